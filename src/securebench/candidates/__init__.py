@@ -1,0 +1,1 @@
+"""Candidates: what an agent left, sealed and content-addressed."""

@@ -1,0 +1,60 @@
+"""The command line: one file a command, each imported only when it is asked for."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from securebench import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+COMMANDS: Final[Mapping[str, str]] = {
+    "run": "Run a benchmark pack against an agent.",
+    "validate": "Check a benchmark pack, and say what is wrong where.",
+    "images": "Build and list sandbox images.",
+    "import": "Make a pack from a public benchmark's own files.",
+}
+"""Each command, and its line in ``--help``: shown without importing what it needs."""
+
+
+class _LazyGroup(click.Group):
+    """A group whose commands live in ``securebench.cli.<name>_command``, as ``command``."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"securebench.cli.{cmd_name}_command")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="securebench")
+def cli() -> None:
+    """Run benchmark packs against AI agents, and judge them where the agent cannot reach.
+
+    Start with 'securebench validate PACK' and 'securebench run --config tester.yaml'.
+    """
+
+
+def main() -> None:
+    """Run the command line. Errors of ours go to stderr as one message, with exit code 1."""
+    from securebench.errors import SecureBenchError
+
+    try:
+        cli(standalone_mode=True)
+    except SecureBenchError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(1)

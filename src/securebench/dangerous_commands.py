@@ -1,0 +1,36 @@
+"""Dangerous commands: what a row may ask for its verifier's sandbox, and what the tester lets it have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+DANGEROUS_COMMANDS: Mapping[str, str] = MappingProxyType({"chroot": "SYS_CHROOT"})
+"""Each known dangerous command, and the Linux capability that it needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerificationPolicy:
+    """The tester's ``verification`` section. The deny list beats the opt-in."""
+
+    disallow_dangerous_commands: bool = True
+    deny_commands: tuple[str, ...] = ()
+
+    def denied(self, needed: Iterable[str]) -> tuple[str, ...]:
+        """Return those of ``needed`` that may not be had, in order. An unknown name is always denied."""
+        return tuple(
+            name
+            for name in needed
+            if name not in DANGEROUS_COMMANDS or self.disallow_dangerous_commands or name in self.deny_commands
+        )
+
+    def capabilities(self, needed: Iterable[str]) -> tuple[str, ...]:
+        """Return the capabilities for ``needed``. Raises ``PermissionError`` if any of them is denied."""
+        wanted = tuple(needed)
+        if refused := self.denied(wanted):
+            raise PermissionError(f"denied by the tester's policy: {', '.join(refused)}")
+        return tuple(sorted({DANGEROUS_COMMANDS[name] for name in wanted}))

@@ -1,0 +1,206 @@
+"""The errors, and the closed vocabulary of failures.
+
+Three kinds of trouble never mix::
+
+    SecureBenchError                 code, message, hint: what was wrong and what to do next
+    ├── ConfigError                  the pack, a row, the tester YAML or the env file is wrong: nothing has run
+    │   └── PathPolicyError          a path in one of them is unsafe
+    ├── MaterializationError         a task's files cannot be laid out safely
+    ├── CandidateError               the agent or its candidate is at fault: scored as a failure, the run goes on
+    └── InfrastructureError          the machine is at fault: never a score, redone on --resume
+        ├── EngineError              the sandbox engine is gone, or refuses
+        ├── ImageError               an image is not there and cannot be had
+        ├── DiskFullError            the engine has no room left
+        └── StorageError             the run directory cannot be written
+
+Every ``code`` has an anchor in ``docs/reference/errors.md``; every :class:`FailureReason` and
+:class:`FailurePhase` has one in ``docs/reference/failures.md``. Tests keep both pages complete.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class FailurePhase(StrEnum):
+    """Where a task failed."""
+
+    PRODUCE = "produce"
+    """The agent ran, or should have."""
+    SEAL = "seal"
+    """What the agent left was read and sealed."""
+    POLICY = "policy"
+    """The tester's policy refused the verification."""
+    VERIFY = "verify"
+    """The candidate was judged."""
+    RECORD = "record"
+    """The verdict was written down."""
+
+
+class FailureReason(StrEnum):
+    """Why a task failed, or ended in an infrastructure error. Closed: nothing else ever stands in a record."""
+
+    # The agent.
+    AGENT_EXIT = "agent_exit"
+    AGENT_TIMEOUT = "agent_timeout"
+    AGENT_OUT_OF_MEMORY = "agent_out_of_memory"
+    AGENT_OUTPUT_LIMIT = "agent_output_limit"
+    # What it left.
+    CANDIDATE_MISSING = "candidate_missing"
+    CANDIDATE_EMPTY = "candidate_empty"
+    CANDIDATE_TOO_LARGE = "candidate_too_large"
+    CANDIDATE_NOT_TEXT = "candidate_not_text"
+    UNSAFE_WORKSPACE = "unsafe_workspace"
+    # Text answers.
+    WRONG_ANSWER = "wrong_answer"
+    AMBIGUOUS_ANSWER = "ambiguous_answer"
+    REJECTED_ANSWER = "rejected_answer"
+    # Code.
+    SYNTAX_ERROR = "syntax_error"
+    TESTS_FAILED = "tests_failed"
+    CANDIDATE_CRASHED = "candidate_crashed"
+    CANDIDATE_TIMEOUT = "candidate_timeout"
+    CANDIDATE_OUT_OF_MEMORY = "candidate_out_of_memory"
+    CANDIDATE_OUTPUT_LIMIT = "candidate_output_limit"
+    PROTOCOL_VIOLATION = "protocol_violation"
+    NO_VERDICT = "no_verdict"
+    # Policy.
+    DANGEROUS_COMMAND_DENIED = "dangerous_command_denied"
+    TAMPERED = "tampered"
+    # Infrastructure: the record's status is ``error``, never a score.
+    ENGINE_UNAVAILABLE = "engine_unavailable"
+    IMAGE_UNAVAILABLE = "image_unavailable"
+    OUT_OF_DISK = "out_of_disk"
+    SANDBOX_FAILED = "sandbox_failed"
+    STORAGE_FAILED = "storage_failed"
+    INTERNAL_ERROR = "internal_error"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLocation:
+    """A place in a file: 1-based line and column, and a JSON pointer (``/eval/answer``) where one applies."""
+
+    file: str
+    line: int | None = None
+    column: int | None = None
+    pointer: str = ""
+
+    def __str__(self) -> str:
+        place = ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
+        return f"{place} ({self.pointer})" if self.pointer else place
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong with an input: what was got and expected, where, and what to do about it."""
+
+    code: str
+    message: str
+    location: SourceLocation | None = None
+    hint: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.location}: " if self.location else ""
+        hint = f"\n    hint: {self.hint}" if self.hint else ""
+        return f"{where}{self.message} [{self.code}]{hint}"
+
+
+class SecureBenchError(Exception):
+    """The root. ``code`` is stable and documented; ``hint`` says what to do next."""
+
+    default_code: ClassVar[str] = "internal-error"
+
+    def __init__(self, message: str, *, code: str = "", hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code or self.default_code
+        self.hint = hint
+
+    def __str__(self) -> str:
+        hint = f"\n    hint: {self.hint}" if self.hint else ""
+        return f"{self.message} [{self.code}]{hint}"
+
+
+class ConfigError(SecureBenchError):
+    """A pack, row, tester YAML or env file is wrong. Carries every problem found, in file order."""
+
+    default_code = "config-invalid"
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        code: str = "",
+        hint: str = "",
+        location: SourceLocation | None = None,
+        problems: Iterable[Problem] = (),
+    ) -> None:
+        found = tuple(problems) or (Problem(code or self.default_code, message, location, hint),)
+        super().__init__(message or found[0].message, code=code or found[0].code, hint=hint)
+        self.problems = found
+
+    def __str__(self) -> str:
+        return "\n".join(str(problem) for problem in self.problems)
+
+
+class PathPolicyError(ConfigError):
+    """A path is unsafe: it escapes its root, collides with another, or is denied anywhere."""
+
+    default_code = "path-unsafe"
+
+
+class MaterializationError(SecureBenchError):
+    """A task's files cannot be laid out safely."""
+
+    default_code = "materialization-unsafe"
+
+
+class CandidateError(SecureBenchError):
+    """The agent, or what it left, is at fault: a scored failure."""
+
+    default_code = "candidate-failed"
+
+    def __init__(self, reason: FailureReason, message: str, *, phase: FailurePhase) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.phase = phase
+
+
+class InfrastructureError(SecureBenchError):
+    """The machine is at fault: the task has no verdict and is redone on ``--resume``."""
+
+    default_code = "sandbox-failed"
+    reason: ClassVar[FailureReason] = FailureReason.SANDBOX_FAILED
+
+
+class EngineError(InfrastructureError):
+    """The sandbox engine does not answer, went away, or refused."""
+
+    default_code = "engine-unavailable"
+    reason = FailureReason.ENGINE_UNAVAILABLE
+
+
+class ImageError(InfrastructureError):
+    """An image is not there, and cannot be pulled or built."""
+
+    default_code = "image-unavailable"
+    reason = FailureReason.IMAGE_UNAVAILABLE
+
+
+class DiskFullError(InfrastructureError):
+    """The engine's disk is full."""
+
+    default_code = "out-of-disk"
+    reason = FailureReason.OUT_OF_DISK
+
+
+class StorageError(InfrastructureError):
+    """The run directory cannot be written: the run stops, what is recorded stays."""
+
+    default_code = "storage-failed"
+    reason = FailureReason.STORAGE_FAILED

@@ -1,0 +1,1 @@
+"""Executors: how the tasks of a run are spread over workers."""

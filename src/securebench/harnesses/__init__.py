@@ -1,0 +1,1 @@
+"""Harnesses: from an agent's view of a task to a sealed candidate."""

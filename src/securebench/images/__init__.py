@@ -1,0 +1,1 @@
+"""Images: from a reference to the id that runs."""

@@ -1,0 +1,26 @@
+"""What a resolved image is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedImage:
+    """An image reference, resolved once a run to the id that runs and is recorded.
+
+    ``id`` is the content address (``sha256:...``). ``environment``, ``workdir`` and ``user`` are the image's own
+    configuration: a driver applies none of it unless a :class:`~securebench.sandboxes.base.SandboxSpec` says so.
+    """
+
+    reference: str
+    id: str
+    environment: Mapping[str, str] = field(default_factory=dict)
+    workdir: str = "/"
+    user: str = ""
+    architecture: str = ""
+    size_bytes: int = 0

@@ -1,0 +1,77 @@
+"""Progress: typed events, and the one place that guards a run against its own observers.
+
+A :class:`Reporter` is handed down through the run; a sink is any callable that takes an event. A sink that raises
+is dropped after one warning: progress never changes a verdict and never stops a run.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from securebench.resources import JsonValue
+
+_log = logging.getLogger(__name__)
+
+
+class EventKind(StrEnum):
+    """Every event that a run reports."""
+
+    RUN_START = "run_start"
+    RESUME = "resume"
+    TASK_START = "task_start"
+    PRODUCER_START = "producer_start"
+    PRODUCER_DONE = "producer_done"
+    VERIFIER_START = "verifier_start"
+    VERIFIER_POLICY_DENIED = "verifier_policy_denied"
+    VERIFIER_DONE = "verifier_done"
+    TASK_DONE = "task_done"
+    SANDBOX_CREATE = "sandbox_create"
+    SANDBOX_START = "sandbox_start"
+    SANDBOX_COMMAND = "sandbox_command"
+    SANDBOX_RESULT = "sandbox_result"
+    AGENT_OUTPUT = "agent_output"
+    RUN_DONE = "run_done"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event. ``time`` is monotonic seconds; ``task_id`` is empty for events of the whole run."""
+
+    kind: EventKind
+    task_id: str = ""
+    data: Mapping[str, JsonValue] = field(default_factory=dict)
+    time: float = field(default_factory=time.monotonic)
+
+
+class Reporter:
+    """Hands events to sinks, from any thread, in one order. ``task`` binds one to a task."""
+
+    def __init__(self, sinks: Iterable[Callable[[Event], None]] = (), *, task_id: str = "") -> None:
+        self._sinks = list(sinks)
+        self._task_id = task_id
+        self._lock = threading.Lock()
+
+    def task(self, task_id: str) -> Reporter:
+        """Return a reporter whose events carry ``task_id``, with the same sinks."""
+        bound = Reporter(task_id=task_id)
+        bound._sinks, bound._lock = self._sinks, self._lock
+        return bound
+
+    def emit(self, kind: EventKind, **data: JsonValue) -> None:
+        """Report one event. Never raises for what a sink does."""
+        event = Event(kind, self._task_id, data)
+        with self._lock:
+            for sink in list(self._sinks):
+                try:
+                    sink(event)
+                except Exception:  # noqa: BLE001 - an observer must not change what it observes
+                    self._sinks.remove(sink)
+                    _log.warning("a progress sink failed and was dropped", exc_info=True)

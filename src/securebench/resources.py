@@ -1,0 +1,145 @@
+"""Lanes, and what lies in them.
+
+A task's fields lie in three lanes, and each component of a run sees some of them:
+
+====================  ===== ============ ========= ==============
+visibility            agent test sandbox evaluator result summary
+====================  ===== ============ ========= ==============
+``public``            yes   yes          yes       value shown
+``evaluation_inputs``       yes                    redacted
+``hidden``                               yes       redacted
+====================  ===== ============ ========= ==============
+
+Pure data: nothing here reads a file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, TypeAlias
+
+from securebench.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
+
+REDACTED = "<redacted>"
+"""What stands in a record in place of a value that its reader may not see."""
+
+
+class Visibility(StrEnum):
+    """The lane of a resource."""
+
+    PUBLIC = "public"
+    EVALUATION_INPUTS = "evaluation_inputs"
+    HIDDEN = "hidden"
+
+
+class Component(StrEnum):
+    """A part of a run that is shown resources."""
+
+    AGENT = "agent"
+    TEST_SANDBOX = "test_sandbox"
+    EVALUATOR = "evaluator"
+
+
+VISIBLE_TO: Mapping[Component, frozenset[Visibility]] = MappingProxyType(
+    {
+        Component.AGENT: frozenset({Visibility.PUBLIC}),
+        Component.TEST_SANDBOX: frozenset({Visibility.PUBLIC, Visibility.EVALUATION_INPUTS}),
+        Component.EVALUATOR: frozenset({Visibility.PUBLIC, Visibility.HIDDEN}),
+    }
+)
+
+
+class ResourceKind(StrEnum):
+    """How a resource is backed."""
+
+    VALUE = "value"
+    """A JSON value, written as ``<name>.json``."""
+    ASSETS = "assets"
+    """The public ``assets`` list: files under the pack's public asset root."""
+    FILE = "file"
+    """One :class:`FileReference` under the pack's eval asset root."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileReference:
+    """A file of the pack: ``path`` under an asset root, ``mount`` where it appears (POSIX, relative)."""
+
+    path: str
+    mount: str | None = None
+    read_only: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One named field of a task, in one lane. ``files`` is empty for a plain value."""
+
+    name: str
+    value: JsonValue
+    visibility: Visibility
+    kind: ResourceKind = ResourceKind.VALUE
+    files: tuple[FileReference, ...] = ()
+
+    def summary(self) -> dict[str, JsonValue]:
+        """Return what a record may say of this resource: the value only where it is public."""
+        shown = self.value if self.visibility is Visibility.PUBLIC else REDACTED
+        return {
+            "name": self.name,
+            "visibility": self.visibility.value,
+            "kind": self.kind.value,
+            "value": shown,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceBundle:
+    """All resources of a task, by unique name, in the order of the row.
+
+    Raises :class:`ConfigError` (``resource-duplicate``) for a name that stands twice, in whichever lanes.
+    """
+
+    resources: tuple[Resource, ...] = ()
+    _by_name: Mapping[str, Resource] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        by_name: dict[str, Resource] = {}
+        for resource in self.resources:
+            if resource.name in by_name:
+                raise ConfigError(f"resource {resource.name!r} is defined twice", code="resource-duplicate")
+            by_name[resource.name] = resource
+        object.__setattr__(self, "_by_name", MappingProxyType(by_name))
+
+    def __iter__(self) -> Iterator[Resource]:
+        return iter(self.resources)
+
+    def __len__(self) -> int:
+        return len(self.resources)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._by_name
+
+    def __getitem__(self, name: str) -> Resource:
+        return self._by_name[name]
+
+    def visible_to(self, component: Component) -> ResourceBundle:
+        """Return the part that ``component`` may see. The rest cannot be reached from it."""
+        lanes = VISIBLE_TO[component]
+        return ResourceBundle(tuple(r for r in self.resources if r.visibility in lanes))
+
+    def payload(self) -> dict[str, JsonValue]:
+        """Return names and values."""
+        return {resource.name: resource.value for resource in self.resources}
+
+    def summary(self) -> list[JsonValue]:
+        """Return what a record may say of each resource."""
+        return [dict(resource.summary()) for resource in self.resources]
+
+    def secrets(self) -> Iterable[Resource]:
+        """Yield the resources that no agent, log or record may hold."""
+        return (r for r in self.resources if r.visibility is not Visibility.PUBLIC)

@@ -1,0 +1,1 @@
+"""Results: records, their journal, redaction and summary."""

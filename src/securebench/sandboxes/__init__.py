@@ -1,0 +1,1 @@
+"""Sandboxes: the contract, its drivers, and the policy wrapper."""

@@ -1,0 +1,299 @@
+"""The contract of a sandbox: what may be asked of any driver, and what it guarantees.
+
+A :class:`SandboxDriver` makes sandboxes from a :class:`SandboxSpec`. A :class:`Sandbox` runs commands. The same
+conformance suite (``securebench.testing.conformance``) holds every driver, and the fake, to this page.
+
+Guarantees of every driver:
+
+* a process gets the environment of its spec and command, and nothing else;
+* a time limit ends the whole sandbox and everything in it; what was captured until then is kept;
+* captured output is bounded, whatever the process writes;
+* nothing of a closed sandbox is left, and what a killed run left is reaped by the next.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Self, TypeAlias
+
+from securebench.errors import PathPolicyError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
+
+    from securebench.images.model import ResolvedImage
+
+TIMEOUT_EXIT_CODE = 124
+"""The exit code of a command whose sandbox was ended by its time limit, as coreutils' ``timeout`` has it."""
+
+UNPRIVILEGED_USER = (65534, 65534)
+"""``nobody``: it exists in every common image and owns nothing."""
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A file or directory of the host, at an absolute POSIX path of the sandbox."""
+
+    source: Path
+    target: str
+    read_only: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a sandbox may use. Sizes in bytes; ``cpus`` in cores."""
+
+    memory: int = 1024 * MIB
+    pids: int = 256
+    cpus: float = 1.0
+    tmpfs: int = 256 * MIB
+    open_files: int = 1024
+    file_size: int = 1024 * MIB
+    output: int = 64 * MIB
+    """What one command may write to stdout and stderr together before its sandbox is ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxSpec:
+    """Everything that hardens and shapes one sandbox. Built in one place, compiled by each driver.
+
+    The defaults are the strictest; nothing weaker is used unless a harness or verifier asks for it by name.
+    ``environment`` is complete: unless ``inherit_image_environment``, the image's own variables are removed.
+    ``user`` is (uid, gid). ``network`` other than ``none`` is a driver's network by name.
+    """
+
+    image: ResolvedImage
+    network: str = "none"
+    cap_drop: tuple[str, ...] = ("ALL",)
+    cap_add: tuple[str, ...] = ()
+    read_only: bool = True
+    tmpfs: tuple[str, ...] = ("/tmp",)  # noqa: S108 - a path inside the sandbox
+    security_opt: tuple[str, ...] = ("no-new-privileges:true",)
+    limits: Limits = field(default_factory=Limits)
+    mounts: tuple[Mount, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(BASE_ENVIRONMENT))
+    inherit_image_environment: bool = False
+    workdir: str = "/"
+    user: tuple[int, int] = UNPRIVILEGED_USER
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+BASE_ENVIRONMENT: Mapping[str, str] = {
+    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "HOME": "/tmp",  # noqa: S108 - a path inside the sandbox
+    "LANG": "C.UTF-8",
+    "LC_ALL": "C.UTF-8",
+}
+"""The whole environment of a sandboxed process, unless its spec or command adds to it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """One command: an argv, never a shell string. ``capture`` bounds what is kept of each stream, in bytes."""
+
+    argv: tuple[str, ...]
+    timeout_seconds: float
+    stdin: bytes = b""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    workdir: str | None = None
+    capture: int = MIB
+
+
+class Stream(StrEnum):
+    """An output stream of a process."""
+
+    STDOUT = "stdout"
+    STDERR = "stderr"
+
+
+Chunk: TypeAlias = tuple[Stream, bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExitState:
+    """How a process ended. At most one of the three flags says why it was ended from outside."""
+
+    exit_code: int
+    timed_out: bool = False
+    out_of_memory: bool = False
+    output_limit_exceeded: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandResult:
+    """A finished command: how it ended, and its captured, bounded output."""
+
+    exit_code: int
+    stdout: bytes = b""
+    stderr: bytes = b""
+    stdout_truncated: bool = False
+    stderr_truncated: bool = False
+    timed_out: bool = False
+    out_of_memory: bool = False
+    output_limit_exceeded: bool = False
+    duration_seconds: float = 0.0
+
+
+class SandboxProcess(ABC):
+    """A command that runs. One thread reads it; ``kill`` may come from any thread."""
+
+    @abstractmethod
+    def send(self, data: bytes) -> None:
+        """Write all of ``data`` to its stdin. Raises ``BrokenPipeError`` when it no longer reads."""
+
+    @abstractmethod
+    def close_stdin(self) -> None:
+        """End its stdin."""
+
+    @abstractmethod
+    def receive(self, timeout: float | None = None) -> Chunk | None:
+        """Return the next output, or ``None`` at its end. Raises ``TimeoutError`` after ``timeout`` seconds."""
+
+    @abstractmethod
+    def wait(self) -> ExitState:
+        """Wait until it has ended, which its own time limit bounds. Raises :class:`InfrastructureError`."""
+
+    @abstractmethod
+    def kill(self) -> None:
+        """End it and everything else in its sandbox, at once."""
+
+
+class Sandbox(ABC):
+    """One sandbox. Ephemeral: each command has a container of its own. Persistent: all share one.
+
+    A context manager; closing is idempotent, never blocks on a living process and leaves nothing behind.
+    """
+
+    @abstractmethod
+    def open(self, command: Command) -> SandboxProcess:
+        """Start ``command`` and return it running. Raises :class:`InfrastructureError`."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End and remove the sandbox."""
+
+    def run(self, command: Command, on_output: Callable[[Chunk], None] | None = None) -> CommandResult:
+        """Run ``command`` to its end and return what it left. Raises :class:`InfrastructureError`.
+
+        ``on_output`` sees every chunk as it comes, also what capture leaves out.
+        """
+        started = time.monotonic()
+        process = self.open(command)
+        capture = {Stream.STDOUT: _Capture(command.capture), Stream.STDERR: _Capture(command.capture)}
+        while (chunk := process.receive()) is not None:
+            stream, data = chunk
+            capture[stream].add(data)
+            if on_output is not None:
+                on_output(chunk)
+        state = process.wait()
+        out, err = capture[Stream.STDOUT], capture[Stream.STDERR]
+        return CommandResult(
+            exit_code=state.exit_code,
+            stdout=bytes(out.kept),
+            stderr=bytes(err.kept),
+            stdout_truncated=out.truncated,
+            stderr_truncated=err.truncated,
+            timed_out=state.timed_out,
+            out_of_memory=state.out_of_memory,
+            output_limit_exceeded=state.output_limit_exceeded,
+            duration_seconds=time.monotonic() - started,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+@dataclass(frozen=True, slots=True)
+class DriverInfo:
+    """What a record says of the driver: its name, the runtime beneath it, and their versions."""
+
+    name: str
+    runtime: str = ""
+    version: str = ""
+    details: Mapping[str, str] = field(default_factory=dict)
+
+
+class SandboxDriver(ABC):
+    """Makes sandboxes. One a run, shared by its threads."""
+
+    @abstractmethod
+    def info(self) -> DriverInfo:
+        """Say what this driver is. Raises :class:`EngineError` when it does not answer."""
+
+    @abstractmethod
+    def resolve_image(self, reference: str, on_progress: Callable[[str], None] | None = None) -> ResolvedImage:
+        """Return the image that ``reference`` means now, pulled if it is missing. Raises :class:`ImageError`.
+
+        The first answer for a reference holds for the driver's life: a tag that moves does not move a run.
+        """
+
+    @abstractmethod
+    def create(self, spec: SandboxSpec, *, persistent: bool = False) -> Sandbox:
+        """Make a sandbox. Raises :class:`InfrastructureError`."""
+
+    @abstractmethod
+    def reap(self) -> int:
+        """Remove what runs that are no longer alive have left. Returns how many things were removed."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Finish pending removals and let go of the engine."""
+
+
+def workspace_user() -> tuple[int, int]:
+    """Return who runs in a sandbox that has a host directory to write: this user, or ``nobody`` for root.
+
+    A container's root without capabilities may not write into an ordinary user's directory, and files that it
+    made could not be removed by that user; as root the directory is handed to ``nobody``.
+    """
+    uid, gid = os.getuid(), os.getgid()
+    return UNPRIVILEGED_USER if uid == 0 else (uid, gid)
+
+
+def resolve_sandbox_host_path(root: Path, path: str | PurePosixPath) -> Path:
+    """Return the host path of ``path`` below ``root``. Raises :class:`PathPolicyError` if it would leave it.
+
+    Refused: absolute paths, ``..``, backslashes, NUL, and any link on the way that leads out of ``root``.
+    """
+    text = str(path)
+    parts = PurePosixPath(text).parts
+    if text.startswith("/") or "\\" in text or "\0" in text or ".." in parts:
+        raise PathPolicyError(
+            f"{text!r} is not a plain relative path",
+            hint="use a POSIX path without '..', '\\' or a leading '/'",
+        )
+    base = root.resolve()
+    resolved = base.joinpath(*parts).resolve()
+    if not resolved.is_relative_to(base):
+        raise PathPolicyError(f"{text!r} leads out of the sandbox root through a link")
+    return base.joinpath(*parts)
+
+
+class _Capture:
+    """Keeps the first ``limit`` bytes."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.kept = bytearray()
+        self.truncated = False
+
+    def add(self, data: bytes) -> None:
+        room = self.limit - len(self.kept)
+        self.kept += data[:room]
+        self.truncated = self.truncated or len(data) > room

@@ -1,0 +1,203 @@
+"""The compiled task, and the views through which the rest of the program sees it.
+
+A harness is given an :class:`AgentView`, a verifier a :class:`VerifierView`. They are separate types: no path
+of attributes leads from an agent's view to another lane.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from securebench.errors import ConfigError
+from securebench.resources import Component, Resource, ResourceBundle, Visibility
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from securebench.resources import JsonValue
+
+_SLUG_LENGTH = 40
+_HASH_LENGTH = 16
+
+
+class CandidateKind(StrEnum):
+    """What an agent leaves behind for a family."""
+
+    TEXT = "text"
+    CODE = "code"
+    PATCH = "patch"
+    WORKSPACE = "workspace"
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """A row's environment, merged over the manifest's defaults. ``timeout_seconds`` is the task's budget."""
+
+    image: str | None = None
+    workdir: str | None = None
+    timeout_seconds: float | None = None
+    materialize_workdir_from_image: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AssetRoot:
+    """A directory of a pack from which files may be taken: absolute on this machine, never shown to an agent."""
+
+    directory: Path
+    read_only: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class AgentView:
+    """All that a harness may know of a task: public resources, and how to run it."""
+
+    task_id: str
+    family: str
+    candidate_kind: CandidateKind
+    resources: ResourceBundle
+    environment: Environment
+    assets: AssetRoot | None = None
+
+    def __post_init__(self) -> None:
+        _require_lanes(self.resources, Component.AGENT)
+
+    @property
+    def payload(self) -> dict[str, JsonValue]:
+        """What ``task.json`` holds: public names and values, nothing else."""
+        return self.resources.payload()
+
+
+@dataclass(frozen=True, slots=True)
+class VerifierView:
+    """All that a verifier may know: ``test_sandbox`` goes into its sandbox, ``evaluator`` stays in its process."""
+
+    task_id: str
+    family: str
+    test_sandbox: ResourceBundle
+    evaluator: ResourceBundle
+    environment: Environment
+    public_assets: AssetRoot | None = None
+    eval_assets: AssetRoot | None = None
+
+    def __post_init__(self) -> None:
+        _require_lanes(self.test_sandbox, Component.TEST_SANDBOX)
+        _require_lanes(self.evaluator, Component.EVALUATOR)
+
+
+@dataclass(frozen=True, slots=True)
+class SecureBenchTask:
+    """One task, compiled: identity, resources in lanes, and environment. Immutable, and no I/O."""
+
+    id: str
+    benchmark_id: str
+    task_type: str
+    resources: ResourceBundle
+    candidate_kind: CandidateKind = CandidateKind.TEXT
+    environment: Environment = field(default_factory=Environment)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    public_assets: AssetRoot | None = None
+    eval_assets: AssetRoot | None = None
+    row_digest: str = ""
+
+    def agent_view(self) -> AgentView:
+        """Return what a harness may see."""
+        return AgentView(
+            task_id=self.id,
+            family=self.task_type,
+            candidate_kind=self.candidate_kind,
+            resources=self.resources.visible_to(Component.AGENT),
+            environment=self.environment,
+            assets=self.public_assets,
+        )
+
+    def verifier_view(self) -> VerifierView:
+        """Return what a verifier may see."""
+        return VerifierView(
+            task_id=self.id,
+            family=self.task_type,
+            test_sandbox=self.resources.visible_to(Component.TEST_SANDBOX),
+            evaluator=self.resources.visible_to(Component.EVALUATOR),
+            environment=self.environment,
+            public_assets=self.public_assets,
+            eval_assets=self.eval_assets,
+        )
+
+    def component_payload(self, component: Component) -> dict[str, JsonValue]:
+        """Return names and values of what ``component`` may see."""
+        return self.resources.visible_to(component).payload()
+
+    def agent_payload(self) -> dict[str, JsonValue]:
+        """Return the agent's view: public names and values."""
+        return self.component_payload(Component.AGENT)
+
+    def public_payload(self) -> dict[str, JsonValue]:
+        """Return the same as :meth:`agent_payload`, under its other name."""
+        return self.agent_payload()
+
+    def evaluation_payload(self) -> dict[str, JsonValue]:
+        """Return the test sandbox's view: public and evaluation inputs."""
+        return self.component_payload(Component.TEST_SANDBOX)
+
+    def hidden_payload(self) -> dict[str, JsonValue]:
+        """Return the evaluator's view: public and hidden, without evaluation inputs."""
+        return self.component_payload(Component.EVALUATOR)
+
+
+def task_directory_name(task_id: str) -> str:
+    """Return a directory name for a task: a readable slug, and a hash that keeps two ids apart."""
+    slug = re.sub(r"[^A-Za-z0-9]+", "-", task_id).strip("-")[:_SLUG_LENGTH].strip("-").lower() or "task"
+    digest = hashlib.sha256(task_id.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_LENGTH]
+    return f"{slug}-{digest}"
+
+
+def task_from_spec(spec: Mapping[str, Any]) -> SecureBenchTask:
+    """Build a task from its internal spec: ``id``, ``benchmark_id``, ``task_type``, ``resources``, ``metadata``.
+
+    Each resource is ``{"value": ..., "visibility": ...}``. Raises :class:`ConfigError` for a wrong spec, and
+    ``ValueError`` for the removed field ``expose``.
+    """
+    unknown = sorted(set(spec) - {"id", "benchmark_id", "task_type", "metadata", "resources"})
+    if unknown:
+        raise ConfigError(f"unknown field {unknown[0]!r} in a task spec", code="field-unknown")
+    for name in ("id", "benchmark_id", "task_type"):
+        if not isinstance(spec.get(name), str) or not spec[name]:
+            raise ConfigError(f"{name!r} of a task spec must be a non-empty string", code="field-type")
+    resources = spec.get("resources", {})
+    if not isinstance(resources, dict):
+        raise ConfigError("'resources' of a task spec must be an object", code="field-type")
+    return SecureBenchTask(
+        id=spec["id"],
+        benchmark_id=spec["benchmark_id"],
+        task_type=spec["task_type"],
+        resources=ResourceBundle(tuple(_resource_from_spec(name, item) for name, item in resources.items())),
+        metadata=dict(spec.get("metadata") or {}),
+    )
+
+
+def _resource_from_spec(name: str, item: Any) -> Resource:
+    if not isinstance(item, dict) or "value" not in item:
+        raise ConfigError(f"resource {name!r} must be an object with a 'value'", code="field-type")
+    if "expose" in item:
+        raise ValueError(f"resource {name!r}: 'expose' was removed; use 'visibility'")
+    unknown = sorted(set(item) - {"value", "visibility"})
+    if unknown:
+        raise ConfigError(f"unknown field {unknown[0]!r} in resource {name!r}", code="field-unknown")
+    try:
+        visibility = Visibility(item.get("visibility", Visibility.HIDDEN))
+    except ValueError:
+        lanes = ", ".join(Visibility)
+        raise ConfigError(
+            f"visibility of {name!r} is {item['visibility']!r}; expected one of {lanes}", code="field-value"
+        ) from None
+    return Resource(name, item["value"], visibility)
+
+
+def _require_lanes(resources: ResourceBundle, component: Component) -> None:
+    """Refuse a bundle that was not cut down to what ``component`` may see."""
+    if len(resources.visible_to(component)) != len(resources):
+        raise ValueError(f"a resource in this bundle is not visible to the {component}")

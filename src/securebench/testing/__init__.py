@@ -1,0 +1,1 @@
+"""Testing: fakes, and the conformance suites that any driver must pass."""

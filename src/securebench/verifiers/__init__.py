@@ -1,0 +1,1 @@
+"""Verifiers: from a sealed candidate to a verdict."""
