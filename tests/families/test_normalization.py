@@ -1,0 +1,97 @@
+"""How answers are compared."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from securebench.families.normalization import choice_labels, normalize_text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Paris", "paris"),
+        ("  the \t quick\n fox ", "the quick fox"),
+        ("a\u00a0b\u2028c", "a b c"),
+        ('"Paris."', "paris"),
+        ('"Paris".', "paris"),
+        ("“Paris”", "paris"),
+        ("«oui»", "oui"),
+        ("5.", "5"),
+        (".5", ".5"),
+        ("(a).", "(a)"),
+        ('"a" or "b"', '"a" or "b"'),
+        ("STRASSE", "strasse"),
+        ("straße", "strasse"),
+        ("Pa\u200bris\u0000", "paris"),
+        ("\u202eParis\ufe0f", "paris"),
+    ],
+)
+def test_texts_that_say_the_same_meet_in_one_form(text: str, expected: str) -> None:
+    """Case, white space, invisible characters, outer quotes and a final full stop make no difference."""
+    assert normalize_text(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("-5", "5"),
+        ("+5", "5"),
+        ("1.5", "15"),
+        ("A,B", "AB"),
+        ("x²", "x2"),
+        ("①", "1"),
+        ("½", "1/2"),
+        (".", ".."),
+        ("..", "..."),
+        ("''", '""'),
+        ("''", ""),
+        ("$5", "5"),
+        ("5%", "5"),
+        ("a b", "ab"),
+        ("p\u0430ris", "paris"),
+        ("O(n)", "O n"),
+        ("!x", "x"),
+    ],
+)
+def test_e02_different_answers_stay_different(one: str, other: str) -> None:
+    """E02: signs, points, separators, superscripts and look-alike letters are never folded away."""
+    assert normalize_text(one) != normalize_text(other)
+
+
+@pytest.mark.parametrize(
+    "text", ["", " \t\n", "\u200b", "\u200b \ufeff\u2060", "\u3164", "\u2800\u115f", "\0", "\u00ad"]
+)
+def test_e01_what_shows_nothing_is_empty(text: str) -> None:
+    """E01: white space, zero-width and blank characters normalise to the empty text."""
+    assert normalize_text(text) == ""
+
+
+@given(st.text())
+def test_normalisation_is_idempotent(text: str) -> None:
+    """A normalised text is its own normal form."""
+    once = normalize_text(text)
+    assert normalize_text(once) == once
+
+
+@given(st.text(alphabet=st.sampled_from("aA1.\"'`“”\u2018\u2019„«». \u0301\u0345\u200bß")))
+def test_normalisation_is_idempotent_where_rules_meet(text: str) -> None:
+    """Quotes, stops, marks and blanks in any order still settle in one pass."""
+    once = normalize_text(text)
+    assert normalize_text(once) == once
+
+
+def test_labels_run_from_a_to_z_and_on() -> None:
+    """Choices are labelled as columns of a spreadsheet are."""
+    labels = choice_labels(29)
+    assert labels[:3] == ("A", "B", "C")
+    assert labels[25:] == ("Z", "AA", "AB", "AC")
+    assert choice_labels(0) == ()
+
+
+@given(st.integers(min_value=0, max_value=2000))
+def test_labels_are_distinct(count: int) -> None:
+    """No two choices share a label."""
+    assert len(set(choice_labels(count))) == count
