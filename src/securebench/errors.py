@@ -78,6 +78,8 @@ class FailureReason(StrEnum):
     OUT_OF_DISK = "out_of_disk"
     SANDBOX_FAILED = "sandbox_failed"
     STORAGE_FAILED = "storage_failed"
+    TASK_UNUSABLE = "task_unusable"
+    """The task's own files cannot be laid out safely, or changed under the run."""
     INTERNAL_ERROR = "internal_error"
 
 

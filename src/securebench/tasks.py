@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     from securebench.resources import JsonValue
 
+DEFAULT_IMAGE = "securebench/python:3.11"
+"""The image of a task whose environment names none: our own base image."""
+
 _SLUG_LENGTH = 40
 _HASH_LENGTH = 16
 

@@ -255,6 +255,14 @@ class SandboxDriver(ABC):
     def close(self) -> None:
         """Finish pending removals and let go of the engine."""
 
+    def kill_all(self) -> None:
+        """End and remove every sandbox of this driver at once, and make no more: the run is stopping.
+
+        From any thread, and idempotent. Afterwards ``create`` and ``open`` raise :class:`EngineError` (``run-stopped``);
+        what a sandbox that was ended this way reports means nothing.
+        """
+        self.close()
+
 
 def workspace_user() -> tuple[int, int]:
     """Return who runs in a sandbox that has a host directory to write: this user, or ``nobody`` for root.
