@@ -1,0 +1,51 @@
+# Two commands do all the set-up, each safe to run again: `make demo` and `make test`. The rest is for daily work.
+
+BIN := .venv/bin
+
+.PHONY: help demo test bench lint format env env-dev engine engine-stop image lock clean
+.NOTPARALLEL:
+.DEFAULT_GOAL := help
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: image ## Set up what is missing, run the demo's benchmark packs, show the results
+	@scripts/demo.sh
+
+test: lint image ## Set up what is missing, run every check and test
+	@$(BIN)/python -m pytest $(ARGS)
+
+bench: env-dev image ## Measure the framework's cost against the bare floor
+	@$(BIN)/python perf/bench.py $(ARGS)
+
+lint: env-dev ## Check style, format, types and layers
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: env-dev ## Mend style and format where a tool can
+	@$(BIN)/ruff check --fix
+	@$(BIN)/ruff format
+
+env: ## Make .venv with what a run needs
+	@scripts/setup_env.sh runtime
+
+env-dev: ## Make .venv with what the checks and tests need, too
+	@scripts/setup_env.sh dev
+
+engine: env ## Find a Docker Engine; where none answers, install and start one
+	@$(BIN)/python scripts/engine.py up
+
+engine-stop: ## Stop the engine that was started here, if one was
+	@$(BIN)/python scripts/engine.py down
+
+image: engine ## Build the base image, if it is missing
+	@$(BIN)/securebench images build --install-tools
+
+lock: ## Write requirements/ anew from pyproject.toml
+	@scripts/lock.sh
+
+clean: ## Remove .venv and what the tools cached
+	@rm -rf .venv .cache/lock .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
+	@find src tests scripts perf -name __pycache__ -type d -prune -exec rm -rf {} +

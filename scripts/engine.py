@@ -1,0 +1,256 @@
+"""Gets a Docker Engine for the demo and the tests, and stops what it started.
+
+    python scripts/engine.py up      use the engine that answers; else install docker.io and start one
+    python scripts/engine.py down    stop what ``up`` started, if it started anything
+
+Installing needs Debian or Ubuntu, and root or sudo; elsewhere the error says what to do by hand. What was started is
+noted in ``.cache/engine`` (or ``$SECUREBENCH_ENGINE_STATE``), beside the daemon's output.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+ROOT = Path(__file__).resolve().parent.parent
+START_SECONDS = 90.0
+STOP_SECONDS = 45.0
+"""dockerd itself gives each container ten seconds to end, then kills it."""
+LOG_LINES = 15
+SYSTEMD = Path("/run/systemd/system")
+UNITS = ("docker.socket", "docker.service", "containerd.service")
+BY_HAND = (
+    "install and start Docker Engine 20.10 or later as your system has it, let your user reach it "
+    "(the group 'docker', or DOCKER_HOST), and run this again"
+)
+
+
+class SetupError(Exception):
+    """No engine can be had. The text says what to do next."""
+
+
+def say(message: str) -> None:
+    """Tell what is being done."""
+    print(f"== {message}", file=sys.stderr, flush=True)
+
+
+def find_trouble() -> str | None:
+    """Return why no engine answers, or ``None`` when one does. The product's own way to it is the one that counts."""
+    from securebench.errors import EngineError
+    from securebench.images.engine import connect
+
+    try:
+        connect()
+    except EngineError as error:
+        return str(error)
+    return None
+
+
+def root_prefix() -> tuple[str, ...] | None:
+    """Return what makes a command run as root: nothing for root itself, sudo, or ``None`` where there is no way."""
+    if os.geteuid() == 0:
+        return ()
+    if shutil.which("sudo") is None:
+        return None
+    prefix = ("sudo",) if sys.stdin.isatty() else ("sudo", "-n")
+    allowed = subprocess.run([*prefix, "true"], check=False, stderr=subprocess.DEVNULL).returncode == 0
+    return prefix if allowed else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSetup:
+    """The two halves, with everything about the machine that a test may want to change."""
+
+    state: Path
+    socket: Path = Path("/var/run/docker.sock")
+    trouble: Callable[[], str | None] = find_trouble
+    dockerd: Sequence[str] = ("dockerd",)
+
+    @property
+    def pid_file(self) -> Path:
+        """Where dockerd writes its process id: it is there while a daemon of ours runs."""
+        return self.state / "dockerd.pid"
+
+    @property
+    def log(self) -> Path:
+        """Where dockerd's output goes."""
+        return self.state / "dockerd.log"
+
+    @property
+    def units_file(self) -> Path:
+        """The systemd units that were started here, one a line."""
+        return self.state / "units"
+
+    def up(self) -> None:
+        """Return once an engine answers. Raises :class:`SetupError`."""
+        trouble = self.trouble()
+        if trouble is None:
+            return
+        prefix = self._way_to_root(trouble)
+        units = [unit for unit in UNITS if not _is_active(unit)] if SYSTEMD.is_dir() else []
+        self.state.mkdir(parents=True, exist_ok=True)
+        if shutil.which(self.dockerd[0], path=_admin_path()) is None:
+            self._install()
+        if SYSTEMD.is_dir():
+            self.units_file.write_text("\n".join(units))
+            self._run_as_root(prefix, "systemctl", "start", "docker.service")
+            self._wait(prefix, None)
+        else:
+            self._wait(prefix, self._start(prefix))
+        say("the engine answers")
+
+    def down(self) -> None:
+        """Stop what ``up`` started, and wait until it is gone."""
+        prefix = root_prefix() or ()
+        if self.units_file.exists():
+            self._run_as_root(prefix, "systemctl", "stop", *self.units_file.read_text().split())
+            self.units_file.unlink()
+        pid = self._own_daemon()
+        if pid is not None:
+            _end(prefix, [pid, *_children(pid, "containerd")])
+        self.pid_file.unlink(missing_ok=True)
+
+    def _way_to_root(self, trouble: str) -> tuple[str, ...]:
+        """Return how to be root, or refuse: an engine was asked for by name, or is there and not ours to use."""
+        if any(os.environ.get(name) for name in ("DOCKER_HOST", "DOCKER_CONTEXT")):
+            raise SetupError(f"{trouble}\n    The environment asks for this engine: start it, or unset the variable.")
+        if self.socket.exists() and not os.access(self.socket, os.R_OK | os.W_OK):
+            raise SetupError(
+                f"this user may not use the engine at {self.socket}\n"
+                '    hint: sudo usermod -aG docker "$USER", log in again, and run this again'
+            )
+        prefix = root_prefix()
+        if prefix is None:
+            raise SetupError(f"{trouble}\n    hint: as an administrator, {BY_HAND}")
+        return prefix
+
+    def _install(self) -> None:
+        if shutil.which("apt-get") is None:
+            raise SetupError(f"no Docker Engine is installed, and this is neither Debian nor Ubuntu\n    hint: {BY_HAND}")
+        say("installing docker.io")
+        script = f". {ROOT}/scripts/lib.sh && apt_install docker.io iptables ca-certificates"
+        if subprocess.run(["bash", "-c", script], check=False).returncode != 0:
+            raise SetupError(f"apt-get could not install docker.io\n    hint: {BY_HAND}")
+
+    def _start(self, prefix: tuple[str, ...]) -> subprocess.Popen[bytes]:
+        """Start dockerd in a session of its own: no terminal, pipe or signal of ours reaches it."""
+        if self._own_daemon() is None:
+            self.pid_file.unlink(missing_ok=True)
+        say(f"starting dockerd (its output: {self.log})")
+        with self.log.open("wb") as log:
+            return subprocess.Popen(
+                [*prefix, *self.dockerd, "--pidfile", str(self.pid_file)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd="/",
+                env={**os.environ, "PATH": _admin_path()},
+                start_new_session=True,
+            )
+
+    def _wait(self, prefix: tuple[str, ...], daemon: subprocess.Popen[bytes] | None) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while (trouble := self.trouble()) is not None:
+            if daemon is not None and daemon.poll() is not None:
+                raise SetupError(f"dockerd ended with exit code {daemon.returncode}:\n{self._log_tail()}")
+            if time.monotonic() > deadline:
+                raise SetupError(f"no engine answers after {START_SECONDS:.0f} s: {trouble}\n{self._log_tail()}")
+            if prefix and self.socket.exists() and not os.access(self.socket, os.W_OK):
+                # Started with this user's sudo: the socket is this user's until the daemon starts again.
+                self._run_as_root(prefix, "chown", str(os.getuid()), str(self.socket))
+            time.sleep(0.2)
+
+    def _own_daemon(self) -> int | None:
+        """Return the process id of the daemon that ``up`` started, if it runs."""
+        with suppress(OSError, ValueError):
+            pid = int(self.pid_file.read_text())
+            if _name(pid) == "dockerd":
+                return pid
+        return None
+
+    def _run_as_root(self, prefix: tuple[str, ...], *command: str) -> None:
+        done = subprocess.run([*prefix, *command], check=False, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise SetupError(f"'{' '.join(command)}' failed: {done.stderr.strip()}")
+
+    def _log_tail(self) -> str:
+        if not self.log.exists():
+            return "    see: journalctl -u docker"
+        lines = self.log.read_text(errors="replace").splitlines()[-LOG_LINES:]
+        return "\n".join(f"    {line}" for line in lines)
+
+
+def _admin_path() -> str:
+    """Return PATH with the directories in which daemons live: an ordinary user's may lack them."""
+    return f"{os.environ.get('PATH', os.defpath)}:/usr/local/sbin:/usr/sbin:/sbin"
+
+
+def _is_active(unit: str) -> bool:
+    return subprocess.run(["systemctl", "--quiet", "is-active", unit], check=False).returncode == 0
+
+
+def _name(pid: int) -> str | None:
+    """Return the name of a running process. One that has ended, and only waits for its parent, does not run."""
+    with suppress(OSError):
+        name, _, rest = Path(f"/proc/{pid}/stat").read_text().partition("(")[2].rpartition(")")
+        if rest.split()[0] != "Z":
+            return name
+    return None
+
+
+def _children(parent: int, name: str) -> list[int]:
+    pids = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+    return [pid for pid in pids if _name(pid) == name and _parent(pid) == parent]
+
+
+def _parent(pid: int) -> int | None:
+    with suppress(OSError):
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return None
+
+
+def _end(prefix: tuple[str, ...], pids: list[int]) -> None:
+    """End the first process, which ends the others; what is left when time is up is killed."""
+    names = {pid: _name(pid) for pid in pids}
+    _signal(prefix, signal.SIGTERM, pids[:1])
+    deadline = time.monotonic() + STOP_SECONDS
+    while left := [pid for pid, name in names.items() if name and _name(pid) == name]:
+        if time.monotonic() > deadline:
+            _signal(prefix, signal.SIGKILL, left)
+            return
+        time.sleep(0.1)
+
+
+def _signal(prefix: tuple[str, ...], number: signal.Signals, pids: list[int]) -> None:
+    subprocess.run([*prefix, "kill", f"-{number.value}", *map(str, pids)], check=False, stderr=subprocess.DEVNULL)
+
+
+def main(arguments: list[str]) -> int:
+    """Run the command line."""
+    state = Path(os.environ.get("SECUREBENCH_ENGINE_STATE") or ROOT / ".cache" / "engine").resolve()
+    setup = EngineSetup(state=state)
+    halves = {"up": setup.up, "down": setup.down}
+    if len(arguments) != 1 or arguments[0] not in halves:
+        print(__doc__, file=sys.stderr)
+        return 2
+    try:
+        halves[arguments[0]]()
+    except SetupError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

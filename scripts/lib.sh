@@ -1,0 +1,31 @@
+# Shared by the set-up scripts: messages, and the one way in which packages are installed.
+# shellcheck shell=bash
+
+say() { printf '== %s\n' "$*" >&2; }
+
+# fail MESSAGE [WHAT TO DO NEXT]
+fail() {
+  printf 'error: %s\n' "$1" >&2
+  [ -z "${2:-}" ] || printf '    hint: %s\n' "$2" >&2
+  exit 1
+}
+
+# Runs a command as root: directly, or through sudo. Without a terminal sudo may not ask for a password.
+as_root() {
+  if [ "$(id -u)" -eq 0 ]; then
+    "$@"
+  elif ! command -v sudo >/dev/null; then
+    return 1
+  elif [ -t 0 ]; then
+    sudo "$@"
+  else
+    sudo -n "$@"
+  fi
+}
+
+# Installs Debian packages without a question. Fails where there is no apt-get or no way to be root.
+apt_install() {
+  command -v apt-get >/dev/null || return 1
+  as_root apt-get -qq update >&2 || return 1
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-install-recommends "$@" </dev/null >&2
+}

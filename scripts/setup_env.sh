@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# Makes .venv, with the locked dependencies of KIND (runtime or dev) and the project itself, editable.
+# Safe to run again: a stamp says what .venv was made from, and an equal one means that nothing is done.
+#
+#   scripts/setup_env.sh runtime|dev
+set -euo pipefail
+cd "$(dirname "$0")/.."
+# shellcheck source=scripts/lib.sh
+. scripts/lib.sh
+
+kind=${1:?usage: setup_env.sh runtime|dev}
+lock=requirements/$kind.txt
+[ -f "$lock" ] || fail "there is no $lock; the argument is 'runtime' or 'dev'"
+
+# What an environment is made from. The place is part of it: a virtual environment cannot be moved.
+wanted() { { pwd; cat "requirements/$1.txt" pyproject.toml; } | sha256sum; }
+
+works() { "$1" -c '' 2>/dev/null; }
+
+is_current() {
+  local stamp=.venv/.securebench-$1
+  [ -f "$stamp" ] && works .venv/bin/python && [ "$(cat "$stamp")" = "$(wanted "$1")" ]
+}
+
+is_new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
+
+find_python() {
+  local candidate
+  for candidate in ${PYTHON:-python3 python3.13 python3.12 python3.11}; do
+    if is_new_enough "$candidate"; then
+      command -v "$candidate"
+      return
+    fi
+  done
+  fail "Python 3.11 or later is needed, and none is on PATH" \
+    "install one, or name it: PYTHON=/path/to/python3 make ..."
+}
+
+can_make_environments() { "$1" -c 'import ensurepip, venv' 2>/dev/null; }
+
+make_environment() {
+  local python
+  python=$(find_python)
+  if ! can_make_environments "$python"; then
+    say "Python's venv module is incomplete here; installing Debian's package for it"
+    apt_install "python$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')-venv" ||
+      fail "$python cannot make virtual environments (no ensurepip)" \
+        "as an administrator: apt-get install python3-venv; then run this again"
+    can_make_environments "$python" || fail "$python still has no ensurepip" "name another one: PYTHON=/usr/bin/python3 make ..."
+  fi
+  say "making .venv with $("$python" --version)"
+  rm -rf .venv
+  "$python" -m venv .venv
+}
+
+# dev holds all that runtime holds, at the same versions.
+if is_current dev || is_current "$kind"; then exit 0; fi
+
+if ! works .venv/bin/python || ! .venv/bin/python -c 'import pip' 2>/dev/null; then make_environment; fi
+rm -f .venv/.securebench-*
+say "installing what $lock lists"
+.venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r "$lock"
+.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+wanted "$kind" >".venv/.securebench-$kind"
