@@ -1,0 +1,119 @@
+"""Faults: what is wrong, by its path inside a document; and problems: the same, with its place in a file."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from securebench.errors import ConfigError, Problem, SourceLocation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Path: TypeAlias = tuple[str | int, ...]
+"""The way to a value inside a document: keys and zero-based indexes."""
+
+MAX_PROBLEMS = 100
+"""How many problems are told in full. More than a screenful helps nobody; the rest are counted."""
+
+_SHOWN = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A place in a text: 1-based line and column, in characters."""
+
+    line: int
+    column: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing wrong with the value at ``path``, or with its key. ``position`` is set where no path leads there."""
+
+    code: str
+    message: str
+    path: Path = ()
+    hint: str = ""
+    at_key: bool = False
+    position: Position | None = None
+
+    def below(self, prefix: Path) -> Fault:
+        """Return this fault as seen from ``prefix`` steps further out."""
+        return Fault(self.code, self.message, prefix + self.path, self.hint, self.at_key, self.position)
+
+
+class Source(Protocol):
+    """A document that knows where its values stand."""
+
+    def locate(self, fault: Fault) -> SourceLocation:
+        """Return the place of ``fault``: as exact as can be had, and never an exception."""
+
+
+@dataclass(slots=True)
+class Problems:
+    """The problems found so far, in the order in which they were found."""
+
+    found: list[Problem] = field(default_factory=list)
+    uncounted: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.found)
+
+    def add(self, fault: Fault, source: Source) -> None:
+        """Note one fault. Its place is only looked up while there is room for it."""
+        if len(self.found) < MAX_PROBLEMS:
+            self.found.append(Problem(fault.code, fault.message, source.locate(fault), fault.hint))
+        else:
+            self.uncounted += 1
+
+    def extend(self, faults: Iterable[Fault], source: Source) -> None:
+        """Note several faults of one source."""
+        for fault in faults:
+            self.add(fault, source)
+
+    def merge(self, other: Problems) -> None:
+        """Take over what another list found."""
+        room = MAX_PROBLEMS - len(self.found)
+        self.found += other.found[:room]
+        self.uncounted += len(other.found[room:]) + other.uncounted
+
+    def raise_if_any(self) -> None:
+        """Raise one :class:`ConfigError` with everything found, if anything was."""
+        if not self.found:
+            return
+        more = f"{self.uncounted} more problems are not shown"
+        rest = [Problem("more-problems", more, hint="fix those above, and check again")] if self.uncounted else []
+        raise ConfigError(problems=[*self.found, *rest])
+
+
+def pointer(path: Path) -> str:
+    """Return ``path`` as a JSON pointer (RFC 6901)."""
+    return "".join("/" + escaped(str(part)).replace("~", "~0").replace("/", "~1") for part in path)
+
+
+def name_of(path: Path) -> str:
+    """Return ``path`` as people write it: ``choices[2]``, ``tests.code``."""
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{escaped(part)}" for part in path)
+    return text.removeprefix(".")
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return a hint for a word that is none of ``known``: the nearest one, or all of them."""
+    names = sorted(known)
+    near = difflib.get_close_matches(word[:_SHOWN].lower(), names, n=1, cutoff=0.6)
+    if near:
+        return f"did you mean {near[0]!r}?"
+    return f"expected one of: {', '.join(names)}" if names else ""
+
+
+def shown(text: str) -> str:
+    """Return ``text`` quoted for a message: escaped, and short."""
+    return f"'{escaped(text)}'"
+
+
+def escaped(text: str) -> str:
+    """Return ``text`` for a message: short, and without anything that a terminal would obey."""
+    clipped = text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+    return clipped if clipped.isprintable() else clipped.encode("unicode_escape").decode("ascii")

@@ -1,0 +1,90 @@
+"""Opening what others wrote: regular files, of bounded size, that nothing waits for and no link leads to."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from securebench.errors import ConfigError, SourceLocation
+from securebench.strict_input.faults import Fault, Position, pointer
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import BinaryIO
+
+_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+"""Without O_NONBLOCK, opening a FIFO waits for ever."""
+
+UTF8_BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class FileSource:
+    """A file as a source of faults that have a position of their own, or none."""
+
+    path: Path
+
+    def locate(self, fault: Fault) -> SourceLocation:
+        """Return the file, and the fault's own position where it has one."""
+        position = fault.position or Position(1)
+        return SourceLocation(str(self.path), position.line, position.column, pointer(fault.path))
+
+
+def open_regular(path: Path, what: str, *, follow: bool = False) -> BinaryIO:
+    """Open a regular file for reading, as it is now. Raises :class:`ConfigError`, also for a link unless ``follow``."""
+    location = SourceLocation(str(path))
+    try:
+        descriptor = os.open(path, _FLAGS | (0 if follow else os.O_NOFOLLOW))
+    except FileNotFoundError:
+        raise ConfigError(f"there is no {what} here", code="file-missing", location=location) from None
+    except (OSError, ValueError) as error:
+        if path.is_symlink():
+            raise _refused(f"the {what} is a symbolic link", "file-not-regular", location) from None
+        raise _refused(f"the {what} cannot be read: {error}", "file-unreadable", location) from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise _refused(f"the {what} is not a regular file", "file-not-regular", location)
+    return os.fdopen(descriptor, "rb")
+
+
+def read_text(path: Path, what: str, limit: int, *, follow: bool = False) -> tuple[str, bytes]:
+    """Return the text of a UTF-8 file of at most ``limit`` bytes, and those bytes. Raises :class:`ConfigError`."""
+    with open_regular(path, what, follow=follow) as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        message = f"the {what} is larger than {limit} bytes"
+        raise ConfigError(message, code="file-too-large", location=SourceLocation(str(path)))
+    text, fault = decode(data)
+    if fault is not None:
+        location = FileSource(path).locate(fault)
+        raise ConfigError(fault.message, code=fault.code, hint=fault.hint, location=location)
+    return text, data
+
+
+def decode(data: bytes, line: int = 1) -> tuple[str, Fault | None]:
+    """Return ``data`` as text, or the fault that keeps it from being plain UTF-8. ``line`` is that of its start."""
+    if data.startswith(UTF8_BOM):
+        return "", _encoding_fault("starts with a byte order mark", Position(line, 1))
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        before = data[: error.start].decode("utf-8")
+        return "", _encoding_fault(f"byte 0x{data[error.start]:02x} is not UTF-8", position_at(before, line))
+    if "\0" in text:
+        return "", _encoding_fault("holds a NUL", position_at(text[: text.index("\0")], line))
+    return text, None
+
+
+def position_at(before: str, line: int = 1) -> Position:
+    """Return the position that follows the text ``before``, which starts at ``line``."""
+    return Position(line + before.count("\n"), len(before) - (before.rfind("\n") + 1) + 1)
+
+
+def _encoding_fault(message: str, position: Position) -> Fault:
+    return Fault("file-encoding", f"the text {message}", hint="save it as UTF-8 without a BOM", position=position)
+
+
+def _refused(message: str, code: str, location: SourceLocation) -> ConfigError:
+    return ConfigError(message, code=code, location=location, hint="give a regular file that you may read")

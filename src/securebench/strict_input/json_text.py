@@ -1,0 +1,214 @@
+"""Strict JSON: what Python's reader lets through, and other readers see differently, is refused.
+
+:func:`decode_json` is the C scanner of :mod:`json` with hooks that notice a fault. Only when one is noticed does
+:func:`json_faults` go over the same text again, slowly, to find every fault and its position.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from securebench.errors import SourceLocation
+from securebench.strict_input.faults import Fault, Path, Position, name_of, pointer, shown
+from securebench.strict_input.files import position_at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from securebench.resources import JsonValue
+
+MAX_DEPTH = 32
+"""Nested lists and objects: no row needs more, and readers that recurse stop at some depth of their own."""
+
+MAX_VALUES = 50_000
+"""Values in one text: an empty list takes three bytes of a file, and thirty times that in memory."""
+
+_MAX_INTEGER = 2**63
+"""Beyond 64 bits, other readers of the same text round or refuse."""
+
+_MAX_INTEGER_LENGTH = 20
+
+_MAX_LOCATED = 256 * 1024
+"""Characters up to which a value's column is looked for: in longer texts a fault has its line alone."""
+
+_SURROGATE = re.compile(r"\\u[dD][89abAB]")
+_TOKEN = re.compile(r'(?P<text>"[^"\\]*(?:\\.[^"\\]*)*")|(?P<mark>[\[\]{},:])|(?P<word>[^\s\[\]{},:"]+)')
+
+
+class UnfitJsonError(ValueError):
+    """A text is not fit to be read. :func:`json_faults` says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class JsonSource:
+    """One JSON text, which starts at ``line`` of ``file``."""
+
+    file: str
+    text: str
+    line: int = 1
+
+    def locate(self, fault: Fault) -> SourceLocation:
+        """Return the place of ``fault``, or of the innermost value around it."""
+        position = fault.position or _find(self.text, self.line, fault)
+        return SourceLocation(self.file, position.line, position.column, pointer(fault.path))
+
+
+def decode_json(text: str) -> tuple[JsonValue, int]:
+    """Return the value of ``text``, and how many values it holds. Raises :class:`UnfitJsonError`."""
+    try:
+        value: JsonValue = _STRICT.decode(text)
+        if _SURROGATE.search(text):
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except (ValueError, RecursionError) as error:
+        raise UnfitJsonError(str(error)) from None
+    count = _count(value)
+    if count > MAX_VALUES:
+        raise UnfitJsonError("too large, or too deep")
+    return value, count
+
+
+def json_faults(text: str, line: int = 1) -> list[Fault]:
+    """Return why :func:`decode_json` refused ``text``, which starts at ``line`` of its file."""
+    try:
+        _LENIENT.decode(text)
+    except json.JSONDecodeError as error:
+        position = position_at(text[: error.pos], line)
+        hint = "each line is one JSON object, complete on its line"
+        return [Fault("json-syntax", f"not valid JSON: {error.msg}", hint=hint, position=position)]
+    except RecursionError:
+        pass  # valid down to far below MAX_DEPTH, which is as far as the slow pass goes
+    return list(_faults(text, line))
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        raise UnfitJsonError("a key stands twice")
+    return made
+
+
+def _number(word: str) -> int | float:
+    if fault := _number_fault(word):
+        raise UnfitJsonError(fault)
+    return int(word) if word.lstrip("-").isdecimal() else float(word)
+
+
+def _number_fault(word: str) -> str:
+    if word.lstrip("-").isdecimal():
+        fits = len(word) <= _MAX_INTEGER_LENGTH and -_MAX_INTEGER <= int(word) < _MAX_INTEGER
+        return "" if fits else "does not fit into 64 bits"
+    return "" if math.isfinite(float(word)) else "is not a finite number"
+
+
+_STRICT = json.JSONDecoder(object_pairs_hook=_unique, parse_int=_number, parse_float=_number, parse_constant=_number)
+_LENIENT = json.JSONDecoder(parse_int=str, parse_float=str)
+
+
+def _count(value: JsonValue) -> int:
+    """Return how many values there are, or more than ``MAX_VALUES`` where they lie too deep."""
+    level, count = [value], 0
+    for _ in range(MAX_DEPTH + 1):
+        count += len(level)
+        level = [child for node in level for child in _children(node)]
+        if not level or count > MAX_VALUES:
+            return count
+    return MAX_VALUES + 1
+
+
+def _children(node: JsonValue) -> list[JsonValue]:
+    if isinstance(node, dict):
+        return list(node.values())
+    return node if isinstance(node, list) else []
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """A value as it stands in a text: its path, its word, and where it and its key begin."""
+
+    path: Path
+    word: str
+    start: int
+    key_start: int | None
+
+
+def _nodes(text: str) -> Iterator[_Node]:
+    """Yield each value of a text that is valid JSON, in order, until one lies deeper than ``MAX_DEPTH``."""
+    path: list[str | int] = []
+    key_start: int | None = None
+    wants_key = False
+    for match in _TOKEN.finditer(text):
+        word = match[0]
+        if word in "]}":
+            path.pop()
+            wants_key = False
+        elif word == ",":
+            path[-1], wants_key = _next_member(path[-1])
+        elif wants_key:
+            path[-1], key_start, wants_key = json.loads(word), match.start(), False
+        elif word != ":":
+            yield _Node(tuple(path), word, match.start(), key_start)
+            key_start, wants_key = None, word == "{"
+            if word in "[{":
+                path.append(0 if word == "[" else "")
+            if len(path) > MAX_DEPTH + 1:
+                return
+
+
+def _next_member(last: str | int) -> tuple[str | int, bool]:
+    """Return what stands for the next member until it is known, and whether a key follows."""
+    return (last + 1, False) if isinstance(last, int) else (last, True)
+
+
+def _faults(text: str, line: int) -> Iterator[Fault]:
+    seen: set[Path] = set()
+    for count, node in enumerate(_nodes(text)):
+        for code, message in _node_faults(node, repeated=node.path in seen):
+            start = node.key_start if code == "key-duplicate" else node.start
+            yield Fault(code, message, node.path, position=position_at(text[:start], line))
+        if count >= MAX_VALUES:
+            yield Fault("too-many-values", f"more than {MAX_VALUES} values in one row", position=Position(line))
+            return
+        seen.add(node.path)
+
+
+def _node_faults(node: _Node, *, repeated: bool) -> Iterator[tuple[str, str]]:
+    name = name_of(node.path) or "the value"
+    if repeated:
+        yield "key-duplicate", f"{name} stands here twice"
+    if len(node.path) > MAX_DEPTH:
+        yield "too-deep", f"more than {MAX_DEPTH} levels of lists and objects"
+    if node.word not in ("true", "false", "null", "[", "{") and (fault := _word_fault(node.word)):
+        yield "json-value", f"{name} {fault}"
+    if node.path and isinstance(node.path[-1], str) and not _is_unicode(node.path[-1]):
+        yield "json-value", f"the key {name} holds half of a surrogate pair"
+
+
+def _word_fault(word: str) -> str:
+    if word.startswith('"'):
+        return "" if _is_unicode(json.loads(word)) else "holds half of a surrogate pair"
+    fault = _number_fault(word)
+    return f"is {shown(word)}, which {fault}" if fault else ""
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _find(text: str, line: int, fault: Fault) -> Position:
+    """Return where ``fault`` stands: at its value, its key, or the innermost value around it."""
+    if len(text) > _MAX_LOCATED:
+        return Position(line)
+    around = [node for node in _nodes(text) if node.path == fault.path[: len(node.path)]]
+    if not around:
+        return Position(line)
+    node = max(around, key=lambda node: len(node.path))
+    at_key = fault.at_key and node.path == fault.path and node.key_start is not None
+    return position_at(text[: node.key_start if at_key else node.start], line)

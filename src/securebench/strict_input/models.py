@@ -1,0 +1,152 @@
+"""Holding plain values to a pydantic model, and saying what does not fit in words of our own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import PydanticCustomError
+
+from securebench.strict_input.faults import Fault, Path, did_you_mean, name_of, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pydantic_core import ErrorDetails
+
+OPTIONAL: Any = None
+"""The default of a field that may be absent. It may not be null: an absent key says the same, and says it once."""
+
+_EXPECTED = {
+    "string_type": "a string",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "list_type": "a list",
+    "dict_type": "an object",
+    "model_type": "an object",
+    "model_attributes_type": "an object",
+}
+"""What pydantic's type errors wanted."""
+
+_ModelT = TypeVar("_ModelT", bound=BaseModel)
+
+
+class WireModel(BaseModel):
+    """What stands in a file: types are taken strictly, and unknown keys are refused."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+def refusal(code: str, message: str, hint: str = "") -> PydanticCustomError:
+    """Return the error that a validator raises: ``code`` has a hyphen and a place in the reference of errors."""
+    return PydanticCustomError(code, "{message}", {"message": message, "hint": hint})  # type: ignore[arg-type] # any code
+
+
+def fit(model: type[_ModelT], value: Any, *, secret: bool = False) -> tuple[_ModelT | None, list[Fault]]:
+    """Return ``value`` as a ``model``, or what does not fit. With ``secret``, no message shows a value."""
+    try:
+        return model.model_validate(value), []
+    except ValidationError as error:
+        details = error.errors(include_url=False)
+        return None, _without_branches([_fault(model, value, detail, secret=secret) for detail in details])
+
+
+def describe(value: Any, *, secret: bool = False) -> str:
+    """Return what ``value`` is, for a message: its type, and the value of a short scalar."""
+    if value is None:
+        return "null"
+    if isinstance(value, (bool, int, float)):
+        kind = "a bool" if isinstance(value, bool) else "a number"
+        return kind if secret else f"{kind} ({shown(str(value).lower())[1:-1]})"
+    if isinstance(value, str):
+        return "a string" if secret else f"the string {shown(value)}"
+    return {list: "a list", dict: "an object"}.get(type(value), type(value).__name__)
+
+
+def _fault(model: type[BaseModel], value: Any, detail: ErrorDetails, *, secret: bool) -> Fault:
+    kind, loc = detail["type"], detail["loc"]
+    if kind in ("missing", "extra_forbidden"):
+        return _key_fault(model, value, kind, loc)
+    path = _path_in(value, loc)
+    name = name_of(path) or "the whole"
+    context = detail.get("ctx", {})
+    if "-" in kind:
+        return Fault(kind, f"{name} {context['message']}", path, context["hint"])
+    got = describe(detail["input"], secret=secret)
+    if kind in _EXPECTED:
+        return Fault("field-type", f"{name} must be {_EXPECTED[kind]}, but is {got}", path)
+    if kind == "literal_error":
+        return _choice_fault(name, path, detail, got)
+    return Fault("field-value", f"{name}: {detail['msg']}; it is {got}", path)
+
+
+def _key_fault(model: type[BaseModel], value: Any, kind: str, loc: Sequence[str | int]) -> Fault:
+    key = str(loc[-1])
+    path = (*_path_in(value, loc[:-1]), key)
+    if kind == "missing":
+        return Fault("field-missing", f"{name_of(path)} is missing", path)
+    hint = did_you_mean(key, _known_keys(model, loc[:-1]))
+    return Fault("field-unknown", f"unknown key {shown(key)}", path, hint, at_key=True)
+
+
+def _choice_fault(name: str, path: Path, detail: ErrorDetails, got: str) -> Fault:
+    expected = detail.get("ctx", {}).get("expected", "")
+    known = [word.strip(" '") for word in expected.replace(" or ", ",").split(",")]
+    hint = did_you_mean(str(detail["input"]), known)
+    return Fault("field-value", f"{name} must be {expected}, but is {got}", path, hint)
+
+
+def _path_in(value: Any, loc: Sequence[str | int]) -> Path:
+    """Return the part of a pydantic location that leads through ``value``: branches of a union are left out."""
+    path: list[str | int] = []
+    for part in loc:
+        if isinstance(value, dict) and part in value:
+            value = value[part]
+        elif isinstance(value, list) and isinstance(part, int) and part < len(value):
+            value = value[part]
+        else:
+            continue
+        path.append(part)
+    return tuple(path)
+
+
+def _known_keys(model: type[BaseModel], loc: Sequence[str | int]) -> set[str]:
+    """Return the keys that may stand at ``loc``."""
+    models: list[type[BaseModel]] = [model]
+    for part in loc:
+        fields = [found.model_fields[part].annotation for found in models if part in found.model_fields]
+        models = [inner for annotation in fields for inner in _models_in(annotation)] or models
+    return {name for found in models for name in found.model_fields}
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _models_in(argument)
+
+
+def _without_branches(faults: list[Fault]) -> list[Fault]:
+    """Join what the branches of a union say of one value, and drop it where one branch saw further into it."""
+    joined: dict[tuple[Path, str], Fault] = {}
+    for fault in faults:
+        known = joined.get((fault.path, fault.code))
+        joined[fault.path, fault.code] = fault if known is None else _join(known, fault)
+    return [
+        fault
+        for fault in joined.values()
+        if fault.code != "field-type"
+        or not any(
+            other.path[: len(fault.path)] == fault.path and other.path != fault.path for other in joined.values()
+        )
+    ]
+
+
+def _join(one: Fault, other: Fault) -> Fault:
+    wanted, _, got = other.message.partition(" must be ")[2].partition(", but is ")
+    if one.code != "field-type" or wanted in one.message:
+        return one
+    before = one.message.removesuffix(f", but is {got}")
+    return Fault(one.code, f"{before} or {wanted}, but is {got}", one.path)
