@@ -41,7 +41,7 @@ class WireModel(BaseModel):
 
 def refusal(code: str, message: str, hint: str = "") -> PydanticCustomError:
     """Return the error that a validator raises: ``code`` has a hyphen and a place in the reference of errors."""
-    return PydanticCustomError(code, "{message}", {"message": message, "hint": hint})  # type: ignore[arg-type] # any code
+    return PydanticCustomError(code, "{message}", {"message": message, "hint": hint})
 
 
 def fit(model: type[_ModelT], value: Any, *, secret: bool = False) -> tuple[_ModelT | None, list[Fault]]:
@@ -62,7 +62,7 @@ def describe(value: Any, *, secret: bool = False) -> str:
         return kind if secret else f"{kind} ({shown(str(value).lower())[1:-1]})"
     if isinstance(value, str):
         return "a string" if secret else f"the string {shown(value)}"
-    return {list: "a list", dict: "an object"}.get(type(value), type(value).__name__)
+    return "a list" if isinstance(value, list) else "an object"
 
 
 def _fault(model: type[BaseModel], value: Any, detail: ErrorDetails, *, secret: bool) -> Fault:
@@ -102,13 +102,10 @@ def _path_in(value: Any, loc: Sequence[str | int]) -> Path:
     """Return the part of a pydantic location that leads through ``value``: branches of a union are left out."""
     path: list[str | int] = []
     for part in loc:
-        if isinstance(value, dict) and part in value:
+        inside = part in value if isinstance(value, dict) else isinstance(value, list) and isinstance(part, int)
+        if inside:
             value = value[part]
-        elif isinstance(value, list) and isinstance(part, int) and part < len(value):
-            value = value[part]
-        else:
-            continue
-        path.append(part)
+            path.append(part)
     return tuple(path)
 
 

@@ -1,8 +1,8 @@
 """Strict YAML: the core schema of YAML 1.2, one document, and nothing that two readers would see differently.
 
-Refused: anchors and aliases, tags, directives, repeated keys, keys that are not plain text, and plain words that older
-readers take for something else (``no``, ``010``, ``12:30:45``, a date). Values and positions are built from the parser's
-events, so that every fault of a file is found at once and nothing is ever constructed from a tag.
+Refused: anchors and aliases, tags, directives, repeated keys, keys that are not plain text, and plain words that
+older readers take for something else (``no``, ``010``, ``12:30:45``, a date). Values and positions are built from the
+parser's events, so that every fault of a file is found at once and nothing is ever constructed from a tag.
 """
 
 from __future__ import annotations

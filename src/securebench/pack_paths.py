@@ -1,0 +1,150 @@
+"""What a path in a pack may look like: lexical rules, without a look at any file system.
+
+Three kinds of path stand in packs: the path of a file below an asset root, the mount at which it appears in a
+workspace, and an absolute path inside a container.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Final
+
+from securebench.resources import Visibility
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+MAX_PATH_LENGTH: Final = 1024
+"""Bytes of a path: a quarter of what Linux takes, which leaves room for where it is mounted."""
+
+MAX_NAME_LENGTH: Final = 255
+"""Bytes of one name: what Linux file systems take."""
+
+MAX_PATH_DEPTH: Final = 32
+"""Names in a path."""
+
+PUBLIC_ROOT: Final = "securebench/public"
+LANE_ROOTS: Final[Mapping[Visibility, str]] = {
+    Visibility.PUBLIC: PUBLIC_ROOT,
+    Visibility.EVALUATION_INPUTS: "securebench/evaluation_inputs",
+    Visibility.HIDDEN: "securebench/evaluator",
+}
+"""Where a workspace holds the resources of each lane."""
+
+RESERVED_MOUNTS: Final = ("task.json", ".git", "securebench")
+"""Paths of a workspace that are the framework's, with everything below them."""
+
+DENIED_MOUNTS: Final = (
+    "ground_truth",
+    "scorer",
+    "eval",
+    "task/hidden.json",
+    "task/evaluation_inputs.json",
+    "input/hidden.json",
+    "output/score.json",
+)
+"""Paths that nothing is ever mounted at or below: other tools keep answers and scores there."""
+
+_SYSTEM_TREES = ("/proc", "/sys", "/dev", "/run", "/etc", "/boot", "/bin", "/sbin", "/lib", "/lib64")
+_SYSTEM_TREES_OF_USR = ("/usr/bin", "/usr/sbin", "/usr/lib", "/usr/lib64", "/usr/share", "/usr/include")
+_OWN_TREES = ("/opt/securebench",)
+_SYSTEM_DIRECTORIES = ("/", "/usr", "/usr/local", "/var", "/opt", "/tmp", "/home", "/mnt")  # noqa: S108 - in a container
+_LOOKALIKE = re.compile("[\u2024\u2025\u2026\uff0e\uff0f\u2044\u2215\u29f8\uff3c\u29f5\ufe68]")
+_ENCODED = re.compile(r"%(?:2e|2f|5c|00)", re.IGNORECASE)
+_DRIVE = re.compile(r"[A-Za-z]:")
+_DEVICE = re.compile(r"(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\..*)?", re.IGNORECASE)
+
+
+def relative_path_fault(path: str) -> str:
+    """Return why ``path`` is not a plain relative POSIX path, or nothing."""
+    if not path:
+        return "is empty"
+    if fault := _character_fault(path):
+        return fault
+    if path.startswith(("/", "~")) or _DRIVE.match(path):
+        return "is not relative"
+    if len(path.encode("utf-8")) > MAX_PATH_LENGTH:
+        return f"is longer than {MAX_PATH_LENGTH} bytes"
+    names = path.split("/")
+    if len(names) > MAX_PATH_DEPTH:
+        return f"has more than {MAX_PATH_DEPTH} names"
+    return next(filter(None, map(_name_fault, names)), "")
+
+
+def container_directory_fault(path: str) -> str:
+    """Return why ``path`` may not be a working directory inside a container, or nothing."""
+    if not path.startswith("/"):
+        return "is not an absolute path"
+    if path == "/":
+        return "is the root of the container"
+    if fault := relative_path_fault(path[1:]):
+        return fault
+    if path in _SYSTEM_DIRECTORIES or any(is_at_or_below(path, tree) for tree in _SYSTEM_TREES):
+        return "is a directory of the container's system"
+    if any(is_at_or_below(path, tree) for tree in _SYSTEM_TREES_OF_USR):
+        return "is a directory of the container's system"
+    return "is where the framework keeps its own files" if any(is_at_or_below(path, t) for t in _OWN_TREES) else ""
+
+
+def mount_fault(mount: str, lane: Visibility) -> str:
+    """Return why a file of ``lane`` may not appear at ``mount`` of a workspace, or nothing."""
+    if fault := relative_path_fault(mount):
+        return fault
+    if denied := next((path for path in DENIED_MOUNTS if is_at_or_below(folded(mount), path)), ""):
+        return f"lies at {denied!r}, where nothing is ever mounted"
+    if lane is not Visibility.PUBLIC:
+        root = LANE_ROOTS[lane]
+        return "" if is_below(mount, root) else f"does not lie below {root!r}"
+    reserved = next((path for path in RESERVED_MOUNTS if is_at_or_below(folded(mount), path)), "")
+    return f"lies at {reserved!r}, which is the framework's own" if reserved else ""
+
+
+def colliding_mounts(mounts: Iterable[str]) -> tuple[str, str] | None:
+    """Return the first two mounts of which one is the other, or lies below it, case aside; else ``None``."""
+    seen: dict[str, str] = {}
+    for mount in sorted(mounts, key=lambda path: path.count("/")):
+        names = folded(mount).split("/")
+        for end in range(1, len(names) + 1):
+            if (above := seen.get("/".join(names[:end]))) is not None:
+                return above, mount
+        seen["/".join(names)] = mount
+    return None
+
+
+def folded(path: str) -> str:
+    """Return ``path`` as a file system sees it that ignores case and spelling."""
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFKD", path).casefold())
+
+
+def is_at_or_below(path: str, root: str) -> bool:
+    """Return whether ``path`` is ``root`` or lies below it. Both are normal POSIX paths."""
+    return PurePosixPath(path).is_relative_to(root)
+
+
+def is_below(path: str, root: str) -> bool:
+    """Return whether ``path`` lies below ``root``, and is not ``root`` itself."""
+    return path != root and is_at_or_below(path, root)
+
+
+def _character_fault(path: str) -> str:
+    if "\\" in path:
+        return "holds a backslash"
+    if not path.isprintable():
+        return "holds a control or invisible character"
+    if _LOOKALIKE.search(path):
+        return "holds a character that looks like '.', '/' or a backslash"
+    return "holds a percent-encoded '.', '/', backslash or NUL" if _ENCODED.search(path) else ""
+
+
+def _name_fault(name: str) -> str:
+    if not name:
+        return "holds an empty name: '//', or a '/' at its end"
+    if name in (".", ".."):
+        return f"holds {name!r}"
+    if name.endswith((" ", ".")) or name.startswith(" "):
+        return f"holds the name {name!r}, which some file systems change"
+    if _DEVICE.fullmatch(name):
+        return f"holds {name!r}, which is a device on some systems"
+    return "" if len(name.encode("utf-8")) <= MAX_NAME_LENGTH else f"holds a name longer than {MAX_NAME_LENGTH} bytes"
