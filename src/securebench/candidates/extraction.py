@@ -1,0 +1,132 @@
+"""From what an agent left to a sealed candidate, or to the reason why there is none.
+
+Sealed are the raw bytes, which are the evidence. What is done to them before they are judged is done by pure
+functions of this module, the same way each time.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from securebench.errors import CandidateError, FailurePhase, FailureReason
+from securebench.workspaces.snapshot import read_file
+from securebench.workspaces.tree import MIB, Refusal, TreeRefusedError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from securebench.candidates.artifact import CandidateArtifact
+    from securebench.candidates.store import CandidateStore
+    from securebench.tasks import CandidateKind
+    from securebench.workspaces.tree import TreeLimits
+
+MAX_CANDIDATE_BYTES = MIB
+"""The largest text, code or patch: no answer that a person could read is longer."""
+
+_REASONS = {
+    Refusal.MISSING: FailureReason.CANDIDATE_MISSING,
+    Refusal.UNSAFE: FailureReason.UNSAFE_WORKSPACE,
+    Refusal.TOO_LARGE: FailureReason.CANDIDATE_TOO_LARGE,
+}
+_BOM = "\N{ZERO WIDTH NO-BREAK SPACE}"
+_FENCE = re.compile(r" {0,3}(?P<marks>`{3,}|~{3,})(?P<info>[^`]*)\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """What sealing gave: a candidate, a failure, or both (an empty one is kept, and failed)."""
+
+    candidate: CandidateArtifact | None
+    failure: CandidateError | None = None
+
+
+def seal_output(store: CandidateStore, kind: CandidateKind, data: bytes, *, truncated: bool) -> Sealed:
+    """Seal what an agent wrote to stdout. A part of a longer output is no candidate."""
+    if truncated or len(data) > MAX_CANDIDATE_BYTES:
+        return _failed(FailureReason.CANDIDATE_TOO_LARGE, f"stdout holds more than {MAX_CANDIDATE_BYTES} bytes")
+    return _seal_bytes(store, kind, data)
+
+
+def seal_file(store: CandidateStore, kind: CandidateKind, workspace: Path, relative: str) -> Sealed:
+    """Seal the file ``relative`` of a workspace."""
+    try:
+        data = read_file(workspace, relative, MAX_CANDIDATE_BYTES)
+    except TreeRefusedError as refused:
+        return _failed(_REASONS[refused.refusal], str(refused))
+    return _seal_bytes(store, kind, data)
+
+
+def seal_workspace(
+    store: CandidateStore, kind: CandidateKind, workspace: Path, limits: TreeLimits | None = None
+) -> Sealed:
+    """Seal a whole workspace."""
+    try:
+        return Sealed(store.seal_tree(kind, workspace, limits))
+    except TreeRefusedError as refused:
+        return _failed(_REASONS[refused.refusal], f"the workspace cannot be sealed: {refused}")
+
+
+def decode(data: bytes) -> str:
+    """Return ``data`` as text. Raises :class:`CandidateError` unless it is UTF-8 without NUL, and says something."""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise _error(FailureReason.CANDIDATE_NOT_TEXT, f"byte {error.start} is not UTF-8") from None
+    if "\0" in text:
+        raise _error(FailureReason.CANDIDATE_NOT_TEXT, f"character {text.index(chr(0))} is NUL")
+    if not text.removeprefix(_BOM).strip():
+        raise _error(FailureReason.CANDIDATE_EMPTY, "the candidate is empty")
+    return text
+
+
+def code_from_text(text: str) -> str:
+    """Return the program in ``text``: the content of its one fenced block, else all of it.
+
+    A byte order mark is dropped, and CRLF and CR become LF. A fence is a line of at least three backticks or tildes,
+    indented by at most three spaces; a block ends at a line of as many or more of the same mark and nothing else.
+    Exactly one closed block: its content. None, several, or one that is never closed: the whole text as it stands,
+    which then is a program or is not. No block is ever preferred over another, so nobody can smuggle one in.
+    """
+    normalised = text.removeprefix(_BOM).replace("\r\n", "\n").replace("\r", "\n")
+    blocks = _fenced_blocks(normalised)
+    return blocks[0] if blocks is not None and len(blocks) == 1 else normalised
+
+
+def _fenced_blocks(text: str) -> list[str] | None:
+    """Return the content of each fenced block, or ``None`` if one is never closed."""
+    blocks: list[str] = []
+    marks, content = "", ""
+    for line in text.split("\n"):
+        fence = _FENCE.match(line)
+        if not marks:
+            marks, content = (fence["marks"] if fence else ""), ""
+        elif fence and fence["marks"].startswith(marks) and not fence["info"].strip():
+            blocks.append(content)
+            marks = ""
+        else:
+            content += f"{line}\n"
+    return None if marks else blocks
+
+
+def _seal_bytes(store: CandidateStore, kind: CandidateKind, data: bytes) -> Sealed:
+    try:
+        return Sealed(store.seal_bytes(kind, data, decode(data)))
+    except CandidateError as failure:
+        return Sealed(store.seal_bytes(kind, data, _text_or_none(data)), failure)
+
+
+def _text_or_none(data: bytes) -> str | None:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def _failed(reason: FailureReason, message: str) -> Sealed:
+    return Sealed(None, _error(reason, message))
+
+
+def _error(reason: FailureReason, message: str) -> CandidateError:
+    return CandidateError(reason, message, phase=FailurePhase.SEAL)

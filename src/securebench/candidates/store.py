@@ -1,0 +1,137 @@
+"""The store of sealed candidates: one file each, named by the sha256 of what it holds.
+
+``sha256sum`` checks it; a workspace is a plain tar. A file appears whole or not at all, is never written again, and
+is hashed again whenever it is loaded: what is judged is what was sealed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from securebench.candidates.artifact import CandidateArtifact
+from securebench.errors import StorageError
+from securebench.tasks import CandidateKind
+from securebench.workspaces.snapshot import snapshot_tree
+from securebench.workspaces.tree import MIB, OPEN_DIRECTORY, OPEN_FILE, opened
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from securebench.workspaces.tree import TreeLimits
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_UNFINISHED = ".sealing-"
+
+
+class CandidateStore:
+    """The directory ``root``, made on first use. Safe to share between threads and processes."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def seal_bytes(self, kind: CandidateKind, data: bytes, text: str | None) -> CandidateArtifact:
+        """Keep ``data``; ``text`` is its decoded content where it has one. Raises :class:`StorageError`."""
+        digest = hashlib.sha256(data).hexdigest()
+        with self._storing(), self._temporary() as file:
+            file.write(data)
+            self._publish(file, digest)
+        return CandidateArtifact(kind, digest, len(data), self._path(digest), text)
+
+    def seal_tree(self, kind: CandidateKind, root: Path, limits: TreeLimits | None = None) -> CandidateArtifact:
+        """Keep a snapshot of the tree below ``root``.
+
+        Raises :class:`~securebench.workspaces.tree.TreeRefusedError` for a tree that will not be read, and
+        :class:`StorageError`; neither leaves anything behind.
+        """
+        with self._storing(), self._temporary() as file:
+            snapshot = snapshot_tree(root, file, limits)
+            self._publish(file, snapshot.digest)
+        return CandidateArtifact(kind, snapshot.digest, snapshot.size, self._path(snapshot.digest))
+
+    def load(self, kind: CandidateKind, digest: str) -> CandidateArtifact:
+        """Return a candidate that was sealed before. Raises :class:`StorageError`.
+
+        ``candidate-not-stored``: there is none; ``candidate-altered``: it is no longer what was sealed.
+        """
+        if not _DIGEST.fullmatch(digest):
+            raise StorageError(f"{digest!r} is not a candidate's digest", code="candidate-not-stored")
+        with self._storing():
+            data, size, found = self._read(digest, keep=kind is not CandidateKind.WORKSPACE)
+        if found != digest:
+            raise StorageError(
+                f"the sealed candidate {digest} was changed: its content now hashes to {found}",
+                code="candidate-altered",
+                hint="this run directory is no longer evidence; run the task again in a new one",
+            )
+        text = None if kind is CandidateKind.WORKSPACE else _text(data)
+        return CandidateArtifact(kind, digest, size, self._path(digest), text)
+
+    def clear_unfinished(self) -> None:
+        """Remove what a run that was killed had begun to seal. Only while no other run uses this directory."""
+        with self._storing():
+            for path in self.root.glob(f"{_UNFINISHED}*"):
+                path.unlink(missing_ok=True)
+
+    def _path(self, digest: str) -> Path:
+        return self.root / digest
+
+    def _read(self, digest: str, *, keep: bool) -> tuple[bytes, int, str]:
+        """Return the content (if it is to be kept), its size and its digest."""
+        sha, size, kept = hashlib.sha256(), 0, bytearray()
+        try:
+            descriptor = os.open(self._path(digest), OPEN_FILE)
+        except FileNotFoundError:
+            raise StorageError(
+                f"the candidate {digest} is not in {self.root}",
+                code="candidate-not-stored",
+                hint="the run directory is incomplete; run the task again",
+            ) from None
+        with os.fdopen(descriptor, "rb") as file:
+            while chunk := file.read(MIB):
+                sha.update(chunk)
+                size += len(chunk)
+                if keep:
+                    kept += chunk
+        return bytes(kept), size, sha.hexdigest()
+
+    @contextmanager
+    def _temporary(self) -> Iterator[IO[bytes]]:
+        """Open a new file in the store; it is gone afterwards unless it was published."""
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=self.root, prefix=_UNFINISHED, delete=False) as file:
+            try:
+                yield file
+            finally:
+                Path(file.name).unlink(missing_ok=True)
+
+    def _publish(self, file: IO[bytes], digest: str) -> None:
+        """Give the temporary ``file`` its name, once its content is on the disk. Same name, same content: replaced."""
+        file.flush()
+        os.fchmod(file.fileno(), 0o444)
+        os.fsync(file.fileno())
+        Path(file.name).replace(self._path(digest))
+        with opened(self.root, OPEN_DIRECTORY) as directory:
+            os.fsync(directory)
+
+    @contextmanager
+    def _storing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StorageError(
+                f"cannot keep a candidate in {self.root}: {error.strerror or error}",
+                hint="free space or choose another run.output_dir, then run again with --resume",
+            ) from error
+
+
+def _text(data: bytes) -> str | None:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return None

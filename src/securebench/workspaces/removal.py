@@ -1,0 +1,182 @@
+"""Making and removing the directories that agents write in.
+
+A directory is removed only where it lies directly in one that :func:`make_private_directory` made, which its marker
+shows: whatever a workspace was replaced by between two runs, nothing outside the run directory is ever deleted. The
+removal goes by descriptors, follows no link, crosses into no other file system, needs a fixed number of open files
+however deep the tree is, and forgets names as it goes, however many there are.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from securebench.errors import StorageError
+from securebench.workspaces.tree import OPEN_DIRECTORY, opened, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MARKER = ".securebench"
+"""The file that marks a directory whose subdirectories may be removed."""
+
+_MARKER_TEXT = b"SecureBench made this directory, and removes what lies in it.\n"
+_OPEN_PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def make_private_directory(path: Path) -> None:
+    """Make ``path`` (and its parents), readable by this user alone, to hold directories that may be removed.
+
+    Idempotent and safe from several threads. An existing directory must be empty or carry the marker. Raises
+    :class:`StorageError`: ``workspace-foreign`` if it is somebody else's, ``storage-failed`` if it cannot be made.
+    """
+    with _storing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            path.mkdir(mode=0o700)
+        if path.is_symlink() or not path.is_dir():
+            raise _foreign(path, "is not a directory")
+        # The marker is written before anything else: a directory with content and no marker is not ours.
+        if any(path.iterdir()) and not _is_marked(path):
+            raise _foreign(path, f"holds files, but no {MARKER}")
+        path.chmod(0o700)
+        (path / MARKER).write_bytes(_MARKER_TEXT)
+
+
+def make_fresh_directory(path: Path, owner: tuple[int, int] | None = None) -> None:
+    """Make ``path`` an empty directory, mode 0700, of ``owner`` (uid, gid); what was there is removed.
+
+    Raises as :func:`remove_tree` does.
+    """
+    remove_tree(path)
+    with _storing(path):
+        path.mkdir(mode=0o700)
+        if owner is not None:
+            os.chown(path, *owner, follow_symlinks=False)
+
+
+def remove_tree(path: Path) -> None:
+    """Remove the directory ``path`` and everything in it; where there is none, do nothing.
+
+    Raises :class:`StorageError`: ``workspace-foreign`` if it is not a directory of ours, ``workspace-stuck`` if
+    something in it cannot be removed.
+    """
+    with _storing(path), suppress(FileNotFoundError), opened(path.parent, OPEN_DIRECTORY) as parent:
+        status = os.stat(path.name, dir_fd=parent, follow_symlinks=False)
+        if not stat.S_ISDIR(status.st_mode):
+            raise _foreign(path, "is not a directory")
+        if not _is_marked(path.parent):
+            raise _foreign(path, f"lies in a directory without a {MARKER}")
+        _Removal(status.st_dev).run(parent, path.name)
+
+
+def _is_marked(path: Path) -> bool:
+    return (path / MARKER).is_file() and not (path / MARKER).is_symlink()
+
+
+def _foreign(path: Path, problem: str) -> StorageError:
+    return StorageError(
+        f"{path} {problem}; SecureBench did not make it, and leaves it alone",
+        code="workspace-foreign",
+        hint="move it away, or choose another run.output_dir",
+    )
+
+
+@contextmanager
+def _storing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+class _Removal:
+    """One removal: it stands in one directory, and remembers the way back."""
+
+    def __init__(self, device: int) -> None:
+        self._device = device
+
+    def run(self, parent: int, name: str) -> None:
+        """Remove the directory ``name`` of ``parent``."""
+        here = self._enter(parent, name)
+        way: list[tuple[str, tuple[int, int]]] = [(name, _identity(parent))]
+        try:
+            while way:
+                inner = self._clear(here)
+                if inner is not None:
+                    way.append((inner, _identity(here)))
+                    here = self._replace(here, self._enter(here, inner))
+                    continue
+                name, above = way.pop()
+                here = self._replace(here, self._leave(here, above))
+                self._remove_directory(here, name)
+        finally:
+            os.close(here)
+
+    def _clear(self, here: int) -> str | None:
+        """Remove what can be removed at once; return the first directory that is not empty, or ``None``."""
+        with os.scandir(here) as entries:
+            for entry in entries:
+                if not entry.is_dir(follow_symlinks=False):
+                    with _stuck(entry.name):
+                        os.unlink(entry.name, dir_fd=here)
+                elif not self._remove_directory(here, entry.name):
+                    return entry.name
+        return None
+
+    def _enter(self, here: int, name: str) -> int:
+        """Open the directory ``name``, and make it ours to change."""
+        with _stuck(name), opened(name, _OPEN_PATH, here) as found:
+            status = os.fstat(found)
+            if status.st_dev != self._device:
+                raise OSError(errno.EBUSY, "another file system is mounted there")
+            if status.st_mode & stat.S_IRWXU != stat.S_IRWXU:
+                Path(f"/proc/self/fd/{found}").chmod(0o700)  # an O_PATH descriptor has no fchmod
+            return os.open(".", OPEN_DIRECTORY, dir_fd=found)
+
+    @staticmethod
+    def _leave(here: int, above: tuple[int, int]) -> int:
+        """Open the directory above, which must be the one that we came from."""
+        descriptor = os.open("..", OPEN_DIRECTORY, dir_fd=here)
+        if _identity(descriptor) != above:
+            os.close(descriptor)
+            raise OSError(errno.EBUSY, "a directory was moved while its tree was removed")
+        return descriptor
+
+    @staticmethod
+    def _replace(old: int, new: int) -> int:
+        os.close(old)
+        return new
+
+    @staticmethod
+    def _remove_directory(here: int, name: str) -> bool:
+        """Remove the directory ``name`` if it is empty, and say whether it was."""
+        with _stuck(name):
+            try:
+                os.rmdir(name, dir_fd=here)
+            except OSError as error:
+                if error.errno in {errno.ENOTEMPTY, errno.EEXIST}:
+                    return False
+                raise
+        return True
+
+
+def _identity(descriptor: int) -> tuple[int, int]:
+    status = os.fstat(descriptor)
+    return status.st_dev, status.st_ino
+
+
+@contextmanager
+def _stuck(name: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(
+            f"cannot remove {printable(os.fsencode(name))!r} of an earlier workspace: {error.strerror or error}",
+            code="workspace-stuck",
+            hint="look for an immutable attribute (lsattr, chattr -i) or a mount; remove it by hand, then run again",
+        ) from error
