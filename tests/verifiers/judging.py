@@ -1,0 +1,46 @@
+"""Runs a text verifier as a run would: on a sealed candidate and the views that the lanes allow."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from securebench.candidates.artifact import CandidateArtifact
+from securebench.resources import Component, Resource, ResourceBundle, Visibility
+from securebench.tasks import CandidateKind, Environment, VerifierView
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from securebench.resources import JsonValue
+    from securebench.verifiers.base import VerificationResult, VerifyContext
+    from securebench.verifiers.text import TextVerifier
+
+NO_CONTEXT = cast("VerifyContext", None)
+"""Text is judged without a driver, a policy or a scratch directory: touching one would raise."""
+
+
+def verdict(
+    verifier: TextVerifier, text: str | None, *, public: Mapping[str, JsonValue], hidden: Mapping[str, JsonValue]
+) -> VerificationResult:
+    """Return what ``verifier`` says of ``text``."""
+    resources = ResourceBundle(
+        tuple(Resource(name, value, Visibility.PUBLIC) for name, value in public.items())
+        + tuple(Resource(name, value, Visibility.HIDDEN) for name, value in hidden.items())
+    )
+    view = VerifierView(
+        task_id="task",
+        family=verifier.family,
+        test_sandbox=resources.visible_to(Component.TEST_SANDBOX),
+        evaluator=resources.visible_to(Component.EVALUATOR),
+        environment=Environment(),
+    )
+    return verifier.verify(view, sealed_text(text), NO_CONTEXT)
+
+
+def sealed_text(text: str | None) -> CandidateArtifact:
+    """Return a candidate of ``text``, as the store would hand it over."""
+    data = (text or "").encode("utf-8", "surrogatepass")
+    digest = hashlib.sha256(data).hexdigest()
+    return CandidateArtifact(CandidateKind.TEXT, digest, len(data), Path("candidates") / digest, text)

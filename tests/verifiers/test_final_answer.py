@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from securebench.verifiers.final_answer import MAX_ANSWER_CHARACTERS, position, readings, unwrapped, words
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Paris", ("Paris",)),
+        ("Answer: Paris", ("Paris",)),
+        ("ANSWER = 5", ("5",)),
+        ("The answer is Paris", ("Paris",)),
+        ("The answer is: Paris", ("Paris",)),
+        ("**Answer:** Paris", ("Paris",)),
+        ("**Answer: Paris**", ("Paris**",)),
+        ("Final answer: **Paris**.", ("Paris",)),
+        ("The answer is $\\boxed{5}$", ("5",)),
+        ("#### 42", ("42",)),
+        ("> Paris", ("Paris",)),
+        ("- 5", ("- 5",)),
+        ("Answer:\nParis", ("Paris", "Answer:\nParis")),
+        ("Let me think.\r\nAnswer: Paris\r\n\r\n", ("Paris",)),
+        ("```\nParis\n```", ("Paris",)),
+        ("Thinking about it.\nParis", ("Paris", "Thinking about it.\nParis")),
+    ],
+)
+def test_the_final_answer_is_what_follows_the_last_cue_or_the_last_line(text: str, expected: tuple[str, ...]) -> None:
+    """E08: one rule reads the final answer: after a cue on the last line that counts, else that line, else the whole."""
+    assert readings(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Answer: A\nAnswer: B", "B"),
+        ("Answer: A. No, wait. Answer: B", "B"),
+        ("Answer: A\nI am not sure about this.", "I am not sure about this."),
+        ('Answer: A\n{"answer": "B"}', '{"answer": "B"}'),
+        ("Answer: A\n```\nAnswer: B\n```", "B"),
+    ],
+)
+def test_of_many_answers_only_the_one_on_the_last_line_is_read(text: str, expected: str) -> None:
+    """E08: of many cues the last one of the last line wins, and one that stands earlier does not count."""
+    assert readings(text)[0] == expected
+
+
+@pytest.mark.parametrize("text", ["", " \n\t\r\n", "\u200b\n\u2060", "```\n```", "~~~"])
+def test_a_text_without_a_visible_line_has_no_final_answer(text: str) -> None:
+    """E01: nothing is read from nothing."""
+    assert readings(text) == ()
+
+
+def test_a_final_answer_beyond_the_cap_is_none() -> None:
+    """E08: ten thousand characters on the last line are no answer."""
+    assert readings("x" * MAX_ANSWER_CHARACTERS)
+    assert readings("x" * (MAX_ANSWER_CHARACTERS + 1)) == ()
+
+
+@pytest.mark.parametrize("text", ["answer" + " " * 200_000, "answer*" * 30_000, "Answer: " * 30_000, "**" * 100_000])
+def test_reading_is_linear(text: str) -> None:
+    """E09: no text makes the patterns blow up."""
+    started = time.perf_counter()
+    readings(text)
+    assert time.perf_counter() - started < 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("**B**", "B"),
+        ("**B.**", "B."),
+        ("**B**.", "B"),
+        ("`x`", "x"),
+        ("$4$", "4"),
+        ("\\boxed{\\text{B}}", "B"),
+        ("__B__", "B"),
+        ("**", "**"),
+        ("$5", "$5"),
+        ("*" * 40 + "B" + "*" * 40, "*" * 24 + "B" + "*" * 24),
+    ],
+)
+def test_marks_around_the_whole_answer_are_taken_off(answer: str, expected: str) -> None:
+    """Emphasis, code marks and a LaTeX box are no part of an answer, up to eight of them."""
+    assert unwrapped(answer) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("It is (Paris), “really”.", ("it", "is", "paris", "really")),
+        ("-5 .5 5% 5, 5.", ("-5", ".5", "5%", "5", "5")),
+        ("isn\u2019t", ("isn't",)),
+        ("( , )", ("(", ",", ")")),
+        ("", ()),
+    ],
+)
+def test_words_keep_their_signs_points_and_units(text: str, expected: tuple[str, ...]) -> None:
+    """E02: what distinguishes two answers is never stripped from a word."""
+    assert words(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("part", "expected"), [(("b",), 1), (("b", "c"), 3), (("c", "d"), -1), ((), -1), (("a", "b", "b", "c", "x"), -1)]
+)
+def test_a_phrase_is_found_word_for_word(part: tuple[str, ...], expected: int) -> None:
+    """A phrase stands where all its words do, in order; an empty one stands nowhere."""
+    assert position(part, ("a", "b", "b", "b", "c")) == expected
+
+
+@given(st.text())
+def test_reading_never_raises(text: str) -> None:
+    """A15: any text, whatever its characters, has at most two readings."""
+    assert len(readings(text)) <= 2
+    assert len(words(text)) <= len(text)
