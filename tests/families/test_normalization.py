@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from securebench.families.normalization import choice_labels, normalize_text
+from securebench.families.normalization import choice_labels, normalize_text, strict_decimal
 
 
 @pytest.mark.parametrize(
@@ -95,3 +97,18 @@ def test_labels_run_from_a_to_z_and_on() -> None:
 def test_labels_are_distinct(count: int) -> None:
     """No two choices share a label."""
     assert len(set(choice_labels(count))) == count
+
+
+@pytest.mark.parametrize(("text", "value"), [("5", 5), ("-5.50", "-5.5"), (".5", "0.5"), ("5.", 5), ("1e3", 1000)])
+def test_a_strict_decimal_is_read(text: str, value: str | int) -> None:
+    """Signs, points and small exponents of ASCII digits are numbers."""
+    assert strict_decimal(text) == Decimal(value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", " 5", "5 ", "1_000", "1,000", "\u0663", "nan", "inf", "-Infinity", "0x10", "5 or 6", "1e9999", "²", "--5"],
+)
+def test_what_only_python_reads_is_no_decimal(text: str) -> None:
+    """Separators, other digits, NaN, infinity and two numbers are refused."""
+    assert strict_decimal(text) is None

@@ -6,8 +6,10 @@ points, separators and superscripts are kept, so ``-5`` is not ``5``, ``A,B`` is
 
 from __future__ import annotations
 
+import re
 import string
 import unicodedata
+from decimal import Decimal
 
 _INVISIBLE_CATEGORIES = frozenset({"Cc", "Cf"})
 """Control and format characters: zero-width spaces and joiners, direction marks, NUL."""
@@ -19,6 +21,9 @@ _QUOTES = {'"': '"', "'": "'", "`": "`", "“": "”", "\u2018": "\u2019", "„"
 _CLOSERS = frozenset(")]}%" + "".join(_QUOTES.values()))
 
 
+_DECIMAL = re.compile(r"[-+]?(?:[0-9]{1,50}(?:\.[0-9]{0,50})?|\.[0-9]{1,50})(?:[eE][-+]?[0-9]{1,3})?")
+
+
 def normalize_text(text: str) -> str:
     """Return ``text`` in the form in which answers are compared. Idempotent; empty if nothing visible is there.
 
@@ -28,6 +33,11 @@ def normalize_text(text: str) -> str:
     visible = text if text.isascii() and text.isprintable() else "".join(filter(_is_visible, text))
     folded = unicodedata.normalize("NFC", unicodedata.normalize("NFD", visible).casefold())
     return _without_wrapping(" ".join(folded.split()))
+
+
+def strict_decimal(text: str) -> Decimal | None:
+    """Return the finite number that ``text`` is, and nothing but is: ASCII digits, no separators; else ``None``."""
+    return Decimal(text) if _DECIMAL.fullmatch(text) else None
 
 
 def choice_labels(count: int) -> tuple[str, ...]:

@@ -1,0 +1,36 @@
+"""Letters that look like others."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from securebench.families.lookalikes import fold_lookalikes
+
+
+@pytest.mark.parametrize(
+    "lookalike",
+    [
+        "p\u0430ris",
+        "P\u0391RIS",
+        "\uff50\uff41\uff52\uff49\uff53",
+        "par\u0131s",
+        "\U0001d429\U0001d41a\U0001d42b\U0001d422\U0001d42c",
+        "par\u200bis",
+    ],
+)
+def test_lookalikes_fold_to_the_latin_word(lookalike: str) -> None:
+    """Cyrillic, Greek, full-width, mathematical and dotless letters fold to those that they look like."""
+    assert fold_lookalikes(lookalike) == "paris"
+
+
+def test_words_that_look_different_stay_different() -> None:
+    """Folding is by look, not by sound."""
+    assert fold_lookalikes("москва") != fold_lookalikes("moskva")
+
+
+@given(st.text())
+def test_folding_is_idempotent(text: str) -> None:
+    """A folded text is its own folded form."""
+    assert fold_lookalikes(fold_lookalikes(text)) == fold_lookalikes(text)
