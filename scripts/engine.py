@@ -40,20 +40,30 @@ class SetupError(Exception):
     """No engine can be had. The text says what to do next."""
 
 
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why no engine answers. ``replaceable``: nothing is there, and nobody asked for a certain one: start ours."""
+
+    text: str
+    replaceable: bool
+
+
 def say(message: str) -> None:
     """Tell what is being done."""
     print(f"== {message}", file=sys.stderr, flush=True)
 
 
-def find_trouble() -> str | None:
+def find_trouble() -> Trouble | None:
     """Return why no engine answers, or ``None`` when one does. The product's own way to it is the one that counts."""
     from securebench.errors import EngineError
+    from securebench.images.endpoint import DEFAULT_SOCKET, current_candidates
     from securebench.images.engine import connect
 
     try:
-        connect()
+        connect().close()
     except EngineError as error:
-        return str(error)
+        replaceable = error.code == "engine-unavailable" and current_candidates()[0].path == DEFAULT_SOCKET
+        return Trouble(str(error), replaceable=replaceable)
     return None
 
 
@@ -74,7 +84,7 @@ class EngineSetup:
 
     state: Path
     socket: Path = Path("/var/run/docker.sock")
-    trouble: Callable[[], str | None] = find_trouble
+    find_trouble: Callable[[], Trouble | None] = find_trouble
     dockerd: Sequence[str] = ("dockerd",)
 
     @property
@@ -94,10 +104,14 @@ class EngineSetup:
 
     def up(self) -> None:
         """Return once an engine answers. Raises :class:`SetupError`."""
-        trouble = self.trouble()
+        trouble = self.find_trouble()
         if trouble is None:
             return
-        prefix = self._way_to_root(trouble)
+        prefix = root_prefix()
+        if not trouble.replaceable:
+            raise SetupError(trouble.text)
+        if prefix is None:
+            raise SetupError(f"{trouble.text}\n    hint: as an administrator, {BY_HAND}")
         units = [unit for unit in UNITS if not _is_active(unit)] if SYSTEMD.is_dir() else []
         self.state.mkdir(parents=True, exist_ok=True)
         if shutil.which(self.dockerd[0], path=_admin_path()) is None:
@@ -121,23 +135,11 @@ class EngineSetup:
             _end(prefix, [pid, *_children(pid, "containerd")])
         self.pid_file.unlink(missing_ok=True)
 
-    def _way_to_root(self, trouble: str) -> tuple[str, ...]:
-        """Return how to be root, or refuse: an engine was asked for by name, or is there and not ours to use."""
-        if any(os.environ.get(name) for name in ("DOCKER_HOST", "DOCKER_CONTEXT")):
-            raise SetupError(f"{trouble}\n    The environment asks for this engine: start it, or unset the variable.")
-        if self.socket.exists() and not os.access(self.socket, os.R_OK | os.W_OK):
-            raise SetupError(
-                f"this user may not use the engine at {self.socket}\n"
-                '    hint: sudo usermod -aG docker "$USER", log in again, and run this again'
-            )
-        prefix = root_prefix()
-        if prefix is None:
-            raise SetupError(f"{trouble}\n    hint: as an administrator, {BY_HAND}")
-        return prefix
-
     def _install(self) -> None:
         if shutil.which("apt-get") is None:
-            raise SetupError(f"no Docker Engine is installed, and this is neither Debian nor Ubuntu\n    hint: {BY_HAND}")
+            raise SetupError(
+                f"no Docker Engine is installed, and this is neither Debian nor Ubuntu\n    hint: {BY_HAND}"
+            )
         say("installing docker.io")
         script = f". {ROOT}/scripts/lib.sh && apt_install docker.io iptables ca-certificates"
         if subprocess.run(["bash", "-c", script], check=False).returncode != 0:
@@ -161,11 +163,11 @@ class EngineSetup:
 
     def _wait(self, prefix: tuple[str, ...], daemon: subprocess.Popen[bytes] | None) -> None:
         deadline = time.monotonic() + START_SECONDS
-        while (trouble := self.trouble()) is not None:
+        while (trouble := self.find_trouble()) is not None:
             if daemon is not None and daemon.poll() is not None:
                 raise SetupError(f"dockerd ended with exit code {daemon.returncode}:\n{self._log_tail()}")
             if time.monotonic() > deadline:
-                raise SetupError(f"no engine answers after {START_SECONDS:.0f} s: {trouble}\n{self._log_tail()}")
+                raise SetupError(f"no engine answers after {START_SECONDS:.0f} s: {trouble.text}\n{self._log_tail()}")
             if prefix and self.socket.exists() and not os.access(self.socket, os.W_OK):
                 # Started with this user's sudo: the socket is this user's until the daemon starts again.
                 self._run_as_root(prefix, "chown", str(os.getuid()), str(self.socket))

@@ -1,0 +1,101 @@
+"""How this user may run ``mmdebstrap``, and how it ends with everything that it started, also when we are killed."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import shutil
+import signal
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from securebench.errors import ImageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+PROGRAM = "mmdebstrap"
+_PACKAGES = (PROGRAM, "debian-archive-keyring")
+"""The second is there on every Debian already; elsewhere Debian's packages cannot be verified without it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bootstrap:
+    """A way to run it: what stands before the command, the mode, and the signal after which nothing of it is left.
+
+    The kernel sends that signal when this process dies: a build that is killed does not go on alone.
+    """
+
+    prefix: tuple[str, ...]
+    mode: str
+    stop: signal.Signals
+
+
+AS_ROOT = Bootstrap(
+    ("setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"),
+    "root",
+    signal.SIGKILL,
+)
+"""In a process and mount namespace of its own, all of which ends with its first process."""
+
+AS_USER = Bootstrap(("setpriv", "--pdeathsig", "TERM"), "auto", signal.SIGTERM)
+"""In a user namespace, or under fakechroot. It must remove its files itself: this user may not."""
+
+THROUGH_SUDO = Bootstrap(("sudo", "-n", *AS_ROOT.prefix), "root", signal.SIGTERM)
+
+
+def find_bootstrap(
+    report: Callable[[str], None], *, install_tools: bool, subuid: Path = Path("/etc/subuid")
+) -> Bootstrap:
+    """Return how this user runs it; install it where it is missing and that is wanted.
+
+    Raises :class:`ImageError` (``image-tool-missing``).
+    """
+    root = _root_prefix()
+    if shutil.which(PROGRAM) is None:
+        if root is None or not install_tools or shutil.which("apt-get") is None:
+            raise _tool_missing(f"the program {PROGRAM!r} is not installed", _PACKAGES)
+        report(f"installing {PROGRAM}")
+        _install(root)
+    if root is not None:
+        return THROUGH_SUDO if root else AS_ROOT
+    if shutil.which("fakechroot") or (shutil.which("newuidmap") and _has_subordinate_ids(subuid)):
+        return AS_USER
+    raise _tool_missing("an ordinary user needs user namespaces to build from Debian's packages", ("uidmap",))
+
+
+def query(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """Run a short command of this machine to its end, without input. The one door to such commands."""
+    return subprocess.run(command, check=False, stdin=subprocess.DEVNULL, capture_output=True, text=True)  # noqa: S603 - fixed argvs of this package
+
+
+def _root_prefix() -> tuple[str, ...] | None:
+    """Return what makes a command run as root, or ``None`` where nothing does without a question."""
+    if os.geteuid() == 0:
+        return ()
+    if shutil.which("sudo") and query(("sudo", "-n", "true")).returncode == 0:
+        return ("sudo", "-n")
+    return None
+
+
+def _install(root: tuple[str, ...]) -> None:
+    apt = (*root, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq")
+    for command in ((*apt, "update"), (*apt, "install", "--yes", "--no-install-recommends", *_PACKAGES)):
+        done = query(command)
+        if done.returncode != 0:
+            raise _tool_missing(f"apt-get could not install {PROGRAM!r}: {done.stderr.strip()}", _PACKAGES)
+
+
+def _has_subordinate_ids(subuid: Path) -> bool:
+    lines = subuid.read_text().splitlines() if subuid.exists() else []
+    return any(line.split(":")[0] in {getpass.getuser(), str(os.getuid())} for line in lines)
+
+
+def _tool_missing(message: str, packages: Sequence[str]) -> ImageError:
+    return ImageError(
+        f"no registry answers, and {message}",
+        code="image-tool-missing",
+        hint=f"'sudo apt-get install {' '.join(packages)}', or build as root, or bring the image with 'docker load'",
+    )
