@@ -1,3 +1,5 @@
+"""How the final answer is read from a text."""
+
 from __future__ import annotations
 
 import time
@@ -31,7 +33,7 @@ from securebench.verifiers.final_answer import MAX_ANSWER_CHARACTERS, position, 
     ],
 )
 def test_the_final_answer_is_what_follows_the_last_cue_or_the_last_line(text: str, expected: tuple[str, ...]) -> None:
-    """E08: one rule reads the final answer: after a cue on the last line that counts, else that line, else the whole."""
+    """E08: one rule reads the final answer: after a cue on the last line, else that line, else the whole."""
     assert readings(text) == expected
 
 

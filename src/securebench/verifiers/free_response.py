@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from securebench.errors import ConfigError, FailureReason
+from securebench.families.lookalikes import fold_lookalikes
 from securebench.verifiers.final_answer import position, words
-from securebench.verifiers.look_alikes import folded
 from securebench.verifiers.text import Judgement, TextVerifier
 from securebench.verifiers.vocabulary import HEDGES, NEGATIONS
 
@@ -66,7 +66,7 @@ def judge_response(text: str, rubric: Rubric) -> Judgement:
     spoken = words(text)
     if len(spoken) > MAX_WORDS:
         return Judgement(FailureReason.CANDIDATE_TOO_LARGE, "length")
-    given = folded(text)
+    given = fold_lookalikes(text)
     if any(_is_rejected(phrase, given) for phrase in rubric.rejected):
         return Judgement(FailureReason.REJECTED_ANSWER, "rejected")
     accepted = [words(phrase) for phrase in rubric.accepted]
@@ -111,6 +111,6 @@ def _denials(spoken: tuple[str, ...]) -> Counter[str]:
 
 def _is_rejected(phrase: str, given: str) -> bool:
     """Whether ``phrase`` stands in ``given``, which is folded; a phrase of letters alone, between any signs."""
-    wanted = folded(phrase)
+    wanted = fold_lookalikes(phrase)
     spelled = _LETTERS.findall if all(part.isalpha() for part in wanted.split()) else words
     return position(tuple(spelled(wanted)), tuple(spelled(given))) >= 0

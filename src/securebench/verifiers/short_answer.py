@@ -22,12 +22,13 @@ MAX_SHORT_WORDS: Final = 24
 """A final answer of more words beside the accepted one is a discussion, not an answer."""
 
 _DECIMAL: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
+_LETTERS: Final = re.compile(r"[^\W\d_]+")
 _MAX_DECIMAL_CHARACTERS: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What is accepted: texts, the largest difference of two numbers (``None``: as texts), words of the question."""
+    """What is accepted: texts, the largest difference of two numbers (``None``: as texts), the question's words."""
 
     accepted: tuple[str, ...]
     tolerance: Fraction | None = None
@@ -35,22 +36,27 @@ class Expected:
 
 
 class ShortAnswerVerifier(TextVerifier):
-    """Judges by ``accepted_answers`` and ``tolerance`` (hidden); ``question`` (public) tells filler from guesses."""
+    """Judges by ``accepted_answers`` and ``tolerance`` (hidden); ``question`` (public) tells filler from guesses.
+
+    Accepted answers that are all JSON numbers are compared as numbers, without a tolerance exactly.
+    """
 
     family = "short_answer"
     version = "1"
 
     def judge(self, text: str, resources: ResourceBundle) -> Judgement:
         """Judge the final answer of ``text``."""
+        question = resources["question"].value if "question" in resources else ""
         accepted = cast("list[JsonValue]", resources["accepted_answers"].value)
         tolerance = resources["tolerance"].value if "tolerance" in resources else None
-        question = resources["question"].value if "question" in resources else ""
+        if tolerance is None and all(isinstance(answer, (int, float)) for answer in accepted):
+            tolerance = 0
         return judge_short_answer(
             text,
             Expected(
                 accepted=tuple(str(answer) for answer in accepted),
                 tolerance=None if tolerance is None else strict_decimal(str(tolerance)),
-                question=frozenset(words(str(question))),
+                question=question_words(str(question)),
             ),
         )
 
@@ -79,6 +85,11 @@ def strict_decimal(text: str) -> Fraction | None:
     return Fraction(text)
 
 
+def question_words(question: str) -> frozenset[str]:
+    """Return the words of ``question`` that are letters alone."""
+    return frozenset(_LETTERS.findall(normalize_text(question)))
+
+
 def _is_exact(answer: str, expected: Expected) -> bool:
     key = normalize_text(answer)
     return bool(key) and any(normalize_text(accepted) == key for accepted in expected.accepted)
@@ -86,7 +97,8 @@ def _is_exact(answer: str, expected: Expected) -> bool:
 
 def _is_near(spoken: tuple[str, ...], expected: Expected) -> bool:
     """Whether ``spoken`` gives one number and no other content, and it is close enough to an accepted one."""
-    content = [word for word in spoken if word not in _fillers((), expected)]
+    fillers = _fillers((), expected)
+    content = [word for word in spoken if word not in fillers]
     given = strict_decimal(content[0]) if len(content) == 1 else None
     return given is not None and any(_is_within(given, number, expected.tolerance) for number in _numbers(expected))
 
@@ -115,11 +127,11 @@ def _fillers(accepted: tuple[str, ...], expected: Expected) -> frozenset[str]:
     """Return the words that say nothing beside ``accepted``: the usual ones, and the question's own.
 
     An answer of function words has none. A question lends none when it offers a choice (``red or blue?``) or holds a
-    word of the answer, and never a number, a negation or a hedge.
+    word of the answer, and never a number or a negation.
     """
     content = set(accepted) - FUNCTION_WORDS
     if accepted and not content:
         return frozenset()
     if expected.question & (HEDGES | content):
         return FILLERS
-    return FILLERS | {word for word in expected.question if word.isalpha()} - NEGATIONS
+    return FILLERS | expected.question - NEGATIONS

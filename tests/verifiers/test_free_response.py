@@ -1,0 +1,209 @@
+"""Free responses are judged by a structured rubric."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from securebench.errors import ConfigError, FailureReason
+from securebench.families.normalization import normalize_text
+from securebench.verifiers.final_answer import MAX_TEXT_BYTES
+from securebench.verifiers.free_response import (
+    MAX_WORDS,
+    FreeResponseVerifier,
+    Rubric,
+    judge_response,
+    rubric_of,
+    token_f1,
+)
+from verifiers.judging import verdict
+
+if TYPE_CHECKING:
+    from securebench.resources import JsonValue
+
+WRONG = FailureReason.WRONG_ANSWER
+AMBIGUOUS = FailureReason.AMBIGUOUS_ANSWER
+REJECTED = FailureReason.REJECTED_ANSWER
+LIGHT = Rubric(
+    accepted=("shorter wavelengths scatter more", "Rayleigh scattering"), rejected=("reflects the ocean", "ozone")
+)
+
+
+def _reason(text: str | None, rubric: JsonValue) -> FailureReason | None:
+    return verdict(FreeResponseVerifier(), text, public={"prompt": "P"}, hidden={"rubric": rubric}).reason
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Rayleigh scattering",
+        "It is RAYLEIGH   scattering, which favours blue.",
+        "Because shorter wavelengths\nscatter more.",
+        "(Rayleigh scattering)",
+        "It does not absorb: that is Rayleigh scattering.",
+    ],
+)
+def test_an_accepted_phrase_as_whole_words_passes(text: str) -> None:
+    """A response passes if an accepted phrase stands in it, whatever surrounds it."""
+    assert judge_response(text, LIGHT).reason is None
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("Mie scattering", WRONG),
+        ("Rayleigh scatterings", WRONG),
+        ("R\u0430yleigh scattering", WRONG),
+        ("scattering Rayleigh", None),
+        ("shorter wavelengths do scatter more", WRONG),
+        ("{}", WRONG),
+        ("null", WRONG),
+    ],
+)
+def test_a_part_a_look_alike_or_another_order_is_not_the_phrase(text: str, reason: FailureReason | None) -> None:
+    """E02: words are whole and letters are their own; only the same words in another order reach a token F1 of 1."""
+    assert judge_response(text, LIGHT).reason is reason
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Rayleigh scattering, and it reflects the ocean.",
+        "OZONE! and Rayleigh scattering",
+        "Rayleigh scattering (ozone-based)",
+        "ozone/Rayleigh scattering",
+        "Rayleigh scattering by \u043ez\u043ene",
+        "Rayleigh scattering by \uff4fzone",
+        "Rayleigh scattering by oz\u200bone",
+        "Rayleigh scattering by \U0001d428zone",
+        "Rayleigh scattering reflects the \u00adocean",
+        "not ozone but Rayleigh scattering",
+    ],
+)
+def test_a_rejected_phrase_fails_in_any_look_alike_spelling(text: str) -> None:
+    """E03: a rejected phrase beats every accepted one, also between signs, full width or in Cyrillic letters."""
+    assert judge_response(text, LIGHT).reason is REJECTED
+
+
+def test_a_rejected_number_keeps_its_sign() -> None:
+    """E02: where `5` is rejected and `-5` accepted, `-5` is not rejected."""
+    rubric = Rubric(accepted=("-5",), rejected=("5",))
+    assert judge_response("-5", rubric).reason is None
+    assert judge_response("-5 (or 5)", rubric).reason is REJECTED
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "not Rayleigh scattering",
+        "It isn't the Rayleigh scattering",
+        "never Rayleigh scattering",
+        "Rayleigh scattering or Mie scattering",
+        "Mie scattering or Rayleigh scattering",
+        "perhaps Rayleigh scattering",
+        "Rayleigh scattering; not Rayleigh scattering",
+    ],
+)
+def test_a_phrase_denied_or_hedged_right_beside_it_fails(text: str) -> None:
+    """E03, E04: a phrase directly denied, hedged, or both asserted and denied is ambiguous."""
+    assert judge_response(text, LIGHT).reason is AMBIGUOUS
+
+
+def test_a_phrase_that_holds_a_negation_itself_is_no_denial() -> None:
+    """A rubric may accept a negation: its own words do not take it back."""
+    assert judge_response("It is not blue at all.", Rubric(accepted=("not blue",))).reason is None
+    assert judge_response("It is blue, no doubt.", Rubric(accepted=("not blue",))).reason is WRONG
+
+
+@pytest.mark.parametrize(
+    ("text", "minimum", "reason"),
+    [
+        ("the red fox quickly", 1.0, WRONG),
+        ("fox the quick red", 1.0, None),
+        ("the quick fox", 0.8, None),
+        ("the quick fox", 0.9, WRONG),
+        ("the red dog cat bird fish cow quick fox hen ant bee", 0.8, WRONG),
+        ("not fox the quick red", 0.8, WRONG),
+        ("something else", 0.0, WRONG),
+        ("fox", 0.0, None),
+    ],
+)
+def test_token_f1_weighs_precision_and_recall(text: str, minimum: float, reason: FailureReason | None) -> None:
+    """E03, E04: extra words cost precision, a denial is no match, and no common word never passes."""
+    assert judge_response(text, Rubric(accepted=("the quick red fox",), min_token_f1=minimum)).reason is reason
+
+
+@pytest.mark.parametrize(
+    ("wanted", "given_words", "expected"),
+    [
+        ("a b", "a b", 1.0),
+        ("a b", "b a", 1.0),
+        ("a b", "a", 2 / 3),
+        ("a", "a a", 2 / 3),
+        ("a", "b", 0.0),
+        ("a", "", 0.0),
+    ],
+)
+def test_token_f1_counts_each_word_as_often_as_it_stands(wanted: str, given_words: str, expected: float) -> None:
+    """Token F1 is the harmonic mean over two bags of words."""
+    assert token_f1(tuple(wanted.split()), tuple(given_words.split())) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", FailureReason.CANDIDATE_EMPTY),
+        ("\u2060 \n", FailureReason.CANDIDATE_EMPTY),
+        (None, FailureReason.CANDIDATE_NOT_TEXT),
+        ("x" * (MAX_TEXT_BYTES + 1), FailureReason.CANDIDATE_TOO_LARGE),
+        ("word " * MAX_WORDS + "yes", FailureReason.CANDIDATE_TOO_LARGE),
+    ],
+)
+def test_what_is_empty_or_lists_everything_fails(text: str | None, reason: FailureReason) -> None:
+    """E01, E03: empty never passes, whatever the minimum, and neither does a dictionary."""
+    assert _reason(text, {"type": "contains_any", "accepted_answers": ["yes"], "min_token_f1": 0}) is reason
+
+
+def test_a_rubric_is_read_with_its_defaults() -> None:
+    """Without `min_token_f1` and `rejected_answers`, all words must be the same and nothing is rejected."""
+    assert rubric_of({"type": "contains_any", "accepted_answers": ["a"]}) == Rubric(accepted=("a",))
+    assert _reason("it is a", {"type": "contains_any", "accepted_answers": ["a"], "rejected_answers": ["b"]}) is None
+
+
+@pytest.mark.parametrize(
+    "rubric", ["is it good?", {"type": "judge"}, {"accepted_answers": ["a"]}, {"type": "contains_any"}, None, ["a"]]
+)
+def test_another_rubric_is_a_fault_of_the_pack_and_not_of_the_candidate(rubric: Any) -> None:
+    """A rubric that cannot be judged is a configuration error: neither a pass nor a failed answer."""
+    with pytest.raises(ConfigError) as caught:
+        _reason("anything", rubric)
+    assert caught.value.code == "rubric-unsupported"
+
+
+def test_neither_message_nor_metadata_holds_a_phrase_of_the_rubric() -> None:
+    """A rejected response's record names the reason, not the phrase."""
+    rubric: JsonValue = {"type": "contains_any", "accepted_answers": ["canary-one"], "rejected_answers": ["canary-two"]}
+    result = verdict(FreeResponseVerifier(), "canary-two", public={"prompt": "P"}, hidden={"rubric": rubric})
+    assert result.reason is REJECTED
+    assert "canary" not in f"{result}"
+
+
+@pytest.mark.parametrize("text", ["not " * 1_000, "(" * 200_000, "\ufdfa" * 60_000, "a\u0301" * 60_000])
+def test_judging_takes_time_in_proportion(text: str) -> None:
+    """E09: repeated, nested and expanding characters cost no more than their length."""
+    started = time.perf_counter()
+    judge_response(text, Rubric(accepted=("not " * 500 + "x",), rejected=("not " * 500 + "y",)))
+    assert time.perf_counter() - started < 5
+
+
+@given(st.binary(max_size=300))
+def test_no_bytes_without_the_answer_pass(data: bytes) -> None:
+    """A15: arbitrary bytes, however decoded, neither raise nor pass."""
+    rubric = Rubric(accepted=("zq",), rejected=("x",), min_token_f1=0.1)
+    for text in (data.decode("utf-8", "replace"), data.decode("utf-8", "surrogateescape"), data.decode("latin-1")):
+        if "zq" not in normalize_text(text):
+            assert judge_response(text, rubric).reason is not None

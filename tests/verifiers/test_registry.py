@@ -1,0 +1,53 @@
+"""Each family finds its verifier, and loads no other."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from securebench.verifiers.base import Verifier
+from securebench.verifiers.free_response import FreeResponseVerifier
+from securebench.verifiers.multiple_choice import MultipleChoiceVerifier
+from securebench.verifiers.registry import verifier_for
+from securebench.verifiers.short_answer import ShortAnswerVerifier
+
+
+@pytest.mark.parametrize(
+    ("family", "expected"),
+    [
+        ("multiple_choice", MultipleChoiceVerifier),
+        ("short_answer", ShortAnswerVerifier),
+        ("free_response", FreeResponseVerifier),
+    ],
+)
+def test_a_text_family_has_its_verifier(family: str, expected: type[Verifier]) -> None:
+    """Each text family is judged by the verifier of its name."""
+    verifier = verifier_for(family)
+    assert isinstance(verifier, expected)
+    assert verifier.family == family
+    assert verifier.version
+
+
+def test_code_completion_has_its_verifier() -> None:
+    """Code completion is judged by a verifier of that family."""
+    verifier = verifier_for("code_completion")
+    assert isinstance(verifier, Verifier)
+    assert verifier.family == "code_completion"
+
+
+@pytest.mark.parametrize("family", ["tool_call", "preference_pair", "multimodal_qa", "", "no_such_family"])
+def test_a_family_without_a_verifier_has_none(family: str) -> None:
+    """A deferred or unknown family has no verifier: its tasks end as pending."""
+    assert verifier_for(family) is None
+
+
+def test_asking_for_one_verifier_loads_no_other() -> None:
+    """A pack of text tasks never loads the verifier of code."""
+    code = (
+        "import sys; from securebench.verifiers.registry import verifier_for; verifier_for('short_answer');"
+        "print([m for m in sys.modules if m.startswith(('securebench.verifiers.code', 'docker', 'pydantic'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

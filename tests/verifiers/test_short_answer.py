@@ -1,0 +1,290 @@
+"""Short answers are judged exactly, as numbers, or as words among words that say nothing."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from securebench.errors import FailureReason
+from securebench.families.normalization import normalize_text
+from securebench.verifiers.final_answer import MAX_TEXT_BYTES
+from securebench.verifiers.short_answer import (
+    Expected,
+    ShortAnswerVerifier,
+    judge_short_answer,
+    question_words,
+    strict_decimal,
+)
+from verifiers.judging import verdict
+
+if TYPE_CHECKING:
+    from securebench.resources import JsonValue
+
+WRONG = FailureReason.WRONG_ANSWER
+AMBIGUOUS = FailureReason.AMBIGUOUS_ANSWER
+CAPITAL = "What is the capital of France?"
+TOWER = "In which year was the tower built?"
+MASS = "How heavy is the block, in kg?"
+
+
+def _reason(
+    text: str | None, accepted: list[JsonValue], question: str = CAPITAL, tolerance: JsonValue = None
+) -> FailureReason | None:
+    hidden: dict[str, JsonValue] = {"accepted_answers": accepted}
+    if tolerance is not None:
+        hidden["tolerance"] = tolerance
+    return verdict(ShortAnswerVerifier(), text, public={"question": question}, hidden=hidden).reason
+
+
+@pytest.mark.parametrize(
+    ("text", "accepted", "question"),
+    [
+        ("Paris", ["Paris"], CAPITAL),
+        ("paris.", ["Paris"], CAPITAL),
+        ("**Paris**", ["Paris"], CAPITAL),
+        ("Answer: Paris", ["Lutetia", "Paris"], CAPITAL),
+        ("I was not sure at first, London came to mind.\n\nThe answer is Paris.", ["Paris"], CAPITAL),
+        ("It is Paris", ["Paris"], CAPITAL),
+        ("I think it's Paris.", ["Paris"], CAPITAL),
+        ("The capital of France is Paris", ["Paris"], CAPITAL),
+        ("Paris, France", ["Paris"], CAPITAL),
+        ("It was built in 1889.", ["1889"], TOWER),
+        ("-5", ["-5"], CAPITAL),
+        ("New   York", ["New York"], CAPITAL),
+        ("New\nYork", ["New York"], CAPITAL),
+        ("caf\u0065\u0301", ["caf\u00e9"], CAPITAL),
+        ("not applicable", ["not applicable"], CAPITAL),
+        ("left or right", ["left or right"], CAPITAL),
+        ("42", [42], CAPITAL),
+        ("he", ["he"], CAPITAL),
+    ],
+)
+def test_an_accepted_answer_passes_alone_or_among_words_that_say_nothing(
+    text: str, accepted: list[JsonValue], question: str
+) -> None:
+    """A final answer passes if it is accepted after normalisation, or says an accepted one and nothing else."""
+    assert _reason(text, accepted, question) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "accepted", "question", "reason"),
+    [
+        ("Paris, London, Rome", ["Paris"], CAPITAL, AMBIGUOUS),
+        ("Paris London Rome", ["Paris"], CAPITAL, AMBIGUOUS),
+        ("Paris or London", ["Paris"], CAPITAL, AMBIGUOUS),
+        ("either Paris or London", ["Paris"], CAPITAL, AMBIGUOUS),
+        ("Paris and London", ["Paris"], CAPITAL, AMBIGUOUS),
+        ("Paris Paris", ["Paris"], CAPITAL, AMBIGUOUS),
+        ("Paris/London", ["Paris"], CAPITAL, WRONG),
+        ("Paris;London", ["Paris"], CAPITAL, WRONG),
+        ("Paris, Lutetia", ["Paris", "Lutetia"], CAPITAL, AMBIGUOUS),
+        ("1887 1888 1889 1890", ["1889"], TOWER, AMBIGUOUS),
+        ("red blue", ["red"], "Is it red or blue?", AMBIGUOUS),
+        ("neither red", ["neither"], "Is it red or blue?", AMBIGUOUS),
+        ("equal red", ["equal"], "Which is more, red or blue?", AMBIGUOUS),
+        ("3 5", ["3"], "Which of 3 and 5 is odd and a divisor of 9?", AMBIGUOUS),
+        ("red blue", ["red"], "Red, blue: which one is warm?", AMBIGUOUS),
+        ("he it we i", ["he"], "Which pronoun fits?", AMBIGUOUS),
+        ("in on at", ["in"], "Which preposition fits?", AMBIGUOUS),
+        ("true false", ["true"], "Is this true?", AMBIGUOUS),
+        ("yes no", ["yes"], "Is this right?", AMBIGUOUS),
+        ("Paris " + "the " * 30, ["Paris"], CAPITAL, AMBIGUOUS),
+        ("Paris\nLondon", ["Paris"], CAPITAL, WRONG),
+        ("Answer: Paris\nAnswer: London", ["Paris"], CAPITAL, WRONG),
+    ],
+)
+def test_a_list_of_guesses_never_passes(
+    text: str, accepted: list[JsonValue], question: str, reason: FailureReason
+) -> None:
+    """E03: whatever separates the guesses, and even where the question itself lends the words."""
+    assert _reason(text, accepted, question) is reason
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("not Paris", AMBIGUOUS),
+        ("It is not Paris", AMBIGUOUS),
+        ("It isn\u2019t Paris", AMBIGUOUS),
+        ("maybe Paris", AMBIGUOUS),
+        ("Paris is wrong", AMBIGUOUS),
+        ("anything except Paris", AMBIGUOUS),
+        ("Paris?", WRONG),
+    ],
+)
+def test_an_answer_taken_back_fails(text: str, reason: FailureReason) -> None:
+    """E04: a negation or hedge beside the accepted answer fails, even if the question holds the same word."""
+    assert (
+        _reason(text, ["Paris"], "Which city, not Rome, is the capital of France? Is it anything except Rome?")
+        is reason
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "accepted"),
+    [
+        ("5", "-5"),
+        ("-5", "5"),
+        (".5", "5"),
+        ("5%", "5"),
+        ("$5", "5"),
+        ("0.5", "5"),
+        ("1,5", "15"),
+        ("AB", "A,B"),
+        ("x2", "x\u00b2"),
+        ("\u0663", "3"),
+        ("\uff15", "5"),
+        ("P\u0430ris", "Paris"),
+        ("Parisian", "Paris"),
+        ("Par is", "Paris"),
+        ("{}", "Paris"),
+        ("null", "Paris"),
+        ("5.0", "5"),
+    ],
+)
+def test_what_a_reader_would_call_different_stays_different(text: str, accepted: str) -> None:
+    """E02: no sign, point, separator, superscript or look-alike letter is folded for acceptance."""
+    assert _reason(text, [accepted]) is WRONG
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", FailureReason.CANDIDATE_EMPTY),
+        (" \r\n", FailureReason.CANDIDATE_EMPTY),
+        ("\u200b", FailureReason.CANDIDATE_EMPTY),
+        (None, FailureReason.CANDIDATE_NOT_TEXT),
+        ("Paris\n" * (MAX_TEXT_BYTES // 6 + 1), FailureReason.CANDIDATE_TOO_LARGE),
+    ],
+)
+def test_what_is_no_answer_at_all_fails(text: str | None, reason: FailureReason) -> None:
+    """E01, E08: empty, invisible, undecodable and oversized candidates each have their reason."""
+    assert _reason(text, ["Paris"]) is reason
+
+
+@pytest.mark.parametrize(
+    "text", ["42", "42.0", "42.1", "41.9", "+42", "4.2e1", "Answer: 42", "It is 42.05 kg.", "**41.95**", "42."]
+)
+def test_a_number_within_the_tolerance_passes(text: str) -> None:
+    """With a tolerance, one finite decimal close enough to an accepted one passes, its ends included."""
+    assert _reason(text, [42], MASS, 0.1) is None
+    assert _reason(text, ["42"], MASS, 0.1) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "42.1000000000000000000000001",
+        "nan",
+        "NaN",
+        "inf",
+        "-inf",
+        "Infinity",
+        "4_2",
+        "42,0",
+        "\u0664\u0662",
+        "\uff14\uff12",
+        "0x2a",
+        "42 43",
+        "41 42 43",
+        "42 or 43",
+        "42+0",
+        "42%",
+        "about 42",
+        "-42",
+        "\u221242",
+        "1e99999",
+        "4" * 101,
+        "42e",
+        "forty-two",
+    ],
+)
+def test_only_one_strict_finite_decimal_is_near(text: str) -> None:
+    """E02, E03: NaN, infinities, underscores, other digits, lists, units and numbers out of range never pass."""
+    assert _reason(text, [42], MASS, 0.1) is not None
+
+
+def test_nan_is_not_near_through_a_negated_comparison() -> None:
+    """`not (abs(nan - 5) > tol)` is true of floats: here a NaN is no number to begin with."""
+    assert strict_decimal("nan") is None
+    assert judge_short_answer("nan", Expected(("5",), Fraction(1))).reason is WRONG
+
+
+def test_the_tolerance_is_exact() -> None:
+    """0.1 + 0.2 lies within 0 of 0.3, since numbers are compared as written and not as floats."""
+    assert _reason("0.3", ["0.30"], MASS, 0) is None
+    assert _reason("0.30000000000000004", ["0.3"], MASS, 0) is WRONG
+
+
+@pytest.mark.parametrize(("text", "reason"), [("42", None), ("42.0", None), ("4.2e1", None), ("42.01", WRONG)])
+def test_json_numbers_are_compared_as_numbers(text: str, reason: FailureReason | None) -> None:
+    """E02: `42` and `42.0` are one number where the pack gives a number, and two texts where it gives a text."""
+    assert _reason(text, [42], MASS) is reason
+    assert _reason(text, ["42", 7], MASS) is (None if text == "42" else WRONG)
+
+
+def test_text_beside_a_tolerance_is_still_compared_as_text() -> None:
+    """An accepted answer that is no number stays a text, even where a tolerance is given."""
+    assert _reason("none at all", ["none at all", "0"], MASS, 0.5) is None
+    assert _reason("0.4", ["none at all", "0"], MASS, 0.5) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("5", Fraction(5)),
+        ("-0.5", Fraction(-1, 2)),
+        (".5", Fraction(1, 2)),
+        ("5.", Fraction(5)),
+        ("1e3", Fraction(1000)),
+        ("1E-1", Fraction(1, 10)),
+        ("1e1000", None),
+        ("", None),
+        (".", None),
+        ("+-5", None),
+        ("5 ", None),
+        ("5\n", None),
+        ("1/2", None),
+        ("1_000", None),
+    ],
+)
+def test_a_strict_decimal_is_one_written_in_ascii(text: str, expected: Fraction | None) -> None:
+    """A strict decimal is read exactly, and nothing else is read at all."""
+    assert strict_decimal(text) == expected
+
+
+def test_neither_message_nor_metadata_holds_a_hidden_value() -> None:
+    """A failed answer's record says why without saying what would have passed."""
+    result = verdict(
+        ShortAnswerVerifier(),
+        "canary-7c not",
+        public={"question": CAPITAL},
+        hidden={"accepted_answers": ["canary-7c"], "tolerance": 0.125},
+    )
+    assert "canary" not in f"{result}"
+    assert "125" not in f"{result}"
+    assert result.metadata["verifier"] == "short_answer"
+    assert result.metadata["reason"] == result.reason == AMBIGUOUS
+
+
+@given(st.binary(max_size=200), st.sampled_from([None, Fraction(1, 2)]))
+def test_no_bytes_without_the_answer_pass(data: bytes, tolerance: Fraction | None) -> None:
+    """A15: arbitrary bytes, however decoded, neither raise nor pass."""
+    expected = Expected(("zq", "-987654321"), tolerance, question_words(CAPITAL))
+    for text in (data.decode("utf-8", "replace"), data.decode("utf-8", "surrogateescape"), data.decode("latin-1")):
+        if "zq" not in normalize_text(text):
+            assert judge_short_answer(text, expected).reason is not None
+
+
+@given(
+    st.lists(st.sampled_from(["paris", "london", "rome", "berlin"]), min_size=2, unique=True),
+    st.sampled_from(" ,;/|\t"),
+)
+def test_no_list_of_different_guesses_passes(guesses: list[str], separator: str) -> None:
+    """E03: two or more different guesses fail in any order and with any separator."""
+    expected = Expected(("Paris",), None, question_words(CAPITAL))
+    assert judge_short_answer(separator.join(guesses), expected).reason is not None
