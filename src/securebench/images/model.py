@@ -15,6 +15,7 @@ class ResolvedImage:
 
     ``id`` is the content address (``sha256:...``). ``environment``, ``workdir`` and ``user`` are the image's own
     configuration: a driver applies none of it unless a :class:`~securebench.sandboxes.base.SandboxSpec` says so.
+    ``volumes`` are the paths that the image declares as volumes, which a driver must keep from being writable.
     """
 
     reference: str
@@ -24,3 +25,4 @@ class ResolvedImage:
     user: str = ""
     architecture: str = ""
     size_bytes: int = 0
+    volumes: tuple[str, ...] = ()

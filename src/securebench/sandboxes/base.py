@@ -97,7 +97,10 @@ BASE_ENVIRONMENT: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """One command: an argv, never a shell string. ``capture`` bounds what is kept of each stream, in bytes."""
+    """One command: an argv, never a shell string. ``capture`` bounds what is kept of each stream, in bytes.
+
+    ``stdin`` is fed to it while it runs. ``Sandbox.run`` then ends its stdin; who opened it does that himself.
+    """
 
     argv: tuple[str, ...]
     timeout_seconds: float
@@ -187,6 +190,7 @@ class Sandbox(ABC):
         """
         started = time.monotonic()
         process = self.open(command)
+        process.close_stdin()
         capture = {Stream.STDOUT: _Capture(command.capture), Stream.STDERR: _Capture(command.capture)}
         while (chunk := process.receive()) is not None:
             stream, data = chunk
@@ -258,8 +262,8 @@ class SandboxDriver(ABC):
     def kill_all(self) -> None:
         """End and remove every sandbox of this driver at once, and make no more: the run is stopping.
 
-        From any thread, and idempotent. Afterwards ``create`` and ``open`` raise :class:`EngineError` (``run-stopped``);
-        what a sandbox that was ended this way reports means nothing.
+        From any thread, and idempotent. Afterwards ``create`` and ``open`` raise :class:`EngineError`
+        (``run-stopped``); what a sandbox that was ended this way reports means nothing.
         """
         self.close()
 

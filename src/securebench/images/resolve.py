@@ -1,0 +1,109 @@
+"""From an image reference to the id that runs: looked up, pulled if it is missing, or explained."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import docker.errors
+
+from securebench.errors import ConfigError, ImageError
+from securebench.images.model import ResolvedImage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from securebench.images.engine import Engine
+
+LOCAL_PREFIX = "securebench/"
+"""References that are built here from recipes: no registry is ever asked for them."""
+
+MAX_REFERENCE = 512
+
+_DOMAIN = r"(?:[a-zA-Z0-9]+(?:[-.]+[a-zA-Z0-9]+)*(?::[0-9]{1,5})?/)?"
+_COMPONENT = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
+_TAG = r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?"
+_DIGEST = r"(?:@sha256:[0-9a-f]{64})?"
+_REFERENCE = re.compile(rf"(?:sha256:[0-9a-f]{{64}}|{_DOMAIN}{_COMPONENT}(?:/{_COMPONENT})*{_TAG}{_DIGEST})")
+
+
+def check_reference(reference: str) -> None:
+    """Raise :class:`ConfigError` (``image-reference-invalid``) unless ``reference`` is one, and nothing else."""
+    if len(reference) > MAX_REFERENCE or not _REFERENCE.fullmatch(reference):
+        raise ConfigError(
+            f"{reference[:80]!r} is not an image reference",
+            code="image-reference-invalid",
+            hint="write it as NAME:TAG or NAME@sha256:DIGEST, for example securebench/python:3.11",
+        )
+
+
+def resolve(engine: Engine, reference: str, on_progress: Callable[[str], None] | None = None) -> ResolvedImage:
+    """Return the image that ``reference`` means on ``engine`` now. ``on_progress`` is given lines while it is pulled.
+
+    Raises :class:`ImageError` (``image-unavailable``) whose hint says how to get it, :class:`ConfigError`
+    (``image-reference-invalid``), or :class:`EngineError`.
+    """
+    check_reference(reference)
+    found = _inspect(engine, reference)
+    if found is None and not reference.startswith((LOCAL_PREFIX, "sha256:")):
+        _pull(engine, reference, on_progress or _silent)
+        found = _inspect(engine, reference)
+    if found is None:
+        raise ImageError(f"the image {reference} is not on this machine", hint=_how_to_get(reference))
+    return _resolved(reference, found)
+
+
+def _inspect(engine: Engine, reference: str) -> dict[str, Any] | None:
+    with engine.doing(f"inspect the image {reference}"):
+        try:
+            return dict(engine.client.inspect_image(reference))  # type: ignore[no-untyped-call]  # so the stubs
+        except docker.errors.NotFound:
+            return None
+
+
+def _pull(engine: Engine, reference: str, on_progress: Callable[[str], None]) -> None:
+    on_progress(f"pulling {reference}")
+    with engine.doing(f"pull the image {reference}"):
+        try:
+            _follow(engine.client.pull(reference, stream=True, decode=True), reference, on_progress)
+        except docker.errors.APIError as error:
+            raise _not_pulled(reference, str(error.explanation or error)) from error
+
+
+def _follow(events: Iterable[Mapping[str, Any]], reference: str, on_progress: Callable[[str], None]) -> None:
+    for event in events:
+        if "error" in event:
+            raise _not_pulled(reference, str(event["error"]))
+        layer = f"{event['id']}: " if event.get("id") else ""
+        # Byte counts come many times a second and say less than the steps.
+        if not event.get("progressDetail"):
+            on_progress(f"{layer}{event.get('status', '')}")
+
+
+def _resolved(reference: str, found: Mapping[str, Any]) -> ResolvedImage:
+    config = found.get("Config") or {}
+    variables = (entry.partition("=") for entry in config.get("Env") or ())
+    return ResolvedImage(
+        reference=reference,
+        id=found["Id"],
+        environment={name: value for name, _, value in variables},
+        workdir=config.get("WorkingDir") or "/",
+        user=config.get("User") or "",
+        architecture=found.get("Architecture", ""),
+        size_bytes=int(found.get("Size", 0)),
+        volumes=tuple(sorted(config.get("Volumes") or ())),
+    )
+
+
+def _not_pulled(reference: str, why: str) -> ImageError:
+    return ImageError(f"the image {reference} could not be pulled: {why.strip()}", hint=_how_to_get(reference))
+
+
+def _how_to_get(reference: str) -> str:
+    if reference.startswith(LOCAL_PREFIX):
+        return f"build it with 'securebench images build {reference.removeprefix(LOCAL_PREFIX)}'"
+    return f"load it with 'docker load -i FILE', or reach its registry and try 'docker pull {reference}'"
+
+
+def _silent(_line: str) -> None:
+    """Stand in for a listener."""

@@ -1,0 +1,89 @@
+"""The Docker driver: sandboxes over the Engine API. No process is started on the host for any of it."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from typing import TYPE_CHECKING
+
+from securebench.images.engine import connect
+from securebench.images.resolve import resolve
+from securebench.sandboxes.base import DriverInfo, SandboxDriver
+from securebench.sandboxes.docker_container import Container
+from securebench.sandboxes.docker_owner import OWNER_LABEL, RUN_LABEL, Owner, is_abandoned
+from securebench.sandboxes.docker_sandbox import DockerSandbox, PersistentDockerSandbox, Surroundings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from securebench.images.engine import Engine
+    from securebench.images.model import ResolvedImage
+    from securebench.sandboxes.base import SandboxSpec
+
+__all__ = ["DockerDriver", "DockerSandbox"]
+
+CLOSE_SECONDS = 60.0
+"""How long closing waits for removals. What is left then, the next run reaps."""
+
+
+class DockerDriver(SandboxDriver):
+    """A driver on the Docker Engine of this machine. ``engine`` is connected to when it is not given.
+
+    Everything that it makes carries ``run_id`` and this process as labels.
+    """
+
+    def __init__(self, *, run_id: str = "", engine: Engine | None = None) -> None:
+        self.engine = connect() if engine is None else engine
+        labels = {RUN_LABEL: run_id, OWNER_LABEL: Owner.current().label()}
+        self._surroundings = Surroundings(self.engine, labels)
+        self._images: dict[str, ResolvedImage] = {}
+        self._resolving = threading.Lock()
+        atexit.register(self.close)
+
+    def info(self) -> DriverInfo:
+        """Say which engine and runtime this is."""
+        with self.engine.doing("describe itself"):
+            facts = self.engine.client.info()
+        details = {
+            "api": self.engine.api,
+            "storage": str(facts.get("Driver", "")),
+            "cgroups": str(facts.get("CgroupVersion", "1")),
+            "kernel": str(facts.get("KernelVersion", "")),
+            "security": ",".join(facts.get("SecurityOptions") or ()),
+        }
+        return DriverInfo("docker", str(facts.get("DefaultRuntime", "")), self.engine.version, details)
+
+    def resolve_image(self, reference: str, on_progress: Callable[[str], None] | None = None) -> ResolvedImage:
+        """Return what ``reference`` means, found out once."""
+        with self._resolving:
+            if reference not in self._images:
+                self._images[reference] = resolve(self.engine, reference, on_progress)
+            return self._images[reference]
+
+    def create(self, spec: SandboxSpec, *, persistent: bool = False) -> DockerSandbox:
+        """Make a sandbox. An ephemeral one asks the engine for nothing before its first command."""
+        kind = PersistentDockerSandbox if persistent else DockerSandbox
+        return kind(self._surroundings, spec)
+
+    def reap(self) -> int:
+        """Remove the containers of processes that are gone, never those of one that lives."""
+        with self.engine.doing("list sandboxes"):
+            listed = self.engine.client.containers(all=True, filters={"label": OWNER_LABEL})
+        abandoned = [Container(self.engine, entry["Id"]) for entry in listed if is_abandoned(entry)]
+        for container in abandoned:
+            container.remove()
+        return len(abandoned)
+
+    def kill_all(self) -> None:
+        """End and remove every sandbox at once, and make no more."""
+        self._surroundings.stopped.set()
+        for sandbox in self._surroundings.open.copy():
+            self._surroundings.background.do(sandbox.close)
+        self._surroundings.background.drain(CLOSE_SECONDS)
+
+    def close(self) -> None:
+        """Close what is open, wait ``CLOSE_SECONDS`` at most for removals, and let go of the engine."""
+        atexit.unregister(self.close)
+        self.kill_all()
+        self._surroundings.background.close()
+        self.engine.close()

@@ -1,0 +1,169 @@
+"""One container, or one exec in it, as calls to the engine: each method is one request."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+import docker.errors
+
+from securebench.errors import EngineError, ImageError, InfrastructureError
+from securebench.sandboxes.docker_spec import checked_argv, environment_list
+from securebench.sandboxes.docker_stream import EngineStream
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from securebench.images.engine import Engine
+    from securebench.sandboxes.base import Command
+
+_log = logging.getLogger(__name__)
+
+SIGKILLED = 137
+"""128 + SIGKILL: ended from outside, by us or by the kernel for want of memory."""
+
+_EXEC_POLL_SECONDS = 0.005
+
+
+class Job(ABC):
+    """What a :class:`~securebench.sandboxes.docker_process.DockerProcess` stands for: a container or an exec."""
+
+    @abstractmethod
+    def exit_code(self, timeout: float) -> int:
+        """Wait for its end, ``timeout`` seconds at most. Raises :class:`InfrastructureError`."""
+
+    @abstractmethod
+    def out_of_memory(self) -> bool:
+        """Whether the kernel killed something of it for want of memory."""
+
+    @abstractmethod
+    def kill(self) -> None:
+        """End everything in its container. Raises :class:`InfrastructureError`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Container(Job):
+    """A container of ours."""
+
+    engine: Engine
+    id: str
+
+    @classmethod
+    def create(cls, engine: Engine, document: Mapping[str, Any]) -> Container:
+        """Create it. Raises :class:`ImageError` when its image is gone, else :class:`InfrastructureError`."""
+        hint = "the image was removed while the run used it: build or pull it again, then go on with --resume"
+        with engine.doing("create a sandbox", missing=ImageError, hint=hint):
+            answer = engine.client.create_container_from_config(dict(document))  # type: ignore[no-untyped-call]  # so the stubs
+            return cls(engine, answer["Id"])
+
+    def attach(self, *, output: bool, stdin: bytes = b"") -> EngineStream:
+        """Return its stdin and, if ``output``, its stdout and stderr. To be called before it starts."""
+        streams = "stdin=1&stdout=1&stderr=1" if output else "stdin=1"
+        return EngineStream(*self.engine.hijack(f"/containers/{self.id}/attach?stream=1&{streams}"), stdin)
+
+    def start(self) -> None:
+        """Start it."""
+        with self.engine.doing("start a sandbox"):
+            self.engine.client.start(self.id)
+
+    def exit_code(self, timeout: float) -> int:
+        """Wait for its end."""
+        with self.engine.doing("wait for a sandbox"):
+            return int(self.engine.client.wait(self.id, timeout=math.ceil(timeout))["StatusCode"])
+
+    def out_of_memory(self) -> bool:
+        """Whether the kernel killed something in it. To be asked when it has ended."""
+        with self.engine.doing("inspect a sandbox"):
+            return bool(self.engine.client.inspect_container(self.id)["State"]["OOMKilled"])
+
+    def kill(self) -> None:
+        """End it, if it still runs."""
+        with self.engine.doing("kill a sandbox"):
+            self._unless_over(lambda: self.engine.client.kill(self.id))
+
+    def remove(self) -> None:
+        """End and remove it with its volumes, if it is still there. When this returns nothing of it runs."""
+        with self.engine.doing("remove a sandbox"):
+            self._unless_over(lambda: self.engine.client.remove_container(self.id, v=True, force=True))
+
+    def execute(self, command: Command) -> tuple[EngineStream, Exec]:
+        """Run ``command`` in it beside what runs already."""
+        client = self.engine.client
+        with self.engine.doing("run a command in a sandbox"):
+            exec_id = client.exec_create(
+                self.id,
+                checked_argv(command.argv),
+                stdin=True,
+                environment=environment_list(command.environment),
+                workdir=command.workdir,
+            )["Id"]
+        started = time.time()
+        stream = self.engine.hijack(f"/exec/{exec_id}/start", {"Detach": False, "Tty": False})
+        return EngineStream(*stream, command.stdin), Exec(self, exec_id, started)
+
+    @staticmethod
+    def _unless_over(call: Any) -> None:
+        try:
+            call()
+        except docker.errors.APIError as error:
+            # Not there, not running any more, or being removed by another request: that is what was wanted.
+            if error.status_code not in {HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT}:
+                raise
+
+
+@dataclass(frozen=True, slots=True)
+class Exec(Job):
+    """A command in a persistent container. It started at ``started``, seconds since the epoch."""
+
+    container: Container
+    id: str
+    started: float
+
+    def exit_code(self, timeout: float) -> int:
+        """Wait for its end. The engine has no call that waits for an exec, so it is asked until it says so."""
+        deadline = time.monotonic() + timeout
+        while True:
+            code = self._exit_code_now()
+            if code is not None:
+                return code
+            if time.monotonic() > deadline:
+                raise EngineError("the engine did not end a command in time", hint="look at the engine's log")
+            time.sleep(_EXEC_POLL_SECONDS)
+
+    def out_of_memory(self) -> bool:
+        """Whether the kernel killed something in its container since it started."""
+        engine = self.container.engine
+        with engine.doing("read its events"):
+            events = engine.client.events(  # type: ignore[call-overload]  # the API takes fractions of a second
+                since=self.started,
+                until=time.time(),
+                filters={"container": self.container.id, "event": "oom"},
+                decode=True,
+            )
+            return any(True for _ in events)
+
+    def kill(self) -> None:
+        """End the whole container: killing one of its processes would leave others."""
+        self.container.kill()
+
+    def _exit_code_now(self) -> int | None:
+        engine = self.container.engine
+        with engine.doing("look at a command"):
+            try:
+                state = engine.client.exec_inspect(self.id)
+            except docker.errors.NotFound:
+                return SIGKILLED  # the engine forgets the commands of a container that has ended
+        return None if state["Running"] or state["ExitCode"] is None else int(state["ExitCode"])
+
+
+def remove_quietly(container: Container) -> None:
+    """Remove ``container``; a failure is logged and left to the reaper."""
+    try:
+        container.remove()
+    except InfrastructureError as error:
+        _log.warning("a sandbox could not be removed, the next run will: %s", error.message)

@@ -1,0 +1,159 @@
+"""Sandboxes of the Docker driver: ephemeral, a container a command, and persistent, an exec a command."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from securebench.errors import EngineError, InfrastructureError
+from securebench.sandboxes.base import Sandbox
+from securebench.sandboxes.docker_container import Container, remove_quietly
+from securebench.sandboxes.docker_process import DockerProcess
+from securebench.sandboxes.docker_spec import compile_container
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from concurrent.futures import Future
+
+    from securebench.images.engine import Engine
+    from securebench.sandboxes.base import Command, SandboxSpec
+    from securebench.sandboxes.docker_container import Job
+    from securebench.sandboxes.docker_stream import EngineStream
+
+_REMOVERS = 8
+
+
+class Background:
+    """Ends and removes things on threads of its own."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(_REMOVERS, thread_name_prefix="securebench-remove")
+        self._pending: set[Future[None]] = set()
+
+    def do(self, call: Callable[[], None]) -> None:
+        """Call it soon, or now if there are no threads any more."""
+        try:
+            future = self._pool.submit(call)
+        except RuntimeError:  # closed, or the interpreter is ending
+            call()
+            return
+        self._pending.add(future)
+        future.add_done_callback(self._pending.discard)
+
+    def drain(self, timeout: float) -> None:
+        """Wait for what is pending, ``timeout`` seconds at most."""
+        wait(self._pending.copy(), timeout=timeout)
+
+    def close(self) -> None:
+        """Take no more threads for it."""
+        self._pool.shutdown(wait=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a driver lends to its sandboxes."""
+
+    engine: Engine
+    labels: Mapping[str, str]
+    background: Background = field(default_factory=Background)
+    open: set[DockerSandbox] = field(default_factory=set)
+    stopped: threading.Event = field(default_factory=threading.Event)
+
+    def raise_if_stopped(self) -> None:
+        """Raise :class:`EngineError` (``run-stopped``) once the run is being stopped."""
+        if self.stopped.is_set():
+            raise EngineError("the run is being stopped: no sandbox is started any more", code="run-stopped")
+
+
+class DockerSandbox(Sandbox):
+    """An ephemeral sandbox: each command runs in a container of its own, made from the same spec."""
+
+    def __init__(self, surroundings: Surroundings, spec: SandboxSpec) -> None:
+        self._surroundings = surroundings
+        self._spec = spec
+        self._running: dict[DockerProcess, Container] = {}
+        self._closed = False
+        surroundings.raise_if_stopped()
+        self._prepare()
+        surroundings.open.add(self)
+        if surroundings.stopped.is_set():  # while it was prepared
+            self.close()
+            surroundings.raise_if_stopped()
+
+    def open(self, command: Command) -> DockerProcess:
+        """Create, attach and start a container for ``command``."""
+        self._raise_if_closed()
+        container, stream = self._start(command, output=True)
+        return self._watch(stream, container, container, command)
+
+    def close(self) -> None:
+        """End what still runs. When this returns no process of this sandbox runs."""
+        self._closed = True
+        for process in list(self._running):
+            container = self._running.pop(process, None)
+            process.abandon()
+            if container is not None:
+                remove_quietly(container)
+        self._surroundings.open.discard(self)
+
+    def _prepare(self) -> None:
+        """Do what must be done before the first command: here nothing."""
+
+    def _start(self, command: Command | None, *, output: bool) -> tuple[Container, EngineStream]:
+        document = compile_container(self._spec, command, self._surroundings.labels)
+        container = Container.create(self._surroundings.engine, document)
+        try:
+            stream = container.attach(output=output, stdin=b"" if command is None else command.stdin)
+            container.start()
+        except BaseException:
+            remove_quietly(container)
+            raise
+        return container, stream
+
+    def _watch(self, stream: EngineStream, container: Container, job: Job, command: Command) -> DockerProcess:
+        process = DockerProcess(stream, job, command, output_limit=self._spec.limits.output, on_end=self._ended)
+        self._running[process] = container
+        if self._closed or self._surroundings.stopped.is_set():  # while it started
+            self.close()
+            self._raise_if_closed()
+        return process
+
+    def _ended(self, process: DockerProcess) -> None:
+        container = self._running.pop(process, None)
+        if container is not None:
+            self._surroundings.background.do(partial(remove_quietly, container))
+
+    def _raise_if_closed(self) -> None:
+        self._surroundings.raise_if_stopped()
+        if self._closed:
+            raise InfrastructureError("this sandbox is closed", code="sandbox-closed")
+
+
+class PersistentDockerSandbox(DockerSandbox):
+    """A persistent sandbox: one container for its life, and an exec in it for each command."""
+
+    def open(self, command: Command) -> DockerProcess:
+        """Run ``command`` beside what the container already runs."""
+        self._raise_if_closed()
+        stream, job = self._container.execute(command)
+        return self._watch(stream, self._container, job, command)
+
+    def close(self) -> None:
+        """End the container and everything in it."""
+        self._closed = True
+        if self not in self._surroundings.open:
+            return
+        self._surroundings.open.discard(self)
+        for process in list(self._running):
+            process.abandon()
+        self._lifeline.close()
+        remove_quietly(self._container)
+
+    def _prepare(self) -> None:
+        self._container, self._lifeline = self._start(None, output=False)
+
+    def _ended(self, process: DockerProcess) -> None:
+        self._running.pop(process, None)

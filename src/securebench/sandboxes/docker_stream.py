@@ -1,0 +1,177 @@
+"""The byte stream of an attached process: multiplexed output one way, stdin with half-close the other.
+
+Each frame is a header of eight bytes (stream number, three zeros, big-endian length) and its payload, which is handed
+on as it comes: a frame of any size costs one read buffer.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from securebench.errors import EngineError
+from securebench.sandboxes.base import Stream
+
+if TYPE_CHECKING:
+    from securebench.sandboxes.base import Chunk
+
+_READ = 64 * 1024
+_HEADER = 8
+_STREAMS = {1: Stream.STDOUT, 2: Stream.STDERR}
+_WRITE_SLICE_MS = 100
+"""How long a blocked writer sleeps before it looks whether the process was killed: shutting our own end of a Unix
+socket down does not wake one that waits for room."""
+
+
+class Demultiplexer:
+    """Takes the stream apart, however it was cut into reads."""
+
+    def __init__(self) -> None:
+        self._header = bytearray()
+        self._stream = Stream.STDOUT
+        self._left = 0
+
+    def feed(self, data: bytes) -> list[Chunk]:
+        """Return the output in ``data``, in order. Raises :class:`EngineError` if it is not such a stream."""
+        chunks: list[Chunk] = []
+        view = memoryview(data)
+        while view:
+            if self._left:
+                piece, view = view[: self._left], view[self._left :]
+                self._left -= len(piece)
+                chunks.append((self._stream, bytes(piece)))
+            else:
+                missing = _HEADER - len(self._header)
+                self._header += view[:missing]
+                view = view[missing:]
+                self._open_frame()
+        return chunks
+
+    def _open_frame(self) -> None:
+        if len(self._header) < _HEADER:
+            return
+        number, padding, size = self._header[0], self._header[1:4], self._header[4:]
+        if number not in _STREAMS or any(padding):
+            raise EngineError("the engine's output stream is garbled: a frame has no known stream")
+        self._stream, self._left = _STREAMS[number], int.from_bytes(size, "big")
+        self._header.clear()
+
+
+class EngineStream:
+    """A hijacked connection. One thread receives; sending and closing may come from others."""
+
+    def __init__(self, connection: socket.socket, head: bytes = b"", stdin: bytes = b"") -> None:
+        self._connection = connection
+        self._frames = Demultiplexer()
+        self._ready: deque[Chunk] = deque(self._frames.feed(head))
+        self._pending = memoryview(stdin)
+        self._reading = threading.RLock()
+        self._writing = threading.RLock()
+        self._close_after_pending = False
+        self._stdin_over = False
+        self._ended = False
+
+    def receive(self, timeout: float | None) -> Chunk | None:
+        """Return the next output, or ``None`` at the end. Raises ``TimeoutError`` after ``timeout`` seconds.
+
+        While it waits it also feeds what is left of the initial stdin, so that neither side can block the other.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with self._reading:
+            while not self._ready and not self._ended:
+                self._await_readable(deadline)
+                self._fill()
+            return self._ready.popleft() if self._ready else None
+
+    def send(self, data: bytes) -> None:
+        """Write all of ``data``. Raises ``BrokenPipeError`` once nobody reads, also while it waits for room."""
+        with self._writing:
+            while self._pending:
+                self._write_some()
+            self._raise_if_over()
+            self._pending = memoryview(data)
+            while self._pending:
+                self._write_some()
+            self._raise_if_over()
+
+    def close_stdin(self) -> None:
+        """End stdin, after what was to be sent first."""
+        with self._writing:
+            self._close_after_pending = True
+            if not self._pending:
+                self._half_close()
+
+    def break_pipe(self) -> None:
+        """Make every sender, also a waiting one, see a broken pipe."""
+        self._stdin_over = True
+
+    def close(self) -> None:
+        """Let go of the connection: whoever reads sees its end, whoever writes a broken pipe."""
+        self._ended = self._stdin_over = True
+        with suppress(OSError):  # the engine may have closed it already
+            self._connection.shutdown(socket.SHUT_RDWR)
+        with self._reading, self._writing:
+            self._connection.close()
+
+    def _await_readable(self, deadline: float | None) -> None:
+        poll = select.poll()
+        feeding = bool(self._pending) and not self._stdin_over
+        poll.register(self._connection, select.POLLIN | (select.POLLOUT if feeding else 0))
+        remaining = None if deadline is None else max(0.0, deadline - time.monotonic())
+        events = poll.poll(None if remaining is None else remaining * 1000)
+        if not events:
+            raise TimeoutError
+        if events[0][1] & select.POLLOUT and self._writing.acquire(blocking=False):
+            try:
+                self._write_now()
+            finally:
+                self._writing.release()
+
+    def _fill(self) -> None:
+        try:
+            data = self._connection.recv(_READ)
+        except BlockingIOError:
+            return
+        except ConnectionError:
+            data = b""
+        if data:
+            self._ready.extend(self._frames.feed(data))
+        else:
+            self._ended = self._stdin_over = True
+
+    def _write_some(self) -> None:
+        poll = select.poll()
+        poll.register(self._connection, select.POLLOUT)
+        while not poll.poll(_WRITE_SLICE_MS):
+            self._raise_if_over()
+        self._write_now()
+
+    def _write_now(self) -> None:
+        if self._stdin_over:
+            self._pending = memoryview(b"")
+            return
+        try:
+            self._pending = self._pending[self._connection.send(self._pending) :]
+        except BlockingIOError:
+            return
+        except OSError:
+            self._stdin_over = True
+            self._pending = memoryview(b"")
+        if not self._pending and self._close_after_pending:
+            self._half_close()
+
+    def _half_close(self) -> None:
+        if not self._stdin_over:
+            self._stdin_over = True
+            with suppress(OSError):  # the engine may have closed it already
+                self._connection.shutdown(socket.SHUT_WR)
+
+    def _raise_if_over(self) -> None:
+        if self._stdin_over:
+            self._pending = memoryview(b"")
+            raise BrokenPipeError("the process no longer reads its stdin")
