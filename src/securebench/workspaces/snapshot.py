@@ -5,25 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 import tarfile
+from contextlib import closing
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import IO, TYPE_CHECKING, cast
 
-from securebench.workspaces.tree import (
-    OPEN_DIRECTORY,
-    OPEN_FILE,
-    EntryKind,
-    Refusal,
-    TreeLimits,
-    TreeRefusedError,
-    opened,
-    opened_root,
-    printable,
-    refusing,
-    require_readable_directory,
-    require_readable_file,
-    walk,
-)
+from securebench.workspaces.tree import EntryKind, Refusal, TreeLimits, TreeRefusedError, printable, walk, walk_at
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -69,41 +55,11 @@ def read_file(root: Path, relative: str, limit: int) -> bytes:
 
     No link is followed on the way, nor at the end. Raises :class:`TreeRefusedError`: missing, unsafe or too large.
     """
-    *parents, name = PurePosixPath(relative).parts
-    path = os.fsencode(relative)
-    with opened_root(root) as top, refusing(path):
-        directory = _descend(top, parents, path)
-        try:
-            return _read(directory, name, path, limit)
-        finally:
-            os.close(directory)
-
-
-def _descend(top: int, parents: list[str], path: bytes) -> int:
-    """Return a new descriptor of the directory that ``parents`` lead to."""
-    directory = os.dup(top)
-    try:
-        for part in parents:
-            child = os.open(part, OPEN_DIRECTORY, dir_fd=directory)
-            os.close(directory)
-            directory = child
-            require_readable_directory(directory, path)
-    except BaseException:
-        os.close(directory)
-        raise
-    return directory
-
-
-def _read(directory: int, name: str, path: bytes, limit: int) -> bytes:
-    require_readable_file(os.stat(name, dir_fd=directory, follow_symlinks=False), path)
-    with opened(name, OPEN_FILE, directory) as descriptor:
-        status = os.fstat(descriptor)
-        require_readable_file(status, path)
-        with open(descriptor, "rb", closefd=False) as file:
-            data = file.read(limit + 1) if status.st_size <= limit else b""
-    if status.st_size > limit or len(data) > limit:
-        raise TreeRefusedError(Refusal.TOO_LARGE, f"{printable(path)}: more than {limit} bytes")
-    return data
+    with closing(walk_at(root, relative, TreeLimits(total_bytes=limit))) as entries:
+        entry = next(entries)
+        if entry.kind is not EntryKind.FILE:
+            raise TreeRefusedError(Refusal.UNSAFE, f"{printable(os.fsencode(relative))}: is a directory")
+        return b"".join(entry.chunks())
 
 
 def _add(archive: tarfile.TarFile, entry: Entry) -> None:

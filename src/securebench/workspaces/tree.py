@@ -17,10 +17,11 @@ import stat
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
     from pathlib import Path
 
 MIB = 1024 * 1024
@@ -113,7 +114,7 @@ def opened(path: str | bytes | Path, flags: int, directory: int | None = None) -
         os.close(descriptor)
 
 
-def walk(root: Path, limits: TreeLimits | None = None, *, links: bool = True) -> Iterator[Entry]:
+def walk(root: Path, limits: TreeLimits | None = None, *, links: bool = True) -> Generator[Entry, None, None]:
     """Yield every entry below the directory ``root``, parents first, names in byte order.
 
     Hard links are separate files. With ``links``, a link is an entry where its target can only lie inside the tree;
@@ -122,6 +123,18 @@ def walk(root: Path, limits: TreeLimits | None = None, *, links: bool = True) ->
     """
     with opened_root(root) as descriptor:
         yield from _Walk(limits or TreeLimits(), links=links).run(descriptor)
+
+
+def walk_at(
+    root: Path, relative: str, limits: TreeLimits | None = None, *, links: bool = False
+) -> Generator[Entry, None, None]:
+    """Yield the file or directory at the plain path ``relative`` (POSIX) below ``root``, and then all below it.
+
+    Paths of entries begin with the last name of ``relative``. No link is followed on the way. Raises as :func:`walk`.
+    """
+    *parents, name = (os.fsencode(part) for part in PurePosixPath(relative).parts)
+    with opened_root(root) as top, _descended(top, parents) as directory:
+        yield from _Walk(limits or TreeLimits(), links=links).run(directory, only=name)
 
 
 @contextmanager
@@ -154,6 +167,23 @@ _REFUSED_ERRORS = {
     errno.ENXIO: "is a socket or device",
     errno.ENAMETOOLONG: "has too long a name",
 }
+
+
+@contextmanager
+def _descended(top: int, parents: list[bytes]) -> Iterator[int]:
+    """Open the directory that ``parents`` lead to from ``top``."""
+    directory = os.dup(top)
+    try:
+        for depth, part in enumerate(parents, start=1):
+            path = b"/".join(parents[:depth])
+            with refusing(path):
+                child = os.open(part, OPEN_DIRECTORY, dir_fd=directory)
+            os.close(directory)
+            directory = child
+            require_readable_directory(directory, path)
+        yield directory
+    finally:
+        os.close(directory)
 
 
 def require_readable_directory(descriptor: int, path: bytes) -> None:
@@ -219,9 +249,14 @@ class _Walk:
     offenders: list[str] = field(default_factory=list)
     levels: list[_Level] = field(default_factory=list)
 
-    def run(self, root: int) -> Iterator[Entry]:
-        self._enter(os.dup(root), b"")
+    def run(self, root: int, only: bytes | None = None) -> Iterator[Entry]:
+        """Walk the directory ``root``, or ``only`` one entry of it."""
         try:
+            if only is None:
+                self._enter(os.dup(root), b"")
+            else:
+                self._count()
+                self.levels.append(_Level(os.dup(root), b"", iter((only,))))
             while self.levels:
                 level = self.levels[-1]
                 name = next(level.names, None)
@@ -242,11 +277,14 @@ class _Walk:
         names: list[bytes] = []
         with os.scandir(descriptor) as found:
             for entry in found:
-                self.entries += 1
-                if self.entries > self.limits.entries:
-                    raise TreeRefusedError(Refusal.TOO_LARGE, f"more than {self.limits.entries} files and directories")
+                self._count()
                 names.append(os.fsencode(entry.name))
         level.names = iter(sorted(names))
+
+    def _count(self) -> None:
+        self.entries += 1
+        if self.entries > self.limits.entries:
+            raise TreeRefusedError(Refusal.TOO_LARGE, f"more than {self.limits.entries} files and directories")
 
     def _visit(self, level: _Level, name: bytes) -> Iterator[Entry]:
         path = level.path + b"/" + name if level.path else name
@@ -262,7 +300,7 @@ class _Walk:
                     require_readable_file(status, path)  # before the open: opening a device can do things
                     yield from self._file(level, name, path)
         except TreeRefusedError as refused:
-            if refused.refusal is Refusal.TOO_LARGE:
+            if refused.refusal is not Refusal.UNSAFE:
                 raise
             self.offenders += refused.offenders
             if len(self.offenders) >= MAX_OFFENDERS:

@@ -1,0 +1,232 @@
+"""The one way from an agent's view of a task to a sealed candidate, which every harness shares.
+
+::
+
+    plan the files ─ fresh workspace ─ lay out ─ run the agent in a sandbox ─ sandbox gone ─ check assets ─ seal
+
+A harness only says how its agent is called (:class:`Invocation`). The agent's sandbox is ephemeral: when its command
+has ended, so has every process in it, and only then is anything of the workspace read. Whatever the agent does becomes
+a typed failure; what it left is sealed all the same, where it can be, as evidence.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from abc import abstractmethod
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from securebench.candidates.extraction import (
+    MAX_CANDIDATE_BYTES,
+    Sealed,
+    seal_file,
+    seal_output,
+    seal_workspace,
+)
+from securebench.errors import CandidateError, ConfigError, FailurePhase, FailureReason, StorageError
+from securebench.harnesses.base import HarnessProducer, Production
+from securebench.harnesses.output import OutputReporter, recorded
+from securebench.resources import Component
+from securebench.sandboxes.base import BASE_ENVIRONMENT, Command, Mount, SandboxSpec, workspace_user
+from securebench.tasks import DEFAULT_IMAGE, CandidateKind
+from securebench.workspaces.materialization import VisibilityAwareMaterializer, asset_digest
+from securebench.workspaces.path_policy import DEFAULT_TASK_FILE
+from securebench.workspaces.removal import make_fresh_directory, make_private_directory
+from securebench.workspaces.tree import TreeRefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from securebench.harnesses.base import ProduceContext
+    from securebench.images.model import ResolvedImage
+    from securebench.resources import JsonValue
+    from securebench.sandboxes.base import CommandResult
+    from securebench.tasks import AgentView
+    from securebench.workspaces.materialization import MaterializationPlan, MaterializedAsset
+
+WORKSPACE_TARGET = "/workspace"
+"""Where an agent finds its workspace, but for a terminal task that names a working directory."""
+
+TASK_FILE_VARIABLE = "SECUREBENCH_TASK_FILE"
+"""Holds the absolute path of the task file, inside the sandbox."""
+
+_MATERIALIZER = VisibilityAwareMaterializer(Component.AGENT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invocation:
+    """How an agent is called on one task. ``artifact_path``: the workspace file with its answer, else it is stdout."""
+
+    argv: tuple[str, ...]
+    timeout_seconds: float
+    artifact_path: str | None = None
+    task_file: str = DEFAULT_TASK_FILE
+    environment: Mapping[str, str] = field(default_factory=dict)
+    mounts: tuple[Mount, ...] = ()
+
+
+class AgentHarness(HarnessProducer):
+    """A harness that runs one command in a sandbox with the workspace in it."""
+
+    @abstractmethod
+    def invocation(self, view: AgentView) -> Invocation:
+        """Say how the agent is called on this task. Pure."""
+
+    def produce(self, view: AgentView, context: ProduceContext) -> Production:
+        """See :meth:`HarnessProducer.produce`; also raises :class:`MaterializationError` for a pack that changed."""
+        started = time.monotonic()
+        invocation = self.invocation(view)
+        plan = plan_workspace(view, invocation.task_file)
+        image = context.driver.resolve_image(view.environment.image or DEFAULT_IMAGE)
+        assets = _prepare_workspace(plan, context.workspace)
+        spec = _agent_spec(view, invocation, context, image, assets)
+        result = _run(invocation, context, spec)
+        with _reading(context.workspace):
+            sealed = _seal(view, invocation, context, result)
+            failure = _agent_failure(result, invocation) or _tampering(view, context.workspace, assets)
+        return Production(
+            candidate=sealed.candidate,
+            failure=failure or sealed.failure,
+            stdout=recorded(result.stdout),
+            stderr=recorded(result.stderr),
+            metadata=self._metadata(invocation, result, sealed),
+            image_id=image.id,
+            duration_seconds=time.monotonic() - started,
+        )
+
+    def _metadata(self, invocation: Invocation, result: CommandResult, sealed: Sealed) -> dict[str, JsonValue]:
+        metadata: dict[str, JsonValue] = {
+            "harness": self.name,
+            "exit_code": result.exit_code,
+            "timeout_seconds": invocation.timeout_seconds,
+            "stdout_truncated": result.stdout_truncated,
+            "stderr_truncated": result.stderr_truncated,
+        }
+        if sealed.failure is not None:
+            metadata["seal_failure"] = {"reason": sealed.failure.reason.value, "message": sealed.failure.message}
+        return metadata
+
+
+def plan_workspace(view: AgentView, task_file: str = DEFAULT_TASK_FILE) -> MaterializationPlan:
+    """Return where the agent's files go. Pure.
+
+    Raises :class:`ConfigError` (``family-unavailable``) for a task that this release cannot run an agent on, and
+    :class:`PathPolicyError` for unsafe or colliding paths.
+    """
+    if problem := _unavailable(view):
+        raise ConfigError(problem, code="family-unavailable", hint="leave such tasks out of the pack for now")
+    return _MATERIALIZER.plan(view.resources, public_assets=view.assets, task_file=task_file)
+
+
+def _unavailable(view: AgentView) -> str:
+    if view.candidate_kind is CandidateKind.PATCH:
+        return f"task {view.task_id!r}: this release cannot make candidates for the family {view.family}"
+    if view.environment.materialize_workdir_from_image:
+        return f"task {view.task_id!r}: this release cannot fill a workspace from an image's working directory"
+    return ""
+
+
+def _prepare_workspace(plan: MaterializationPlan, workspace: Path) -> tuple[MaterializedAsset, ...]:
+    """Make the workspace anew, below a private directory, and lay out its files for whoever runs in the sandbox."""
+    owner = workspace_user() if os.getuid() == 0 else None
+    make_private_directory(workspace.parent)
+    make_fresh_directory(workspace, owner)
+    return _MATERIALIZER.materialize(plan, workspace, owner)
+
+
+def _agent_spec(
+    view: AgentView,
+    invocation: Invocation,
+    context: ProduceContext,
+    image: ResolvedImage,
+    assets: tuple[MaterializedAsset, ...],
+) -> SandboxSpec:
+    target = _workspace_target(view)
+    read_only = (Mount(context.workspace / a.target, f"{target}/{a.target}") for a in assets if a.read_only)
+    return SandboxSpec(
+        image=image,
+        limits=context.limits,
+        mounts=(Mount(context.workspace, target, read_only=False), *read_only, *invocation.mounts),
+        environment={
+            **BASE_ENVIRONMENT,
+            **image.environment,  # the agent runs in the benchmark's own environment; a verifier never does
+            "HOME": BASE_ENVIRONMENT["HOME"],
+            **context.environment,
+            **invocation.environment,
+            TASK_FILE_VARIABLE: f"{target}/{invocation.task_file}",
+        },
+        workdir=target,
+        user=workspace_user(),
+        labels=context.labels,
+    )
+
+
+def _workspace_target(view: AgentView) -> str:
+    if view.candidate_kind is CandidateKind.WORKSPACE and view.environment.workdir:
+        return view.environment.workdir
+    return WORKSPACE_TARGET
+
+
+def _run(invocation: Invocation, context: ProduceContext, spec: SandboxSpec) -> CommandResult:
+    """Run the agent to its end. When this returns, no process of it is left."""
+    command = Command(argv=invocation.argv, timeout_seconds=invocation.timeout_seconds, capture=MAX_CANDIDATE_BYTES)
+    output = OutputReporter(context.report)
+    with context.driver.create(spec) as sandbox:
+        result = sandbox.run(command, output)
+    output.finish()
+    return result
+
+
+def _agent_failure(result: CommandResult, invocation: Invocation) -> CandidateError | None:
+    if result.timed_out:
+        message = f"the agent did not end within {invocation.timeout_seconds:g} seconds"
+        return _failure(FailureReason.AGENT_TIMEOUT, message)
+    if result.out_of_memory:
+        return _failure(FailureReason.AGENT_OUT_OF_MEMORY, "the agent used more memory than its sandbox has")
+    if result.output_limit_exceeded:
+        return _failure(FailureReason.AGENT_OUTPUT_LIMIT, "the agent wrote more output than its sandbox may")
+    if result.exit_code != 0:
+        return _failure(FailureReason.AGENT_EXIT, f"the agent ended with exit code {result.exit_code}")
+    return None
+
+
+def _failure(reason: FailureReason, message: str) -> CandidateError:
+    return CandidateError(reason, message, phase=FailurePhase.PRODUCE)
+
+
+def _tampering(view: AgentView, workspace: Path, assets: tuple[MaterializedAsset, ...]) -> CandidateError | None:
+    """Say whether an agent put something else in the place of a read-only asset: a directory above it is its own."""
+    if view.candidate_kind is not CandidateKind.WORKSPACE:
+        return None
+    changed = [asset.target for asset in assets if asset.read_only and not _is_unchanged(workspace, asset)]
+    if not changed:
+        return None
+    message = f"read-only assets were replaced: {', '.join(changed)}"
+    return CandidateError(FailureReason.TAMPERED, message, phase=FailurePhase.SEAL)
+
+
+def _is_unchanged(workspace: Path, asset: MaterializedAsset) -> bool:
+    try:
+        return asset_digest(workspace, asset.target) == asset.digest
+    except TreeRefusedError:
+        return False
+
+
+def _seal(view: AgentView, invocation: Invocation, context: ProduceContext, result: CommandResult) -> Sealed:
+    kind = view.candidate_kind
+    if kind is CandidateKind.WORKSPACE:
+        return seal_workspace(context.store, kind, context.workspace)
+    if invocation.artifact_path is not None:
+        return seal_file(context.store, kind, context.workspace, invocation.artifact_path)
+    return seal_output(context.store, kind, result.stdout, truncated=result.stdout_truncated)
+
+
+@contextmanager
+def _reading(workspace: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"cannot read the workspace {workspace}: {error.strerror or error}") from error

@@ -1,0 +1,45 @@
+"""Which harness a tester's configuration means, and which tasks it can run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from securebench.errors import ConfigError
+from securebench.harnesses.command import CommandHarnessProducer
+from securebench.harnesses.pipeline import plan_workspace
+from securebench.tester_config import CommandConfig
+from securebench.workspaces.path_policy import DEFAULT_TASK_FILE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from securebench.errors import Problem
+    from securebench.harnesses.base import HarnessProducer
+    from securebench.tasks import AgentView
+    from securebench.tester_config import HarnessConfig
+
+
+def build_harness_producer(config: HarnessConfig) -> HarnessProducer:
+    """Return the harness that ``config`` names. Raises :class:`ConfigError`, also ``harness-unavailable``."""
+    if isinstance(config.config, CommandConfig):
+        return CommandHarnessProducer(config.config)
+    raise ConfigError(
+        f"harness.type: {config.type!r} is not available: this release runs the harness 'command'",
+        code="harness-unavailable",
+        hint="set harness.type to 'command' and run the agent by a command of your own",
+    )
+
+
+def require_supported(views: Iterable[AgentView], task_file: str = DEFAULT_TASK_FILE) -> None:
+    """Raise one :class:`ConfigError` with every problem that would keep an agent from running on these tasks.
+
+    ``family-unavailable``: this release makes no candidates for it; ``path-unsafe``: its files cannot be laid out.
+    """
+    problems: list[Problem] = []
+    for view in views:
+        try:
+            plan_workspace(view, task_file)
+        except ConfigError as error:
+            problems += error.problems
+    if problems:
+        raise ConfigError(problems=problems)

@@ -1,0 +1,238 @@
+"""Laying out a task's files for one component: first a plan, which is pure, then the files.
+
+==================  =========================================================================================
+value               ``securebench/public|evaluation_inputs|evaluator/<name>.json``, by lane
+public asset        at its ``mount``, by default at its ``path``
+eval file           at its ``mount``, by default ``securebench/evaluation_inputs|evaluator/<path>``, by lane
+payload             ``task.json``, for the agent
+==================  =========================================================================================
+
+An asset is copied from the descriptor that it was opened by, below its asset root, through no link. A read-only one is
+also named in the result, for its component to see through a read-only mount: its directory may be writable.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from securebench.errors import MaterializationError, StorageError
+from securebench.pack_paths import LANE_ROOTS
+from securebench.resources import ResourceKind, Visibility
+from securebench.workspaces import path_policy
+from securebench.workspaces.tree import MIB, EntryKind, Refusal, TreeLimits, TreeRefusedError, walk_at
+from securebench.workspaces.writing import TreeWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from securebench.resources import Component, FileReference, JsonValue, Resource, ResourceBundle
+    from securebench.tasks import AssetRoot
+    from securebench.workspaces.tree import Entry
+
+ASSET_LIMITS = TreeLimits(total_bytes=512 * MIB, entries=10_000, depth=32)
+"""What all assets of one task may hold together: half of what a sealed workspace may."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedValue:
+    """A file with known content."""
+
+    target: str
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedAsset:
+    """A file or directory ``path`` below the asset root ``root``, to be copied to ``target``."""
+
+    root: Path
+    path: str
+    target: str
+    read_only: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MaterializationPlan:
+    """What will be laid out. No two targets collide."""
+
+    values: tuple[PlannedValue, ...]
+    assets: tuple[PlannedAsset, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MaterializedAsset:
+    """An asset that was copied: ``digest`` is what :func:`asset_digest` says of it as long as nobody changes it."""
+
+    target: str
+    read_only: bool
+    digest: str
+
+
+class VisibilityAwareMaterializer:
+    """Plans and lays out what one component may see."""
+
+    def __init__(self, component: Component, limits: TreeLimits = ASSET_LIMITS) -> None:
+        self.component = component
+        self._limits = limits
+
+    def plan(
+        self,
+        resources: ResourceBundle,
+        *,
+        public_assets: AssetRoot | None = None,
+        eval_assets: AssetRoot | None = None,
+        task_file: str | None = None,
+    ) -> MaterializationPlan:
+        """Say where everything goes, without looking at a file. ``task_file``: where the payload goes, if anywhere.
+
+        Raises :class:`PathPolicyError` for an unsafe path, and :class:`MaterializationError` for a resource that this
+        component may not see or whose asset root is not known.
+        """
+        values, assets = [], []
+        for resource in resources:
+            path_policy.require_visible(resource, self.component)
+            root = public_assets if resource.visibility is Visibility.PUBLIC else eval_assets
+            assets += [_planned_asset(resource, file, root) for file in resource.files]
+            if resource.kind is not ResourceKind.FILE:
+                values.append(PlannedValue(path_policy.value_path(resource), json_bytes(resource.value)))
+        if task_file is not None:
+            payload = json_bytes(resources.payload())
+            values.append(PlannedValue(path_policy.require_task_file(task_file), payload))
+        path_policy.require_apart([value.target for value in values] + [asset.target for asset in assets])
+        return MaterializationPlan(tuple(values), tuple(assets))
+
+    def materialize(
+        self, plan: MaterializationPlan, root: Path, owner: tuple[int, int] | None = None
+    ) -> tuple[MaterializedAsset, ...]:
+        """Lay out ``plan`` below the directory ``root``. ``owner`` (uid, gid) gets all but the read-only assets.
+
+        Raises :class:`MaterializationError`: ``asset-missing``, ``asset-unsafe`` (a link, a FIFO, ...),
+        ``assets-too-large``, ``target-exists``; and :class:`StorageError`.
+        """
+        budget = self._limits
+        done = []
+        with _laying_out(root), TreeWriter(root, owner) as writer:
+            for value in plan.values:
+                writer.write_file(os.fsencode(value.target), (value.content,), 0o644)
+            for asset in plan.assets:
+                copy = _Copy(asset, writer)
+                copy.run(budget)
+                budget = replace(
+                    budget, total_bytes=budget.total_bytes - copy.size, entries=budget.entries - copy.entries
+                )
+                done.append(MaterializedAsset(asset.target, asset.read_only, copy.digest()))
+        return tuple(done)
+
+
+def json_bytes(value: JsonValue) -> bytes:
+    """Return ``value`` as JSON text: UTF-8, two-space indent, sorted keys, trailing newline.
+
+    A lone surrogate, which has no UTF-8, becomes its JSON escape: the two are written alike.
+    """
+    text = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    return f"{text}\n".encode("utf-8", "backslashreplace")
+
+
+def asset_digest(root: Path, target: str) -> str:
+    """Return the digest of the file or directory at ``target`` below ``root``. Raises :class:`TreeRefusedError`."""
+    digest = _AssetDigest()
+    for entry in walk_at(root, target, ASSET_LIMITS):
+        for _ in digest.entry(entry):
+            pass
+    return digest.hexdigest()
+
+
+def _planned_asset(resource: Resource, file: FileReference, root: AssetRoot | None) -> PlannedAsset:
+    if root is None:
+        raise MaterializationError(f"{resource.name!r} names a file, but the task has no asset root for its lane")
+    path = path_policy.require_source(file.path)
+    public = resource.visibility is Visibility.PUBLIC
+    default = path if public else f"{LANE_ROOTS[resource.visibility]}/{path}"
+    target = path_policy.require_mount(resource, file.mount or default)
+    return PlannedAsset(root.directory, path, target, file.read_only)
+
+
+_IN_THE_WAY = frozenset({errno.EEXIST, errno.ENOTDIR, errno.ELOOP})
+
+
+@contextmanager
+def _laying_out(root: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _IN_THE_WAY:
+            raise MaterializationError(
+                f"something lies where a file of the task goes: {error.strerror}", code="target-exists"
+            ) from None
+        raise StorageError(f"cannot lay out the files of a task in {root}: {error.strerror or error}") from error
+
+
+class _AssetDigest:
+    """A digest of names, kinds and contents."""
+
+    def __init__(self) -> None:
+        self._digest = hashlib.sha256()
+
+    def entry(self, entry: Entry) -> Iterator[bytes]:
+        """Add ``entry``; yield the content of a file on the way. The first entry counts without its name."""
+        name = entry.path.partition(b"/")[2]
+        self._digest.update(b"%d %s %d %d " % (len(name), name, entry.kind is EntryKind.FILE, entry.executable))
+        self._digest.update(b"%d " % entry.size)
+        for chunk in entry.chunks() if entry.kind is EntryKind.FILE else ():
+            self._digest.update(chunk)
+            yield chunk
+
+    def hexdigest(self) -> str:
+        return self._digest.hexdigest()
+
+
+class _Copy:
+    """The copy of one asset."""
+
+    def __init__(self, asset: PlannedAsset, writer: TreeWriter) -> None:
+        self._asset = asset
+        self._writer = writer
+        self._digest = _AssetDigest()
+        self.size = 0
+        self.entries = 0
+
+    def run(self, limits: TreeLimits) -> None:
+        try:
+            for entry in walk_at(self._asset.root, self._asset.path, limits):
+                self.entries += 1
+                self.size += entry.size
+                self._write(entry)
+        except TreeRefusedError as refused:
+            raise MaterializationError(
+                f"asset {self._asset.path!r} cannot be used: {refused}",
+                code=_CODES[refused.refusal],
+                hint="assets are regular files and directories; run 'securebench validate' on the pack",
+            ) from None
+
+    def _write(self, entry: Entry) -> None:
+        _, slash, below = entry.path.partition(b"/")
+        target = os.fsencode(self._asset.target) + slash + below
+        chunks = self._digest.entry(entry)
+        if entry.kind is EntryKind.FILE:
+            mode = (0o444 if self._asset.read_only else 0o644) | (0o111 if entry.executable else 0)
+            self._writer.write_file(target, chunks, mode, kept=self._asset.read_only)
+        else:
+            list(chunks)
+            self._writer.make_directory(target, kept=self._asset.read_only)
+
+    def digest(self) -> str:
+        return self._digest.hexdigest()
+
+
+_CODES = {
+    Refusal.MISSING: "asset-missing",
+    Refusal.UNSAFE: "asset-unsafe",
+    Refusal.TOO_LARGE: "assets-too-large",
+}
