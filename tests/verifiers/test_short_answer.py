@@ -17,7 +17,6 @@ from securebench.verifiers.short_answer import (
     ShortAnswerVerifier,
     judge_short_answer,
     question_words,
-    strict_decimal,
 )
 from verifiers.judging import verdict
 
@@ -209,8 +208,7 @@ def test_only_one_strict_finite_decimal_is_near(text: str) -> None:
 
 
 def test_nan_is_not_near_through_a_negated_comparison() -> None:
-    """`not (abs(nan - 5) > tol)` is true of floats: here a NaN is no number to begin with."""
-    assert strict_decimal("nan") is None
+    """`not (abs(nan - 5) > tol)` is true of floats: here a NaN is no number."""
     assert judge_short_answer("nan", Expected(("5",), Fraction(1))).reason is WRONG
 
 
@@ -231,30 +229,6 @@ def test_text_beside_a_tolerance_is_still_compared_as_text() -> None:
     """An accepted answer that is no number stays a text, even where a tolerance is given."""
     assert _reason("none at all", ["none at all", "0"], MASS, 0.5) is None
     assert _reason("0.4", ["none at all", "0"], MASS, 0.5) is None
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("5", Fraction(5)),
-        ("-0.5", Fraction(-1, 2)),
-        (".5", Fraction(1, 2)),
-        ("5.", Fraction(5)),
-        ("1e3", Fraction(1000)),
-        ("1E-1", Fraction(1, 10)),
-        ("1e1000", None),
-        ("", None),
-        (".", None),
-        ("+-5", None),
-        ("5 ", None),
-        ("5\n", None),
-        ("1/2", None),
-        ("1_000", None),
-    ],
-)
-def test_a_strict_decimal_is_one_written_in_ascii(text: str, expected: Fraction | None) -> None:
-    """A strict decimal is read exactly, and nothing else is read at all."""
-    assert strict_decimal(text) == expected
 
 
 def test_neither_message_nor_metadata_holds_a_hidden_value() -> None:

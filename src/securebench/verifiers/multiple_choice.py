@@ -7,6 +7,7 @@ from itertools import dropwhile
 from typing import TYPE_CHECKING, Final, cast
 
 from securebench.errors import FailureReason
+from securebench.families.multiple_choice import acceptable_choices
 from securebench.families.normalization import choice_labels, normalize_text
 from securebench.verifiers.final_answer import position, readings, words
 from securebench.verifiers.text import Judgement, TextVerifier
@@ -15,7 +16,7 @@ from securebench.verifiers.vocabulary import CHOICE_FILLERS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from securebench.resources import JsonValue, ResourceBundle
+    from securebench.resources import ResourceBundle
 
 _BRACKETS: Final = "[]{}"
 _DASHES: Final = frozenset("-\u2013\u2014=:")
@@ -31,7 +32,8 @@ class MultipleChoiceVerifier(TextVerifier):
     def judge(self, text: str, resources: ResourceBundle) -> Judgement:
         """Judge ``text`` by label or by text of a choice."""
         choices = cast("list[str]", resources["choices"].value)
-        return judge_choice(text, choices, acceptable_choices(resources["answer"].value, choices))
+        answer = cast("str | int | list[str | int]", resources["answer"].value)
+        return judge_choice(text, choices, acceptable_choices(choices, answer))
 
 
 def judge_choice(text: str, choices: Sequence[str], acceptable: frozenset[int]) -> Judgement:
@@ -60,20 +62,6 @@ def named_choices(answer: str, choices: Sequence[str]) -> frozenset[int]:
         return exact
     core = _core(words(answer), choices)
     return _by_label(core, choices) or _equal(" ".join(core), [" ".join(words(choice)) for choice in choices])
-
-
-def acceptable_choices(answer: JsonValue, choices: Sequence[str]) -> frozenset[int]:
-    """Return the indices of the choices that a pack's ``answer`` accepts: none for one that names no choice."""
-    wanted = answer if isinstance(answer, list) else [answer]
-    return frozenset(index for item in wanted for index in _accepted(item, choices))
-
-
-def _accepted(item: JsonValue, choices: Sequence[str]) -> frozenset[int]:
-    if isinstance(item, str):
-        return _equal(item, choices)
-    if isinstance(item, (int, float)) and not isinstance(item, bool) and item in range(len(choices)):
-        return frozenset({int(item)})
-    return frozenset()
 
 
 def _equal(answer: str, choices: Sequence[str]) -> frozenset[int]:

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Final, cast
 
 from securebench.errors import FailureReason
-from securebench.families.normalization import normalize_text
+from securebench.families.normalization import normalize_text, strict_decimal
 from securebench.verifiers.final_answer import position, readings, words
 from securebench.verifiers.text import Judgement, TextVerifier
 from securebench.verifiers.vocabulary import FILLERS, FUNCTION_WORDS, HEDGES, NEGATIONS
@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 MAX_SHORT_WORDS: Final = 24
 """A final answer of more words beside the accepted one is a discussion, not an answer."""
 
-_DECIMAL: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
 _LETTERS: Final = re.compile(r"[^\W\d_]+")
-_MAX_DECIMAL_CHARACTERS: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +53,7 @@ class ShortAnswerVerifier(TextVerifier):
             text,
             Expected(
                 accepted=tuple(str(answer) for answer in accepted),
-                tolerance=None if tolerance is None else strict_decimal(str(tolerance)),
+                tolerance=None if tolerance is None else _exact(str(tolerance)),
                 question=question_words(str(question)),
             ),
         )
@@ -75,16 +73,6 @@ def judge_short_answer(text: str, expected: Expected) -> Judgement:
     return Judgement(FailureReason.AMBIGUOUS_ANSWER if standing else FailureReason.WRONG_ANSWER, "none")
 
 
-def strict_decimal(text: str) -> Fraction | None:
-    """Return the number that ``text`` is, exactly: ASCII digits, a point, an exponent below 1000; else ``None``.
-
-    There is no infinity, NaN, underscore, thousands separator or digit of another script among them.
-    """
-    if len(text) > _MAX_DECIMAL_CHARACTERS or not _DECIMAL.fullmatch(text):
-        return None
-    return Fraction(text)
-
-
 def question_words(question: str) -> frozenset[str]:
     """Return the words of ``question`` that are letters alone."""
     return frozenset(_LETTERS.findall(normalize_text(question)))
@@ -99,7 +87,7 @@ def _is_near(spoken: tuple[str, ...], expected: Expected) -> bool:
     """Whether ``spoken`` gives one number and no other content, and it is close enough to an accepted one."""
     fillers = _fillers((), expected)
     content = [word for word in spoken if word not in fillers]
-    given = strict_decimal(content[0]) if len(content) == 1 else None
+    given = _exact(content[0]) if len(content) == 1 else None
     return given is not None and any(_is_within(given, number, expected.tolerance) for number in _numbers(expected))
 
 
@@ -108,8 +96,14 @@ def _is_within(given: Fraction, wanted: Fraction, tolerance: Fraction | None) ->
 
 
 def _numbers(expected: Expected) -> Iterator[Fraction]:
-    found = (strict_decimal(normalize_text(accepted)) for accepted in expected.accepted)
+    found = (_exact(normalize_text(accepted)) for accepted in expected.accepted)
     return (number for number in found if number is not None)
+
+
+def _exact(text: str) -> Fraction | None:
+    """Return the number that ``text`` is, as a fraction: differences of fractions are never rounded."""
+    number = strict_decimal(text)
+    return None if number is None else Fraction(number)
 
 
 def _phrases(expected: Expected) -> Iterable[tuple[str, ...]]:
