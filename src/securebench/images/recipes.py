@@ -16,6 +16,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from securebench.errors import ConfigError, Problem, SourceLocation
+from securebench.images.resolve import LOCAL_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,6 +50,11 @@ class Recipe:
     environment: Mapping[str, str]
     command: tuple[str, ...]
     checks: tuple[tuple[str, ...], ...]
+
+    @property
+    def short_reference(self) -> str:
+        """The reference without our own prefix: ``python:3.11``."""
+        return self.reference.removeprefix(LOCAL_PREFIX)
 
     @property
     def dockerfile(self) -> Path:
@@ -99,9 +105,12 @@ def all_recipes(root: Path | None = None) -> tuple[Recipe, ...]:
 
 
 def find_recipe(name: str, root: Path | None = None) -> Recipe:
-    """Return the recipe of that name, or of that image reference. Raises :class:`ConfigError` (``recipe-unknown``)."""
+    """Return the recipe of that name, or of that image reference, with or without its ``securebench/``.
+
+    Raises :class:`ConfigError` (``recipe-unknown``).
+    """
     recipes = all_recipes(root)
-    known = {key: recipe for recipe in recipes for key in (recipe.name, recipe.reference)}
+    known = {key: recipe for recipe in recipes for key in (recipe.name, recipe.reference, recipe.short_reference)}
     if name in known:
         return known[name]
     close = get_close_matches(name, known, n=1)
