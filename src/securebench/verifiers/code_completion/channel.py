@@ -1,0 +1,139 @@
+"""One side of a judgement, as the host sees it: frames in and out of a sandbox's process, and every way that can end."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+from securebench.sandboxes.base import Stream
+from securebench.verifiers.code_completion.guest.wire import HEADER_BYTES, MAX_FRAME_BYTES
+
+if TYPE_CHECKING:
+    from securebench.sandboxes.base import ExitState, SandboxProcess
+
+MAX_READ_PAYLOAD: Final = 4096
+"""The longest payload that the host itself parses. Verdicts and failures take a hundred bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A frame, not interpreted: its type byte and its payload."""
+
+    kind: bytes
+    payload: bytes
+
+    def encode(self) -> bytes:
+        """Return the frame as it stands on the wire."""
+        return self.kind + len(self.payload).to_bytes(4, "big") + self.payload
+
+    def fields(self) -> dict[str, Any]:
+        """Return the payload of a frame that is meant for the host. Raises ``ValueError`` if it is no small JSON object."""
+        if len(self.payload) > MAX_READ_PAYLOAD:
+            raise ValueError("the payload is too long")
+        try:
+            fields = json.loads(self.payload)
+        except RecursionError as error:
+            raise ValueError("the payload is too deep") from error
+        if not isinstance(fields, dict):
+            raise ValueError("the payload is no object")  # noqa: TRY004 - a malformed message, not a caller's mistake
+        return fields
+
+
+def frame(kind: bytes, **fields: Any) -> Frame:
+    """Return a frame with these fields."""
+    return Frame(kind, json.dumps(fields).encode("ascii"))
+
+
+class End(StrEnum):
+    """Why no further frame comes from a side."""
+
+    EXITED = "exited"
+    OUT_OF_MEMORY = "out_of_memory"
+    OUTPUT_LIMIT = "output_limit"
+    TIMEOUT = "timeout"
+    VIOLATION = "violation"
+
+
+class ChannelEndedError(Exception):
+    """A side has no further frame, or sent what is none. ``exit_code`` where its process has ended."""
+
+    def __init__(self, end: End, exit_code: int | None = None) -> None:
+        super().__init__(end.value)
+        self.end = end
+        self.exit_code = exit_code
+
+
+class Channel:
+    """Frames over one process. ``may_send`` are the frame types that this side is allowed.
+
+    ``output`` keeps the first ``keep_output`` bytes of what the process prints (stderr) until :meth:`stop_keeping`.
+    """
+
+    def __init__(self, process: SandboxProcess, may_send: frozenset[bytes], *, keep_output: int = 0) -> None:
+        self.output = bytearray()
+        self._process = process
+        self._may_send = may_send
+        self._keep = keep_output
+        self._buffer = bytearray()
+
+    def send(self, data: bytes) -> None:
+        """Write raw bytes. A side that no longer reads is found out by the next :meth:`receive`."""
+        try:
+            self._process.send(data)
+        except BrokenPipeError:
+            return
+
+    def stop_keeping(self) -> None:
+        """Keep no output from now on."""
+        self._keep = 0
+
+    def receive(self, deadline: float) -> Frame:
+        """Return the next frame. Raises :class:`ChannelEndedError`, and :class:`InfrastructureError` of the engine.
+
+        ``deadline`` is in seconds of ``time.monotonic``.
+        """
+        while True:
+            found = self._cut()
+            if found is not None:
+                return found
+            try:
+                chunk = self._process.receive(max(deadline - time.monotonic(), 0.0))
+            except TimeoutError:
+                raise ChannelEndedError(End.TIMEOUT) from None
+            if chunk is None:
+                raise _ending(self._process.wait())
+            stream, data = chunk
+            if stream is Stream.STDOUT:
+                self._buffer += data
+            else:
+                self.output += data[: max(self._keep - len(self.output), 0)]
+            if time.monotonic() > deadline:  # a side that floods never lets receive() time out
+                raise ChannelEndedError(End.TIMEOUT)
+
+    def _cut(self) -> Frame | None:
+        """Take one whole frame off the buffer. Refuses a header before any of its payload is awaited."""
+        if len(self._buffer) < HEADER_BYTES:
+            return None
+        kind, length = bytes(self._buffer[:1]), int.from_bytes(self._buffer[1:HEADER_BYTES], "big")
+        if kind not in self._may_send or length > MAX_FRAME_BYTES:
+            raise ChannelEndedError(End.VIOLATION)
+        end = HEADER_BYTES + length
+        if len(self._buffer) < end:
+            return None
+        payload = bytes(self._buffer[HEADER_BYTES:end])
+        del self._buffer[:end]
+        return Frame(kind, payload)
+
+
+def _ending(state: ExitState) -> ChannelEndedError:
+    for flag, end in (
+        (state.out_of_memory, End.OUT_OF_MEMORY),
+        (state.output_limit_exceeded, End.OUTPUT_LIMIT),
+        (state.timed_out, End.TIMEOUT),
+    ):
+        if flag:
+            return ChannelEndedError(end, state.exit_code)
+    return ChannelEndedError(End.EXITED, state.exit_code)

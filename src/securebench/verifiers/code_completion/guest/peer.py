@@ -1,0 +1,204 @@
+"""Requests and replies between the two sides, nested as deep as calls are.
+
+Strict turns: who has read a frame writes the next one. So the host can relay without understanding, and one lock is all
+that threads need.
+"""
+
+from __future__ import annotations
+
+from _thread import RLock
+from typing import TYPE_CHECKING
+
+from securebench.verifiers.code_completion.guest.codec import (
+    Exchange,
+    MalformedError,
+    TooLargeError,
+    UncrossableError,
+    class_tag,
+)
+from securebench.verifiers.code_completion.guest.wire import REPLY, REQUEST, FrameTooLargeError
+
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
+    from securebench.verifiers.code_completion.guest.wire import Wire
+
+MAX_EXPORTS = 100_000
+"""Objects of one side that the other may hold at once: each is kept alive to the end."""
+_LONGEST_NAME = 200
+_LONGEST_MESSAGE = 10_000
+_PLAIN_ARGUMENTS = frozenset({type(None), bool, int, float, str, bytes})
+
+
+class Peer:
+    """One side of the channel: it asks with :meth:`request` and answers with :meth:`serve`.
+
+    Its two subclasses differ in what they let the other side do (:meth:`perform`), in what they make of objects that
+    are not plain data (:meth:`export`, :meth:`adopt`), and in how they give up (:meth:`abandon`).
+    """
+
+    def __init__(self, wire: Wire) -> None:
+        self.wire = wire
+        self._lock = RLock()
+        self._serial = 0
+        self._exports: list[Any] = []
+        self._export_numbers: dict[int, int] = {}
+
+    # What a side decides.
+
+    def perform(self, operation: str, target: Any, value: Any) -> Any:
+        """Do what the other side asks, and return or raise what comes of it."""
+        raise NotImplementedError
+
+    def export(self, value: Any, exchange: Exchange) -> list[Any]:
+        """Return a tag for a value that is not plain. Raises :class:`UncrossableError`."""
+        raise NotImplementedError
+
+    def adopt(self, tag: list[Any]) -> Any:
+        """Return what a tag stands for: here, an object of this side that the other gives back."""
+        if len(tag) != 2 or tag[0] != "yours":
+            raise MalformedError("no such tag")
+        return self._exported(tag[1])
+
+    def abandon(self, why: str) -> NoReturn:
+        """Report that this side cannot go on, and end the process: nothing that it runs may catch that."""
+        raise NotImplementedError
+
+    # Asking.
+
+    def request(self, operation: str, target: Any, value: Any = None) -> Any:
+        """Ask the other side and return its value, or raise its error. Raises :class:`UncrossableError` before asking."""
+        with self._lock:
+            exchange = Exchange(self)
+            message = exchange.pack(value)
+            self._serial += 1
+            serial = self._serial
+            self._write(REQUEST, {"id": serial, "do": operation, "on": target, **message})
+            reply = self._await_reply(serial)
+            result = self._unpack(exchange, reply)
+        if reply.get("error"):
+            raise self._error(result) from None
+        return result
+
+    def _await_reply(self, serial: int) -> dict[str, Any]:
+        while True:
+            kind, message = self._read()
+            if kind == REQUEST:
+                self.serve(message)
+            elif kind == REPLY and message.get("id") == serial:
+                return message
+            else:
+                self.abandon("protocol")
+
+    def _error(self, described: Any) -> Exception:
+        """Return an exception of the type and with the arguments that the other side described."""
+        if type(described) is not tuple or len(described) != 2:
+            self.abandon("protocol")
+        kind, arguments = described
+        if not isinstance(kind, type) or not issubclass(kind, Exception) or type(arguments) is not tuple:
+            self.abandon("protocol")
+        return recreate(kind, arguments)
+
+    # Answering.
+
+    def serve(self, message: dict[str, Any]) -> None:
+        """Answer one request."""
+        exchange = Exchange(self)
+        value = self._unpack(exchange, message)
+        failed = False
+        try:
+            result = self.perform(message.get("do", ""), message.get("on"), value)
+        except Exception as error:
+            failed = True
+            result = self._describe(error)
+        self._write(REPLY, {"id": message.get("id"), **self._pack_reply(exchange, result, failed=failed)})
+
+    def _pack_reply(self, exchange: Exchange, result: Any, *, failed: bool) -> dict[str, Any]:
+        try:
+            return {**exchange.pack(result), "error": failed}
+        except TooLargeError:
+            self.abandon("too_large")
+        except UncrossableError as error:
+            return {**Exchange(self).pack(self._describe(error)), "error": True}
+
+    def _describe(self, error: Exception) -> tuple[type, tuple[Any, ...]]:
+        """Return the type of ``error`` and its arguments, or its text where they are not plain."""
+        arguments = error.args
+        if any(type(part) not in _PLAIN_ARGUMENTS for part in arguments):
+            arguments = (_text_of(error),)
+        return self.error_class(type(error)), arguments
+
+    def error_class(self, kind: type) -> type:
+        """Return the nearest class of ``kind`` that crosses."""
+        return next(each for each in kind.__mro__ if type(each) is type and class_tag(each))
+
+    # Objects of this side.
+
+    def _export(self, value: Any) -> int:
+        """Return the number of an object of this side, the same one each time."""
+        number = self._export_numbers.get(id(value))
+        if number is None:
+            number = len(self._exports)
+            if number >= MAX_EXPORTS:
+                raise TooLargeError("too many objects are held by the other side")
+            self._exports.append(value)
+            self._export_numbers[id(value)] = number
+        return number
+
+    def _exported(self, number: Any) -> Any:
+        if type(number) is not int or not 0 <= number < len(self._exports):
+            raise MalformedError("no such object")
+        return self._exports[number]
+
+    # Frames, with every fault an end.
+
+    def _read(self) -> tuple[bytes, dict[str, Any]]:
+        try:
+            kind, message = self.wire.read()
+        except (ValueError, RecursionError):
+            self.abandon("protocol")
+        if type(message) is not dict:
+            self.abandon("protocol")
+        return kind, message
+
+    def _write(self, kind: bytes, message: dict[str, Any]) -> None:
+        try:
+            self.wire.write(kind, message)
+        except FrameTooLargeError:
+            self.abandon("too_large")
+
+    def _unpack(self, exchange: Exchange, message: dict[str, Any]) -> Any:
+        try:
+            return exchange.unpack(message)
+        except MalformedError:
+            self.abandon("protocol")
+
+
+def recreate(kind: type[Exception], arguments: tuple[Any, ...]) -> Exception:
+    """Return an exception without running a constructor that might refuse.
+
+    One that ends an iteration becomes a ``RuntimeError``: raised under a test's ``for ... in map(f, cases)`` it would end
+    the loop, and the cases would look checked.
+    """
+    if issubclass(kind, (StopIteration, StopAsyncIteration)):
+        kind = RuntimeError
+    try:
+        error = kind.__new__(kind, *arguments)
+        error.args = arguments
+    except Exception:  # an exception group, say: what matters is that something is raised
+        return RuntimeError(*arguments)
+    return error
+
+
+def name_of(value: Any) -> str:
+    """Return the ``__name__`` of a callable, or an empty text."""
+    name = getattr(value, "__name__", "")
+    return name[:_LONGEST_NAME] if type(name) is str else ""
+
+
+def _text_of(error: Exception) -> str:
+    try:
+        text = str(error)
+    except Exception:  # its own __str__ is at fault
+        return ""
+    return text[:_LONGEST_MESSAGE] if type(text) is str else ""

@@ -1,0 +1,36 @@
+"""Both sides in one process, for packs that ask for ``isolation: shared``: objects with operators cross, at a price.
+
+The candidate is loaded before the tests arrive, and the verdict carries a number that arrives with them. That stops a candidate that
+exits or prints; it does not stop one that searches this process's memory, patches the modules that the tests use, or returns
+an object that is equal to everything. The record therefore says so.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from securebench.verifiers.code_completion.guest.candidate import load
+from securebench.verifiers.code_completion.guest.tests import run, send_verdict
+from securebench.verifiers.code_completion.guest.wire import READY, Wire
+
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
+
+def main() -> NoReturn:
+    """Load the candidate, then be given the tests and run them against it."""
+    wire = Wire.take_over(silent=False)
+    _, source = wire.read()
+    namespace = load(wire, source["code"])
+    wire.write(READY, {})
+    _, given = wire.read()
+    wire.silence()
+    used: set[str] = set()
+
+    def lookup(name: str) -> Any:
+        value = namespace[name]
+        used.add(name)
+        return value
+
+    verdict = run(given["code"], lookup)
+    send_verdict(wire, {**verdict, "answered": len(used), "nonce": given["nonce"]})

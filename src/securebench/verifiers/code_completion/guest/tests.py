@@ -1,0 +1,292 @@
+"""The tests' side: runs the tests, with stand-ins for what they use of the candidate, and sends the verdict.
+
+Only this side ever holds a test or an expected value. Whatever the candidate answers becomes plain data or a stand-in before
+any test sees it, so no comparison here ever runs candidate code.
+"""
+
+from __future__ import annotations
+
+import builtins
+import os
+import symtable
+import sys
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from securebench.verifiers.code_completion.guest.codec import MAX_NODES, MalformedError, TooLargeError, UncrossableError
+from securebench.verifiers.code_completion.guest.peer import Peer, name_of
+from securebench.verifiers.code_completion.guest.wire import VERDICT, Wire
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any, NoReturn
+
+    from securebench.verifiers.code_completion.guest.codec import Exchange
+
+FILE = "<tests>"
+MAX_ITEMS = 1_000_000
+"""How many items of one iterator of the candidate may be used: an endless one must not be a way to hang the tests."""
+_READABLE_DUNDERS = frozenset({"__name__", "__doc__", "__qualname__"})
+"""Plain texts about an object. No other dunder is read through a stand-in: the rest are behaviour."""
+_NOT_FORWARDED = (
+    *("len", "iter", "contains", "getitem", "setitem", "delitem", "lt", "le", "gt", "ge", "enter", "exit"),
+    *("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "floordiv", "mod", "pow", "neg", "abs"),
+    *("and", "or", "xor", "invert", "int", "float", "index", "complex", "round", "bytes"),
+)
+
+
+class Remote:
+    """An object of the candidate. It can be called, its attributes can be read and set; it is equal to itself alone.
+
+    No operator reaches the candidate's class: an object that decides about its own equality would pass every test.
+    """
+
+    __slots__ = ("__weakref__", "_securebench_number", "_securebench_peer")
+
+    def __init__(self, peer: TestsPeer, number: int) -> None:
+        object.__setattr__(self, "_securebench_peer", peer)
+        object.__setattr__(self, "_securebench_number", number)
+
+    def __call__(self, *positional: Any, **named: Any) -> Any:
+        return self._securebench_peer.request("call", self._securebench_number, (positional, named))
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name not in _READABLE_DUNDERS:
+            raise AttributeError(f"{name} of a candidate's object is not forwarded to the tests")
+        return self._securebench_peer.request("get", self._securebench_number, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name.startswith("__"):
+            raise AttributeError(f"{name} of a candidate's object cannot be set")
+        self._securebench_peer.request("set", self._securebench_number, (name, value))
+
+    def __repr__(self) -> str:
+        return f"<candidate object {self._securebench_number}>"
+
+
+def _refuse(name: str) -> Callable[..., NoReturn]:
+    def refuse(*_: Any) -> NoReturn:
+        raise TypeError(
+            f"__{name}__ of a candidate's object is not forwarded: an object that decides about operators could pass any "
+            "test; compare plain values that its methods return, or ask for tests.isolation: shared"
+        )
+
+    return refuse
+
+
+for _name in _NOT_FORWARDED:
+    setattr(Remote, f"__{_name}__", _refuse(_name))
+
+
+class RemoteIterator(Remote):
+    """An iterator of the candidate. Items come in batches that grow, never more ahead than were used already."""
+
+    __slots__ = ("_securebench_items",)
+
+    def __init__(self, peer: TestsPeer, number: int) -> None:
+        super().__init__(peer, number)
+        object.__setattr__(self, "_securebench_items", self._fetch())
+
+    def __iter__(self) -> RemoteIterator:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self._securebench_items)
+
+    def _fetch(self) -> Iterator[Any]:
+        used, more = 0, True
+        while more:
+            if used >= MAX_ITEMS:
+                raise OverflowError("the candidate's iterator does not end")
+            reply = self._securebench_peer.request("next", self._securebench_number, max(used, 1))
+            if (
+                type(reply) is not tuple
+                or len(reply) != 2
+                or type(reply[0]) is not list
+                or not (reply[0] or not reply[1])
+            ):
+                self._securebench_peer.abandon("protocol")
+            items, more = reply
+            used += len(items)
+            yield from items
+
+
+class TestsPeer(Peer):
+    """Asks the candidate's side. The candidate may only call back the functions that a test has handed to it."""
+
+    __test__ = False  # no test class, whatever a test runner makes of its name
+
+    def __init__(self, wire: Wire) -> None:
+        super().__init__(wire)
+        self.answered = 0
+        self._stand_ins: dict[int, Any] = {}
+        self._numbers: dict[int, int] = {}
+
+    def request(self, operation: str, target: Any, value: Any = None) -> Any:
+        """Ask the candidate, and count what it answers: a mere reference to something of its own is no answer."""
+        acts = operation in ("call", "next", "await")
+        try:
+            result = super().request(operation, target, value)
+        except (UncrossableError, TooLargeError):
+            raise  # it was never asked
+        except Exception:
+            self.answered += acts
+            raise
+        self.answered += acts or id(result) not in self._numbers
+        return result
+
+    def perform(self, operation: str, target: Any, value: Any) -> Any:
+        """Call one of the tests' functions for the candidate: nothing else may be asked of this side."""
+        if operation != "call" or type(value) is not tuple or len(value) != 2:
+            self.abandon("protocol")
+        positional, named = value
+        if type(positional) is not tuple or type(named) is not dict or not all(type(key) is str for key in named):
+            self.abandon("protocol")
+        try:
+            function = self._exported(target)
+        except MalformedError:
+            self.abandon("protocol")
+        try:
+            return function(*positional, **named)
+        except (SystemExit, KeyboardInterrupt) as leaving:  # the tests end when they end, not when the candidate wants
+            raise RuntimeError(f"a function of the tests raised {type(leaving).__name__}") from None
+
+    def abandon(self, why: str) -> NoReturn:
+        """Send a verdict, and end the process: no test may catch this."""
+        send_verdict(self.wire, {"outcome": why, "answered": self.answered})
+
+    def export(self, value: Any, exchange: Exchange) -> list[Any]:
+        """Return the tag of a candidate's own object, of an iterator's items, or of a function that it may call."""
+        if id(value) in self._numbers:
+            return ["yours", self._numbers[id(value)]]
+        if hasattr(type(value), "__next__"):
+            return ["iterator", exchange.value(list(islice(value, MAX_NODES + 1)))]
+        if not callable(value):
+            raise UncrossableError(
+                f"an argument of type {type(value).__name__} is no plain data and cannot be given to the candidate"
+            )
+        return ["mine", self._export(value), name_of(value)]
+
+    def _describe(self, error: Exception) -> tuple[type, tuple[Any, ...]]:
+        """Describe an error of a test's function; an assertion may name what it expected, and stays here."""
+        kind, arguments = super()._describe(error)
+        return kind, () if issubclass(kind, AssertionError) else arguments
+
+    def error_class(self, kind: type) -> type:
+        """Return the nearest class that the candidate knows."""
+        return next((each for each in kind.__mro__ if id(each) in self._numbers), None) or super().error_class(kind)
+
+    def adopt(self, tag: list[Any]) -> Any:
+        """Return the stand-in for an object of the candidate."""
+        if tag[0] != "mine":
+            return super().adopt(tag)
+        _, number, name, trait, bases = tag
+        if type(number) is not int or type(name) is not str or type(bases) is not list:
+            raise MalformedError("no such tag")
+        if number not in self._stand_ins:
+            stand_in = self._stand_in(number, name, trait, bases)
+            self._stand_ins[number] = stand_in
+            self._numbers[id(stand_in)] = number
+        return self._stand_ins[number]
+
+    def _stand_in(self, number: int, name: str, trait: str, bases: list[Any]) -> Any:
+        if trait == "exception":
+            return _exception_class(name, bases)
+        if trait == "coroutine":
+            return self._coroutine(number)
+        return RemoteIterator(self, number) if trait == "iterator" else Remote(self, number)
+
+    async def _coroutine(self, number: int) -> Any:
+        """Await a coroutine of the candidate: it runs to its end over there."""
+        return self.request("await", number)
+
+
+class Names(dict):  # type: ignore[type-arg]  # dict[...] is no base class before Python 3.9
+    """The builtins of the tests, and behind them the candidate's names: only those that the tests leave free.
+
+    A name is looked up among the tests' own first, then among the builtins, and only then here: nothing that a
+    candidate defines can stand in the way of either.
+    """
+
+    def __init__(self, free: frozenset[str], lookup: Callable[[str], Any]) -> None:
+        super().__init__(vars(builtins))
+        self._free = free
+        self._lookup = lookup
+
+    def __missing__(self, name: str) -> Any:
+        if name not in self._free:
+            raise KeyError(name)
+        return self._lookup(name)
+
+
+def free_names(source: str) -> frozenset[str]:
+    """Return the names that the tests use as globals, do not define and that are no builtins: the candidate's."""
+    used: set[str] = set()
+    defined: set[str] = set()
+    tables = [symtable.symtable(source, FILE, "exec")]
+    while tables:
+        table = tables.pop()
+        tables += table.get_children()
+        for symbol in table.get_symbols():
+            if table.get_type() != "module" and not symbol.is_global():
+                continue
+            if symbol.is_assigned() or symbol.is_imported() or symbol.is_namespace():
+                defined.add(symbol.get_name())
+            elif symbol.is_referenced():
+                used.add(symbol.get_name())
+    return frozenset(name for name in used - defined if not name.startswith("__")) - frozenset(vars(builtins))
+
+
+def run(source: str, lookup: Callable[[str], Any]) -> dict[str, Any]:
+    """Run the tests as the module ``__main__`` and return their verdict: outcome, type of error, line."""
+    try:
+        code = compile(source, FILE, "exec", dont_inherit=True)
+        names = Names(free_names(source), lookup)
+    except Exception as error:
+        return {"outcome": "invalid", "error": _public_name(error), "line": getattr(error, "lineno", None)}
+    module = type(sys)("__main__")
+    sys.modules["__main__"] = module
+    vars(module)["__builtins__"] = names
+    try:
+        exec(code, vars(module))
+    except SystemExit as leaving:
+        if leaving.code not in (None, 0, False):  # unittest.main() leaves with True when a test failed
+            return {"outcome": "failed", "error": "SystemExit", "line": _line(leaving)}
+    except BaseException as error:
+        return {"outcome": "failed", "error": _public_name(error), "line": _line(error)}
+    return {"outcome": "passed"}
+
+
+def _public_name(error: BaseException) -> str:
+    """Return the nearest builtin type's name: the name of a class that a candidate defines may be made of an argument."""
+    return str(next(each.__name__ for each in type(error).__mro__ if vars(builtins).get(each.__name__) is each))
+
+
+def _line(error: BaseException) -> int | None:
+    """Return the line of the tests at which ``error`` passed last."""
+    line, trace = None, error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == FILE:
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return line
+
+
+def _exception_class(name: str, bases: list[Any]) -> type:
+    known = tuple(base for base in bases if isinstance(base, type) and issubclass(base, Exception))
+    return type(name, known or (Exception,), {"__module__": "candidate"})
+
+
+def send_verdict(wire: Wire, verdict: dict[str, Any]) -> NoReturn:
+    """Send the verdict, and end the process at once: nothing runs after it."""
+    wire.write(VERDICT, verdict)
+    os._exit(0 if verdict["outcome"] == "passed" else 1)
+
+
+def main() -> NoReturn:
+    """Be the tests' side."""
+    wire = Wire.take_over(silent=True)
+    _, source = wire.read()
+    peer = TestsPeer(wire)
+    verdict = run(source["code"], lambda name: peer.request("name", name))
+    send_verdict(wire, {**verdict, "answered": peer.answered})

@@ -1,0 +1,89 @@
+"""Frames: a type byte, the length of the payload in four bytes (big-endian), and the payload, a JSON object."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any
+
+SOURCE = b"S"
+"""Host to a side: the code that it is to run."""
+READY = b"R"
+"""Candidate's side to host: the candidate is loaded."""
+FAILED = b"F"
+"""Candidate's side to host: it cannot go on, and why. A side can fail itself, never pass itself."""
+REQUEST = b"Q"
+"""Either side to the other: do something and reply."""
+REPLY = b"A"
+"""Either side to the other: what came of a request."""
+VERDICT = b"V"
+"""Tests' side to host: the end."""
+
+HEADER_BYTES = 5
+MAX_FRAME_BYTES = 16 * 1024 * 1024
+"""The longest payload: a value of a million small numbers fits; the host holds at most one frame a side."""
+
+
+class FrameTooLargeError(ValueError):
+    """A payload is longer than a frame may be."""
+
+
+class Wire:
+    """One side's end of the channel: reads and writes whole frames on two file descriptors."""
+
+    def __init__(self, read_fd: int, write_fd: int) -> None:
+        self._read_fd = read_fd
+        self._write_fd = write_fd
+
+    @classmethod
+    def take_over(cls, *, silent: bool) -> Wire:
+        """Move the channel off fds 0 and 1, so that prints cannot reach it: they go to stderr, or nowhere if ``silent``.
+
+        The copies are not inherited by child processes.
+        """
+        wire = cls(os.dup(0), os.dup(1))
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nowhere, 0)
+        os.dup2(2, 1)
+        os.close(nowhere)
+        if silent:
+            cls.silence()
+        return wire
+
+    @staticmethod
+    def silence() -> None:
+        """Send what this process prints from now on nowhere: tests may print what they expect."""
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.dup2(nowhere, 2)
+        os.close(nowhere)
+
+    def read(self) -> tuple[bytes, Any]:
+        """Return the type and payload of the next frame. Raises ``ValueError`` or ``RecursionError`` if it is no JSON.
+
+        At the end of the channel the process ends: nobody is left to talk to, and no test code may catch that.
+        """
+        header = self._take(HEADER_BYTES)
+        return header[:1], json.loads(self._take(int.from_bytes(header[1:], "big")))
+
+    def write(self, kind: bytes, message: dict[str, Any]) -> None:
+        """Write one frame. Raises :class:`FrameTooLargeError`."""
+        body = json.dumps(message, separators=(",", ":"), check_circular=False).encode("ascii")
+        if len(body) > MAX_FRAME_BYTES:
+            raise FrameTooLargeError(f"{len(body)} bytes are more than a frame may hold")
+        data = memoryview(kind + len(body).to_bytes(4, "big") + body)
+        while data:
+            data = data[os.write(self._write_fd, data) :]
+
+    def _take(self, count: int) -> bytes:
+        parts = []
+        while count:
+            part = os.read(self._read_fd, min(count, 1 << 20))
+            if not part:
+                os._exit(1)
+            parts.append(part)
+            count -= len(part)
+        return b"".join(parts)

@@ -1,0 +1,191 @@
+"""The relay: hands each side's frames to the other, in turns, until the tests' side gives its verdict.
+
+Nothing but a verdict is read here, and a verdict only ever comes from the tests' side: the candidate's side is not
+allowed that frame. Every other way that this can end is a fault, and no fault is a pass.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from securebench.errors import FailureReason
+from securebench.verifiers.code_completion.channel import ChannelEndedError, End, Frame
+from securebench.verifiers.code_completion.guest.wire import FAILED, READY, REPLY, REQUEST, VERDICT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from securebench.verifiers.code_completion.channel import Channel
+
+CANDIDATE_MAY_SEND: Final = frozenset({READY, FAILED, REQUEST, REPLY})
+TESTS_MAY_SEND: Final = frozenset({REQUEST, REPLY, VERDICT})
+
+DEFAULT_TOTAL_SECONDS: Final = 60.0
+"""For a task that names no ``environment.timeout_seconds``: twenty times what the slowest honest test of a function takes."""
+DEFAULT_CALL_SECONDS: Final = 10.0
+"""For one call of such a task: a candidate that hangs should not cost a minute."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """Seconds that a judgement may take from its start, and that the candidate may take for one answer."""
+
+    total: float
+    call: float
+
+    @classmethod
+    def of(cls, timeout_seconds: float | None) -> Deadlines:
+        """Return those of a task. Where it names its budget, one call may use all of it: some functions are slow."""
+        if timeout_seconds is None:
+            return cls(DEFAULT_TOTAL_SECONDS, DEFAULT_CALL_SECONDS)
+        return cls(timeout_seconds, timeout_seconds)
+
+
+class FaultError(Exception):
+    """A judgement ended without a verdict of the tests. ``phase`` is how far it had come."""
+
+    def __init__(self, reason: FailureReason, message: str, phase: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+        self.phase = phase
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the tests' side says: ``outcome`` is ``passed``, ``failed``, ``invalid`` or what broke.
+
+    ``answered`` counts what the candidate answered; ``error`` is a builtin exception's name and ``line`` a line of the tests.
+    """
+
+    outcome: str
+    answered: int
+    error: str = ""
+    line: int | None = None
+
+
+class Relay:
+    """One judgement: its two channels, its deadlines, and how far it has come."""
+
+    def __init__(self, candidate: Channel, tests: Channel, deadlines: Deadlines) -> None:
+        self._candidate = candidate
+        self._tests = tests
+        self._deadlines = deadlines
+        self._end = time.monotonic() + deadlines.total
+
+    def run(self) -> Verdict:
+        """Relay until the verdict. Raises :class:`FaultError`, and :class:`InfrastructureError` of the engine."""
+        load(self._candidate, self._call_end())
+        self._candidate.stop_keeping()  # from here on it may know arguments of the tests
+        speaker, listener = self._tests, self._candidate
+        while True:
+            spoken = self._hear(speaker)
+            if spoken.kind == VERDICT:
+                return read_verdict(spoken)
+            listener.send(spoken.encode())
+            speaker, listener = listener, speaker
+
+    def _hear(self, speaker: Channel) -> Frame:
+        if speaker is self._tests:
+            return hear_tests(self._tests, self._end)
+        return hear_candidate(self._candidate, self._call_end(), "tests")
+
+    def _call_end(self) -> float:
+        return min(self._end, time.monotonic() + self._deadlines.call)
+
+
+def load(candidate: Channel, deadline: float) -> None:
+    """Wait until the candidate is loaded."""
+    if hear_candidate(candidate, deadline, "import").kind != READY:
+        raise FaultError(FailureReason.PROTOCOL_VIOLATION, _ENDS[End.VIOLATION][1], "import")
+
+
+def hear_candidate(candidate: Channel, deadline: float, phase: str) -> Frame:
+    """Return what the candidate's side says next. Whatever else it does is its own fault."""
+    try:
+        heard = candidate.receive(deadline)
+    except ChannelEndedError as ended:
+        reason, message = _ENDS[ended.end]
+        code = f" (exit code {ended.exit_code})" if ended.end is End.EXITED else ""
+        raise FaultError(reason, message + code, phase) from ended
+    if heard.kind == FAILED:
+        raise _candidate_failed(heard, phase)
+    if heard.kind == READY and phase != "import":
+        raise FaultError(FailureReason.PROTOCOL_VIOLATION, _ENDS[End.VIOLATION][1], phase)
+    return heard
+
+
+def hear_tests(tests: Channel, deadline: float) -> Frame:
+    """Return what the tests' side says next."""
+    try:
+        return tests.receive(deadline)
+    except ChannelEndedError as ended:
+        message = f"the tests gave no verdict: their process ended with {ended.end.value}"
+        raise FaultError(FailureReason.NO_VERDICT, message, "tests") from ended
+
+
+def read_verdict(spoken: Frame) -> Verdict:
+    """Return the verdict in a frame. One that does not read as a verdict is none."""
+    try:
+        fields = spoken.fields()
+        verdict = Verdict(
+            outcome=_text(fields, "outcome"),
+            answered=_count(fields, "answered"),
+            error=_builtin_exception(fields.get("error", "")),
+            line=fields["line"] if isinstance(fields.get("line"), int) else None,
+        )
+    except (ValueError, TypeError, KeyError) as error:
+        raise FaultError(FailureReason.NO_VERDICT, "the tests gave no readable verdict", "verdict") from error
+    return verdict
+
+
+def _candidate_failed(heard: Frame, phase: str) -> FaultError:
+    """Return the fault that the candidate's side reports of itself: one of a fixed few, whatever it claims."""
+    try:
+        fields = heard.fields()
+        reason, message = _FAILURES[_text(fields, "why")]
+        error = _builtin_exception(fields.get("error", ""))
+    except (ValueError, TypeError, KeyError):
+        return FaultError(FailureReason.PROTOCOL_VIOLATION, _ENDS[End.VIOLATION][1], phase)
+    return FaultError(reason, f"{message}: {error}" if error else message, phase)
+
+
+def _text(fields: Mapping[str, Any], name: str) -> str:
+    value = fields[name]
+    if not isinstance(value, str):
+        raise TypeError(name)
+    return value
+
+
+def _count(fields: Mapping[str, Any], name: str) -> int:
+    value = fields[name]
+    if not isinstance(value, int):
+        raise TypeError(name)
+    return value
+
+
+def _builtin_exception(name: object) -> str:
+    """Return ``name`` if it is that of a builtin exception: any other may carry what a record must not hold."""
+    import builtins
+
+    found = getattr(builtins, name, None) if isinstance(name, str) else None
+    return found.__name__ if isinstance(found, type) and issubclass(found, BaseException) else ""
+
+
+_ENDS: Final[Mapping[End, tuple[FailureReason, str]]] = {
+    End.EXITED: (FailureReason.CANDIDATE_CRASHED, "the candidate's process ended before the tests did"),
+    End.OUT_OF_MEMORY: (FailureReason.CANDIDATE_OUT_OF_MEMORY, "the candidate used more memory than its sandbox has"),
+    End.OUTPUT_LIMIT: (FailureReason.CANDIDATE_OUTPUT_LIMIT, "the candidate wrote more than its sandbox may"),
+    End.TIMEOUT: (FailureReason.CANDIDATE_TIMEOUT, "the candidate did not answer in time"),
+    End.VIOLATION: (FailureReason.PROTOCOL_VIOLATION, "the candidate wrote to the channel of the tests"),
+}
+
+_FAILURES: Final[Mapping[str, tuple[FailureReason, str]]] = {
+    "syntax": (FailureReason.SYNTAX_ERROR, "the candidate is no Python that compiles"),
+    "import": (FailureReason.CANDIDATE_CRASHED, "loading the candidate raised an exception"),
+    "exit": (FailureReason.CANDIDATE_CRASHED, "the candidate tried to end its process"),
+    "too_large": (FailureReason.CANDIDATE_OUTPUT_LIMIT, "the candidate returned more than a reply may hold"),
+    "protocol": (FailureReason.PROTOCOL_VIOLATION, "the candidate's side could not read a frame"),
+}

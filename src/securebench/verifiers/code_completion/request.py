@@ -1,0 +1,66 @@
+"""What is to be judged: read from the verifier's view and the sealed candidate, or refused before any sandbox starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from securebench.candidates.extraction import code_from_text
+from securebench.errors import FailureReason
+from securebench.tasks import DEFAULT_IMAGE
+from securebench.verifiers.code_completion.relay import Deadlines, FaultError
+
+if TYPE_CHECKING:
+    from securebench.candidates.artifact import CandidateArtifact
+    from securebench.tasks import VerifierView
+
+SPLIT: Final = "split"
+SHARED: Final = "shared"
+MAX_SOURCE_BYTES: Final = 1024 * 1024
+"""The longest program that is judged, in bytes of UTF-8: no honest answer comes near."""
+_LANGUAGES: Final = frozenset({"python", "python3"})
+_PHASE: Final = "extraction"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One judgement: the candidate's program, the tests, and where and how long they run."""
+
+    program: str
+    tests: str
+    isolation: str
+    image: str
+    deadlines: Deadlines
+
+
+def read_request(view: VerifierView, candidate: CandidateArtifact) -> Request:
+    """Return what is to be judged. Raises :class:`FaultError` for what cannot be: never a pass."""
+    resources = view.test_sandbox
+    tests = resources["tests"].value if "tests" in resources else None
+    code = tests.get("code") if isinstance(tests, dict) and tests.get("source") == "inline" else None
+    isolation = tests.get("isolation", SPLIT) if isinstance(tests, dict) else SPLIT
+    language = resources["language"].value if "language" in resources else "python"
+    if not isinstance(code, str) or isolation not in {SPLIT, SHARED}:
+        raise FaultError(FailureReason.NO_VERDICT, "the task has no inline tests that this verifier can run", _PHASE)
+    if str(language).lower() not in _LANGUAGES:
+        raise FaultError(FailureReason.NO_VERDICT, "the task asks for a language other than Python", _PHASE)
+    return Request(
+        program=_program(candidate.text),
+        tests=code,
+        isolation=SHARED if isolation == SHARED else SPLIT,
+        image=view.environment.image or DEFAULT_IMAGE,
+        deadlines=Deadlines.of(view.environment.timeout_seconds),
+    )
+
+
+def _program(text: str | None) -> str:
+    """Return the program in the candidate's text. Whether it is Python is found out in its sandbox, not here."""
+    if text is None:
+        raise FaultError(FailureReason.CANDIDATE_NOT_TEXT, "the candidate is not text", _PHASE)
+    if len(text.encode("utf-8", "surrogatepass")) > MAX_SOURCE_BYTES:
+        message = f"the candidate is longer than {MAX_SOURCE_BYTES} bytes"
+        raise FaultError(FailureReason.CANDIDATE_TOO_LARGE, message, _PHASE)
+    program = code_from_text(text)
+    if not program.strip():
+        raise FaultError(FailureReason.CANDIDATE_EMPTY, "the candidate holds no code", _PHASE)
+    return program

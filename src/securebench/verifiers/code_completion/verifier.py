@@ -1,0 +1,85 @@
+"""The verifier of code_completion."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from securebench.errors import FailureReason
+from securebench.sandboxes.base import SandboxSpec
+from securebench.verifiers.base import VerificationResult, Verifier
+from securebench.verifiers.code_completion.relay import FaultError
+from securebench.verifiers.code_completion.request import SHARED, read_request
+from securebench.verifiers.code_completion.session import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from securebench.candidates.artifact import CandidateArtifact
+    from securebench.tasks import VerifierView
+    from securebench.verifiers.base import VerifyContext
+    from securebench.verifiers.code_completion.relay import Verdict
+    from securebench.verifiers.code_completion.request import Request
+
+_OUTCOMES: Final[Mapping[str, tuple[FailureReason, str]]] = {
+    "failed": (FailureReason.TESTS_FAILED, "the tests failed"),
+    "invalid": (FailureReason.NO_VERDICT, "the tests do not compile"),
+    "protocol": (FailureReason.PROTOCOL_VIOLATION, "the candidate's side sent what is no answer"),
+    "too_large": (FailureReason.NO_VERDICT, "the tests gave the candidate more than a message may hold"),
+}
+
+
+class CodeCompletionVerifier(Verifier):
+    """Runs the candidate in one sandbox and the tests in another, and takes the tests' word.
+
+    Metadata: ``verifier``, ``version``, ``phase`` (``extraction``, ``start``, ``import``, ``tests``, ``verdict``), ``reason``,
+    ``isolation`` (and ``assurance: lower`` where it is ``shared``), ``image_id``, ``answered`` (what the candidate answered),
+    ``error`` (a builtin exception's name) and ``line`` (of the tests) where they failed, ``duration_seconds``.
+    ``stderr`` is what the candidate printed while it was loaded, capped: later it may print arguments of the tests.
+    """
+
+    family = "code_completion"
+    version = "1"
+
+    def verify(self, view: VerifierView, candidate: CandidateArtifact, context: VerifyContext) -> VerificationResult:
+        """Judge ``candidate``. Raises :class:`InfrastructureError`; never anything for what a candidate did."""
+        started = time.monotonic()
+        details: dict[str, Any] = {"verifier": self.family, "version": self.version, "phase": "extraction"}
+        session: Session | None = None
+        try:
+            request = read_request(view, candidate)
+            session = self._session(request, context, details)
+            reason, message = self._settle(session.run(), details)
+        except FaultError as fault:
+            details["phase"], reason, message = fault.phase, fault.reason, fault.message
+        details["reason"] = reason.value if reason else None
+        details["duration_seconds"] = time.monotonic() - started
+        return VerificationResult(
+            reason=reason, message=message, stderr=session.output if session else "", metadata=details
+        )
+
+    @staticmethod
+    def _session(request: Request, context: VerifyContext, details: dict[str, Any]) -> Session:
+        details["phase"] = "start"
+        details["isolation"] = request.isolation
+        if request.isolation == SHARED:
+            details["assurance"] = "lower"
+        image = context.driver.resolve_image(request.image)
+        details["image_id"] = image.id
+        spec = SandboxSpec(image=image, limits=context.limits, labels=context.labels)
+        return Session(context.driver, spec, request)
+
+    @staticmethod
+    def _settle(verdict: Verdict, details: dict[str, Any]) -> tuple[FailureReason | None, str]:
+        """Return the reason and message of a verdict. An outcome that is not known is no pass."""
+        details.update(phase="verdict", answered=verdict.answered)
+        if verdict.outcome == "passed":
+            if verdict.answered > 0:
+                return None, ""
+            return FailureReason.NO_VERDICT, "the tests ended without using the candidate"
+        details.update(error=verdict.error, line=verdict.line)
+        reason, message = _OUTCOMES.get(
+            verdict.outcome, (FailureReason.NO_VERDICT, "the tests gave no readable verdict")
+        )
+        where = f" at line {verdict.line} of the tests" if verdict.line else ""
+        return reason, f"{message}{where}: {verdict.error}" if verdict.error else message + where
