@@ -52,22 +52,40 @@ class Event:
 
 
 class Reporter:
-    """Hands events to sinks, from any thread, in one order. ``task`` binds one to a task."""
+    """Hands events to sinks, from any thread, in one order. ``task`` binds one to a task.
 
-    def __init__(self, sinks: Iterable[Callable[[Event], None]] = (), *, task_id: str = "") -> None:
+    Events whose kind is ``muted`` cost nothing and reach nobody.
+    """
+
+    def __init__(
+        self,
+        sinks: Iterable[Callable[[Event], None]] = (),
+        *,
+        task_id: str = "",
+        muted: Iterable[EventKind] = (),
+    ) -> None:
         self._sinks = list(sinks)
         self._task_id = task_id
+        self._muted = frozenset(muted)
         self._lock = threading.Lock()
+        self._scrub: Callable[[Mapping[str, JsonValue]], Mapping[str, JsonValue]] | None = None
 
-    def task(self, task_id: str) -> Reporter:
-        """Return a reporter whose events carry ``task_id``, with the same sinks."""
-        bound = Reporter(task_id=task_id)
-        bound._sinks, bound._lock = self._sinks, self._lock
+    def task(
+        self,
+        task_id: str,
+        *,
+        scrub: Callable[[Mapping[str, JsonValue]], Mapping[str, JsonValue]] | None = None,
+    ) -> Reporter:
+        """Return a reporter whose events carry ``task_id``, with the same sinks. ``scrub`` redacts their data."""
+        bound = Reporter(task_id=task_id, muted=self._muted)
+        bound._sinks, bound._lock, bound._scrub = self._sinks, self._lock, scrub
         return bound
 
     def emit(self, kind: EventKind, **data: JsonValue) -> None:
         """Report one event. Never raises for what a sink does."""
-        event = Event(kind, self._task_id, data)
+        if kind in self._muted or not self._sinks:
+            return
+        event = Event(kind, self._task_id, self._scrub(data) if self._scrub else data)
         with self._lock:
             for sink in list(self._sinks):
                 try:

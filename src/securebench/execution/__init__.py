@@ -1,0 +1,8 @@
+"""One task, from workspace to record."""
+
+from __future__ import annotations
+
+from securebench.execution.context import RunControl, RunStoppedError, TaskContext
+from securebench.execution.task import execute_task
+
+__all__ = ["RunControl", "RunStoppedError", "TaskContext", "execute_task"]

@@ -1,0 +1,110 @@
+"""A driver that reports what is done with its sandboxes, whoever does it."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from securebench.progress import EventKind
+from securebench.sandboxes.base import Sandbox, SandboxDriver, SandboxProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from securebench.images.model import ResolvedImage
+    from securebench.progress import Reporter
+    from securebench.sandboxes.base import Chunk, Command, DriverInfo, ExitState, SandboxSpec
+
+_SHOWN: Final = 2000
+"""Bytes of output, and characters of a command, that an event carries."""
+
+
+class ObservedDriver(SandboxDriver):
+    """Passes everything on, and reports it.
+
+    Output and arguments are reported only with ``show_output``: a verifier's commands and what they print are made of
+    evaluation inputs, and pieces of those are not always recognised.
+    """
+
+    def __init__(self, driver: SandboxDriver, report: Reporter, *, show_output: bool) -> None:
+        self._driver = driver
+        self._report = report
+        self._show_output = show_output
+
+    def info(self) -> DriverInfo:
+        """Pass on."""
+        return self._driver.info()
+
+    def resolve_image(self, reference: str, on_progress: Callable[[str], None] | None = None) -> ResolvedImage:
+        """Pass on."""
+        return self._driver.resolve_image(reference, on_progress)
+
+    def create(self, spec: SandboxSpec, *, persistent: bool = False) -> Sandbox:
+        """Pass on, and report."""
+        sandbox = self._driver.create(spec, persistent=persistent)
+        self._report.emit(EventKind.SANDBOX_CREATE, image=spec.image.reference, network=spec.network)
+        return _ObservedSandbox(sandbox, self._report, show_output=self._show_output)
+
+    def reap(self) -> int:
+        """Pass on."""
+        return self._driver.reap()
+
+    def close(self) -> None:
+        """Pass on."""
+        self._driver.close()
+
+    def kill_all(self) -> None:
+        """Pass on."""
+        self._driver.kill_all()
+
+
+class _ObservedSandbox(Sandbox):
+    def __init__(self, sandbox: Sandbox, report: Reporter, *, show_output: bool) -> None:
+        self._sandbox = sandbox
+        self._report = report
+        self._show_output = show_output
+
+    def open(self, command: Command) -> SandboxProcess:
+        shown = " ".join(command.argv) if self._show_output else command.argv[0]
+        self._report.emit(EventKind.SANDBOX_COMMAND, command=shown[:_SHOWN])
+        process = self._sandbox.open(command)
+        self._report.emit(EventKind.SANDBOX_START)
+        return _ObservedProcess(process, self._report, show_output=self._show_output)
+
+    def close(self) -> None:
+        self._sandbox.close()
+
+
+class _ObservedProcess(SandboxProcess):
+    def __init__(self, process: SandboxProcess, report: Reporter, *, show_output: bool) -> None:
+        self._process = process
+        self._report = report
+        self._room = _SHOWN if show_output else 0
+        self._output = bytearray()
+        self._started = time.monotonic()
+
+    def send(self, data: bytes) -> None:
+        self._process.send(data)
+
+    def close_stdin(self) -> None:
+        self._process.close_stdin()
+
+    def receive(self, timeout: float | None = None) -> Chunk | None:
+        chunk = self._process.receive(timeout)
+        if chunk is not None and len(self._output) < self._room:
+            self._output += chunk[1][: self._room - len(self._output)]
+        return chunk
+
+    def wait(self) -> ExitState:
+        state = self._process.wait()
+        self._report.emit(
+            EventKind.SANDBOX_RESULT,
+            exit_code=state.exit_code,
+            timed_out=state.timed_out,
+            duration_seconds=time.monotonic() - self._started,
+            output=self._output.decode("utf-8", "replace"),
+        )
+        return state
+
+    def kill(self) -> None:
+        self._process.kill()

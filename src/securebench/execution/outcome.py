@@ -1,0 +1,112 @@
+"""From what came of a task to its record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from securebench.errors import FailurePhase, FailureReason
+from securebench.results.record import Failure, Output, TaskRecord, VerificationStatus, candidate_fields
+from securebench.tasks import DEFAULT_IMAGE
+
+if TYPE_CHECKING:
+    from securebench.candidates.artifact import CandidateArtifact
+    from securebench.errors import CandidateError
+    from securebench.execution.context import TaskContext
+    from securebench.execution.trail import Trail
+    from securebench.harnesses.base import Production
+    from securebench.resources import JsonValue
+    from securebench.results.redaction import Redactor
+    from securebench.tasks import SecureBenchTask
+    from securebench.verifiers.base import VerificationResult, Verifier
+
+CANDIDATE_CAP: Final = 1024 * 1024
+"""Characters of a candidate that a record shows. The whole candidate is in the store, under its digest."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of a task so far. One thread's own."""
+
+    verifier: Verifier | None
+    production: Production | None = None
+    verdict: VerificationResult | None = None
+    refusal: CandidateError | None = None
+    """The agent's or the candidate's fault, where it was raised instead of returned."""
+    fault: Failure | None = None
+    """The trouble with the machine, or with us, that ended the task before its verdict."""
+
+    @property
+    def candidate(self) -> CandidateArtifact | None:
+        """What the agent left."""
+        return self.production.candidate if self.production else None
+
+    @property
+    def judged(self) -> CandidateArtifact | None:
+        """What is to be judged: what an agent left that did not fail."""
+        return None if self.production is None or self.production.failure else self.production.candidate
+
+    def result(self) -> tuple[VerificationStatus, Failure | None]:
+        """Return the status, and the failure unless it is a pass or pending. Anything unknown is an error."""
+        failure = self.refusal or (self.production.failure if self.production else None)
+        if self.fault is not None:
+            return VerificationStatus.ERROR, self.fault
+        if failure is not None:
+            return VerificationStatus.FAILED, Failure(failure.reason, failure.phase, failure.message)
+        if self.candidate is None:
+            missing = "the harness returned neither a candidate nor a failure"
+            return VerificationStatus.ERROR, Failure(FailureReason.INTERNAL_ERROR, FailurePhase.PRODUCE, missing)
+        if self.verdict is None:
+            return VerificationStatus.PENDING, None
+        if self.verdict.reason is None:
+            return VerificationStatus.PASSED, None
+        return VerificationStatus.FAILED, Failure(self.verdict.reason, self.verdict.phase, self.verdict.message)
+
+
+def build_record(
+    task: SecureBenchTask, context: TaskContext, outcome: Outcome, trail: Trail, redactor: Redactor
+) -> TaskRecord:
+    """Return the record of a task. Everything in it that is not ours has gone through ``redactor``."""
+    status, failure = outcome.result()
+    candidate = outcome.candidate
+    text = redactor.text(candidate.text, cap=CANDIDATE_CAP) if candidate and candidate.text is not None else None
+    return TaskRecord(
+        run_id=context.run_id,
+        task_id=task.id,
+        benchmark_id=task.benchmark_id,
+        task_type=task.task_type,
+        status=status,
+        candidate=candidate_fields(candidate, text),
+        producer=_output(outcome.production, redactor, lines=False) or Output(),
+        verifier=_output(outcome.verdict, redactor, lines=True),
+        resource_summary=task.resources.summary(),
+        failure=failure and Failure(failure.reason, failure.phase, redactor.text(failure.message, lines=True)),
+        provenance=_provenance(task, context, outcome, trail, redactor),
+    )
+
+
+def _output(source: Production | VerificationResult | None, redactor: Redactor, *, lines: bool) -> Output | None:
+    if source is None:
+        return None
+    return Output(
+        stdout=redactor.text(source.stdout, lines=lines),
+        stderr=redactor.text(source.stderr, lines=lines),
+        metadata=redactor.mapping(source.metadata, lines=lines),
+    )
+
+
+def _provenance(
+    task: SecureBenchTask, context: TaskContext, outcome: Outcome, trail: Trail, redactor: Redactor
+) -> dict[str, JsonValue]:
+    verifier, production = outcome.verifier, outcome.production
+    return {
+        **trail.to_json(),
+        **context.provenance,
+        "row": task.row_digest,
+        "image": {
+            "reference": task.environment.image or DEFAULT_IMAGE,
+            "id": production.image_id if production else "",
+        },
+        "verifier": {"family": verifier.family, "version": verifier.version} if verifier else None,
+        "usage": redactor.value(production.metadata.get("usage", {}) if production else {}),
+    }

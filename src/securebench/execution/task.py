@@ -1,0 +1,145 @@
+"""One task, straight through: workspace, agent, sealed candidate, verdict, record."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from securebench.errors import (
+    CandidateError,
+    ConfigError,
+    FailurePhase,
+    FailureReason,
+    InfrastructureError,
+    MaterializationError,
+    StorageError,
+)
+from securebench.execution.context import RunStoppedError
+from securebench.execution.observed import ObservedDriver
+from securebench.execution.outcome import Outcome, build_record
+from securebench.execution.trail import Trail
+from securebench.harnesses.base import ProduceContext
+from securebench.progress import EventKind
+from securebench.results.record import Failure
+from securebench.results.redaction import Redactor
+from securebench.tasks import task_directory_name
+from securebench.verifiers.base import VerifyContext
+from securebench.workspaces.removal import make_fresh_directory, remove_tree
+
+if TYPE_CHECKING:
+    from securebench.candidates.artifact import CandidateArtifact
+    from securebench.execution.context import TaskContext
+    from securebench.harnesses.base import Production
+    from securebench.progress import Reporter
+    from securebench.results.record import TaskRecord
+    from securebench.tasks import AgentView, SecureBenchTask, VerifierView
+    from securebench.verifiers.base import VerificationResult, Verifier
+
+_log = logging.getLogger(__name__)
+
+_DISK_TROUBLE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG})
+
+
+def execute_task(task: SecureBenchTask, context: TaskContext, *, attempt: int = 1) -> TaskRecord:
+    """Run the agent on ``task``, judge what it left, and return the record, redacted.
+
+    Whatever the agent, its candidate or the machine did is in the record; a verdict is a pass only if a verifier said
+    so. Raises :class:`StorageError` when the run directory cannot be written, and :class:`RunStoppedError` when the run
+    was stopped meanwhile: an agent whose sandbox was taken away looks like one that crashed.
+    """
+    redactor = Redactor.for_task(task, context.environment.values())
+    report = context.report.task(task.id, scrub=redactor.mapping)
+    report.emit(EventKind.TASK_START, family=task.task_type, attempt=attempt)
+    trail, outcome = Trail(attempt), Outcome(verifier=context.verifier_for(task.task_type))
+    try:
+        outcome.production = _produce(task.agent_view(), context, report, trail)
+        context.checkpoint("produced")
+        outcome.verdict = _verify(task.verifier_view(), outcome, context, report, trail)
+        context.checkpoint("verified")
+    except (StorageError, RunStoppedError):
+        context.control.check()
+        raise
+    except CandidateError as error:
+        outcome.refusal = error
+    except Exception as error:  # noqa: BLE001 - whatever went wrong here is a record without a verdict, never a pass
+        context.control.check()
+        outcome.fault = _fault(error, trail.phase)
+    context.control.check()
+    return build_record(task, context, outcome, trail, redactor)
+
+
+def _produce(view: AgentView, context: TaskContext, report: Reporter, trail: Trail) -> Production:
+    lent = ProduceContext(
+        driver=ObservedDriver(context.driver, report, show_output=True),
+        store=context.store,
+        workspace=context.workspaces / task_directory_name(view.task_id),
+        report=report,
+        limits=context.limits,
+        environment=context.environment,
+        labels={"task": task_directory_name(view.task_id)},
+    )
+    report.emit(EventKind.PRODUCER_START)
+    production = trail.try_phase(FailurePhase.PRODUCE, lambda: context.producer.produce(view, lent), context.control)
+    failure = production.failure.reason.value if production.failure else None
+    report.emit(EventKind.PRODUCER_DONE, failure=failure, duration_seconds=production.duration_seconds)
+    return production
+
+
+def _verify(
+    view: VerifierView, outcome: Outcome, context: TaskContext, report: Reporter, trail: Trail
+) -> VerificationResult | None:
+    """Judge what was sealed, hashed again, unless the agent failed or nobody can judge it."""
+    candidate, verifier = outcome.judged, outcome.verifier
+    if candidate is None or verifier is None:
+        return None
+    sealed = context.store.load(candidate.kind, candidate.digest)
+    report.emit(EventKind.VERIFIER_START, verifier=verifier.family, version=verifier.version)
+    verdict = trail.try_phase(
+        FailurePhase.VERIFY, lambda: _verify_once(verifier, view, sealed, context, report), context.control
+    )
+    report.emit(EventKind.VERIFIER_DONE, passed=verdict.passed)
+    return verdict
+
+
+def _verify_once(
+    verifier: Verifier, view: VerifierView, candidate: CandidateArtifact, context: TaskContext, report: Reporter
+) -> VerificationResult:
+    """Judge ``candidate`` in a scratch directory that did not exist before and does not after."""
+    scratch = context.scratch / task_directory_name(view.task_id)
+    make_fresh_directory(scratch)
+    try:
+        lent = VerifyContext(
+            driver=ObservedDriver(context.driver, report, show_output=False),
+            policy=context.policy,
+            report=report,
+            limits=context.limits,
+            scratch=scratch,
+            labels={"task": scratch.name},
+        )
+        return verifier.verify(view, candidate, lent)
+    finally:
+        remove_tree(scratch)
+
+
+def _fault(error: Exception, phase: FailurePhase) -> Failure:
+    """Return the failure that ``error`` is. Raises :class:`StorageError` for trouble with our own disk."""
+    match error:
+        case InfrastructureError():
+            return Failure(error.reason, phase, str(error))
+        case MaterializationError() | ConfigError():
+            return Failure(FailureReason.TASK_UNUSABLE, phase, str(error))
+        case OSError(errno=code) if code in _DISK_TROUBLE:
+            raise StorageError(f"cannot write to the run directory: {error.strerror}") from error
+    return _defect(error, phase)
+
+
+def _defect(error: Exception, phase: FailurePhase) -> Failure:
+    """Return the failure that a defect of ours is: its type and place, not its text, which may hold anything."""
+    frames = traceback.extract_tb(error.__traceback__)
+    _log.debug("a defect: %s\n%s", type(error).__name__, "".join(traceback.format_tb(error.__traceback__)))
+    place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "an unknown place"
+    message = f"{type(error).__name__} at {place}: a defect of SecureBench; please report it"
+    return Failure(FailureReason.INTERNAL_ERROR, phase, message)

@@ -1,0 +1,209 @@
+"""The record of one task: what stands in ``candidates.jsonl``, one JSON object a line.
+
+Fields and their meaning are documented in ``docs/reference/records.md``.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+from securebench.resources import REDACTED
+from securebench.tasks import CandidateKind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from securebench.candidates.artifact import CandidateArtifact
+    from securebench.errors import FailurePhase, FailureReason
+    from securebench.resources import JsonValue
+
+RECORD_VERSION: Final = 1
+"""Raised when the meaning of a field changes."""
+
+VOLATILE: Final = frozenset({"sequence", "attempt", "tries", "durations", "duration_seconds", "started_at", "usage"})
+"""Keys that differ between two honest runs of the same thing, wherever they stand in provenance and metadata."""
+
+_ENTRY_MESSAGE: Final = 200
+
+
+class VerificationStatus(StrEnum):
+    """What became of a task."""
+
+    PENDING = "pending"
+    """No verifier is registered for its family."""
+    PASSED = "passed"
+    FAILED = "failed"
+    ERROR = "error"
+    """The infrastructure failed: no score, redone on ``--resume``, left out of the pass rate."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """What a harness or a verifier left to read: capped and redacted."""
+
+    stdout: str = ""
+    stderr: str = ""
+    metadata: Mapping[str, JsonValue] = field(default_factory=dict)
+
+    def fields(self, owner: str) -> dict[str, JsonValue]:
+        """Return the three fields of a record that ``owner`` has."""
+        return {
+            f"{owner}_stdout": self.stdout,
+            f"{owner}_stderr": self.stderr,
+            f"{owner}_metadata": dict(self.metadata),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a task failed, or ended in an infrastructure error."""
+
+    reason: FailureReason
+    phase: FailurePhase
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRecord:
+    """One task's outcome. ``verifier`` is what the verifier said, if one ran; ``failure`` is ``None`` for a pass."""
+
+    run_id: str
+    task_id: str
+    benchmark_id: str
+    task_type: str
+    status: VerificationStatus
+    candidate: Mapping[str, JsonValue]
+    producer: Output
+    verifier: Output | None
+    resource_summary: JsonValue
+    failure: Failure | None
+    provenance: Mapping[str, JsonValue]
+
+    def to_json(self, sequence: int) -> dict[str, JsonValue]:
+        """Return the record's JSON object, its keys in the documented order. ``sequence`` is the journal's."""
+        return {
+            "record_version": RECORD_VERSION,
+            "sequence": sequence,
+            "run_id": self.run_id,
+            "task_id": self.task_id,
+            "benchmark_id": self.benchmark_id,
+            "task_type": self.task_type,
+            "verification_status": self.status.value,
+            **self._score(),
+            **self.candidate,
+            **self.producer.fields("producer"),
+            **(self.verifier.fields("verifier") if self.verifier else {}),
+            "resource_summary": self.resource_summary,
+            "hidden_values": REDACTED,
+            **self._failure(),
+            "provenance": dict(self.provenance),
+        }
+
+    def line(self, sequence: int) -> bytes:
+        """Return the record as one line of ASCII JSON: no control character of an agent's stands raw in it."""
+        return json.dumps(self.to_json(sequence), ensure_ascii=True, allow_nan=False).encode("ascii") + b"\n"
+
+    def _score(self) -> dict[str, JsonValue]:
+        if self.status not in {VerificationStatus.PASSED, VerificationStatus.FAILED}:
+            return {}
+        passed = self.status is VerificationStatus.PASSED
+        return {"passed": passed, "score": 1.0 if passed else 0.0}
+
+    def _failure(self) -> dict[str, JsonValue]:
+        if self.failure is None:
+            return {}
+        return {
+            "failure_reason": self.failure.reason.value,
+            "failure_phase": self.failure.phase.value,
+            "failure_message": self.failure.message,
+        }
+
+
+def candidate_fields(candidate: CandidateArtifact | None, text: str | None) -> dict[str, JsonValue]:
+    """Return the four candidate fields: one names the candidate by its kind, a workspace by its digest alone."""
+    fields: dict[str, JsonValue] = {
+        "candidate_text": None,
+        "candidate_patch": None,
+        "candidate_workspace": None,
+        "candidate_digest": candidate.digest if candidate else None,
+    }
+    if candidate is None:
+        return fields
+    match candidate.kind:
+        case CandidateKind.TEXT | CandidateKind.CODE:
+            fields["candidate_text"] = text
+        case CandidateKind.PATCH:
+            fields["candidate_patch"] = text
+        case CandidateKind.WORKSPACE:
+            fields["candidate_workspace"] = f"sha256:{candidate.digest}"
+    return fields
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a run keeps in memory of a record that is on disk. ``message`` is cut short."""
+
+    sequence: int
+    run_id: str
+    task_id: str
+    task_type: str
+    status: VerificationStatus
+    attempt: int
+    reason: str = ""
+    message: str = ""
+
+
+def read_entry(line: bytes) -> Entry:
+    """Return what a line of the journal says. Raises ``ValueError`` for anything but a whole, consistent record."""
+    record = json.loads(line.decode("ascii"), parse_constant=_refuse_constant)
+    if not isinstance(record, dict):
+        raise TypeError(f"a record is a JSON object, not {type(record).__name__}")
+    status = VerificationStatus(_field(record, "verification_status", str))
+    if record.get("passed", False) is not (status is VerificationStatus.PASSED):
+        raise ValueError(f"'passed' is {record.get('passed')!r} beside the status {status.value!r}")
+    provenance = _field(record, "provenance", dict)
+    return Entry(
+        sequence=_field(record, "sequence", int),
+        run_id=_field(record, "run_id", str),
+        task_id=_field(record, "task_id", str),
+        task_type=_field(record, "task_type", str),
+        status=status,
+        attempt=_field(provenance, "attempt", int),
+        reason=str(record.get("failure_reason", "")),
+        message=str(record.get("failure_message", ""))[:_ENTRY_MESSAGE],
+    )
+
+
+def comparable(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``record`` without what may differ between two honest runs of the same thing.
+
+    Two runs are equal when the sets of their comparable records are: the order of a journal is that in which
+    tasks ended. Dropped are the keys in :data:`VOLATILE`, at any depth of provenance and metadata.
+    """
+    kept = {key: value for key, value in record.items() if key not in VOLATILE}
+    for name in ("provenance", "producer_metadata", "verifier_metadata"):
+        if name in kept:
+            kept[name] = _without_volatile(kept[name])
+    return kept
+
+
+def _without_volatile(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_volatile(item) for key, item in value.items() if key not in VOLATILE}
+    if isinstance(value, list):
+        return [_without_volatile(item) for item in value]
+    return value
+
+
+def _field(record: Mapping[str, Any], name: str, kind: type) -> Any:
+    value = record.get(name)
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise TypeError(f"{name!r} is {type(value).__name__}, not {kind.__name__}")
+    return value
+
+
+def _refuse_constant(text: str) -> Any:
+    raise ValueError(f"{text} is not JSON")

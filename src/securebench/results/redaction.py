@@ -1,0 +1,236 @@
+"""Redaction: no hidden value and no evaluation input stands in a record or a log, nor does a credential.
+
+By field: a key that names a secret resource, or says that it holds what was expected, loses its value whatever it is.
+By value: a secret string is found in any text as it is, JSON-escaped, as a Python literal, in base64, hex and URL
+encoding, in either case, and with white space put into it (wrapped, split over lines).
+
+Two limits keep records readable. A short value is redacted by field only: an answer ``A`` must not blank every A. And a
+value that the public lane holds as well stays: it is no secret, and to blank just the right one of four choices would
+point at it.
+
+The cost is linear in the length of the text, whatever the number of secrets.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import re
+import urllib.parse
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Final
+
+from securebench.resources import REDACTED, Visibility
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from securebench.resources import JsonValue
+    from securebench.tasks import SecureBenchTask
+
+MIN_VALUE: Final = 8
+"""The least length, in characters that are not white space, from which a value is looked for in texts."""
+
+MIN_CREDENTIAL: Final = 4
+"""The same for credentials, which nobody needs to read."""
+
+MIN_LINE: Final = 12
+"""The same for a single line of a secret, in what a verifier printed."""
+
+CAP: Final = 64 * 1024
+"""Characters of one text that a record keeps, unless it is told otherwise."""
+
+_PREFIX: Final = MIN_CREDENTIAL
+_BASE64_WRAP: Final = 3
+_LOWER: Final = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
+_FIELDS: Final = frozenset(
+    {"answer", "answers", "answer_key", "gold", "reference", "canonical_solution", "ground_truth"}
+)
+_KEPT_FIELDS: Final = frozenset({"verifier", "version", "phase", "reason"})
+
+
+class Redactor:
+    """Knows the secrets of one task, and takes them out of texts and JSON values. Immutable; any thread may use it.
+
+    ``fields`` are the names of secret resources; ``credentials`` are looked for even where they are public.
+    """
+
+    def __init__(
+        self,
+        secrets: Iterable[str] = (),
+        *,
+        public: str = "",
+        credentials: Iterable[str] = (),
+        fields: Iterable[str] = (),
+    ) -> None:
+        found = {secret for secret in secrets if secret.strip()}
+        shown = _squeeze(public)
+        self._fields = _FIELDS | {name.lower() for name in fields}
+        self._exact = found
+        long = [secret for secret in found if len(_squeeze(secret)) >= MIN_VALUE and _squeeze(secret) not in shown]
+        keys = [key for key in credentials if len(_squeeze(key)) >= MIN_CREDENTIAL]
+        self._whole = _Forms(form for secret in (*long, *keys) for form in _encodings(secret))
+        lines = {line for secret in long for line in secret.splitlines() if len(_squeeze(line)) >= MIN_LINE}
+        hidden_lines = (line for line in lines if _squeeze(line) not in shown)
+        self._lines = _Forms((*self._whole.all, *(form for line in hidden_lines for form in _escapes(line))))
+
+    @classmethod
+    def for_task(cls, task: SecureBenchTask, credentials: Iterable[str] = ()) -> Redactor:
+        """Return the redactor of a task: everything outside its public lane is secret, to its innermost string."""
+        secret = [resource for resource in task.resources if resource.visibility is not Visibility.PUBLIC]
+        public = [resource.value for resource in task.resources if resource.visibility is Visibility.PUBLIC]
+        return cls(
+            (text for resource in secret for text in _strings(resource.value)),
+            public="\0".join((task.id, task.benchmark_id, *(text for value in public for text in _strings(value)))),
+            credentials=credentials,
+            fields=(resource.name for resource in secret),
+        )
+
+    def text(self, text: str, *, cap: int = CAP, lines: bool = False) -> str:
+        """Return ``text`` without secrets, clipped to about ``cap`` characters.
+
+        ``lines`` takes out the single lines of a secret as well: for what was printed where the secret was.
+        """
+        return (self._lines if lines else self._whole).redact(text, cap)
+
+    def value(self, value: JsonValue, *, lines: bool = False) -> JsonValue:
+        """Return a JSON value without secrets: by field, by equal string and by value. Numbers stay finite."""
+        if isinstance(value, str):
+            return REDACTED if value in self._exact else self.text(value, lines=lines)
+        if isinstance(value, dict):
+            return self.mapping(value, lines=lines)
+        if isinstance(value, list | tuple):
+            return [self.value(item, lines=lines) for item in value]
+        if isinstance(value, float) and not math.isfinite(value):
+            return str(value)
+        return value
+
+    def mapping(self, value: Mapping[str, JsonValue], *, lines: bool = False) -> dict[str, JsonValue]:
+        """Return the same of an object."""
+        return {
+            self.text(key, lines=lines): REDACTED if self._names_secret(key) else self._item(key, item, lines=lines)
+            for key, item in value.items()
+        }
+
+    def _names_secret(self, key: str) -> bool:
+        name = key.lower()
+        return name in self._fields or name.startswith("expected")
+
+    def _item(self, key: str, item: JsonValue, *, lines: bool) -> JsonValue:
+        return item if key in _KEPT_FIELDS and isinstance(item, str) else self.value(item, lines=lines)
+
+
+class _Forms:
+    """The forms of all secrets, by their first characters: one pass over a text finds them all."""
+
+    def __init__(self, forms: Iterable[str]) -> None:
+        self.all = frozenset(form for form in map(_squeeze, forms) if len(form) >= _PREFIX)
+        self._longest = max(map(len, self.all), default=0)
+        self._by_prefix: dict[str, list[str]] = {}
+        for form in sorted(self.all, key=len, reverse=True):
+            self._by_prefix.setdefault(form[:_PREFIX], []).append(form)
+
+    def redact(self, text: str, cap: int) -> str:
+        """Replace every form in the first ``cap`` characters, also one that goes on beyond them."""
+        window = text[: cap + 2 * self._longest]
+        pieces, position = [], 0
+        for start, end in self._spans(window):
+            if start >= cap:
+                break
+            pieces += [window[position:start], REDACTED]
+            position = end
+        pieces.append(window[position:cap])
+        left_out = len(text) - max(position, cap)
+        return "".join(pieces) + (f"\n[clipped: {left_out} more characters]" if left_out > 0 else "")
+
+    def _spans(self, text: str) -> Iterator[tuple[int, int]]:
+        """Yield where forms stand, as offsets into ``text``, in order and without overlap."""
+        squeezed = _squeeze(text)
+        merged: list[list[int]] = []
+        for start, end in self._matches(squeezed):
+            if merged and start <= merged[-1][1]:
+                merged[-1][1] = max(merged[-1][1], end)
+            else:
+                merged.append([start, end])
+        if not merged:
+            return
+        to_text = _Offsets(text)
+        for start, end in merged:
+            yield to_text(start), to_text(end - 1) + 1
+
+    def _matches(self, squeezed: str) -> Iterator[tuple[int, int]]:
+        if not self._by_prefix:
+            return
+        for start in range(len(squeezed) - _PREFIX + 1):
+            for form in self._by_prefix.get(squeezed[start : start + _PREFIX], ()):
+                if squeezed.startswith(form, start):
+                    yield start, start + len(form)
+                    break
+
+
+class _Offsets:
+    """From an offset into a squeezed text to the one into the text itself."""
+
+    def __init__(self, text: str) -> None:
+        self._text_starts: list[int] = []
+        self._squeezed_starts: list[int] = []
+        squeezed = 0
+        for run in re.finditer(r"\S+", text):
+            self._text_starts.append(run.start())
+            self._squeezed_starts.append(squeezed)
+            squeezed += run.end() - run.start()
+
+    def __call__(self, offset: int) -> int:
+        run = bisect_right(self._squeezed_starts, offset) - 1
+        return self._text_starts[run] + offset - self._squeezed_starts[run]
+
+
+def _squeeze(text: str) -> str:
+    """Return ``text`` without white space and in lower case, ASCII only: the length of the rest stays."""
+    return "".join(re.findall(r"\S+", text)).translate(_LOWER)
+
+
+def _strings(value: JsonValue) -> Iterator[str]:
+    """Yield every string in ``value``, and the JSON of every part that holds more than one thing."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | dict):
+        if len(value) > 1:
+            yield json.dumps(value, ensure_ascii=False)
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _strings(item)
+
+
+def _escapes(text: str) -> Iterator[str]:
+    """Yield ``text`` as it is, and as it stands in JSON (also in JSON in JSON) and in a Python literal."""
+    yield text
+    for escaped in (json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]):
+        yield escaped
+        yield json.dumps(escaped, ensure_ascii=False)[1:-1]
+    yield repr(text)[1:-1]
+    yield ascii(text)[1:-1]
+
+
+def _encodings(text: str) -> Iterator[str]:
+    """Yield every form in which ``text`` is looked for."""
+    yield from _escapes(text)
+    if len(text) < MIN_VALUE:
+        return
+    data = text.encode("utf-8", "surrogatepass")
+    yield data.hex()
+    yield urllib.parse.quote(data)
+    yield urllib.parse.quote(data, safe="")
+    yield urllib.parse.quote_plus(data)
+    for shift in range(_BASE64_WRAP):
+        core = _base64_core(data, shift)
+        yield core
+        yield core.replace("+", "-").replace("/", "_")
+
+
+def _base64_core(data: bytes, shift: int) -> str:
+    """Return the base64 characters that ``data`` alone decides when it stands ``shift`` bytes into a group of three."""
+    encoded = base64.b64encode(b"\0" * shift + data).decode("ascii").rstrip("=")
+    undecided = 1 if (shift + len(data)) % _BASE64_WRAP else 0
+    first = (0, 2, 3)[shift]
+    return encoded[first : len(encoded) - undecided]

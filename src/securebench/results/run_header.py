@@ -1,0 +1,112 @@
+"""``run.json``: what a run is, and whether ``--resume`` may go on with it."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from securebench.errors import ConfigError, Problem
+from securebench.results.storage import write_durably
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from securebench.resources import JsonValue
+
+HEADER: Final = "run.json"
+HEADER_VERSION: Final = 1
+
+_HINT: Final = "records of two different runs are never mixed: undo the change, or start anew with another --output-dir"
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunHeader:
+    """What a run is.
+
+    ``decisive`` holds, by section, everything that must be the same when a run is resumed; ``images`` the id of every
+    image reference that was resolved so far; ``information`` what is good to know and decides nothing.
+    """
+
+    decisive: Mapping[str, JsonValue]
+    images: Mapping[str, str] = field(default_factory=dict)
+    information: Mapping[str, JsonValue] = field(default_factory=dict)
+    created_at: str = field(default_factory=_now)
+    nonce: str = field(default_factory=lambda: secrets.token_hex(16))
+
+    def resumed_by(self, now: RunHeader) -> RunHeader:
+        """Return the header of this run when it goes on as ``now``.
+
+        Raises :class:`ConfigError` (``resume-mismatch``) with everything that is not as it was.
+        """
+        before, after = _shared_images(self, now)
+        problems = [*_differences(self.decisive, now.decisive), *_differences(before, after, "images.")]
+        if problems:
+            raise ConfigError(code="resume-mismatch", problems=problems)
+        return replace(self, images={**self.images, **now.images}, information=now.information)
+
+    def write(self, directory: Path) -> None:
+        """Write ``run.json``. Raises :class:`StorageError`."""
+        content = {
+            "header_version": HEADER_VERSION,
+            "created_at": self.created_at,
+            "nonce": self.nonce,
+            "decisive": dict(self.decisive),
+            "images": dict(self.images),
+            "information": dict(self.information),
+        }
+        write_durably(directory / HEADER, (json.dumps(content, indent=2) + "\n").encode("ascii"))
+
+
+def read_header(directory: Path) -> RunHeader | None:
+    """Return the header of the run in ``directory``, if there is one. Raises :class:`ConfigError`."""
+    path = directory / HEADER
+    if not path.exists():
+        return None
+    try:
+        return _from_json(json.loads(path.read_text(encoding="ascii")))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"{path} is not the header of a run: {error!r}",
+            code="run-header-damaged",
+            hint="restore it, or start anew with another --output-dir",
+        ) from error
+
+
+def _from_json(content: Mapping[str, Any]) -> RunHeader:
+    if content["header_version"] != HEADER_VERSION:
+        raise ValueError(f"header_version is {content['header_version']!r}, not {HEADER_VERSION}")
+    return RunHeader(
+        decisive=dict(content["decisive"]),
+        images=dict(content["images"]),
+        information=dict(content["information"]),
+        created_at=str(content["created_at"]),
+        nonce=str(content["nonce"]),
+    )
+
+
+def _shared_images(then: RunHeader, now: RunHeader) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the images that both runs resolved: one that only one of them needed is no difference."""
+    names = then.images.keys() & now.images.keys()
+    return {name: then.images[name] for name in names}, {name: now.images[name] for name in names}
+
+
+def _differences(then: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> Iterator[Problem]:
+    """Yield a problem for every leaf that is not the same."""
+    for name in sorted({*then, *now}):
+        before, after = then.get(name), now.get(name)
+        if isinstance(before, dict) and isinstance(after, dict):
+            yield from _differences(before, after, f"{prefix}{name}.")
+        elif before != after:
+            yield Problem(
+                "resume-mismatch",
+                f"cannot resume: {prefix}{name} was {before!r} when the run began, and is {after!r} now",
+                hint=_HINT,
+            )

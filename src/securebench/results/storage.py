@@ -1,0 +1,50 @@
+"""Writing so that it stays written. Every :class:`OSError` here becomes a :class:`StorageError`."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from securebench.errors import StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_HINT = "free some space or mend the disk, then go on with --resume: what is recorded stays"
+
+
+@contextmanager
+def storage_errors(path: Path) -> Iterator[None]:
+    """Turn an :class:`OSError` into a :class:`StorageError` that names ``path`` and says what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"cannot write {path}: {error.strerror or error}", hint=_HINT) from error
+
+
+def sync_directory(directory: Path) -> None:
+    """Flush the names in ``directory`` to disk."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """Make ``path`` hold ``data``, or leave it as it was: whatever happens, never something between."""
+    beside = temporary_name(path)
+    with storage_errors(path):
+        with beside.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+        sync_directory(path.parent)
+
+
+def temporary_name(path: Path) -> Path:
+    """Return the name under which a new content of ``path`` is written first."""
+    return path.with_name(f".{path.name}.new")

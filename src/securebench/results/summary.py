@@ -1,0 +1,186 @@
+"""The summary of a run, counted from its records and from nothing else."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from securebench.results.record import VerificationStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from securebench.resources import JsonValue
+    from securebench.results.record import Entry
+
+SHOWN_FAILURES: Final = 20
+"""Failed tasks that a summary names; the rest are in the records."""
+
+
+class RunStatus(StrEnum):
+    """How much of a run is verified."""
+
+    COMPLETE = "complete"
+    PARTIAL = "partial"
+    PENDING = "pending"
+
+
+class Ending(StrEnum):
+    """How a run ended."""
+
+    FINISHED = "finished"
+    INTERRUPTED = "interrupted"
+    STOPPED = "stopped"
+    """It could not go on: the engine went away, or everything fails."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Tasks by what became of them. ``not_run`` have no record."""
+
+    tasks: int = 0
+    passed: int = 0
+    failed: int = 0
+    errors: int = 0
+    pending: int = 0
+
+    @property
+    def scored(self) -> int:
+        """The denominator of the pass rate: tasks with a verdict."""
+        return self.passed + self.failed
+
+    @property
+    def not_run(self) -> int:
+        """Planned tasks without a record."""
+        return self.tasks - self.scored - self.errors - self.pending
+
+    @property
+    def pass_rate(self) -> float | None:
+        """Passed of scored, between 0 and 1; ``None`` when nothing is scored. Errors and pending tasks are left out."""
+        return self.passed / self.scored if self.scored else None
+
+    @property
+    def verification_status(self) -> RunStatus:
+        """How much of these tasks is verified."""
+        if self.scored == self.tasks:
+            return RunStatus.COMPLETE
+        return RunStatus.PARTIAL if self.scored else RunStatus.PENDING
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """Return the counts as JSON."""
+        return {
+            "tasks": self.tasks,
+            "passed": self.passed,
+            "failed": self.failed,
+            "errors": self.errors,
+            "pending": self.pending,
+            "not_run": self.not_run,
+            "scored": self.scored,
+            "pass_rate": self.pass_rate,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TesterRunSummary:
+    """What came of a run. ``failures`` holds the first :data:`SHOWN_FAILURES` that failed or ended in an error."""
+
+    run_id: str
+    benchmark_id: str
+    output_dir: Path
+    total: Counts
+    families: Mapping[str, Counts]
+    failures: tuple[Entry, ...] = ()
+    ending: Ending = Ending.FINISHED
+    problems: tuple[str, ...] = field(default=())
+    """What happened to the run as a whole, and what to do about it."""
+
+    @property
+    def verification_status(self) -> RunStatus:
+        """``complete``, ``partial`` or ``pending``, over all planned tasks."""
+        return self.total.verification_status
+
+    @property
+    def tasks(self) -> int:
+        """Planned tasks."""
+        return self.total.tasks
+
+    @property
+    def passed(self) -> int:
+        """Tasks that passed."""
+        return self.total.passed
+
+    @property
+    def failed(self) -> int:
+        """Tasks that failed."""
+        return self.total.failed
+
+    @property
+    def errors(self) -> int:
+        """Tasks that ended in an infrastructure error."""
+        return self.total.errors
+
+    @property
+    def pending(self) -> int:
+        """Tasks whose family has no verifier."""
+        return self.total.pending
+
+    @property
+    def pass_rate(self) -> float | None:
+        """Passed of scored; ``None`` when nothing is scored."""
+        return self.total.pass_rate
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """Return the summary as JSON, for ``--json``."""
+        return {
+            "run_id": self.run_id,
+            "benchmark_id": self.benchmark_id,
+            "output_dir": str(self.output_dir),
+            "ending": self.ending.value,
+            "verification_status": self.verification_status.value,
+            **self.total.to_json(),
+            "families": {name: counts.to_json() for name, counts in self.families.items()},
+            "problems": list(self.problems),
+        }
+
+
+def count(planned: Mapping[str, str], entries: Iterable[Entry]) -> tuple[dict[str, Counts], tuple[Entry, ...]]:
+    """Count records by family, in order of name. ``planned`` maps task ids to families.
+
+    A record of a task that is not planned (a resumed run with a smaller ``--limit``) is counted as planned. Returns the
+    counts, and the first :data:`SHOWN_FAILURES` entries that failed or ended in an error.
+    """
+    tasks = dict(planned)
+    seen: Counter[tuple[str, VerificationStatus]] = Counter()
+    failures: list[Entry] = []
+    for entry in entries:
+        tasks[entry.task_id] = entry.task_type
+        seen[entry.task_type, entry.status] += 1
+        if entry.status in {VerificationStatus.FAILED, VerificationStatus.ERROR} and len(failures) < SHOWN_FAILURES:
+            failures.append(entry)
+    sizes = Counter(tasks.values())
+    return {family: _counts(sizes[family], family, seen) for family in sorted(sizes)}, tuple(failures)
+
+
+def total(families: Iterable[Counts]) -> Counts:
+    """Return the sum of ``families``."""
+    parts = list(families)
+    return Counts(
+        tasks=sum(part.tasks for part in parts),
+        passed=sum(part.passed for part in parts),
+        failed=sum(part.failed for part in parts),
+        errors=sum(part.errors for part in parts),
+        pending=sum(part.pending for part in parts),
+    )
+
+
+def _counts(tasks: int, family: str, seen: Counter[tuple[str, VerificationStatus]]) -> Counts:
+    return Counts(
+        tasks=tasks,
+        passed=seen[family, VerificationStatus.PASSED],
+        failed=seen[family, VerificationStatus.FAILED],
+        errors=seen[family, VerificationStatus.ERROR],
+        pending=seen[family, VerificationStatus.PENDING],
+    )

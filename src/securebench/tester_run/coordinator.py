@@ -1,0 +1,78 @@
+"""The coordinator: hands tasks to workers, writes their records, and is the only one that does."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from securebench.errors import StorageError
+from securebench.execution import RunStoppedError, execute_task
+from securebench.executors.local import LocalExecutor
+from securebench.progress import EventKind
+from securebench.tester_run.breaker import Breaker
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from securebench.execution import TaskContext
+    from securebench.results.journal import Journal
+    from securebench.results.record import TaskRecord
+    from securebench.tasks import SecureBenchTask
+
+
+class Coordinator:
+    """Works through tasks. ``trouble`` says why it ended early, if it did."""
+
+    def __init__(self, context: TaskContext, journal: Journal, workers: int) -> None:
+        self._context = context
+        self._control = context.control
+        self._journal = journal
+        self._executor = LocalExecutor(workers)
+        self._breaker = Breaker(context.driver)
+        self.trouble = ""
+
+    def work_through(self, tasks: Sequence[SecureBenchTask]) -> None:
+        """Execute ``tasks`` and write a record of each, until they are done or the run is to end.
+
+        What was in flight when the run directory could not be written any more is dropped.
+        """
+        try:
+            with closing(self._executor.run(tasks, self._execute, draining=self._is_draining)) as records:
+                for record in records:
+                    self._write(record)
+        except StorageError as error:
+            self.trouble = str(error)
+
+    def _execute(self, task: SecureBenchTask) -> TaskRecord | None:
+        """Run in a worker's thread. Trouble that ends the run voids what the others are at, so that it ends now."""
+        self._context.checkpoint("task_started")
+        try:
+            return execute_task(task, self._context, attempt=1 + self._journal.attempts(task.id))
+        except RunStoppedError:
+            return None
+        except BaseException:
+            self._control.stop()
+            raise
+
+    def _write(self, record: TaskRecord) -> None:
+        try:
+            self._context.checkpoint("record_ready")
+            entry = self._journal.append(record)
+            self._context.checkpoint("record_written")
+        except BaseException:
+            self._control.stop()
+            raise
+        report = self._context.report.task(entry.task_id)
+        report.emit(
+            EventKind.TASK_DONE,
+            family=entry.task_type,
+            status=entry.status.value,
+            reason=entry.reason,
+            message=entry.message,
+        )
+        if trouble := self._breaker.trips(entry):
+            self.trouble = self.trouble or trouble
+            self._control.drain()
+
+    def _is_draining(self) -> bool:
+        return self._control.draining

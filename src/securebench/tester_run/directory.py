@@ -1,0 +1,99 @@
+"""The run directory: whose it is, and whether there is room in it."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING, Final
+
+from securebench.candidates.store import CandidateStore
+from securebench.errors import ConfigError, StorageError
+from securebench.results.journal import JOURNAL
+from securebench.results.lock import OWNER_FILE
+from securebench.results.run_header import HEADER, read_header
+from securebench.results.storage import storage_errors, temporary_name
+from securebench.workspaces.removal import make_private_directory, remove_tree
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from securebench.results.run_header import RunHeader
+
+MIN_FREE: Final = 32 * 1024 * 1024
+"""Bytes that must be free before a run begins."""
+
+WORKSPACES: Final = "workspaces"
+SCRATCH: Final = "scratch"
+CANDIDATES: Final = "candidates"
+TRACE: Final = "agent-trace.log"
+
+
+def make_directory(directory: Path) -> None:
+    """Make the run directory, and its parents. Raises :class:`ConfigError` if it is something else."""
+    if directory.exists() and not directory.is_dir():
+        raise ConfigError(
+            f"{directory} is not a directory", code="output-dir-unusable", hint="choose another --output-dir"
+        )
+    with storage_errors(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+
+
+def earlier_header(directory: Path, *, resume: bool) -> RunHeader | None:
+    """Return the header of the run that is to be resumed, or ``None`` when a run begins here.
+
+    Raises :class:`ConfigError` for a directory that is in use and is not to be, or cannot be, resumed.
+    """
+    header = read_header(directory)
+    if header is not None and not resume:
+        raise ConfigError(
+            f"{directory} holds a run already",
+            code="output-dir-in-use",
+            hint="go on with it with --resume, or choose another --output-dir",
+        )
+    if header is None and (found := _foreign(directory)):
+        raise ConfigError(
+            f"{directory} is not empty, and is not the directory of a run: it holds {', '.join(found)}",
+            code="output-dir-in-use",
+            hint=_missing_header_hint(found),
+        )
+    return header
+
+
+def require_space(directory: Path) -> None:
+    """Raise :class:`StorageError` if there is too little room to begin."""
+    with storage_errors(directory):
+        free = shutil.disk_usage(directory).free
+    if free < MIN_FREE:
+        raise StorageError(
+            f"{directory} has {free // 1024} KiB free; a run needs {MIN_FREE // 1024} KiB to begin",
+            hint="free some space, or choose another --output-dir",
+        )
+
+
+def make_room(directory: Path) -> CandidateStore:
+    """Make the directories of a run, clear what a killed run was in the middle of, and return the store."""
+    make_private_directory(directory / WORKSPACES)
+    clear_scratch(directory)
+    make_private_directory(directory / SCRATCH)
+    store = CandidateStore(directory / CANDIDATES)
+    store.clear_unfinished()
+    return store
+
+
+def clear_scratch(directory: Path) -> None:
+    """Remove what verifiers of a killed run left: it holds evaluation inputs."""
+    scratch = directory / SCRATCH
+    if scratch.is_dir():
+        for path in [path for path in scratch.iterdir() if path.is_dir()]:
+            remove_tree(path)
+
+
+def _foreign(directory: Path) -> list[str]:
+    """Return the names of some things in ``directory`` that a run which was killed before it began does not leave."""
+    ours = {OWNER_FILE, temporary_name(directory / HEADER).name}
+    return sorted(path.name for path in directory.iterdir() if path.name not in ours)[:5]
+
+
+def _missing_header_hint(found: list[str]) -> str:
+    if JOURNAL in found:
+        return f"{HEADER} is missing, so nothing says what its records belong to: choose another --output-dir"
+    return "choose an empty or new --output-dir"

@@ -1,0 +1,123 @@
+"""The plan of a run: what to do, with what. Everything that can be wrong is found here, before anything runs."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from securebench.benchmark_compiler import compile_benchmark_pack
+from securebench.benchmark_pack import load_benchmark_pack
+from securebench.errors import ConfigError
+from securebench.harnesses.registry import require_supported
+from securebench.results.provenance import framework_provenance, harness_provenance, json_digest
+from securebench.results.run_header import RunHeader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from securebench.benchmark_pack import BenchmarkPack
+    from securebench.harnesses.base import HarnessProducer
+    from securebench.resources import JsonValue
+    from securebench.sandboxes.base import DriverInfo
+    from securebench.tasks import SecureBenchTask
+    from securebench.tester_config import TesterConfig
+    from securebench.tester_run.options import RunOptions, RunParts
+    from securebench.verifiers.base import Verifier
+
+_MEMORY_SHARE: Final = 0.9
+"""The part of this machine's memory that sandboxes may be promised."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a run does. ``tasks`` are the planned ones, in the order of the pack."""
+
+    config: TesterConfig
+    pack: BenchmarkPack
+    tasks: tuple[SecureBenchTask, ...]
+    directory: Path
+    workers: int
+    asked_workers: int
+    producer: HarnessProducer
+    verifiers: Mapping[str, Verifier | None]
+    environment: Mapping[str, str]
+    harness: Mapping[str, JsonValue]
+
+    def header(self, info: DriverInfo, images: Mapping[str, str]) -> RunHeader:
+        """Return the header of a run that does this, on the driver and images that were found."""
+        decisive: dict[str, JsonValue] = {
+            "run_id": self.config.run.id,
+            "benchmark": {"id": self.pack.id, "version": self.pack.version},
+            "pack": {"digest": self.pack.digest, "tasks": len(self.pack.rows)},
+            "harness": dict(self.harness),
+            "verifiers": {name: verifier.version for name, verifier in self.verifiers.items() if verifier},
+            "verification": _plain(asdict(self.config.verification)),
+            "limits": _plain(asdict(self.config.sandbox.limits)),
+            "sandbox": {"driver": info.name, "runtime": info.runtime},
+            "framework": dict(framework_provenance()),
+        }
+        information: dict[str, JsonValue] = {
+            "config_digest": self.config.digest,
+            "planned": len(self.tasks),
+            "planned_digest": json_digest([[task.id, task.row_digest] for task in self.tasks]),
+            "workers": self.workers,
+            "engine": {"version": info.version, **info.details},
+        }
+        return RunHeader(decisive=decisive, images=images, information=information)
+
+
+def make_plan(config: TesterConfig, options: RunOptions, parts: RunParts) -> Plan:
+    """Load, compile and check everything. Raises :class:`ConfigError`; nothing has been written."""
+    pack = load_benchmark_pack(config.benchmark.manifest, config.benchmark.tasks)
+    tasks = compile_benchmark_pack(pack)
+    planned = tasks[: options.limit]
+    workers = options.workers or config.run.max_workers
+    require_supported(task.agent_view() for task in planned)
+    return Plan(
+        config=config,
+        pack=pack,
+        tasks=planned,
+        directory=_output_dir(options.output_dir or config.run.output_dir, pack.directory),
+        workers=affordable_workers(workers, config.sandbox.limits.memory),
+        asked_workers=workers,
+        producer=parts.make_producer(config.harness),
+        verifiers={family: parts.verifier_for(family) for family in sorted({task.task_type for task in tasks})},
+        environment=_environment(config.harness.env, options.variables),
+        harness=harness_provenance(config.harness),
+    )
+
+
+def affordable_workers(asked: int, memory: int) -> int:
+    """Return how many tasks may be in flight: as many as this machine has ``memory`` bytes for, at least one."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return max(1, min(asked, int(total * _MEMORY_SHARE) // memory))
+
+
+def _output_dir(asked: Path, pack_directory: Path) -> Path:
+    """Return where the run goes, absolute. It must not be where something else lives."""
+    directory, pack, home = asked.resolve(), pack_directory.resolve(), Path.home().resolve()
+    if directory.is_relative_to(pack) or directory in {home, Path(directory.anchor), home.parent}:
+        raise ConfigError(
+            f"the output directory {directory} is the pack's, a home directory or the root of the file system",
+            code="output-dir-unsafe",
+            hint="choose an empty or new directory of its own",
+        )
+    return directory
+
+
+def _environment(names: Iterable[str], variables: Mapping[str, str]) -> dict[str, str]:
+    missing = [name for name in names if name not in variables]
+    if missing:
+        raise ConfigError(
+            f"harness.env names {', '.join(missing)}, which is not set",
+            code="env-missing",
+            hint="export it, or write it into the env file (--env-file)",
+        )
+    return {name: variables[name] for name in names}
+
+
+def _plain(value: Mapping[str, JsonValue | tuple[str, ...]]) -> dict[str, JsonValue]:
+    """Return ``value`` as it is after a journey through JSON."""
+    return {name: list(item) if isinstance(item, tuple) else item for name, item in value.items()}

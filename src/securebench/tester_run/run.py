@@ -1,0 +1,192 @@
+"""The run itself: prepared, worked through, summed up."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, closing
+from typing import TYPE_CHECKING
+
+from securebench.errors import ConfigError, ImageError
+from securebench.execution import RunControl, TaskContext
+from securebench.progress import EventKind, Reporter
+from securebench.results.journal import Journal, iterate_entries
+from securebench.results.lock import RunLock
+from securebench.results.provenance import driver_provenance, framework_provenance, harness_provenance
+from securebench.results.record import VerificationStatus
+from securebench.results.summary import Ending, TesterRunSummary, count, total
+from securebench.results.trace import TraceLog
+from securebench.tasks import DEFAULT_IMAGE
+from securebench.tester_run import directory as places
+from securebench.tester_run.coordinator import Coordinator
+from securebench.tester_run.options import RunOptions, RunParts
+from securebench.tester_run.plan import make_plan
+from securebench.tester_run.watch import Watch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from securebench.progress import Event
+    from securebench.resources import JsonValue
+    from securebench.results.run_header import RunHeader
+    from securebench.sandboxes.base import DriverInfo, SandboxDriver
+    from securebench.tester_config import TesterConfig
+    from securebench.tester_run.plan import Plan
+
+
+def run_benchmark(
+    config: TesterConfig,
+    options: RunOptions | None = None,
+    sinks: Iterable[Callable[[Event], None]] = (),
+    parts: RunParts | None = None,
+) -> TesterRunSummary:
+    """Run a benchmark pack against an agent, and return what came of it, counted from the records.
+
+    Raises, before any task has run, :class:`ConfigError`, :class:`EngineError`, :class:`ImageError` or
+    :class:`StorageError`. From then on whatever happens is in the records and in the summary's ``problems``.
+    """
+    options, parts = options or RunOptions(), parts or RunParts()
+    plan = make_plan(config, options, parts)
+    places.make_directory(plan.directory)
+    with RunLock(plan.directory), closing(parts.make_driver(config)) as driver:
+        earlier = places.earlier_header(plan.directory, resume=options.resume)
+        info, header = _prepare(plan, driver, earlier, options)
+        parts.checkpoint("prepared")
+        header.write(plan.directory)
+        parts.checkpoint("header_written")
+        with Journal(plan.directory) as journal:
+            return _Run(plan, options, parts, driver, journal).go(info, sinks)
+
+
+def _prepare(
+    plan: Plan, driver: SandboxDriver, earlier: RunHeader | None, options: RunOptions
+) -> tuple[DriverInfo, RunHeader]:
+    """Find out that the run can begin, or go on, on this machine. Nothing is written."""
+    info = driver.info()
+    if reaped := driver.reap():
+        options.notify(f"removed {reaped} sandboxes that an earlier run left behind")
+    if plan.workers < plan.asked_workers:
+        options.notify(f"{plan.workers} workers, not {plan.asked_workers}: memory has room for no more sandboxes")
+    header = plan.header(info, _resolve_images(plan, driver, options))
+    places.require_space(plan.directory)
+    return info, earlier.resumed_by(header) if earlier else header
+
+
+def _resolve_images(plan: Plan, driver: SandboxDriver, options: RunOptions) -> dict[str, str]:
+    """Return the id of every image of the plan. Raises :class:`ImageError` that names all that cannot be had."""
+    images, missing = {}, []
+    for reference in sorted({task.environment.image or DEFAULT_IMAGE for task in plan.tasks}):
+        try:
+            images[reference] = driver.resolve_image(reference, options.notify).id
+        except ImageError as error:
+            missing.append(error)
+    if len(missing) == 1:
+        raise missing[0]
+    if missing:
+        raise ImageError("\n".join(str(error) for error in missing), code=missing[0].code)
+    return images
+
+
+class _Run:
+    """One run, from its first event to its summary."""
+
+    def __init__(
+        self, plan: Plan, options: RunOptions, parts: RunParts, driver: SandboxDriver, journal: Journal
+    ) -> None:
+        self._plan = plan
+        self._options = options
+        self._parts = parts
+        self._driver = driver
+        self._journal = journal
+        self._control = RunControl()
+
+    def go(self, info: DriverInfo, sinks: Iterable[Callable[[Event], None]]) -> TesterRunSummary:
+        with ExitStack() as stack:
+            all_sinks = list(sinks)
+            if self._options.show_agent_output:
+                all_sinks.append(stack.enter_context(TraceLog(self._plan.directory / places.TRACE)))
+            muted = () if self._options.show_agent_output else (EventKind.AGENT_OUTPUT,)
+            report = Reporter(all_sinks, muted=muted)
+            self._resume(report)
+            coordinator = Coordinator(self._context(info, report), self._journal, self._plan.workers)
+            watch = stack.enter_context(
+                Watch(
+                    self._control,
+                    self._driver,
+                    handle_signals=self._options.handle_signals,
+                    notify=self._options.notify,
+                )
+            )
+            to_do = [task for task in self._plan.tasks if task.id not in self._journal.entries]
+            self._announce(report, len(to_do))
+            coordinator.work_through(to_do)
+            summary = self._summary(coordinator.trouble, interrupted=watch.interrupted)
+            report.emit(EventKind.RUN_DONE, **summary.to_json())
+            self._parts.checkpoint("run_done")
+            return summary
+
+    def _resume(self, report: Reporter) -> None:
+        """Keep valid records; move those of infrastructure errors aside, to be redone."""
+        errors = {name for name, entry in self._journal.entries.items() if entry.status is VerificationStatus.ERROR}
+        self._journal.supersede(errors)
+        if self._options.resume:
+            report.emit(EventKind.RESUME, kept=len(self._journal.entries), redone=len(errors))
+
+    def _announce(self, report: Reporter, to_do: int) -> None:
+        report.emit(
+            EventKind.RUN_START,
+            run_id=self._plan.config.run.id,
+            benchmark_id=self._plan.pack.id,
+            tasks=len(self._plan.tasks),
+            to_do=to_do,
+            workers=self._plan.workers,
+            output_dir=str(self._plan.directory),
+        )
+
+    def _context(self, info: DriverInfo, report: Reporter) -> TaskContext:
+        plan, directory = self._plan, self._plan.directory
+        provenance: dict[str, JsonValue] = {
+            "pack": plan.pack.digest,
+            "harness": dict(plan.harness),
+            "framework": dict(framework_provenance()),
+            "driver": driver_provenance(info),
+        }
+        return TaskContext(
+            run_id=plan.config.run.id,
+            producer=plan.producer,
+            verifier_for=plan.verifiers.get,
+            driver=self._driver,
+            store=places.make_room(directory),
+            workspaces=directory / places.WORKSPACES,
+            scratch=directory / places.SCRATCH,
+            report=report,
+            limits=plan.config.sandbox.limits,
+            policy=plan.config.verification,
+            provenance=provenance,
+            environment=plan.environment,
+            control=self._control,
+            checkpoint=self._parts.checkpoint,
+        )
+
+    def _summary(self, trouble: str, *, interrupted: bool) -> TesterRunSummary:
+        """Count the records that are on disk, whatever this process believes."""
+        planned = {task.id: task.task_type for task in self._plan.tasks}
+        families, failures = count(planned, iterate_entries(self._journal.path))
+        ending = Ending.INTERRUPTED if interrupted else Ending.STOPPED if trouble else Ending.FINISHED
+        return TesterRunSummary(
+            run_id=self._plan.config.run.id,
+            benchmark_id=self._plan.pack.id,
+            output_dir=self._plan.directory,
+            total=total(families.values()),
+            families=families,
+            failures=failures,
+            ending=ending,
+            problems=tuple(filter(None, (trouble, *self._changes()))),
+        )
+
+    def _changes(self) -> Iterable[str]:
+        """Say what changed under the run: verdicts of before and after would not belong together."""
+        try:
+            self._plan.pack.verify_unchanged()
+            if harness_provenance(self._plan.config.harness) != self._plan.harness:
+                yield "the agent's directory changed during the run: its records are of more than one agent"
+        except ConfigError as error:
+            yield str(error)
