@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import docker.errors
 
 from securebench.errors import EngineError, ImageError, InfrastructureError
-from securebench.sandboxes.docker_spec import checked_argv, environment_list
+from securebench.sandboxes.arguments import exact_argv, exact_environment
 from securebench.sandboxes.docker_stream import EngineStream
 
 if TYPE_CHECKING:
@@ -97,9 +97,9 @@ class Container(Job):
         with self.engine.doing("run a command in a sandbox"):
             exec_id = client.exec_create(
                 self.id,
-                checked_argv(command.argv),
+                exact_argv(command.argv),
                 stdin=True,
-                environment=environment_list(command.environment),
+                environment=exact_environment(command.environment),
                 workdir=command.workdir,
             )["Id"]
         started = time.time()

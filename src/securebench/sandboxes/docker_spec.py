@@ -14,17 +14,17 @@ A golden test holds the whole document. What is not obvious in it:
 
 from __future__ import annotations
 
-import stat
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from securebench.errors import ConfigError, MaterializationError
-from securebench.sandboxes.base import MIB
+from securebench.sandboxes.arguments import exact_argv, exact_environment, process_environment
+from securebench.sandboxes.base import MIB, Mount
+from securebench.sandboxes.mounts import check_mount
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
-    from securebench.sandboxes.base import Command, Limits, Mount, SandboxSpec
+    from securebench.sandboxes.base import Command, Limits, SandboxSpec
 
 HOSTNAME = "sandbox"
 
@@ -35,7 +35,6 @@ SHM_SIZE = 64 * MIB
 
 _ETC = Path(__file__).resolve().parent / "etc"
 _ADDED_BY_ENGINE = ("HOSTNAME", "PATH")
-_KERNEL_TREES = ("/proc", "/sys", "/dev")
 
 
 def compile_container(spec: SandboxSpec, command: Command | None, labels: Mapping[str, str]) -> dict[str, Any]:
@@ -48,7 +47,7 @@ def compile_container(spec: SandboxSpec, command: Command | None, labels: Mappin
     return {
         "Image": spec.image.id,
         "Entrypoint": [""],
-        "Cmd": checked_argv(IDLE_COMMAND if command is None else command.argv),
+        "Cmd": exact_argv(IDLE_COMMAND if command is None else command.argv),
         "Env": _environment(spec, {} if command is None else command.environment),
         "WorkingDir": spec.workdir if command is None or command.workdir is None else command.workdir,
         "User": "{}:{}".format(*spec.user),
@@ -67,25 +66,10 @@ def compile_container(spec: SandboxSpec, command: Command | None, labels: Mappin
     }
 
 
-def checked_argv(argv: Iterable[str]) -> list[str]:
-    """Return ``argv`` as a list. Raises :class:`ConfigError` if the engine's JSON would change it."""
-    return [_exact(argument) for argument in argv]
-
-
-def environment_list(environment: Mapping[str, str]) -> list[str]:
-    """Return ``NAME=value`` entries, sorted. Raises :class:`ConfigError` for what no environment can hold."""
-    for name in environment:
-        if not name or "=" in name:
-            raise ConfigError(f"{name!r} cannot be the name of a variable", code="command-not-text")
-    return [_exact(f"{name}={environment[name]}") for name in sorted(environment)]
-
-
 def _environment(spec: SandboxSpec, of_command: Mapping[str, str]) -> list[str]:
-    inherited = spec.image.environment if spec.inherit_image_environment else {}
-    # The container runtime adds HOME from the image's own /etc/passwd unless there is one.
-    complete = {"HOME": "/", **inherited, **spec.environment, **of_command}
+    complete = process_environment(spec, of_command)
     removed = sorted({*spec.image.environment, *_ADDED_BY_ENGINE} - set(complete))
-    return environment_list(complete) + removed
+    return exact_environment(complete) + removed
 
 
 def _host_config(spec: SandboxSpec) -> dict[str, Any]:
@@ -124,64 +108,25 @@ def _resources(limits: Limits) -> dict[str, Any]:
 
 
 def _mounts(spec: SandboxSpec) -> list[dict[str, Any]]:
-    binds = [_bind(str(_checked_source(mount)), _checked_target(mount), mount.read_only) for mount in spec.mounts]
+    for mount in spec.mounts:
+        check_mount(mount)
+    binds = [_bind(mount) for mount in (*spec.mounts, *_name_files(spec))]
     taken = {bind["Target"] for bind in binds} | set(spec.tmpfs)
-    if spec.network == "none":
-        binds += [
-            _bind(str(_ETC / name), f"/etc/{name}", read_only=True)
-            for name in ("hosts", "resolv.conf")
-            if f"/etc/{name}" not in taken
-        ]
-    volumes = [
-        {"Type": "volume", "Target": path, "ReadOnly": spec.read_only}
-        for path in spec.image.volumes
-        if path not in taken
-    ]
-    return binds + volumes
+    volumes = [{"Type": "volume", "Target": path, "ReadOnly": spec.read_only} for path in spec.image.volumes]
+    return binds + [volume for volume in volumes if volume["Target"] not in taken]
 
 
-def _bind(source: str, target: str, read_only: bool) -> dict[str, Any]:  # noqa: FBT001 - a field of the document
-    options = {"Propagation": "rprivate", "NonRecursive": True}
-    return {"Type": "bind", "Source": source, "Target": target, "ReadOnly": read_only, "BindOptions": options}
+def _name_files(spec: SandboxSpec) -> list[Mount]:
+    taken = {mount.target for mount in spec.mounts}
+    files = [Mount(_ETC / name, f"/etc/{name}") for name in ("hosts", "resolv.conf")]
+    return [file for file in files if spec.network == "none" and file.target not in taken]
 
 
-def _checked_source(mount: Mount) -> Path:
-    source = mount.source
-    if not source.is_absolute() or ".." in source.parts:
-        raise _unsafe(mount, "is not an absolute path without '..'")
-    for path in (*reversed(source.parents), source):
-        try:
-            mode = path.lstat().st_mode
-        except OSError as error:
-            raise _unsafe(mount, f"cannot be looked at: {error.strerror}") from error
-        if stat.S_ISLNK(mode):
-            raise _unsafe(mount, f"passes through the symbolic link {path}")
-    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        raise _unsafe(mount, "is neither a regular file nor a directory")
-    return source
-
-
-def _checked_target(mount: Mount) -> str:
-    target = PurePosixPath(mount.target)
-    kernel = any(target.is_relative_to(tree) for tree in _KERNEL_TREES)
-    if str(target) != mount.target or not target.is_absolute() or ".." in target.parts or kernel or target.name == "":
-        raise _unsafe(mount, f"goes to {mount.target!r}, where nothing may be mounted")
-    return mount.target
-
-
-def _unsafe(mount: Mount, why: str) -> MaterializationError:
-    return MaterializationError(
-        f"the mount of {mount.source} {why}",
-        code="mount-unsafe",
-        hint="mount a regular file or directory by its real path (Path.resolve()) at a plain absolute path",
-    )
-
-
-def _exact(text: str) -> str:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise ConfigError(f"{text!r} is not valid text, so it cannot be passed on", code="command-not-text") from None
-    if "\0" in text:
-        raise ConfigError(f"{text!r} holds a NUL byte, which no argument can", code="command-not-text")
-    return text
+def _bind(mount: Mount) -> dict[str, Any]:
+    return {
+        "Type": "bind",
+        "Source": str(mount.source),
+        "Target": mount.target,
+        "ReadOnly": mount.read_only,
+        "BindOptions": {"Propagation": "rprivate", "NonRecursive": True},
+    }

@@ -1,0 +1,44 @@
+"""Arguments and variables on their way into a sandbox: handed over exactly, or refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from securebench.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from securebench.sandboxes.base import SandboxSpec
+
+
+def exact_argv(argv: Iterable[str]) -> list[str]:
+    """Return ``argv`` as a list. Raises :class:`ConfigError` (``command-not-text``) for what cannot arrive as it is."""
+    return [_exact(argument) for argument in argv]
+
+
+def exact_environment(environment: Mapping[str, str]) -> list[str]:
+    """Return sorted ``NAME=value`` entries. Raises :class:`ConfigError` (``command-not-text``)."""
+    for name in environment:
+        if not name or "=" in name:
+            raise ConfigError(f"{name!r} cannot be the name of a variable", code="command-not-text")
+    return [_exact(f"{name}={environment[name]}") for name in sorted(environment)]
+
+
+def process_environment(spec: SandboxSpec, of_command: Mapping[str, str]) -> dict[str, str]:
+    """Return every variable that a process of ``spec`` has.
+
+    ``HOME`` is always among them: container runtimes add it from the image's user list where it is missing.
+    """
+    inherited = spec.image.environment if spec.inherit_image_environment else {}
+    return {"HOME": "/", **inherited, **spec.environment, **of_command}
+
+
+def _exact(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(f"{text!r} is not valid text, so it cannot be passed on", code="command-not-text") from None
+    if "\0" in text:
+        raise ConfigError(f"{text!r} holds a NUL byte, which no argument can", code="command-not-text")
+    return text
