@@ -61,9 +61,14 @@ class Problems:
     def __bool__(self) -> bool:
         return bool(self.found)
 
+    @property
+    def full(self) -> bool:
+        """Whether any further problem is only counted."""
+        return len(self.found) >= MAX_PROBLEMS
+
     def add(self, fault: Fault, source: Source) -> None:
         """Note one fault. Its place is only looked up while there is room for it."""
-        if len(self.found) < MAX_PROBLEMS:
+        if not self.full:
             self.found.append(Problem(fault.code, fault.message, source.locate(fault), fault.hint))
         else:
             self.uncounted += 1
@@ -73,19 +78,19 @@ class Problems:
         for fault in faults:
             self.add(fault, source)
 
-    def merge(self, other: Problems) -> None:
-        """Take over what another list found."""
-        room = MAX_PROBLEMS - len(self.found)
-        self.found += other.found[:room]
-        self.uncounted += len(other.found[room:]) + other.uncounted
-
     def raise_if_any(self) -> None:
         """Raise one :class:`ConfigError` with everything found, if anything was."""
         if not self.found:
             return
+        self.found.sort(key=_line)
         more = f"{self.uncounted} more problems are not shown"
         rest = [Problem("more-problems", more, hint="fix those above, and check again")] if self.uncounted else []
         raise ConfigError(problems=[*self.found, *rest])
+
+
+def _line(problem: Problem) -> tuple[str, int]:
+    location = problem.location or SourceLocation("")
+    return location.file, location.line or 0
 
 
 def pointer(path: Path) -> str:

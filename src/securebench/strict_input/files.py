@@ -11,8 +11,8 @@ from securebench.errors import ConfigError, SourceLocation
 from securebench.strict_input.faults import Fault, Position, pointer
 
 if TYPE_CHECKING:
+    from io import BufferedReader
     from pathlib import Path
-    from typing import BinaryIO
 
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 """Without O_NONBLOCK, opening a FIFO waits for ever."""
@@ -32,7 +32,7 @@ class FileSource:
         return SourceLocation(str(self.path), position.line, position.column, pointer(fault.path))
 
 
-def open_regular(path: Path, what: str, *, follow: bool = False) -> BinaryIO:
+def open_regular(path: Path, what: str, *, follow: bool = False) -> BufferedReader:
     """Open a regular file for reading, as it is now. Raises :class:`ConfigError`, also for a link unless ``follow``."""
     location = SourceLocation(str(path))
     try:

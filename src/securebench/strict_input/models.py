@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -29,6 +30,9 @@ _EXPECTED = {
     "model_attributes_type": "an object",
 }
 """What pydantic's type errors wanted."""
+
+_SUBJECT = re.compile(r"^(?:Input|List|String|Value|Dictionary) (?=should )")
+"""How pydantic's messages begin; ours begin with the name of the field."""
 
 _ModelT = TypeVar("_ModelT", bound=BaseModel)
 
@@ -79,7 +83,8 @@ def _fault(model: type[BaseModel], value: Any, detail: ErrorDetails, *, secret: 
         return Fault("field-type", f"{name} must be {_EXPECTED[kind]}, but is {got}", path)
     if kind == "literal_error":
         return _choice_fault(name, path, detail, got)
-    return Fault("field-value", f"{name}: {detail['msg']}; it is {got}", path)
+    rule = _SUBJECT.sub("", detail["msg"])
+    return Fault("field-value", f"{name} {rule}, but is {got}", path)
 
 
 def _key_fault(model: type[BaseModel], value: Any, kind: str, loc: Sequence[str | int]) -> Fault:

@@ -1,0 +1,101 @@
+"""The compiler: rows become tasks, each field in its lane."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from securebench.families.registry import FAMILIES, family_faults
+from securebench.resources import Resource, ResourceBundle, ResourceKind, Visibility
+from securebench.strict_input.faults import Fault, Problems
+from securebench.tasks import AssetRoot, SecureBenchTask
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from securebench.benchmark_pack import BenchmarkPack, BenchmarkRow
+
+EVAL_VISIBILITY: Final[Mapping[str, Mapping[str, Visibility]]] = MappingProxyType(
+    {name: family.lanes for name, family in FAMILIES.items()}
+)
+"""The lane of each eval field, by family. Any other field or family is hidden."""
+
+ASSETS: Final = "assets"
+"""The name of the public resource that holds a row's ``assets`` list."""
+
+
+def eval_visibility_for(family: str, key: str) -> Visibility:
+    """Return the lane of an eval field: hidden, unless its family says otherwise."""
+    return EVAL_VISIBILITY.get(family, {}).get(key, Visibility.HIDDEN)
+
+
+def compile_benchmark_pack(pack: BenchmarkPack) -> tuple[SecureBenchTask, ...]:
+    """Return the task of each row, in order. Raises :class:`ConfigError` with every problem of every row."""
+    problems = Problems()
+    for row in pack.rows:
+        problems.extend(family_faults(row) or _duplicates(row), row.source)
+    problems.raise_if_any()
+    roots = _asset_roots(pack)
+    return tuple(_compile_row(row, pack, roots) for row in pack.rows)
+
+
+def _compile_row(row: BenchmarkRow, pack: BenchmarkPack, roots: tuple[AssetRoot, AssetRoot]) -> SecureBenchTask:
+    public, hidden = roots
+    return SecureBenchTask(
+        id=row.id,
+        benchmark_id=pack.id,
+        task_type=row.family,
+        resources=ResourceBundle(tuple(_resources(row))),
+        candidate_kind=FAMILIES[row.family].candidate_kind,
+        environment=row.environment,
+        metadata=_metadata(row, pack),
+        public_assets=public if row.files else None,
+        eval_assets=hidden if row.eval_files else None,
+        row_digest=row.digest,
+    )
+
+
+def _resources(row: BenchmarkRow) -> Iterator[Resource]:
+    for name, value in row.input.items():
+        yield Resource(name, value, Visibility.PUBLIC)
+    if row.assets:
+        yield Resource(ASSETS, [dict(item) for item in row.assets], Visibility.PUBLIC, ResourceKind.ASSETS, row.files)
+    for name, value in row.eval.items():
+        files = row.eval_files.get(name, ())
+        kind = ResourceKind.FILE if files else ResourceKind.VALUE
+        yield Resource(name, value, eval_visibility_for(row.family, name), kind, files)
+
+
+def _duplicates(row: BenchmarkRow) -> list[Fault]:
+    """Refuse a name that is used twice: the lane of one would decide over the other."""
+    taken = {*row.input, *([ASSETS] if row.assets else [])}
+    places = [("eval", name) for name in row.eval if name in taken]
+    places += [("input", name) for name in row.input if name == ASSETS and row.assets]
+    return [
+        Fault("resource-duplicate", f"{name!r} is defined twice in this row", (part, name), "rename one", at_key=True)
+        for part, name in places
+    ]
+
+
+def _metadata(row: BenchmarkRow, pack: BenchmarkPack) -> dict[str, Any]:
+    """Return the compiled metadata: the row's own, and what it was compiled from. No path of this machine."""
+    environment = row.environment
+    return {
+        **row.metadata,
+        "benchmark_pack": {"id": pack.id, "version": pack.version, "manifest_path": pack.manifest_path.name},
+        "environment": {
+            name: getattr(environment, name)
+            for name in environment.__dataclass_fields__
+            if getattr(environment, name) not in (None, False)
+        },
+        "asset_roots": {"public": pack.asset_roots.public, "eval": pack.asset_roots.eval},
+        "asset_defaults": {"read_only": pack.asset_roots.read_only},
+    }
+
+
+def _asset_roots(pack: BenchmarkPack) -> tuple[AssetRoot, AssetRoot]:
+    roots = pack.asset_roots
+    return (
+        AssetRoot(pack.directory / roots.public, roots.read_only),
+        AssetRoot(pack.directory / roots.eval, roots.read_only),
+    )

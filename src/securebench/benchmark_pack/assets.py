@@ -1,0 +1,129 @@
+"""The files that rows refer to: opened once, without following any link, and hashed from the open descriptor."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from securebench.errors import ConfigError
+from securebench.pack_paths import MAX_PATH_DEPTH
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+MAX_ASSET_FILES: Final = 100_000
+"""Files below one referenced directory: a source tree has fewer, and each is copied for each task."""
+
+MAX_ASSET_BYTES: Final = 16 * 1024**3
+"""Bytes of one reference: larger data belongs into the image."""
+
+_CHUNK = 1024 * 1024
+_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+def digest_asset(directory: Path, path: str) -> str:
+    """Return the sha256 (hex) of the file or directory at ``path`` (POSIX, relative) below ``directory``.
+
+    A directory's covers the names, kinds, executable bits and contents of everything below it. Raises
+    :class:`ConfigError` for what is missing, is or lies behind a link, has other names on this file system, is
+    neither a regular file nor a directory, or is too much.
+    """
+    digest = hashlib.sha256()
+    budget = _Budget()
+    with _opened(directory, path) as descriptor:
+        for line in _entries(descriptor, path, budget):
+            digest.update(line.encode("utf-8"))
+    return digest.hexdigest()
+
+
+class _Budget:
+    """What is left of the caps."""
+
+    def __init__(self) -> None:
+        self.files = MAX_ASSET_FILES
+        self.bytes = MAX_ASSET_BYTES
+
+    def take(self, path: str, size: int) -> None:
+        self.files -= 1
+        self.bytes -= size
+        if self.files < 0 or self.bytes < 0:
+            message = f"{path!r} brings more than {MAX_ASSET_FILES} files or {MAX_ASSET_BYTES} bytes"
+            raise ConfigError(message, code="asset-too-large", hint="put large data into the image")
+
+
+@contextmanager
+def _opened(directory: Path, path: str) -> Iterator[int]:
+    """Open ``path`` name by name, so that no link on the way is ever followed."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for name in path.split("/"):
+            inner = _open_at(descriptor, name, path)
+            os.close(descriptor)
+            descriptor = inner
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _open_at(parent: int, name: str, path: str) -> int:
+    try:
+        return os.open(name, _FLAGS, dir_fd=parent)
+    except (FileNotFoundError, NotADirectoryError):
+        raise ConfigError(f"{path!r} does not exist", code="asset-missing") from None
+    except OSError as error:
+        if _is_link(parent, name):
+            message = f"{path!r}: {name!r} is a symbolic link"
+            raise ConfigError(message, code="asset-link", hint="copy the file itself into the pack") from None
+        message = f"{path!r}: {name!r} cannot be opened: {error.strerror}"
+        raise ConfigError(message, code="asset-unreadable", hint="regular files and directories only") from None
+
+
+def _is_link(parent: int, name: str) -> bool:
+    try:
+        return stat.S_ISLNK(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode)
+    except OSError:
+        return False
+
+
+def _entries(descriptor: int, path: str, budget: _Budget) -> Iterator[str]:
+    """Yield one line for each thing at and below ``descriptor``, in the order of names."""
+    status = os.fstat(descriptor)
+    if stat.S_ISREG(status.st_mode):
+        yield _file_line(descriptor, path, status, budget)
+    elif stat.S_ISDIR(status.st_mode):
+        budget.take(path, 0)
+        yield f"d {path}\0"
+        yield from _directory_entries(descriptor, path, budget)
+    else:
+        message = f"{path!r} is neither a regular file nor a directory"
+        raise ConfigError(message, code="asset-not-regular", hint="regular files and directories only")
+
+
+def _directory_entries(descriptor: int, path: str, budget: _Budget) -> Iterator[str]:
+    if path.count("/") > MAX_PATH_DEPTH:
+        raise ConfigError(f"{path!r} lies too deep", code="asset-too-large", hint="flatten the directory")
+    for name in sorted(os.listdir(descriptor)):
+        if not name.isprintable() or "\\" in name:
+            message = f"{path!r} holds a file whose name has a control character, a backslash or no valid text"
+            raise ConfigError(message, code="path-unsafe", hint="rename it")
+        inner = _open_at(descriptor, name, f"{path}/{name}")
+        try:
+            yield from _entries(inner, f"{path}/{name}", budget)
+        finally:
+            os.close(inner)
+
+
+def _file_line(descriptor: int, path: str, status: os.stat_result, budget: _Budget) -> str:
+    if status.st_nlink > 1:
+        message = f"{path!r} is a hard link: it has {status.st_nlink} names on this file system"
+        raise ConfigError(message, code="asset-link", hint="copy the file itself into the pack")
+    budget.take(path, status.st_size)
+    digest = hashlib.sha256()
+    while chunk := os.read(descriptor, _CHUNK):
+        digest.update(chunk)
+    kind = "x" if status.st_mode & stat.S_IXUSR else "f"
+    return f"{kind} {path} {digest.hexdigest()}\0"

@@ -1,0 +1,71 @@
+"""Loading a pack: manifest, rows, and the files that they refer to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from securebench.benchmark_pack.assets import digest_asset
+from securebench.benchmark_pack.manifest import load_manifest
+from securebench.benchmark_pack.model import BenchmarkPack
+from securebench.benchmark_pack.rows import RowReader
+from securebench.errors import ConfigError
+from securebench.families.registry import family_faults
+from securebench.strict_input.faults import Fault
+from securebench.strict_input.files import open_regular
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from securebench.benchmark_pack.manifest import Manifest
+    from securebench.benchmark_pack.model import BenchmarkRow
+
+
+def load_benchmark_pack(manifest: Path, tasks: Path) -> BenchmarkPack:
+    """Read the pack of a manifest file and a tasks file.
+
+    Everything is checked but the rules of each row's family, which is the compiler's part. Raises
+    :class:`ConfigError` with every problem of the file that has any; if rows have, then with those that the compiler
+    would find as well.
+    """
+    open_regular(tasks, "tasks file").close()
+    header = load_manifest(manifest, tasks)
+    reader = RowReader(tasks, header)
+    rows = reader.read()
+    assets = _digest_assets(reader, manifest.parent, header)
+    if reader.problems:
+        _add_family_problems(reader, rows)
+    reader.problems.raise_if_any()
+    return BenchmarkPack(
+        id=header.id,
+        version=header.version,
+        directory=manifest.parent.resolve(),
+        manifest_path=manifest,
+        tasks_path=tasks,
+        rows=tuple(rows),
+        fingerprint={"manifest": header.digest, "tasks": reader.digest, **assets},
+        asset_roots=header.asset_roots,
+    )
+
+
+def _digest_assets(reader: RowReader, directory: Path, manifest: Manifest) -> dict[str, str]:
+    """Return the digest of each file or directory that rows refer to; each is read once."""
+    digests: dict[str, str] = {}
+    refused: dict[str, ConfigError] = {}
+    for source, reference in reader.references:
+        root = manifest.asset_roots.eval if reference.field else manifest.asset_roots.public
+        path = f"{root.rstrip('/')}/{reference.file.path}"
+        if path not in digests and path not in refused:
+            try:
+                digests[path] = digest_asset(directory, path)
+            except ConfigError as error:
+                refused[path] = error
+        if wrong := refused.get(path):
+            fault = Fault(wrong.code, wrong.message, (*reference.place, "path"), wrong.hint)
+            reader.problems.add(fault, source)
+    return {f"asset:{path}": digest for path, digest in digests.items()}
+
+
+def _add_family_problems(reader: RowReader, rows: Iterable[BenchmarkRow]) -> None:
+    for row in rows:
+        reader.problems.extend(family_faults(row), row.source)

@@ -1,0 +1,146 @@
+"""The manifest: who a pack is, and what its rows have in common."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from pydantic import AfterValidator, Field
+
+from securebench.benchmark_pack.environment import EnvironmentModel
+from securebench.benchmark_pack.model import AssetRoots
+from securebench.families.registry import FAMILIES
+from securebench.pack_paths import folded, is_at_or_below, relative_path_fault
+from securebench.strict_input.faults import Fault, Problems, did_you_mean
+from securebench.strict_input.files import read_text
+from securebench.strict_input.models import OPTIONAL, WireModel, fit, refusal
+from securebench.strict_input.yaml_text import MAX_YAML_BYTES, parse_yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from securebench.strict_input.yaml_text import YamlSource
+
+MAX_ID_LENGTH: Final = 200
+"""Characters of an id: it stands in every record and progress line."""
+
+
+def _identifier(text: str) -> str:
+    if fault := identifier_fault(text):
+        raise refusal("id-invalid", fault, "use letters, digits and '-', '_', '.', '/', such as 'my-benchmark/task-1'")
+    return text
+
+
+def identifier_fault(text: str) -> str:
+    """Return why ``text`` may not be the id of a pack or task, or nothing."""
+    if not text:
+        return "is empty"
+    if len(text) > MAX_ID_LENGTH:
+        return f"is longer than {MAX_ID_LENGTH} characters"
+    if not text.isprintable() or text != text.strip():
+        return "holds a control or invisible character, or a space at its end"
+    if text.startswith("-"):
+        return "begins with '-'"
+    names = text.split("/")
+    return "holds '\\', '//', '.' or '..' as in a path" if "\\" in text or {"", ".", ".."} & set(names) else ""
+
+
+def _family(name: str) -> str:
+    if name not in FAMILIES:
+        raise refusal("family-unknown", "is an unknown family", did_you_mean(name, FAMILIES))
+    return name
+
+
+def _root(path: str) -> str:
+    if fault := relative_path_fault(path.removesuffix("/")):
+        raise refusal("path-unsafe", fault, "give a directory below the manifest's, such as 'assets/'")
+    return path
+
+
+Identifier = Annotated[str, AfterValidator(_identifier)]
+FamilyName = Annotated[str, AfterValidator(_family)]
+Root = Annotated[str, AfterValidator(_root)]
+
+
+class DefaultsModel(WireModel):
+    """What rows have that do not say otherwise."""
+
+    family: FamilyName = OPTIONAL
+    environment: EnvironmentModel = OPTIONAL
+
+
+class AssetRootsModel(WireModel):
+    """Directories of the pack that files come from."""
+
+    public: Root = OPTIONAL
+    eval: Root = OPTIONAL
+
+
+class AssetDefaultsModel(WireModel):
+    """What asset objects have that do not say otherwise."""
+
+    read_only: bool = OPTIONAL
+
+
+class ManifestModel(WireModel):
+    """A manifest file."""
+
+    id: Identifier
+    version: Annotated[int, Field(ge=0)]
+    defaults: DefaultsModel = OPTIONAL
+    asset_roots: AssetRootsModel = OPTIONAL
+    asset_defaults: AssetDefaultsModel = OPTIONAL
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A manifest, read: defaults filled in. ``digest`` is of the file's bytes."""
+
+    id: str
+    version: int
+    family: str | None = None
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    asset_roots: AssetRoots = field(default_factory=AssetRoots)
+    digest: str = ""
+
+
+def load_manifest(path: Path, tasks: Path) -> Manifest:
+    """Read a manifest whose rows stand in ``tasks``. Raises :class:`ConfigError` with every problem."""
+    text, data = read_text(path, "manifest", MAX_YAML_BYTES)
+    value, source, faults = parse_yaml(text, str(path))
+    _raise(faults, source)
+    _raise(fit(ManifestModel, value)[1], source)
+    manifest = _manifest(dict(value) if isinstance(value, dict) else {}, hashlib.sha256(data).hexdigest())
+    _raise(list(_root_faults(manifest.asset_roots, path, tasks)), source)
+    return manifest
+
+
+def _raise(faults: list[Fault], source: YamlSource) -> None:
+    problems = Problems()
+    problems.extend(faults, source)
+    problems.raise_if_any()
+
+
+def _manifest(value: dict[str, Any], digest: str) -> Manifest:
+    defaults = value.get("defaults", {})
+    return Manifest(
+        id=value["id"],
+        version=value["version"],
+        family=defaults.get("family"),
+        environment=defaults.get("environment", {}),
+        asset_roots=AssetRoots(**value.get("asset_roots", {}), **value.get("asset_defaults", {})),
+        digest=digest,
+    )
+
+
+def _root_faults(roots: AssetRoots, manifest: Path, tasks: Path) -> Iterator[Fault]:
+    """Refuse roots that would show an agent what it must not see."""
+    public, hidden = folded(roots.public.rstrip("/")), folded(roots.eval.rstrip("/"))
+    if is_at_or_below(public, hidden) or is_at_or_below(hidden, public):
+        yield Fault("asset-roots-overlap", "the public and eval roots overlap", ("asset_roots",), "keep them apart")
+    public_directory = manifest.parent.resolve() / roots.public
+    if any(file.resolve().is_relative_to(public_directory) for file in (manifest, tasks)):
+        message = "the manifest or the rows lie below the public root"
+        yield Fault("asset-roots-overlap", message, ("asset_roots", "public"), "keep them apart")

@@ -1,0 +1,112 @@
+"""A pack and its rows, as they were read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from securebench.benchmark_pack.assets import digest_asset
+from securebench.errors import ConfigError, SourceLocation
+from securebench.strict_input.faults import Fault, pointer
+from securebench.strict_input.files import open_regular
+from securebench.strict_input.json_text import JsonSource, UnfitJsonError, decode_json
+from securebench.tasks import Environment
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from securebench.resources import FileReference
+
+
+@dataclass(frozen=True, slots=True)
+class RowSource:
+    """Where a row stands: a line of a file, and its bytes. The text is read again only to place a fault."""
+
+    path: Path = Path()
+    line: int = 1
+    offset: int = 0
+    length: int = 0
+
+    def locate(self, fault: Fault) -> SourceLocation:
+        """Return the place of ``fault``: with its column if the row still stands where it stood."""
+        try:
+            with open_regular(self.path, "tasks file") as file:
+                file.seek(self.offset)
+                text = file.read(self.length).decode("utf-8")
+            decode_json(text)
+        except (ConfigError, OSError, UnicodeDecodeError, UnfitJsonError):
+            return SourceLocation(str(self.path), self.line, None, pointer(fault.path))
+        return JsonSource(str(self.path), text, self.line).locate(fault)
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkRow:
+    """One row. ``environment`` is merged over the manifest's defaults; the rest is as the row has it.
+
+    ``files`` are the public assets, ``eval_files`` the file references of eval fields, by field; every mount is set.
+    """
+
+    id: str
+    family: str
+    input: dict[str, Any] = field(default_factory=dict)
+    eval: dict[str, Any] = field(default_factory=dict)
+    assets: tuple[dict[str, Any], ...] = ()
+    environment: Environment = field(default_factory=Environment)
+    metadata: dict[str, Any] = field(default_factory=dict)
+    files: tuple[FileReference, ...] = ()
+    eval_files: Mapping[str, tuple[FileReference, ...]] = field(default_factory=dict)
+    source: RowSource = field(default_factory=RowSource, compare=False)
+    digest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AssetRoots:
+    """The directories of a pack that files come from, relative to it, and whether files are read-only."""
+
+    public: str = "assets/"
+    eval: str = "hidden/"
+    read_only: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkPack:
+    """A pack: immutable, with the digest (sha256, hex) of everything that it was read from.
+
+    ``fingerprint`` holds the digest of each part: ``manifest``, ``tasks``, and each file or directory referred to.
+    """
+
+    id: str
+    version: int
+    directory: Path
+    manifest_path: Path
+    tasks_path: Path
+    rows: tuple[BenchmarkRow, ...]
+    fingerprint: Mapping[str, str]
+    asset_roots: AssetRoots = field(default_factory=AssetRoots)
+
+    @property
+    def digest(self) -> str:
+        """The digest of the whole pack."""
+        parts = json.dumps(dict(self.fingerprint), sort_keys=True, ensure_ascii=True)
+        return hashlib.sha256(parts.encode("ascii")).hexdigest()
+
+    def verify_unchanged(self) -> None:
+        """Read everything again. Raises :class:`ConfigError` (``pack-changed``) with each part that differs."""
+        changed = [name for name, digest in self.fingerprint.items() if self._current(name) != digest]
+        if changed:
+            message = f"{len(changed)} parts of the pack changed since it was read, first {changed[0]!r}"
+            hint = "records made before and after the change cannot be compared: start a new run"
+            raise ConfigError(message, code="pack-changed", hint=hint)
+
+    def _current(self, name: str) -> str:
+        files = {"manifest": self.manifest_path, "tasks": self.tasks_path}
+        try:
+            if name in files:
+                with open_regular(files[name], name) as file:
+                    return hashlib.file_digest(file, "sha256").hexdigest()
+            return digest_asset(self.directory, name.partition(":")[2])
+        except (ConfigError, OSError):
+            return ""

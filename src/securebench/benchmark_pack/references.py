@@ -1,0 +1,92 @@
+"""File references of rows: public assets, and eval fields that take files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from securebench.families.fields import FileReferenceModel
+from securebench.families.registry import FAMILIES
+from securebench.pack_paths import LANE_ROOTS, colliding_mounts, mount_fault, relative_path_fault
+from securebench.resources import FileReference, Visibility
+from securebench.strict_input.faults import Fault, Path, shown
+from securebench.strict_input.models import fit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+_REFERENCE_KEYS = frozenset(FileReferenceModel.model_fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Referenced:
+    """A file reference: where it stands in its row, in which eval field if in any, and its lane."""
+
+    place: Path
+    field: str
+    file: FileReference
+    lane: Visibility
+
+    @property
+    def mount(self) -> str:
+        """Where it appears in the workspace."""
+        return self.file.mount or self.file.path
+
+
+def public_references(assets: Sequence[Mapping[str, Any]], *, read_only: bool) -> list[Referenced]:
+    """Return the references of a row's ``assets``: each is mounted at its path unless it says otherwise."""
+    return [
+        Referenced(("assets", index), "", _reference(item, item["path"], read_only=read_only), Visibility.PUBLIC)
+        for index, item in enumerate(assets)
+    ]
+
+
+def eval_references(family: str, evals: Mapping[str, Any], *, read_only: bool) -> tuple[list[Referenced], list[Fault]]:
+    """Return the references in the eval fields that take files, and what is wrong with the shape of others."""
+    found: list[Referenced] = []
+    faults: list[Fault] = []
+    for name in sorted(FAMILIES[family].file_fields & evals.keys()):
+        lane = FAMILIES[family].lanes[name]
+        for path, item in _reference_objects(evals[name], ("eval", name)):
+            if wrong := fit(FileReferenceModel, item, secret=True)[1]:
+                faults += [fault.below(path) for fault in wrong]
+            else:
+                reference = _reference(item, f"{LANE_ROOTS[lane]}/{item['path']}", read_only=read_only)
+                found.append(Referenced(path, name, reference, lane))
+    return found, faults
+
+
+def path_faults(references: Sequence[Referenced], value_fields: Mapping[str, Visibility]) -> Iterator[Fault]:
+    """Yield what is wrong with the paths of a row. ``value_fields`` has the lane of each eval field without files."""
+    for one in references:
+        if fault := relative_path_fault(one.file.path):
+            yield Fault("path-unsafe", f"the path {fault}", (*one.place, "path"), "give a path below the asset root")
+        elif fault := mount_fault(one.mount, one.lane):
+            hint = f"the mounts of this lane lie below {LANE_ROOTS[one.lane]!r}" if one.field else "give another mount"
+            yield Fault("path-unsafe", f"the mount {fault}", (*one.place, "mount"), hint)
+    for lane in Visibility:
+        yield from _collision_faults([one for one in references if one.lane is lane], lane, value_fields)
+
+
+def _collision_faults(
+    references: Sequence[Referenced], lane: Visibility, value_fields: Mapping[str, Visibility]
+) -> Iterator[Fault]:
+    values = [f"{LANE_ROOTS[lane]}/{name}.json" for name, its in value_fields.items() if its is lane]
+    collision = colliding_mounts([*values, *(one.mount for one in references)])
+    if collision is not None:
+        message = f"the mounts {shown(collision[0])} and {shown(collision[1])} collide"
+        place = [one.place for one in references if one.mount in collision][-1]
+        yield Fault("mount-collision", message, place, "no mount may be another, case aside, or lie below it")
+
+
+def _reference_objects(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
+    """Yield what is, or is meant to be, a file reference: an object with one of its keys, alone or in a list."""
+    if isinstance(value, dict) and _REFERENCE_KEYS & value.keys():
+        yield path, value
+    elif isinstance(value, list) and any(isinstance(item, dict) and _REFERENCE_KEYS & item.keys() for item in value):
+        for index, item in enumerate(value):
+            yield (*path, index), item
+
+
+def _reference(item: Mapping[str, Any], mount: str, *, read_only: bool) -> FileReference:
+    return FileReference(item["path"], item.get("mount", mount), item.get("read_only", read_only))

@@ -1,0 +1,237 @@
+"""The rows of a pack: one JSON object a line."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from pydantic import AfterValidator
+
+from securebench.benchmark_pack.environment import EnvironmentModel, merge_environment
+from securebench.benchmark_pack.manifest import FamilyName, Identifier, Manifest
+from securebench.benchmark_pack.model import BenchmarkRow, RowSource
+from securebench.benchmark_pack.references import Referenced, eval_references, path_faults, public_references
+from securebench.errors import ConfigError, SourceLocation
+from securebench.families.fields import FileReferenceModel
+from securebench.families.lookalikes import fold_lookalikes
+from securebench.families.registry import FAMILIES
+from securebench.pack_paths import folded
+from securebench.resources import Visibility
+from securebench.strict_input.faults import Fault, Problems, shown
+from securebench.strict_input.files import FileSource, decode, open_regular
+from securebench.strict_input.json_text import JsonSource, UnfitJsonError, decode_json, json_faults
+from securebench.strict_input.models import OPTIONAL, WireModel, fit, refusal
+from securebench.tasks import Environment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from io import BufferedReader
+    from pathlib import Path
+
+MAX_TASKS_BYTES: Final = 128 * 1024**2
+"""Bytes of a tasks file: fifty times the largest pack that we know of, and what fits into memory as values."""
+
+MAX_ROW_BYTES: Final = 4 * 1024**2
+"""Bytes of one row: a large patch and its tests. Data belongs into asset files."""
+
+MAX_ROWS: Final = 100_000
+"""Rows of a pack."""
+
+MAX_PACK_VALUES: Final = 5_000_000
+"""JSON values of all rows together: an empty list takes three bytes of a file, and thirty times that in memory."""
+
+MAX_METADATA_BYTES: Final = 64 * 1024
+"""Bytes of a row's metadata as JSON: it goes into every record of its task."""
+
+MAX_ASSETS: Final = 1000
+"""Asset objects of one row."""
+
+_RESOURCE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
+
+
+def _few(assets: list[FileReferenceModel]) -> list[FileReferenceModel]:
+    if len(assets) > MAX_ASSETS:
+        raise refusal("too-many-assets", f"holds more than {MAX_ASSETS} assets", "refer to a directory instead")
+    return assets
+
+
+class RowModel(WireModel):
+    """A row, before its family looks at it."""
+
+    id: Identifier
+    family: FamilyName = OPTIONAL
+    input: dict[str, Any] = OPTIONAL
+    eval: dict[str, Any] = OPTIONAL
+    assets: Annotated[list[FileReferenceModel], AfterValidator(_few)] = OPTIONAL
+    environment: EnvironmentModel = OPTIONAL
+    metadata: dict[str, Any] = OPTIONAL
+
+
+@dataclass(slots=True)
+class RowReader:
+    """Reads rows, and collects what is wrong with them. ``references`` are those of the rows that were read."""
+
+    path: Path
+    manifest: Manifest
+    problems: Problems = field(default_factory=Problems)
+    references: list[tuple[RowSource, Referenced]] = field(default_factory=list)
+    digest: str = ""
+    _ids: dict[str, tuple[str, int]] = field(default_factory=dict)
+    _values: int = 0
+
+    def read(self) -> list[BenchmarkRow]:
+        """Return the rows that are right. Raises :class:`ConfigError` for a file that cannot be read at all."""
+        rows: list[BenchmarkRow] = []
+        with open_regular(self.path, "tasks file") as file:
+            if os.fstat(file.fileno()).st_size > MAX_TASKS_BYTES:
+                raise _too_large(f"the tasks file is larger than {MAX_TASKS_BYTES} bytes", self.path)
+            for source, line in self._lines(file):
+                if (row := self._row(line, source)) is not None:
+                    rows.append(row)
+                if len(rows) > MAX_ROWS or self._values > MAX_PACK_VALUES:
+                    message = f"the tasks file holds more than {MAX_ROWS} rows or {MAX_PACK_VALUES} values"
+                    raise _too_large(message, self.path, source.line)
+        if not rows and not self.problems:
+            self.problems.add(Fault("pack-empty", "the tasks file holds no row"), FileSource(self.path))
+        return rows
+
+    def _lines(self, file: BufferedReader) -> Iterator[tuple[RowSource, bytes]]:
+        """Yield each line that is not blank. Lines end at a line feed, and at nothing else that looks like one."""
+        digest = hashlib.sha256()
+        number = offset = 0
+        while line := file.readline(MAX_ROW_BYTES + 1):
+            number += 1
+            digest.update(line)
+            if len(line) > MAX_ROW_BYTES:
+                raise _too_large(f"this row is larger than {MAX_ROW_BYTES} bytes", self.path, number)
+            if not line.isspace():
+                yield RowSource(self.path, number, offset, len(line)), line
+            offset += len(line)
+        self.digest = digest.hexdigest()
+
+    def _row(self, line: bytes, source: RowSource) -> BenchmarkRow | None:
+        text, fault = decode(line.rstrip(b"\r\n"), source.line)
+        if fault is not None:
+            self.problems.add(fault, FileSource(self.path))
+            return None
+        place = JsonSource(str(self.path), text, source.line)
+        try:
+            value, count = decode_json(text)
+        except UnfitJsonError:
+            # Beyond the cap only counted: the slow pass over thousands of bad rows would take minutes.
+            faults = [Fault("json-value", "unfit")] if self.problems.full else json_faults(text, source.line)
+            self.problems.extend(faults, place)
+            return None
+        self._values += count
+        row = _Draft(value, self.manifest, source, hashlib.sha256(line.strip()).hexdigest())
+        if faults := row.faults() or self._id_faults(row.value["id"], source):
+            self.problems.extend([*faults, *row.family_faults()], place)
+            return None
+        self.references += [(source, reference) for reference in row.references]
+        return row.finish()
+
+    def _id_faults(self, task_id: str, source: RowSource) -> list[Fault]:
+        """Refuse an id that is, or looks like, one that came before."""
+        other, line = self._ids.setdefault(fold_lookalikes(task_id), (task_id, source.line))
+        if line == source.line:
+            return []
+        same = "is the id" if other == task_id else f"differs only in look or case from {shown(other)}, the id"
+        return [
+            Fault("id-duplicate", f"the id {shown(task_id)} {same} of line {line}", ("id",), "give each task its own")
+        ]
+
+
+class _Draft:
+    """A row on its way: a decoded value, until it is known to be right."""
+
+    def __init__(self, value: Any, manifest: Manifest, source: RowSource, digest: str) -> None:
+        self.value = value
+        self.manifest = manifest
+        self.source = source
+        self.digest = digest
+        self.references: list[Referenced] = []
+
+    def faults(self) -> list[Fault]:
+        return fit(RowModel, self.value)[1] or self._family_fault() or self._content_faults()
+
+    def family_faults(self) -> list[Fault]:
+        """Return what the family finds wrong with a row that has other faults, as far as it can be asked."""
+        value = self.value if isinstance(self.value, dict) else {}
+        family, inputs, evals = FAMILIES.get(self.family), value.get("input", {}), value.get("eval", {})
+        if family is None or not isinstance(inputs, dict) or not isinstance(evals, dict):
+            return []
+        return family.faults(inputs, evals, Environment())
+
+    def finish(self) -> BenchmarkRow:
+        value = self.value
+        eval_files: dict[str, tuple[Any, ...]] = {}
+        for reference in self.references:
+            if reference.field:
+                eval_files[reference.field] = (*eval_files.get(reference.field, ()), reference.file)
+        return BenchmarkRow(
+            id=value["id"],
+            family=self.family,
+            input=value.get("input", {}),
+            eval=value.get("eval", {}),
+            assets=tuple(value.get("assets", ())),
+            environment=merge_environment(self.manifest.environment, value.get("environment", {})),
+            metadata=value.get("metadata", {}),
+            files=tuple(reference.file for reference in self.references if not reference.field),
+            eval_files=eval_files,
+            source=self.source,
+            digest=self.digest,
+        )
+
+    @property
+    def family(self) -> str:
+        named = self.value.get("family") if isinstance(self.value, dict) else None
+        return str(named or self.manifest.family)
+
+    def _family_fault(self) -> list[Fault]:
+        if "family" in self.value or self.manifest.family:
+            return []
+        hint = "name it here, or in the manifest as defaults.family"
+        return [Fault("field-missing", "family is missing, and the manifest has no default", ("family",), hint)]
+
+    def _content_faults(self) -> list[Fault]:
+        read_only, evals = self.manifest.asset_roots.read_only, self.value.get("eval", {})
+        self.references = public_references(self.value.get("assets", ()), read_only=read_only)
+        of_eval, faults = eval_references(self.family, evals, read_only=read_only)
+        self.references += of_eval
+        filed = {reference.field for reference in of_eval}
+        lanes = FAMILIES[self.family].lanes
+        value_fields = {name: lanes.get(name, Visibility.HIDDEN) for name in evals if name not in filed}
+        return [
+            *_name_faults(self.value),
+            *faults,
+            *path_faults(self.references, value_fields),
+            *_metadata_faults(self.value.get("metadata", {}), self.source.length),
+        ]
+
+
+def _name_faults(value: dict[str, Any]) -> Iterator[Fault]:
+    """Refuse field names that cannot be resource names: each is a file name, unique in its task."""
+    seen: dict[str, str] = {"assets": "assets"} if value.get("assets") else {}
+    for part in ("input", "eval"):
+        for name in value.get(part, {}):
+            if not _RESOURCE_NAME.fullmatch(name):
+                hint = "use up to 64 letters, digits, '_' and '-'"
+                yield Fault("resource-name", f"{shown(name)} cannot name a field", (part, name), hint, at_key=True)
+            elif (other := seen.setdefault(folded(name), f"{part}.{name}")) != f"{part}.{name}":
+                message = f"{part}.{name} and {other} would be one resource"
+                yield Fault("resource-duplicate", message, (part, name), "rename one of them", at_key=True)
+
+
+def _metadata_faults(metadata: dict[str, Any], row_length: int) -> Iterator[Fault]:
+    if row_length > MAX_METADATA_BYTES and len(json.dumps(metadata)) > MAX_METADATA_BYTES:
+        message = f"metadata is larger than {MAX_METADATA_BYTES} bytes"
+        yield Fault("metadata-too-large", message, ("metadata",), "it is copied into every record: keep it short")
+
+
+def _too_large(message: str, path: Path, line: int | None = None) -> ConfigError:
+    location = SourceLocation(str(path), line)
+    return ConfigError(message, code="file-too-large", location=location, hint="keep data in asset files, or split it")

@@ -1,0 +1,88 @@
+"""What a family is: one declaration, from which everything about its rows follows.
+
+A family names a model of its input and one of its eval fields. Each eval field is annotated with its lane, and with
+:data:`TAKES_FILES` where its value may be a file of the pack::
+
+    class Eval(WireModel):
+        tests: Annotated[Tests, Visibility.EVALUATION_INPUTS]
+        gold_patch: Annotated[Text, Visibility.HIDDEN] = OPTIONAL
+
+The validator, the map of lanes, the JSON Schema and the documentation are all derived from that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from securebench.resources import Visibility
+from securebench.strict_input.models import WireModel, fit
+from securebench.tasks import CandidateKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from securebench.strict_input.faults import Fault
+    from securebench.tasks import Environment
+
+
+@dataclass(frozen=True, slots=True)
+class _TakesFiles:
+    """The mark of an eval field whose value may be a file reference, or a list of them."""
+
+
+TAKES_FILES: Final = _TakesFiles()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """One benchmark family. ``check`` looks at a row as a whole, once input and eval alone are right.
+
+    The rows of a family that is not ``active`` load and compile, but nothing judges them yet: their models say what
+    is documented, and are not enforced.
+    """
+
+    name: str
+    summary: str
+    candidate_kind: CandidateKind
+    input_model: type[WireModel]
+    eval_model: type[WireModel]
+    active: bool = True
+    check: Callable[[dict[str, Any], dict[str, Any], Environment], Iterable[Fault]] | None = None
+
+    @property
+    def lanes(self) -> Mapping[str, Visibility]:
+        """The lane of each eval field that the family knows. Any other is hidden."""
+        return MappingProxyType(
+            {name: _mark(self.eval_model, name, Visibility) for name in self.eval_model.model_fields}
+        )
+
+    @property
+    def file_fields(self) -> frozenset[str]:
+        """The eval fields whose value may be a file reference."""
+        fields = self.eval_model.model_fields.items()
+        return frozenset(name for name, field in fields if TAKES_FILES in field.metadata)
+
+    @property
+    def workspace_required(self) -> bool:
+        """Whether the candidate is a tree of files, and not a text."""
+        return self.candidate_kind in (CandidateKind.PATCH, CandidateKind.WORKSPACE)
+
+    def faults(self, inputs: dict[str, Any], evals: dict[str, Any], environment: Environment) -> list[Fault]:
+        """Return what is wrong with a row's ``input`` and ``eval``. No message shows an eval value."""
+        if not self.active:
+            return []
+        of_input = [fault.below(("input",)) for fault in fit(self.input_model, inputs)[1]]
+        of_eval = [fault.below(("eval",)) for fault in fit(self.eval_model, evals, secret=True)[1]]
+        if of_input or of_eval or self.check is None:
+            return of_input + of_eval
+        return list(self.check(inputs, evals, environment))
+
+
+def _mark(model: type[WireModel], name: str, kind: type[Visibility]) -> Visibility:
+    """Return the lane that a field is annotated with. Raises ``TypeError`` for a field with none: a bug of ours."""
+    lanes = [mark for mark in model.model_fields[name].metadata if isinstance(mark, kind)]
+    if len(lanes) != 1:
+        raise TypeError(f"{model.__module__}.{model.__qualname__}.{name} must be annotated with one lane")
+    return lanes[0]

@@ -1,0 +1,123 @@
+"""The deferred families: their rows load and compile, and wait for a verifier.
+
+Their models say which fields are documented, and in which lane an eval field lies. They are not enforced: any other
+input field is public, and any other eval field is hidden.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from pydantic import ConfigDict
+
+from securebench.families.base import TAKES_FILES, Family
+from securebench.resources import Visibility
+from securebench.strict_input.models import OPTIONAL, WireModel
+from securebench.tasks import CandidateKind
+
+Hidden = Annotated[Any, Visibility.HIDDEN]
+EvaluationInput = Annotated[Any, Visibility.EVALUATION_INPUTS]
+
+
+class _Lenient(WireModel):
+    model_config = ConfigDict(extra="allow")
+
+
+class ToolCallInput(_Lenient):
+    """A prompt, and the tools that may be called."""
+
+    prompt: Any = OPTIONAL
+    tools: list[Any] = OPTIONAL
+
+
+class ToolCallEval(_Lenient):
+    """The state before, and the calls and the state that are expected."""
+
+    initial_state: EvaluationInput = OPTIONAL
+    expected_calls: Hidden = OPTIONAL
+    expected_final_state: Hidden = OPTIONAL
+
+
+class BrowserTaskInput(_Lenient):
+    """A goal, and the page to start from."""
+
+    goal: Any = OPTIONAL
+    start_url: Any = OPTIONAL
+
+
+class BrowserTaskEval(_Lenient):
+    """What a session may log in with, and how its end is judged."""
+
+    credentials: EvaluationInput = OPTIONAL
+    success_check: Hidden = OPTIONAL
+
+
+class DesktopTaskInput(_Lenient):
+    """A goal, and the application to reach it in."""
+
+    goal: Any = OPTIONAL
+    app: Any = OPTIONAL
+
+
+class DesktopTaskEval(_Lenient):
+    """How the end is judged."""
+
+    success_check: Hidden = OPTIONAL
+
+
+class ArtifactTaskInput(_Lenient):
+    """What is to be made, and the type and path of it."""
+
+    brief: Any = OPTIONAL
+    output_spec: Any = OPTIONAL
+
+
+class ArtifactTaskEval(_Lenient):
+    """A good artifact, and how one is judged."""
+
+    reference_artifact: Annotated[Any, Visibility.HIDDEN, TAKES_FILES] = OPTIONAL
+    rubric: Hidden = OPTIONAL
+
+
+class MultimodalQaInput(_Lenient):
+    """A question about the assets of the row, and its choices."""
+
+    question: Any = OPTIONAL
+    choices: Any = OPTIONAL
+
+
+class MultimodalQaEval(_Lenient):
+    """The answer, or how one is judged."""
+
+    answer: Hidden = OPTIONAL
+    rubric: Hidden = OPTIONAL
+
+
+class PreferencePairInput(_Lenient):
+    """A prompt and two responses to it."""
+
+    prompt: Any = OPTIONAL
+    candidate_a: Any = OPTIONAL
+    candidate_b: Any = OPTIONAL
+
+
+class PreferencePairEval(_Lenient):
+    """Which response is better, or how that is judged."""
+
+    preference: Hidden = OPTIONAL
+    rubric: Hidden = OPTIONAL
+
+
+def _deferred(name: str, summary: str, inputs: type[WireModel], evals: type[WireModel]) -> Family:
+    kind = CandidateKind.TEXT
+    return Family(name=name, summary=summary, candidate_kind=kind, input_model=inputs, eval_model=evals, active=False)
+
+
+FAMILIES: Final = (
+    _deferred("tool_call", "A prompt to answer by calling tools.", ToolCallInput, ToolCallEval),
+    _deferred("browser_task", "A goal to reach in a browser.", BrowserTaskInput, BrowserTaskEval),
+    _deferred("desktop_task", "A goal to reach in a desktop application.", DesktopTaskInput, DesktopTaskEval),
+    _deferred("artifact_task", "A document or another artifact to make.", ArtifactTaskInput, ArtifactTaskEval),
+    _deferred("multimodal_qa", "A question about images or other assets.", MultimodalQaInput, MultimodalQaEval),
+    _deferred("preference_pair", "Two responses, of which one is better.", PreferencePairInput, PreferencePairEval),
+)

@@ -1,0 +1,91 @@
+"""Types of fields that several families share."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Final, TypeAlias
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from securebench.dangerous_commands import DANGEROUS_COMMANDS
+from securebench.families.normalization import normalize_text
+from securebench.pack_paths import container_directory_fault
+from securebench.strict_input.faults import did_you_mean
+from securebench.strict_input.models import OPTIONAL, WireModel, refusal
+
+MAX_TIMEOUT_SECONDS: Final = 86_400.0
+"""One day. A task that needs longer is stuck."""
+
+MAX_ARGUMENTS: Final = 256
+"""Arguments of one command."""
+
+
+def _visible(text: str) -> str:
+    if not normalize_text(text):
+        raise refusal("field-empty", "is empty, or shows nothing")
+    return text
+
+
+def _without_nul(text: str) -> str:
+    if "\0" in text:
+        raise refusal("field-value", "holds a NUL")
+    return text
+
+
+def _finite_timeout(seconds: Any) -> Any:
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+        return seconds
+    if not (math.isfinite(seconds) and 0 < seconds <= MAX_TIMEOUT_SECONDS):
+        raise refusal("timeout-invalid", f"must be more than 0 and at most {MAX_TIMEOUT_SECONDS:.0f} seconds")
+    return seconds
+
+
+def _directory(path: str) -> str:
+    if fault := container_directory_fault(path):
+        raise refusal("workdir-unsafe", fault, "give an absolute path such as '/app'")
+    return path
+
+
+def _dangerous_command(name: str) -> str:
+    if name not in DANGEROUS_COMMANDS:
+        raise refusal("command-unknown", "is no known dangerous command", did_you_mean(name, DANGEROUS_COMMANDS))
+    return name
+
+
+def _distinct(names: list[str]) -> list[str]:
+    if len(set(names)) != len(names):
+        raise refusal("field-duplicate", "holds the same name twice")
+    return names
+
+
+Text: TypeAlias = Annotated[str, AfterValidator(_visible)]
+"""A text that shows something."""
+
+Source: TypeAlias = Annotated[str, AfterValidator(_without_nul), AfterValidator(_visible)]
+"""A text that a program reads: code, a patch, a command line."""
+
+Argument: TypeAlias = Annotated[str, AfterValidator(_without_nul)]
+
+ShellOrArgv: TypeAlias = Source | Annotated[list[Argument], Field(min_length=1, max_length=MAX_ARGUMENTS)]
+"""A command: a line for a fixed shell, or an argument vector."""
+
+TextOrObject: TypeAlias = Text | dict[str, Any]
+
+Seconds: TypeAlias = Annotated[float, BeforeValidator(_finite_timeout, json_schema_input_type=float)]
+"""A time limit in seconds: positive, finite and at most a day."""
+
+ContainerDirectory: TypeAlias = Annotated[str, AfterValidator(_directory)]
+"""An absolute directory in a container, none of its system's."""
+
+DangerousCommands: TypeAlias = Annotated[
+    list[Annotated[str, AfterValidator(_dangerous_command)]], AfterValidator(_distinct)
+]
+"""Distinct names of known dangerous commands."""
+
+
+class FileReferenceModel(WireModel):
+    """A file or directory of the pack: ``path`` under an asset root, ``mount`` where it appears."""
+
+    path: str
+    mount: str = OPTIONAL
+    read_only: bool = OPTIONAL

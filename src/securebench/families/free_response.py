@@ -1,0 +1,68 @@
+"""free_response: an open prompt, judged by phrases that must and must not be in the response."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+from pydantic import Field
+
+from securebench.families.base import Family
+from securebench.families.fields import Text, TextOrObject
+from securebench.families.lookalikes import fold_lookalikes
+from securebench.resources import Visibility
+from securebench.strict_input.faults import Fault
+from securebench.strict_input.models import OPTIONAL, WireModel
+from securebench.tasks import CandidateKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from securebench.tasks import Environment
+
+MAX_PHRASES: Final = 1000
+"""Phrases of one rubric."""
+
+
+class Input(WireModel):
+    """A prompt, and what is needed to answer it."""
+
+    prompt: Text
+    context: TextOrObject = OPTIONAL
+
+
+class Rubric(WireModel):
+    """An accepted phrase, or enough of its words, must be in the response; a rejected phrase must not."""
+
+    type: Literal["contains_any"]
+    accepted_answers: Annotated[list[Text], Field(min_length=1, max_length=MAX_PHRASES)]
+    rejected_answers: Annotated[list[Text], Field(max_length=MAX_PHRASES)] = OPTIONAL
+    min_token_f1: Annotated[float, Field(gt=0, le=1)] = OPTIONAL
+
+
+class Eval(WireModel):
+    """How a response is judged, and a good one to compare with."""
+
+    rubric: Annotated[Text | Rubric, Visibility.HIDDEN]
+    reference_answer: Annotated[TextOrObject, Visibility.HIDDEN] = OPTIONAL
+
+
+def _check(_inputs: dict[str, Any], evals: dict[str, Any], _environment: Environment) -> Iterable[Fault]:
+    """Refuse a phrase that is accepted and rejected: whatever holds it fails."""
+    rubric = evals["rubric"]
+    if isinstance(rubric, str):
+        return
+    accepted = {fold_lookalikes(phrase) for phrase in rubric["accepted_answers"]}
+    for index, phrase in enumerate(rubric.get("rejected_answers", ())):
+        if fold_lookalikes(phrase) in accepted:
+            message = f"rejected_answers[{index}] is also accepted: no response with it could pass"
+            yield Fault("rubric-contradiction", message, ("eval", "rubric", "rejected_answers", index))
+
+
+FAMILY = Family(
+    name="free_response",
+    summary="An open prompt, judged by phrases that must and must not be in the response.",
+    candidate_kind=CandidateKind.TEXT,
+    input_model=Input,
+    eval_model=Eval,
+    check=_check,
+)

@@ -1,0 +1,96 @@
+"""multiple_choice: one of several choices, named by its label, its text or its zero-based index."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from pydantic import Field
+
+from securebench.families.base import Family
+from securebench.families.fields import Text
+from securebench.families.normalization import choice_labels, normalize_text
+from securebench.resources import Visibility
+from securebench.strict_input.faults import Fault
+from securebench.strict_input.models import WireModel
+from securebench.tasks import CandidateKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from securebench.tasks import Environment
+
+MAX_CHOICES: Final = 100
+"""More choices than any benchmark has, and few enough to label."""
+
+
+class Input(WireModel):
+    """A question and its choices, which are labelled A, B, C in their order."""
+
+    question: Text
+    choices: Annotated[list[Text], Field(min_length=1, max_length=MAX_CHOICES)]
+
+
+class Eval(WireModel):
+    """The right choice, or several of which each is right."""
+
+    answer: Annotated[
+        str | int | Annotated[list[str | int], Field(min_length=1, max_length=MAX_CHOICES)], Visibility.HIDDEN
+    ]
+
+
+def acceptable_choices(choices: Sequence[str], answer: str | int | Sequence[str | int]) -> frozenset[int]:
+    """Return the indexes of the choices that ``answer`` names. What names no choice is left out."""
+    answers = [answer] if isinstance(answer, (str, int)) else answer
+    named = [_named_choice(choices, one) for one in answers]
+    return frozenset(index for index in named if index is not None)
+
+
+def _named_choice(choices: Sequence[str], answer: str | int) -> int | None:
+    """Return the index of the choice that ``answer`` names. Names are unambiguous once a row is valid."""
+    if isinstance(answer, int):
+        return answer if 0 <= answer < len(choices) and not isinstance(answer, bool) else None
+    names = [*map(normalize_text, choices), *map(normalize_text, choice_labels(len(choices)))]
+    wanted = normalize_text(answer)
+    return names.index(wanted) % len(choices) if wanted in names else None
+
+
+def _check(inputs: dict[str, Any], evals: dict[str, Any], _environment: Environment) -> Iterable[Fault]:
+    choices, answer = inputs["choices"], evals["answer"]
+    if colliding := list(_collisions(choices)):
+        return colliding
+    answers = answer if isinstance(answer, list) else [answer]
+    hint = f"expected a label (A to {choice_labels(len(choices))[-1]}), the text of a choice, or an index from 0"
+    return [
+        Fault("answer-unknown", "answer names none of the choices", ("eval", "answer", *place), hint)
+        for index, one in enumerate(answers)
+        if _named_choice(choices, one) is None
+        for place in [(index,) if isinstance(answer, list) else ()]
+    ]
+
+
+def _collisions(choices: list[str]) -> Iterator[Fault]:
+    """Yield a fault for each choice whose text is another's, or another's label."""
+    labels = {normalize_text(label): (index, label) for index, label in enumerate(choice_labels(len(choices)))}
+    seen: dict[str, int] = {}
+    for index, choice in enumerate(choices):
+        text, path = normalize_text(choice), ("input", "choices", index)
+        if text in seen:
+            message = f"choices[{index}] and choices[{seen[text]}] are the same to the verifier"
+            yield Fault(
+                "choices-collide", message, path, "case, white space, quotes and a full stop make no difference"
+            )
+        elif text in labels and labels[text][0] != index:
+            other, label = labels[text]
+            message = f"the text of choices[{index}] is {label!r}, the label of choices[{other}]"
+            yield Fault("choices-collide", message, path, "an answer could mean either: reorder or reword the choices")
+        seen.setdefault(text, index)
+
+
+FAMILY = Family(
+    name="multiple_choice",
+    summary="A question with several choices, of which one or more are right.",
+    candidate_kind=CandidateKind.TEXT,
+    input_model=Input,
+    eval_model=Eval,
+    check=_check,
+)

@@ -1,0 +1,99 @@
+"""repo_patch: a change to make in a repository, judged by commands that run over it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+from pydantic import AfterValidator, Field
+
+from securebench.families.base import Family
+from securebench.families.fields import ContainerDirectory, Seconds, ShellOrArgv, Source, Text
+from securebench.pack_paths import is_at_or_below, relative_path_fault
+from securebench.resources import Visibility
+from securebench.strict_input.faults import Fault
+from securebench.strict_input.models import OPTIONAL, WireModel, refusal
+from securebench.tasks import CandidateKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from securebench.tasks import Environment
+
+WORKSPACE: Final = "/workspace"
+"""Where the agent's workspace is mounted beside the repository."""
+
+MAX_PATTERNS: Final = 1000
+"""Path patterns of one policy."""
+
+
+def _pattern(pattern: str) -> str:
+    if fault := relative_path_fault(pattern.removesuffix("/")):
+        raise refusal("path-unsafe", fault, "give a pattern below the repository, such as 'src/**'")
+    return pattern
+
+
+Patterns = Annotated[list[Annotated[str, AfterValidator(_pattern)]], Field(max_length=MAX_PATTERNS)]
+
+
+class Input(WireModel):
+    """The repository, the commit that it is at, and what is to be changed."""
+
+    repo: Text
+    base_commit: Annotated[str, Field(pattern=r"^[0-9a-fA-F]{7,64}$")]
+    instructions: Text
+    hints: Any = OPTIONAL
+
+
+class Patch(WireModel):
+    """A patch in unified form, written out."""
+
+    source: Literal["inline"]
+    patch: Source
+
+
+class CandidatePolicy(WireModel):
+    """Which paths a candidate may change."""
+
+    allow_paths: Patterns = OPTIONAL
+    allow_sensitive_paths: Patterns = OPTIONAL
+
+
+class Tests(WireModel):
+    """The command that judges, and what is laid over the repository before it runs."""
+
+    source: Literal["command"]
+    command: ShellOrArgv
+    workdir: ContainerDirectory = OPTIONAL
+    timeout_seconds: Seconds = OPTIONAL
+    setup_patch: Patch = OPTIONAL
+    test_patch: Patch = OPTIONAL
+    candidate_policy: CandidatePolicy = OPTIONAL
+
+
+class Eval(WireModel):
+    """How a change is judged, and one that is right."""
+
+    tests: Annotated[Tests, Visibility.EVALUATION_INPUTS]
+    gold_patch: Annotated[Source | Patch, Visibility.HIDDEN] = OPTIONAL
+
+
+def _check(_inputs: dict[str, Any], evals: dict[str, Any], environment: Environment) -> Iterable[Fault]:
+    repository, workdir = environment.workdir, evals["tests"].get("workdir")
+    if repository is None:
+        return
+    if is_at_or_below(repository, WORKSPACE) or is_at_or_below(WORKSPACE, repository):
+        message = f"the repository's directory and the workspace at {WORKSPACE} overlap"
+        yield Fault("workdir-unsafe", message, ("environment", "workdir"), "keep the repository elsewhere in the image")
+    if workdir is not None and not is_at_or_below(workdir, repository):
+        message = "tests.workdir does not lie in the repository at environment.workdir"
+        yield Fault("workdir-unsafe", message, ("eval", "tests", "workdir"))
+
+
+FAMILY = Family(
+    name="repo_patch",
+    summary="A change to make in a repository, judged by commands that run over it.",
+    candidate_kind=CandidateKind.PATCH,
+    input_model=Input,
+    eval_model=Eval,
+    check=_check,
+)

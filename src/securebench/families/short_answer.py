@@ -1,0 +1,61 @@
+"""short_answer: a question with a word, a phrase or a number for an answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from pydantic import Field
+
+from securebench.families.base import Family
+from securebench.families.fields import Text, TextOrObject
+from securebench.families.normalization import strict_decimal
+from securebench.resources import Visibility
+from securebench.strict_input.faults import Fault
+from securebench.strict_input.models import OPTIONAL, WireModel
+from securebench.tasks import CandidateKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from securebench.tasks import Environment
+
+MAX_ACCEPTED_ANSWERS: Final = 1000
+"""Spellings of one answer. More would be a list of guesses."""
+
+
+class Input(WireModel):
+    """A question, what is needed to answer it, and how the answer is to be written."""
+
+    question: Text
+    answer_format: TextOrObject = OPTIONAL
+    context: TextOrObject = OPTIONAL
+
+
+class Eval(WireModel):
+    """The answers that are right, and how far a number may be from them."""
+
+    accepted_answers: Annotated[
+        list[Text | int | float], Field(min_length=1, max_length=MAX_ACCEPTED_ANSWERS), Visibility.HIDDEN
+    ]
+    tolerance: Annotated[float, Field(ge=0), Visibility.HIDDEN] = OPTIONAL
+
+
+def _check(_inputs: dict[str, Any], evals: dict[str, Any], _environment: Environment) -> Iterable[Fault]:
+    answers = evals["accepted_answers"]
+    if "tolerance" in evals and all(strict_decimal(str(answer)) is None for answer in answers):
+        yield Fault(
+            "tolerance-without-number",
+            "tolerance is given, but no accepted answer is a number",
+            ("eval", "tolerance"),
+            "leave it out, or write an answer as plain decimal digits",
+        )
+
+
+FAMILY = Family(
+    name="short_answer",
+    summary="A question with a word, a phrase or a number for an answer.",
+    candidate_kind=CandidateKind.TEXT,
+    input_model=Input,
+    eval_model=Eval,
+    check=_check,
+)

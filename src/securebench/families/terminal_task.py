@@ -1,0 +1,45 @@
+"""terminal_task: work to do in a container, judged by a checker over the workspace that is left."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from securebench.families.base import TAKES_FILES, Family
+from securebench.families.fields import ContainerDirectory, DangerousCommands, Seconds, ShellOrArgv, Text, TextOrObject
+from securebench.resources import Visibility
+from securebench.strict_input.models import OPTIONAL, WireModel
+from securebench.tasks import CandidateKind
+
+
+class Input(WireModel):
+    """What is to be done."""
+
+    instructions: Text
+    context: TextOrObject = OPTIONAL
+
+
+class Checker(WireModel):
+    """The command that judges: it passes a workspace by exit code 0."""
+
+    command: ShellOrArgv
+    workdir: ContainerDirectory = OPTIONAL
+    timeout_seconds: Seconds = OPTIONAL
+
+
+class Eval(WireModel):
+    """The checker, the files that it needs, and what it expects."""
+
+    checker: Annotated[Checker, Visibility.EVALUATION_INPUTS]
+    run_tests: Annotated[Any, Visibility.EVALUATION_INPUTS, TAKES_FILES] = OPTIONAL
+    test_files: Annotated[Any, Visibility.EVALUATION_INPUTS, TAKES_FILES] = OPTIONAL
+    needed_commands: Annotated[DangerousCommands, Visibility.EVALUATION_INPUTS] = OPTIONAL
+    expected_state: Annotated[Any, Visibility.HIDDEN, TAKES_FILES] = OPTIONAL
+
+
+FAMILY = Family(
+    name="terminal_task",
+    summary="Work to do in a container, judged by a checker over the workspace that is left.",
+    candidate_kind=CandidateKind.WORKSPACE,
+    input_model=Input,
+    eval_model=Eval,
+)
