@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +21,13 @@ COMMANDS: Final[Mapping[str, str]] = {
     "import": "Make a pack from a public benchmark's own files.",
 }
 """Each command, and its line in ``--help``: shown without importing what it needs."""
+
+EXIT_INTERRUPTED: Final = 130
+EXIT_BROKEN_PIPE: Final = 141
+EXIT_DEFECT: Final = 70
+
+DEBUG_VARIABLE: Final = "SECUREBENCH_DEBUG"
+"""Set to anything, it shows the traceback of a defect."""
 
 
 class _LazyGroup(click.Group):
@@ -50,11 +58,41 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Run the command line. Errors of ours go to stderr as one message, with exit code 1."""
+    """Run the command line, and exit with its code.
+
+    Errors of ours go to stderr as one message each, with code 1; an interrupt ends with 130; a defect is a short
+    message that says how to see more, with code 70 (``EX_SOFTWARE``).
+    """
+    sys.exit(_run())
+
+
+def _run() -> int:
     from securebench.errors import SecureBenchError
 
     try:
-        cli(standalone_mode=True)
+        code = cli(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
     except SecureBenchError as error:
-        click.echo(f"error: {error}", err=True)
-        sys.exit(1)
+        _complain(str(error))
+        return 1
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has had enough. Nothing may be written any more, not even when Python exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_BROKEN_PIPE
+    except Exception as error:
+        if os.environ.get(DEBUG_VARIABLE):
+            raise
+        _complain(
+            f"{type(error).__name__}: a defect of SecureBench; set {DEBUG_VARIABLE}=1 to see where, and report it"
+        )
+        return EXIT_DEFECT
+    return code if isinstance(code, int) else 0
+
+
+def _complain(message: str) -> None:
+    click.echo(f"{click.style('error:', fg='red', bold=True)} {message}", err=True)

@@ -28,9 +28,9 @@ def _ignore(_text: str) -> None:
 class RunOptions:
     """What whoever starts a run decides. ``None`` leaves it to the tester YAML.
 
-    ``limit`` takes the first rows only. ``variables`` is where the values of ``harness.env`` are looked up. ``notify`` is
-    told, in plain words, what is no event: an image that is pulled, what a killed run left. ``handle_signals`` makes
-    SIGINT, SIGTERM and SIGHUP end the run cleanly; only in the main thread.
+    ``limit`` takes the first rows only. ``variables`` is where the values of ``harness.env`` are looked up. ``notify``
+    is told, in plain words, what is no event: an image that is pulled, what a killed run left. ``handle_signals``
+    makes SIGINT, SIGTERM and SIGHUP end the run cleanly; only in the main thread.
     """
 
     limit: int | None = None

@@ -105,7 +105,7 @@ class _Run:
                 all_sinks.append(stack.enter_context(TraceLog(self._plan.directory / places.TRACE)))
             muted = () if self._options.show_agent_output else (EventKind.AGENT_OUTPUT,)
             report = Reporter(all_sinks, muted=muted)
-            self._resume(report)
+            redone = self._set_errors_aside()
             coordinator = Coordinator(self._context(info, report), self._journal, self._plan.workers)
             watch = stack.enter_context(
                 Watch(
@@ -116,21 +116,20 @@ class _Run:
                 )
             )
             to_do = [task for task in self._plan.tasks if task.id not in self._journal.entries]
-            self._announce(report, len(to_do))
+            self._announce(report, len(to_do), redone)
             coordinator.work_through(to_do)
             summary = self._summary(coordinator.trouble, interrupted=watch.interrupted)
             report.emit(EventKind.RUN_DONE, **summary.to_json())
             self._parts.checkpoint("run_done")
             return summary
 
-    def _resume(self, report: Reporter) -> None:
-        """Keep valid records; move those of infrastructure errors aside, to be redone."""
+    def _set_errors_aside(self) -> int:
+        """Keep valid records; move those of infrastructure errors aside, to be redone. Return how many they are."""
         errors = {name for name, entry in self._journal.entries.items() if entry.status is VerificationStatus.ERROR}
         self._journal.supersede(errors)
-        if self._options.resume:
-            report.emit(EventKind.RESUME, kept=len(self._journal.entries), redone=len(errors))
+        return len(errors)
 
-    def _announce(self, report: Reporter, to_do: int) -> None:
+    def _announce(self, report: Reporter, to_do: int, redone: int) -> None:
         report.emit(
             EventKind.RUN_START,
             run_id=self._plan.config.run.id,
@@ -140,6 +139,8 @@ class _Run:
             workers=self._plan.workers,
             output_dir=str(self._plan.directory),
         )
+        if self._options.resume:
+            report.emit(EventKind.RESUME, kept=len(self._journal.entries), redone=redone)
 
     def _context(self, info: DriverInfo, report: Reporter) -> TaskContext:
         plan, directory = self._plan, self._plan.directory

@@ -29,12 +29,14 @@ _HARD_SECONDS: Final = 3.0
 
 _POLL_SECONDS: Final = 0.2
 
+_STOPPING: Final = "stopping: ending the sandboxes; finished tasks are on disk (interrupt again to end at once)"
+
 
 class Watch:
     """A context manager in which a stopped run loses its sandboxes at once, and signals stop the run.
 
-    The first signal stops it cleanly: ``interrupted`` is true from then on. The second ends the process. A signal handler
-    may run between any two instructions of the main thread, so it takes no lock: it leaves a note for the thread.
+    The first signal stops it cleanly: ``interrupted`` is true from then on. The second ends the process. A signal
+    handler may run between any two instructions of the main thread, so it takes no lock: it leaves a note.
     """
 
     def __init__(
@@ -94,9 +96,7 @@ class Watch:
                 pass
             else:
                 self._control.stop()
-                self._notify(
-                    "stopping: ending the sandboxes; finished tasks are on disk (interrupt again to end at once)"
-                )
+                self._notify(_STOPPING)
             if self._control.stopping:
                 self._end_sandboxes()
 

@@ -1,0 +1,133 @@
+"""Progress on a terminal: what runs, what is done, how long it may take yet."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from rich.console import Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from securebench.cli.plain import resume_line, run_line, task_line
+from securebench.progress import EventKind
+from securebench.results.trace import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from securebench.progress import Event
+
+STYLES: Final = {"passed": "green", "failed": "red", "error": "bold magenta", "pending": "yellow"}
+
+_REFRESH_PER_SECOND: Final = 4
+_SHOWN_TASKS: Final = 16
+_NAME_WIDTH: Final = 48
+
+
+class LiveSink:
+    """A display that stays at the bottom of a terminal while finished tasks scroll by above it.
+
+    Started by the first event of a run, ended by its last, or by :meth:`close`.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live = Live(
+            console=console, get_renderable=self._render, refresh_per_second=_REFRESH_PER_SECOND, transient=True
+        )
+        self._lock = threading.Lock()
+        self._running: dict[str, tuple[str, float]] = {}
+        self._counts: Counter[str] = Counter()
+        self._to_do = 0
+        self._start = time.monotonic()
+
+    def __call__(self, event: Event) -> None:
+        """Show one event."""
+        match event.kind:
+            case EventKind.RUN_START:
+                self._begin(event)
+            case EventKind.RESUME:
+                self._console.print(Text(resume_line(event)))
+            case EventKind.TASK_START:
+                self._phase(event, "agent", event.time)
+            case EventKind.VERIFIER_START:
+                self._phase(event, "verifier", self._running.get(event.task_id, ("", event.time))[1])
+            case EventKind.TASK_DONE:
+                self._end(event)
+            case EventKind.RUN_DONE:
+                self.close()
+            case _:
+                pass
+
+    def close(self) -> None:
+        """Give the terminal back. Idempotent."""
+        self._live.stop()
+
+    def _begin(self, event: Event) -> None:
+        self._to_do = int(str(event.data["to_do"]))
+        self._start = event.time
+        self._console.print(Text(run_line(event), style="bold"))
+        self._live.start()
+
+    def _phase(self, event: Event, phase: str, since: float) -> None:
+        with self._lock:
+            self._running[event.task_id] = (phase, since)
+
+    def _end(self, event: Event) -> None:
+        status = str(event.data["status"])
+        with self._lock:
+            _, since = self._running.pop(event.task_id, ("", event.time))
+            self._counts[status] += 1
+        line = Text(task_line(event), style=STYLES.get(status, ""))
+        line.append(f" ({event.time - since:.1f} s)", style="dim")
+        self._console.print(line)
+
+    def _render(self) -> RenderableType:
+        now = time.monotonic()
+        with self._lock:
+            running = sorted(self._running.items(), key=lambda item: item[1][1])
+            counts = Counter(self._counts)
+        done = counts.total()
+        bar = Table.grid(padding=(0, 1))
+        bar.add_row(
+            ProgressBar(total=max(self._to_do, 1), completed=done, width=30),
+            Text(f"{done}/{self._to_do}"),
+            *(Text(f"{counts[status]} {status}", style=style) for status, style in STYLES.items() if counts[status]),
+            Text(self._time_left(done, now), style="dim"),
+        )
+        return Group(_tasks(running, now), bar)
+
+    def _time_left(self, done: int, now: float) -> str:
+        spent = now - self._start
+        if not done or done >= self._to_do:
+            return clock(spent)
+        return f"{clock(spent)}, about {clock(spent / done * (self._to_do - done))} left"
+
+
+def clock(seconds: float) -> str:
+    """Return a duration as people write it: ``1:02:03`` or ``2:03``."""
+    minutes, second = divmod(int(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
+
+
+def _tasks(running: list[tuple[str, tuple[str, float]]], now: float) -> Table:
+    table = Table.grid(padding=(0, 1))
+    for task_id, (phase, since) in running[:_SHOWN_TASKS]:
+        table.add_row(
+            Text("●", style="cyan"), Text(shortened(task_id)), Text(phase, style="dim"), Text(clock(now - since))
+        )
+    if len(running) > _SHOWN_TASKS:
+        table.add_row("", Text(f"and {len(running) - _SHOWN_TASKS} more", style="dim"))
+    return table
+
+
+def shortened(task_id: str) -> str:
+    """Return a task id that fits into a column."""
+    text = printable(task_id).replace("\n", "\\n").replace("\t", "\\t")
+    return text if len(text) <= _NAME_WIDTH else f"{text[: _NAME_WIDTH - 1]}…"

@@ -1,0 +1,60 @@
+"""Progress as plain lines: for files, pipes and continuous integration."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from securebench.progress import EventKind
+from securebench.results.trace import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from securebench.progress import Event
+
+
+class PlainSink:
+    """Tells how a run begins and ends, and how each task ended, one line each."""
+
+    def __init__(self, echo: Callable[[str], None]) -> None:
+        self._echo = echo
+        self._to_do = 0
+        self._done = 0
+        self._started: dict[str, float] = {}
+
+    def __call__(self, event: Event) -> None:
+        """Tell of one event."""
+        match event.kind:
+            case EventKind.RUN_START:
+                self._to_do = int(str(event.data["to_do"]))
+                self._echo(run_line(event))
+            case EventKind.RESUME:
+                self._echo(resume_line(event))
+            case EventKind.TASK_START:
+                self._started[event.task_id] = event.time
+            case EventKind.TASK_DONE:
+                self._done += 1
+                seconds = event.time - self._started.pop(event.task_id, event.time)
+                self._echo(f"[{self._done}/{self._to_do}] {task_line(event)} ({seconds:.1f} s)")
+            case _:
+                pass
+
+
+def run_line(event: Event) -> str:
+    """Return what a run is about to do."""
+    data = event.data
+    workers = "1 worker" if data["workers"] == 1 else f"{data['workers']} workers"
+    return printable(
+        f"run {data['run_id']}: {data['to_do']} of {data['tasks']} tasks of {data['benchmark_id']}, {workers}"
+    )
+
+
+def resume_line(event: Event) -> str:
+    """Return what a resumed run keeps."""
+    return f"resumed: {event.data['kept']} records kept, {event.data['redone']} errors to be redone"
+
+
+def task_line(event: Event) -> str:
+    """Return how a task ended, and why."""
+    why = f": {event.data['reason']}" if event.data["reason"] else ""
+    return printable(f"{str(event.data['status']).upper()} {event.task_id}{why}")

@@ -1,0 +1,177 @@
+"""``securebench run``."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import sys
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from securebench.cli import EXIT_INTERRUPTED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import FrameType
+
+    from rich.console import Console
+
+    from securebench.progress import Event
+    from securebench.results.summary import TesterRunSummary
+
+EXIT_ERRORS: Final = 3
+
+_DEFAULT_ENV_FILE: Final = Path(".env")
+
+
+@click.command(name="run")
+@click.argument("config_argument", metavar="[CONFIG]", required=False, type=click.Path(path_type=Path))
+@click.option("--config", "config_option", type=click.Path(path_type=Path), help="The tester YAML.")
+@click.option("--env-file", type=click.Path(path_type=Path), help="Variables for harness.env.  [default: .env]")
+@click.option("--limit", type=click.IntRange(min=1), help="Run the first N rows only.")
+@click.option("--output-dir", type=click.Path(path_type=Path), help="Write here instead of run.output_dir.")
+@click.option("--resume", is_flag=True, help="Keep the valid records of the same run, and redo the rest.")
+@click.option("--workers", type=click.IntRange(min=1), help="Tasks in flight.  [default: run.max_workers]")
+@click.option("--quiet", is_flag=True, help="No progress.")
+@click.option("--show-command-output", is_flag=True, help="Show what commands in agents' sandboxes print, clipped.")
+@click.option("--show-agent-output", is_flag=True, help="Show what agents say, live, and keep it in agent-trace.log.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON on standard output.")
+@click.pass_context
+def command(ctx: click.Context, config_argument: Path | None, config_option: Path | None, **flags: Any) -> None:
+    """Run a benchmark pack against an agent.
+
+    CONFIG is the tester YAML. Exit codes: 0 every task has a verdict or is pending, 1 the configuration is wrong and
+    nothing has run, 2 wrong usage, 3 some tasks have no verdict because the machine failed, 130 interrupted.
+    """
+    config = _only_one(config_argument, config_option)
+    with _signals_interrupt():
+        summary = _run(config, flags)
+    _tell(summary, flags)
+    ctx.exit(exit_code(summary))
+
+
+def exit_code(summary: TesterRunSummary) -> int:
+    """Return the exit code of a run that came to a summary. Verdicts do not change it."""
+    from securebench.results.summary import Ending
+
+    if summary.ending is Ending.INTERRUPTED:
+        return EXIT_INTERRUPTED
+    return EXIT_ERRORS if summary.errors or summary.problems or summary.ending is Ending.STOPPED else 0
+
+
+def _only_one(argument: Path | None, option: Path | None) -> Path:
+    if argument is not None and option is not None and argument != option:
+        raise click.UsageError(f"two tester YAMLs are given: {argument} and --config {option}")
+    config = option or argument
+    if config is None:
+        raise click.UsageError("no tester YAML is given: use --config PATH")
+    return config
+
+
+def _run(path: Path, flags: dict[str, Any]) -> TesterRunSummary:
+    from securebench.results.trace import printable
+    from securebench.tester_config import load_tester_config
+    from securebench.tester_run import RunOptions, run_benchmark
+
+    config = load_tester_config(path)
+    console = _console(stderr=True)
+
+    def echo(line: str) -> None:
+        console.print(printable(line), markup=False, soft_wrap=True)
+
+    options = RunOptions(
+        limit=flags["limit"],
+        output_dir=flags["output_dir"],
+        workers=flags["workers"],
+        resume=flags["resume"],
+        show_agent_output=flags["show_agent_output"],
+        handle_signals=True,
+        variables=_variables(flags["env_file"]),
+        notify=_ignore if flags["quiet"] else echo,
+    )
+    with ExitStack() as stack:
+        return run_benchmark(config, options, _sinks(flags, console, echo, stack))
+
+
+def _variables(env_file: Path | None) -> dict[str, str]:
+    """Return the env file's variables under those that are set already."""
+    from securebench.tester_config import load_env_file
+
+    if env_file is None and not _DEFAULT_ENV_FILE.is_file():
+        return dict(os.environ)
+    return {**load_env_file(env_file or _DEFAULT_ENV_FILE), **os.environ}
+
+
+def _sinks(
+    flags: dict[str, Any], console: Console, echo: Callable[[str], None], stack: ExitStack
+) -> list[Callable[[Event], None]]:
+    """Return the sinks that the flags ask for. What runs on the terminal is closed by ``stack``."""
+    from securebench.cli.output import AgentOutputSink, CommandOutputSink
+    from securebench.cli.plain import PlainSink
+
+    sinks: list[Callable[[Event], None]] = []
+    if not flags["quiet"] and console.is_terminal:
+        from securebench.cli.live import LiveSink
+
+        live = LiveSink(console)
+        stack.callback(live.close)
+        sinks.append(live)
+    elif not flags["quiet"]:
+        sinks.append(PlainSink(echo))
+    if flags["show_command_output"]:
+        sinks.append(CommandOutputSink(echo))
+    if flags["show_agent_output"]:
+        sinks.append(AgentOutputSink(echo))
+    return sinks
+
+
+def _tell(summary: TesterRunSummary, flags: dict[str, Any]) -> None:
+    """Print what came of the run, and what to do next."""
+    for problem in summary.problems:
+        click.echo(f"{click.style('error:', fg='red', bold=True)} {problem}", err=True)
+    if flags["as_json"]:
+        click.echo(json.dumps(summary.to_json(), indent=2))
+    else:
+        from securebench.cli.summary_table import summary_table
+
+        _console(stderr=False).print(summary_table(summary))
+    if summary.total.not_run or summary.errors:
+        left = summary.total.not_run + summary.errors
+        click.echo(f"{left} tasks have no verdict. Go on with:\n  {resume_command(sys.argv[1:])}", err=True)
+
+
+def resume_command(arguments: list[str]) -> str:
+    """Return the command that goes on with a run that was started with ``arguments``."""
+    again = arguments if "--resume" in arguments else [*arguments, "--resume"]
+    return shlex.join(["securebench", *again])
+
+
+def _console(*, stderr: bool) -> Console:
+    from rich.console import Console
+
+    return Console(stderr=stderr, highlight=False)
+
+
+def _ignore(_text: str) -> None:
+    """Tell nobody: ``--quiet``."""
+
+
+@contextmanager
+def _signals_interrupt() -> Iterator[None]:
+    """Make SIGTERM and SIGHUP end what runs as Ctrl-C does, until the run itself takes them over."""
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, _interrupt) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

@@ -1,0 +1,68 @@
+"""The table at the end of a run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from securebench.results.trace import printable
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from securebench.results.record import Entry
+    from securebench.results.summary import Counts, TesterRunSummary
+
+_COLUMNS = ("tasks", "passed", "failed", "errors", "pending", "not run", "pass rate")
+
+
+def summary_table(summary: TesterRunSummary) -> RenderableType:
+    """Return counts by family, then the tasks that did not pass and why, then where everything is."""
+    table = Table(title=printable(f"{summary.benchmark_id}, run {summary.run_id}"), title_justify="left")
+    table.add_column("family")
+    for name in _COLUMNS:
+        table.add_column(name, justify="right")
+    for family, counts in summary.families.items():
+        table.add_row(family, *_cells(counts))
+    if len(summary.families) > 1:
+        table.add_section()
+        table.add_row("all", *_cells(summary.total), style="bold")
+    return Group(table, *_failures(summary), *_footer(summary))
+
+
+def _cells(counts: Counts) -> list[str]:
+    rate = "–" if counts.pass_rate is None else f"{counts.pass_rate:.1%} of {counts.scored}"
+    numbers = (counts.tasks, counts.passed, counts.failed, counts.errors, counts.pending, counts.not_run)
+    return [*map(str, numbers), rate]
+
+
+def _failures(summary: TesterRunSummary) -> list[RenderableType]:
+    if not summary.failures:
+        return []
+    table = Table.grid(padding=(0, 2))
+    for entry in summary.failures:
+        table.add_row(f"  {entry.status}", _plain(entry.task_id), entry.reason, _message(entry))
+    more = summary.failed + summary.errors - len(summary.failures)
+    rest = [Text(f"  and {more} more; see the records", style="dim")] if more else []
+    return [Text("Did not pass:", style="bold"), table, *rest]
+
+
+def _message(entry: Entry) -> Text:
+    text = _plain(entry.message)
+    text.stylize("dim")
+    return text
+
+
+def _footer(summary: TesterRunSummary) -> list[RenderableType]:
+    return [
+        Text(f"Verification: {summary.verification_status}"),
+        Text(f"Results: {printable(str(summary.output_dir / 'candidates.jsonl'))}", overflow="fold"),
+    ]
+
+
+def _plain(text: str) -> Text:
+    """Return ``text`` on one line, nothing in it obeyed: neither by a terminal nor as markup."""
+    return Text(" ".join(printable(text).split()))
