@@ -12,7 +12,7 @@ The validator, the map of lanes, the JSON Schema and the documentation are all d
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -50,19 +50,16 @@ class Family:
     eval_model: type[WireModel]
     active: bool = True
     check: Callable[[dict[str, Any], dict[str, Any], Environment], Iterable[Fault]] | None = None
+    lanes: Mapping[str, Visibility] = field(init=False)
+    """The lane of each eval field that the family knows. Any other is hidden."""
+    file_fields: frozenset[str] = field(init=False)
+    """The eval fields whose value may be a file reference."""
 
-    @property
-    def lanes(self) -> Mapping[str, Visibility]:
-        """The lane of each eval field that the family knows. Any other is hidden."""
-        return MappingProxyType(
-            {name: _mark(self.eval_model, name, Visibility) for name in self.eval_model.model_fields}
-        )
-
-    @property
-    def file_fields(self) -> frozenset[str]:
-        """The eval fields whose value may be a file reference."""
-        fields = self.eval_model.model_fields.items()
-        return frozenset(name for name, field in fields if TAKES_FILES in field.metadata)
+    def __post_init__(self) -> None:
+        marks = {name: info.metadata for name, info in self.eval_model.model_fields.items()}
+        lanes = {name: _lane(name, its) for name, its in marks.items()}
+        object.__setattr__(self, "lanes", MappingProxyType(lanes))
+        object.__setattr__(self, "file_fields", frozenset(name for name, its in marks.items() if TAKES_FILES in its))
 
     @property
     def workspace_required(self) -> bool:
@@ -80,9 +77,9 @@ class Family:
         return list(self.check(inputs, evals, environment))
 
 
-def _mark(model: type[WireModel], name: str, kind: type[Visibility]) -> Visibility:
-    """Return the lane that a field is annotated with. Raises ``TypeError`` for a field with none: a bug of ours."""
-    lanes = [mark for mark in model.model_fields[name].metadata if isinstance(mark, kind)]
+def _lane(name: str, marks: Iterable[Any]) -> Visibility:
+    """Return the lane that a field is annotated with. Raises ``TypeError`` for a field without: a bug of ours."""
+    lanes = [mark for mark in marks if isinstance(mark, Visibility)]
     if len(lanes) != 1:
-        raise TypeError(f"{model.__module__}.{model.__qualname__}.{name} must be annotated with one lane")
+        raise TypeError(f"the eval field {name!r} must be annotated with one lane")
     return lanes[0]

@@ -30,7 +30,7 @@ def normalize_text(text: str) -> str:
     Invisible characters go, white space collapses, case is folded, canonically equivalent spellings become one (NFC,
     never NFKC), and one pair of outer quotes and the full stop that ends a word are taken off.
     """
-    visible = text if text.isascii() and text.isprintable() else "".join(filter(_is_visible, text))
+    visible = text.translate({ord(character): None for character in set(text) if not _is_visible(character)})
     folded = unicodedata.normalize("NFC", unicodedata.normalize("NFD", visible).casefold())
     return _without_wrapping(" ".join(folded.split()))
 

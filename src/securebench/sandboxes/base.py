@@ -22,6 +22,8 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Self, TypeAlias
 
 from securebench.errors import PathPolicyError
+from securebench.limits import MIB as MIB  # noqa: PLC0414 - part of this contract, defined where tester_config may see it
+from securebench.limits import Limits as Limits  # noqa: PLC0414 - as above
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -35,8 +37,6 @@ TIMEOUT_EXIT_CODE = 124
 UNPRIVILEGED_USER = (65534, 65534)
 """``nobody``: it exists in every common image and owns nothing."""
 
-MIB = 1024 * 1024
-
 
 @dataclass(frozen=True, slots=True)
 class Mount:
@@ -45,20 +45,6 @@ class Mount:
     source: Path
     target: str
     read_only: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What a sandbox may use. Sizes in bytes; ``cpus`` in cores."""
-
-    memory: int = 1024 * MIB
-    pids: int = 256
-    cpus: float = 1.0
-    tmpfs: int = 256 * MIB
-    open_files: int = 1024
-    file_size: int = 1024 * MIB
-    output: int = 64 * MIB
-    """What one command may write to stdout and stderr together before its sandbox is ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
