@@ -1,0 +1,95 @@
+"""The lock of a recipe: which rows of a benchmark belong to a pack, and the digest of each as the authors wrote it."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from securebench.errors import ConfigError, Problem, SourceLocation
+from securebench.strict_input.files import read_text
+from securebench.strict_input.json_text import UnfitJsonError, decode_json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from securebench.importers.row import ImportedRow
+
+_MAX_BYTES: Final = 16 * 1024 * 1024
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """The rows of a pack in order: id to sha256 (hex) of the authors' record."""
+
+    benchmark: str
+    rows: Mapping[str, str]
+    path: Path | None = None
+
+    def rows_in(self, rows: Sequence[ImportedRow]) -> list[ImportedRow]:
+        """Return those of ``rows`` that belong to the pack, in the lock's order. Raises as :meth:`check` does."""
+        by_id = {row.id: row for row in rows}
+        found = [by_id[name] for name in self.rows if name in by_id]
+        absent = [name for name in self.rows if name not in by_id]
+        self.check(found, absent)
+        return found
+
+    def check(self, rows: Sequence[ImportedRow], absent: Sequence[str] = ()) -> None:
+        """Raise :class:`ConfigError` (``import-lock-mismatch``) naming each row that is not what the lock says."""
+        place = SourceLocation(str(self.path)) if self.path else None
+        problems = [
+            *(Problem("import-lock-mismatch", f"{name} is in the lock, not in the source", place) for name in absent),
+            *(problem for row in rows if (problem := self._mismatch(row))),
+        ]
+        if problems:
+            raise ConfigError(problems=problems)
+
+    def _mismatch(self, row: ImportedRow) -> Problem | None:
+        wanted = self.rows.get(row.id)
+        if wanted == row.digest:
+            return None
+        expected = f"the lock expects {wanted}" if wanted else "the lock does not hold it"
+        return Problem(
+            "import-lock-mismatch",
+            f"{row.id} has digest {row.digest}; {expected}",
+            row.location,
+            "take the authors' original data, or write a new lock with --write-lock",
+        )
+
+
+def load_lock(path: Path, benchmark: str) -> Lock:
+    """Read a lock of ``benchmark``. Raises :class:`ConfigError` (``import-lock-invalid``)."""
+    text, _ = read_text(path, "lock", _MAX_BYTES)
+    try:
+        value, _ = decode_json(text)
+    except UnfitJsonError as error:
+        raise _invalid(path, str(error)) from None
+    if not isinstance(value, dict) or set(value) != {"benchmark", "rows"}:
+        raise _invalid(path, "expected an object with 'benchmark' and 'rows'")
+    name, rows = value["benchmark"], value["rows"]
+    if name != benchmark:
+        raise _invalid(path, f"it is of benchmark {name!r}, expected {benchmark!r}")
+    if not isinstance(rows, dict) or not rows:
+        raise _invalid(path, "'rows' must be an object from task id to sha256")
+    digests = {key: digest for key, digest in rows.items() if isinstance(digest, str) and _DIGEST.fullmatch(digest)}
+    if len(digests) != len(rows):
+        wrong = next(key for key in rows if key not in digests)
+        raise _invalid(path, f"the digest of {wrong!r} is not 64 hexadecimal digits")
+    return Lock(benchmark, digests, path)
+
+
+def lock_text(benchmark: str, rows: Sequence[ImportedRow]) -> str:
+    """Return the lock of ``rows``, as a file holds it."""
+    return json.dumps({"benchmark": benchmark, "rows": {row.id: row.digest for row in rows}}, indent=2) + "\n"
+
+
+def _invalid(path: Path, message: str) -> ConfigError:
+    return ConfigError(
+        f"the lock cannot be used: {message}",
+        code="import-lock-invalid",
+        location=SourceLocation(str(path)),
+        hint="restore it, or write a new one with --write-lock",
+    )

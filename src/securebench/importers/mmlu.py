@@ -1,0 +1,107 @@
+"""MMLU, and data sets of the same shape: questions with choices, as CSV files without a header.
+
+A line holds a question, its choices, and the letter of the right one. The authors publish a file a subject and split,
+``<subject>_<split>.csv``, in an archive with a directory a split.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from securebench.errors import ConfigError, SourceLocation
+from securebench.families.normalization import choice_labels
+from securebench.importers.row import ImportedRow, bad_record, rows_of
+from securebench.importers.sources import is_tar, is_url, opened, read_document, source_name, tar_document
+from securebench.strict_input.files import decode
+from securebench.strict_input.json_text import JsonSource
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+BENCHMARK: Final = "mmlu"
+MANIFEST: Final[dict[str, Any]] = {
+    "id": BENCHMARK,
+    "version": 1,
+    "defaults": {"family": "multiple_choice", "environment": {"timeout_seconds": 120}},
+}
+"""The manifest of a pack that has none of its own."""
+
+SPLITS: Final = ("test", "val", "dev")
+_FEWEST_FIELDS: Final = 4
+"""A question, two choices and an answer."""
+
+
+def subject_and_split(source: str) -> tuple[str, str]:
+    """Return subject and split of a file named ``<subject>_<split>.csv``, and two empty strings of any other."""
+    subject, _, split = source_name(source).removesuffix(".csv").rpartition("_")
+    return (subject, split) if split in SPLITS and source_name(source).endswith(".csv") else ("", "")
+
+
+def mmlu_document(source: str, subject: str, split: str) -> tuple[str, bytes]:
+    """Return name and content of a subject's CSV file in ``source``: itself, a directory, or a tar archive.
+
+    Raises :class:`ConfigError`: ``import-file-missing``, ``import-file-ambiguous``, and as :func:`opened` does.
+    """
+    file_name = f"{subject}_{split}.csv"
+    if not is_url(source) and Path(source).is_dir():
+        source = str(_in_directory(Path(source), file_name, split))
+    elif is_tar(source):
+        return tar_document(source, file_name)
+    with opened(source) as stream:
+        return source_name(source) if is_url(source) else source, read_document(stream, source)
+
+
+def mmlu_rows(data: bytes, name: str, subject: str, split: str) -> list[ImportedRow]:
+    """Return a row for each record of a CSV file. Raises :class:`ConfigError` with every problem found."""
+    prefix = f"{BENCHMARK}/{subject}/{split}"
+    text, fault = decode(data)
+    if fault is not None:
+        raise ConfigError(fault.message, code=fault.code, location=JsonSource(name, "").locate(fault))
+    return rows_of(enumerate(_records(text, name)), lambda numbered: _row(numbered[1], f"{prefix}/{numbered[0]}"))
+
+
+def _in_directory(directory: Path, file_name: str, split: str) -> Path:
+    """Return the file in the authors' layout: in the directory of its split, or of everything."""
+    places = [directory / file_name, directory / split / file_name, directory / "data" / split / file_name]
+    found = [place for place in places if place.is_file()]
+    if not found:
+        hint = f"looked for {', '.join(str(place) for place in places)}"
+        raise ConfigError(f"{directory} holds no file {file_name}", code="import-file-missing", hint=hint)
+    if len(found) > 1:
+        raise ConfigError(f"{directory} holds {found[0]} and {found[1]}", code="import-file-ambiguous")
+    return found[0]
+
+
+def _records(text: str, name: str) -> Iterator[tuple[SourceLocation, list[str]]]:
+    """Yield each record that is not blank, and where it starts."""
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    line = 1
+    try:
+        for record in reader:
+            if record:
+                yield SourceLocation(name, line, 1), record
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise bad_record(SourceLocation(name, line, 1), f"not valid CSV: {error}") from None
+
+
+def _row(placed: tuple[SourceLocation, list[str]], task_id: str) -> ImportedRow:
+    location, record = placed
+    if len(record) < _FEWEST_FIELDS:
+        hint = "a record holds a question, two choices or more, and the letter of the right one"
+        raise bad_record(location, f"{len(record)} fields, expected at least {_FEWEST_FIELDS}", hint)
+    question, *choices, answer = record
+    labels = choice_labels(len(choices))
+    if answer not in labels:
+        raise bad_record(location, f"field {len(record)} is no letter of a choice, {labels[0]} to {labels[-1]}")
+    task = {
+        "id": task_id,
+        "family": "multiple_choice",
+        "input": {"question": question, "choices": choices},
+        "eval": {"answer": answer},
+        "metadata": {"benchmark": BENCHMARK},
+    }
+    return ImportedRow(task, [*record], location)

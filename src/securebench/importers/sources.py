@@ -1,0 +1,200 @@
+"""Where the authors' data comes from: a path or a URL, read once, within bounds, and never run or unpacked to disk."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import tarfile
+import tempfile
+import time
+import urllib.error
+import urllib.request
+import zipfile
+import zlib
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import IO, TYPE_CHECKING, Final, cast
+
+from securebench import __version__
+from securebench.errors import ConfigError
+from securebench.strict_input.files import open_regular
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MAX_SOURCE_BYTES: Final = 512 * 1024 * 1024
+"""What is read of a source, packed or unpacked: three times the largest archive of text benchmarks that we know."""
+
+MAX_DOCUMENT_BYTES: Final = 64 * 1024 * 1024
+"""One file of rows, unpacked."""
+
+MAX_MEMBERS: Final = 100_000
+"""Members of one archive."""
+
+DOWNLOAD_SECONDS: Final = 600.0
+_SOCKET_SECONDS: Final = 30.0
+_CHUNK: Final = 256 * 1024
+_GZIP_MAGIC: Final = b"\x1f\x8b"
+_TAR_MAGIC: Final = b"ustar"
+_TAR_MAGIC_AT: Final = 257
+
+
+def is_url(source: str) -> bool:
+    """Whether ``source`` is an address and not a path."""
+    return source.lower().startswith(("http://", "https://"))
+
+
+def source_name(source: str) -> str:
+    """Return the last part of a path or URL."""
+    return PurePosixPath(source.split("?", 1)[0] if is_url(source) else Path(source).name).name
+
+
+@contextmanager
+def opened(source: str) -> Iterator[IO[bytes]]:
+    """Open a file or URL, unpacking gzip, as a stream that ends with an error at ``MAX_SOURCE_BYTES``.
+
+    Raises :class:`ConfigError`: ``file-missing``, ``import-download-failed``, ``import-too-large``.
+    """
+    with tempfile.TemporaryFile() if is_url(source) else open_regular(Path(source), "source", follow=True) as file:
+        if is_url(source):
+            _download(source, file)
+        packed = file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
+        file.seek(0)
+        plain = gzip.GzipFile(fileobj=file) if packed else file
+        yield cast("IO[bytes]", _Bounded(cast("IO[bytes]", plain), source))
+
+
+def read_document(stream: IO[bytes], name: str) -> bytes:
+    """Return all of ``stream``. Raises :class:`ConfigError` (``import-too-large``, ``import-archive-invalid``)."""
+    data = _read(stream, MAX_DOCUMENT_BYTES + 1, name)
+    if len(data) > MAX_DOCUMENT_BYTES:
+        raise _too_large(name, MAX_DOCUMENT_BYTES)
+    return data
+
+
+def is_tar(source: str) -> bool:
+    """Whether the file or URL holds a tar archive, packed or not."""
+    with opened(source) as stream:
+        return _read(stream, _TAR_MAGIC_AT + len(_TAR_MAGIC), source)[_TAR_MAGIC_AT:] == _TAR_MAGIC
+
+
+def tar_document(source: str, file_name: str) -> tuple[str, bytes]:
+    """Return name and content of the one regular member called ``file_name``, in whatever directory.
+
+    Nothing is extracted. Raises :class:`ConfigError`: ``import-file-missing``, ``import-file-ambiguous``,
+    ``import-too-large``, ``import-archive-invalid``.
+    """
+    with opened(source) as stream:
+        try:
+            found = dict(_members(stream, source, file_name))
+        except tarfile.TarError as error:
+            raise _invalid(source, error) from None
+    if not found:
+        raise ConfigError(f"{source} holds no file {file_name}", code="import-file-missing")
+    if len(found) > 1:
+        raise ConfigError(f"{source} holds {' and '.join(sorted(found))}", code="import-file-ambiguous")
+    ((name, data),) = found.items()
+    return f"{source}!{name}", data
+
+
+def zip_document(path: Path, member: str) -> bytes:
+    """Return one member of a zip archive, unpacking gzip inside it. Raises :class:`ConfigError` as a tar does."""
+    name = f"{path.name}!{member}"
+    try:
+        with zipfile.ZipFile(path) as archive, archive.open(member) as file:
+            data = read_document(file, name)
+    except KeyError:
+        raise ConfigError(f"{path.name} holds no file {member}", code="import-file-missing") from None
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
+        raise _invalid(name, error) from None
+    if data.startswith(_GZIP_MAGIC):
+        return read_document(cast("IO[bytes]", gzip.GzipFile(fileobj=io.BytesIO(data))), name)
+    return data
+
+
+def _members(stream: IO[bytes], source: str, file_name: str) -> Iterator[tuple[str, bytes]]:
+    with tarfile.open(fileobj=stream, mode="r|") as archive:
+        for count, member in enumerate(archive):
+            if count >= MAX_MEMBERS:
+                raise ConfigError(f"{source} holds more than {MAX_MEMBERS} members", code="import-too-large")
+            path = PurePosixPath(member.name)
+            if path.name == file_name and member.isreg() and "__MACOSX" not in path.parts:
+                file = archive.extractfile(member)
+                yield member.name, read_document(cast("IO[bytes]", file), member.name)
+
+
+class _Bounded(io.RawIOBase):
+    """A stream that raises once more than ``MAX_SOURCE_BYTES`` were read of it: gzip shrinks a thousandfold."""
+
+    def __init__(self, stream: IO[bytes], name: str) -> None:
+        self._stream, self._name, self._left = stream, name, MAX_SOURCE_BYTES
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        wanted = self._left + 1 if size is None or size < 0 else min(size, self._left + 1)
+        data = _read(self._stream, wanted, self._name)
+        self._left -= len(data)
+        if self._left < 0:
+            raise _too_large(self._name, MAX_SOURCE_BYTES)
+        return data
+
+
+def _read(stream: IO[bytes], size: int, name: str) -> bytes:
+    """Read up to ``size`` bytes, in chunks, so that a broken length in a header reserves no memory."""
+    parts = []
+    try:
+        while size > 0 and (part := stream.read(min(size, _CHUNK))):
+            parts.append(part)
+            size -= len(part)
+    except (OSError, EOFError, zlib.error, zipfile.BadZipFile) as error:
+        raise _invalid(name, error) from None
+    return b"".join(parts)
+
+
+def _download(url: str, file: IO[bytes]) -> None:
+    """Fetch ``url`` into ``file``, and rewind. Redirects stay within http and https."""
+    request = urllib.request.Request(url, headers={"User-Agent": f"securebench/{__version__}"})  # noqa: S310 - is_url
+    deadline = time.monotonic() + DOWNLOAD_SECONDS
+    try:
+        with _opener().open(request, timeout=_SOCKET_SECONDS) as response:
+            while part := response.read(_CHUNK):
+                file.write(part)
+                if file.tell() > MAX_SOURCE_BYTES:
+                    raise _too_large(url, MAX_SOURCE_BYTES)
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"not done after {DOWNLOAD_SECONDS:.0f} s")
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"cannot download {url}: {error}",
+            code="import-download-failed",
+            hint="fetch the file in another way, and give its path",
+        ) from None
+    file.seek(0)
+
+
+def _opener() -> urllib.request.OpenerDirector:
+    """Return an opener that knows http and https, and neither ftp, file nor data."""
+    opener = urllib.request.OpenerDirector()
+    for handler in (
+        urllib.request.ProxyHandler(),
+        urllib.request.HTTPHandler(),
+        urllib.request.HTTPSHandler(),
+        urllib.request.HTTPRedirectHandler(),
+        urllib.request.HTTPDefaultErrorHandler(),
+        urllib.request.HTTPErrorProcessor(),
+        urllib.request.UnknownHandler(),
+    ):
+        opener.add_handler(handler)
+    return opener
+
+
+def _too_large(name: str, limit: int) -> ConfigError:
+    return ConfigError(f"{name} holds more than {limit} bytes, unpacked", code="import-too-large")
+
+
+def _invalid(name: str, error: Exception) -> ConfigError:
+    return ConfigError(
+        f"{name} cannot be read: {error}", code="import-archive-invalid", hint="it may be cut short: fetch it again"
+    )
