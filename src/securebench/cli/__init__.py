@@ -87,9 +87,9 @@ def _run() -> int:
     except Exception as error:
         if os.environ.get(DEBUG_VARIABLE):
             raise
-        _complain(
-            f"{type(error).__name__}: a defect of SecureBench; set {DEBUG_VARIABLE}=1 to see where, and report it"
-        )
+        # Its text may hold anything, an answer too; its type does not.
+        name = type(error).__name__
+        _complain(f"{name}: a defect of SecureBench; set {DEBUG_VARIABLE}=1 to see where, and report it")
         return EXIT_DEFECT
     return code if isinstance(code, int) else 0
 

@@ -42,7 +42,7 @@ _DEFAULT_ENV_FILE: Final = Path(".env")
 @click.option("--show-agent-output", is_flag=True, help="Show what agents say, live, and keep it in agent-trace.log.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON on standard output.")
 @click.pass_context
-def command(ctx: click.Context, config_argument: Path | None, config_option: Path | None, **flags: Any) -> None:
+def command(ctx: click.Context, /, config_argument: Path | None, config_option: Path | None, **flags: Any) -> None:
     """Run a benchmark pack against an agent.
 
     CONFIG is the tester YAML. Exit codes: 0 every task has a verdict or is pending, 1 the configuration is wrong and

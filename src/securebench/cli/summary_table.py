@@ -34,7 +34,7 @@ def summary_table(summary: TesterRunSummary) -> RenderableType:
 
 
 def _cells(counts: Counts) -> list[str]:
-    rate = "–" if counts.pass_rate is None else f"{counts.pass_rate:.1%} of {counts.scored}"
+    rate = "none" if counts.pass_rate is None else f"{counts.pass_rate:.1%} of {counts.scored}"
     numbers = (counts.tasks, counts.passed, counts.failed, counts.errors, counts.pending, counts.not_run)
     return [*map(str, numbers), rate]
 
