@@ -114,7 +114,7 @@ def _check(engine: Engine, recipe: Recipe, image: str, command: Sequence[str], t
                 cap_drop=["ALL"],
                 read_only=True,
                 security_opt=["no-new-privileges:true"],
-                tmpfs={"/tmp": ""},  # noqa: S108 - a path inside the container
+                tmpfs={"/tmp": "mode=1777"},  # noqa: S108 - a path inside the container
                 pids_limit=64,
                 mem_limit=512 * 1024 * 1024,
             ),

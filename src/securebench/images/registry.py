@@ -59,20 +59,21 @@ def build_on_base(engine: Engine, recipe: Recipe, labels: Mapping[str, str], rep
 
 
 def _built_id(recipe: Recipe, events: Iterable[Mapping[str, Any]], report: Callable[[str], None]) -> str:
-    image, told = "", 0.0
-    for event in events:
-        if "error" in event:
-            raise ImageError(
-                f"the Dockerfile of {recipe.name} failed: {str(event['error']).strip()}",
-                code="image-build-failed",
-                hint=f"see {recipe.dockerfile}",
-            )
+    image, error, told = "", "", 0.0
+    for event in events:  # to their end, which frees the connection
+        error = str(event.get("error") or error).strip()
         image = str((event.get("aux") or {}).get("ID") or image)
         if step := str(event.get("stream") or "").strip():
             report(step)
         elif "status" in event and time.monotonic() - told > PROGRESS_SECONDS:
             told = time.monotonic()
             report(" ".join(str(event[key]) for key in ("status", "id", "progress") if event.get(key)))
+    if error or not image:
+        raise ImageError(
+            f"the Dockerfile of {recipe.name} failed: {error or 'the engine named no image'}",
+            code="image-build-failed",
+            hint=f"see {recipe.dockerfile}",
+        )
     return image
 
 

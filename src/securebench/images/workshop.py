@@ -63,7 +63,7 @@ def open_workshop(clear: Callable[[str], None]) -> Iterator[Workshop]:
 def _own(base: Path) -> None:
     """Make ``base``, or make sure that nobody else did: it lies where every user may write."""
     with suppress(FileExistsError):
-        base.mkdir(mode=_SEARCHABLE, parents=True)
+        base.mkdir(parents=True)
     status = base.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
         raise ImageError(
@@ -78,7 +78,8 @@ def _enter(base: Path) -> tuple[Workshop, int]:
     with _locked(base):
         token = secrets.token_hex(8)
         directory = base / token
-        directory.mkdir(mode=_SEARCHABLE)
+        directory.mkdir()
+        directory.chmod(_SEARCHABLE)  # whatever the umask
         lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
         fcntl.flock(lock, fcntl.LOCK_EX)
     return Workshop(directory, token), lock
