@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, Field
 
 from securebench.benchmark_pack.environment import EnvironmentModel
 from securebench.benchmark_pack.model import AssetRoots
+from securebench.families.fields import Identifier
 from securebench.families.registry import FAMILIES
 from securebench.pack_paths import folded, is_at_or_below, relative_path_fault
 from securebench.strict_input.faults import Fault, Problems, did_you_mean
@@ -22,29 +23,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from securebench.strict_input.yaml_text import YamlSource
-
-MAX_ID_LENGTH: Final = 200
-"""Characters of an id: it stands in every record and progress line."""
-
-
-def _identifier(text: str) -> str:
-    if fault := identifier_fault(text):
-        raise refusal("id-invalid", fault, "use letters, digits and '-', '_', '.', '/', such as 'my-benchmark/task-1'")
-    return text
-
-
-def identifier_fault(text: str) -> str:
-    """Return why ``text`` may not be the id of a pack or task, or nothing."""
-    if not text:
-        return "is empty"
-    if len(text) > MAX_ID_LENGTH:
-        return f"is longer than {MAX_ID_LENGTH} characters"
-    if not text.isprintable() or text != text.strip():
-        return "holds a control or invisible character, or a space at its end"
-    if text.startswith("-"):
-        return "begins with '-'"
-    names = text.split("/")
-    return "holds '\\', '//', '.' or '..' as in a path" if "\\" in text or {"", ".", ".."} & set(names) else ""
 
 
 def _family(name: str) -> str:
@@ -59,7 +37,6 @@ def _root(path: str) -> str:
     return path
 
 
-Identifier = Annotated[str, AfterValidator(_identifier)]
 FamilyName = Annotated[str, AfterValidator(_family)]
 Root = Annotated[str, AfterValidator(_root)]
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from pydantic import AfterValidator
 
 from securebench.benchmark_pack.environment import EnvironmentModel, merge_environment
-from securebench.benchmark_pack.manifest import FamilyName, Identifier, Manifest
+from securebench.benchmark_pack.manifest import FamilyName, Manifest
 from securebench.benchmark_pack.model import BenchmarkRow, RowSource
 from securebench.benchmark_pack.references import Referenced, eval_references, path_faults, public_references
 from securebench.errors import ConfigError, SourceLocation
-from securebench.families.fields import FileReferenceModel
+from securebench.families.fields import FileReferenceModel, Identifier
 from securebench.families.lookalikes import fold_lookalikes
 from securebench.families.registry import FAMILIES
 from securebench.pack_paths import folded

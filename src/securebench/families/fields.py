@@ -20,6 +20,30 @@ MAX_ARGUMENTS: Final = 256
 """Arguments of one command."""
 
 
+MAX_ID_LENGTH: Final = 200
+"""Characters of an id: it stands in every record and progress line."""
+
+
+def _identifier(text: str) -> str:
+    if fault := identifier_fault(text):
+        raise refusal("id-invalid", fault, "use letters, digits and '-', '_', '.', '/', such as 'my-benchmark/task-1'")
+    return text
+
+
+def identifier_fault(text: str) -> str:
+    """Return why ``text`` may not be the id of a pack or task, or nothing."""
+    if not text:
+        return "is empty"
+    if len(text) > MAX_ID_LENGTH:
+        return f"is longer than {MAX_ID_LENGTH} characters"
+    if not text.isprintable() or text != text.strip():
+        return "holds a control or invisible character, or a space at its end"
+    if text.startswith("-"):
+        return "begins with '-'"
+    names = text.split("/")
+    return "holds '\\', '//', '.' or '..' as in a path" if "\\" in text or {"", ".", ".."} & set(names) else ""
+
+
 def _visible(text: str) -> str:
     if not normalize_text(text):
         raise refusal("field-empty", "is empty, or shows nothing")
@@ -57,6 +81,9 @@ def _distinct(names: list[str]) -> list[str]:
         raise refusal("field-duplicate", "holds the same name twice")
     return names
 
+
+Identifier: TypeAlias = Annotated[str, AfterValidator(_identifier)]
+"""The id of a pack, task or run."""
 
 Text: TypeAlias = Annotated[str, AfterValidator(_visible)]
 """A text that shows something."""

@@ -1,0 +1,29 @@
+"""The tester's side: which pack to run with which harness, under which policy and limits."""
+
+from securebench.tester_config.env_file import load_env_file
+from securebench.tester_config.loader import load_tester_config
+from securebench.tester_config.model import (
+    BenchmarkPaths,
+    ClaudeCodeConfig,
+    CodexConfig,
+    CommandConfig,
+    HarnessConfig,
+    RunConfig,
+    SandboxConfig,
+    TesterConfig,
+)
+from securebench.tester_config.places import require_output_dir
+
+__all__ = [
+    "BenchmarkPaths",
+    "ClaudeCodeConfig",
+    "CodexConfig",
+    "CommandConfig",
+    "HarnessConfig",
+    "RunConfig",
+    "SandboxConfig",
+    "TesterConfig",
+    "load_env_file",
+    "load_tester_config",
+    "require_output_dir",
+]

@@ -1,0 +1,67 @@
+r"""Env files: ``KEY=VALUE`` lines, read and never executed. No message shows a value.
+
+A line is blank, a ``#`` comment, or an assignment, with or without ``export`` before it. A value is bare (up to white
+space and a ``#``), in single quotes (as it stands) or in double quotes (with ``\n``, ``\t``, ``\r``, ``\"``,
+``\\`` and ``\$``). Nothing is expanded, and no value spans lines.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from securebench.strict_input.faults import Fault, Position, Problems
+from securebench.strict_input.files import FileSource, read_text
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MAX_ENV_BYTES: Final = 64 * 1024
+"""Bytes of an env file: a few keys and tokens."""
+
+_ASSIGNMENT = re.compile(r"\s*(?:export\s+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)=(?P<value>.*)", re.ASCII)
+_SINGLE = re.compile(r"'(?P<text>[^']*)'\s*(?:#.*)?")
+_DOUBLE = re.compile(r'"(?P<text>(?:[^"\\]|\\.)*)"\s*(?:#.*)?')
+_ESCAPE = re.compile(r"\\(.)")
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "\\": "\\", "$": "$"}
+
+
+def load_env_file(path: Path) -> dict[str, str]:
+    """Return the variables of an env file, in order. Raises :class:`ConfigError` with the line of each bad one."""
+    text, _ = read_text(path, "env file", MAX_ENV_BYTES, follow=True)
+    problems = Problems()
+    variables: dict[str, str] = {}
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        name, value, message = _parse(line.rstrip("\r"))
+        if not message and name in variables:
+            message = f"{name} is set twice"
+        if message:
+            hint = "write KEY=VALUE, with quotes around a value that holds spaces or '#'"
+            problems.add(Fault("env-line", message, hint=hint, position=Position(number)), FileSource(path))
+        variables[name] = value
+    problems.raise_if_any()
+    return variables
+
+
+def _parse(line: str) -> tuple[str, str, str]:
+    """Return the name, the value, and what is wrong."""
+    match = _ASSIGNMENT.fullmatch(line)
+    if match is None:
+        return "", "", "this line is not KEY=VALUE"
+    name, raw = match["name"], match["value"].lstrip()
+    if quoted := _SINGLE.fullmatch(raw):
+        return name, quoted["text"], ""
+    if quoted := _DOUBLE.fullmatch(raw):
+        unknown = [escape for escape in _ESCAPE.findall(quoted["text"]) if escape not in _ESCAPES]
+        message = f"the value of {name} holds a backslash before something that is no escape" if unknown else ""
+        return name, _ESCAPE.sub(lambda found: _ESCAPES.get(found[1], ""), quoted["text"]), message
+    if raw[:1] in ("'", '"'):
+        return name, "", f"the quotes around the value of {name} are not closed, or something follows them"
+    return name, _bare(raw), ""
+
+
+def _bare(raw: str) -> str:
+    """Return a value without quotes: up to a ``#`` at its start or after white space."""
+    return re.split(r"(?:^|\s)#", raw, maxsplit=1)[0].strip()

@@ -1,0 +1,61 @@
+"""Where a run may write, and what it may show to an agent."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from securebench.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+OUTPUT_DIR_HINT: Final = "name a directory of its own for the run, such as '../runs/first'"
+
+
+def require_output_dir(path: Path, pack_directory: Path) -> None:
+    """Refuse an output directory that is the pack's, inside it, ``/`` or a home directory, links resolved.
+
+    Raises :class:`ConfigError` (``output-dir-unsafe``).
+    """
+    if fault := output_dir_fault(path, pack_directory):
+        message = f"the output directory {path} {fault}"
+        raise ConfigError(message, code="output-dir-unsafe", hint=OUTPUT_DIR_HINT)
+
+
+def output_dir_fault(path: Path, pack_directory: Path) -> str:
+    """Return why a run may not write to ``path``, or nothing."""
+    place, pack = _resolved(path), _resolved(pack_directory)
+    if place == Path(place.anchor):
+        return "is the root of the file system"
+    if place in _home_directories():
+        return "is a home directory"
+    if place.is_relative_to(pack):
+        return "is the pack's directory, or lies inside it"
+    return "is not a directory" if place.exists() and not place.is_dir() else ""
+
+
+def agent_dir_fault(path: Path, secret: Iterable[Path]) -> str:
+    """Return why ``path`` may not be shown to an agent, or nothing. None of ``secret`` may lie in it."""
+    if path.is_symlink():
+        return "is a symbolic link"
+    if not path.is_dir():
+        return "is not a directory"
+    place = _resolved(path)
+    if place == Path(place.anchor) or place in _home_directories():
+        return "is a home directory or the root of the file system"
+    inside = [file.name for file in map(_resolved, secret) if file.is_relative_to(place)]
+    return f"holds {inside[0]!r}, which the agent must not see" if inside else ""
+
+
+def _resolved(path: Path) -> Path:
+    """Return ``path`` with every link resolved, as far as there is anything to resolve."""
+    return Path(os.path.realpath(path))
+
+
+def _home_directories() -> set[Path]:
+    homes = [entry.pw_dir for entry in pwd.getpwall()] + [os.environ.get("HOME", "")]
+    return {_resolved(Path(home)) for home in homes if home}
