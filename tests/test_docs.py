@@ -1,0 +1,220 @@
+"""The documentation cannot rot: what the code names is described, what is described exists, links lead somewhere."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import pkgutil
+import re
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import pytest
+
+import securebench
+from securebench.cli import COMMANDS, cli
+from securebench.errors import FailurePhase, FailureReason
+from securebench.progress import EventKind
+from securebench.strict_input.models import WireModel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "src" / "securebench"
+REFERENCE = ROOT / "docs" / "reference"
+PAGES = (ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md")))
+
+NOT_CODES = {
+    "apt-config",
+    "apt-get",
+    "debian-archive-keyring",
+    "securebench-judge",
+    "securebench-remove",
+    "securebench-watch",
+    "utf-8",
+}
+"""Hyphenated words in the source that are not codes of errors: names of programs, threads and encodings."""
+
+_CODE = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)+")
+_FENCE = re.compile(r"^(`{3,}|~{3,}).*?^\1", re.MULTILINE | re.DOTALL)
+_HEADING = re.compile(r"^#{1,6} +(.*?) *#*$", re.MULTILINE)
+_ANCHOR = re.compile(r"""<a [^>]*(?:id|name)=["']([^"']+)["']""")
+_LINK = re.compile(r"\[[^\]]*\]\(\s*<?([^)\s>]+)>?[^)]*\)")
+_BACKTICKED = re.compile(r"`([^`\n]+)`")
+
+
+@cache
+def _text(page: Path) -> str:
+    assert page.exists(), f"{page.relative_to(ROOT)} is not written"
+    return page.read_text()
+
+
+@cache
+def _anchors(page: Path) -> frozenset[str]:
+    """Return where links into ``page`` may lead: its headings, as common renderers name them, and its own anchors."""
+    text = _FENCE.sub("", _text(page))
+    headings = (
+        re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in _HEADING.findall(text)
+    )
+    return frozenset((*headings, *_ANCHOR.findall(text)))
+
+
+@cache
+def _words(page: Path) -> frozenset[str]:
+    """Return the names that stand in backticks on ``page``: ``run.id`` and ``tools[]`` name their parts, too."""
+    quoted = _BACKTICKED.findall(_FENCE.sub("", _text(page)))
+    return frozenset(word for text in quoted for word in re.findall(r"[\w-]+", text))
+
+
+def _missing(page: Path, wanted: set[str], found: frozenset[str], what: str) -> str:
+    names = "\n".join(f"    {name}" for name in sorted(wanted - found))
+    return f"docs/reference/{page.name} lacks {what}:\n{names}"
+
+
+def _error_codes() -> dict[str, str]:
+    """Return every code that the source uses, and a file that uses it."""
+    codes: dict[str, str] = {}
+    for path in sorted(SOURCE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and _CODE.fullmatch(node.value):
+                codes.setdefault(node.value, str(path.relative_to(SOURCE)))
+    return codes
+
+
+def test_every_error_code_is_described() -> None:
+    """Each code has a heading or an anchor of its name in docs/reference/errors.md."""
+    page = REFERENCE / "errors.md"
+    codes = _error_codes()
+    lacking = sorted(set(codes) - NOT_CODES - _anchors(page))
+    assert not lacking, "docs/reference/errors.md lacks these codes (or NOT_CODES these words):\n" + "\n".join(
+        f"    {code}  ({codes[code]})" for code in lacking
+    )
+
+
+def test_no_error_code_is_described_that_is_not_there() -> None:
+    """A code that was renamed or removed does not live on in docs/reference/errors.md."""
+    described = {anchor for anchor in _anchors(REFERENCE / "errors.md") if _CODE.fullmatch(anchor)}
+    headings = {re.sub(r"`", "", heading) for heading in _HEADING.findall(_text(REFERENCE / "errors.md"))}
+    stale = (described & headings) - set(_error_codes())
+    assert not stale, f"docs/reference/errors.md describes what no code uses: {sorted(stale)}"
+
+
+def test_the_words_that_are_no_codes_are_still_used() -> None:
+    """The list of exceptions does not outlive its reasons."""
+    assert set(_error_codes()) >= NOT_CODES
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("failures.md", FailureReason),
+        ("failures.md", FailurePhase),
+        ("events.md", EventKind),
+    ],
+)
+def test_every_word_of_a_closed_vocabulary_is_described(
+    name: str, kind: type[FailureReason | FailurePhase | EventKind]
+) -> None:
+    """Each failure reason, phase and event has a heading or an anchor of its name."""
+    page = REFERENCE / name
+    wanted = {str(member) for member in kind}
+    found = _anchors(page)
+    assert wanted <= found, _missing(page, wanted, found, f"an anchor for each {kind.__name__}")
+
+
+@pytest.mark.parametrize(
+    ("name", "packages"),
+    [
+        ("tester-config.md", ("tester_config",)),
+        ("pack-format.md", ("benchmark_pack", "families")),
+    ],
+)
+def test_every_field_of_a_file_format_is_described(name: str, packages: tuple[str, ...]) -> None:
+    """Each key that a file may hold stands in backticks on the page of its format."""
+    page = REFERENCE / name
+    wanted = {field for package in packages for field in _fields(package)}
+    found = _words(page)
+    assert wanted <= found, _missing(page, wanted, found, "these keys, in backticks")
+
+
+def _fields(package: str) -> set[str]:
+    """Return the keys of all models of a part of the program."""
+    prefix = f"securebench.{package}"
+    module = importlib.import_module(prefix)
+    for found in pkgutil.walk_packages(getattr(module, "__path__", []), f"{prefix}."):
+        importlib.import_module(found.name)
+    models = [model for model in _subclasses(WireModel) if f"{model.__module__}.".startswith(f"{prefix}.")]
+    assert models, f"{prefix} has no model"
+    return {info.alias or name for model in models for name, info in model.model_fields.items()}
+
+
+def _subclasses(model: type[WireModel]) -> Iterator[type[WireModel]]:
+    for subclass in model.__subclasses__():
+        yield subclass
+        yield from _subclasses(subclass)
+
+
+def _commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
+    """Return the commands below ``command``, or itself, each with its full name."""
+    if not isinstance(command, click.Group):
+        yield path, command
+        return
+    for name, below in command.commands.items():
+        yield from _commands(below, f"{path} {name}")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_and_option_is_described(name: str) -> None:
+    """Each command has a section of its full name in docs/reference/cli.md, which names all that it takes."""
+    top = cli.get_command(click.Context(cli), name)
+    assert top is not None
+    text = _text(REFERENCE / "cli.md")
+    lacking = [
+        line for path, command in _commands(top, f"securebench {name}") for line in _undescribed(text, path, command)
+    ]
+    assert not lacking, "docs/reference/cli.md lacks:\n" + "\n".join(f"    {line}" for line in lacking)
+
+
+def _undescribed(text: str, path: str, command: click.Command) -> Iterator[str]:
+    section = _section(text, path)
+    if section is None:
+        yield f"a section '{path}'"
+        return
+    for parameter in command.params:
+        option = isinstance(parameter, click.Option)
+        shown = max(parameter.opts, key=len) if option else parameter.human_readable_name
+        if not re.search(rf"(?<![\w-]){re.escape(shown)}(?![\w-])", section):
+            yield f"{path}: {shown}"
+
+
+def _section(text: str, title: str) -> str | None:
+    """Return the part of ``text`` below the heading that holds ``title``, up to the next heading."""
+    start = next((match for match in _HEADING.finditer(text) if match[1].replace("`", "") == title), None)
+    if start is None:
+        return None
+    end = _HEADING.search(text, start.end())
+    return text[start.end() : end.start() if end else None]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    """Each relative link of a page leads to a file of the project, and its fragment to an anchor there."""
+    broken = []
+    for link in _LINK.findall(_FENCE.sub("", _text(page))):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, fragment = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists() or not target.is_relative_to(ROOT):
+            broken.append(f"{link}: no such file")
+        elif fragment and target.suffix == ".md" and fragment not in _anchors(target):
+            broken.append(f"{link}: no such heading or anchor")
+    assert not broken, f"broken links in {page.relative_to(ROOT)}:\n" + "\n".join(f"    {line}" for line in broken)
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    """The package and the project file name one version."""
+    assert f'version = "{securebench.__version__}"' in (ROOT / "pyproject.toml").read_text()
