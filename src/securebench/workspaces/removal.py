@@ -2,7 +2,7 @@
 
 A directory is removed only where it lies directly in one that :func:`make_private_directory` made, which its marker
 shows: whatever a workspace was replaced by between two runs, nothing outside the run directory is ever deleted. The
-removal goes by descriptors, follows no link, crosses into no other file system, needs a fixed number of open files
+removal goes by descriptors, follows no link, enters no mount, needs a fixed number of open files
 however deep the tree is, and forgets names as it goes, however many there are.
 """
 
@@ -65,13 +65,15 @@ def remove_tree(path: Path) -> None:
     Raises :class:`StorageError`: ``workspace-foreign`` if it is not a directory of ours, ``workspace-stuck`` if
     something in it cannot be removed.
     """
-    with _storing(path), suppress(FileNotFoundError), opened(path.parent, OPEN_DIRECTORY) as parent:
+    if not os.path.lexists(path):
+        return
+    with _storing(path), opened(path.parent, OPEN_DIRECTORY) as parent:
         status = os.stat(path.name, dir_fd=parent, follow_symlinks=False)
         if not stat.S_ISDIR(status.st_mode):
             raise _foreign(path, "is not a directory")
         if not _is_marked(path.parent):
             raise _foreign(path, f"lies in a directory without a {MARKER}")
-        _Removal(status.st_dev).run(parent, path.name)
+        _Removal().run(parent, path.name)
 
 
 def _is_marked(path: Path) -> bool:
@@ -95,13 +97,15 @@ def _storing(path: Path) -> Iterator[None]:
 
 
 class _Removal:
-    """One removal: it stands in one directory, and remembers the way back."""
+    """One removal: it stands in one directory, and remembers the way back.
 
-    def __init__(self, device: int) -> None:
-        self._device = device
+    A directory is entered only after the kernel has said that it is not empty: it says of a mount that it is busy.
+    """
 
     def run(self, parent: int, name: str) -> None:
         """Remove the directory ``name`` of ``parent``."""
+        if self._remove_directory(parent, name):
+            return
         here = self._enter(parent, name)
         way: list[tuple[str, tuple[int, int]]] = [(name, _identity(parent))]
         try:
@@ -132,8 +136,6 @@ class _Removal:
         """Open the directory ``name``, and make it ours to change."""
         with _stuck(name), opened(name, _OPEN_PATH, here) as found:
             status = os.fstat(found)
-            if status.st_dev != self._device:
-                raise OSError(errno.EBUSY, "another file system is mounted there")
             if status.st_mode & stat.S_IRWXU != stat.S_IRWXU:
                 Path(f"/proc/self/fd/{found}").chmod(0o700)  # an O_PATH descriptor has no fchmod
             return os.open(".", OPEN_DIRECTORY, dir_fd=found)

@@ -1,0 +1,168 @@
+"""The store keeps each candidate once, whole, under the hash of its bytes, and notices any change."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import subprocess
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from securebench.candidates.store import CandidateStore
+from securebench.errors import StorageError
+from securebench.tasks import CandidateKind
+from securebench.workspaces.tree import TreeLimits, TreeRefusedError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TEXT, WORKSPACE = CandidateKind.TEXT, CandidateKind.WORKSPACE
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> CandidateStore:
+    """Give an empty store."""
+    return CandidateStore(tmp_path / "run" / "candidates")
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """Give a small tree."""
+    (tmp_path / "tree/inner").mkdir(parents=True)
+    (tmp_path / "tree/inner/file").write_text("content")
+    return tmp_path / "tree"
+
+
+def test_a_candidate_is_a_file_named_by_its_hash(store: CandidateStore) -> None:
+    """What is sealed lies under its sha256, as it was, and cannot be written."""
+    sealed = store.seal_bytes(TEXT, b"answer", "answer")
+    assert sealed.digest == hashlib.sha256(b"answer").hexdigest()
+    assert (sealed.kind, sealed.size, sealed.text, sealed.path) == (TEXT, 6, "answer", store.root / sealed.digest)
+    assert sealed.path.read_bytes() == b"answer"
+    assert stat.S_IMODE(sealed.path.stat().st_mode) == 0o444
+
+
+def test_a_tree_is_an_archive_that_standard_tools_check(store: CandidateStore, tree: Path) -> None:
+    """A sealed workspace is a tar whose sha256 is its name."""
+    sealed = store.seal_tree(WORKSPACE, tree)
+    assert hashlib.sha256(sealed.path.read_bytes()).hexdigest() == sealed.digest
+    assert (sealed.size, sealed.text) == (sealed.path.stat().st_size, None)
+    listed = subprocess.run(["tar", "-tf", str(sealed.path)], check=True, capture_output=True, text=True)
+    assert listed.stdout.split() == ["inner/", "inner/file"]
+
+
+def test_sealing_twice_keeps_one(store: CandidateStore, tree: Path) -> None:
+    """The same candidate of two tasks, or of a run that was resumed, is one object."""
+    assert store.seal_bytes(TEXT, b"answer", "answer") == store.seal_bytes(TEXT, b"answer", "answer")
+    assert store.seal_tree(WORKSPACE, tree) == store.seal_tree(WORKSPACE, tree)
+    assert len(list(store.root.iterdir())) == 2
+
+
+@pytest.mark.parametrize("kind", [TEXT, CandidateKind.CODE, CandidateKind.PATCH])
+def test_what_is_loaded_is_what_was_sealed(store: CandidateStore, tree: Path, kind: CandidateKind) -> None:
+    """A resumed run judges the same candidate as the run that sealed it."""
+    sealed = store.seal_bytes(kind, "größe".encode(), "größe")
+    assert store.load(kind, sealed.digest) == sealed
+    archive = store.seal_tree(WORKSPACE, tree)
+    assert store.load(WORKSPACE, archive.digest) == archive
+
+
+def test_bytes_without_a_text_have_none_when_loaded(store: CandidateStore) -> None:
+    """What is not UTF-8 stays evidence, without a text."""
+    sealed = store.seal_bytes(TEXT, b"\xff", None)
+    assert store.load(TEXT, sealed.digest) == sealed
+
+
+@pytest.mark.parametrize("position", [0, 3, -1])
+def test_a_changed_byte_is_noticed(store: CandidateStore, tree: Path, position: int) -> None:
+    """M05: a sealed candidate that was swapped or edited is never loaded."""
+    for sealed in (store.seal_bytes(TEXT, b"answer", "answer"), store.seal_tree(WORKSPACE, tree)):
+        content = bytearray(sealed.path.read_bytes())
+        content[position] ^= 1
+        sealed.path.chmod(0o644)
+        sealed.path.write_bytes(content)
+        with pytest.raises(StorageError, match="was changed") as refused:
+            store.load(sealed.kind, sealed.digest)
+        assert refused.value.code == "candidate-altered"
+
+
+def test_sealing_again_heals_a_changed_object(store: CandidateStore) -> None:
+    """M05: an object under the right name with the wrong content does not survive the candidate's next sealing."""
+    sealed = store.seal_bytes(TEXT, b"answer", "answer")
+    sealed.path.chmod(0o644)
+    sealed.path.write_bytes(b"forged")
+    store.seal_bytes(TEXT, b"answer", "answer")
+    assert store.load(TEXT, sealed.digest) == sealed
+
+
+@pytest.mark.parametrize("digest", ["", "../../etc/passwd", "0" * 63, "G" * 64, "0" * 64, "0" * 64 + "\n"])
+def test_what_is_not_there_is_not_loaded(store: CandidateStore, digest: str) -> None:
+    """M05: an absent candidate is an error; a digest that is none is never taken for a path."""
+    with pytest.raises(StorageError) as refused:
+        store.load(TEXT, digest)
+    assert refused.value.code == "candidate-not-stored"
+
+
+def test_a_link_or_fifo_in_place_of_a_candidate_is_refused(store: CandidateStore, host_canary: Path) -> None:
+    """M05, H01, H05: neither a link nor a FIFO is read in place of a candidate, whatever is behind it."""
+    sealed = store.seal_bytes(TEXT, host_canary.read_bytes(), None)
+    sealed.path.unlink()
+    sealed.path.symlink_to(host_canary)
+    with pytest.raises(StorageError):
+        store.load(TEXT, sealed.digest)
+    sealed.path.unlink()
+    os.mkfifo(sealed.path)
+    with pytest.raises(StorageError):
+        store.load(TEXT, sealed.digest)
+
+
+def test_a_refused_tree_leaves_nothing_behind(store: CandidateStore, tree: Path) -> None:
+    """H08: a tree that cannot be sealed takes no room in the run directory."""
+    os.mkfifo(tree / "pipe")
+    with pytest.raises(TreeRefusedError):
+        store.seal_tree(WORKSPACE, tree)
+    with pytest.raises(TreeRefusedError):
+        store.seal_tree(WORKSPACE, tree, TreeLimits(total_bytes=1))
+    assert list(store.root.iterdir()) == []
+
+
+def test_half_sealed_files_of_a_killed_run_are_cleared(store: CandidateStore) -> None:
+    """L01: what a kill in the middle of sealing left is removed, and nothing else."""
+    sealed = store.seal_bytes(TEXT, b"answer", "answer")
+    (store.root / ".sealing-abc").write_bytes(b"ans")
+    store.clear_unfinished()
+    assert list(store.root.iterdir()) == [sealed.path]
+
+
+def test_threads_share_a_store(store: CandidateStore) -> None:
+    """Workers seal the same and other candidates at once, and all are whole."""
+    threads = [
+        threading.Thread(target=store.seal_bytes, args=(TEXT, bytes([number % 4]) * 10_000, None))
+        for number in range(16)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    digests = {path.name for path in store.root.iterdir()}
+    assert digests == {hashlib.sha256(bytes([number]) * 10_000).hexdigest() for number in range(4)}
+
+
+def test_a_full_disk_is_a_storage_error(tmp_path: Path) -> None:
+    """L07: where nothing can be kept the run is told so, with what to do; no half candidate gets a name."""
+    if os.getuid() != 0:
+        pytest.skip("only root mounts")
+    small = tmp_path / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(small)], check=True)
+    try:
+        store = CandidateStore(small / "candidates")
+        with pytest.raises(StorageError, match="No space left") as refused:
+            store.seal_bytes(TEXT, b"x" * 200_000, None)
+        assert "--resume" in refused.value.hint
+        assert list(store.root.iterdir()) == []
+    finally:
+        subprocess.run(["umount", str(small)], check=True)

@@ -1,0 +1,145 @@
+"""The path policy holds for whatever a task was built from, when its files are laid out."""
+
+from __future__ import annotations
+
+import pytest
+
+from securebench.errors import ConfigError, MaterializationError, PathPolicyError
+from securebench.pack_paths import DENIED_MOUNTS, RESERVED_MOUNTS
+from securebench.resources import VISIBLE_TO, Component, Resource, Visibility
+from securebench.workspaces.path_policy import (
+    COMPONENT_ROOTS,
+    require_apart,
+    require_mount,
+    require_source,
+    require_task_file,
+    require_visible,
+    value_path,
+)
+
+UNSAFE_PATHS = (
+    "",
+    ".",
+    "/etc/passwd",
+    "../x",
+    "a/../b",
+    "a//b",
+    "./a",
+    "a/",
+    "a\\b",
+    "a\0b",
+    "a\nb",
+    "%2e%2e/a",
+    "C:/a",
+    "nul",
+    "a\u2024\u2024/b",
+    "\ud800",
+)
+"""K12: paths that are not plain."""
+
+
+def _resource(lane: Visibility = Visibility.PUBLIC, name: str = "input") -> Resource:
+    return Resource(name, "value", lane)
+
+
+@pytest.mark.parametrize("path", UNSAFE_PATHS)
+def test_unsafe_paths_are_refused_everywhere(path: str) -> None:
+    """K12: a path that is not plain is refused as a source, as a mount and as the task file."""
+    for check in (require_source, require_task_file, lambda mount: require_mount(_resource(), mount)):
+        with pytest.raises(PathPolicyError):
+            check(path)
+
+
+@pytest.mark.parametrize("lane", Visibility)
+@pytest.mark.parametrize("below", ["", "/x"])
+@pytest.mark.parametrize("denied", DENIED_MOUNTS)
+def test_denied_places_are_denied_in_every_lane(denied: str, below: str, lane: Visibility) -> None:
+    """A01, K14: nothing is mounted where other tools keep answers and scores, nor below, in any case of letters."""
+    for mount in (denied + below, denied.upper() + below):
+        with pytest.raises(PathPolicyError):
+            require_mount(_resource(lane), mount)
+
+
+@pytest.mark.parametrize("reserved", [*RESERVED_MOUNTS, ".GIT/config", "Task.json", "securebench/evaluator/x"])
+def test_a_public_asset_stays_out_of_the_frameworks_places(reserved: str) -> None:
+    """K14: no public asset takes the place of task.json, .git or securebench/."""
+    with pytest.raises(PathPolicyError):
+        require_mount(_resource(), reserved)
+
+
+def test_an_eval_file_stays_below_the_root_of_its_lane() -> None:
+    """F06: a file of one lane never appears in the directory of another."""
+    inputs, hidden = _resource(Visibility.EVALUATION_INPUTS), _resource(Visibility.HIDDEN)
+    assert require_mount(inputs, "securebench/evaluation_inputs/run.sh") == "securebench/evaluation_inputs/run.sh"
+    for resource, mount in (
+        (inputs, "run.sh"),
+        (inputs, "securebench/evaluation_inputs"),
+        (inputs, "securebench/evaluator/x"),
+        (hidden, "securebench/evaluation_inputs/x"),
+        (hidden, "securebench/public/x"),
+    ):
+        with pytest.raises(PathPolicyError):
+            require_mount(resource, mount)
+
+
+def test_each_component_has_the_roots_of_its_lanes() -> None:
+    """The agent's only root is the public one; no component has both evaluation inputs and hidden values."""
+    public, inputs, evaluator = "securebench/public", "securebench/evaluation_inputs", "securebench/evaluator"
+    assert COMPONENT_ROOTS[Component.AGENT] == (public,)
+    assert COMPONENT_ROOTS[Component.TEST_SANDBOX] == (public, inputs)
+    assert COMPONENT_ROOTS[Component.EVALUATOR] == (public, evaluator)
+
+
+@pytest.mark.parametrize("component", Component)
+def test_a_component_is_given_its_lanes_and_no_other(component: Component) -> None:
+    """F18: a resource of another lane is refused by name of the lane, never laid out."""
+    for lane in Visibility:
+        if lane in VISIBLE_TO[component]:
+            require_visible(_resource(lane), component)
+        else:
+            with pytest.raises(MaterializationError, match=lane.value) as refused:
+                require_visible(_resource(lane), component)
+            assert refused.value.code == "resource-not-visible"
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "", "a\0", "x" * 300, "con", "a\\b", "\u202ex"])
+def test_a_name_that_is_no_file_name_is_refused(name: str) -> None:
+    """K12: the name of a field cannot lead its value out of its directory."""
+    if name == "":
+        assert value_path(_resource(name=name)) == "securebench/public/.json"
+        return
+    with pytest.raises(PathPolicyError):
+        value_path(_resource(name=name))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("a", "a"), ("a", "a/b"), ("a/b", "a"), ("a", "A"), ("A/b", "a"), ("caf\u00e9", "cafe\u0301"), ("ﬁ", "fi")],
+)
+def test_paths_that_collide_are_refused(one: str, other: str) -> None:
+    """K14: equal paths, and one below another, are refused, letters' case and spelling aside."""
+    with pytest.raises(PathPolicyError, match="collide"):
+        require_apart([one, "between", other])
+
+
+def test_siblings_are_apart() -> None:
+    """Paths that share a directory or a beginning do not collide."""
+    require_apart(["a/b", "a/c", "ab", "a-b"])
+
+
+@pytest.mark.parametrize("path", ["task.json", "input.json", "given/task.json"])
+def test_a_task_file_may_lie_elsewhere(path: str) -> None:
+    """The tester may name the task file."""
+    assert require_task_file(path) == path
+
+
+@pytest.mark.parametrize("path", ["securebench/public/x.json", ".git/config", "ground_truth", "eval/task.json"])
+def test_a_task_file_lies_in_no_special_place(path: str) -> None:
+    """K14: the task file is held to the same rules as any other."""
+    with pytest.raises(PathPolicyError):
+        require_task_file(path)
+
+
+def test_an_unsafe_path_is_a_configuration_error() -> None:
+    """A caller that handles a wrong pack handles an unsafe path in it."""
+    assert issubclass(PathPolicyError, ConfigError)

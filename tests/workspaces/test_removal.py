@@ -1,0 +1,221 @@
+"""Removal takes a whole tree, whatever is in it, and nothing that SecureBench did not make."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from securebench.errors import StorageError
+from securebench.workspaces.removal import MARKER, make_fresh_directory, make_private_directory, remove_tree
+from workspaces import hostile
+from workspaces.users import as_ordinary_user, open_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MAX_SECONDS = 10.0
+
+
+@pytest.mark.parametrize("name", hostile.TRAPS)
+def test_every_trap_is_removed(workspace: Path, host_canary: Path, name: str) -> None:
+    """H08, H11, G13: whatever an agent left is gone in bounded time, and what its links lead to is not."""
+    hostile.TRAPS[name].build(workspace)
+    started = time.monotonic()
+    remove_tree(workspace)
+    assert not os.path.lexists(workspace)
+    assert time.monotonic() - started < MAX_SECONDS
+
+
+@pytest.mark.parametrize("name", ["locked_directory", "locked_workspace", "unwritable_directory", "deep_tree"])
+def test_an_ordinary_user_removes_their_own(name: str) -> None:
+    """H11: a directory that its owner closed to themselves is opened again on the way."""
+    with open_directory() as root:
+
+        def build_and_remove() -> None:
+            make_private_directory(root / "workspaces")
+            make_fresh_directory(root / "workspaces/task")
+            hostile.TRAPS[name].build(root / "workspaces/task")
+            remove_tree(root / "workspaces/task")
+            assert [path.name for path in (root / "workspaces").iterdir()] == [MARKER]
+
+        as_ordinary_user(build_and_remove)
+
+
+def test_links_are_removed_and_not_followed(workspace: Path, host_canary: Path) -> None:
+    """H01, H02: a link to a file or directory of the host goes, and what it led to stays."""
+    (workspace / "file").symlink_to(host_canary)
+    (workspace / "directory").symlink_to(host_canary.parent)
+    (workspace / "inner").mkdir()
+    (workspace / "inner/directory").symlink_to(host_canary.parent)
+    remove_tree(workspace)
+    assert host_canary.exists()
+
+
+def test_few_descriptors_are_enough(workspace: Path) -> None:
+    """H08: the depth of a tree does not decide how many files are open."""
+    hostile.TRAPS["deep_tree"].build(workspace)
+    held = [os.open("/dev/null", os.O_RDONLY) for _ in range(2)]
+    peak = _peak_descriptors(lambda: remove_tree(workspace))
+    assert peak - len(held) < 40
+    for descriptor in held:
+        os.close(descriptor)
+
+
+def test_nothing_to_remove_is_no_error(workspace: Path) -> None:
+    """A workspace that is not there is removed already."""
+    remove_tree(workspace / "absent")
+    remove_tree(workspace / "absent/below")
+
+
+def test_a_workspace_replaced_by_a_link_is_left_alone(workspace: Path, host_canary: Path) -> None:
+    """H12: where a workspace was replaced by a link, neither the link nor what it leads to is removed."""
+    workspace.rmdir()
+    workspace.symlink_to(host_canary.parent)
+    with pytest.raises(StorageError, match="is not a directory") as refused:
+        remove_tree(workspace)
+    assert refused.value.code == "workspace-foreign"
+    assert workspace.is_symlink()
+    workspace.unlink()
+
+
+def test_workspaces_replaced_by_a_link_are_left_alone(workspace: Path, tmp_path: Path) -> None:
+    """H12: the directory above cannot be a link either."""
+    workspace.parent.rename(tmp_path / "moved")
+    workspace.parent.symlink_to(tmp_path / "moved")
+    with pytest.raises(StorageError):
+        remove_tree(workspace)
+    assert (tmp_path / "moved/task").is_dir()
+    workspace.parent.unlink()
+    (tmp_path / "moved").rename(workspace.parent)
+
+
+def test_only_what_lies_in_a_marked_directory_is_removed(tmp_path: Path) -> None:
+    """H12: a directory of somebody else stays, whatever path a caller got wrong."""
+    (tmp_path / "home/precious").mkdir(parents=True)
+    for path in (tmp_path / "home", tmp_path / "home/precious"):
+        with pytest.raises(StorageError) as refused:
+            remove_tree(path)
+        assert refused.value.code == "workspace-foreign"
+    assert (tmp_path / "home/precious").is_dir()
+
+
+def test_a_link_is_no_marker(tmp_path: Path) -> None:
+    """H12: a marker must be a file of its own."""
+    (tmp_path / "home/precious").mkdir(parents=True)
+    (tmp_path / "real").write_text("marker")
+    (tmp_path / "home" / MARKER).symlink_to(tmp_path / "real")
+    with pytest.raises(StorageError):
+        remove_tree(tmp_path / "home/precious")
+
+
+@pytest.mark.parametrize("where", ["mounted", "."])
+@pytest.mark.parametrize("kind", ["tmpfs", "bind"])
+def test_a_mount_is_not_entered(workspace: Path, host_canary: Path, kind: str, where: str) -> None:
+    """H12: what is mounted at or below a workspace is not emptied, even if it is of the same file system."""
+    if os.getuid() != 0:
+        pytest.skip("only root mounts")
+    mounted = workspace / where
+    mounted.mkdir(exist_ok=True)
+    options = ["-t", "tmpfs", "none"] if kind == "tmpfs" else ["--bind", str(host_canary.parent)]
+    subprocess.run(["mount", *options, str(mounted)], check=True)
+    try:
+        if kind == "tmpfs":
+            (mounted / "precious").write_text("content")
+        with pytest.raises(StorageError, match="Device or resource busy") as refused:
+            remove_tree(workspace)
+        assert refused.value.code == "workspace-stuck"
+        assert list(mounted.iterdir())
+    finally:
+        subprocess.run(["umount", str(mounted)], check=True)
+
+
+def test_an_immutable_file_is_named(workspace: Path) -> None:
+    """H11: what cannot be removed even by root is named, with what to do about it."""
+    if os.getuid() != 0 or shutil.which("chattr") is None:
+        pytest.skip("only root, with chattr, makes a file immutable")
+    (workspace / "stuck").write_text("content")
+    subprocess.run(["chattr", "+i", str(workspace / "stuck")], check=True)
+    try:
+        with pytest.raises(StorageError, match="cannot remove 'stuck'") as refused:
+            remove_tree(workspace)
+    finally:
+        subprocess.run(["chattr", "-i", str(workspace / "stuck")], check=True)
+    assert refused.value.code == "workspace-stuck"
+    assert "chattr -i" in refused.value.hint
+
+
+def test_a_private_directory_is_for_its_owner_alone(tmp_path: Path) -> None:
+    """H06: nobody else on the machine reaches what an agent wrote, a set-id file above all."""
+    make_private_directory(tmp_path / "run/workspaces")
+    assert stat.S_IMODE((tmp_path / "run/workspaces").stat().st_mode) == 0o700
+
+
+def test_a_private_directory_is_made_once_by_many_threads(tmp_path: Path) -> None:
+    """Workers that start together all find the directory, and none takes it for somebody else's."""
+    errors: list[Exception] = []
+
+    def make(number: int) -> None:
+        try:
+            make_private_directory(tmp_path / "workspaces")
+            make_fresh_directory(tmp_path / "workspaces" / str(number))
+        except StorageError as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=make, args=(number,)) for number in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+
+
+@pytest.mark.parametrize("kind", ["full", "file", "link"])
+def test_a_directory_of_somebody_else_is_not_adopted(tmp_path: Path, kind: str) -> None:
+    """H12: a directory with content and no marker, a file or a link in its place is refused."""
+    path = tmp_path / "workspaces"
+    if kind == "full":
+        path.mkdir()
+        (path / "photos").mkdir()
+    elif kind == "file":
+        path.write_text("content")
+    else:
+        (tmp_path / "elsewhere").mkdir()
+        path.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StorageError) as refused:
+        make_private_directory(path)
+    assert refused.value.code == "workspace-foreign"
+
+
+def test_a_fresh_directory_holds_nothing_of_before(workspace: Path) -> None:
+    """F11: a workspace begins empty and closed to others, whatever was there."""
+    (workspace / "notes").write_text("from the last run")
+    workspace.chmod(0o777)
+    make_fresh_directory(workspace)
+    assert list(workspace.iterdir()) == []
+    assert stat.S_IMODE(workspace.stat().st_mode) == 0o700
+
+
+def test_a_disk_that_cannot_be_written_is_a_storage_error(tmp_path: Path) -> None:
+    """L07: what the operating system refuses is an infrastructure error that says where."""
+    (tmp_path / "file").write_text("content")
+    with pytest.raises(StorageError, match=r"cannot write .*/file/workspaces"):
+        make_private_directory(tmp_path / "file/workspaces")
+
+
+def _peak_descriptors(action: Callable[[], None]) -> int:
+    """Return the most descriptors that were open while ``action`` ran in another thread."""
+    worker = threading.Thread(target=action)
+    worker.start()
+    peak = 0
+    while worker.is_alive():
+        peak = max(peak, sum(1 for _ in Path("/proc/self/fd").iterdir()))
+    worker.join()
+    return peak

@@ -1,0 +1,72 @@
+"""The writer makes new files below its root, through no link, and over nothing."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING
+
+import pytest
+
+from securebench.workspaces.writing import TreeWriter
+from workspaces.users import ORDINARY_USER
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_it_makes_files_and_their_parents(tmp_path: Path) -> None:
+    """A file appears with its content, mode and directories."""
+    with TreeWriter(tmp_path) as writer:
+        writer.write_file(b"a/b/file", (b"con", b"tent"), 0o444)
+        writer.make_directory(b"a/c")
+    assert (tmp_path / "a/b/file").read_bytes() == b"content"
+    assert stat.S_IMODE((tmp_path / "a/b/file").stat().st_mode) == 0o444
+    assert (tmp_path / "a/c").is_dir()
+
+
+def test_the_umask_does_not_matter(tmp_path: Path) -> None:
+    """An agent can read what it is given, however closed the tester's own files are."""
+    before = os.umask(0o077)
+    try:
+        with TreeWriter(tmp_path) as writer:
+            writer.write_file(b"a/file", (b"content",), 0o644)
+    finally:
+        os.umask(before)
+    modes = [stat.S_IMODE((tmp_path / path).stat().st_mode) for path in ("a", "a/file")]
+    assert modes == [0o755, 0o644]
+
+
+@pytest.mark.parametrize("kind", ["file", "link", "dangling", "directory", "fifo"])
+def test_nothing_is_written_over(tmp_path: Path, host_canary: Path, kind: str) -> None:
+    """A13: whatever lies at the place already stops the writer."""
+    place = tmp_path / "place"
+    if kind == "file":
+        place.write_text("theirs")
+    elif kind == "directory":
+        place.mkdir()
+    elif kind == "fifo":
+        os.mkfifo(place)
+    else:
+        place.symlink_to(host_canary if kind == "link" else host_canary.parent / "new")
+    with TreeWriter(tmp_path) as writer, pytest.raises(FileExistsError):
+        writer.write_file(b"place", (b"ours",), 0o644)
+
+
+def test_a_parent_that_is_a_link_stops_it(tmp_path: Path, host_canary: Path) -> None:
+    """A13, H02: nothing is written through a link that somebody put in the place of a directory."""
+    (tmp_path / "directory").symlink_to(host_canary.parent)
+    with TreeWriter(tmp_path) as writer, pytest.raises(OSError, match=r"Not a directory|symbolic links"):
+        writer.write_file(b"directory/file", (b"ours",), 0o644)
+
+
+def test_the_owner_gets_what_is_not_kept(tmp_path: Path) -> None:
+    """D10: a read-only file stays ours, so that its reader cannot change its mode."""
+    if os.getuid() != 0:
+        pytest.skip("only root gives files away")
+    with TreeWriter(tmp_path, (ORDINARY_USER, ORDINARY_USER)) as writer:
+        writer.write_file(b"a/theirs", (b"content",), 0o644)
+        writer.write_file(b"a/ours", (b"content",), 0o444, kept=True)
+        writer.make_directory(b"ours", kept=True)
+    owners = {path: (tmp_path / path).stat().st_uid for path in ("a", "a/theirs", "a/ours", "ours")}
+    assert owners == {"a": ORDINARY_USER, "a/theirs": ORDINARY_USER, "a/ours": 0, "ours": 0}

@@ -1,0 +1,57 @@
+"""Running a piece of a test as an ordinary user, whoever runs the tests."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import traceback
+import warnings
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+ORDINARY_USER = 12345
+
+
+@contextmanager
+def open_directory() -> Iterator[Path]:
+    """Give a temporary directory that an ordinary user may use, and remove it whatever is in it."""
+    path = Path(tempfile.mkdtemp(prefix="securebench-user-"))
+    if os.getuid() == 0:
+        os.chown(path, ORDINARY_USER, ORDINARY_USER)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def as_ordinary_user(function: Callable[[], None], *groups: int) -> None:
+    """Call ``function`` in a process of an ordinary user. Fails if it raises; its traceback goes to stderr."""
+    if os.getuid() != 0:
+        function()
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # the child does little, and other threads hold no lock of it
+        child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            os.setgroups(groups)
+            os.setgid(ORDINARY_USER)
+            os.setuid(ORDINARY_USER)
+            function()
+            status = 0
+        except BaseException:  # noqa: BLE001 - the child must never return into the test run
+            traceback.print_exc()
+            sys.stderr.flush()
+        finally:
+            os._exit(status)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0, "it failed as an ordinary user: see stderr"
