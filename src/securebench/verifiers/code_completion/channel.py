@@ -1,4 +1,4 @@
-"""One side of a judgement, as the host sees it: frames in and out of a sandbox's process, and every way that can end."""
+"""One side of a judgement, as the host sees it: frames in and out of a process, and every way that can end."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Frame:
         return self.kind + len(self.payload).to_bytes(4, "big") + self.payload
 
     def fields(self) -> dict[str, Any]:
-        """Return the payload of a frame that is meant for the host. Raises ``ValueError`` if it is no small JSON object."""
+        """Return the payload of a frame for the host. Raises ``ValueError`` if it is no small JSON object."""
         if len(self.payload) > MAX_READ_PAYLOAD:
             raise ValueError("the payload is too long")
         try:

@@ -10,9 +10,9 @@ from typing import Final
 
 _PACKAGE: Final = "securebench.verifiers.code_completion.guest"
 _MODULES: Final = {
-    "candidate": ("wire", "codec", "peer", "candidate"),
-    "tests": ("wire", "codec", "peer", "tests"),
-    "shared": ("wire", "codec", "peer", "candidate", "tests", "shared"),
+    "candidate": ("wire", "plain", "codec", "peer", "candidate"),
+    "tests": ("wire", "plain", "codec", "peer", "remote", "tests"),
+    "shared": ("wire", "plain", "codec", "peer", "candidate", "remote", "tests", "shared"),
 }
 """What each program consists of, in the order of its imports."""
 

@@ -23,7 +23,7 @@ CANDIDATE_MAY_SEND: Final = frozenset({READY, FAILED, REQUEST, REPLY})
 TESTS_MAY_SEND: Final = frozenset({REQUEST, REPLY, VERDICT})
 
 DEFAULT_TOTAL_SECONDS: Final = 60.0
-"""For a task that names no ``environment.timeout_seconds``: twenty times what the slowest honest test of a function takes."""
+"""For a task that names no ``environment.timeout_seconds``: twenty times the slowest honest test of a function."""
 DEFAULT_CALL_SECONDS: Final = 10.0
 """For one call of such a task: a candidate that hangs should not cost a minute."""
 
@@ -57,7 +57,7 @@ class FaultError(Exception):
 class Verdict:
     """What the tests' side says: ``outcome`` is ``passed``, ``failed``, ``invalid`` or what broke.
 
-    ``answered`` counts what the candidate answered; ``error`` is a builtin exception's name and ``line`` a line of the tests.
+    ``answered`` counts what the candidate answered; ``error`` is a builtin exception's name, ``line`` one of the tests.
     """
 
     outcome: str

@@ -1,4 +1,4 @@
-"""What is to be judged: read from the verifier's view and the sealed candidate, or refused before any sandbox starts."""
+"""What is to be judged: read from the view and the sealed candidate, or refused before any sandbox starts."""
 
 from __future__ import annotations
 

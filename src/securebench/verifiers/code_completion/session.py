@@ -37,7 +37,7 @@ _T = TypeVar("_T")
 KEPT_OUTPUT_BYTES: Final = 8 * 1024
 """How much is kept of what a candidate prints while it is loaded: enough for a traceback."""
 _GRACE_SECONDS: Final = 15.0
-"""How much longer a sandbox may live than its judgement: enough to start the other one, and it ends if this process hangs."""
+"""How much longer a sandbox may live than its judgement: enough to start the other; an end if this process hangs."""
 
 
 class Session:

@@ -32,9 +32,10 @@ _OUTCOMES: Final[Mapping[str, tuple[FailureReason, str]]] = {
 class CodeCompletionVerifier(Verifier):
     """Runs the candidate in one sandbox and the tests in another, and takes the tests' word.
 
-    Metadata: ``verifier``, ``version``, ``phase`` (``extraction``, ``start``, ``import``, ``tests``, ``verdict``), ``reason``,
-    ``isolation`` (and ``assurance: lower`` where it is ``shared``), ``image_id``, ``answered`` (what the candidate answered),
-    ``error`` (a builtin exception's name) and ``line`` (of the tests) where they failed, ``duration_seconds``.
+    Metadata: ``verifier``, ``version``, ``phase`` (``extraction``, ``start``, ``import``, ``tests``, ``verdict``),
+    ``reason``, ``isolation`` (and ``assurance: lower`` where it is ``shared``), ``image_id``, ``answered`` (how often
+    the candidate answered), ``error`` (a builtin exception's name) and ``line`` (of the tests) where they failed, and
+    ``duration_seconds``.
     ``stderr`` is what the candidate printed while it was loaded, capped: later it may print arguments of the tests.
     """
 

@@ -1,5 +1,6 @@
 """The programs that run inside the sandboxes. The host imports their constants; it never runs what they run.
 
-They are sent over stdin, so nothing of them is mounted or on a disk. They run on the image's own ``python3``, 3.8 or later,
-with nothing but the standard library, and import as little of it as they can: each import is time that every task pays.
+They are sent over stdin, so nothing of them is mounted or on a disk. They run on the image's own ``python3``, 3.8 or
+later, with nothing but the standard library, and import as little of it as they can: each import is time that every
+task pays.
 """

@@ -1,6 +1,7 @@
 """The candidate's side: loads the candidate, then does what the tests' side asks, for as long as it is asked.
 
-Candidate code shares this process and may take it over. All that it gains is the power to answer requests, which it has anyway.
+Candidate code shares this process and may take it over. All that it gains is the power to answer requests, which it
+has anyway.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ if TYPE_CHECKING:
     from securebench.verifiers.code_completion.guest.codec import Exchange
 
 MODULE = "candidate"
-"""The candidate's ``__name__``: not ``__main__``, so that a demonstration under ``if __name__ == "__main__"`` stays out."""
+"""The candidate's ``__name__``: not ``__main__``, so that what it does when run as a program stays out."""
 FILE = "<candidate>"
 _ITEMS_SECONDS = 0.01
 """How long items are fetched ahead of their use: an iterator that searches must not search for what nobody wants."""
 
 
 def fail(wire: Wire, why: str, error: BaseException | None = None) -> NoReturn:
-    """Report why this side cannot go on, with the type of the error and its line in the candidate, and end."""
+    """Report why this side cannot go on, with the type of the error, print its traceback, and end."""
     if error is not None:
         sys.__excepthook__(type(error), error, error.__traceback__)
     wire.write(FAILED, {"why": why, "error": type(error).__name__ if error is not None else ""})
@@ -37,16 +38,16 @@ def load(wire: Wire, source: str) -> dict[str, Any]:
     """Run the candidate's code as a module and return its namespace."""
     try:
         code = compile(source, FILE, "exec", dont_inherit=True)
-    except BaseException as error:  # too deep, too large, no Python: the candidate's own fault in each case
+    except BaseException as error:  # noqa: BLE001 - too deep, too large, no Python: its own fault in each case
         fail(wire, "syntax", error)
     module = type(sys)(MODULE)
     sys.modules[MODULE] = module
     try:
-        exec(code, module.__dict__)
+        exec(code, module.__dict__)  # noqa: S102 - this is the sandbox that it is meant to run in
         sys.stdout.flush()
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - whatever it raises
         fail(wire, "import", error)
-    except BaseException as error:  # an exit is no way to finish loading
+    except BaseException as error:  # noqa: BLE001 - an exit is no way to finish loading
         fail(wire, "exit", error)
     return module.__dict__
 
@@ -65,7 +66,7 @@ class CandidatePeer(Peer):
     def serve_forever(self) -> NoReturn:
         """Serve until the host ends the sandbox."""
         while True:
-            kind, message = self._read()
+            kind, message = self.read()
             if kind != REQUEST:
                 self.abandon("protocol")
             self.serve(message)
@@ -80,7 +81,7 @@ class CandidatePeer(Peer):
             return getattr(self, "_do_" + operation)(target, value)
         except Exception:
             raise
-        except BaseException as error:  # an exit is never an answer
+        except BaseException as error:  # noqa: BLE001 - an exit is never an answer
             fail(self.wire, "exit", error)
 
     def _do_name(self, name: str, _: None) -> Any:
@@ -88,19 +89,19 @@ class CandidatePeer(Peer):
 
     def _do_call(self, target: int, value: tuple[tuple[Any, ...], dict[str, Any]]) -> Any:
         positional, named = value
-        return self._exported(target)(*positional, **named)
+        return self.exported(target)(*positional, **named)
 
     def _do_get(self, target: int, name: str) -> Any:
-        return getattr(self._exported(target), name)
+        return getattr(self.exported(target), name)
 
     def _do_set(self, target: int, value: tuple[str, Any]) -> None:
-        setattr(self._exported(target), *value)
+        setattr(self.exported(target), *value)
 
     def _do_next(self, target: int, count: int) -> tuple[list[Any], bool]:
         """Return up to ``count`` more items, fewer if they are slow, and whether there may be more after them."""
         if target in self._late_errors:
             raise self._late_errors.pop(target)
-        iterator, until = self._exported(target), monotonic() + _ITEMS_SECONDS
+        iterator, until = self.exported(target), monotonic() + _ITEMS_SECONDS
         items: list[Any] = []
         try:
             while len(items) < count and (not items or monotonic() < until):
@@ -118,7 +119,7 @@ class CandidatePeer(Peer):
 
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-        return self._loop.run_until_complete(self._exported(target))
+        return self._loop.run_until_complete(self.exported(target))
 
     def export(self, value: Any, exchange: Exchange) -> list[Any]:
         """Return the tag of an object: its number, name, trait, and bases if it is a class of exceptions."""
@@ -127,7 +128,7 @@ class CandidatePeer(Peer):
         trait = _trait(value)
         name = name_of(value) if callable(value) else ""
         bases = [exchange.value(base) for base in value.__bases__] if trait == "exception" else []
-        return ["mine", self._export(value), name, trait, bases]
+        return ["mine", self.number_of(value), name, trait, bases]
 
     def error_class(self, kind: type) -> type:
         """Return ``kind`` itself: a class of exceptions that the candidate defines crosses with its bases."""

@@ -1,23 +1,27 @@
-"""Plain data, and how it crosses: by exact type, with the identity of containers, and nothing that carries behaviour.
+"""Messages: values as JSON, with the identity of their containers.
 
-=================================  ===========================================================================
-crosses as itself                  None, bool, int, float, complex, str, bytes, range; builtin types and exceptions;
-                                   Decimal, Fraction, date, time, datetime (without a zone), timedelta
-crosses with its identity          list, tuple, dict, set, frozenset, bytearray, deque (without ``maxlen``), OrderedDict,
-                                   Counter, defaultdict (its factory too, where that is a builtin type), dict views
-crosses by reference               what the two ends of a channel make of it (``peer.py``)
-=================================  ===========================================================================
-
-A subclass of any of these is not one of these. A message is ``{"value": V, "heap": [[number, kind, contents], ...]}``:
-each container stands once in the heap, and values refer to it by number, so that aliases stay aliases and cycles end.
+A message is ``{"value": V, "heap": [[number, kind, contents], ...]}``. Each container stands once in the heap and
+values refer to it by number, so that aliases stay aliases and cycles end. ``V`` is null, a bool, a small int, a finite
+float or a string as itself, and anything else a list that starts with a tag.
 """
 
 from __future__ import annotations
 
-import sys
-from collections import Counter, OrderedDict, defaultdict, deque
-from functools import partial
 from typing import TYPE_CHECKING
+
+from securebench.verifiers.code_completion.guest.plain import (
+    IMMUTABLE,
+    MUTABLE,
+    MalformedError,
+    TooLargeError,
+    class_tag,
+    fill,
+    kind_of,
+    make_stdlib,
+    parts_of,
+    read_class,
+    stdlib_parts,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,137 +42,9 @@ MAX_DEPTH = 100
 MAX_NODES = 1_000_000
 """Values in one message."""
 MAX_CHARACTERS = 16 * 1024 * 1024
-"""Characters of text and bytes in one message, counted before they are copied: a list may name one string a million times."""
+"""Characters of text and bytes in one message, counted before they are copied: a list may name one text many times."""
 _INLINE_INT = 2**63
-
-
-class UncrossableError(TypeError):
-    """A value is not plain data."""
-
-
-class TooLargeError(ValueError):
-    """A value is deeper, longer or larger than a message may be."""
-
-
-class MalformedError(ValueError):
-    """A message is not one that this codec writes."""
-
-
-_PLAIN_TYPES = (
-    *(object, bool, int, float, complex, str, bytes, bytearray, list, tuple, dict, set, frozenset, range, type(None)),
-    *(Counter, OrderedDict, defaultdict, deque),
-)
-_EXCEPTION_MODULES = ("dataclasses", "decimal", "json.decoder", "statistics", "struct")
-"""Whose exceptions keep their own type; those of any other module cross as their nearest builtin base."""
-
-
-def _builtin_exceptions() -> dict[str, type]:
-    """Return the exceptions that may be re-created: an exit or an interrupt is not one of them."""
-    import builtins
-
-    found = {name: value for name, value in vars(builtins).items() if type(value) is type}
-    return {name: value for name, value in found.items() if issubclass(value, Exception) and value.__name__ == name}
-
-
-_TYPES: dict[str, type] = {**{each.__name__: each for each in _PLAIN_TYPES}, **_builtin_exceptions()}
-_TYPE_NAMES: dict[type, str] = {each: name for name, each in _TYPES.items()}
-
-
-def class_tag(value: type) -> list[Any] | None:
-    """Return the tag of a class that both sides have, or ``None``."""
-    if value in _TYPE_NAMES:
-        return ["type", "", _TYPE_NAMES[value]]
-    module, name = value.__module__, value.__name__
-    home = sys.modules.get(module) if module in _EXCEPTION_MODULES else None
-    return ["type", module, name] if home is not None and vars(home).get(name) is value else None
-
-
-def _class(module: str, name: str) -> Any:
-    if not module:
-        return _TYPES[name]
-    if module not in _EXCEPTION_MODULES:
-        raise MalformedError("no such module")
-    __import__(module)
-    found = vars(sys.modules[module])[name]
-    if type(found) is not type or not issubclass(found, Exception):
-        raise MalformedError("not an exception")
-    return found
-
-
-_STDLIB: dict[tuple[str, str], Callable[[Any], list[Any] | None]] = {
-    ("decimal", "Decimal"): lambda x: [str(x)],
-    ("fractions", "Fraction"): lambda x: [x.numerator, x.denominator],
-    ("datetime", "date"): lambda x: [x.year, x.month, x.day],
-    ("datetime", "time"): lambda x: None if x.tzinfo else [x.hour, x.minute, x.second, x.microsecond],
-    ("datetime", "datetime"): lambda x: None if x.tzinfo else [*x.timetuple()[:6], x.microsecond],
-    ("datetime", "timedelta"): lambda x: [x.days, x.seconds, x.microseconds],
-}
-"""Immutable values of the standard library: the arguments that make an equal one, or ``None`` where none do."""
-
-
-def _stdlib_arguments(value: Any) -> tuple[str, str, list[Any]] | None:
-    """Return module, name and arguments of a standard library value. Looks only at modules that are loaded already."""
-    for (module, name), arguments in _STDLIB.items():
-        if type(value).__name__ == name and type(value) is getattr(sys.modules.get(module), name, None):
-            found = arguments(value)
-            return (module, name, found) if found is not None else None
-    return None
-
-
-# Containers. Mutable ones are made empty and filled later, which is what lets a cycle close.
-_MAPPINGS = ("dict", "OrderedDict", "Counter")
-_MUTABLE: dict[str, Callable[[], Any]] = {
-    "list": list,
-    "set": set,
-    "bytearray": bytearray,
-    "deque": deque,
-    "dict": dict,
-    "OrderedDict": OrderedDict,
-    "Counter": Counter,
-    "defaultdict": defaultdict,
-}
-_FACTORIES = {each.__name__: each for each in (int, float, bool, str, list, tuple, dict, set)}
-_MUTABLE.update({"defaultdict:" + name: partial(defaultdict, each) for name, each in _FACTORIES.items()})
-_IMMUTABLE: dict[str, Callable[[list[Any]], Any]] = {
-    "tuple": tuple,
-    "frozenset": frozenset,
-    "dict_keys": lambda items: dict.fromkeys(items).keys(),
-    "dict_values": lambda items: dict(enumerate(items)).values(),
-    "dict_items": lambda items: dict(items).items(),
-}
-_EMPTY: dict[Any, Any] = {}
-_VIEWS = (type(_EMPTY.keys()), type(_EMPTY.values()), type(_EMPTY.items()))
-_KINDS: dict[type, str] = {
-    each: each.__name__ for each in (list, tuple, dict, set, frozenset, bytearray, deque, OrderedDict, Counter, *_VIEWS)
-}
-
-
-def _kind(value: Any) -> str | None:
-    """Return the kind of a container, by its exact type, or ``None`` for what is none."""
-    if type(value) is defaultdict:
-        name = getattr(value.default_factory, "__name__", "")
-        return "defaultdict:" + name if _FACTORIES.get(name, ...) is value.default_factory else "defaultdict"
-    if type(value) is deque and value.maxlen is not None:
-        return None
-    return _KINDS.get(type(value))
-
-
-def _is_mapping(kind: str) -> bool:
-    return kind in _MAPPINGS or kind.startswith("defaultdict")
-
-
-def _fill(target: Any, kind: str, items: list[Any]) -> None:
-    """Give a mutable container its contents, in place."""
-    if kind in ("list", "bytearray"):
-        target[:] = items
-        return
-    target.clear()
-    if _is_mapping(kind):
-        dict.update(target, zip(items[::2], items[1::2]))
-    elif kind == "set":
-        target.update(items)
-    else:
-        target.extend(items)
+_SCALARS = frozenset({int, float, complex, str, bytes})
 
 
 class Exchange:
@@ -190,7 +66,10 @@ class Exchange:
     # Packing.
 
     def pack(self, value: Any) -> dict[str, Any]:
-        """Return the message of ``value`` and of every change. Raises :class:`UncrossableError` or :class:`TooLargeError`."""
+        """Return the message of ``value`` and of every change.
+
+        Raises :class:`UncrossableError` or :class:`TooLargeError`.
+        """
         self._heap = []
         packed = self.value(value)
         for number, (kind, before) in self._received.items():
@@ -209,7 +88,7 @@ class Exchange:
             return value
         if exact in _SCALARS:
             return self._scalar(value, exact)
-        kind = _kind(value)
+        kind = kind_of(value)
         if kind is not None:
             return ["ref", self._container(value, kind, depth)]
         if exact is range:
@@ -227,7 +106,7 @@ class Exchange:
         self._text(value)
         if exact is bytes:
             return ["bytes", value.hex()]
-        return value if _encodes(value) else ["str", value.encode("utf-8", "surrogatepass").hex()]
+        return value if _is_unicode(value) else ["str", value.encode("utf-8", "surrogatepass").hex()]
 
     def _text(self, value: Any) -> Any:
         self._characters += len(value)
@@ -236,11 +115,11 @@ class Exchange:
         return value
 
     def _stdlib(self, value: Any) -> list[Any] | None:
-        found = _stdlib_arguments(value)
+        found = stdlib_parts(value)
         return ["stdlib", found[0], found[1], [self.value(part) for part in found[2]]] if found else None
 
     def _container(self, value: Any, kind: str, depth: int) -> int:
-        """Return the number of a container, and append it to the heap, after its parts, if it is new."""
+        """Return the number of a container. A new one is appended to the heap, after its parts."""
         known = self._numbers.get(id(value))
         if known is not None:
             return known
@@ -249,9 +128,7 @@ class Exchange:
         return number
 
     def _contents(self, value: Any, kind: str, depth: int) -> list[Any]:
-        if _is_mapping(kind):
-            return [self.value(part, depth) for pair in value.items() for part in pair]
-        return [self.value(part, depth) for part in value]
+        return [self.value(part, depth) for part in parts_of(value, kind)]
 
     def _register(self, number: int, value: Any) -> int:
         self._objects[number] = value
@@ -261,30 +138,31 @@ class Exchange:
     # Unpacking.
 
     def unpack(self, message: dict[str, Any]) -> Any:
-        """Return the value of a message, and apply its changes. Raises :class:`MalformedError` for anything odd in it."""
+        """Return the value of a message, and apply its changes. Raises :class:`MalformedError` for anything odd."""
         try:
             self._unpack_heap(message["heap"])
             return self.read(message["value"])
-        except MalformedError:
-            raise
         except Exception as error:  # whatever a forged message trips over is one and the same fault
             raise MalformedError(type(error).__name__) from error
 
     def _unpack_heap(self, heap: list[list[Any]]) -> None:
         for number, kind, _ in heap:
-            if number in self._objects and _kind(self._objects[number]) != kind:
+            if number in self._objects and kind_of(self._objects[number]) != kind:
                 raise MalformedError("a change of the wrong kind")
-            if number not in self._objects and kind in _MUTABLE:
-                self._register(number, _MUTABLE[kind]())
+            if number not in self._objects and kind in MUTABLE:
+                self._register(number, MUTABLE[kind]())
         for number, kind, contents in heap:
-            if kind not in _MUTABLE:
+            if kind not in MUTABLE:
                 if number in self._objects:
                     raise MalformedError("a change of what cannot change")
-                self._register(number, _IMMUTABLE[kind]([self.read(part) for part in contents]))
+                self._register(number, IMMUTABLE[kind](self._read_all(contents)))
         for number, kind, contents in heap:
-            if kind in _MUTABLE:
+            if kind in MUTABLE:
                 self._received[number] = (kind, contents)
-                _fill(self._objects[number], kind, [self.read(part) for part in contents])
+                fill(self._objects[number], kind, self._read_all(contents))
+
+    def _read_all(self, contents: list[Any]) -> list[Any]:
+        return [self.read(part) for part in contents]
 
     def read(self, packed: Any) -> Any:
         """Return what ``packed`` stands for."""
@@ -292,15 +170,20 @@ class Exchange:
             if type(packed) is dict:
                 raise MalformedError("an object is no value")
             return packed
-        reader = _READERS.get(packed[0])
-        return reader(self, *packed[1:]) if reader else self._ends.adopt(packed)
+        tag, parts = packed[0], packed[1:]
+        if tag == "ref":
+            return self._objects[parts[0]]
+        if tag in _READERS:
+            return _READERS[tag](*parts)
+        if tag in _COMPOSERS:
+            return _COMPOSERS[tag](*self._read_all(parts))
+        if tag == "stdlib":
+            return make_stdlib(parts[0], parts[1], self._read_all(parts[2]))
+        return self._ends.adopt(packed)
 
 
-_SCALARS = frozenset({int, float, complex, str, bytes})
-
-
-def _encodes(text: str) -> bool:
-    """Return whether ``text`` holds no surrogate, which JSON would alter where two stand together."""
+def _is_unicode(text: str) -> bool:
+    """Return whether ``text`` holds no surrogate: JSON would make one character of two that stand together."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -308,22 +191,13 @@ def _encodes(text: str) -> bool:
     return True
 
 
-def _read_stdlib(exchange: Exchange, module: str, name: str, arguments: list[Any]) -> Any:
-    if (module, name) not in _STDLIB:
-        raise MalformedError("no such value")
-    __import__(module)
-    return getattr(sys.modules[module], name)(*map(exchange.read, arguments))
-
-
 _READERS: dict[str, Callable[..., Any]] = {
-    "ref": lambda exchange, number: exchange._objects[number],
-    "int": lambda _, text: int(text, 16),
-    "float": lambda _, text: float(text),
-    "complex": lambda exchange, real, imag: complex(exchange.read(real), exchange.read(imag)),
-    "str": lambda _, text: bytes.fromhex(text).decode("utf-8", "surrogatepass"),
-    "bytes": lambda _, text: bytes.fromhex(text),
-    "range": lambda exchange, *parts: range(*map(exchange.read, parts)),
-    "iterator": lambda exchange, items: iter(exchange.read(items)),
-    "type": lambda _, module, name: _class(module, name),
-    "stdlib": _read_stdlib,
+    "int": lambda text: int(text, 16),
+    "float": float,
+    "str": lambda text: bytes.fromhex(text).decode("utf-8", "surrogatepass"),
+    "bytes": bytes.fromhex,
+    "type": read_class,
 }
+"""From the parts of a tag, as they stand in the message."""
+_COMPOSERS: dict[str, Callable[..., Any]] = {"complex": complex, "range": range, "iterator": iter}
+"""From the values of a tag's parts."""

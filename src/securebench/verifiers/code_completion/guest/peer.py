@@ -9,8 +9,8 @@ from __future__ import annotations
 from _thread import RLock
 from typing import TYPE_CHECKING
 
-from securebench.verifiers.code_completion.guest.codec import (
-    Exchange,
+from securebench.verifiers.code_completion.guest.codec import Exchange
+from securebench.verifiers.code_completion.guest.plain import (
     MalformedError,
     TooLargeError,
     UncrossableError,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from securebench.verifiers.code_completion.guest.wire import Wire
 
 MAX_EXPORTS = 100_000
-"""Objects of one side that the other may hold at once: each is kept alive to the end."""
+"""Objects of one side that the other may hold: each is kept alive to the end."""
 _LONGEST_NAME = 200
 _LONGEST_MESSAGE = 10_000
 _PLAIN_ARGUMENTS = frozenset({type(None), bool, int, float, str, bytes})
@@ -33,8 +33,8 @@ _PLAIN_ARGUMENTS = frozenset({type(None), bool, int, float, str, bytes})
 class Peer:
     """One side of the channel: it asks with :meth:`request` and answers with :meth:`serve`.
 
-    Its two subclasses differ in what they let the other side do (:meth:`perform`), in what they make of objects that
-    are not plain data (:meth:`export`, :meth:`adopt`), and in how they give up (:meth:`abandon`).
+    The two sides differ in what they let the other do (:meth:`perform`), in what they make of objects that are not
+    plain data (:meth:`export`, :meth:`adopt`), and in how they give up (:meth:`abandon`).
     """
 
     def __init__(self, wire: Wire) -> None:
@@ -56,9 +56,10 @@ class Peer:
 
     def adopt(self, tag: list[Any]) -> Any:
         """Return what a tag stands for: here, an object of this side that the other gives back."""
-        if len(tag) != 2 or tag[0] != "yours":
+        _, number = tag
+        if tag[0] != "yours":
             raise MalformedError("no such tag")
-        return self._exported(tag[1])
+        return self.exported(number)
 
     def abandon(self, why: str) -> NoReturn:
         """Report that this side cannot go on, and end the process: nothing that it runs may catch that."""
@@ -67,50 +68,50 @@ class Peer:
     # Asking.
 
     def request(self, operation: str, target: Any, value: Any = None) -> Any:
-        """Ask the other side and return its value, or raise its error. Raises :class:`UncrossableError` before asking."""
+        """Ask the other side and return its value, or raise its error.
+
+        Raises :class:`UncrossableError` and :class:`TooLargeError` before it asks.
+        """
         with self._lock:
             exchange = Exchange(self)
             message = exchange.pack(value)
             self._serial += 1
             serial = self._serial
             self._write(REQUEST, {"id": serial, "do": operation, "on": target, **message})
-            reply = self._await_reply(serial)
-            result = self._unpack(exchange, reply)
-        if reply.get("error"):
-            raise self._error(result) from None
+            try:
+                reply = self._await_reply(serial)
+                result = exchange.unpack(reply)
+                error = recreate(*pair_of(result, type, tuple)) if reply.get("error") else None
+            except MalformedError:
+                self.abandon("protocol")
+        if error is not None:
+            raise error from None
         return result
 
     def _await_reply(self, serial: int) -> dict[str, Any]:
         while True:
-            kind, message = self._read()
+            kind, message = self.read()
             if kind == REQUEST:
                 self.serve(message)
             elif kind == REPLY and message.get("id") == serial:
                 return message
             else:
-                self.abandon("protocol")
-
-    def _error(self, described: Any) -> Exception:
-        """Return an exception of the type and with the arguments that the other side described."""
-        if type(described) is not tuple or len(described) != 2:
-            self.abandon("protocol")
-        kind, arguments = described
-        if not isinstance(kind, type) or not issubclass(kind, Exception) or type(arguments) is not tuple:
-            self.abandon("protocol")
-        return recreate(kind, arguments)
+                raise MalformedError("a reply to nothing")
 
     # Answering.
 
     def serve(self, message: dict[str, Any]) -> None:
         """Answer one request."""
         exchange = Exchange(self)
-        value = self._unpack(exchange, message)
         failed = False
         try:
-            result = self.perform(message.get("do", ""), message.get("on"), value)
-        except Exception as error:
+            value = exchange.unpack(message)
+            result = self.perform(str(message.get("do")), message.get("on"), value)
+        except MalformedError:
+            self.abandon("protocol")
+        except Exception as error:  # noqa: BLE001 - whatever a call raises is its answer
             failed = True
-            result = self._describe(error)
+            result = self.describe(error)
         self._write(REPLY, {"id": message.get("id"), **self._pack_reply(exchange, result, failed=failed)})
 
     def _pack_reply(self, exchange: Exchange, result: Any, *, failed: bool) -> dict[str, Any]:
@@ -119,9 +120,9 @@ class Peer:
         except TooLargeError:
             self.abandon("too_large")
         except UncrossableError as error:
-            return {**Exchange(self).pack(self._describe(error)), "error": True}
+            return {**Exchange(self).pack(self.describe(error)), "error": True}
 
-    def _describe(self, error: Exception) -> tuple[type, tuple[Any, ...]]:
+    def describe(self, error: Exception) -> tuple[type, tuple[Any, ...]]:
         """Return the type of ``error`` and its arguments, or its text where they are not plain."""
         arguments = error.args
         if any(type(part) not in _PLAIN_ARGUMENTS for part in arguments):
@@ -134,8 +135,8 @@ class Peer:
 
     # Objects of this side.
 
-    def _export(self, value: Any) -> int:
-        """Return the number of an object of this side, the same one each time."""
+    def number_of(self, value: Any) -> int:
+        """Return the number of an object of this side, the same one each time. Raises :class:`TooLargeError`."""
         number = self._export_numbers.get(id(value))
         if number is None:
             number = len(self._exports)
@@ -145,14 +146,16 @@ class Peer:
             self._export_numbers[id(value)] = number
         return number
 
-    def _exported(self, number: Any) -> Any:
+    def exported(self, number: Any) -> Any:
+        """Return the object with this number. Raises :class:`MalformedError`."""
         if type(number) is not int or not 0 <= number < len(self._exports):
             raise MalformedError("no such object")
         return self._exports[number]
 
     # Frames, with every fault an end.
 
-    def _read(self) -> tuple[bytes, dict[str, Any]]:
+    def read(self) -> tuple[bytes, dict[str, Any]]:
+        """Return the type and payload of the next frame."""
         try:
             kind, message = self.wire.read()
         except (ValueError, RecursionError):
@@ -167,25 +170,28 @@ class Peer:
         except FrameTooLargeError:
             self.abandon("too_large")
 
-    def _unpack(self, exchange: Exchange, message: dict[str, Any]) -> Any:
-        try:
-            return exchange.unpack(message)
-        except MalformedError:
-            self.abandon("protocol")
+
+def pair_of(value: Any, first: type, second: type) -> tuple[Any, Any]:
+    """Return ``value`` if it is a tuple of these two exact types. Raises :class:`MalformedError`."""
+    if type(value) is tuple and tuple(map(type, value)) == (first, second):
+        return value
+    raise MalformedError("not such a pair")
 
 
-def recreate(kind: type[Exception], arguments: tuple[Any, ...]) -> Exception:
-    """Return an exception without running a constructor that might refuse.
+def recreate(kind: type, arguments: tuple[Any, ...]) -> Exception:
+    """Return an exception, without running a constructor that might refuse.
 
-    One that ends an iteration becomes a ``RuntimeError``: raised under a test's ``for ... in map(f, cases)`` it would end
-    the loop, and the cases would look checked.
+    One that ends an iteration becomes a ``RuntimeError``: raised under a test's ``for ... in map(f, cases)`` it would
+    end the loop, and the cases would look checked.
     """
+    if not issubclass(kind, Exception):
+        raise MalformedError("not an exception")
     if issubclass(kind, (StopIteration, StopAsyncIteration)):
         kind = RuntimeError
     try:
-        error = kind.__new__(kind, *arguments)
+        error: Exception = kind.__new__(kind, *arguments)
         error.args = arguments
-    except Exception:  # an exception group, say: what matters is that something is raised
+    except Exception:  # noqa: BLE001 - an exception group, say: what matters is that something is raised
         return RuntimeError(*arguments)
     return error
 
@@ -199,6 +205,6 @@ def name_of(value: Any) -> str:
 def _text_of(error: Exception) -> str:
     try:
         text = str(error)
-    except Exception:  # its own __str__ is at fault
+    except Exception:  # noqa: BLE001 - its own __str__ is at fault
         return ""
     return text[:_LONGEST_MESSAGE] if type(text) is str else ""

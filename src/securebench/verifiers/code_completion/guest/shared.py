@@ -1,8 +1,8 @@
 """Both sides in one process, for packs that ask for ``isolation: shared``: objects with operators cross, at a price.
 
-The candidate is loaded before the tests arrive, and the verdict carries a number that arrives with them. That stops a candidate that
-exits or prints; it does not stop one that searches this process's memory, patches the modules that the tests use, or returns
-an object that is equal to everything. The record therefore says so.
+The candidate is loaded before the tests arrive, and the verdict carries a number that arrives with them. That stops a
+candidate that exits or prints; it does not stop one that searches this process's memory, patches the modules that the
+tests use, or returns an object that is equal to everything. The record therefore says so.
 """
 
 from __future__ import annotations

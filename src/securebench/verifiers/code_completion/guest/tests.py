@@ -1,7 +1,7 @@
 """The tests' side: runs the tests, with stand-ins for what they use of the candidate, and sends the verdict.
 
-Only this side ever holds a test or an expected value. Whatever the candidate answers becomes plain data or a stand-in before
-any test sees it, so no comparison here ever runs candidate code.
+Only this side ever holds a test or an expected value. Whatever the candidate answers becomes plain data or a stand-in
+before any test sees it, so no comparison here ever runs candidate code.
 """
 
 from __future__ import annotations
@@ -13,108 +13,22 @@ import sys
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from securebench.verifiers.code_completion.guest.codec import MAX_NODES, MalformedError, TooLargeError, UncrossableError
-from securebench.verifiers.code_completion.guest.peer import Peer, name_of
+from securebench.verifiers.code_completion.guest.codec import MAX_NODES, Exchange
+from securebench.verifiers.code_completion.guest.peer import Peer, name_of, pair_of
+from securebench.verifiers.code_completion.guest.plain import MalformedError, TooLargeError, UncrossableError
+from securebench.verifiers.code_completion.guest.remote import Remote, RemoteIterator, exception_class
 from securebench.verifiers.code_completion.guest.wire import VERDICT, Wire
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from typing import Any, NoReturn
 
-    from securebench.verifiers.code_completion.guest.codec import Exchange
 
 FILE = "<tests>"
-MAX_ITEMS = 1_000_000
-"""How many items of one iterator of the candidate may be used: an endless one must not be a way to hang the tests."""
-_READABLE_DUNDERS = frozenset({"__name__", "__doc__", "__qualname__"})
-"""Plain texts about an object. No other dunder is read through a stand-in: the rest are behaviour."""
-_NOT_FORWARDED = (
-    *("len", "iter", "contains", "getitem", "setitem", "delitem", "lt", "le", "gt", "ge", "enter", "exit"),
-    *("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "floordiv", "mod", "pow", "neg", "abs"),
-    *("and", "or", "xor", "invert", "int", "float", "index", "complex", "round", "bytes"),
-)
 
 
-class Remote:
-    """An object of the candidate. It can be called, its attributes can be read and set; it is equal to itself alone.
-
-    No operator reaches the candidate's class: an object that decides about its own equality would pass every test.
-    """
-
-    __slots__ = ("__weakref__", "_securebench_number", "_securebench_peer")
-
-    def __init__(self, peer: TestsPeer, number: int) -> None:
-        object.__setattr__(self, "_securebench_peer", peer)
-        object.__setattr__(self, "_securebench_number", number)
-
-    def __call__(self, *positional: Any, **named: Any) -> Any:
-        return self._securebench_peer.request("call", self._securebench_number, (positional, named))
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") and name not in _READABLE_DUNDERS:
-            raise AttributeError(f"{name} of a candidate's object is not forwarded to the tests")
-        return self._securebench_peer.request("get", self._securebench_number, name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name.startswith("__"):
-            raise AttributeError(f"{name} of a candidate's object cannot be set")
-        self._securebench_peer.request("set", self._securebench_number, (name, value))
-
-    def __repr__(self) -> str:
-        return f"<candidate object {self._securebench_number}>"
-
-
-def _refuse(name: str) -> Callable[..., NoReturn]:
-    def refuse(*_: Any) -> NoReturn:
-        raise TypeError(
-            f"__{name}__ of a candidate's object is not forwarded: an object that decides about operators could pass any "
-            "test; compare plain values that its methods return, or ask for tests.isolation: shared"
-        )
-
-    return refuse
-
-
-for _name in _NOT_FORWARDED:
-    setattr(Remote, f"__{_name}__", _refuse(_name))
-
-
-class RemoteIterator(Remote):
-    """An iterator of the candidate. Items come in batches that grow, never more ahead than were used already."""
-
-    __slots__ = ("_securebench_items",)
-
-    def __init__(self, peer: TestsPeer, number: int) -> None:
-        super().__init__(peer, number)
-        object.__setattr__(self, "_securebench_items", self._fetch())
-
-    def __iter__(self) -> RemoteIterator:
-        return self
-
-    def __next__(self) -> Any:
-        return next(self._securebench_items)
-
-    def _fetch(self) -> Iterator[Any]:
-        used, more = 0, True
-        while more:
-            if used >= MAX_ITEMS:
-                raise OverflowError("the candidate's iterator does not end")
-            reply = self._securebench_peer.request("next", self._securebench_number, max(used, 1))
-            if (
-                type(reply) is not tuple
-                or len(reply) != 2
-                or type(reply[0]) is not list
-                or not (reply[0] or not reply[1])
-            ):
-                self._securebench_peer.abandon("protocol")
-            items, more = reply
-            used += len(items)
-            yield from items
-
-
-class TestsPeer(Peer):
+class JudgingPeer(Peer):
     """Asks the candidate's side. The candidate may only call back the functions that a test has handed to it."""
-
-    __test__ = False  # no test class, whatever a test runner makes of its name
 
     def __init__(self, wire: Wire) -> None:
         super().__init__(wire)
@@ -135,17 +49,22 @@ class TestsPeer(Peer):
         self.answered += acts or id(result) not in self._numbers
         return result
 
-    def perform(self, operation: str, target: Any, value: Any) -> Any:
-        """Call one of the tests' functions for the candidate: nothing else may be asked of this side."""
-        if operation != "call" or type(value) is not tuple or len(value) != 2:
-            self.abandon("protocol")
-        positional, named = value
-        if type(positional) is not tuple or type(named) is not dict or not all(type(key) is str for key in named):
-            self.abandon("protocol")
+    def next_items(self, target: int, count: int) -> tuple[list[Any], bool]:
+        """Return more items of an iterator: at least one, unless it has ended."""
         try:
-            function = self._exported(target)
+            items, more = pair_of(self.request("next", target, count), list, bool)
         except MalformedError:
             self.abandon("protocol")
+        if more and not items:
+            self.abandon("protocol")
+        return items, more
+
+    def perform(self, operation: str, target: Any, value: Any) -> Any:
+        """Call one of the tests' functions for the candidate: nothing else may be asked of this side."""
+        positional, named = pair_of(value, tuple, dict)
+        function = self.exported(target)
+        if operation != "call" or not all(type(name) is str for name in named):
+            raise MalformedError("not a call")
         try:
             return function(*positional, **named)
         except (SystemExit, KeyboardInterrupt) as leaving:  # the tests end when they end, not when the candidate wants
@@ -162,14 +81,12 @@ class TestsPeer(Peer):
         if hasattr(type(value), "__next__"):
             return ["iterator", exchange.value(list(islice(value, MAX_NODES + 1)))]
         if not callable(value):
-            raise UncrossableError(
-                f"an argument of type {type(value).__name__} is no plain data and cannot be given to the candidate"
-            )
-        return ["mine", self._export(value), name_of(value)]
+            raise UncrossableError(f"a {type(value).__name__} is no plain data: it cannot be given to the candidate")
+        return ["mine", self.number_of(value), name_of(value)]
 
-    def _describe(self, error: Exception) -> tuple[type, tuple[Any, ...]]:
-        """Describe an error of a test's function; an assertion may name what it expected, and stays here."""
-        kind, arguments = super()._describe(error)
+    def describe(self, error: Exception) -> tuple[type, tuple[Any, ...]]:
+        """Describe an error of a test's function. An assertion may name what it expected: that stays here."""
+        kind, arguments = super().describe(error)
         return kind, () if issubclass(kind, AssertionError) else arguments
 
     def error_class(self, kind: type) -> type:
@@ -191,7 +108,7 @@ class TestsPeer(Peer):
 
     def _stand_in(self, number: int, name: str, trait: str, bases: list[Any]) -> Any:
         if trait == "exception":
-            return _exception_class(name, bases)
+            return exception_class(name, [Exchange(self).read(base) for base in bases])
         if trait == "coroutine":
             return self._coroutine(number)
         return RemoteIterator(self, number) if trait == "iterator" else Remote(self, number)
@@ -242,23 +159,23 @@ def run(source: str, lookup: Callable[[str], Any]) -> dict[str, Any]:
     try:
         code = compile(source, FILE, "exec", dont_inherit=True)
         names = Names(free_names(source), lookup)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - however they fail to compile
         return {"outcome": "invalid", "error": _public_name(error), "line": getattr(error, "lineno", None)}
     module = type(sys)("__main__")
     sys.modules["__main__"] = module
     vars(module)["__builtins__"] = names
     try:
-        exec(code, vars(module))
+        exec(code, vars(module))  # noqa: S102 - this is the sandbox that they are meant to run in
     except SystemExit as leaving:
         if leaving.code not in (None, 0, False):  # unittest.main() leaves with True when a test failed
             return {"outcome": "failed", "error": "SystemExit", "line": _line(leaving)}
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001 - whatever ends the tests early fails them
         return {"outcome": "failed", "error": _public_name(error), "line": _line(error)}
     return {"outcome": "passed"}
 
 
 def _public_name(error: BaseException) -> str:
-    """Return the nearest builtin type's name: the name of a class that a candidate defines may be made of an argument."""
+    """Return the nearest builtin type's name: that of a class of the candidate may be made of an argument."""
     return str(next(each.__name__ for each in type(error).__mro__ if vars(builtins).get(each.__name__) is each))
 
 
@@ -272,11 +189,6 @@ def _line(error: BaseException) -> int | None:
     return line
 
 
-def _exception_class(name: str, bases: list[Any]) -> type:
-    known = tuple(base for base in bases if isinstance(base, type) and issubclass(base, Exception))
-    return type(name, known or (Exception,), {"__module__": "candidate"})
-
-
 def send_verdict(wire: Wire, verdict: dict[str, Any]) -> NoReturn:
     """Send the verdict, and end the process at once: nothing runs after it."""
     wire.write(VERDICT, verdict)
@@ -287,6 +199,6 @@ def main() -> NoReturn:
     """Be the tests' side."""
     wire = Wire.take_over(silent=True)
     _, source = wire.read()
-    peer = TestsPeer(wire)
+    peer = JudgingPeer(wire)
     verdict = run(source["code"], lambda name: peer.request("name", name))
     send_verdict(wire, {**verdict, "answered": peer.answered})

@@ -40,9 +40,9 @@ class Wire:
 
     @classmethod
     def take_over(cls, *, silent: bool) -> Wire:
-        """Move the channel off fds 0 and 1, so that prints cannot reach it: they go to stderr, or nowhere if ``silent``.
+        """Move the channel off fds 0 and 1, so that prints cannot reach it: they go to stderr, or nowhere.
 
-        The copies are not inherited by child processes.
+        The channel's new descriptors are not inherited by child processes.
         """
         wire = cls(os.dup(0), os.dup(1))
         nowhere = os.open(os.devnull, os.O_RDWR)
