@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import json
 import os
 import tempfile
@@ -25,12 +26,10 @@ TASKS_NAME: Final = "tasks.jsonl"
 def write_pack(directory: Path, rows: Sequence[ImportedRow], manifest: Mapping[str, Any], *, force: bool) -> Path:
     """Write ``tasks.jsonl`` into ``directory``, and ``manifest`` beside it if there is none; return the tasks file.
 
-    Raises :class:`ConfigError`: ``import-output-exists`` for a tasks file that is there already, unless ``force``;
+    Raises :class:`ConfigError`: ``import-output-exists`` for another tasks file that is there, unless ``force``;
     ``import-output-unwritable``; and what is wrong with a row, at its place in the authors' data.
     """
     tasks = directory / TASKS_NAME
-    if tasks.exists() and not force:
-        raise _exists(tasks)
     try:
         directory.mkdir(parents=True, exist_ok=True)
         _write_manifest(directory / MANIFEST_NAME, manifest)
@@ -77,27 +76,30 @@ def _in_source(problem: Problem, draft: Path, rows: Sequence[ImportedRow]) -> Pr
 
 @contextmanager
 def _draft(directory: Path, text: str) -> Iterator[Path]:
-    """Write ``text`` to a file of its own beside its destination, and remove that in the end."""
-    with tempfile.NamedTemporaryFile("w", dir=directory, prefix=".import-", encoding="utf-8", newline="\n") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-        Path(file.name).chmod(0o644)
-        yield Path(file.name)
+    """Write ``text`` to a file of its own beside its destination, and remove what is left of that in the end."""
+    descriptor, name = tempfile.mkstemp(dir=directory, prefix=".import-")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as file:
+            os.fchmod(file.fileno(), 0o644)
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        yield Path(name)
+    finally:
+        Path(name).unlink(missing_ok=True)
 
 
 def _put(draft: Path, path: Path, *, force: bool) -> None:
-    """Give ``draft`` the name ``path`` as well, at once: whoever looks sees the old file or the whole new one."""
+    """Give ``draft`` the name ``path``, at once. Unless ``force``, another file of that name stays, and is an error."""
     if force:
-        path.unlink(missing_ok=True)
+        draft.replace(path)
+        return
     try:
         os.link(draft, path)
     except FileExistsError:
-        raise _exists(path) from None
-
-
-def _exists(path: Path) -> ConfigError:
-    return ConfigError(f"{path} is there already", code="import-output-exists", hint="replace it with --force")
+        if not filecmp.cmp(draft, path, shallow=False):
+            hint = "replace it with --force"
+            raise ConfigError(f"{path} is there, and differs", code="import-output-exists", hint=hint) from None
 
 
 def _unwritable(directory: Path, error: OSError) -> ConfigError:

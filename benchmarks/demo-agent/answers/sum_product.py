@@ -1,0 +1,5 @@
+import math
+
+
+def sum_product(numbers: list[int]) -> tuple[int, int]:
+    return sum(numbers), math.prod(numbers)

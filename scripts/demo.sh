@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# The demo: real benchmark tasks, run in sandboxes and judged where the agent cannot reach. `make demo` sets up what it needs.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+# shellcheck source=scripts/lib.sh
+. scripts/lib.sh
+
+securebench=.venv/bin/securebench
+results=runs/demo
+packs=(humaneval-mini text-smoke code-completion-smoke)
+
+"$securebench" import humaneval --output benchmarks/humaneval-mini --cache .cache/import >&2
+
+rm -rf "$results"
+for pack in "${packs[@]}"; do
+  say "$pack"
+  "$securebench" run --config "benchmarks/$pack/tester.yaml" --workers 2 --output-dir "$results/$pack"
+done
+
+cat <<END
+
+The agent's answers are written by hand, five of them wrong on purpose: see benchmarks/demo-agent/README.md.
+Results: $results/<pack>/candidates.jsonl, a record a line, and run.json beside it.
+Run a pack with an agent of your own: docs/how-to/bring-an-agent.md
+END
