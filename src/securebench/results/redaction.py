@@ -43,7 +43,9 @@ CAP: Final = 64 * 1024
 
 _PREFIX: Final = MIN_CREDENTIAL
 _BASE64_WRAP: Final = 3
-_LOWER: Final = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
+_STEADY: Final = str.maketrans({"\u0130": "i", "\u03a3": "\u03c3", "\u03c2": "\u03c3"})
+"""Letters whose lower case has another length or depends on what follows: I with a dot, and sigma."""
+
 _FIELDS: Final = frozenset(
     {"answer", "answers", "answer_key", "gold", "reference", "canonical_solution", "ground_truth"}
 )
@@ -187,8 +189,8 @@ class _Offsets:
 
 
 def _squeeze(text: str) -> str:
-    """Return ``text`` without white space and in lower case, ASCII only: the length of the rest stays."""
-    return "".join(re.findall(r"\S+", text)).translate(_LOWER)
+    """Return ``text`` without white space and in lower case, a character for a character."""
+    return "".join(re.findall(r"\S+", text)).translate(_STEADY).lower()
 
 
 def _strings(value: JsonValue) -> Iterator[str]:

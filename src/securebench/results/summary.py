@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from securebench.results.record import VerificationStatus
 
@@ -86,6 +86,8 @@ class Counts:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TesterRunSummary:
     """What came of a run. ``failures`` holds the first :data:`SHOWN_FAILURES` that failed or ended in an error."""
+
+    __test__: ClassVar[bool] = False  # its name begins as pytest's test classes do
 
     run_id: str
     benchmark_id: str

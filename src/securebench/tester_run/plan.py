@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from securebench.benchmark_compiler import compile_benchmark_pack
@@ -13,9 +12,11 @@ from securebench.errors import ConfigError
 from securebench.harnesses.registry import require_supported
 from securebench.results.provenance import framework_provenance, harness_provenance, json_digest
 from securebench.results.run_header import RunHeader
+from securebench.tester_config import require_output_dir
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from pathlib import Path
 
     from securebench.benchmark_pack import BenchmarkPack
     from securebench.harnesses.base import HarnessProducer
@@ -96,15 +97,8 @@ def affordable_workers(asked: int, memory: int) -> int:
 
 
 def _output_dir(asked: Path, pack_directory: Path) -> Path:
-    """Return where the run goes, absolute. It must not be where something else lives."""
-    directory, pack, home = asked.resolve(), pack_directory.resolve(), Path.home().resolve()
-    if directory.is_relative_to(pack) or directory in {home, Path(directory.anchor), home.parent}:
-        raise ConfigError(
-            f"the output directory {directory} is the pack's, a home directory or the root of the file system",
-            code="output-dir-unsafe",
-            hint="choose an empty or new directory of its own",
-        )
-    return directory
+    require_output_dir(asked, pack_directory)
+    return asked.resolve()
 
 
 def _environment(names: Iterable[str], variables: Mapping[str, str]) -> dict[str, str]:

@@ -1,0 +1,55 @@
+"""Records to write, and tasks to redact."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from securebench.errors import FailurePhase, FailureReason
+from securebench.resources import Resource, ResourceBundle, Visibility
+from securebench.results.record import Failure, Output, TaskRecord, VerificationStatus
+from securebench.tasks import SecureBenchTask
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from securebench.resources import JsonValue
+
+    Fields = Mapping[str, JsonValue]
+
+STATUS = VerificationStatus
+
+
+def record(task_id: str = "pack/one", status: VerificationStatus = STATUS.PASSED, **changes: Any) -> TaskRecord:
+    """Return a record as a run makes it."""
+    failure = {
+        STATUS.FAILED: Failure(FailureReason.WRONG_ANSWER, FailurePhase.VERIFY, "not the answer"),
+        STATUS.ERROR: Failure(FailureReason.ENGINE_UNAVAILABLE, FailurePhase.PRODUCE, "gone"),
+    }.get(status)
+    fields: dict[str, Any] = {
+        "run_id": "run",
+        "task_id": task_id,
+        "benchmark_id": "pack",
+        "task_type": "short_answer",
+        "status": status,
+        "candidate": {
+            "candidate_text": "42",
+            "candidate_patch": None,
+            "candidate_workspace": None,
+            "candidate_digest": "0" * 64,
+        },
+        "producer": Output(stdout="42\n"),
+        "verifier": Output(metadata={"verifier": "short_answer", "version": "1", "phase": "verify"}),
+        "resource_summary": [],
+        "failure": failure,
+        "provenance": {"attempt": 1, "durations": {"total": 0.5}, "pack": "ab"},
+    }
+    return TaskRecord(**{**fields, **changes})
+
+
+def task(
+    *, public: dict[str, JsonValue], inputs: dict[str, JsonValue], hidden: dict[str, JsonValue]
+) -> SecureBenchTask:
+    """Return a task with these values in its lanes."""
+    lanes = ((public, Visibility.PUBLIC), (inputs, Visibility.EVALUATION_INPUTS), (hidden, Visibility.HIDDEN))
+    resources = [Resource(name, value, lane) for values, lane in lanes for name, value in values.items()]
+    return SecureBenchTask("pack/one", "pack", "short_answer", ResourceBundle(tuple(resources)))

@@ -1,0 +1,165 @@
+"""The record of a task."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from results.samples import STATUS, record
+from securebench.candidates.artifact import CandidateArtifact
+from securebench.results.record import (
+    Output,
+    VerificationStatus,
+    candidate_fields,
+    comparable,
+    read_entry,
+)
+from securebench.tasks import CandidateKind
+
+ALWAYS = [
+    "record_version",
+    "sequence",
+    "run_id",
+    "task_id",
+    "benchmark_id",
+    "task_type",
+    "verification_status",
+    "candidate_text",
+    "candidate_patch",
+    "candidate_workspace",
+    "candidate_digest",
+    "producer_stdout",
+    "producer_stderr",
+    "producer_metadata",
+    "resource_summary",
+    "hidden_values",
+    "provenance",
+]
+SCORED = ["passed", "score"]
+VERIFIED = ["verifier_stdout", "verifier_stderr", "verifier_metadata"]
+FAILED = ["failure_reason", "failure_phase", "failure_message"]
+
+
+@pytest.mark.parametrize(
+    ("status", "verifier", "extra"),
+    [
+        (STATUS.PASSED, Output(), [*SCORED, *VERIFIED]),
+        (STATUS.FAILED, Output(), [*SCORED, *VERIFIED, *FAILED]),
+        (STATUS.FAILED, None, [*SCORED, *FAILED]),
+        (STATUS.PENDING, None, []),
+        (STATUS.ERROR, None, FAILED),
+    ],
+)
+def test_fields(status: VerificationStatus, verifier: Output | None, extra: list[str]) -> None:
+    """A record has the fields that its status calls for, and no other."""
+    fields = record(status=status, verifier=verifier).to_json(7)
+    assert sorted(fields) == sorted([*ALWAYS, *extra])
+    assert fields["hidden_values"] == "<redacted>"
+    assert fields["sequence"] == 7
+
+
+@pytest.mark.parametrize(("status", "passed", "score"), [(STATUS.PASSED, True, 1.0), (STATUS.FAILED, False, 0.0)])
+def test_score(status: VerificationStatus, passed: bool, score: float) -> None:
+    """A verdict is binary."""
+    fields = record(status=status).to_json(0)
+    assert (fields["passed"], fields["score"]) == (passed, score)
+
+
+def test_key_order_is_stable() -> None:
+    """The keys of two records of one kind stand in one order, that of the documentation."""
+    first, second = (list(record(name).to_json(0)) for name in ("a", "b"))
+    assert first == second
+    assert first[:7] == ALWAYS[:7]
+
+
+def test_control_characters_are_kept_as_data() -> None:
+    """What an agent printed is kept whole, and nothing of it stands raw in the file (M13)."""
+    nasty = "\x1b[2J\x07\u202e\x00\udcff\x9b\n"
+    line = record(producer=Output(stdout=nasty)).line(0)
+    assert all(byte >= 0x20 for byte in line[:-1])
+    assert line.isascii()
+    assert json.loads(line)["producer_stdout"] == nasty
+
+
+def test_a_record_is_one_line() -> None:
+    """A record ends with the only newline in it."""
+    assert record(producer=Output(stdout="a\nb\u2028c\x85d\x1ce\n")).line(0).count(b"\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "value"),
+    [
+        (CandidateKind.TEXT, "candidate_text", "42"),
+        (CandidateKind.CODE, "candidate_text", "42"),
+        (CandidateKind.PATCH, "candidate_patch", "42"),
+        (CandidateKind.WORKSPACE, "candidate_workspace", "sha256:abc"),
+    ],
+)
+def test_candidate(kind: CandidateKind, name: str, value: str) -> None:
+    """One field names the candidate; a workspace is named by its digest, never by a path of the host."""
+    fields = candidate_fields(CandidateArtifact(kind, "abc", 2, Path("/host/secret")), "42")
+    assert {key: item for key, item in fields.items() if item is not None} == {name: value, "candidate_digest": "abc"}
+
+
+def test_no_candidate() -> None:
+    """Where there is no candidate, the fields are there and empty."""
+    assert set(candidate_fields(None, None).values()) == {None}
+
+
+def test_entry_of_a_line() -> None:
+    """What is kept in memory of a record is read back from its line."""
+    entry = read_entry(record("x", STATUS.FAILED).line(3))
+    assert (entry.task_id, entry.status, entry.sequence, entry.attempt) == ("x", STATUS.FAILED, 3, 1)
+    assert (entry.reason, entry.message) == ("wrong_answer", "not the answer")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"verification_status": "excellent"},
+        {"verification_status": "failed"},  # beside "passed": true
+        {"passed": False},  # beside the status "passed"
+        {"passed": 1},
+        {"task_id": 3},
+        {"task_id": None},
+        {"sequence": "0"},
+        {"sequence": True},
+        {"provenance": {}},
+        {"provenance": []},
+    ],
+    ids=str,
+)
+def test_inconsistent_lines_are_refused(change: dict[str, object]) -> None:
+    """A line that contradicts itself is no record; above all it is no pass."""
+    line = json.dumps({**record().to_json(0), **change}).encode()
+    with pytest.raises((ValueError, TypeError)):
+        read_entry(line)
+
+
+@pytest.mark.parametrize("line", [b"[]", b"3", b"{", b"", b'{"a": NaN}', b"\xff", b'"passed"'])
+def test_other_lines_are_refused(line: bytes) -> None:
+    """What is not a JSON object is no record."""
+    with pytest.raises((ValueError, TypeError)):
+        read_entry(line)
+
+
+def test_comparable_drops_what_differs_between_honest_runs() -> None:
+    """Times, attempts and the order of a journal do not tell two runs apart; everything else does."""
+    first = record(provenance={"attempt": 1, "durations": {"a": 1}, "started_at": "x", "usage": {}, "pack": "p"})
+    again = record(provenance={"attempt": 2, "durations": {}, "started_at": "y", "pack": "p"})
+    other = record(provenance={"attempt": 1, "pack": "q"})
+    assert comparable(first.to_json(0)) == comparable(again.to_json(5))
+    assert comparable(first.to_json(0)) != comparable(other.to_json(0))
+
+
+def test_comparable_looks_inside_metadata_and_nowhere_else() -> None:
+    """A duration is dropped wherever metadata holds it; a public value of the same name stays."""
+    summary = [{"name": "usage", "value": {"usage": 1}}]
+    fields = record(
+        producer=Output(metadata={"runs": [{"duration_seconds": 1, "exit_code": 0}]}), resource_summary=summary
+    ).to_json(0)
+    kept = comparable(fields)
+    assert kept["producer_metadata"] == {"runs": [{"exit_code": 0}]}
+    assert kept["resource_summary"] == summary

@@ -1,0 +1,195 @@
+"""Redaction."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+import string
+import time
+import urllib.parse
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from results.samples import task
+from securebench.resources import REDACTED
+from securebench.results.redaction import Redactor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from securebench.resources import JsonValue
+
+SECRET = 'CANARY-"7f3a"\n\tline två ☃ end'
+
+ENCODINGS: dict[str, Callable[[str], str]] = {
+    "plain": str,
+    "json": json.dumps,
+    "json, not ascii": lambda s: json.dumps(s, ensure_ascii=False),
+    "json in json": lambda s: json.dumps(json.dumps(s)),
+    "repr": repr,
+    "ascii": ascii,
+    "hex": lambda s: s.encode().hex(),
+    "HEX": lambda s: s.encode().hex().upper(),
+    "url": urllib.parse.quote,
+    "url, all": lambda s: urllib.parse.quote(s, safe=""),
+    "form": urllib.parse.quote_plus,
+    "base64": lambda s: base64.b64encode(s.encode()).decode(),
+    "base64, one byte in": lambda s: base64.b64encode(b"x" + s.encode() + b"tail").decode(),
+    "base64, two bytes in": lambda s: base64.b64encode(b"xy" + s.encode() + b"tail").decode(),
+    "base64, url": lambda s: base64.urlsafe_b64encode(b"??>" + s.encode()).decode(),
+    "base64, wrapped": lambda s: base64.encodebytes((s * 4).encode()).decode(),
+    "case": str.swapcase,
+    "spread over lines": "\n".join,
+}
+
+
+def pieces(text: str, length: int = 10) -> set[str]:
+    """Return all parts of ``text`` of this length."""
+    return {text[start : start + length] for start in range(len(text) - length + 1)}
+
+
+@pytest.mark.parametrize("encode", ENCODINGS.values(), ids=ENCODINGS)
+def test_found_in_every_encoding(encode: Callable[[str], str]) -> None:
+    """A secret is taken out whatever form it was printed in (F13)."""
+    encoded = encode(SECRET)
+    redacted = Redactor([SECRET]).text(f"before {encoded} after")
+    assert REDACTED in redacted
+    assert redacted.startswith("before ")
+    assert redacted.endswith(" after")
+    assert not pieces(encoded) & pieces(redacted)
+
+
+@given(
+    secret=st.text(min_size=8).filter(lambda s: len("".join(s.split())) >= 8),
+    before=st.text(max_size=20),
+    after=st.text(max_size=20),
+    name=st.sampled_from(sorted(set(ENCODINGS) - {"base64, wrapped"})),
+)
+def test_nothing_of_any_secret_is_left(secret: str, before: str, after: str, name: str) -> None:
+    """Whatever the secret and its surroundings, the whole of it is never in the result (F13)."""
+    encoded = ENCODINGS[name](secret) if secret.isprintable() or name == "plain" else secret
+    assert encoded not in Redactor([secret]).text(before + encoded + after)
+
+
+def test_short_values_stay_in_texts() -> None:
+    """An answer ``A`` does not blank every A (F14)."""
+    redactor = Redactor(["A", "42", "Mercury"])
+    assert redactor.text("Answer: A, because 42. Mercury!") == "Answer: A, because 42. Mercury!"
+
+
+@pytest.mark.parametrize(
+    "field", ["answer", "Expected_Answer", "expected", "expected_output", "tolerance", "reference"]
+)
+def test_fields_are_redacted_whatever_they_hold(field: str) -> None:
+    """A key that names a secret, or says that it holds what was expected, loses even a short value and a number."""
+    redactor = Redactor.for_task(task(public={}, inputs={}, hidden={"answer": "A", "tolerance": 0.1}))
+    values: list[JsonValue] = ["A", 0.1, ["A"], {"x": "A"}, None, True]
+    for value in values:
+        assert redactor.value({"phase": "verify", field: value}) == {"phase": "verify", field: REDACTED}
+
+
+def test_equal_strings_are_redacted_in_metadata() -> None:
+    """A metadata value that equals a secret goes, however short; a text that contains it stays readable."""
+    assert Redactor(["A"]).value({"matched": "A", "note": "A good try", "n": [1, "A"]}) == {
+        "matched": REDACTED,
+        "note": "A good try",
+        "n": [1, REDACTED],
+    }
+
+
+def test_what_a_verifier_must_say_stays() -> None:
+    """Verifier, version, phase and reason are ours: they stand even when an answer happens to equal one (F14)."""
+    said = {"verifier": "short_answer", "version": "1", "phase": "verify", "reason": "wrong_answer"}
+    assert Redactor(said.values()).value(dict(said)) == said
+
+
+def test_every_string_in_every_lane_but_the_public_one_is_secret() -> None:
+    """Strings nested in hidden values and in evaluation inputs are secrets, and so is the JSON of the whole (F13)."""
+    hidden: dict[str, JsonValue] = {
+        "rubric": {"accepted": ["first secret phrase"], "more": [{"deep": "second secret phrase"}]}
+    }
+    inputs: dict[str, JsonValue] = {"tests": {"source": "inline", "code": "assert double(3) == 6"}}
+    redactor = Redactor.for_task(task(public={"q": "What?"}, inputs=inputs, hidden=hidden))
+    for secret in ("first secret phrase", "second secret phrase", "assert double(3) == 6"):
+        assert redactor.text(f"<{secret}>") == f"<{REDACTED}>"
+    assert "source" not in redactor.text(json.dumps(inputs["tests"], indent=4))
+
+
+def test_what_is_public_is_no_secret() -> None:
+    """The right choice of a question stays readable among the choices: to blank it would point at it (F14)."""
+    choices = ["the mitochondrion", "the nucleus itself"]
+    redactor = Redactor.for_task(task(public={"choices": list(choices)}, inputs={}, hidden={"answer": choices[1]}))
+    assert redactor.text(" or ".join(choices)) == " or ".join(choices)
+    assert redactor.value({"answer": choices[1]}) == {"answer": REDACTED}
+
+
+def test_identities_stay() -> None:
+    """A task whose id holds the answer keeps its id."""
+    one = task(public={}, inputs={}, hidden={"answer": "pack/one"})
+    assert Redactor.for_task(one).text("task pack/one") == "task pack/one"
+
+
+@pytest.mark.parametrize("credential", ["tok3n", "sk-live-0123456789abcdef"])
+def test_credentials_go_everywhere(credential: str) -> None:
+    """The value of a variable of ``harness.env`` is taken out even where it is short or public."""
+    redactor = Redactor.for_task(task(public={"q": credential}, inputs={}, hidden={}), [credential])
+    assert credential not in redactor.text(f"key={credential}!")
+    assert redactor.value({credential: 1}) == {REDACTED: 1}
+
+
+def test_lines_of_a_secret_in_what_a_verifier_printed() -> None:
+    """One line of the tests, as a failed assertion shows it, is taken out of a verifier's output (F13)."""
+    code = "def check():\n    assert double(21) == 42\n"
+    redactor = Redactor([code])
+    printed = "E   assert double(21) == 42\nE   where 41 = double(21)"
+    assert "double(21) == 42" not in redactor.text(printed, lines=True)
+    assert redactor.text(printed) == printed
+
+
+def test_clips_and_says_so() -> None:
+    """A text is cut at its cap, and the record says how much was left out (L17)."""
+    assert Redactor().text("x" * 50, cap=20) == "x" * 20 + "\n[clipped: 30 more characters]"
+    assert Redactor().text("x" * 20, cap=20) == "x" * 20
+
+
+@pytest.mark.parametrize("start", range(10, 31))
+def test_a_secret_across_the_cap_leaves_no_part(start: int) -> None:
+    """Where a text is cut in the middle of a secret, no beginning of it is left."""
+    text = "." * start + "TOP-SECRET-VALUE" + "." * 40
+    redacted = Redactor(["TOP-SECRET-VALUE"]).text(text, cap=30)
+    assert "TOP" not in redacted
+    assert redacted.startswith("." * min(start, 30))
+
+
+def test_many_secrets_before_the_cap_do_not_pull_a_later_one_in() -> None:
+    """Replacing shortens a text; what lay beyond the cap does not move into sight unredacted."""
+    text = "TOP-SECRET-VALUE-THAT-IS-LONG " * 40
+    redacted = Redactor(["TOP-SECRET-VALUE-THAT-IS-LONG"]).text(text, cap=100)
+    assert "SECRET" not in redacted
+
+
+def test_cost_is_linear_in_the_text() -> None:
+    """A thousand secrets in a megabyte of output take a second or two, not minutes (L17)."""
+    rng = random.Random(0)
+    letters = string.ascii_letters + string.digits + " \n"
+    secrets = ["".join(rng.choices(letters, k=40)) for _ in range(1000)]
+    text = "".join(rng.choices(letters, k=1_000_000))
+    redactor = Redactor(secrets)
+    start = time.process_time()
+    redactor.text(text, cap=len(text))
+    assert time.process_time() - start < 5
+
+
+def test_numbers_of_metadata_are_finite() -> None:
+    """What JSON cannot hold becomes text."""
+    assert Redactor().value({"a": float("nan"), "b": float("inf"), "c": 1.5}) == {"a": "nan", "b": "inf", "c": 1.5}
+
+
+def test_nothing_to_hide_changes_nothing() -> None:
+    """Without secrets a text is what it was."""
+    text = "Some text\n\twith <redacted> and \x00 in it"
+    assert Redactor().text(text) == text

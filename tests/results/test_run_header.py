@@ -1,0 +1,103 @@
+"""``run.json``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from securebench.errors import ConfigError
+from securebench.results.run_header import HEADER, RunHeader, read_header
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DECISIVE: dict[str, Any] = {
+    "run_id": "r",
+    "pack": {"digest": "p1", "tasks": 3},
+    "harness": {"type": "command", "digest": "h1"},
+    "verifiers": {"short_answer": "1"},
+    "limits": {"memory": 1024},
+    "framework": {"version": "0.1.0", "digest": "f1"},
+}
+
+
+def header(images: dict[str, str] | None = None, **changes: Any) -> RunHeader:
+    """Return a header with some sections changed."""
+    return RunHeader(
+        decisive={**DECISIVE, **changes}, images=images or {"base": "sha256:1"}, information={"workers": 2}
+    )
+
+
+def test_read_back(tmp_path: Path) -> None:
+    """A header is read as it was written."""
+    written = header()
+    written.write(tmp_path)
+    assert read_header(tmp_path) == written
+
+
+def test_no_header(tmp_path: Path) -> None:
+    """A directory without one has none."""
+    assert read_header(tmp_path) is None
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"header_version": 2}', '{"header_version": 1}', "\udcff"])
+def test_damage_is_refused(tmp_path: Path, content: str) -> None:
+    """A header that cannot be understood resumes nothing."""
+    (tmp_path / HEADER).write_text(content, errors="surrogateescape")
+    with pytest.raises(ConfigError) as caught:
+        read_header(tmp_path)
+    assert caught.value.code == "run-header-damaged"
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"run_id": "other"}, "run_id"),
+        ({"pack": {"digest": "p2", "tasks": 3}}, "pack.digest"),
+        ({"pack": {"digest": "p1", "tasks": 2}}, "pack.tasks"),
+        ({"harness": {"type": "command", "digest": "h2"}}, "harness.digest"),
+        ({"verifiers": {"short_answer": "2"}}, "verifiers.short_answer"),
+        ({"verifiers": {}}, "verifiers.short_answer"),
+        ({"limits": {"memory": 2048}}, "limits.memory"),
+        ({"framework": {"version": "0.1.0", "digest": "f2"}}, "framework.digest"),
+        ({"something": "new"}, "something"),
+    ],
+)
+def test_a_change_is_refused_by_name(change: dict[str, Any], named: str) -> None:
+    """What could change a verdict must be as it was, and the error names what is not (L05)."""
+    with pytest.raises(ConfigError) as caught:
+        header().resumed_by(header(**change))
+    assert caught.value.code == "resume-mismatch"
+    assert [named in str(problem) for problem in caught.value.problems] == [True]
+
+
+def test_every_change_is_named_at_once() -> None:
+    """All that changed is told in one go."""
+    with pytest.raises(ConfigError) as caught:
+        header().resumed_by(header({"base": "sha256:2"}, run_id="x", limits={"memory": 1}))
+    assert [str(p).split(" was ")[0] for p in caught.value.problems] == [
+        "cannot resume: limits.memory",
+        "cannot resume: run_id",
+        "cannot resume: images.base",
+    ]
+
+
+def test_a_moved_tag_is_refused() -> None:
+    """An image reference that means another image now is a change (L05)."""
+    with pytest.raises(ConfigError, match=r"images\.base was 'sha256:1'"):
+        header().resumed_by(header({"base": "sha256:2"}))
+
+
+def test_more_images_are_no_change() -> None:
+    """A larger ``--limit`` may need images that the run did not need before; both are kept."""
+    merged = header().resumed_by(header({"other": "sha256:9"}))
+    assert merged.images == {"base": "sha256:1", "other": "sha256:9"}
+
+
+def test_a_resumed_run_is_the_same_run() -> None:
+    """A resumed run keeps the time and the nonce of its beginning (M11)."""
+    first, later = header(), header()
+    merged = first.resumed_by(later)
+    assert (merged.created_at, merged.nonce) == (first.created_at, first.nonce)
+    assert first.nonce != later.nonce

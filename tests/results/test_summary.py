@@ -1,0 +1,110 @@
+"""The summary."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from results.samples import STATUS, record
+from securebench.results.record import Entry, VerificationStatus, read_entry
+from securebench.results.summary import SHOWN_FAILURES, Counts, RunStatus, TesterRunSummary, count, total
+
+
+def entries(*statuses: VerificationStatus, family: str = "short_answer") -> list[Entry]:
+    """Return an entry for each status."""
+    return [read_entry(record(f"t{n}", s, task_type=family).line(n)) for n, s in enumerate(statuses)]
+
+
+@pytest.mark.parametrize(
+    ("counts", "status"),
+    [
+        (Counts(), RunStatus.COMPLETE),  # zero tasks
+        (Counts(tasks=2, pending=2), RunStatus.PENDING),  # none verified
+        (Counts(tasks=2, errors=2), RunStatus.PENDING),
+        (Counts(tasks=2), RunStatus.PENDING),  # none has run
+        (Counts(tasks=3, passed=1, failed=2), RunStatus.COMPLETE),  # all verified
+        (Counts(tasks=2, failed=2), RunStatus.COMPLETE),
+        (Counts(tasks=3, passed=1, pending=2), RunStatus.PARTIAL),
+        (Counts(tasks=3, failed=1, errors=2), RunStatus.PARTIAL),
+        (Counts(tasks=3, passed=1), RunStatus.PARTIAL),
+    ],
+)
+def test_verification_status(counts: Counts, status: RunStatus) -> None:
+    """The aggregate status is the mission's table."""
+    assert counts.verification_status is status
+
+
+@pytest.mark.parametrize(
+    ("counts", "scored", "rate"),
+    [
+        (Counts(), 0, None),
+        (Counts(tasks=5, errors=2, pending=3), 0, None),
+        (Counts(tasks=6, passed=1, failed=1, errors=2, pending=2), 2, 0.5),
+        (Counts(tasks=3, passed=3), 3, 1.0),
+        (Counts(tasks=3, failed=3), 3, 0.0),
+    ],
+)
+def test_pass_rate_leaves_errors_out_and_says_of_how_many(counts: Counts, scored: int, rate: float | None) -> None:
+    """Errors and pending tasks are no failures: the rate is of what was scored, which stands beside it (L15)."""
+    assert (counts.scored, counts.pass_rate) == (scored, rate)
+    assert (counts.to_json()["scored"], counts.to_json()["pass_rate"]) == (scored, rate)
+
+
+@given(st.lists(st.sampled_from(STATUS), max_size=60), st.integers(0, 10))
+def test_counts_are_those_of_the_records(statuses: list[VerificationStatus], missing: int) -> None:
+    """Every record is counted once, and what has no record is said not to have run (L20, M14)."""
+    found = entries(*statuses)
+    planned = {f"t{n}": "short_answer" for n in range(len(statuses) + missing)}
+    families, failures = count(planned, found)
+    summed = total(families.values())
+    assert summed.passed == statuses.count(STATUS.PASSED)
+    assert summed.failed == statuses.count(STATUS.FAILED)
+    assert summed.errors == statuses.count(STATUS.ERROR)
+    assert summed.pending == statuses.count(STATUS.PENDING)
+    assert summed.not_run == missing
+    assert summed.tasks == len(planned)
+    assert len(failures) == min(SHOWN_FAILURES, summed.failed + summed.errors)
+
+
+def test_families_are_counted_apart() -> None:
+    """Counts are by family, in order of name."""
+    found = [*entries(STATUS.PASSED, family="b"), read_entry(record("x", STATUS.FAILED, task_type="a").line(9))]
+    families, _ = count({"t0": "b", "x": "a", "y": "a"}, found)
+    assert list(families) == ["a", "b"]
+    assert (families["a"].tasks, families["a"].failed, families["a"].not_run) == (2, 1, 1)
+    assert families["b"].pass_rate == 1.0
+
+
+def test_a_record_beyond_the_plan_counts() -> None:
+    """A run that is resumed with a smaller ``--limit`` still counts all its records."""
+    families, _ = count({"t0": "short_answer"}, entries(STATUS.PASSED, STATUS.FAILED))
+    assert families["short_answer"].tasks == 2
+
+
+def test_nothing_planned() -> None:
+    """An empty run has an empty, complete summary."""
+    families, failures = count({}, [])
+    assert (families, failures, total(families.values())) == ({}, (), Counts())
+
+
+def test_json() -> None:
+    """The summary is JSON, with everything that the table shows."""
+    summary = TesterRunSummary(
+        run_id="r",
+        benchmark_id="b",
+        output_dir=Path("/out"),
+        total=Counts(tasks=2, passed=1),
+        families={"short_answer": Counts(tasks=2, passed=1)},
+        problems=("the engine is gone",),
+    )
+    told = json.loads(json.dumps(summary.to_json()))
+    assert told["verification_status"] == "partial"
+    assert (told["tasks"], told["passed"], told["not_run"], told["scored"]) == (2, 1, 1, 1)
+    assert told["families"]["short_answer"]["pass_rate"] == 1.0
+    assert told["problems"] == ["the engine is gone"]
+    assert (summary.tasks, summary.passed, summary.failed, summary.errors, summary.pending) == (2, 1, 0, 0, 0)
+    assert summary.pass_rate == 1.0

@@ -1,0 +1,50 @@
+"""``agent-trace.log``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from securebench.errors import StorageError
+from securebench.progress import Event, EventKind
+from securebench.results.trace import TraceLog, printable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def said(text: str, kind: EventKind = EventKind.AGENT_OUTPUT) -> Event:
+    """Return the event of an agent that said ``text``."""
+    return Event(kind, "pack/one", {"stream": "stdout", "text": text})
+
+
+def test_keeps_what_agents_say(tmp_path: Path) -> None:
+    """Each line of an agent's is kept with its task; other events are not for this log."""
+    path = tmp_path / "agent-trace.log"
+    with TraceLog(path) as log:
+        log(said("one\ntwo\n"))
+        log(said("other", EventKind.SANDBOX_COMMAND))
+    with TraceLog(path) as log:
+        log(said("three"))
+    assert path.read_text() == "[pack/one] one\n[pack/one] two\n[pack/one] three\n"
+
+
+def test_is_safe_to_show(tmp_path: Path) -> None:
+    """Nothing in the log is obeyed by a terminal, and no line can pretend to be another task's (M13)."""
+    with TraceLog(tmp_path / "log") as log:
+        log(said("\x1b[2Jx\r[pack/two] forged\x9b\udcff\u202e"))
+    assert (tmp_path / "log").read_text() == "[pack/one] \\x1b[2Jx\\r[pack/two] forged\\x9b\\udcff\\u202e\n"
+
+
+def test_is_never_written_through_a_link(tmp_path: Path) -> None:
+    """A link in the run directory is refused."""
+    (tmp_path / "log").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StorageError):
+        TraceLog(tmp_path / "log")
+
+
+@pytest.mark.parametrize("text", ["plain", "tab\there", "zwei\nZeilen", "☃ 日本 é"])
+def test_ordinary_text_stays(text: str) -> None:
+    """What people write is shown as they wrote it."""
+    assert printable(text) == text
