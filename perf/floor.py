@@ -1,0 +1,58 @@
+"""The bare floor: hardened containers created, started, waited for and removed through the Engine API, no framework.
+
+A container is created from exactly the body that the framework sends, compiled by the same function. What is left out
+is all that the framework does around it: workspace, streams, sealing, judging, records.
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from securebench.images.engine import connect
+from securebench.images.resolve import resolve
+from securebench.sandboxes.base import Command, SandboxSpec
+from securebench.sandboxes.docker_spec import compile_container
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_MOST_WORKERS = 8
+
+
+class Floor:
+    """Bare containers of one image."""
+
+    def __init__(self, image: str) -> None:
+        self._engine = connect()
+        spec = SandboxSpec(image=resolve(self._engine, image))
+        self._body = compile_container(spec, Command(argv=("/bin/true",), timeout_seconds=60), {})
+        self._pairs = ThreadPoolExecutor(2 * _MOST_WORKERS)
+
+    def one(self) -> None:
+        """Put one container through its life: what a text task takes."""
+        client = self._engine.client
+        container = client.create_container_from_config(self._body)["Id"]
+        client.start(container)
+        client.wait(container)
+        client.remove_container(container, force=True)
+
+    def one_then_two(self) -> None:
+        """Put one container through its life, then two at once: what a code task takes."""
+        self.one()
+        for done in [self._pairs.submit(self.one) for _ in range(2)]:
+            done.result()
+
+    def per_task(self, task: Callable[[], None], *, tasks: int, workers: int) -> float:
+        """Return the seconds that one of ``tasks`` takes, ``workers`` at a time."""
+        started = time.perf_counter()
+        with ThreadPoolExecutor(workers) as pool:
+            for done in [pool.submit(task) for _ in range(tasks)]:
+                done.result()
+        return (time.perf_counter() - started) / tasks
+
+    def close(self) -> None:
+        """Let go of the engine."""
+        self._pairs.shutdown()
+        self._engine.close()
