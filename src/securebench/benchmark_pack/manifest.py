@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, Field
 
-from securebench.benchmark_pack.environment import EnvironmentModel
 from securebench.benchmark_pack.model import AssetRoots
+from securebench.families.environment import EnvironmentModel
 from securebench.families.fields import Identifier
-from securebench.families.registry import FAMILIES
+from securebench.families.row import FamilyName
 from securebench.pack_paths import folded, is_at_or_below, relative_path_fault
-from securebench.strict_input.faults import Fault, Problems, did_you_mean
+from securebench.strict_input.faults import Fault, Problems
 from securebench.strict_input.files import read_text
 from securebench.strict_input.models import OPTIONAL, WireModel, fit, refusal
 from securebench.strict_input.yaml_text import MAX_YAML_BYTES, parse_yaml
@@ -25,19 +25,12 @@ if TYPE_CHECKING:
     from securebench.strict_input.yaml_text import YamlSource
 
 
-def _family(name: str) -> str:
-    if name not in FAMILIES:
-        raise refusal("family-unknown", "is an unknown family", did_you_mean(name, FAMILIES))
-    return name
-
-
 def _root(path: str) -> str:
     if fault := relative_path_fault(path.removesuffix("/")):
         raise refusal("path-unsafe", fault, "give a directory below the manifest's, such as 'assets/'")
     return path
 
 
-FamilyName = Annotated[str, AfterValidator(_family)]
 Root = Annotated[str, AfterValidator(_root)]
 
 

@@ -7,30 +7,29 @@ import json
 import os
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from pydantic import AfterValidator
-
-from securebench.benchmark_pack.environment import EnvironmentModel, merge_environment
-from securebench.benchmark_pack.manifest import FamilyName, Manifest
 from securebench.benchmark_pack.model import BenchmarkRow, RowSource
 from securebench.benchmark_pack.references import Referenced, eval_references, path_faults, public_references
 from securebench.errors import ConfigError, SourceLocation
-from securebench.families.fields import FileReferenceModel, Identifier
+from securebench.families.environment import merge_environment
 from securebench.families.lookalikes import fold_lookalikes
 from securebench.families.registry import FAMILIES
+from securebench.families.row import RowModel
 from securebench.pack_paths import folded
 from securebench.resources import Visibility
 from securebench.strict_input.faults import Fault, Problems, shown
 from securebench.strict_input.files import FileSource, decode, open_regular
 from securebench.strict_input.json_text import JsonSource, UnfitJsonError, decode_json, json_faults
-from securebench.strict_input.models import OPTIONAL, WireModel, fit, refusal
+from securebench.strict_input.models import fit
 from securebench.tasks import Environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from io import BufferedReader
     from pathlib import Path
+
+    from securebench.benchmark_pack.manifest import Manifest
 
 MAX_TASKS_BYTES: Final = 128 * 1024**2
 """Bytes of a tasks file: fifty times the largest pack that we know of, and what fits into memory as values."""
@@ -47,28 +46,7 @@ MAX_PACK_VALUES: Final = 5_000_000
 MAX_METADATA_BYTES: Final = 64 * 1024
 """Bytes of a row's metadata as JSON: it goes into every record of its task."""
 
-MAX_ASSETS: Final = 1000
-"""Asset objects of one row."""
-
 _RESOURCE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
-
-
-def _few(assets: list[FileReferenceModel]) -> list[FileReferenceModel]:
-    if len(assets) > MAX_ASSETS:
-        raise refusal("too-many-assets", f"holds more than {MAX_ASSETS} assets", "refer to a directory instead")
-    return assets
-
-
-class RowModel(WireModel):
-    """A row, before its family looks at it."""
-
-    id: Identifier
-    family: FamilyName = OPTIONAL
-    input: dict[str, Any] = OPTIONAL
-    eval: dict[str, Any] = OPTIONAL
-    assets: Annotated[list[FileReferenceModel], AfterValidator(_few)] = OPTIONAL
-    environment: EnvironmentModel = OPTIONAL
-    metadata: dict[str, Any] = OPTIONAL
 
 
 @dataclass(slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -106,7 +107,9 @@ def _named_place(value: Any, path: tuple[str, ...], base: Path) -> Path | None:
 def _place(base: Path, text: str) -> Path:
     """Return where ``text`` leads from ``base``: its directory without links and ``..``, its name as it is."""
     path = base / text
-    return path.parent.resolve() / path.name if path.name != ".." else path.resolve()
+    if path.name == "..":
+        return Path(os.path.realpath(path))
+    return Path(os.path.realpath(path.parent), path.name)
 
 
 def _config(model: TesterModel, agent: AgentModel, path: Path, digest: str) -> TesterConfig:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -35,15 +36,13 @@ def output_dir_fault(path: Path, pack_directory: Path) -> str:
         return "is a home directory"
     if place.is_relative_to(pack):
         return "is the pack's directory, or lies inside it"
-    return "is not a directory" if place.exists() and not place.is_dir() else ""
+    return "is not a directory" if _kind(place) not in (0, stat.S_IFDIR) else ""
 
 
 def agent_dir_fault(path: Path, secret: Iterable[Path]) -> str:
     """Return why ``path`` may not be shown to an agent, or nothing. None of ``secret`` may lie in it."""
-    if path.is_symlink():
-        return "is a symbolic link"
-    if not path.is_dir():
-        return "is not a directory"
+    if _kind(path) != stat.S_IFDIR:
+        return "is a symbolic link" if _kind(path) == stat.S_IFLNK else "is not a directory"
     place = _resolved(path)
     if place == Path(place.anchor) or place in _home_directories():
         return "is a home directory or the root of the file system"
@@ -53,7 +52,15 @@ def agent_dir_fault(path: Path, secret: Iterable[Path]) -> str:
 
 def _resolved(path: Path) -> Path:
     """Return ``path`` with every link resolved, as far as there is anything to resolve."""
-    return Path(os.path.realpath(path))
+    return Path(os.path.realpath(path))  # where Path.resolve raises for a loop of links, this does not
+
+
+def _kind(path: Path) -> int:
+    """Return what stands at ``path`` itself, as the file type bits of its mode; 0 for nothing that can be seen."""
+    try:
+        return stat.S_IFMT(os.lstat(path).st_mode)
+    except OSError:
+        return 0
 
 
 def _home_directories() -> set[Path]:

@@ -1,0 +1,139 @@
+"""``securebench validate``: is a pack right, and if not, what is wrong where."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from securebench.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from securebench.errors import Problem
+    from securebench.tasks import SecureBenchTask
+
+_YAML_SUFFIXES = (".yaml", ".yml")
+
+
+@click.command("validate")
+@click.argument("pack", type=click.Path(path_type=Path))
+@click.option("--tasks", type=click.Path(path_type=Path), help="The tasks file, if it is not tasks.jsonl beside PACK.")
+@click.option("--json", "as_json", is_flag=True, help="Print a report for programs.")
+def command(pack: Path, tasks: Path | None, *, as_json: bool) -> None:
+    """Check PACK, and say what is wrong where.
+
+    PACK is a directory with manifest.yaml and tasks.jsonl, a manifest file, or a tester YAML. Nothing is run. Exit
+    code 0: it can be run. 1: it cannot.
+    """
+    try:
+        tasks_of_pack = _load(pack, tasks)
+    except ConfigError as error:
+        _report_problems(error.problems, as_json=as_json)
+        sys.exit(1)
+    if as_json:
+        click.echo(json.dumps({"valid": True, "problems": [], "families": _summary(tasks_of_pack)}, indent=2))
+    else:
+        _print_table(tasks_of_pack)
+
+
+def _load(pack: Path, tasks: Path | None) -> tuple[SecureBenchTask, ...]:
+    """Return the tasks of what PACK names. Raises :class:`ConfigError`."""
+    from securebench.benchmark_compiler import compile_benchmark_pack
+    from securebench.benchmark_pack import load_benchmark_pack
+
+    manifest = pack / "manifest.yaml" if pack.is_dir() else pack
+    if not pack.is_dir() and tasks is None and _is_tester_yaml(pack):
+        from securebench.tester_config import load_tester_config
+
+        paths = load_tester_config(pack).benchmark
+        manifest, tasks = paths.manifest, paths.tasks
+    return compile_benchmark_pack(load_benchmark_pack(manifest, tasks or manifest.parent / "tasks.jsonl"))
+
+
+def _is_tester_yaml(path: Path) -> bool:
+    """Return whether a YAML file is, or is meant to be, a tester's: it has keys that no manifest has."""
+    from securebench.strict_input.files import read_text
+    from securebench.strict_input.yaml_text import MAX_YAML_BYTES, parse_yaml
+
+    if path.suffix not in _YAML_SUFFIXES:
+        hint = "give a directory with a manifest.yaml, a manifest file, or a tester YAML"
+        raise ConfigError(f"{path} is neither a directory nor a YAML file", code="pack-missing", hint=hint)
+    value, _, _ = parse_yaml(read_text(path, "pack", MAX_YAML_BYTES, follow=True)[0], str(path))
+    return isinstance(value, dict) and bool(value.keys() & {"schema_version", "run", "benchmark", "harness"})
+
+
+def _summary(tasks: Sequence[SecureBenchTask]) -> list[dict[str, Any]]:
+    """Return, for each family in the pack: its rows, and its fields by lane."""
+    rows = Counter(task.task_type for task in tasks)
+    return [
+        {
+            "family": family,
+            "rows": count,
+            "candidate": next(task.candidate_kind.value for task in tasks if task.task_type == family),
+            "lanes": _lanes([task for task in tasks if task.task_type == family]),
+        }
+        for family, count in rows.items()
+    ]
+
+
+def _lanes(tasks: Sequence[SecureBenchTask]) -> dict[str, list[str]]:
+    lanes: dict[str, dict[str, None]] = {}
+    for task in tasks:
+        for resource in task.resources:
+            lanes.setdefault(resource.visibility.value, {})[resource.name] = None
+    return {lane: list(names) for lane, names in lanes.items()}
+
+
+def _report_problems(problems: Sequence[Problem], *, as_json: bool) -> None:
+    """Print what is wrong: for programs to stdout, for people to stderr."""
+    if as_json:
+        report = {"valid": False, "problems": [_problem(problem) for problem in problems], "families": []}
+        click.echo(json.dumps(report, indent=2))
+        return
+    for problem in problems:
+        click.echo(str(problem), err=True)
+    click.echo(f"\n{len(problems)} problem{'s' if len(problems) != 1 else ''} found", err=True)
+
+
+def _problem(problem: Problem) -> dict[str, Any]:
+    place = problem.location
+    return {
+        "code": problem.code,
+        "message": problem.message,
+        "file": place.file if place else None,
+        "line": place.line if place else None,
+        "column": place.column if place else None,
+        "pointer": place.pointer if place else None,
+        "hint": problem.hint or None,
+    }
+
+
+def _print_table(tasks: Sequence[SecureBenchTask]) -> None:
+    """Print the families of a pack that is right: a table on a terminal, tabbed lines elsewhere."""
+    rows = [
+        (part["family"], str(part["rows"]), part["candidate"], "; ".join(map(_lane_text, part["lanes"].items())))
+        for part in _summary(tasks)
+    ]
+    header = ("family", "rows", "candidate", "fields by lane")
+    if sys.stdout.isatty():
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table(*header)
+        for row in rows:
+            table.add_row(*row)
+        Console().print(table)
+    else:
+        for row in (header, *rows):
+            click.echo("\t".join(row))
+    click.echo(f"valid: {tasks[0].benchmark_id}, {len(tasks)} task{'s' if len(tasks) != 1 else ''}")
+
+
+def _lane_text(lane: tuple[str, list[str]]) -> str:
+    return f"{lane[0]}: {', '.join(lane[1])}"

@@ -1,0 +1,76 @@
+"""What is published of a family, all of it derived from its declaration."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import create_model
+
+from securebench.families.registry import FAMILIES
+from securebench.families.row import RowModel
+from securebench.strict_input.models import OPTIONAL
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def row_json_schema(family: str) -> dict[str, Any]:
+    """Return the JSON Schema (2020-12) of a row of ``family``. Raises ``KeyError`` for a family that is not known.
+
+    Each eval field has its lane as ``x-lane``. What spans fields, such as an answer that names a choice, no schema
+    says: the loader checks that as well.
+    """
+    declared = FAMILIES[family]
+    default = ... if declared.active else OPTIONAL
+    fields: dict[str, Any] = {
+        "family": (Literal[family], OPTIONAL),
+        "input": (declared.input_model, default),
+        "eval": (declared.eval_model, default),
+    }
+    schema = _tidy(create_model(f"{family}_row", __base__=RowModel, **fields).model_json_schema())
+    definitions = schema["$defs"]
+    for name, lane in declared.lanes.items():
+        definitions[declared.eval_model.__name__]["properties"][name]["x-lane"] = lane.value
+    return {"$schema": DIALECT, **schema, "description": declared.summary}
+
+
+def family_reference() -> str:
+    """Return the reference of all families, as Markdown."""
+    return "\n".join(_family_section(name) for name in FAMILIES)
+
+
+def _family_section(name: str) -> str:
+    family = FAMILIES[name]
+    status = "active" if family.active else "deferred: rows load and compile, and stay `pending`"
+    files = ", ".join(f"`{field}`" for field in sorted(family.file_fields)) or "none"
+    required = {part: _required(model) for part, model in (("input", family.input_model), ("eval", family.eval_model))}
+    rows = [f"| `input.{field}` | {required['input'][field]} | `public` |" for field in family.input_model.model_fields]
+    rows += [f"| `eval.{field}` | {required['eval'][field]} | `{lane}` |" for field, lane in family.lanes.items()]
+    return "\n".join(
+        [
+            f"## {name}",
+            "",
+            family.summary,
+            "",
+            f"Status: {status}. Candidate: {family.candidate_kind}. Eval fields that take files: {files}.",
+            "",
+            "| Field | Required | Lane |",
+            "|---|---|---|",
+            *rows,
+            "",
+        ]
+    )
+
+
+def _required(model: Any) -> dict[str, str]:
+    return {name: "yes" if info.is_required() else "no" for name, info in model.model_fields.items()}
+
+
+def _tidy(schema: Any) -> Any:
+    """Leave out titles, and the default of fields that may be absent but never null."""
+    if isinstance(schema, list):
+        return [_tidy(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    dropped = {"title"} if isinstance(schema.get("title"), str) else set()
+    dropped |= {"default"} if "default" in schema and schema["default"] is None else set()
+    return {key: _tidy(value) for key, value in schema.items() if key not in dropped}
