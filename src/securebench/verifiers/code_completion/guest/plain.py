@@ -157,7 +157,8 @@ def fill(target: Any, kind: str, parts: list[Any]) -> None:
         return
     target.clear()
     if _is_mapping(kind):
-        dict.update(target, zip(parts[::2], parts[1::2]))  # noqa: B905 - "strict" came with Python 3.10
+        for key, value in zip(parts[::2], parts[1::2]):  # noqa: B905 - "strict" came with Python 3.10
+            target[key] = value
     elif kind == "set":
         target.update(parts)
     else:

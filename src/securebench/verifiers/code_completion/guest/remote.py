@@ -55,6 +55,9 @@ class Remote:
             raise AttributeError(f"{name} of a candidate's object cannot be set by the tests")
         self._securebench_peer.request("set", self._securebench_number, (name, value))
 
+    def __bool__(self) -> bool:
+        return True
+
     def __repr__(self) -> str:
         return f"<candidate object {self._securebench_number}>"
 
