@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+from typing import TYPE_CHECKING
+
 import pytest
 
 from securebench.errors import EngineError, ImageError, InfrastructureError
 from securebench.sandboxes.base import Command, SandboxSpec
-from securebench.testing.fake_process import FakeProcessContext
 from securebench.testing.fake_sandbox import DEFAULT_IMAGE, FakeDriver
+
+if TYPE_CHECKING:
+    from securebench.testing.fake_process import FakeProcessContext
 
 
 @pytest.fixture
@@ -107,8 +112,6 @@ def test_open_sandboxes_are_known(driver: FakeDriver) -> None:
 
 def test_a_program_that_never_looks_is_ended_all_the_same(driver: FakeDriver) -> None:
     """A program that calls nothing of its context cannot hold up whoever waits for it."""
-    import threading
-
     stuck = threading.Event()
     driver.program("stuck")(lambda _context: stuck.wait(30) and 0)
     result = driver.create(spec_of(driver)).run(Command(argv=("stuck",), timeout_seconds=0.05))

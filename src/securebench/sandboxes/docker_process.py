@@ -48,6 +48,7 @@ class DockerProcess(SandboxProcess):
         self._cause: _Cause | None = None
         self._state: ExitState | None = None
         self._lock = threading.Lock()
+        self._kill_done = threading.Event()
         self._give_up = time.monotonic() + command.timeout_seconds + KILL_GRACE
         self._timer = threading.Timer(command.timeout_seconds, self._end, (_Cause.TIME,))
         self._timer.daemon = True
@@ -82,6 +83,8 @@ class DockerProcess(SandboxProcess):
                 pass
             try:
                 self._state = self._final_state(self._job.exit_code(self._remaining()))
+                if self._cause is not None:  # what runs beside it is ended too before anybody reads what they left
+                    self._kill_done.wait(self._remaining())
             finally:
                 self.abandon()
         return self._state
@@ -126,6 +129,8 @@ class DockerProcess(SandboxProcess):
             self._job.kill()
         except InfrastructureError as error:
             _log.warning("a sandbox could not be killed: %s", error.message)  # waiting for it reports the trouble
+        finally:
+            self._kill_done.set()
 
     def _final_state(self, code: int) -> ExitState:
         killed = code == SIGKILLED

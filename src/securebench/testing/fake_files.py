@@ -9,12 +9,13 @@ import errno
 import os
 import posixpath
 import threading
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from securebench.sandboxes.base import Mount, SandboxSpec
 
@@ -35,6 +36,7 @@ class FakeFileSystem:
     root: dict[str, FakeFile] = field(default_factory=dict)
     temporary: dict[str, FakeFile] = field(default_factory=dict)
     lock: threading.RLock = field(default_factory=threading.RLock)
+    """Held by every change, and by whoever ends the container: after its end nothing changes."""
 
     @classmethod
     def of_image(cls, files: Mapping[str, bytes]) -> FakeFileSystem:
@@ -45,7 +47,10 @@ class FakeFileSystem:
 class FakeFiles:
     """The view of one process: paths relative to its working directory, permissions of its user."""
 
-    def __init__(self, system: FakeFileSystem, spec: SandboxSpec, workdir: str) -> None:
+    def __init__(
+        self, system: FakeFileSystem, spec: SandboxSpec, workdir: str, check: Callable[[], None] = lambda: None
+    ) -> None:
+        self._check = check
         self._system = system
         self._spec = spec
         self._workdir = workdir
@@ -58,12 +63,12 @@ class FakeFiles:
 
     def write(self, path: str, data: bytes, *, append: bool = False) -> None:
         """Write ``path``, as far as mounts, owner, file size and room allow."""
-        if (host := self.host_path(path)) is not None:
-            self._raise_if_mounted_read_only(path)
-            with host.open("ab" if append else "wb") as file:
-                file.write(data)
-            return
-        with self._system.lock:
+        with self._changing():
+            if (host := self.host_path(path)) is not None:
+                self._raise_if_mounted_read_only(path)
+                with host.open("ab" if append else "wb") as file:
+                    file.write(data)
+                return
             target = self._absolute(path)
             files = self._writable(target)
             old = files.get(target)
@@ -87,17 +92,18 @@ class FakeFiles:
 
     def make_directory(self, path: str) -> None:
         """Make a directory in a mount. In memory, directories are there when a file is."""
-        if (host := self.host_path(path)) is not None:
-            self._raise_if_mounted_read_only(path)
-            host.mkdir(parents=True, exist_ok=True)
+        with self._changing():
+            if (host := self.host_path(path)) is not None:
+                self._raise_if_mounted_read_only(path)
+                host.mkdir(parents=True, exist_ok=True)
 
     def remove(self, path: str) -> None:
         """Remove the file ``path``."""
-        if (host := self.host_path(path)) is not None:
-            self._raise_if_mounted_read_only(path)
-            host.unlink()
-            return
-        with self._system.lock:
+        with self._changing():
+            if (host := self.host_path(path)) is not None:
+                self._raise_if_mounted_read_only(path)
+                host.unlink()
+                return
             self._find(path)
             target = self._absolute(path)
             del self._writable(target)[target]
@@ -111,6 +117,12 @@ class FakeFiles:
     def temporary_bytes(self) -> int:
         """Return how much the files in tmpfs take together, which counts as memory."""
         return sum(len(file.data) for file in self._system.temporary.values())
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        with self._system.lock:
+            self._check()
+            yield
 
     def _absolute(self, path: str) -> str:
         return posixpath.normpath(posixpath.join(self._workdir, path))

@@ -50,7 +50,15 @@ class FakeContainer:
     cause: Cause | None = None
     processes: int = 0
     memory: int = 0
-    lock: threading.RLock = field(default_factory=threading.RLock)
+    lock: threading.RLock = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.lock = self.system.lock
+
+    def check(self) -> None:
+        """Raise :class:`Killed` if it was ended."""
+        if self.ended.is_set():
+            raise Killed
 
     def end(self, cause: Cause | None) -> None:
         """End everything in it. The first cause stays."""
@@ -103,8 +111,7 @@ class FakePipe:
 
     def _wait(self) -> None:
         self._changed.wait(_WAIT_SLICE)
-        if self._container.ended.is_set():
-            raise Killed
+        self._container.check()
 
 
 class FakeStdin:
@@ -181,8 +188,7 @@ class FakeProcessContext:
 
     def check(self) -> None:
         """Raise :class:`Killed` if the sandbox was ended. Long programs call it; every other call here does."""
-        if self.container.ended.is_set():
-            raise Killed
+        self.container.check()
 
     def sleep(self, seconds: float) -> None:
         """Sleep, unless the sandbox is ended meanwhile."""
@@ -266,8 +272,7 @@ class FakeProcess(SandboxProcess):
 
     def write(self, stream: Stream, data: bytes) -> None:
         """Take output of the program."""
-        if self._container.ended.is_set():
-            raise Killed
+        self._container.check()
         with self._lock:
             kept = data[: self._output_left]
             self._output_left -= len(kept)

@@ -194,7 +194,7 @@ class FakeSandbox(Sandbox):
             environment=environment,
             workdir=workdir,
             spec=self._spec,
-            files=FakeFiles(container.system, self._spec, workdir),
+            files=FakeFiles(container.system, self._spec, workdir, container.check),
             stdin=process.stdin(),
             stdout=process.output(Stream.STDOUT),
             stderr=process.output(Stream.STDERR),

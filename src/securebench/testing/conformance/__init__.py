@@ -1,0 +1,32 @@
+"""The conformance suite: what every sandbox driver does, held as checks that need no test framework.
+
+``run_conformance(driver, image)`` runs them all and returns what came out; ``CHECKS`` lists them, for a test framework
+to parametrise over. The image needs ``python3`` 3.9 or later and ``/bin/cat``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from securebench.testing.conformance import ending, isolation, lifecycle, limiting, streams
+from securebench.testing.conformance.bench import Bench, Check, ConformanceError, Outcome, run_checks
+
+if TYPE_CHECKING:
+    from securebench.images.model import ResolvedImage
+    from securebench.sandboxes.base import SandboxDriver
+
+__all__ = ["CHECKS", "Bench", "Check", "ConformanceError", "Outcome", "run_conformance"]
+
+CHECKS: tuple[Check, ...] = (
+    *streams.CHECKS,
+    *ending.CHECKS,
+    *limiting.CHECKS,
+    *isolation.CHECKS,
+    *lifecycle.CHECKS,
+)
+"""Every check, in the order of the contract."""
+
+
+def run_conformance(driver: SandboxDriver, image: ResolvedImage) -> list[Outcome]:
+    """Hold ``driver`` to every check, with ``image`` as what runs. Nothing is raised: look at each outcome."""
+    return run_checks(CHECKS, driver, image)

@@ -1,0 +1,182 @@
+"""Checks: how a process ends, by itself and otherwise."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from typing import Any
+
+from securebench.sandboxes.base import TIMEOUT_EXIT_CODE, Command, Mount
+from securebench.testing.conformance.bench import (
+    Bench,
+    Checks,
+    limits,
+    probe_command,
+    read_until,
+    require,
+    require_equal,
+    workspace_path,
+)
+
+CHECKS = Checks()
+
+_SHORT = 1.5
+"""A time limit that a check waits for: long enough for an interpreter to start and speak."""
+
+_STILL_SECONDS = 0.3
+
+
+@CHECKS
+def exit_codes_are_reported(bench: Bench) -> None:
+    """The exit code of a process is the command's."""
+    for code in (0, 1, 3, 42, 255):
+        require_equal(bench.run("emit", "", "", str(code)).exit_code, code, "exit code")
+
+
+@CHECKS
+def signals_are_reported(bench: Bench) -> None:
+    """A process that ends by a signal has 128 and its number as exit code, and was not timed out."""
+    result = bench.run("die", str(signal.SIGTERM.value))
+    require_equal((result.exit_code, result.timed_out), (128 + signal.SIGTERM, False), "exit code and time-out")
+
+
+@CHECKS
+def a_missing_program_is_told(bench: Bench) -> None:
+    """A program that is not there is exit code 126 or 127, not an infrastructure error; in both kinds of sandbox."""
+    for persistent in (False, True):
+        command = Command(argv=("/no/such/program",), timeout_seconds=20)
+        code = bench.sandbox(persistent=persistent).run(command).exit_code
+        require(code in {126, 127}, f"exit code of a missing program: {code}")
+
+
+@CHECKS
+def a_time_limit_ends_it(bench: Bench) -> None:
+    """A time limit ends the command with exit code 124, soon, and only that flag is set."""
+    result = bench.sandbox().run(probe_command("sleep", "60", timeout=_SHORT))
+    require_equal((result.exit_code, result.timed_out), (TIMEOUT_EXIT_CODE, True), "exit code and time-out")
+    require(not (result.out_of_memory or result.output_limit_exceeded), "no other reason is given")
+    require(_SHORT <= result.duration_seconds < _SHORT + 10, f"it took {result.duration_seconds:.1f} s")
+
+
+@CHECKS
+def output_before_a_time_limit_is_kept(bench: Bench) -> None:
+    """What was written before the time limit is kept."""
+    result = bench.sandbox().run(probe_command("sleep", "60", timeout=_SHORT))
+    require_equal(result.stdout, b"asleep\n", "the output")
+
+
+@CHECKS
+def a_time_limit_ends_its_children(bench: Bench) -> None:
+    """A time limit ends children too, also daemons in sessions of their own (A05, I14)."""
+    bench.sandbox(**_shared_mount(bench)).run(probe_command("tick", workspace_path("ticks"), "wait", timeout=_SHORT))
+    _require_still(bench)
+
+
+@CHECKS
+def a_time_limit_ends_a_persistent_sandbox(bench: Bench) -> None:
+    """In a persistent sandbox a time limit ends everything in it, also what earlier commands left."""
+    sandbox = bench.sandbox(persistent=True, **_shared_mount(bench))
+    sandbox.run(probe_command("tick", workspace_path("ticks"), "leave"))
+    result = sandbox.run(probe_command("sleep", "60", timeout=_SHORT))
+    require_equal((result.exit_code, result.timed_out), (TIMEOUT_EXIT_CODE, True), "exit code and time-out")
+    _require_still(bench)
+
+
+@CHECKS
+def daemons_end_with_an_ephemeral_command(bench: Bench) -> None:
+    """A daemon that an ephemeral command leaves ends with it (A04)."""
+    bench.sandbox(**_shared_mount(bench)).run(probe_command("tick", workspace_path("ticks"), "leave"))
+    _require_still(bench)
+
+
+@CHECKS
+def closing_ends_what_runs(bench: Bench) -> None:
+    """When closing a sandbox returns, nothing of it runs any more, in both kinds (A05)."""
+    for persistent in (False, True):
+        directory = f"shared-{persistent}"
+        sandbox = bench.sandbox(persistent=persistent, **_shared_mount(bench, directory))
+        process = sandbox.open(probe_command("tick", workspace_path("ticks"), "wait"))
+        read_until(process, b"ticking\n")
+        sandbox.close()
+        _require_still(bench, directory)
+
+
+@CHECKS
+def closing_does_not_wait_for_unread_output(bench: Bench) -> None:
+    """A sandbox whose output nobody reads closes at once all the same."""
+    sandbox = bench.sandbox()
+    sandbox.open(probe_command("flood", str(32 * 1024 * 1024)))
+    time.sleep(_SHORT)
+    started = time.monotonic()
+    sandbox.close()
+    require(time.monotonic() - started < 10, "closing took longer than ten seconds")
+
+
+@CHECKS
+def kill_works_from_another_thread(bench: Bench) -> None:
+    """A kill from another thread ends a process that somebody waits for, and is no time-out."""
+    process = bench.sandbox().open(probe_command("sleep", "60"))
+    read_until(process, b"asleep\n")
+    threading.Thread(target=process.kill).start()
+    state = process.wait()
+    require_equal((state.exit_code, state.timed_out), (128 + signal.SIGKILL, False), "exit code and time-out")
+
+
+@CHECKS
+def kill_after_the_end_changes_nothing(bench: Bench) -> None:
+    """Killing a process that has ended raises nothing and changes nothing."""
+    process = bench.sandbox().open(probe_command("emit", "", "", "5"))
+    require_equal(process.wait().exit_code, 5, "exit code")
+    process.kill()
+    require_equal(process.wait().exit_code, 5, "exit code after the kill")
+
+
+@CHECKS
+def waiting_twice_says_the_same(bench: Bench) -> None:
+    """Waiting again says the same."""
+    process = bench.sandbox().open(probe_command("emit", "unread", "", "5"))
+    require_equal(process.wait(), process.wait(), "the two states")
+
+
+@CHECKS
+def closing_its_output_does_not_end_a_process(bench: Bench) -> None:
+    """A process that closes its output lives on, and its exit code counts."""
+    result = bench.run("hush", "1")
+    require_equal(result.exit_code, 7, "exit code")
+
+
+@CHECKS
+def a_time_limit_holds_without_output(bench: Bench) -> None:
+    """A process that closed its output is ended by its time limit too."""
+    result = bench.sandbox().run(probe_command("hush", "60", timeout=_SHORT))
+    require_equal((result.exit_code, result.timed_out), (TIMEOUT_EXIT_CODE, True), "exit code and time-out")
+
+
+@CHECKS
+def a_flood_of_output_ends_it(bench: Bench) -> None:
+    """A process that writes more than its limit is ended, and the result says why (I12)."""
+    result = bench.run("flood", str(512 * 1024 * 1024), limits=limits(output=1024 * 1024))
+    require(result.output_limit_exceeded, "the output limit is given as the reason")
+    require(not result.timed_out, "it was not timed out")
+    require(result.exit_code != 0, "it did not end well")
+    require(len(result.stdout) + len(result.stderr) <= 1024 * 1024, "no more than the limit came through")
+
+
+@CHECKS
+def output_up_to_the_limit_is_allowed(bench: Bench) -> None:
+    """A process that writes exactly its limit ends by itself."""
+    result = bench.run("flood", str(512 * 1024), limits=limits(output=1024 * 1024))
+    require_equal((result.exit_code, result.output_limit_exceeded), (0, False), "exit code and output limit")
+
+
+def _shared_mount(bench: Bench, name: str = "shared") -> dict[str, Any]:
+    return {"mounts": (Mount(bench.shared(name), workspace_path(), read_only=False),)}
+
+
+def _require_still(bench: Bench, name: str = "shared") -> None:
+    ticks = bench.directory / name / "ticks"
+    before = ticks.stat().st_size
+    time.sleep(_STILL_SECONDS)
+    require_equal(ticks.stat().st_size, before, "a process of an ended sandbox still writes: bytes")
+    require(before > 0, "the daemon had begun to write")

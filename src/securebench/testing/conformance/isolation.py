@@ -1,0 +1,263 @@
+"""Checks: what a process in a sandbox sees, may do, and cannot reach."""
+
+from __future__ import annotations
+
+import json
+import socket
+
+from securebench.sandboxes.base import BASE_ENVIRONMENT, UNPRIVILEGED_USER, Mount
+from securebench.testing.conformance.bench import (
+    Bench,
+    Checks,
+    probe_command,
+    require,
+    require_equal,
+    workspace_path,
+)
+
+CHECKS = Checks()
+
+ROOT = (0, 0)
+
+FORBIDDEN = (
+    *("chroot", "mount", "unmount", "new user namespace", "new mount namespace", "set host name", "make device"),
+    *("write kernel setting", "write sysrq", "write cgroup", "read kernel memory", "raw socket", "packet socket"),
+    *("kernel keyring", "engine socket", "change clock", "set priority"),
+)
+"""What the probe attempts, and no sandbox allows: not even root in it."""
+
+
+@CHECKS
+def the_environment_is_exact(bench: Bench) -> None:
+    """A process has the variables of its spec and command, and no other: none of the image, none of the host."""
+    for persistent in (False, True):
+        sandbox = bench.sandbox(persistent=persistent, environment={**BASE_ENVIRONMENT, "OURS": "spec"})
+        result = sandbox.run(probe_command("facts", environment={"MORE": "é\n=", "EMPTY": ""}))
+        found = json.loads(result.stdout)["environment"]
+        expected = {**BASE_ENVIRONMENT, "OURS": "spec", "MORE": "é\n=", "EMPTY": ""}
+        require_equal(found, expected, "variables")
+
+
+@CHECKS
+def a_command_overrides_its_spec(bench: Bench) -> None:
+    """A variable of the command replaces that of its spec."""
+    for persistent in (False, True):
+        result = bench.sandbox(persistent=persistent).run(probe_command("facts", environment={"HOME": "/elsewhere"}))
+        require_equal(json.loads(result.stdout)["environment"]["HOME"], "/elsewhere", "HOME")
+
+
+@CHECKS
+def the_first_process_has_no_more(bench: Bench) -> None:
+    """The sandbox's first process, whose environment anyone in it may read, has no variable beyond the spec's (J15)."""
+    allowed = {f"{name}={value}" for name, value in BASE_ENVIRONMENT.items()}
+    found = set(bench.facts()["first_environment"])
+    require(found <= allowed, f"more variables in /proc/1/environ: {sorted(found - allowed)}")
+
+
+@CHECKS
+def arguments_arrive_exactly(bench: Bench) -> None:
+    """Arguments arrive as they are: spaces, newlines, quotes, Unicode, options, shell syntax (A21)."""
+    arguments = ("a b", "line\nbreak", "", "é✓𝄞", "-rf", "--help", "$(touch x)", "'\"`", "\\", "*", "\x1b[31m")
+    for persistent in (False, True):
+        result = bench.sandbox(persistent=persistent).run(probe_command("facts", *arguments))
+        require_equal(json.loads(result.stdout)["argv"], ["-c", "facts", *arguments], "arguments")
+
+
+@CHECKS
+def the_working_directory_is_set(bench: Bench) -> None:
+    """A process starts in its spec's working directory, or in its command's."""
+    require_equal(bench.facts(workdir="/usr")["workdir"], "/usr", "working directory of the spec")
+    for persistent in (False, True):
+        result = bench.sandbox(persistent=persistent, workdir="/usr").run(probe_command("facts", workdir="/etc"))
+        require_equal(json.loads(result.stdout)["workdir"], "/etc", "working directory of the command")
+
+
+@CHECKS
+def the_user_is_nobody(bench: Bench) -> None:
+    """By default a process is nobody, with no other group."""
+    found = bench.facts()
+    uid, gid = UNPRIVILEGED_USER
+    require_equal((found["uid"], found["gid"], found["groups"]), ([uid, uid], [gid, gid], []), "user and groups")
+
+
+@CHECKS
+def the_user_is_the_specs(bench: Bench) -> None:
+    """A process is the user of its spec, also one that the image does not know."""
+    for user in (ROOT, (12345, 23456)):
+        found = bench.facts(user=user)
+        require_equal((found["uid"][0], found["gid"][0], found["groups"]), (*user, []), "user and groups")
+
+
+@CHECKS
+def the_root_is_read_only(bench: Bench) -> None:
+    """Nothing of the root can be written, not even by root (I11)."""
+    for path in ("/x", "/etc/passwd", "/usr/bin/x", "/var/tmp/x"):  # noqa: S108 - paths inside the sandbox
+        outcome = bench.said("write", path, "", user=ROOT)
+        require_equal(outcome, "EROFS", f"writing {path} as root")
+
+
+@CHECKS
+def a_writable_root_is_asked_for_by_name(bench: Bench) -> None:
+    """Where the spec asks for a writable root, its owner may write it, and the image stays as it was."""
+    sandbox = bench.sandbox(read_only=False, user=ROOT)
+    require_equal(sandbox.run(probe_command("write", "/x", "")).stdout, b"ok\n", "writing as root")
+    require_equal(bench.said("read", "/x"), "ENOENT", "the file in the next sandbox")
+
+
+@CHECKS
+def others_files_cannot_be_written(bench: Bench) -> None:
+    """On a writable root an ordinary user cannot write what is root's."""
+    for path in ("/etc/passwd", "/x"):
+        require_equal(bench.said("write", path, "", read_only=False), "EACCES", f"writing {path}")
+
+
+@CHECKS
+def tmp_is_writable(bench: Bench) -> None:
+    """``/tmp`` can be written."""
+    require_equal(bench.said("write", "/tmp/x", "text"), "ok", "writing /tmp/x")  # noqa: S108
+
+
+@CHECKS
+def mounts_are_seen(bench: Bench) -> None:
+    """A directory and a file of the host are seen where they are mounted."""
+    directory = bench.shared()
+    (directory / "note").write_text("from the host")
+    (directory / "note").chmod(0o644)
+    mounts = (Mount(directory, workspace_path()), Mount(directory / "note", "/opt/note"))
+    require_equal(bench.said("read", workspace_path("note"), mounts=mounts), "from the host\nok", "the directory")
+    require_equal(bench.said("read", "/opt/note", mounts=mounts), "from the host\nok", "the file")
+
+
+@CHECKS
+def read_only_mounts_stay_as_they_are(bench: Bench) -> None:
+    """A read-only mount can be neither written nor emptied, not even by root (A13, H04)."""
+    directory = bench.shared()
+    (directory / "note").write_text("from the host")
+    for action in (("write", "note", "x"), ("write", "new", "x"), ("remove", "note")):
+        path = workspace_path(action[1])
+        mounts = (Mount(directory, workspace_path()),)
+        outcome = bench.said(action[0], path, *action[2:], mounts=mounts, user=ROOT)
+        require_equal(outcome, "EROFS", f"{action[0]} {path}")
+    require_equal([path.name for path in directory.iterdir()], ["note"], "what the host has")
+    require_equal((directory / "note").read_text(), "from the host", "the host's file")
+
+
+@CHECKS
+def writable_mounts_are_shared(bench: Bench) -> None:
+    """What is written to a writable mount is the host's at once."""
+    directory = bench.shared()
+    mounts = (Mount(directory, workspace_path(), read_only=False),)
+    require_equal(bench.said("write", workspace_path("note"), "from inside", mounts=mounts), "ok", "writing")
+    require_equal((directory / "note").read_text(), "from inside", "the host's file")
+
+
+@CHECKS
+def there_is_only_loopback(bench: Bench) -> None:
+    """Without a network there is one interface, loopback, in both kinds of sandbox (J03, J12)."""
+    for persistent in (False, True):
+        require_equal(bench.facts(persistent=persistent)["interfaces"], ["lo"], "interfaces")
+
+
+@CHECKS
+def nothing_outside_can_be_reached(bench: Bench) -> None:
+    """No address outside can be reached: public, link-local, or any of the host's (J01, J03, J08)."""
+    for address in ("192.0.2.1", "169.254.169.254", "172.17.0.1", "2001:db8::1"):
+        outcome = bench.said("connect", address, "80")
+        require(outcome in {"ENETUNREACH", "EADDRNOTAVAIL"}, f"connecting to {address}: {outcome}")
+
+
+@CHECKS
+def the_hosts_loopback_is_another(bench: Bench) -> None:
+    """A server on the host's loopback cannot be reached from the sandbox's."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        outcome = bench.said("connect", "127.0.0.1", str(server.getsockname()[1]))
+    require_equal(outcome, "ECONNREFUSED", "connecting to the host's port")
+
+
+@CHECKS
+def names_are_never_asked_for(bench: Bench) -> None:
+    """No name is resolved outside, and asking takes no time (J04)."""
+    require_equal(bench.said("resolve", "example.com"), "unknown", "resolving example.com")
+
+
+@CHECKS
+def localhost_is_there(bench: Bench) -> None:
+    """A process can serve and reach itself by the name ``localhost``."""
+    require_equal(bench.said("loopback", "localhost"), "ok", "connecting to itself")
+
+
+@CHECKS
+def there_are_no_capabilities(bench: Bench) -> None:
+    """No process has or can gain a capability, not even root, in both kinds of sandbox (A22)."""
+    for persistent in (False, True):
+        found = bench.facts(user=ROOT, persistent=persistent)["capabilities"]
+        require_equal(set(found.values()), {0}, f"capabilities {found}")
+
+
+@CHECKS
+def a_capability_is_asked_for_by_name(bench: Bench) -> None:
+    """A capability that the spec adds is there for root, alone."""
+    chroot = 1 << 18
+    found = bench.facts(user=ROOT, cap_add=("SYS_CHROOT",))["capabilities"]
+    require_equal((found["CapEff"], found["CapBnd"]), (chroot, chroot), "capabilities")
+    require_equal(json.loads(bench.said("attempt", "chroot", user=ROOT, cap_add=("SYS_CHROOT",))), ["chroot"], "chroot")
+
+
+@CHECKS
+def privileges_cannot_be_gained(bench: Bench) -> None:
+    """New privileges are off and system calls are filtered, in both kinds of sandbox (I18)."""
+    for persistent in (False, True):
+        found = bench.facts(persistent=persistent)
+        require(found["no_new_privileges"], "new privileges are off")
+        require(found["seccomp_filter"], "system calls are filtered")
+
+
+@CHECKS
+def set_id_files_are_not_honoured(bench: Bench) -> None:
+    """A set-id file of root, left in a shared directory, gives nobody root (H06)."""
+    mounts = (Mount(bench.shared(), workspace_path(), read_only=False),)
+    require_equal(bench.said("plant", workspace_path("trap"), mounts=mounts, user=ROOT), "0o6755", "the trap's mode")
+    uid, gid = UNPRIVILEGED_USER
+    require_equal(bench.said("harvest", workspace_path("trap"), mounts=mounts), f"{uid} {gid}", "who it runs as")
+
+
+@CHECKS
+def nobody_can_do_what_is_forbidden(bench: Bench) -> None:
+    """Mounts, namespaces, devices, kernel settings, raw sockets, keyrings, the engine: all refused (I01, I18)."""
+    require_equal(json.loads(bench.said("attempt", *FORBIDDEN, "become root")), [], "what nobody could do")
+
+
+@CHECKS
+def root_can_do_no_more(bench: Bench) -> None:
+    """Root in a sandbox is refused all of it too (A22, I18)."""
+    require_equal(json.loads(bench.said("attempt", *FORBIDDEN, user=ROOT)), [], "what root could do")
+
+
+@CHECKS
+def there_are_no_devices(bench: Bench) -> None:
+    """There is no block device (I19)."""
+    require_equal(bench.facts()["devices"], [], "block devices")
+
+
+@CHECKS
+def only_its_own_processes_are_seen(bench: Bench) -> None:
+    """A process sees those of its own sandbox, and none of the host (B07)."""
+    require(bench.facts()["processes"] <= 3, "no process of the host is seen")
+
+
+@CHECKS
+def the_host_name_tells_nothing(bench: Bench) -> None:
+    """The host name is the same everywhere, and not the host's."""
+    require_equal(bench.facts()["hostname"], "sandbox", "host name")
+
+
+@CHECKS
+def two_sandboxes_share_nothing(bench: Bench) -> None:
+    """Two sandboxes at once see neither files nor processes of each other (A24, F11)."""
+    first, second = (bench.sandbox(persistent=True) for _ in range(2))
+    require_equal(first.run(probe_command("write", "/tmp/x", "1")).stdout, b"ok\n", "writing")  # noqa: S108
+    process = first.open(probe_command("sleep", "30"))
+    require_equal(second.run(probe_command("read", "/tmp/x")).stdout, b"ENOENT\n", "the other's file")  # noqa: S108
+    seen = json.loads(second.run(probe_command("facts")).stdout)["processes"]
+    require(seen <= 4, f"{seen} processes are seen")
+    process.kill()

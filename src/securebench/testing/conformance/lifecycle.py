@@ -1,0 +1,184 @@
+"""Checks: how sandboxes come and go, and what a driver refuses."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING
+
+from securebench.errors import ConfigError, ImageError, InfrastructureError, MaterializationError
+from securebench.sandboxes.base import Command, Mount
+from securebench.testing.conformance.bench import (
+    Bench,
+    Checks,
+    ConformanceError,
+    probe_command,
+    read_until,
+    require,
+    require_equal,
+    workspace_path,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CHECKS = Checks()
+
+_PATH = "/tmp/note"  # noqa: S108 - a path inside the sandbox
+
+
+@CHECKS
+def a_persistent_sandbox_keeps_its_files(bench: Bench) -> None:
+    """In a persistent sandbox a command sees the files of those before it."""
+    sandbox = bench.sandbox(persistent=True)
+    sandbox.run(probe_command("write", _PATH, "kept"))
+    require_equal(sandbox.run(probe_command("read", _PATH)).stdout, b"kept\nok\n", "the file")
+
+
+@CHECKS
+def an_ephemeral_sandbox_forgets_its_files(bench: Bench) -> None:
+    """In an ephemeral sandbox each command starts afresh (F11)."""
+    sandbox = bench.sandbox()
+    sandbox.run(probe_command("write", _PATH, "forgotten"))
+    require_equal(sandbox.run(probe_command("read", _PATH)).stdout, b"ENOENT\n", "the file")
+
+
+@CHECKS
+def commands_run_beside_each_other(bench: Bench) -> None:
+    """A persistent sandbox runs several commands at once."""
+    sandbox = bench.sandbox(persistent=True)
+    first = sandbox.open(probe_command("converse"))
+    first.send(b"one\n")
+    read_until(first, b"heard one\n")
+    require_equal(sandbox.run(probe_command("emit", "beside", "", "0")).stdout, b"beside", "the second command")
+    first.close_stdin()
+    require_equal(first.wait().exit_code, 0, "exit code of the first")
+
+
+@CHECKS
+def a_driver_serves_many_threads(bench: Bench) -> None:
+    """Eight threads use one driver at once, and each gets its own output."""
+
+    def one(number: int) -> bytes:
+        return bench.run("emit", str(number), "", "0").stdout
+
+    with ThreadPoolExecutor(8) as pool:
+        outputs = list(pool.map(one, range(8)))
+    require_equal(outputs, [str(number).encode() for number in range(8)], "outputs")
+
+
+@CHECKS
+def closing_twice_is_harmless(bench: Bench) -> None:
+    """Closing a sandbox again does nothing."""
+    for persistent in (False, True):
+        sandbox = bench.sandbox(persistent=persistent)
+        sandbox.run(probe_command("emit", "", "", "0"))
+        sandbox.close()
+        sandbox.close()
+
+
+@CHECKS
+def a_closed_sandbox_runs_nothing(bench: Bench) -> None:
+    """Running a command in a closed sandbox raises ``InfrastructureError``."""
+    for persistent in (False, True):
+        sandbox = bench.sandbox(persistent=persistent)
+        sandbox.close()
+        _require_refused(partial(sandbox.run, probe_command("cat")), InfrastructureError)
+
+
+@CHECKS
+def an_ended_sandbox_runs_nothing(bench: Bench) -> None:
+    """After a time limit ended a persistent sandbox, running a command raises ``InfrastructureError``."""
+    sandbox = bench.sandbox(persistent=True)
+    require(sandbox.run(probe_command("sleep", "60", timeout=1)).timed_out, "it was timed out")
+    _require_refused(lambda: sandbox.run(probe_command("cat")), InfrastructureError)
+
+
+@CHECKS
+def a_context_closes_its_sandbox(bench: Bench) -> None:
+    """A sandbox is closed at the end of its ``with`` block."""
+    with bench.sandbox() as sandbox:
+        sandbox.run(probe_command("emit", "", "", "0"))
+    _require_refused(lambda: sandbox.run(probe_command("cat")), InfrastructureError)
+
+
+@CHECKS
+def reaping_leaves_the_living(bench: Bench) -> None:
+    """Reaping removes nothing of a process that lives (L10)."""
+    sandbox = bench.sandbox(persistent=True)
+    process = sandbox.open(probe_command("converse"))
+    bench.driver.reap()
+    process.send(b"alive\n")
+    read_until(process, b"heard alive\n")
+    process.close_stdin()
+    require_equal(process.wait().exit_code, 0, "exit code")
+
+
+@CHECKS
+def a_driver_says_what_it_is(bench: Bench) -> None:
+    """A driver has a name and a version for the record."""
+    info = bench.driver.info()
+    require(info.name and info.version, f"name and version: {info}")
+
+
+@CHECKS
+def an_image_is_resolved_once(bench: Bench) -> None:
+    """A reference keeps its meaning for the driver's life, and its id is a content address (I06)."""
+    first, second = (bench.driver.resolve_image(bench.image.reference) for _ in range(2))
+    require_equal(first, second, "the image")
+    require(first.id.startswith("sha256:"), f"its id {first.id!r}")
+
+
+@CHECKS
+def a_missing_image_is_told(bench: Bench) -> None:
+    """An image that is not there raises ``ImageError`` that says what to do."""
+    error = _require_refused(lambda: bench.driver.resolve_image("securebench/no-such-image:0"), ImageError)
+    require(getattr(error, "hint", ""), "the error has a hint")
+
+
+@CHECKS
+def a_mount_of_a_link_is_refused(bench: Bench) -> None:
+    """A mount whose source is a symbolic link, or lies behind one, is refused (H01)."""
+    target = bench.shared()
+    (target / "below").mkdir()
+    link = bench.directory / "link"
+    link.symlink_to(target)
+    for source in (link, link / "below"):
+        mounts = (Mount(source, workspace_path()),)
+        _require_refused(partial(bench.run, "cat", mounts=mounts), MaterializationError)
+
+
+@CHECKS
+def a_mount_of_nothing_is_refused(bench: Bench) -> None:
+    """A mount whose source is not there is refused, and nothing is made on the host."""
+    source = bench.directory / "missing"
+    _require_refused(lambda: bench.run("cat", mounts=(Mount(source, workspace_path()),)), MaterializationError)
+    require(not source.exists(), "nothing was made")
+
+
+@CHECKS
+def a_mount_over_the_kernels_files_is_refused(bench: Bench) -> None:
+    """Nothing is mounted over the root, or in the kernel's trees (I02, I18)."""
+    source = bench.shared()
+    for target in ("/", "/proc", "/sys/fs/cgroup", "/dev/shm", "relative", "/a/../etc"):  # noqa: S108 - refused anyway
+        mounts = (Mount(source, target),)
+        _require_refused(partial(bench.run, "cat", mounts=mounts), MaterializationError)
+
+
+@CHECKS
+def what_no_argument_can_hold_is_refused(bench: Bench) -> None:
+    """Arguments and variables that would not arrive exactly are refused."""
+    for argument in ("nul\0", "\udcff"):
+        command = Command(argv=("cat", argument), timeout_seconds=20)
+        _require_refused(partial(bench.sandbox().run, command), ConfigError)
+    for name in ("", "A=B", "A\0"):
+        command = Command(argv=("cat",), timeout_seconds=20, environment={name: "x"})
+        _require_refused(partial(bench.sandbox().run, command), ConfigError)
+
+
+def _require_refused(call: Callable[[], object], kind: type[Exception]) -> Exception:
+    try:
+        call()
+    except kind as error:
+        return error
+    raise ConformanceError(f"{kind.__name__} was not raised")

@@ -1,0 +1,84 @@
+"""Checks: what a sandbox may use."""
+
+from __future__ import annotations
+
+from securebench.sandboxes.base import MIB, Mount
+from securebench.testing.conformance.bench import (
+    Bench,
+    Checks,
+    limits,
+    probe_command,
+    require,
+    require_equal,
+    workspace_path,
+)
+
+CHECKS = Checks()
+
+
+@CHECKS
+def memory_is_limited(bench: Bench) -> None:
+    """A process that uses more memory than its limit is ended, and the result says why (I09)."""
+    result = bench.run("allocate", str(256 * MIB), limits=limits(memory=64 * MIB))
+    require_equal((result.exit_code, result.out_of_memory), (137, True), "exit code and out of memory")
+    require(not result.timed_out, "it was not timed out")
+
+
+@CHECKS
+def memory_is_limited_in_a_persistent_sandbox(bench: Bench) -> None:
+    """In a persistent sandbox too, running out of memory is told."""
+    sandbox = bench.sandbox(persistent=True, limits=limits(memory=64 * MIB))
+    result = sandbox.run(probe_command("allocate", str(256 * MIB)))
+    require_equal((result.exit_code, result.out_of_memory), (137, True), "exit code and out of memory")
+
+
+@CHECKS
+def memory_within_the_limit_is_there(bench: Bench) -> None:
+    """A process may use what its limit allows."""
+    require_equal(bench.said("allocate", str(16 * MIB), limits=limits(memory=128 * MIB)), str(16 * MIB), "bytes")
+
+
+@CHECKS
+def an_exit_code_is_no_proof_of_memory(bench: Bench) -> None:
+    """A process that ends with 137 by itself did not run out of memory."""
+    result = bench.run("emit", "", "", "137")
+    require_equal((result.exit_code, result.out_of_memory), (137, False), "exit code and out of memory")
+
+
+@CHECKS
+def processes_are_limited(bench: Bench) -> None:
+    """A fork bomb meets the limit of processes (I08)."""
+    count, stop = bench.said("spawn", "200", limits=limits(pids=32)).split()
+    require_equal(stop, "EAGAIN", "what stopped it")
+    require(16 <= int(count) < 32, f"{count} children under a limit of 32")
+
+
+@CHECKS
+def tmpfs_is_limited(bench: Bench) -> None:
+    """``/tmp`` holds what its limit allows, and no more (I11)."""
+    written, stop = bench.said("fill", "/tmp/big", str(64 * MIB), limits=limits(tmpfs=8 * MIB)).split()  # noqa: S108
+    require_equal((written, stop), (str(8 * MIB), "ENOSPC"), "bytes written, and what stopped it")
+
+
+@CHECKS
+def tmpfs_counts_as_memory(bench: Bench) -> None:
+    """Filling a ``/tmp`` that is larger than the memory limit runs out of memory, not of the host's (I09)."""
+    result = bench.run("fill", "/tmp/big", str(128 * MIB), limits=limits(memory=48 * MIB, tmpfs=256 * MIB))  # noqa: S108
+    require(result.out_of_memory, f"it ended with {result.exit_code}, {result.stdout!r}")
+
+
+@CHECKS
+def file_size_is_limited(bench: Bench) -> None:
+    """A file cannot outgrow its limit, also in a mount of the host (I11, I17)."""
+    mount = Mount(bench.shared(), workspace_path(), read_only=False)
+    path = workspace_path("big")
+    written, stop = bench.said("fill", path, str(8 * MIB), mounts=(mount,), limits=limits(file_size=MIB)).split()
+    require_equal((written, stop), (str(MIB), "EFBIG"), "bytes written, and what stopped it")
+
+
+@CHECKS
+def resource_limits_are_set(bench: Bench) -> None:
+    """Core dumps are off, and open files and file sizes have their limits as hard ones (I17)."""
+    for persistent in (False, True):
+        found = bench.facts(limits=limits(open_files=99, file_size=MIB), persistent=persistent)["limits"]
+        require_equal(found, {"core": 0, "nofile": 99, "fsize": MIB}, "hard limits")

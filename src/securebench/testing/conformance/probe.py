@@ -1,0 +1,297 @@
+"""The program that conformance checks run in a sandbox: ``python3 -c SOURCE ACTION [ARGUMENT...]``.
+
+It runs inside, on whatever Python 3 the image has, so it imports nothing but the standard library and lies in one
+file. Every action answers on stdout; the fake implements the same actions in
+:mod:`securebench.testing.fake_probe`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import hashlib
+import json
+import os
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+_TICK_SECONDS = 0.02
+_LIFETIME_SECONDS = 60
+
+
+def emit(out: str, err: str, code: str) -> int:
+    """Write to both streams, and end with ``code``."""
+    sys.stdout.write(out)
+    sys.stderr.write(err)
+    return int(code)
+
+
+def cat() -> None:
+    """Copy stdin to stdout as it comes."""
+    while data := os.read(0, 65536):
+        sys.stdout.buffer.write(data)
+        sys.stdout.flush()
+
+
+def digest() -> None:
+    """Say how many bytes stdin held, and their sha256."""
+    data = sys.stdin.buffer.read()
+    print(len(data), hashlib.sha256(data).hexdigest())  # noqa: T201 - stdout is how it answers, here and below
+
+
+def converse() -> None:
+    """Answer each line of stdin before the next."""
+    for line in sys.stdin:
+        print("heard", line.strip(), flush=True)  # noqa: T201
+
+
+def stutter(count: str) -> None:
+    """Write ``count`` numbered lines, each in a write of its own."""
+    for number in range(int(count)):
+        os.write(1, f"{number}\n".encode())
+
+
+def flood(size: str) -> None:
+    """Write ``size`` bytes to stdout and as many to stderr."""
+    for _ in range(int(size) // 65536):
+        os.write(1, b"o" * 65536)
+        os.write(2, b"e" * 65536)
+
+
+def sleep(seconds: str) -> None:
+    """Say that it sleeps, and sleep."""
+    print("asleep", flush=True)  # noqa: T201
+    time.sleep(float(seconds))
+
+
+def hush(seconds: str) -> int:
+    """Close stdout and stderr, live on, and end with 7."""
+    os.close(1)
+    os.close(2)
+    time.sleep(float(seconds))
+    os._exit(7)
+
+
+def deafen(seconds: str) -> None:
+    """Close stdin, say so, and live on."""
+    os.close(0)
+    print("deaf", flush=True)  # noqa: T201
+    time.sleep(float(seconds))
+
+
+def die(number: str) -> None:
+    """End by a signal."""
+    os.kill(os.getpid(), int(number))
+
+
+def tick(path: str, then: str) -> None:
+    """Leave a daemon that appends to ``path`` for ever; then ``wait`` with it, or ``leave``."""
+    if os.fork() == 0:
+        os.setsid()
+        os.close(1)
+        os.close(2)
+        _tick(path)
+    while not Path(path).exists():
+        time.sleep(_TICK_SECONDS)
+    print("ticking", flush=True)  # noqa: T201
+    if then == "wait":
+        time.sleep(_LIFETIME_SECONDS)
+
+
+def _tick(path: str) -> None:
+    end = time.monotonic() + _LIFETIME_SECONDS
+    while time.monotonic() < end:
+        with Path(path).open("a") as file:
+            file.write(".")
+        time.sleep(_TICK_SECONDS)
+    os._exit(0)
+
+
+def facts(*_arguments: str) -> None:
+    """Say what a process here is and has."""
+    answer = {
+        "argv": sys.argv,
+        "workdir": str(Path.cwd()),
+        "uid": [os.getuid(), os.geteuid()],
+        "gid": [os.getgid(), os.getegid()],
+        "groups": sorted(set(os.getgroups()) - {os.getgid()}),
+        "environment": dict(os.environ),
+        "first_environment": Path("/proc/1/environ").read_bytes().decode().split("\0")[:-1],
+        "limits": {name: resource.getrlimit(number)[1] for name, number in _RLIMITS.items()},
+        "interfaces": [name for _, name in socket.if_nameindex()],
+        "hostname": socket.gethostname(),
+        "devices": sorted(name for name in os.listdir("/dev") if Path("/dev", name).is_block_device()),  # noqa: PTH208
+        "processes": len([name for name in os.listdir("/proc") if name.isdigit()]),  # noqa: PTH208 - names are enough
+        **_status(),
+    }
+    json.dump(answer, sys.stdout)
+
+
+_RLIMITS = {"core": resource.RLIMIT_CORE, "nofile": resource.RLIMIT_NOFILE, "fsize": resource.RLIMIT_FSIZE}
+
+
+def _status() -> dict[str, object]:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    fields = {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    return {
+        "capabilities": {name: int(fields[name], 16) for name in ("CapPrm", "CapEff", "CapBnd", "CapInh", "CapAmb")},
+        "no_new_privileges": fields["NoNewPrivs"] == "1",
+        "seccomp_filter": fields["Seccomp"] == "2",
+    }
+
+
+def write(path: str, text: str) -> None:
+    """Write a file."""
+    print(_outcome(lambda: Path(path).write_text(text)))  # noqa: T201
+
+
+def read(path: str) -> None:
+    """Show a file."""
+    print(_outcome(lambda: sys.stdout.write(Path(path).read_text() + "\n")))  # noqa: T201
+
+
+def remove(path: str) -> None:
+    """Remove a file."""
+    print(_outcome(lambda: Path(path).unlink()))  # noqa: T201
+
+
+def fill(path: str, size: str) -> None:
+    """Write up to ``size`` bytes; say how many there was room for, and what stopped it."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    written = 0
+    with Path(path).open("wb", buffering=0) as file:
+
+        def more() -> None:
+            nonlocal written
+            while written < int(size):
+                written += file.write(bytes(min(65536, int(size) - written)))
+
+        outcome = _outcome(more)
+    print(written, outcome)  # noqa: T201
+
+
+def connect(host: str, port: str) -> None:
+    """Open a connection."""
+    print(_outcome(lambda: socket.create_connection((host, int(port)), timeout=3).close()))  # noqa: T201
+
+
+def resolve(name: str) -> None:
+    """Look a name up."""
+    try:
+        print(socket.getaddrinfo(name, 80)[0][4][0])  # noqa: T201
+    except OSError:
+        print("unknown")  # noqa: T201
+
+
+def loopback(name: str) -> None:
+    """Serve and connect to a port of its own, by name."""
+    server = socket.create_server((name, 0))
+    connect(name, str(server.getsockname()[1]))
+
+
+def spawn(count: str) -> None:
+    """Start up to ``count`` children that sleep; say how many there could be, and what stopped it."""
+    started = 0
+
+    def more() -> None:
+        nonlocal started
+        while started < int(count):
+            if os.fork() == 0:
+                time.sleep(_LIFETIME_SECONDS)
+                os._exit(0)
+            started += 1
+
+    outcome = _outcome(more)
+    print(started, outcome, flush=True)  # noqa: T201
+
+
+def allocate(size: str) -> None:
+    """Use memory."""
+    block = b"x" * int(size)
+    print(len(block))  # noqa: T201
+
+
+def attempt(*names: str) -> None:
+    """Try things that no sandbox allows; say which were allowed."""
+    json.dump([name for name in names if _outcome(_ATTEMPTS[name]) == "ok"], sys.stdout)
+
+
+def plant(path: str) -> None:
+    """Leave a set-id copy of the interpreter."""
+    shutil.copyfile(os.path.realpath("/proc/self/exe"), path)
+    Path(path).chmod(0o6755)
+    print(oct(Path(path).stat().st_mode & 0o7777))  # noqa: T201
+
+
+def harvest(path: str) -> None:
+    """Run the set-id copy; say who it runs as."""
+    code = "import os; print(os.geteuid(), os.getegid())"
+    subprocess.run([path, "-I", "-S", "-c", code], check=True)  # noqa: S603 - the attack itself
+
+
+def _outcome(call: object) -> str:
+    try:
+        call()  # type: ignore[operator]  # this file runs without typing's names
+    except OSError as error:
+        return errno.errorcode.get(error.errno or 0, str(error))
+    return "ok"
+
+
+def _system(name: str, *arguments: object) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if getattr(libc, name)(*arguments) == -1:
+        raise OSError(ctypes.get_errno(), name)
+
+
+def _read_kernel_memory() -> None:
+    with Path("/proc/kcore").open("rb") as memory:
+        if not memory.read(1):
+            raise PermissionError(errno.EPERM, "masked")
+
+
+_CLONE_NEWUSER = 0x10000000
+_CLONE_NEWNS = 0x00020000
+_KEYCTL_GET_KEYRING_ID = 0
+_SYS_KEYCTL = 250
+
+_ATTEMPTS = {
+    "chroot": lambda: os.chroot("/tmp"),  # noqa: S108 - a path of the sandbox
+    "mount": lambda: _system("mount", b"none", b"/tmp", b"tmpfs", 0, None),
+    "unmount": lambda: _system("umount2", b"/proc", 2),
+    "new user namespace": lambda: _system("unshare", _CLONE_NEWUSER),
+    "new mount namespace": lambda: _system("unshare", _CLONE_NEWNS),
+    "set host name": lambda: socket.sethostname("x"),
+    "make device": lambda: os.mknod("/tmp/device", 0o060600, os.makedev(8, 0)),  # noqa: S108
+    "write kernel setting": lambda: Path("/proc/sys/kernel/core_pattern").write_text("|/tmp/x"),
+    "write sysrq": lambda: Path("/proc/sysrq-trigger").write_text("h"),
+    "write cgroup": lambda: Path("/sys/fs/cgroup/cgroup.procs").write_text("1"),
+    "read kernel memory": _read_kernel_memory,
+    "raw socket": lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP),
+    "packet socket": lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW),
+    "kernel keyring": lambda: _system("syscall", _SYS_KEYCTL, _KEYCTL_GET_KEYRING_ID, -3, 0),
+    "become root": lambda: os.setuid(0),
+    "engine socket": lambda: socket.socket(socket.AF_UNIX).connect("/var/run/docker.sock"),
+    "change clock": lambda: time.clock_settime(time.CLOCK_REALTIME, time.time()),
+    "set priority": lambda: os.setpriority(os.PRIO_PROCESS, 0, -20),
+}
+
+_ACTIONS = (
+    *(emit, cat, digest, converse, stutter, flood, sleep, hush, deafen, die, tick, facts, write, read, remove, fill),
+    *(connect, resolve, loopback, spawn, allocate, attempt, plant, harvest),
+)
+
+
+def main(argv: list[str]) -> int:
+    """Run one action."""
+    actions = {action.__name__: action for action in _ACTIONS}
+    return actions[argv[0]](*argv[1:]) or 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
