@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rich.box import SIMPLE
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
@@ -21,16 +22,17 @@ _COLUMNS = ("tasks", "passed", "failed", "errors", "pending", "not run", "pass r
 
 def summary_table(summary: TesterRunSummary) -> RenderableType:
     """Return counts by family, then the tasks that did not pass and why, then where everything is."""
-    table = Table(title=printable(f"{summary.benchmark_id}, run {summary.run_id}"), title_justify="left")
-    table.add_column("family")
+    title = printable(f"{summary.benchmark_id}, run {summary.run_id}")
+    table = Table(title=title, title_justify="left", box=SIMPLE, padding=(0, 0), pad_edge=False)
+    table.add_column("family", no_wrap=True)
     for name in _COLUMNS:
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     for family, counts in summary.families.items():
         table.add_row(family, *_cells(counts))
     if len(summary.families) > 1:
         table.add_section()
         table.add_row("all", *_cells(summary.total), style="bold")
-    return Group(table, *_failures(summary), *_footer(summary))
+    return Group("", table, *_failures(summary), *_footer(summary))
 
 
 def _cells(counts: Counts) -> list[str]:

@@ -11,7 +11,7 @@ from securebench.results.journal import JOURNAL
 from securebench.results.lock import OWNER_FILE
 from securebench.results.run_header import HEADER, read_header
 from securebench.results.storage import storage_errors, temporary_name
-from securebench.workspaces.removal import make_private_directory, remove_tree
+from securebench.workspaces.removal import MARKER, make_private_directory, remove_tree
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -80,11 +80,14 @@ def make_room(directory: Path) -> CandidateStore:
 
 
 def clear_scratch(directory: Path) -> None:
-    """Remove what verifiers of a killed run left: it holds evaluation inputs."""
+    """Remove what verifiers left: it holds evaluation inputs."""
     scratch = directory / SCRATCH
     if scratch.is_dir():
-        for path in [path for path in scratch.iterdir() if path.is_dir()]:
+        for path in [path for path in scratch.iterdir() if path.name != MARKER]:
             remove_tree(path)
+        with storage_errors(scratch):
+            (scratch / MARKER).unlink(missing_ok=True)
+            scratch.rmdir()
 
 
 def _foreign(directory: Path) -> list[str]:

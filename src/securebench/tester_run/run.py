@@ -105,6 +105,7 @@ class _Run:
                 all_sinks.append(stack.enter_context(TraceLog(self._plan.directory / places.TRACE)))
             muted = () if self._options.show_agent_output else (EventKind.AGENT_OUTPUT,)
             report = Reporter(all_sinks, muted=muted)
+            stack.callback(places.clear_scratch, self._plan.directory)
             redone = self._set_errors_aside()
             coordinator = Coordinator(self._context(info, report), self._journal, self._plan.workers)
             watch = stack.enter_context(
