@@ -235,7 +235,9 @@ def _end(prefix: tuple[str, ...], pids: list[int]) -> None:
 
 
 def _signal(prefix: tuple[str, ...], number: signal.Signals, pids: list[int]) -> None:
-    subprocess.run([*prefix, "kill", f"-{number.value}", *map(str, pids)], check=False, stderr=subprocess.DEVNULL)
+    # The shell's own kill: a small machine has no program of that name.
+    command = f"kill -{number.value} {' '.join(map(str, pids))}"
+    subprocess.run([*prefix, "sh", "-c", command], check=False, stderr=subprocess.DEVNULL)
 
 
 def main(arguments: list[str]) -> int:

@@ -1,0 +1,76 @@
+"""CI: one command, and nothing of it is left, however it ends."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from fake_programs import FakePrograms, only_these_programs
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakePrograms:
+    """Give a clone whose engine script only writes down that it was called, and with which state."""
+    (tmp_path / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci" / "run")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    programs = only_these_programs(tmp_path, monkeypatch)
+    programs.borrow("bash", "env", "dirname", "mktemp", "rm", "sh", "sleep", "tail", "mkdir", "cat", "touch")
+    environment = tmp_path / ".venv" / "bin"
+    environment.mkdir(parents=True)
+    programs.add("down", 'echo "state $SECUREBENCH_ENGINE_STATE" >>"$0.state"')
+    (programs.directory / "down").rename(environment / "python")
+    return programs
+
+
+def _run(tmp_path: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [tmp_path / ".ci" / "run"], check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL, cwd="/"
+    )
+
+
+@pytest.mark.parametrize("status", [0, 2])
+def test_it_runs_the_developers_command_and_stops_the_engine(
+    programs: FakePrograms, tmp_path: Path, status: int
+) -> None:
+    """Its exit code is that of 'make test', and what that started is stopped in any case."""
+    programs.add("make", f'echo "$SECUREBENCH_ENGINE_STATE" >"{tmp_path}/state"; exit {status}')
+    assert _run(tmp_path).returncode == status
+    assert programs.called() == ["make test", "down scripts/engine.py down"]
+    state = (tmp_path / "state").read_text().strip()
+    assert state.startswith(str(tmp_path)), "an engine of its own, so that no other is stopped"
+    assert not Path(state).exists()
+
+
+def test_a_failure_shows_the_end_of_the_engines_output(programs: FakePrograms, tmp_path: Path) -> None:
+    """The log is not kept, so what matters of it is printed."""
+    programs.add("make", 'echo "no space left" >"$SECUREBENCH_ENGINE_STATE/dockerd.log"; exit 2')
+    assert "no space left" in _run(tmp_path).stdout
+
+
+def test_an_engine_that_cannot_be_stopped_fails_the_run(programs: FakePrograms, tmp_path: Path) -> None:
+    """Something is left: that is not a pass."""
+    programs.add("make")
+    (tmp_path / ".venv" / "bin" / "python").write_text("#!/bin/sh\nexit 1\n")
+    assert _run(tmp_path).returncode == 1
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_stopped_run_stops_the_engine_too(
+    programs: FakePrograms, tmp_path: Path, number: signal.Signals, status: int
+) -> None:
+    """A signal ends it with the usual code, after the engine was stopped."""
+    programs.add("make", f'touch "{tmp_path}/started"; sleep 1')
+    with subprocess.Popen([tmp_path / ".ci" / "run"], stdin=subprocess.DEVNULL) as running:
+        while not (tmp_path / "started").exists():
+            time.sleep(0.02)
+        running.send_signal(number)
+        assert running.wait() == status
+    assert programs.called()[-1] == "down scripts/engine.py down"

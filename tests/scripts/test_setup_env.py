@@ -1,0 +1,189 @@
+"""Making the environment: once, from the locks, on machines that lack parts of Python; and again only when it must."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from fake_programs import FakePrograms, only_these_programs
+
+ROOT = Path(__file__).resolve().parents[2]
+
+PYTHON = """\
+case "$*" in
+  *version_info\\ \\<*) exit {too_old} ;;
+  *'import ensurepip'*) test -e "{machine}/ensurepip" ;;
+  *version_info\\[*) echo 3.11 ;;
+  --version) echo Python 3.11.9 ;;
+  '-m venv .venv') mkdir -p .venv/bin && cp "$0" .venv/bin/python ;;
+  *'pip install'*) test ! -e "{machine}/no-network" ;;
+esac
+"""
+"""A Python that answers the script's questions, and 'makes' an environment by copying itself."""
+
+INSTALL = "-m pip install --quiet --disable-pip-version-check"
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A clone of the project on a machine whose programs are all fakes."""
+
+    clone: Path
+    directory: Path
+    programs: FakePrograms
+
+    def run(self, kind: str = "runtime") -> subprocess.CompletedProcess[str]:
+        """Run the script, and forget what was called before."""
+        self.programs.calls.unlink(missing_ok=True)
+        return subprocess.run(
+            [self.clone / "scripts" / "setup_env.sh", kind], check=False, capture_output=True, text=True, cwd="/"
+        )
+
+    def installed(self) -> list[str]:
+        """Return what pip was asked to install."""
+        return [call.split(INSTALL, 1)[1].strip() for call in self.programs.called() if INSTALL in call]
+
+    def add_python(self, *, too_old: int = 0) -> None:
+        """Put a python3 on PATH."""
+        self.programs.add("python3", PYTHON.format(machine=self.directory, too_old=too_old))
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """Give a fresh clone on a machine with a complete Python."""
+    monkeypatch.delenv("PYTHON", raising=False)
+    clone = tmp_path / "a clone"
+    for name in ("scripts", "requirements"):
+        shutil.copytree(ROOT / name, clone / name)
+    (clone / "pyproject.toml").write_text("[project]\n")
+    programs = only_these_programs(tmp_path, monkeypatch)
+    programs.borrow("bash", "env", "sh", "cat", "cp", "dirname", "id", "mkdir", "rm", "sha256sum", "touch")
+    (tmp_path / "ensurepip").touch()
+    machine = Machine(clone, tmp_path, programs)
+    machine.add_python()
+    return machine
+
+
+def test_a_fresh_clone_gets_an_environment_from_the_lock(machine: Machine) -> None:
+    """Everything is installed by hash, then the project itself, without asking an index for anything more."""
+    done = machine.run()
+    assert done.returncode == 0, done.stderr
+    assert machine.installed() == [
+        "--require-hashes -r requirements/runtime.txt",
+        "--no-deps --no-build-isolation --editable .",
+    ]
+    assert (machine.clone / ".venv" / "bin" / "python").exists()
+
+
+def test_a_second_run_does_nothing(machine: Machine) -> None:
+    """It only looks whether the environment still works."""
+    machine.run()
+    done = machine.run()
+    assert (done.returncode, done.stderr, machine.installed()) == (0, "", [])
+    assert not [call for call in machine.programs.called() if "venv" in call]
+
+
+@pytest.mark.parametrize("name", ["requirements/runtime.txt", "pyproject.toml"])
+def test_a_change_of_what_it_is_made_from_installs_again(machine: Machine, name: str) -> None:
+    """A new lock or project file: the same environment is brought up to date."""
+    machine.run()
+    path = machine.clone / name
+    path.write_text(path.read_text() + "\n# changed\n")
+    assert machine.run().returncode == 0
+    assert len(machine.installed()) == 2
+    assert not [call for call in machine.programs.called() if "-m venv" in call]
+
+
+def test_the_developers_environment_will_do_for_a_run_but_not_the_other_way(machine: Machine) -> None:
+    """The developers' lock holds all of the other."""
+    machine.run("dev")
+    assert machine.installed()[0] == "--require-hashes -r requirements/dev.txt"
+    machine.run("runtime")
+    assert machine.installed() == []
+    shutil.rmtree(machine.clone / ".venv")
+    machine.run("runtime")
+    machine.run("dev")
+    assert len(machine.installed()) == 2
+
+
+def test_an_environment_whose_python_is_gone_is_made_anew(machine: Machine) -> None:
+    """After an upgrade of the system's Python the old environment is of no use."""
+    machine.run()
+    (machine.clone / ".venv" / "bin" / "python").write_text("#!/no/such/python\n")
+    (machine.clone / ".venv" / "old").touch()
+    assert machine.run().returncode == 0
+    assert not (machine.clone / ".venv" / "old").exists()
+    assert len(machine.installed()) == 2
+
+
+def test_a_moved_clone_is_set_up_anew(machine: Machine) -> None:
+    """An environment has its place written into it."""
+    machine.run()
+    moved = Machine(machine.clone.rename(machine.directory / "moved"), machine.directory, machine.programs)
+    moved.run()
+    assert len(moved.installed()) == 2
+
+
+def test_an_installation_that_failed_is_tried_again(machine: Machine) -> None:
+    """Only a finished environment gets the stamp."""
+    (machine.directory / "no-network").touch()
+    assert machine.run().returncode != 0
+    (machine.directory / "no-network").unlink()
+    assert machine.run().returncode == 0
+    assert len(machine.installed()) == 2
+
+
+def test_debians_missing_half_of_venv_is_installed(machine: Machine) -> None:
+    """Where ensurepip is missing, apt gets the package of this very Python."""
+    (machine.directory / "ensurepip").unlink()
+    machine.programs.add("apt-get", f'case "$*" in *install*) touch "{machine.directory}/ensurepip";; esac')
+    machine.programs.add("sudo", 'test "$1" = -n && shift; exec "$@"')
+    done = machine.run()
+    assert done.returncode == 0, done.stderr
+    apt = [call for call in machine.programs.called() if call.startswith("apt-get")]
+    assert apt == ["apt-get -qq update", "apt-get -qq install --yes --no-install-recommends python3.11-venv"]
+
+
+@pytest.mark.parametrize("apt", ["", "exit 100", "exit 0"], ids=["none", "fails", "does not help"])
+def test_where_that_does_not_help_it_says_what_to_do(machine: Machine, apt: str) -> None:
+    """No apt, no root or no such package: one message, and the way out."""
+    (machine.directory / "ensurepip").unlink()
+    if apt:
+        machine.programs.add("apt-get", apt)
+        machine.programs.add("sudo", 'test "$1" = -n && shift; exec "$@"')
+    done = machine.run()
+    assert done.returncode == 1
+    assert "ensurepip" in done.stderr
+    assert "hint: " in done.stderr
+    assert not (machine.clone / ".venv").exists()
+
+
+@pytest.mark.parametrize("too_old", [True, False])
+def test_a_machine_without_a_new_enough_python_is_told_so(machine: Machine, *, too_old: bool) -> None:
+    """Python 3.11 or later is needed; the message says how to name one."""
+    (machine.programs.directory / "python3").unlink()
+    if too_old:
+        machine.add_python(too_old=1)
+    done = machine.run()
+    assert done.returncode == 1
+    assert "Python 3.11 or later is needed" in done.stderr
+    assert "PYTHON=" in done.stderr
+
+
+def test_a_named_python_is_used(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PYTHON says which."""
+    named = machine.directory / "my-python"
+    (machine.programs.directory / "python3").rename(named)
+    monkeypatch.setenv("PYTHON", str(named))
+    assert machine.run().returncode == 0
+
+
+def test_an_unknown_kind_is_refused(machine: Machine) -> None:
+    """There is a lock for each kind, and no other."""
+    done = machine.run("everything")
+    assert done.returncode == 1
+    assert "requirements/everything.txt" in done.stderr
