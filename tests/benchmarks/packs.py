@@ -1,0 +1,40 @@
+"""The example packs, and how a test judges an answer to one of their tasks: as a run does, from sealing on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from securebench.benchmark_compiler import compile_benchmark_pack
+from securebench.benchmark_pack import load_benchmark_pack
+from securebench.candidates.store import CandidateStore
+from securebench.dangerous_commands import VerificationPolicy
+from securebench.limits import Limits
+from securebench.progress import Reporter
+from securebench.verifiers.base import VerifyContext
+from securebench.verifiers.registry import verifier_for
+
+if TYPE_CHECKING:
+    from securebench.sandboxes.base import SandboxDriver
+    from securebench.tasks import SecureBenchTask
+    from securebench.verifiers.base import VerificationResult
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+def tasks_of(pack: str, tasks: Path | None = None) -> dict[str, SecureBenchTask]:
+    """Return the tasks of an example pack by id; of a recipe, those of the file ``tasks`` that was imported."""
+    directory = BENCHMARKS / pack
+    loaded = load_benchmark_pack(directory / "manifest.yaml", tasks or directory / "tasks.jsonl")
+    return {task.id: task for task in compile_benchmark_pack(loaded)}
+
+
+def judged(task: SecureBenchTask, answer: str, driver: SandboxDriver, scratch: Path) -> VerificationResult:
+    """Seal ``answer`` and have it judged by the family's verifier."""
+    candidate = CandidateStore(scratch / "candidates").seal_bytes(task.candidate_kind, answer.encode(), answer)
+    verifier = verifier_for(task.task_type)
+    assert verifier is not None
+    context = VerifyContext(
+        driver=driver, policy=VerificationPolicy(), report=Reporter(), limits=Limits(), scratch=scratch
+    )
+    return verifier.verify(task.verifier_view(), candidate, context)
