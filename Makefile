@@ -22,7 +22,7 @@ lint: env-dev ## Check style, format, types and layers
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
-	@$(BIN)/lint-imports
+	@$(BIN)/lint-imports --no-logo
 
 format: env-dev ## Mend style and format where a tool can
 	@$(BIN)/ruff check --fix

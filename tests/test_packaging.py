@@ -1,0 +1,103 @@
+"""What is shipped: the wheel's files, the locks, and how little an import costs."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+INDEX = re.compile(r"^\s*(-i|-f|--\S*index\S*|--find-links|--trusted-host)\b|://", re.MULTILINE)
+PIN = re.compile(r"^([a-z0-9.-]+)==(\S+?)(?: ;.*)? \\$", re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    """Give the wheel of this checkout, built as 'pip wheel' builds it."""
+    directory = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(directory)]
+    subprocess.run(command, check=True, capture_output=True, cwd=ROOT)
+    return zipfile.ZipFile(next(directory.glob("*.whl")))
+
+
+def _tracked(directory: str) -> set[str]:
+    """Return the files of a directory that are the project's own, not caches or editors' copies."""
+    ignored = {"__pycache__"}
+    root = ROOT / directory
+    files = (path for path in root.rglob("*") if path.is_file() and not ignored & set(path.parts))
+    return {str(path.relative_to(root)) for path in files}
+
+
+def test_the_wheel_holds_the_package_the_recipes_and_nothing_else(wheel: zipfile.ZipFile) -> None:
+    """Exactly the files of src/securebench, images/ as securebench/_recipes, and the metadata."""
+    metadata = f"securebench-{PROJECT['project']['version']}.dist-info"
+    expected = {
+        *(f"securebench/{name}" for name in _tracked("src/securebench")),
+        *(f"securebench/_recipes/{name}" for name in _tracked("images")),
+        *(f"{metadata}/{name}" for name in ("METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE")),
+    }
+    assert set(wheel.namelist()) == expected
+
+
+def test_the_wheel_is_typed_and_has_no_data_of_a_benchmark(wheel: zipfile.ZipFile) -> None:
+    """It has its type marker; packs, tests and documentation stay out."""
+    names = wheel.namelist()
+    assert "securebench/py.typed" in names
+    assert not [name for name in names if name.endswith((".jsonl", ".csv", ".gz", ".md"))]
+
+
+def test_an_installed_package_finds_its_recipes(wheel: zipfile.ZipFile, tmp_path: Path) -> None:
+    """From a wheel, far from any checkout, the base image can be built."""
+    wheel.extractall(tmp_path)
+    code = "from securebench.images.recipes import all_recipes; print(*(r.directory for r in all_recipes()))"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd="/",
+        env={"PYTHONPATH": str(tmp_path)},
+    )
+    assert done.stdout.split() == [str(tmp_path / "securebench" / "_recipes" / "python-3.11")]
+
+
+@pytest.mark.parametrize("name", ["runtime.txt", "dev.txt"])
+def test_a_lock_pins_and_hashes_everything_and_names_no_index(name: str) -> None:
+    """Each requirement is one version with its hashes; where it comes from is the user's to say."""
+    text = (ROOT / "requirements" / name).read_text()
+    assert not INDEX.search(text), "a lock names an index, a mirror or an address"
+    blocks = re.split(r"\n(?=\S)", text.strip())
+    for block in blocks:
+        assert PIN.match(block), block.splitlines()[0]
+        assert "--hash=sha256:" in block, block.splitlines()[0]
+
+
+def test_the_developers_lock_holds_the_other_at_the_same_versions() -> None:
+    """An environment for the tests will do for the demo."""
+    runtime, dev = (set(PIN.findall((ROOT / "requirements" / name).read_text())) for name in ("runtime.txt", "dev.txt"))
+    assert runtime <= dev
+
+
+@pytest.mark.parametrize(("name", "groups"), [("runtime.txt", ["build"]), ("dev.txt", ["build", "dev"])])
+def test_a_lock_has_all_that_the_project_asks_for(name: str, groups: list[str]) -> None:
+    """A dependency that was added to pyproject.toml is locked, too: 'make lock'."""
+    wanted = [*PROJECT["project"]["dependencies"]]
+    wanted += [entry for group in groups for entry in PROJECT["dependency-groups"][group] if isinstance(entry, str)]
+    names = {re.split(r"[<>=!~ \[;]", entry)[0].lower().replace("_", "-").replace(".", "-") for entry in wanted}
+    locked = {pin[0].replace(".", "-") for pin in PIN.findall((ROOT / "requirements" / name).read_text())}
+    assert names <= locked, f"run 'make lock': {sorted(names - locked)} not in requirements/{name}"
+
+
+@pytest.mark.parametrize("arguments", [["-c", "import securebench"], ["-m", "securebench", "--help"]])
+def test_starting_loads_nothing_heavy(arguments: list[str]) -> None:
+    """Importing the package, and --help, load none of the libraries that take long."""
+    done = subprocess.run([sys.executable, "-X", "importtime", *arguments], check=True, capture_output=True, text=True)
+    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
+    assert "securebench" in loaded
+    assert not loaded & {"docker", "pydantic", "rich", "ruamel.yaml", "requests", "asyncio"}
