@@ -123,9 +123,9 @@ def plan_workspace(view: AgentView, task_file: str = DEFAULT_TASK_FILE) -> Mater
 
 def _unavailable(view: AgentView) -> str:
     if view.candidate_kind is CandidateKind.PATCH:
-        return f"task {view.task_id!r}: this release cannot make candidates for the family {view.family}"
+        return f"this release cannot make candidates for the family {view.family}"
     if view.environment.materialize_workdir_from_image:
-        return f"task {view.task_id!r}: this release cannot fill a workspace from an image's working directory"
+        return "this release cannot fill a workspace from an image's working directory"
     return ""
 
 
@@ -144,12 +144,12 @@ def _agent_spec(
     image: ResolvedImage,
     assets: tuple[MaterializedAsset, ...],
 ) -> SandboxSpec:
-    target = _workspace_target(view)
-    read_only = (Mount(context.workspace / a.target, f"{target}/{a.target}") for a in assets if a.read_only)
+    workspace, target = context.workspace.resolve(), _workspace_target(view)  # a mount's source passes through no link
+    read_only = (Mount(workspace / a.target, f"{target}/{a.target}") for a in assets if a.read_only)
     return SandboxSpec(
         image=image,
         limits=context.limits,
-        mounts=(Mount(context.workspace, target, read_only=False), *read_only, *invocation.mounts),
+        mounts=(Mount(workspace, target, read_only=False), *read_only, *invocation.mounts),
         environment={
             **BASE_ENVIRONMENT,
             **image.environment,  # the agent runs in the benchmark's own environment; a verifier never does

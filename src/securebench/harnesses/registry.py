@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from securebench.errors import ConfigError
@@ -40,6 +41,6 @@ def require_supported(views: Iterable[AgentView], task_file: str = DEFAULT_TASK_
         try:
             plan_workspace(view, task_file)
         except ConfigError as error:
-            problems += error.problems
+            problems += (replace(found, message=f"task {view.task_id!r}: {found.message}") for found in error.problems)
     if problems:
         raise ConfigError(problems=problems)

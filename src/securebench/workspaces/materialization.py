@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from securebench.tasks import AssetRoot
     from securebench.workspaces.tree import Entry
 
-ASSET_LIMITS = TreeLimits(total_bytes=512 * MIB, entries=10_000, depth=32)
+ASSET_LIMITS = TreeLimits(total_bytes=256 * MIB, entries=10_000, depth=32)
 """What all assets of one task may hold together: half of what a sealed workspace may."""
 
 

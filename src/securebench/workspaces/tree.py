@@ -42,7 +42,7 @@ _READ_DIRECTORY = stat.S_IRUSR | stat.S_IXUSR
 class TreeLimits:
     """What a tree may hold. ``total_bytes`` counts apparent sizes, so that a sparse file weighs what it claims."""
 
-    total_bytes: int = 1024 * MIB
+    total_bytes: int = 512 * MIB
     entries: int = 50_000
     depth: int = 64
     name_bytes: int = 255

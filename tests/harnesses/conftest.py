@@ -1,0 +1,106 @@
+"""A task, a place to work and a fake driver, for tests of harnesses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from securebench.candidates.store import CandidateStore
+from securebench.harnesses.base import ProduceContext
+from securebench.harnesses.command import CommandHarnessProducer
+from securebench.progress import Event, EventKind, Reporter
+from securebench.resources import FileReference, Resource, ResourceBundle, ResourceKind, Visibility
+from securebench.sandboxes.base import MIB, Limits
+from securebench.tasks import AgentView, AssetRoot, CandidateKind, Environment
+from securebench.tester_config import CommandConfig
+from securebench.testing.fake_sandbox import FakeDriver
+from securebench.workspaces.removal import remove_tree
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from securebench.harnesses.base import Production
+    from securebench.resources import JsonValue
+    from securebench.sandboxes.base import SandboxDriver
+
+VIEW = AgentView(
+    task_id="pack/task-1",
+    family="short_answer",
+    candidate_kind=CandidateKind.TEXT,
+    resources=ResourceBundle((Resource("question", "What?", Visibility.PUBLIC),)),
+    environment=Environment(),
+)
+WORKSPACE_VIEW = replace(
+    VIEW,
+    family="terminal_task",
+    candidate_kind=CandidateKind.WORKSPACE,
+    environment=Environment(workdir="/app"),
+)
+
+
+def with_assets(view: AgentView, root: Path, *files: FileReference) -> AgentView:
+    """Return ``view`` with these assets below ``root``."""
+    raw: list[JsonValue] = [file.path for file in files]
+    assets = Resource("assets", raw, Visibility.PUBLIC, ResourceKind.ASSETS, files)
+    return replace(view, resources=ResourceBundle((*view.resources, assets)), assets=AssetRoot(root))
+
+
+@dataclass
+class Bench:
+    """Everything that a harness is lent, and what it reported."""
+
+    driver: SandboxDriver
+    root: Path
+    limits: Limits = field(default_factory=lambda: Limits(output=4 * MIB))
+    environment: Mapping[str, str] = field(default_factory=dict)
+    events: list[Event] = field(default_factory=list)
+
+    @property
+    def workspace(self) -> Path:
+        """The workspace on the host."""
+        return self.root / "workspaces" / "task-1"
+
+    @property
+    def store(self) -> CandidateStore:
+        """The store."""
+        return CandidateStore(self.root / "candidates")
+
+    def context(self) -> ProduceContext:
+        """Return what a harness is lent."""
+        return ProduceContext(
+            driver=self.driver,
+            store=self.store,
+            workspace=self.workspace,
+            report=Reporter([self.events.append], task_id="pack/task-1"),
+            limits=self.limits,
+            environment=self.environment,
+            labels={"securebench.test": "yes"},
+        )
+
+    def produce(self, view: AgentView = VIEW, **config: object) -> Production:
+        """Run the command harness with ``config`` (default: the program ``agent``)."""
+        settings: dict[str, object] = {"command": ("agent",), "timeout_seconds": 30.0, **config}
+        harness = CommandHarnessProducer(CommandConfig(**settings))  # type: ignore[arg-type]  # a test's own keywords
+        return harness.produce(view, self.context())
+
+    def agent_output(self) -> list[tuple[JsonValue, JsonValue]]:
+        """Return stream and text of each ``agent_output`` event."""
+        found = [event for event in self.events if event.kind is EventKind.AGENT_OUTPUT]
+        return [(event.data["stream"], event.data["text"]) for event in found]
+
+
+@pytest.fixture
+def fake() -> FakeDriver:
+    """Give a fake driver."""
+    return FakeDriver()
+
+
+@pytest.fixture
+def bench(fake: FakeDriver, tmp_path: Path) -> Iterator[Bench]:
+    """Give a bench on the fake driver."""
+    bench = Bench(fake, tmp_path)
+    yield bench
+    remove_tree(bench.workspace)

@@ -1,0 +1,216 @@
+"""Agents in real containers: each fails in its own way, is scored for it, and leaves the host as it was."""
+
+from __future__ import annotations
+
+import grp
+import shutil
+import tarfile
+import time
+import tracemalloc
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from harnesses import agent as agent_module
+from harnesses.conftest import VIEW, WORKSPACE_VIEW, Bench, with_assets
+from securebench.errors import FailureReason
+from securebench.harnesses.command import AGENT_TARGET
+from securebench.resources import FileReference
+from securebench.sandboxes.base import Limits
+from securebench.workspaces.removal import remove_tree
+from workspaces import hostile
+from workspaces.users import as_ordinary_user, open_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from securebench.harnesses.base import Production
+    from securebench.sandboxes.docker import DockerDriver
+    from securebench.tasks import AgentView
+
+pytestmark = pytest.mark.engine
+
+MIB = 1024 * 1024
+
+
+@pytest.fixture
+def real(docker_driver: DockerDriver, tmp_path: Path, host_canary: Path) -> Iterator[Bench]:
+    """Give a bench on the real engine."""
+    bench = Bench(docker_driver, tmp_path, limits=Limits())
+    _install_agents(tmp_path / "agents")
+    yield bench
+    remove_tree(bench.workspace)
+
+
+def _install_agents(directory: Path) -> None:
+    directory.mkdir(mode=0o755)
+    for module in (agent_module, hostile):
+        assert module.__file__ is not None
+        shutil.copy(module.__file__, directory)
+    for path in (directory, *directory.iterdir()):
+        path.chmod(0o755)
+
+
+def _run(
+    bench: Bench, behaviour: str, view: AgentView = VIEW, script: str = "agent.py", **config: object
+) -> Production:
+    command = ("python3", f"{AGENT_TARGET}/{script}", behaviour)
+    return bench.produce(view, command=command, agent_dir=bench.root / "agents", **config)
+
+
+def test_an_honest_agent(real: Bench) -> None:
+    """An agent reads its task and its answer is sealed, from stdout or from a file."""
+    from_output, from_file = _run(real, "honest"), _run(real, "honest", artifact_path="answer.txt")
+    assert (from_output.failure, from_file.failure) == (None, None)
+    assert from_output.candidate is not None
+    assert from_file.candidate is not None
+    assert from_output.candidate.text == "answer to What?\n"
+    assert from_file.candidate.text == "from a file"
+    assert from_output.image_id.startswith("sha256:")
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "timeout", "reason"),
+    [
+        ("crash", 30.0, FailureReason.AGENT_EXIT),
+        ("hang", 1.5, FailureReason.AGENT_TIMEOUT),
+    ],
+)
+def test_a_failed_agent_is_scored_and_its_work_kept(
+    real: Bench, behaviour: str, timeout: float, reason: FailureReason
+) -> None:
+    """L13, L14: the failure has its reason, and what was done until then is evidence."""
+    production = _run(real, behaviour, artifact_path="answer.txt", timeout_seconds=timeout)
+    assert production.failure is not None
+    assert production.failure.reason is reason
+    assert production.candidate is not None
+    assert production.candidate.text == "good work"
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "reason"),
+    [("nothing", FailureReason.CANDIDATE_EMPTY), ("binary", FailureReason.CANDIDATE_NOT_TEXT)],
+)
+def test_an_agent_without_an_answer_is_scored(real: Bench, behaviour: str, reason: FailureReason) -> None:
+    """E01, B20: an agent that writes nothing, or what is no text, has failed."""
+    production = _run(real, behaviour)
+    assert production.failure is not None
+    assert production.failure.reason is reason
+
+
+def test_a_gigabyte_of_output_costs_little(real: Bench) -> None:
+    """I12: a flood ends the agent, in bounded time and memory."""
+    started = time.monotonic()
+    tracemalloc.start()
+    try:
+        production = _run(real, "gigabyte")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert production.failure is not None
+    assert production.failure.reason is FailureReason.AGENT_OUTPUT_LIMIT
+    assert production.candidate is None
+    assert peak < 48 * MIB
+    assert time.monotonic() - started < 30
+
+
+def test_a_survivor_is_gone_before_anything_is_read(real: Bench) -> None:
+    """A05: a daemon that keeps flipping a file is dead when the workspace is sealed: nothing changes afterwards."""
+    production = _run(real, "survivor", WORKSPACE_VIEW)
+    flipping = real.workspace / "flipping"
+    before = (flipping.read_bytes(), flipping.stat().st_mtime_ns)
+    time.sleep(0.5)
+    assert (flipping.read_bytes(), flipping.stat().st_mtime_ns) == before
+    assert production.candidate is not None
+    with tarfile.open(production.candidate.path) as archive:
+        member = archive.extractfile("flipping")
+        assert member is not None
+        assert member.read() == before[0]
+    assert real.store.load(production.candidate.kind, production.candidate.digest) == production.candidate
+
+
+@pytest.mark.parametrize("name", hostile.TRAPS)
+def test_hostile_workspaces(real: Bench, host_canary: Path, name: str) -> None:
+    """H: each trap that an agent can set in a container is sealed as data or is a typed failure, and can be removed."""
+    trap = hostile.TRAPS[name]
+    production = _run(real, name, WORKSPACE_VIEW, script="hostile.py")
+    reasons = {
+        hostile.SEALED: None,
+        hostile.UNSAFE: FailureReason.UNSAFE_WORKSPACE,
+        hostile.TOO_LARGE: FailureReason.CANDIDATE_TOO_LARGE,
+    }
+    assert (production.failure and production.failure.reason) == reasons[trap.outcome], production.stderr
+    assert production.metadata["exit_code"] == 0
+
+
+@pytest.mark.parametrize("kind", ["link", "fifo"])
+def test_a_trap_in_the_place_of_the_answer(real: Bench, kind: str) -> None:
+    """H01, H05: an answer that is a link or a FIFO is refused."""
+    make = "ln -s /etc/passwd answer" if kind == "link" else "mkfifo answer"
+    production = real.produce(command=("/bin/sh", "-c", make), artifact_path="answer")
+    assert production.failure is not None
+    assert production.failure.reason is FailureReason.UNSAFE_WORKSPACE
+    assert production.candidate is None
+
+
+def test_privileged_things_are_refused(real: Bench) -> None:
+    """H04, H05, I18: no device, no hard link to the system's files, no foreign owner, no mount, no changed agent."""
+    assert _run(real, "privileges").stdout == "done\n"
+
+
+def test_nothing_is_left_for_the_next_task(real: Bench) -> None:
+    """F11, A24: what one agent writes outside its workspace is gone for the next, and so is its workspace."""
+    first, second = _run(real, "notes"), _run(real, "notes")
+    assert first.stdout == second.stdout
+    assert "True" not in second.stdout
+
+
+def test_a_read_only_asset_stays(real: Bench, tmp_path: Path) -> None:
+    """D10: a read-only asset can be neither written, removed, renamed nor replaced in its directory."""
+    view = with_assets(VIEW, _pack(tmp_path), FileReference("input.csv", "data/input.csv"))
+    assert _run(real, "read_only_asset", view).stdout == "1,2\n"
+
+
+def test_a_read_only_asset_moved_away_is_tampering(real: Bench, tmp_path: Path) -> None:
+    """D10: a directory above it can be renamed, which the digest shows after the run."""
+    view = with_assets(WORKSPACE_VIEW, _pack(tmp_path), FileReference("input.csv", "data/input.csv"))
+    production = _run(real, "replace_directory", view)
+    assert production.failure is not None
+    assert production.failure.reason is FailureReason.TAMPERED
+
+
+def test_a_read_only_directory_stays(real: Bench, tmp_path: Path) -> None:
+    """D10: the same for a directory, at any depth."""
+    view = with_assets(VIEW, _pack(tmp_path).parent, FileReference("pack", "data"))
+    production = real.produce(view, command=("/bin/sh", "-c", "cat data/input.csv; echo x > data/new"))
+    assert production.stdout == "1,2"
+    assert "Read-only file system" in production.stderr
+
+
+def _pack(root: Path) -> Path:
+    (root / "pack").mkdir()
+    (root / "pack/input.csv").write_text("1,2")
+    return root / "pack"
+
+
+def test_an_ordinary_user_of_the_docker_group_runs_agents() -> None:
+    """An ordinary user runs an agent, seals its workspace and removes it: files it wrote belong to that user."""
+    with open_directory() as root:
+
+        def run() -> None:
+            from securebench.sandboxes.docker import DockerDriver
+
+            _install_agents(root / "agents")
+            driver = DockerDriver(run_id="tests-user")
+            bench = Bench(driver, root, limits=Limits())
+            honest = _run(bench, "honest", replace(WORKSPACE_VIEW, environment=VIEW.environment))
+            assert honest.failure is None, honest.stderr
+            locked = _run(bench, "locked_directory", WORKSPACE_VIEW, script="hostile.py")
+            assert locked.failure is not None
+            assert locked.failure.reason is FailureReason.UNSAFE_WORKSPACE
+            remove_tree(bench.workspace)
+            driver.close()
+
+        as_ordinary_user(run, grp.getgrnam("docker").gr_gid)

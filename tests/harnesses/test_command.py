@@ -1,0 +1,80 @@
+"""The command harness runs the tester's command, and refuses a configuration that cannot work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from harnesses.conftest import VIEW
+from securebench.errors import ConfigError
+from securebench.harnesses.command import AGENT_TARGET, CommandHarnessProducer
+from securebench.sandboxes.base import Mount
+from securebench.tester_config import CommandConfig
+
+if TYPE_CHECKING:
+    from harnesses.conftest import Bench
+    from securebench.testing.fake_process import FakeProcessContext
+    from securebench.testing.fake_sandbox import FakeDriver
+
+
+def test_the_command_runs_as_it_stands(bench: Bench, fake: FakeDriver) -> None:
+    """A21: an argv reaches the sandbox unchanged; no shell reads it on the way."""
+    argv = ("agent", "$(touch x)", "; rm -rf /", "--flag", "a\nb")
+    fake.program("agent")(lambda context: context.stdout.write(repr(context.argv)))
+    assert bench.produce(command=argv).stdout == repr(argv)
+
+
+def test_the_agent_directory_is_mounted_read_only(bench: Bench, fake: FakeDriver, tmp_path: Path) -> None:
+    """A user brings an agent without an image; the agent cannot change itself for the next task."""
+    (tmp_path / "my agent").mkdir()
+    (tmp_path / "my agent/answer.txt").write_text("42")
+
+    @fake.program("agent")
+    def agent(context: FakeProcessContext) -> None:
+        context.stdout.write(context.files.read(f"{AGENT_TARGET}/answer.txt"))
+        context.files.write(f"{AGENT_TARGET}/answer.txt", b"43")
+
+    production = bench.produce(agent_dir=tmp_path / "my agent")
+    assert production.stdout == "42"
+    assert "Read-only file system" in production.stderr
+    assert (tmp_path / "my agent/answer.txt").read_text() == "42"
+
+
+def test_an_agent_directory_behind_a_link_is_resolved(tmp_path: Path) -> None:
+    """The tester's own link to a directory is followed once, on the host, before anything runs."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    harness = CommandHarnessProducer(CommandConfig(command=("agent",), agent_dir=tmp_path / "link"))
+    assert harness.invocation(VIEW).mounts == (Mount(tmp_path / "real", AGENT_TARGET),)
+
+
+def test_the_task_file_has_the_testers_name(bench: Bench, fake: FakeDriver) -> None:
+    """harness.config.task_file is where the payload lies, and what the variable says."""
+
+    @fake.program("agent")
+    def agent(context: FakeProcessContext) -> None:
+        assert context.environment["SECUREBENCH_TASK_FILE"] == "/workspace/given/task"
+        context.stdout.write(context.files.read("given/task"))
+
+    assert '"question": "What?"' in bench.produce(task_file="given/task").stdout
+
+
+@pytest.mark.parametrize(
+    ("config", "code"),
+    [
+        ({"allowed_domains": ("example.org",)}, "egress-unavailable"),
+        ({"agent_dir": Path("/nonexistent/agent")}, "agent-dir-missing"),
+        ({"agent_dir": Path(__file__)}, "agent-dir-missing"),
+        ({"artifact_path": "../answer"}, "path-unsafe"),
+        ({"artifact_path": "/etc/passwd"}, "path-unsafe"),
+        ({"task_file": "securebench/public/task.json"}, "path-unsafe"),
+        ({"task_file": ""}, "path-unsafe"),
+    ],
+)
+def test_a_configuration_that_cannot_work_is_refused(config: dict[str, object], code: str) -> None:
+    """K12: a wrong configuration is a configuration error, before any task runs."""
+    with pytest.raises(ConfigError) as refused:
+        CommandHarnessProducer(CommandConfig(command=("agent",), **config))  # type: ignore[arg-type]  # wrong on purpose
+    assert refused.value.code == code

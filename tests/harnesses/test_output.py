@@ -1,0 +1,80 @@
+"""An agent's output reaches events and records bounded, in whole lines, and decoded without an error."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from securebench.harnesses.output import (
+    MAX_EVENT_BYTES,
+    MAX_RECORDED_BYTES,
+    MAX_REPORTED_BYTES,
+    OutputReporter,
+    recorded,
+)
+from securebench.progress import Event, Reporter
+from securebench.sandboxes.base import Stream
+
+
+def _report(*chunks: tuple[Stream, bytes]) -> list[tuple[str, str]]:
+    events: list[Event] = []
+    output = OutputReporter(Reporter([events.append]))
+    for chunk in chunks:
+        output(chunk)
+    output.finish()
+    return [(str(event.data["stream"]), str(event.data["text"])) for event in events]
+
+
+def test_streams_are_kept_apart() -> None:
+    """A line of one stream is not broken by what comes on the other."""
+    out, err = Stream.STDOUT, Stream.STDERR
+    assert _report((out, b"one "), (err, b"oh\n"), (out, b"line\n")) == [("stderr", "oh\n"), ("stdout", "one line\n")]
+
+
+@given(chunks=st.lists(st.binary(max_size=40), max_size=20))
+def test_every_byte_is_reported_once_and_in_order(chunks: list[bytes]) -> None:
+    """Below the bounds nothing is lost, however the output was cut."""
+    ascii_chunks = [bytes(b & 0x7F for b in chunk) for chunk in chunks]
+    reported = _report(*((Stream.STDOUT, chunk) for chunk in ascii_chunks))
+    assert "".join(text for _, text in reported).encode() == b"".join(ascii_chunks)
+
+
+def test_a_character_that_was_cut_is_whole_again() -> None:
+    """Decoding waits for the whole line."""
+    assert _report((Stream.STDOUT, b"gr\xc3"), (Stream.STDOUT, b"\xb6\xc3\x9fe\n")) == [("stdout", "größe\n")]
+
+
+def test_a_long_line_comes_in_parts() -> None:
+    """I12: an event is bounded, whatever the length of a line."""
+    reported = _report((Stream.STDOUT, b"x" * (3 * MAX_EVENT_BYTES + 1) + b"\n"))
+    assert [len(text) for _, text in reported] == [MAX_EVENT_BYTES] * 3 + [2]
+
+
+def test_a_flood_is_dropped_after_a_while() -> None:
+    """I12: a flood costs neither memory nor a terminal's patience."""
+    tracemalloc.start()
+    try:
+        total = 0
+
+        def count(event: Event) -> None:
+            nonlocal total
+            total += len(str(event.data["text"]))
+
+        output = OutputReporter(Reporter([count]))
+        for _ in range(1024):
+            output((Stream.STDOUT, b"x" * (1024 * 1024)))
+        output.finish()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert total == MAX_REPORTED_BYTES
+    assert peak < 16 * 1024 * 1024
+
+
+def test_a_record_keeps_the_beginning() -> None:
+    """A record holds what fits, and says what does not."""
+    assert recorded(b"a\xffb") == "a\ufffdb"
+    assert recorded(b"x" * MAX_RECORDED_BYTES) == "x" * MAX_RECORDED_BYTES
+    assert recorded(b"x" * (MAX_RECORDED_BYTES + 5)) == "x" * MAX_RECORDED_BYTES + "\n[5 more bytes]\n"

@@ -1,0 +1,387 @@
+"""The pipeline gives an agent its workspace, runs it, and makes a candidate or a typed failure of whatever it does."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import tarfile
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from harnesses.conftest import VIEW, WORKSPACE_VIEW, Bench, with_assets
+from securebench.candidates.extraction import MAX_CANDIDATE_BYTES
+from securebench.errors import (
+    ConfigError,
+    EngineError,
+    FailurePhase,
+    FailureReason,
+    ImageError,
+    MaterializationError,
+    PathPolicyError,
+    StorageError,
+)
+from securebench.progress import EventKind
+from securebench.resources import FileReference
+from securebench.sandboxes.base import MIB, Limits, Mount, workspace_user
+from securebench.tasks import CandidateKind, Environment
+from workspaces import hostile
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from securebench.sandboxes.base import SandboxSpec
+    from securebench.testing.fake_process import FakeProcessContext
+    from securebench.testing.fake_sandbox import FakeDriver
+
+
+def _host(context: FakeProcessContext, path: str = ".") -> Path:
+    found = context.files.host_path(path)
+    assert found is not None
+    return found
+
+
+def _spec(fake: FakeDriver) -> SandboxSpec:
+    return fake.commands[-1][0]
+
+
+class TestWhatTheAgentFinds:
+    """The agent's side: its files, its environment, its sandbox."""
+
+    def test_its_task_and_nothing_else(self, bench: Bench, fake: FakeDriver) -> None:
+        """Contract 6: task.json and the public values are all that lies in a workspace."""
+        seen = {}
+
+        @fake.program("agent")
+        def agent(context: FakeProcessContext) -> None:
+            root = _host(context)
+            seen.update({str(p.relative_to(root)): p.read_bytes() for p in root.rglob("*") if p.is_file()})
+            task = context.files.read(context.environment["SECUREBENCH_TASK_FILE"])
+            context.stdout.write(json.loads(task)["question"])
+
+        production = bench.produce()
+        assert production.candidate is not None
+        assert production.candidate.text == "What?"
+        assert set(seen) == {"task.json", "securebench/public/question.json"}
+        assert b"pack/task-1" not in b"".join(seen.values())
+
+    def test_nothing_of_the_last_run(self, bench: Bench, fake: FakeDriver) -> None:
+        """F11: a workspace begins empty, whatever the last agent left there."""
+
+        @fake.program("agent")
+        def agent(context: FakeProcessContext) -> None:
+            root = _host(context)
+            context.stdout.write(f"{sorted(p.name for p in root.iterdir())}")
+            (root / "notes").write_text("for the next one")
+
+        first, second = bench.produce(), bench.produce()
+        assert first.candidate == second.candidate
+
+    def test_a_strict_sandbox(self, bench: Bench, fake: FakeDriver) -> None:
+        """The sandbox has the strictest defaults, and only the workspace can be written."""
+        fake.program("agent")(lambda context: context.stdout.write("x"))
+        bench.produce()
+        spec = _spec(fake)
+        assert (spec.network, spec.cap_drop, spec.cap_add, spec.read_only) == ("none", ("ALL",), (), True)
+        assert spec.security_opt == ("no-new-privileges:true",)
+        assert spec.mounts == (Mount(bench.workspace, "/workspace", read_only=False),)
+        assert (spec.workdir, spec.user, spec.limits) == ("/workspace", workspace_user(), bench.limits)
+        assert spec.labels == {"securebench.test": "yes"}
+
+    def test_the_images_environment_and_the_testers(self, bench: Bench, fake: FakeDriver) -> None:
+        """An agent runs in the image's environment, with the variables that the tester names; HOME can be written."""
+        fake.add_image("bench:1", environment={"PATH": "/opt/conda/bin:/bin", "HOME": "/root", "MODE": "image"})
+        fake.program("agent")(lambda context: context.stdout.write(json.dumps(context.environment)))
+        bench.environment = {"API_KEY": "key", "MODE": "tester", "SECUREBENCH_TASK_FILE": "elsewhere"}
+        production = bench.produce(replace(VIEW, environment=Environment(image="bench:1")))
+        assert json.loads(production.stdout) == {
+            "PATH": "/opt/conda/bin:/bin",
+            "HOME": "/tmp",
+            "LANG": "C.UTF-8",
+            "LC_ALL": "C.UTF-8",
+            "API_KEY": "key",
+            "MODE": "tester",
+            "SECUREBENCH_TASK_FILE": "/workspace/task.json",
+        }
+
+    def test_a_private_place(self, bench: Bench, fake: FakeDriver) -> None:
+        """H06: nobody else on the host reaches a workspace; in it, the sandbox's user may write."""
+        fake.program("agent")(lambda context: context.stdout.write("x"))
+        bench.produce()
+        assert stat.S_IMODE(bench.workspace.parent.stat().st_mode) == 0o700
+        owners = {(p.stat().st_uid, p.stat().st_gid) for p in (bench.workspace, bench.workspace / "task.json")}
+        assert owners == {workspace_user()}
+
+    def test_a_terminal_task_at_its_workdir(self, bench: Bench, fake: FakeDriver) -> None:
+        """Contract 6: the workspace of a terminal task lies at environment.workdir."""
+        fake.program("agent")(lambda context: context.stdout.write(context.environment["SECUREBENCH_TASK_FILE"]))
+        production = bench.produce(WORKSPACE_VIEW)
+        assert production.stdout == "/app/task.json"
+        assert (_spec(fake).workdir, _spec(fake).mounts[0].target) == ("/app", "/app")
+
+    def test_a_read_only_asset_behind_a_read_only_mount(self, bench: Bench, fake: FakeDriver, tmp_path: Path) -> None:
+        """D10: the file alone is mounted again, read-only, over the workspace that can be written."""
+        (tmp_path / "pack").mkdir()
+        (tmp_path / "pack/a.csv").write_text("1")
+        (tmp_path / "pack/b.csv").write_text("2")
+        files = (FileReference("a.csv", "data/a.csv"), FileReference("b.csv", "data/b.csv", read_only=False))
+
+        @fake.program("agent")
+        def agent(context: FakeProcessContext) -> None:
+            context.files.write("data/b.csv", b"changed")
+            context.files.write("data/a.csv", b"changed")
+
+        production = bench.produce(with_assets(VIEW, tmp_path / "pack", *files))
+        assert "Read-only file system" in production.stderr
+        assert (bench.workspace / "data/b.csv").read_text() == "changed"
+        assert _spec(fake).mounts[1:] == (Mount(bench.workspace / "data/a.csv", "/workspace/data/a.csv"),)
+
+    @pytest.mark.parametrize(("task", "tester", "expected"), [(5.0, 30.0, 5.0), (60.0, 30.0, 30.0), (None, 30.0, 30.0)])
+    def test_the_shorter_time_limit(
+        self, bench: Bench, fake: FakeDriver, task: float | None, tester: float, expected: float
+    ) -> None:
+        """The shorter of the tester's and the task's time limits holds."""
+        fake.program("agent")(lambda context: context.stdout.write("x"))
+        bench.produce(replace(VIEW, environment=Environment(timeout_seconds=task)), timeout_seconds=tester)
+        assert fake.commands[-1][1].timeout_seconds == expected
+
+
+class TestCandidates:
+    """What becomes of an agent that ended well."""
+
+    def test_its_output(self, bench: Bench, fake: FakeDriver) -> None:
+        """Without an artifact path the candidate is what it printed, and stderr is not part of it."""
+
+        @fake.program("agent")
+        def agent(context: FakeProcessContext) -> None:
+            context.stderr.write("thinking\n")
+            context.stdout.write("the answer\n")
+
+        production = bench.produce()
+        assert production.failure is None
+        assert production.candidate is not None
+        assert (production.candidate.text, production.candidate.kind) == ("the answer\n", CandidateKind.TEXT)
+        assert (production.stdout, production.stderr) == ("the answer\n", "thinking\n")
+        assert production.image_id == fake.resolve_image("securebench/python:3.11").id
+        assert production.metadata == {
+            "harness": "command",
+            "exit_code": 0,
+            "timeout_seconds": 30.0,
+            "stdout_truncated": False,
+            "stderr_truncated": False,
+        }
+
+    def test_its_file(self, bench: Bench, fake: FakeDriver) -> None:
+        """With an artifact path the candidate is that file, and stdout is only recorded."""
+
+        @fake.program("agent")
+        def agent(context: FakeProcessContext) -> None:
+            context.stdout.write("not this")
+            context.files.make_directory("out")
+            context.files.write("out/candidate.py", b"x = 1\n")
+
+        production = bench.produce(replace(VIEW, candidate_kind=CandidateKind.CODE), artifact_path="out/candidate.py")
+        assert production.candidate is not None
+        assert (production.candidate.text, production.candidate.kind) == ("x = 1\n", CandidateKind.CODE)
+
+    def test_its_workspace(self, bench: Bench, fake: FakeDriver) -> None:
+        """The candidate of a terminal task is the whole workspace, as the agent left it."""
+        fake.program("agent")(lambda context: context.files.write("result.txt", b"done"))
+        production = bench.produce(WORKSPACE_VIEW)
+        assert production.candidate is not None
+        with tarfile.open(production.candidate.path) as archive:
+            assert "result.txt" in archive.getnames()
+        assert production.candidate == bench.store.load(CandidateKind.WORKSPACE, production.candidate.digest)
+
+    def test_what_it_prints_is_reported_by_line(self, bench: Bench, fake: FakeDriver) -> None:
+        """Events carry whole lines, and the driver's events are left to the run."""
+
+        @fake.program("agent")
+        def agent(context: FakeProcessContext) -> None:
+            for part in ("first ", "line\nsecond", " line\nlast"):
+                context.stdout.write(part)
+
+        bench.produce()
+        assert "".join(str(text) for _, text in bench.agent_output()) == "first line\nsecond line\nlast"
+        assert all(str(text).endswith("\n") for _, text in bench.agent_output()[:-1])
+        assert {event.kind for event in bench.events} == {EventKind.AGENT_OUTPUT}
+
+
+class TestAgentFailures:
+    """What becomes of an agent that did not end well: a scored failure, never an exception."""
+
+    @pytest.mark.parametrize(
+        ("behaviour", "reason"),
+        [
+            ("crash", FailureReason.AGENT_EXIT),
+            ("hang", FailureReason.AGENT_TIMEOUT),
+            ("flood", FailureReason.AGENT_OUTPUT_LIMIT),
+            ("memory", FailureReason.AGENT_OUT_OF_MEMORY),
+            ("absent", FailureReason.AGENT_EXIT),
+        ],
+    )
+    def test_a_failed_agent_is_a_failure_with_its_evidence(
+        self, bench: Bench, fake: FakeDriver, behaviour: str, reason: FailureReason
+    ) -> None:
+        """L13, L14: a crash, a time-out, a flood and a memory bomb have their reasons; the file they left is sealed."""
+
+        def agent(context: FakeProcessContext) -> int:
+            context.files.write("answer", b"good work")
+            if behaviour == "hang":
+                context.sleep(60)
+            while behaviour == "flood":
+                context.stdout.write(b"y" * 65536)
+            if behaviour == "memory":
+                context.allocate(10 * 1024**3)
+            return 3
+
+        if behaviour != "absent":
+            fake.program("agent")(agent)
+        production = bench.produce(artifact_path="answer", timeout_seconds=0.5)
+        assert production.failure is not None
+        assert (production.failure.reason, production.failure.phase) == (reason, FailurePhase.PRODUCE)
+        if behaviour != "absent":
+            assert production.candidate is not None
+            assert production.candidate.text == "good work"
+
+    def test_the_agents_failure_comes_before_that_of_its_candidate(self, bench: Bench, fake: FakeDriver) -> None:
+        """A crash explains a missing file, which is recorded beside it."""
+        fake.program("agent")(lambda context: 7)
+        production = bench.produce(artifact_path="answer")
+        assert production.failure is not None
+        assert production.failure.reason is FailureReason.AGENT_EXIT
+        assert "exit code 7" in production.failure.message
+        assert production.metadata["seal_failure"] == {
+            "reason": "candidate_missing",
+            "message": "answer: does not exist",
+        }
+
+    @pytest.mark.parametrize(
+        ("output", "reason"),
+        [
+            (b"", FailureReason.CANDIDATE_EMPTY),
+            (b"\xff\x00\xfe", FailureReason.CANDIDATE_NOT_TEXT),
+            (b"x" * (MAX_CANDIDATE_BYTES + 1), FailureReason.CANDIDATE_TOO_LARGE),
+        ],
+    )
+    def test_output_that_is_no_answer(
+        self, bench: Bench, fake: FakeDriver, output: bytes, reason: FailureReason
+    ) -> None:
+        """E01, B20: an agent that ended well and said nothing usable has failed."""
+        fake.program("agent")(lambda context: context.stdout.write(output))
+        production = bench.produce()
+        assert production.failure is not None
+        assert (production.failure.reason, production.failure.phase) == (reason, FailurePhase.SEAL)
+
+    @pytest.mark.parametrize("name", hostile.TRAPS)
+    def test_hostile_workspaces(self, bench: Bench, fake: FakeDriver, host_canary: Path, name: str) -> None:
+        """H: each trap in a workspace is sealed as harmless data, or a typed failure; the next run is clean."""
+        trap = hostile.TRAPS[name]
+
+        @fake.program("agent")
+        def agent(context: FakeProcessContext) -> None:
+            trap.build(_host(context))
+
+        production = bench.produce(WORKSPACE_VIEW)
+        reasons = {
+            hostile.SEALED: None,
+            hostile.UNSAFE: FailureReason.UNSAFE_WORKSPACE,
+            hostile.TOO_LARGE: FailureReason.CANDIDATE_TOO_LARGE,
+        }
+        assert (production.failure and production.failure.reason) == reasons[trap.outcome]
+        assert (production.candidate is None) is (trap.outcome != hostile.SEALED)
+        fake.program("agent")(lambda context: context.stdout.write("x"))
+        assert bench.produce().failure is None
+
+    def test_a_replaced_read_only_asset(self, bench: Bench, fake: FakeDriver, tmp_path: Path) -> None:
+        """D10: a directory above a read-only asset can be renamed; what then stands in its place is tampering."""
+        (tmp_path / "pack").mkdir()
+        (tmp_path / "pack/a.csv").write_text("1")
+        view = with_assets(WORKSPACE_VIEW, tmp_path / "pack", FileReference("a.csv", "data/a.csv"))
+
+        @fake.program("agent")
+        def agent(context: FakeProcessContext) -> None:
+            root = _host(context)
+            (root / "data").rename(root / "away")
+            (root / "data").mkdir()
+            (root / "data/a.csv").write_text("2")
+
+        production = bench.produce(view)
+        assert production.failure is not None
+        assert (production.failure.reason, production.failure.phase) == (FailureReason.TAMPERED, FailurePhase.SEAL)
+        assert "data/a.csv" in production.failure.message
+        assert production.candidate is not None
+
+    def test_recorded_output_is_bounded(self, bench: Bench, fake: FakeDriver) -> None:
+        """I12: a record keeps the beginning of what was printed and says how much more there was."""
+        bench.limits = Limits(output=8 * MIB)
+        fake.program("agent")(lambda context: context.stderr.write(b"\xff" * (2 * MIB)))
+        production = bench.produce()
+        assert len(production.stderr) < 70_000
+        assert production.stderr.endswith(" more bytes]\n")
+        assert production.metadata["stderr_truncated"] is True
+
+
+class TestWhatIsNotTheAgentsFault:
+    """Infrastructure and configuration are errors of their own, and never a score."""
+
+    @pytest.mark.parametrize(("point", "error"), [("resolve_image", ImageError("gone")), ("wait", EngineError("gone"))])
+    def test_the_engine(self, bench: Bench, fake: FakeDriver, point: str, error: Exception) -> None:
+        """L08, L15: an engine that fails is not a failure of the agent."""
+        fake.program("agent")(lambda context: context.stdout.write("x"))
+        fake.fail_next(error, on=point)
+        with pytest.raises(type(error)):
+            bench.produce()
+        assert not fake.open
+
+    def test_a_foreign_workspace(self, bench: Bench, fake: FakeDriver, host_canary: Path) -> None:
+        """H12: a workspace that was replaced by a link between two runs stops the task; nothing is removed."""
+        fake.program("agent")(lambda context: context.stdout.write("x"))
+        bench.produce()
+        bench.workspace.rename(bench.root / "moved")
+        bench.workspace.symlink_to(host_canary.parent)
+        with pytest.raises(StorageError) as refused:
+            bench.produce()
+        assert refused.value.code == "workspace-foreign"
+        bench.workspace.unlink()
+
+    def test_a_pack_that_changed(self, bench: Bench, fake: FakeDriver, tmp_path: Path, host_canary: Path) -> None:
+        """K13: an asset that became a link is not the agent's fault, and the agent never runs."""
+        (tmp_path / "pack").mkdir()
+        (tmp_path / "pack/a.csv").symlink_to(host_canary)
+        with pytest.raises(MaterializationError):
+            bench.produce(with_assets(VIEW, tmp_path / "pack", FileReference("a.csv")))
+        assert not fake.commands
+
+    def test_colliding_mounts(self, bench: Bench, fake: FakeDriver, tmp_path: Path) -> None:
+        """K14: two assets in one place stop the task before its workspace is touched."""
+        files = (FileReference("a", "x"), FileReference("b", "x/y"))
+        with pytest.raises(PathPolicyError):
+            bench.produce(with_assets(VIEW, tmp_path, *files))
+        assert not bench.workspace.exists()
+
+    @pytest.mark.parametrize(
+        "view",
+        [
+            replace(VIEW, family="repo_patch", candidate_kind=CandidateKind.PATCH),
+            replace(WORKSPACE_VIEW, environment=Environment(workdir="/app", materialize_workdir_from_image=True)),
+        ],
+    )
+    def test_what_this_release_cannot_run(self, bench: Bench, view: object) -> None:
+        """A task without a way to its candidate is refused, not scored."""
+        with pytest.raises(ConfigError) as refused:
+            bench.produce(view)  # type: ignore[arg-type]  # a parametrised view
+        assert refused.value.code == "family-unavailable"
+
+    def test_the_hosts_disk(self, bench: Bench, fake: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+        """L07: what the operating system refuses while a workspace is read is a storage error."""
+        fake.program("agent")(lambda context: context.files.write("answer", b"x"))
+
+        def fails(*_: object) -> bytes:
+            raise OSError(5, os.strerror(5))
+
+        monkeypatch.setattr("securebench.candidates.extraction.read_file", fails)
+        with pytest.raises(StorageError, match="Input/output error"):
+            bench.produce(artifact_path="answer")

@@ -1,0 +1,69 @@
+"""The registry builds the harness that a configuration names, and refuses tasks that no agent can be run on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from harnesses.conftest import VIEW, WORKSPACE_VIEW, with_assets
+from securebench.errors import ConfigError, PathPolicyError
+from securebench.harnesses.command import CommandHarnessProducer
+from securebench.harnesses.registry import build_harness_producer, require_supported
+from securebench.resources import FileReference
+from securebench.tasks import CandidateKind, Environment
+from securebench.tester_config import ClaudeCodeConfig, CodexConfig, CommandConfig, HarnessConfig
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PATCH_VIEW = replace(VIEW, task_id="pack/patch", family="repo_patch", candidate_kind=CandidateKind.PATCH)
+
+
+def test_command_is_built() -> None:
+    """A configuration of type command gives the command harness."""
+    harness = build_harness_producer(HarnessConfig("command", (), CommandConfig(command=("agent",))))
+    assert isinstance(harness, CommandHarnessProducer)
+    assert harness.name == "command"
+
+
+@pytest.mark.parametrize(
+    "config",
+    [HarnessConfig("codex", (), CodexConfig(model="m")), HarnessConfig("claude_code", (), ClaudeCodeConfig())],
+)
+def test_other_types_say_what_to_do(config: HarnessConfig) -> None:
+    """A harness of a later release is a configuration error that names the one that runs."""
+    with pytest.raises(ConfigError, match="runs the harness 'command'") as refused:
+        build_harness_producer(config)
+    assert refused.value.code == "harness-unavailable"
+
+
+def test_tasks_that_can_run_pass() -> None:
+    """Text and terminal tasks are accepted."""
+    require_supported([VIEW, WORKSPACE_VIEW])
+
+
+def test_every_problem_is_named_at_once(tmp_path: Path) -> None:
+    """K14: a pack is refused with all of its tasks that cannot run, before any of them does."""
+    from_image = Environment(workdir="/app", materialize_workdir_from_image=True)
+    views = [
+        PATCH_VIEW,
+        VIEW,
+        replace(WORKSPACE_VIEW, task_id="pack/image", environment=from_image),
+        with_assets(replace(VIEW, task_id="pack/mounts"), tmp_path, FileReference("a", "x"), FileReference("b", "X")),
+    ]
+    with pytest.raises(ConfigError) as refused:
+        require_supported(views)
+    codes = [problem.code for problem in refused.value.problems]
+    assert codes == ["family-unavailable", "family-unavailable", "path-unsafe"]
+    assert all(name in str(refused.value) for name in ("pack/patch", "pack/image", "pack/mounts"))
+
+
+def test_the_testers_task_file_counts(tmp_path: Path) -> None:
+    """K14: an asset may not lie where the tester wants the task file."""
+    view = with_assets(VIEW, tmp_path, FileReference("a", "given.json"))
+    require_supported([view])
+    with pytest.raises(ConfigError) as refused:
+        require_supported([view], task_file="given.json")
+    assert refused.value.problems[0].code == PathPolicyError.default_code
