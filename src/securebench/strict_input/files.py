@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from dataclasses import dataclass
@@ -40,9 +41,11 @@ def open_regular(path: Path, what: str, *, follow: bool = False) -> BufferedRead
     except FileNotFoundError:
         raise ConfigError(f"there is no {what} here", code="file-missing", location=location) from None
     except (OSError, ValueError) as error:
-        if path.is_symlink():
+        if getattr(error, "errno", None) == errno.ELOOP:
             raise _refused(f"the {what} is a symbolic link", "file-not-regular", location) from None
-        raise _refused(f"the {what} cannot be read: {error}", "file-unreadable", location) from None
+        raise _refused(
+            f"the {what} cannot be read: {getattr(error, 'strerror', error)}", "file-unreadable", location
+        ) from None
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise _refused(f"the {what} is not a regular file", "file-not-regular", location)

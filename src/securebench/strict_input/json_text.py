@@ -35,7 +35,7 @@ _MAX_INTEGER_LENGTH = 20
 _MAX_LOCATED = 256 * 1024
 """Characters up to which a value's column is looked for: in longer texts a fault has its line alone."""
 
-_SURROGATE = re.compile(r"\\u[dD][89abAB]")
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _TOKEN = re.compile(r'(?P<text>"[^"\\]*(?:\\.[^"\\]*)*")|(?P<mark>[\[\]{},:])|(?P<word>[^\s\[\]{},:"]+)')
 
 

@@ -159,10 +159,12 @@ class _Builder:
             self._refuse(event, path, "yaml-key", "a key must be plain text")
             raise _StopReading
         self._refuse_properties(event, path)
+        self._refuse_surrogates(event, path)
         return str(event.value)
 
     def _scalar(self, event: Any, path: Path) -> JsonValue:
         text: str = event.value
+        self._refuse_surrogates(event, path)
         if event.style is not None:
             return text
         try:
@@ -172,6 +174,10 @@ class _Builder:
             hint = f'put it in quotes if it is text: "{text}"' if text.isprintable() else ""
             self.faults.append(Fault("yaml-value", f"{name} is {shown(text)}, {error}", path, hint))
             return None
+
+    def _refuse_surrogates(self, event: Any, path: Path) -> None:
+        if any("\ud800" <= character <= "\udfff" for character in event.value):
+            self._refuse(event, path, "yaml-value", "this text holds half of a surrogate pair")
 
     def _refuse(self, event: Any, path: Path, code: str, message: str) -> None:
         self.faults.append(Fault(code, message, path, position=_position(event)))
