@@ -77,9 +77,9 @@ ROWS: dict[str, dict[str, Any]] = {
 """One right row of each family, without id and family."""
 
 
-def row(family: str = "multiple_choice", **changes: Any) -> dict[str, Any]:
-    """Return a right row of ``family``, with top-level keys changed."""
-    return {"id": f"{family}/1", "family": family, **json.loads(json.dumps(ROWS[family])), **changes}
+def row(of: str = "multiple_choice", /, **changes: Any) -> dict[str, Any]:
+    """Return a right row of a family, with top-level keys changed."""
+    return {"id": f"{of}/1", "family": of, **json.loads(json.dumps(ROWS[of])), **changes}
 
 
 def write_pack(directory: Path, *rows: dict[str, Any] | bytes, manifest: str = MANIFEST) -> tuple[Path, Path]:

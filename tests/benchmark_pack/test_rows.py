@@ -1,0 +1,354 @@
+"""Rows: one JSON object a line."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pack_files import MANIFEST, codes_of, load, problems_of, row, write_pack
+from securebench.benchmark_pack import load_benchmark_pack, rows
+from securebench.errors import ConfigError
+from securebench.strict_input.faults import MAX_PROBLEMS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_a_row_is_read_as_it_stands(tmp_path: Path) -> None:
+    """Identity, fields, metadata and position of a row are kept."""
+    pack = load(tmp_path, b"", row(metadata={"source": "ours"}))
+    read = pack.rows[0]
+    assert (read.id, read.family, read.eval, read.metadata) == (
+        "multiple_choice/1",
+        "multiple_choice",
+        {"answer": "B"},
+        {"source": "ours"},
+    )
+    assert (read.source.line, read.source.offset) == (2, 1)
+
+
+def test_blank_lines_are_skipped_and_the_last_needs_no_end(tmp_path: Path) -> None:
+    """K08: blank lines, CRLF and a missing line feed at the end make no difference."""
+    text = json.dumps(row())
+    (tmp_path / "manifest.yaml").write_text(MANIFEST)
+    (tmp_path / "tasks.jsonl").write_bytes(f"\r\n  \n{text}\r\n\n{text.replace('/1', '/2')}".encode())
+    pack = load_benchmark_pack(tmp_path / "manifest.yaml", tmp_path / "tasks.jsonl")
+    assert [read.id for read in pack.rows] == ["multiple_choice/1", "multiple_choice/2"]
+    assert [read.source.line for read in pack.rows] == [3, 5]
+
+
+def test_only_a_line_feed_ends_a_row(tmp_path: Path) -> None:
+    """K08: U+2028, U+0085 and the separators of str.splitlines are text inside a row."""
+    question = "a\u2028b\u0085c\u001cd\u2029e"
+    line = json.dumps(row(input={"question": question, "choices": ["x", "y"]}), ensure_ascii=False)
+    pack = load(tmp_path, line.replace("\u001c", "\\u001c").encode())
+    assert pack.rows[0].input["question"] == question
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "column"),
+    [
+        pytest.param(b'\xef\xbb\xbf{"id": "a"}', "file-encoding", 1, id="K08-BOM"),
+        pytest.param(b'{"id": "a\0"}', "file-encoding", 10, id="K08-NUL"),
+        pytest.param(b'{"id": "\xff"}', "file-encoding", 9, id="K08-not-UTF-8"),
+        pytest.param(b'{"id": "a", "id": "b"}', "key-duplicate", 13, id="K02-duplicate"),
+        pytest.param(b'{"id": "a", "input": {"x": NaN}}', "json-value", 28, id="K06-NaN"),
+        pytest.param(b'[{"id": "a"}]', "field-type", 1, id="not-an-object"),
+        pytest.param(b"null", "field-type", 1, id="null"),
+        pytest.param(b'{"id": 7}', "field-type", 8, id="id-number"),
+        pytest.param(b'{"id": "a", "famly": "x"}', "field-unknown", 13, id="unknown-key"),
+        pytest.param(b'{"id": "a", "input": null}', "field-type", 22, id="null-is-not-absent"),
+        pytest.param(b'{"id": "a"}', "field-missing", 1, id="no-family"),
+        pytest.param(b'{"family": "multiple_choice"}', "field-missing", 1, id="no-id"),
+    ],
+)
+def test_a_wrong_line_is_refused_with_its_place(tmp_path: Path, line: bytes, code: str, column: int) -> None:
+    """Each fault of a line has its code, line and column."""
+    problem = problems_of(tmp_path, row(), line)[0]
+    assert problem.location is not None
+    assert (problem.code, problem.location.line, problem.location.column) == (code, 2, column)
+
+
+def test_all_problems_of_a_file_are_told_at_once(tmp_path: Path) -> None:
+    """Broken lines, broken rows and rows that break their family's rules come together, in the order of lines."""
+    found = problems_of(
+        tmp_path,
+        row(eval={"answer": "Z"}),
+        b"{",
+        row(id="x", environment={"timeout_seconds": -1}, eval={"answr": "A"}),
+        row(id="y", family="multiple_choise"),
+    )
+    assert [(problem.code, problem.location.line if problem.location else 0) for problem in found] == [
+        ("answer-unknown", 1),
+        ("json-syntax", 2),
+        ("timeout-invalid", 3),
+        ("field-missing", 3),
+        ("field-unknown", 3),
+        ("family-unknown", 4),
+    ]
+
+
+def test_typos_get_a_suggestion(tmp_path: Path) -> None:
+    """Unknown keys, families and words of a closed set are answered with the nearest that is known."""
+    hints = [
+        problem.hint
+        for problem in problems_of(
+            tmp_path,
+            row(id="a", famly="x"),
+            row(id="b", family="short_anser"),
+            row("code_completion", id="c", eval={"tests": {"source": "inlin", "code": "x"}}),
+            row("short_answer", id="d", eval={"accepted_answer": ["x"], "accepted_answers": ["x"]}),
+        )
+    ]
+    assert hints == [f"did you mean {word!r}?" for word in ("family", "short_answer", "inline", "accepted_answers")]
+
+
+def test_beyond_a_hundred_problems_are_counted(tmp_path: Path) -> None:
+    """The first hundred are told in full, and the last line says how many more there are."""
+    found = problems_of(tmp_path, *[b"{"] * 130)
+    assert len(found) == MAX_PROBLEMS + 1
+    assert found[-1].message == "30 more problems are not shown"
+
+
+@pytest.mark.parametrize(
+    "other",
+    ["task-1", "TASK-1", "task-1\u200b", "t\u0430sk-1", "\uff54ask-1", "ta\u017fk-1"],
+    ids=["K10-same", "K10-case", "K10-zero-width", "K10-homoglyph", "K10-full-width", "K10-long-s"],
+)
+def test_ids_that_look_alike_are_refused(tmp_path: Path, other: str) -> None:
+    """K10: no two ids of a pack are equal, or differ only in case, spelling or look."""
+    assert codes_of(tmp_path, row(id="task-1"), row(id=other))[0] in ("id-duplicate", "id-invalid")
+
+
+def test_ids_in_two_spellings_are_refused(tmp_path: Path) -> None:
+    """K10: composed and decomposed spellings are one id."""
+    assert codes_of(tmp_path, row(id="caf\u00e9"), row(id="cafe\u0301")) == ["id-duplicate"]
+
+
+@pytest.mark.parametrize(
+    "task_id",
+    [
+        "",
+        " a",
+        "a ",
+        "-rf",
+        "--help",
+        "/a",
+        "a/",
+        "a//b",
+        "..",
+        "a/../b",
+        "./a",
+        "a\\b",
+        "a\nb",
+        "a\x00b",
+        "x" * 201,
+        "a\u202eb",
+        "a\u200b",
+        "\ud83d",
+    ],
+    ids=ascii,
+)
+def test_k11_odd_ids_are_refused(tmp_path: Path, task_id: str) -> None:
+    """K11: empty, climbing, leading-dash, over-long and invisible ids are refused."""
+    assert codes_of(tmp_path, row(id=task_id))[0] in ("id-invalid", "json-value")
+
+
+@pytest.mark.parametrize(
+    "task_id", ["HumanEval/0", "a_b", "django__django-11099", "CON", "问题/1", "a:b@c+d", "x" * 200]
+)
+def test_ids_in_use_are_taken(tmp_path: Path, task_id: str) -> None:
+    """K11: slashes, reserved names and any script are fine: a task's directory is named by a hash."""
+    assert load(tmp_path, row(id=task_id)).rows[0].id == task_id
+
+
+@pytest.mark.parametrize(
+    "name", ["../../etc/x", "a/b", "", "a b", "a.json", "x" * 65, "a\0", "-a", "\u0430"], ids=ascii
+)
+def test_field_names_that_cannot_be_file_names_are_refused(tmp_path: Path, name: str) -> None:
+    """F18: fields of deferred families are free, but each becomes a file: a name never leaves its directory."""
+    assert codes_of(tmp_path, row("tool_call", input={name: 1})) == ["resource-name"]
+    assert codes_of(tmp_path, row("tool_call", input={}, eval={name: 1})) == ["resource-name"]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "evals", "assets"),
+    [
+        pytest.param({"x": 1}, {"x": 1}, [], id="both-lanes"),
+        pytest.param({"x": 1, "X": 1}, {}, [], id="case"),
+        pytest.param({"assets": 1}, {}, [{"path": "a.txt"}], id="input-named-assets"),
+        pytest.param({}, {"Assets": 1}, [{"path": "a.txt"}], id="eval-named-assets"),
+    ],
+)
+def test_a_resource_name_stands_once(
+    tmp_path: Path, inputs: dict[str, Any], evals: dict[str, Any], assets: list[dict[str, Any]]
+) -> None:
+    """Names that would be one resource, in whichever lanes, are refused at the place of the second."""
+    (tmp_path / "assets").mkdir()
+    (tmp_path / "assets" / "a.txt").write_text("x")
+    problem = problems_of(tmp_path, row("tool_call", input=inputs, eval=evals, assets=assets))[0]
+    assert problem.code == "resource-duplicate"
+    assert problem.location is not None
+    assert problem.location.column is not None
+
+
+def test_metadata_is_opaque_but_small(tmp_path: Path) -> None:
+    """K24: metadata of any shape is kept; a huge one is refused, for it goes into every record."""
+    deep: dict[str, Any] = {"a": [{"b": None}]}
+    assert load(tmp_path, row(metadata=deep)).rows[0].metadata == deep
+    assert codes_of(tmp_path, row(metadata={"x": "y" * 70_000})) == ["metadata-too-large"]
+    nested: Any = 1
+    for _ in range(40):
+        nested = [nested]
+    assert codes_of(tmp_path, row(metadata={"x": nested})) == ["too-deep"]
+
+
+def test_a_row_is_not_endless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """K08: rows, and files, have a largest size; more is refused without being parsed."""
+    monkeypatch.setattr(rows, "MAX_ROW_BYTES", 400)
+    assert codes_of(tmp_path, row(metadata={"x": "y" * 400})) == ["file-too-large"]
+    monkeypatch.setattr(rows, "MAX_TASKS_BYTES", 10)
+    assert codes_of(tmp_path, row()) == ["file-too-large"]
+
+
+def test_rows_and_their_values_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """K08: so are the number of rows and of all their values."""
+    monkeypatch.setattr(rows, "MAX_ROWS", 2)
+    assert codes_of(tmp_path, *[row(id=f"t{index}") for index in range(3)]) == ["file-too-large"]
+    monkeypatch.setattr(rows, "MAX_PACK_VALUES", 5)
+    assert codes_of(tmp_path, row()) == ["file-too-large"]
+
+
+def test_a_file_without_rows_is_refused(tmp_path: Path) -> None:
+    """A pack has at least one task."""
+    assert codes_of(tmp_path, b"", b"  ") == ["pack-empty"]
+
+
+def test_thousands_of_bad_rows_take_bounded_time(tmp_path: Path) -> None:
+    """K08: beyond the cap, bad rows are only counted."""
+    bad = b'{"id": "a", ' + b", ".join(b'"k%d": [1, 1e999]' % index for index in range(100)) + b"}"
+    started = time.monotonic()
+    assert problems_of(tmp_path, *[bad] * 3000)[-1].code == "more-problems"
+    assert time.monotonic() - started < 20
+
+
+ENVIRONMENTS = [
+    pytest.param({"timeout_seconds": value}, "timeout-invalid", id=f"K16-timeout-{value}")
+    for value in (0, -1, 1e9, 86401)
+]
+ENVIRONMENTS += [
+    pytest.param({"timeout_seconds": value}, "field-type", id=f"K16-timeout-{value!r}")
+    for value in ("60", True, None, "inf")
+]
+ENVIRONMENTS += [
+    pytest.param({"workdir": value}, "workdir-unsafe", id=f"K16-workdir-{value!r}")
+    for value in ("/", "/proc", "app", "", "/app/../etc", "/dev/shm", "/sys/x")
+]
+ENVIRONMENTS += [
+    pytest.param({"image": value}, "image-invalid", id=f"K15-image-{value!r}")
+    for value in (
+        "--privileged img",
+        "-v",
+        "img;rm",
+        "$(id)",
+        "a b",
+        "",
+        "IMG",
+        "img:",
+        "img@sha256:12",
+        "a//b",
+        "img\n",
+        "http://x/y",
+        "x" * 600,
+        "img:t:t",
+        "\u0430pp",
+    )
+]
+
+
+@pytest.mark.parametrize(("environment", "code"), ENVIRONMENTS)
+def test_an_abusive_environment_is_refused(tmp_path: Path, environment: dict[str, Any], code: str) -> None:
+    """K15, K16: images, working directories and time limits that are not plain are refused."""
+    assert codes_of(tmp_path, row(environment=environment)) == [code]
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        "python",
+        "python:3.11-slim",
+        "docker.io/library/python:3.11",
+        "localhost:5000/a/b-c_d:v1.0",
+        "registry.example.com:443/x@sha256:" + "a" * 64,
+        "sha256:" + "0" * 64,
+        "securebench/python:3.11",
+    ],
+)
+def test_image_references_are_taken(tmp_path: Path, image: str) -> None:
+    """Names, registries with ports, tags and digests are image references."""
+    assert load(tmp_path, row(environment={"image": image})).rows[0].environment.image == image
+
+
+def test_an_unknown_environment_key_is_refused(tmp_path: Path) -> None:
+    """J20, I02: a pack can ask for no network, no privilege and no mount: there is no such key."""
+    for key in ("network", "privileged", "cap_add", "volumes", "pid", "env"):
+        assert codes_of(tmp_path, row(environment={key: "host"})) == ["field-unknown"]
+
+
+GARBAGE = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-5, 5)
+    | st.sampled_from(["", "a", "../x", "multiple_choice", "A", "inline"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["id", "family", "path", "mount", "question", "choices", "answer", "tests", "source", "command"]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.fixed_dictionaries(
+        {"id": st.just("a") | GARBAGE},
+        optional={
+            "family": st.sampled_from(["multiple_choice", "terminal_task", "tool_call", "artifact_task"]) | GARBAGE,
+            "input": GARBAGE,
+            "eval": st.dictionaries(
+                st.sampled_from(["answer", "checker", "test_files", "run_tests", "reference_artifact"]), GARBAGE
+            )
+            | GARBAGE,
+            "assets": GARBAGE,
+            "environment": GARBAGE,
+            "metadata": GARBAGE,
+        },
+    )
+)
+def test_any_row_is_taken_or_refused(tmp_path: Path, value: dict[str, Any]) -> None:
+    """Whatever stands in a row, it compiles or there is a problem with a place; nothing else is raised."""
+    for problem in problems_of(tmp_path, value):
+        assert problem.location is not None
+        assert problem.location.line == 1
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.binary(max_size=200), st.integers(0, 200))
+def test_any_bytes_are_taken_or_refused(tmp_path: Path, noise: bytes, where: int) -> None:
+    """A right row with any bytes put into it is a pack or a configuration error."""
+    text = json.dumps(row()).encode()
+    manifest, tasks = write_pack(tmp_path, text[:where] + noise + text[where:])
+    with contextlib.suppress(ConfigError):
+        load_benchmark_pack(manifest, tasks)
