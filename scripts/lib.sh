@@ -23,9 +23,18 @@ as_root() {
   fi
 }
 
-# Installs Debian packages without a question. Fails where there is no apt-get or no way to be root.
+# Installs Debian packages without a question; what apt says is shown only when it fails.
+# Fails where there is no apt-get or no way to be root.
 apt_install() {
   command -v apt-get >/dev/null || return 1
-  as_root apt-get -qq update >&2 || return 1
-  as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-install-recommends "$@" </dev/null >&2
+  quietly as_root apt-get -qq update || return 1
+  quietly as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-install-recommends "$@"
+}
+
+quietly() {
+  local output
+  output=$("$@" 2>&1) || {
+    printf '%s\n' "$output" >&2
+    return 1
+  }
 }

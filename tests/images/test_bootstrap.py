@@ -15,7 +15,8 @@ import pytest
 
 from fake_programs import FakePrograms, only_these_programs
 from securebench.errors import ImageError
-from securebench.images.bootstrap import AS_ROOT, AS_USER, THROUGH_SUDO, Bootstrap, find_bootstrap
+from securebench.images import bootstrap
+from securebench.images.bootstrap import AS_USER, Bootstrap, as_root, find_bootstrap
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,13 +29,13 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakePrograms:
 
 
 @pytest.fixture
-def as_user(monkeypatch: pytest.MonkeyPatch) -> None:
+def by_user(monkeypatch: pytest.MonkeyPatch) -> None:
     """Be an ordinary user."""
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
 
 
 @pytest.fixture
-def as_root(monkeypatch: pytest.MonkeyPatch) -> None:
+def by_root(monkeypatch: pytest.MonkeyPatch) -> None:
     """Be root."""
     monkeypatch.setattr(os, "geteuid", lambda: 0)
 
@@ -43,22 +44,22 @@ def _find(subuid: Path, *, install_tools: bool = False) -> Bootstrap:
     return find_bootstrap(lambda _stage: None, install_tools=install_tools, subuid=subuid)
 
 
-def test_root_runs_it_in_namespaces_that_end_with_it(programs: FakePrograms, as_root: None, tmp_path: Path) -> None:
+def test_root_runs_it_in_namespaces_that_end_with_it(programs: FakePrograms, by_root: None, tmp_path: Path) -> None:
     """Root needs nothing but the program."""
     programs.add("mmdebstrap")
-    assert _find(tmp_path / "none") is AS_ROOT
+    assert _find(tmp_path / "none") == as_root()
 
 
-def test_a_user_with_sudo_runs_it_through_sudo(programs: FakePrograms, as_user: None, tmp_path: Path) -> None:
+def test_a_user_with_sudo_runs_it_through_sudo(programs: FakePrograms, by_user: None, tmp_path: Path) -> None:
     """Where sudo asks no question it is the surest way."""
     programs.add("mmdebstrap")
     programs.add("sudo")
-    assert _find(tmp_path / "none") is THROUGH_SUDO
+    assert _find(tmp_path / "none") == as_root(("sudo", "-n"))
 
 
 @pytest.mark.parametrize("owner", [getpass.getuser(), str(os.getuid())])
 def test_a_user_with_subordinate_ids_needs_no_root(
-    programs: FakePrograms, as_user: None, tmp_path: Path, owner: str
+    programs: FakePrograms, by_user: None, tmp_path: Path, owner: str
 ) -> None:
     """With newuidmap and a line in /etc/subuid, by name or number, a user namespace will do."""
     programs.add("mmdebstrap")
@@ -68,7 +69,7 @@ def test_a_user_with_subordinate_ids_needs_no_root(
     assert _find(tmp_path / "subuid") is AS_USER
 
 
-def test_a_user_with_fakechroot_needs_no_root(programs: FakePrograms, as_user: None, tmp_path: Path) -> None:
+def test_a_user_with_fakechroot_needs_no_root(programs: FakePrograms, by_user: None, tmp_path: Path) -> None:
     """Fakechroot is the way where user namespaces are off."""
     programs.add("mmdebstrap")
     programs.add("fakechroot")
@@ -77,7 +78,7 @@ def test_a_user_with_fakechroot_needs_no_root(programs: FakePrograms, as_user: N
 
 @pytest.mark.parametrize("with_newuidmap", [True, False])
 def test_a_user_without_any_way_is_told_what_to_install(
-    programs: FakePrograms, as_user: None, tmp_path: Path, *, with_newuidmap: bool
+    programs: FakePrograms, by_user: None, tmp_path: Path, *, with_newuidmap: bool
 ) -> None:
     """Neither sudo nor subordinate ids: the error names the package, and the other ways."""
     programs.add("mmdebstrap")
@@ -90,7 +91,7 @@ def test_a_user_without_any_way_is_told_what_to_install(
 
 @pytest.mark.parametrize("install_tools", [True, False])
 def test_a_missing_program_is_named_where_it_cannot_or_may_not_be_installed(
-    programs: FakePrograms, as_root: None, tmp_path: Path, *, install_tools: bool
+    programs: FakePrograms, by_root: None, tmp_path: Path, *, install_tools: bool
 ) -> None:
     """Nothing is installed unasked, and nothing where there is no apt-get."""
     if not install_tools:
@@ -102,34 +103,41 @@ def test_a_missing_program_is_named_where_it_cannot_or_may_not_be_installed(
 
 
 def test_a_missing_program_is_installed_when_that_is_asked_for(
-    programs: FakePrograms, as_root: None, tmp_path: Path
+    programs: FakePrograms, by_root: None, tmp_path: Path
 ) -> None:
     """Package lists first, since a fresh machine has none; then the program and Debian's keys, without a question."""
     programs.add("apt-get")
     programs.borrow("env", "sh")
-    assert _find(tmp_path / "none", install_tools=True) is AS_ROOT
+    assert _find(tmp_path / "none", install_tools=True) == as_root()
     assert programs.called() == [
         "apt-get -qq update",
         "apt-get -qq install --yes --no-install-recommends mmdebstrap debian-archive-keyring",
     ]
 
 
-def test_a_user_installs_through_sudo(programs: FakePrograms, as_user: None, tmp_path: Path) -> None:
+def test_a_user_installs_through_sudo(programs: FakePrograms, by_user: None, tmp_path: Path) -> None:
     """The same commands, with sudo before them."""
     programs.add("apt-get")
     programs.borrow("env", "sh")
     programs.add("sudo", 'shift; exec "$@"')
     programs.add("true")
-    assert _find(tmp_path / "none", install_tools=True) is THROUGH_SUDO
+    assert _find(tmp_path / "none", install_tools=True) == as_root(("sudo", "-n"))
     assert "sudo -n env DEBIAN_FRONTEND=noninteractive apt-get -qq update" in programs.called()
 
 
-def test_what_apt_says_is_told_when_it_fails(programs: FakePrograms, as_root: None, tmp_path: Path) -> None:
+def test_what_apt_says_is_told_when_it_fails(programs: FakePrograms, by_root: None, tmp_path: Path) -> None:
     """An installation that fails is an error with apt's own words."""
     programs.add("apt-get", "echo 'E: no mirror answers' >&2; exit 100")
     programs.borrow("env", "sh")
     with pytest.raises(ImageError, match="E: no mirror answers"):
         _find(tmp_path / "none", install_tools=True)
+
+
+@pytest.mark.parametrize(("mounted", "propagation"), [(True, "private"), (False, "unchanged")])
+def test_a_plain_chroot_is_a_machine_too(monkeypatch: pytest.MonkeyPatch, *, mounted: bool, propagation: str) -> None:
+    """Its root is no mount, which the kernel refuses to make private; anywhere else no mount leaks out."""
+    monkeypatch.setattr(bootstrap, "_root_is_mounted", lambda: mounted)
+    assert f"--propagation={propagation}" in as_root().prefix
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="making these namespaces needs root")
@@ -138,7 +146,7 @@ def test_what_root_starts_ends_with_the_build_however_that_ends(number: signal.S
     """L25: a build that is killed takes its whole process tree with it, children of children too."""
     # The middle process stands for the build; what it starts writes its process ids, as the host numbers them.
     child = "sleep 300 & setsid sleep 301 & wait"
-    code = f"import subprocess; subprocess.run({[*AS_ROOT.prefix, 'sh', '-c', child]!r})"
+    code = f"import subprocess; subprocess.run({[*as_root().prefix, 'sh', '-c', child]!r})"
     build = subprocess.Popen([sys.executable, "-c", code])
     try:
         _until(lambda: len(_sleepers(build.pid)) == 2)

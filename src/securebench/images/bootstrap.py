@@ -33,17 +33,8 @@ class Bootstrap:
     stop: signal.Signals
 
 
-AS_ROOT = Bootstrap(
-    ("setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"),
-    "root",
-    signal.SIGKILL,
-)
-"""In a process and mount namespace of its own, all of which ends with its first process."""
-
 AS_USER = Bootstrap(("setpriv", "--pdeathsig", "TERM"), "auto", signal.SIGTERM)
 """In a user namespace, or under fakechroot. It must remove its files itself: this user may not."""
-
-THROUGH_SUDO = Bootstrap(("sudo", "-n", *AS_ROOT.prefix), "root", signal.SIGTERM)
 
 
 def find_bootstrap(
@@ -60,10 +51,27 @@ def find_bootstrap(
         report(f"installing {PROGRAM}")
         _install(root)
     if root is not None:
-        return THROUGH_SUDO if root else AS_ROOT
+        return as_root(root)
     if shutil.which("fakechroot") or (shutil.which("newuidmap") and _has_subordinate_ids(subuid)):
         return AS_USER
     raise _tool_missing("an ordinary user needs user namespaces to build from Debian's packages", ("uidmap",))
+
+
+def as_root(sudo: tuple[str, ...] = ()) -> Bootstrap:
+    """Return the way of root: in a process and mount namespace of its own, all of which ends with its first process."""
+    # The root of a plain chroot is no mount, and cannot be made private.
+    propagation = "private" if _root_is_mounted() else "unchanged"
+    namespaces = (
+        "unshare",
+        "--mount",
+        f"--propagation={propagation}",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "--mount-proc",
+    )
+    prefix = (*sudo, "setpriv", "--pdeathsig", "KILL", *namespaces)
+    return Bootstrap(prefix, "root", signal.SIGTERM if sudo else signal.SIGKILL)
 
 
 def query(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
@@ -78,6 +86,11 @@ def _root_prefix() -> tuple[str, ...] | None:
     if shutil.which("sudo") and query(("sudo", "-n", "true")).returncode == 0:
         return ("sudo", "-n")
     return None
+
+
+def _root_is_mounted() -> bool:
+    mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+    return any(line.split()[4] == "/" for line in mounts)
 
 
 def _install(root: tuple[str, ...]) -> None:
