@@ -61,7 +61,7 @@ class Engine:
         except docker.errors.NotFound as error:
             raise missing(f"the engine could not {what}: {_explanation(error)}", hint=hint) from error
         except docker.errors.APIError as error:
-            raise _refusal(what, _explanation(error)) from error
+            raise refusal(what, _explanation(error)) from error
         except (
             requests.RequestException,
             urllib3.exceptions.HTTPError,
@@ -91,7 +91,7 @@ class Engine:
         status = int(head.split(b" ", 2)[1])
         if status not in {HTTPStatus.SWITCHING_PROTOCOLS, HTTPStatus.OK}:
             connection.close()
-            raise _refusal(f"open a stream on {path}", f"{status} {rest.decode(errors='replace').strip()}")
+            raise refusal(f"open a stream on {path}", f"{status} {rest.decode(errors='replace').strip()}")
         connection.setblocking(False)
         return connection, rest
 
@@ -168,14 +168,15 @@ def _explanation(error: docker.errors.APIError) -> str:
     return str(error.explanation or error).strip()
 
 
-def _refusal(what: str, explanation: str) -> InfrastructureError:
+def refusal(what: str, explanation: str, kind: type[InfrastructureError] = InfrastructureError) -> InfrastructureError:
+    """Return the error for an engine that says ``explanation``: ``kind``, unless its disk is full."""
     # The engine reports a full disk as a plain 500: its text is all there is to know it by.
     if "no space left on device" in explanation.lower():
         return DiskFullError(
             f"the engine could not {what}: {explanation}",
             hint="make room where the engine keeps its data (see 'docker system df'), then go on with --resume",
         )
-    return InfrastructureError(f"the engine could not {what}: {explanation}")
+    return kind(f"the engine could not {what}: {explanation}")
 
 
 def _upgrade_request(target: str, body: bytes) -> bytes:

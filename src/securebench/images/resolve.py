@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 import docker.errors
 
 from securebench.errors import ConfigError, ImageError
+from securebench.images.engine import refusal
 from securebench.images.model import ResolvedImage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from securebench.errors import InfrastructureError
     from securebench.images.engine import Engine
 
 LOCAL_PREFIX = "securebench/"
@@ -71,13 +73,15 @@ def _pull(engine: Engine, reference: str, on_progress: Callable[[str], None]) ->
 
 
 def _follow(events: Iterable[Mapping[str, Any]], reference: str, on_progress: Callable[[str], None]) -> None:
-    for event in events:
-        if "error" in event:
-            raise _not_pulled(reference, str(event["error"]))
+    error = ""
+    for event in events:  # to its end, also after an error: only then is the connection free again
+        error = error or str(event.get("error", ""))
         layer = f"{event['id']}: " if event.get("id") else ""
         # Byte counts come many times a second and say less than the steps.
-        if not event.get("progressDetail"):
-            on_progress(f"{layer}{event.get('status', '')}")
+        if event.get("status") and not event.get("progressDetail"):
+            on_progress(f"{layer}{event['status']}")
+    if error:
+        raise _not_pulled(reference, error)
 
 
 def _resolved(reference: str, found: Mapping[str, Any]) -> ResolvedImage:
@@ -95,8 +99,10 @@ def _resolved(reference: str, found: Mapping[str, Any]) -> ResolvedImage:
     )
 
 
-def _not_pulled(reference: str, why: str) -> ImageError:
-    return ImageError(f"the image {reference} could not be pulled: {why.strip()}", hint=_how_to_get(reference))
+def _not_pulled(reference: str, why: str) -> InfrastructureError:
+    error = refusal(f"pull the image {reference}", why.strip(), ImageError)
+    error.hint = error.hint or _how_to_get(reference)
+    return error
 
 
 def _how_to_get(reference: str) -> str:

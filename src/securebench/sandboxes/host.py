@@ -1,0 +1,160 @@
+"""Staging files on the host, below one root and nowhere else.
+
+Every path is walked from the root's descriptor, one component at a time, and no link is ever followed: not at the end
+of a path, not on the way. Nothing here runs anything.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from contextlib import contextmanager
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, BinaryIO, Self
+
+from securebench.errors import PathPolicyError
+from securebench.sandboxes.base import MIB, resolve_sandbox_host_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from types import TracebackType
+
+READ_LIMIT = 64 * MIB
+"""Bytes that :meth:`HostSandbox.read` returns at most, unless told otherwise."""
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# A FIFO or device in the place of a file must not block whoever opens it.
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_CHUNK = MIB
+
+
+class HostSandbox:
+    """A directory of the host, below which files are staged for a container to mount.
+
+    Paths are relative POSIX paths. Every method raises :class:`PathPolicyError` (``path-unsafe``) for a path that
+    would leave the root or passes through a link, and ``OSError`` for what the file system says.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.resolve()
+        self._root = os.open(self.root, _DIRECTORY)
+
+    def write(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
+        """Write a new file, and the directories above it. Raises ``FileExistsError`` if anything is there."""
+        with self._new_file(path, mode) as file:
+            file.write(data)
+
+    def read(self, path: str, *, limit: int = READ_LIMIT) -> bytes:
+        """Return a regular file's content. Raises :class:`PathPolicyError` for any other kind, or a larger one."""
+        with self._parent(path) as (parent, name), os.fdopen(_open_regular(parent, name, path), "rb") as file:
+            data = file.read(limit + 1)
+        if len(data) > limit:
+            raise PathPolicyError(f"{path!r} is larger than {limit} bytes", code="path-too-large")
+        return data
+
+    def copy_in(self, source: Path, path: str, *, mode: int = 0o644) -> None:
+        """Copy a regular file of the host to a new one here. A ``source`` that is a link is refused."""
+        opened = _open_regular(None, str(source), str(source))
+        with os.fdopen(opened, "rb") as reader, self._new_file(path, mode) as writer:
+            while chunk := reader.read(_CHUNK):
+                writer.write(chunk)
+
+    def make_directory(self, path: str, *, mode: int = 0o755) -> None:
+        """Make a directory and those above it. One that is there stays as it is."""
+        with self._parent(path, create=True) as (parent, name):
+            os.close(_enter(parent, name, path, mode=mode))
+
+    def exists(self, path: str) -> bool:
+        """Whether there is anything at ``path``: a link counts as itself."""
+        try:
+            with self._parent(path) as (parent, name):
+                os.stat(name, dir_fd=parent, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def remove(self, path: str) -> None:
+        """Remove a file, a link (never what it points to) or an empty directory."""
+        with self._parent(path) as (parent, name):
+            mode = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
+            remove = os.rmdir if stat.S_ISDIR(mode) else os.unlink
+            remove(name, dir_fd=parent)
+
+    def host_path(self, path: str) -> Path:
+        """Return where ``path`` lies on the host, to be mounted."""
+        return resolve_sandbox_host_path(self.root, path)
+
+    def close(self) -> None:
+        """Let go of the root. What was staged stays."""
+        if self._root >= 0:
+            os.close(self._root)
+            self._root = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @contextmanager
+    def _new_file(self, path: str, mode: int) -> Iterator[BinaryIO]:
+        """Give a file that nobody else may read until it has its mode, which is when it is whole."""
+        with self._parent(path, create=True) as (parent, name):
+            descriptor = os.open(name, _CREATE, 0o600, dir_fd=parent)
+            with os.fdopen(descriptor, "wb") as file:
+                yield file
+                os.fchmod(descriptor, mode & 0o777)
+
+    @contextmanager
+    def _parent(self, path: str, *, create: bool = False) -> Iterator[tuple[int, str]]:
+        """Give the descriptor of the directory that ``path`` lies in, and its last component."""
+        resolve_sandbox_host_path(self.root, path)
+        parts = PurePosixPath(path).parts
+        if not parts:
+            raise PathPolicyError("an empty path names nothing in the sandbox root")
+        current = os.dup(self._root)
+        try:
+            for part in parts[:-1]:
+                below = _enter(current, part, path, mode=0o755 if create else None)
+                os.close(current)
+                current = below
+            yield current, parts[-1]
+        finally:
+            os.close(current)
+
+
+def _enter(parent: int, name: str, path: str, *, mode: int | None = None) -> int:
+    """Return the descriptor of the directory ``name``, made with ``mode`` if that is given and it is missing."""
+    try:
+        return os.open(name, _DIRECTORY, dir_fd=parent)
+    except FileNotFoundError:
+        if mode is None:
+            raise
+    except OSError as error:
+        raise _not_followed(error, path) from error
+    os.mkdir(name, mode, dir_fd=parent)
+    return os.open(name, _DIRECTORY, dir_fd=parent)
+
+
+def _open_regular(parent: int | None, name: str, path: str) -> int:
+    try:
+        descriptor = os.open(name, _READ, dir_fd=parent)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise _not_followed(error, path) from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise PathPolicyError(f"{path!r} is not a regular file")
+    return descriptor
+
+
+def _not_followed(error: OSError, path: str) -> Exception:
+    if error.errno in {errno.ELOOP, errno.ENOTDIR, errno.ENXIO}:
+        return PathPolicyError(f"{path!r} passes through something that is no plain directory or file")
+    return error

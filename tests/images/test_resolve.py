@@ -1,0 +1,232 @@
+"""From a reference to an image: found, pulled, or explained."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine_doubles import FakeEngine
+from securebench.errors import ConfigError, DiskFullError, EngineError, ImageError
+from securebench.images.engine import Engine, connect
+from securebench.images.model import ResolvedImage
+from securebench.images.resolve import check_reference, resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from securebench.sandboxes.docker import DockerDriver
+
+IMAGE_ID = "sha256:" + "a" * 64
+FOUND = {
+    "Id": IMAGE_ID,
+    "Architecture": "arm64",
+    "Size": 123,
+    "Config": {
+        "Env": ["PATH=/bin", "EMPTY=", "TWO=a=b"],
+        "WorkingDir": "/work",
+        "User": "app",
+        "Volumes": {"/data": {}, "/cache": {}},
+    },
+}
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> Iterator[FakeEngine]:
+    """Give an engine that has no image."""
+    server = FakeEngine(tmp_path / "engine.sock")
+    server.refuse("GET .*/images/", 404, "no such image")
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def connected(fake: FakeEngine) -> Iterator[Engine]:
+    """Give a connection to it."""
+    engine = connect([fake.endpoint])
+    yield engine
+    engine.close()
+
+
+def pulls(fake: FakeEngine) -> list[str]:
+    """Return the paths of pull requests."""
+    return [path for method, path, _ in fake.requests if method == "POST" and "/images/create" in path]
+
+
+def test_an_image_that_is_there_is_described(fake: FakeEngine, connected: Engine) -> None:
+    """An image is resolved to its id, with its own configuration, and nothing is pulled."""
+    fake.answer("GET .*/images/tool:1/json", FOUND)
+    assert resolve(connected, "tool:1") == ResolvedImage(
+        reference="tool:1",
+        id=IMAGE_ID,
+        environment={"PATH": "/bin", "EMPTY": "", "TWO": "a=b"},
+        workdir="/work",
+        user="app",
+        architecture="arm64",
+        size_bytes=123,
+        volumes=("/cache", "/data"),
+    )
+    assert pulls(fake) == []
+
+
+def test_an_image_without_configuration_is_described(fake: FakeEngine, connected: Engine) -> None:
+    """An imported image, which has no configuration to speak of, is an image."""
+    config = {"Env": None, "WorkingDir": "", "User": "", "Volumes": None}
+    fake.answer("GET .*/images/bare/json", {"Id": IMAGE_ID, "Config": config})
+    image = resolve(connected, "bare")
+    assert (image.environment, image.workdir, image.user, image.volumes) == ({}, "/", "", ())
+
+
+def test_a_missing_image_is_pulled_with_progress(
+    fake: FakeEngine, connected: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A missing image is pulled; each step is a line, byte counts are not."""
+    events = [
+        {"status": "Pulling from library/tool", "id": "1"},
+        {"status": "Downloading", "id": "abc", "progressDetail": {"current": 1, "total": 2}},
+        {"status": "Pull complete", "id": "abc", "progressDetail": {}},
+        {"status": "Status: Downloaded newer image"},
+    ]
+    fake.answer("POST .*/images/create", b"".join(json.dumps(event).encode() + b"\n" for event in events))
+    original = fake.find
+
+    def find(method: str, path: str, body: bytes) -> tuple[int, bytes]:
+        answer = original(method, path, body)
+        if "/images/create" in path:  # from now on it is there
+            fake.answer("GET .*/images/registry.example/tool:1/json", FOUND)
+        return answer
+
+    monkeypatch.setattr(fake, "find", find)
+    lines: list[str] = []
+    assert resolve(connected, "registry.example/tool:1", lines.append).id == IMAGE_ID
+    assert lines == [
+        "pulling registry.example/tool:1",
+        "1: Pulling from library/tool",
+        "abc: Pull complete",
+        "Status: Downloaded newer image",
+    ]
+
+
+@pytest.mark.parametrize("how", ["refused", "unreachable", "in the stream"])
+def test_a_pull_that_fails_is_told(fake: FakeEngine, connected: Engine, how: str) -> None:
+    """An image that cannot be pulled is an image error that says how to load it (I07)."""
+    if how == "in the stream":
+        fake.answer("POST .*/images/create", b'{"status": "x"}\n{"error": "toomanyrequests: limit"}\n')
+    else:
+        status = 404 if how == "refused" else 500
+        fake.refuse("POST .*/images/create", status, "toomanyrequests: limit")
+    with pytest.raises(ImageError, match="toomanyrequests: limit") as raised:
+        resolve(connected, "registry.example/tool:1")
+    assert raised.value.code == "image-unavailable"
+    assert "docker load" in raised.value.hint
+
+
+def test_a_full_disk_is_no_missing_image(fake: FakeEngine, connected: Engine) -> None:
+    """A pull that fills the engine's disk is told as such."""
+    fake.answer("POST .*/images/create", b'{"error": "write /x: no space left on device"}')
+    with pytest.raises(DiskFullError):
+        resolve(connected, "registry.example/tool:1")
+
+
+@pytest.mark.parametrize("reference", ["securebench/python:3.11", "securebench/new"])
+def test_our_own_images_are_never_pulled(fake: FakeEngine, connected: Engine, reference: str) -> None:
+    """A reference to an image of ours is never asked of a registry: the error says how to build it (I06)."""
+    with pytest.raises(ImageError) as raised:
+        resolve(connected, reference)
+    assert pulls(fake) == []
+    assert "securebench images build" in raised.value.hint
+
+
+def test_an_id_is_never_pulled(fake: FakeEngine, connected: Engine) -> None:
+    """An image id that is not here is asked of nobody."""
+    with pytest.raises(ImageError):
+        resolve(connected, IMAGE_ID)
+    assert pulls(fake) == []
+
+
+def test_a_dead_engine_is_no_missing_image(fake: FakeEngine, connected: Engine) -> None:
+    """An engine that does not answer is told as such."""
+    fake.close()
+    connected.close()
+    Path(fake.endpoint.path).unlink()
+    with pytest.raises(EngineError):
+        resolve(connected, "tool:1")
+
+
+GOOD = [
+    "python",
+    "securebench/python:3.11",
+    "docker.io/library/python:3.11-slim",
+    "localhost:5000/team/tool:v1.2_x",
+    "registry.example.com/a/b/c",
+    "name@sha256:" + "0" * 64,
+    "name:tag@sha256:" + "0" * 64,
+    "a__b/c--d:1",
+    IMAGE_ID,
+]
+BAD = [
+    "",
+    " ",
+    "--privileged",
+    "--privileged img",
+    "img --privileged",
+    "img;true",
+    "$(id)",
+    "`id`",
+    "img\n",
+    "\nimg",
+    "img\0",
+    "Upper/Case",
+    "../up",
+    "/absolute",
+    "a//b",
+    "img:",
+    "img:tag:tag",
+    "img@sha256:short",
+    "img@md5:" + "0" * 32,
+    "http://registry/img",
+    "img?x=1",
+    "img#x",
+    "\u0131mg",
+    "a" * 600,
+]
+
+
+@pytest.mark.parametrize("reference", GOOD)
+def test_a_reference_is_a_reference(reference: str) -> None:
+    """References of every usual form are admitted."""
+    check_reference(reference)
+
+
+@pytest.mark.parametrize("reference", BAD)
+def test_nothing_else_is_a_reference(fake: FakeEngine, connected: Engine, reference: str) -> None:
+    """K15: what is no reference is refused before any engine is asked."""
+    asked = len(fake.requests)
+    with pytest.raises(ConfigError) as raised:
+        resolve(connected, reference)
+    assert raised.value.code == "image-reference-invalid"
+    assert len(fake.requests) == asked
+
+
+@given(st.text(alphabet="abA0./:@-_ \n$", max_size=400))
+def test_checking_is_quick_and_admits_no_spaces(text: str) -> None:
+    """Any text is judged at once, and nothing with a space, newline or ``$`` is admitted."""
+    started = time.monotonic()
+    try:
+        check_reference(text)
+    except ConfigError:
+        pass
+    else:
+        assert not set(text) & set(" \n$")
+    assert time.monotonic() - started < 0.5
+
+
+@pytest.mark.engine
+def test_the_base_image_is_resolved_by_every_name(docker_driver: DockerDriver, base_image: ResolvedImage) -> None:
+    """On the real engine a tag and its id are the same image."""
+    assert resolve(docker_driver.engine, base_image.id).id == base_image.id
