@@ -14,7 +14,8 @@ import pytest
 from securebench.candidates.store import CandidateStore
 from securebench.errors import StorageError
 from securebench.tasks import CandidateKind
-from securebench.workspaces.tree import TreeLimits, TreeRefusedError
+from securebench.workspaces.descriptors import TreeRefusedError
+from securebench.workspaces.tree import TreeLimits
 
 if TYPE_CHECKING:
     from pathlib import Path

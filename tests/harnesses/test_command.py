@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,7 @@ def test_the_command_runs_as_it_stands(bench: Bench, fake: FakeDriver) -> None:
 def test_the_agent_directory_is_mounted_read_only(bench: Bench, fake: FakeDriver, tmp_path: Path) -> None:
     """A user brings an agent without an image; the agent cannot change itself for the next task."""
     (tmp_path / "my agent").mkdir()
+    (tmp_path / "my agent").chmod(0o755)  # whatever the umask
     (tmp_path / "my agent/answer.txt").write_text("42")
 
     @fake.program("agent")
@@ -45,6 +47,7 @@ def test_the_agent_directory_is_mounted_read_only(bench: Bench, fake: FakeDriver
 def test_an_agent_directory_behind_a_link_is_resolved(tmp_path: Path) -> None:
     """The tester's own link to a directory is followed once, on the host, before anything runs."""
     (tmp_path / "real").mkdir()
+    (tmp_path / "real").chmod(0o755)  # whatever the umask
     (tmp_path / "link").symlink_to("real")
     harness = CommandHarnessProducer(CommandConfig(command=("agent",), agent_dir=tmp_path / "link"))
     assert harness.invocation(VIEW).mounts == (Mount(tmp_path / "real", AGENT_TARGET),)
@@ -59,6 +62,16 @@ def test_the_task_file_has_the_testers_name(bench: Bench, fake: FakeDriver) -> N
         context.stdout.write(context.files.read("given/task"))
 
     assert '"question": "What?"' in bench.produce(task_file="given/task").stdout
+
+
+def test_an_agent_directory_that_its_agent_cannot_read_is_refused(tmp_path: Path) -> None:
+    """Root runs agents as nobody: a closed directory is the tester's mistake, not a failure of every task."""
+    if os.getuid() != 0:
+        pytest.skip("an ordinary user runs agents as that user")
+    (tmp_path / "agent").mkdir(mode=0o700)
+    with pytest.raises(ConfigError, match="a\\+rX") as refused:
+        CommandHarnessProducer(CommandConfig(command=("agent",), agent_dir=tmp_path / "agent"))
+    assert refused.value.code == "agent-dir-unreadable"
 
 
 @pytest.mark.parametrize(

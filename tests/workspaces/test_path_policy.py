@@ -8,7 +8,6 @@ from securebench.errors import ConfigError, MaterializationError, PathPolicyErro
 from securebench.pack_paths import DENIED_MOUNTS, RESERVED_MOUNTS
 from securebench.resources import VISIBLE_TO, Component, Resource, Visibility
 from securebench.workspaces.path_policy import (
-    COMPONENT_ROOTS,
     require_apart,
     require_mount,
     require_source,
@@ -80,14 +79,6 @@ def test_an_eval_file_stays_below_the_root_of_its_lane() -> None:
     ):
         with pytest.raises(PathPolicyError):
             require_mount(resource, mount)
-
-
-def test_each_component_has_the_roots_of_its_lanes() -> None:
-    """The agent's only root is the public one; no component has both evaluation inputs and hidden values."""
-    public, inputs, evaluator = "securebench/public", "securebench/evaluation_inputs", "securebench/evaluator"
-    assert COMPONENT_ROOTS[Component.AGENT] == (public,)
-    assert COMPONENT_ROOTS[Component.TEST_SANDBOX] == (public, inputs)
-    assert COMPONENT_ROOTS[Component.EVALUATOR] == (public, evaluator)
 
 
 @pytest.mark.parametrize("component", Component)

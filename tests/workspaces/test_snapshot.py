@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from securebench.workspaces.descriptors import Refusal, TreeRefusedError
 from securebench.workspaces.snapshot import Snapshot, read_file, snapshot_tree
-from securebench.workspaces.tree import Refusal, TreeLimits, TreeRefusedError
 from workspaces import hostile
 from workspaces.users import as_ordinary_user, open_directory
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from securebench.workspaces.tree import TreeLimits
 
 MAX_SECONDS = 10.0
 

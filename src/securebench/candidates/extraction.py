@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from securebench.errors import CandidateError, FailurePhase, FailureReason
+from securebench.limits import MIB
+from securebench.workspaces.descriptors import Refusal, TreeRefusedError
 from securebench.workspaces.snapshot import read_file
-from securebench.workspaces.tree import MIB, Refusal, TreeRefusedError
 
 if TYPE_CHECKING:
     from pathlib import Path

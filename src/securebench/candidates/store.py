@@ -16,9 +16,10 @@ from typing import IO, TYPE_CHECKING
 
 from securebench.candidates.artifact import CandidateArtifact
 from securebench.errors import StorageError
+from securebench.limits import MIB
 from securebench.tasks import CandidateKind
+from securebench.workspaces.descriptors import OPEN_DIRECTORY, OPEN_FILE, opened
 from securebench.workspaces.snapshot import snapshot_tree
-from securebench.workspaces.tree import MIB, OPEN_DIRECTORY, OPEN_FILE, opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -56,6 +56,6 @@ class HarnessProducer(ABC):
     def produce(self, view: AgentView, context: ProduceContext) -> Production:
         """Run the agent on one task and seal what it left.
 
-        Whatever the agent does is in the returned :class:`Production`; only :class:`InfrastructureError` and
-        :class:`ConfigError` (a pack file that changed under the run) are raised.
+        Whatever the agent does is in the returned :class:`Production`; only :class:`InfrastructureError`,
+        :class:`ConfigError` and :class:`MaterializationError` (a pack file that changed under the run) are raised.
         """

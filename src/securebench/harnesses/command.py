@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from typing import TYPE_CHECKING, Final
 
 from securebench.errors import ConfigError, PathPolicyError
@@ -20,10 +22,14 @@ AGENT_TARGET: Final = "/opt/securebench/agent"
 """Where ``harness.config.agent_dir`` is found in the sandbox, read-only."""
 
 
+_READ_BY_OTHERS = stat.S_IROTH | stat.S_IXOTH
+
+
 class CommandHarnessProducer(AgentHarness):
     """Runs ``config.command`` in the workspace. Its answer is its stdout, or the file ``config.artifact_path``.
 
-    Raises :class:`ConfigError`: ``egress-unavailable``, ``agent-dir-missing``, ``path-unsafe``.
+    Raises :class:`ConfigError`: ``egress-unavailable``, ``agent-dir-missing``, ``agent-dir-unreadable``,
+    ``path-unsafe``.
     """
 
     name = "command"
@@ -59,5 +65,11 @@ def _agent_directory(path: Path) -> Path:
             f"harness.config.agent_dir: {path} is not a directory",
             code="agent-dir-missing",
             hint="give a directory beside the tester YAML; the path is relative to it",
+        )
+    if os.getuid() == 0 and path.stat().st_mode & _READ_BY_OTHERS != _READ_BY_OTHERS:
+        raise ConfigError(
+            f"harness.config.agent_dir: {path} is closed to the sandbox's user: root runs agents as nobody",
+            code="agent-dir-unreadable",
+            hint=f"open it: chmod -R a+rX {path}",
         )
     return path.resolve()

@@ -31,10 +31,10 @@ from securebench.harnesses.output import OutputReporter, recorded
 from securebench.resources import Component
 from securebench.sandboxes.base import BASE_ENVIRONMENT, Command, Mount, SandboxSpec, workspace_user
 from securebench.tasks import DEFAULT_IMAGE, CandidateKind
+from securebench.workspaces.descriptors import TreeRefusedError
 from securebench.workspaces.materialization import VisibilityAwareMaterializer, asset_digest
 from securebench.workspaces.path_policy import DEFAULT_TASK_FILE
 from securebench.workspaces.removal import make_fresh_directory, make_private_directory
-from securebench.workspaces.tree import TreeRefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -92,12 +92,15 @@ class AgentHarness(HarnessProducer):
             failure=failure or sealed.failure,
             stdout=recorded(result.stdout),
             stderr=recorded(result.stderr),
-            metadata=self._metadata(invocation, result, sealed),
+            metadata=self._metadata(invocation, result, None if failure is None else sealed.failure),
             image_id=image.id,
             duration_seconds=time.monotonic() - started,
         )
 
-    def _metadata(self, invocation: Invocation, result: CommandResult, sealed: Sealed) -> dict[str, JsonValue]:
+    def _metadata(
+        self, invocation: Invocation, result: CommandResult, second: CandidateError | None
+    ) -> dict[str, JsonValue]:
+        """Say how the agent ended; ``second`` is why nothing was sealed, where that is not the failure itself."""
         metadata: dict[str, JsonValue] = {
             "harness": self.name,
             "exit_code": result.exit_code,
@@ -105,8 +108,8 @@ class AgentHarness(HarnessProducer):
             "stdout_truncated": result.stdout_truncated,
             "stderr_truncated": result.stderr_truncated,
         }
-        if sealed.failure is not None:
-            metadata["seal_failure"] = {"reason": sealed.failure.reason.value, "message": sealed.failure.message}
+        if second is not None:
+            metadata["seal_failure"] = {"reason": second.reason.value, "message": second.message}
         return metadata
 
 

@@ -22,10 +22,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from securebench.errors import MaterializationError, StorageError
+from securebench.limits import MIB
 from securebench.pack_paths import LANE_ROOTS
 from securebench.resources import ResourceKind, Visibility
 from securebench.workspaces import path_policy
-from securebench.workspaces.tree import MIB, EntryKind, Refusal, TreeLimits, TreeRefusedError, walk_at
+from securebench.workspaces.descriptors import Refusal, TreeRefusedError
+from securebench.workspaces.tree import EntryKind, TreeLimits, walk_at
 from securebench.workspaces.writing import TreeWriter
 
 if TYPE_CHECKING:

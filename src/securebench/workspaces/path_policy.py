@@ -7,7 +7,6 @@ the component that looks, the name of the task file, and everything else that ap
 
 from __future__ import annotations
 
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from securebench.errors import MaterializationError, PathPolicyError
@@ -15,19 +14,11 @@ from securebench.pack_paths import LANE_ROOTS, colliding_mounts, mount_fault, re
 from securebench.resources import VISIBLE_TO, Component, Visibility
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from securebench.resources import Resource
 
 DEFAULT_TASK_FILE = "task.json"
-
-COMPONENT_ROOTS: Mapping[Component, tuple[str, ...]] = MappingProxyType(
-    {
-        component: tuple(LANE_ROOTS[lane] for lane in LANE_ROOTS if lane in VISIBLE_TO[component])
-        for component in Component
-    }
-)
-"""Below which roots each component finds its resources."""
 
 
 def require_visible(resource: Resource, component: Component) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from securebench.errors import StorageError
-from securebench.workspaces.tree import OPEN_DIRECTORY, opened, printable
+from securebench.workspaces.descriptors import OPEN_DIRECTORY, opened, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,0 +1,138 @@
+"""Opening what somebody else wrote: by descriptor, through no link, in no way that could block.
+
+A file's own mode bits decide whether it counts as readable, not this process's rights: the same tree has the same
+outcome for root and for an ordinary user.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+"""``O_NONBLOCK``: opening a FIFO returns at once instead of waiting for a writer."""
+
+_SHOWN_LENGTH = 160
+_SET_ID = stat.S_ISUID | stat.S_ISGID
+_READ_DIRECTORY = stat.S_IRUSR | stat.S_IXUSR
+
+
+class Refusal(StrEnum):
+    """Why a tree or a file was refused."""
+
+    MISSING = "missing"
+    UNSAFE = "unsafe"
+    TOO_LARGE = "too_large"
+
+
+class TreeRefusedError(Exception):
+    """A tree or file that will not be read. ``offenders``: at most ``MAX_OFFENDERS`` printable lines, one each."""
+
+    def __init__(self, refusal: Refusal, *offenders: str) -> None:
+        super().__init__("; ".join(offenders))
+        self.refusal = refusal
+        self.offenders = offenders
+
+
+def printable(name: bytes) -> str:
+    """Return ``name`` for people: control, direction and invalid characters escaped, and clipped."""
+    text = name.decode("utf-8", "backslashreplace")
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+    return shown if len(shown) <= _SHOWN_LENGTH else shown[:_SHOWN_LENGTH] + "..."
+
+
+@contextmanager
+def opened(path: str | bytes | Path, flags: int, directory: int | None = None) -> Iterator[int]:
+    """Open ``path`` (below the descriptor ``directory``) and close it at the end."""
+    descriptor = os.open(path, flags, dir_fd=directory)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def opened_root(root: Path) -> Iterator[int]:
+    """Open the directory ``root``. Raises :class:`TreeRefusedError` where it is not a readable, real directory."""
+    with refusing(os.fsencode(root.name)), opened(root, OPEN_DIRECTORY) as descriptor:
+        require_readable_directory(descriptor, os.fsencode(root.name))
+        yield descriptor
+
+
+@contextmanager
+def refusing(path: bytes) -> Iterator[None]:
+    """Turn what an open says about a hostile ``path`` into :class:`TreeRefusedError`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.ENOENT:
+            raise TreeRefusedError(Refusal.MISSING, f"{printable(path)}: does not exist") from None
+        reason = _REFUSED_ERRORS.get(error.errno or 0)
+        if reason is None:
+            raise
+        raise TreeRefusedError(Refusal.UNSAFE, f"{printable(path)}: {reason}") from None
+
+
+_REFUSED_ERRORS = {
+    errno.ELOOP: "is a link",
+    errno.ENOTDIR: "is not a directory, or leads through a link",
+    errno.EACCES: "may not be read by its owner",
+    errno.EPERM: "may not be read by its owner",
+    errno.ENXIO: "is a socket or device",
+    errno.ENAMETOOLONG: "has too long a name",
+}
+
+
+@contextmanager
+def opened_below(top: int, parents: list[bytes]) -> Iterator[int]:
+    """Open the directory that ``parents`` lead to from ``top``."""
+    directory = os.dup(top)
+    try:
+        for depth, part in enumerate(parents, start=1):
+            path = b"/".join(parents[:depth])
+            with refusing(path):
+                child = os.open(part, OPEN_DIRECTORY, dir_fd=directory)
+            os.close(directory)
+            directory = child
+            require_readable_directory(directory, path)
+        yield directory
+    finally:
+        os.close(directory)
+
+
+def require_readable_directory(descriptor: int, path: bytes) -> None:
+    """Refuse a directory that its owner may not read and search."""
+    if os.fstat(descriptor).st_mode & _READ_DIRECTORY != _READ_DIRECTORY:
+        raise TreeRefusedError(Refusal.UNSAFE, f"{printable(path)}: may not be read by its owner")
+
+
+def require_readable_file(status: os.stat_result, path: bytes) -> None:
+    """Refuse what is not a regular file that its owner may read, and set-id files."""
+    problem = ""
+    if not stat.S_ISREG(status.st_mode):
+        problem = f"is a {_KIND_NAMES.get(stat.S_IFMT(status.st_mode), 'strange object')}"
+    elif not status.st_mode & stat.S_IRUSR:
+        problem = "may not be read by its owner"
+    elif status.st_mode & _SET_ID:
+        problem = "has a set-user-id or set-group-id bit"
+    if problem:
+        raise TreeRefusedError(Refusal.UNSAFE, f"{printable(path)}: {problem}")
+
+
+_KIND_NAMES = {
+    stat.S_IFDIR: "directory",
+    stat.S_IFLNK: "link",
+    stat.S_IFIFO: "FIFO",
+    stat.S_IFSOCK: "socket",
+    stat.S_IFBLK: "block device",
+    stat.S_IFCHR: "character device",
+}
