@@ -114,6 +114,14 @@ class TestWhatTheAgentFinds:
         owners = {(p.stat().st_uid, p.stat().st_gid) for p in (bench.workspace, bench.workspace / "task.json")}
         assert owners == {workspace_user()}
 
+    def test_a_run_directory_behind_a_link(self, fake: FakeDriver, tmp_path: Path) -> None:
+        """The tester's own link on the way to the run directory is resolved: no mount passes through it."""
+        (tmp_path / "real").mkdir()
+        (tmp_path / "link").symlink_to("real")
+        fake.program("agent")(lambda context: context.stdout.write("x"))
+        assert Bench(fake, tmp_path / "link").produce().failure is None
+        assert _spec(fake).mounts[0].source == tmp_path / "real/workspaces/task-1"
+
     def test_a_terminal_task_at_its_workdir(self, bench: Bench, fake: FakeDriver) -> None:
         """Contract 6: the workspace of a terminal task lies at environment.workdir."""
         fake.program("agent")(lambda context: context.stdout.write(context.environment["SECUREBENCH_TASK_FILE"]))

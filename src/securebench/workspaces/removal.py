@@ -44,7 +44,8 @@ def make_private_directory(path: Path) -> None:
         if any(path.iterdir()) and not _is_marked(path):
             raise _foreign(path, f"holds files, but no {MARKER}")
         path.chmod(0o700)
-        (path / MARKER).write_bytes(_MARKER_TEXT)
+        if not _is_marked(path):
+            (path / MARKER).write_bytes(_MARKER_TEXT)
 
 
 def make_fresh_directory(path: Path, owner: tuple[int, int] | None = None) -> None:
