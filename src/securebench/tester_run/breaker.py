@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Final
 
 from securebench.errors import FailureReason, SecureBenchError
 from securebench.results.record import VerificationStatus
 
 if TYPE_CHECKING:
-    from securebench.results.record import Entry
+    from securebench.results.record import TaskRecord
     from securebench.sandboxes.base import SandboxDriver
 
 ERRORS_IN_A_ROW: Final = 5
@@ -16,23 +17,28 @@ ERRORS_IN_A_ROW: Final = 5
 
 
 class Breaker:
-    """Watches the records of a run."""
+    """Watches the records of a run. Any thread may ask it."""
 
     def __init__(self, driver: SandboxDriver) -> None:
         self._driver = driver
+        self._lock = threading.Lock()
         self._errors = 0
 
-    def trips(self, entry: Entry) -> str:
-        """Return why the run should end after ``entry``; empty if it should go on."""
-        if entry.status is not VerificationStatus.ERROR:
-            self._errors = 0
+    def trips(self, record: TaskRecord) -> str:
+        """Return why the run should end after ``record``; empty if it should go on."""
+        in_a_row = self._count(record)
+        if record.failure is None or not in_a_row:
             return ""
-        self._errors += 1
-        if entry.reason == FailureReason.ENGINE_UNAVAILABLE and (trouble := self._engine_trouble()):
+        if record.failure.reason is FailureReason.ENGINE_UNAVAILABLE and (trouble := self._engine_trouble()):
             return f"the sandbox engine is gone: {trouble}"
-        if self._errors >= ERRORS_IN_A_ROW:
-            return f"{self._errors} tasks in a row ended in an infrastructure error, the last with: {entry.message}"
+        if in_a_row >= ERRORS_IN_A_ROW:
+            return f"{in_a_row} tasks in a row ended in an infrastructure error: {record.failure.message}"
         return ""
+
+    def _count(self, record: TaskRecord) -> int:
+        with self._lock:
+            self._errors = self._errors + 1 if record.status is VerificationStatus.ERROR else 0
+            return self._errors
 
     def _engine_trouble(self) -> str:
         try:

@@ -47,12 +47,16 @@ class Coordinator:
         """Run in a worker's thread. Trouble that ends the run voids what the others are at, so that it ends now."""
         self._context.checkpoint("task_started")
         try:
-            return execute_task(task, self._context, attempt=1 + self._journal.attempts(task.id))
+            record = execute_task(task, self._context, attempt=1 + self._journal.attempts(task.id))
         except RunStoppedError:
             return None
         except BaseException:
             self._control.stop()
             raise
+        if trouble := self._breaker.trips(record):
+            self.trouble = self.trouble or trouble
+            self._control.drain()
+        return record
 
     def _write(self, record: TaskRecord) -> None:
         try:
@@ -70,9 +74,6 @@ class Coordinator:
             reason=entry.reason,
             message=entry.message,
         )
-        if trouble := self._breaker.trips(entry):
-            self.trouble = self.trouble or trouble
-            self._control.drain()
 
     def _is_draining(self) -> bool:
         return self._control.draining

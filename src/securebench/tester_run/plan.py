@@ -45,6 +45,7 @@ class Plan:
     verifiers: Mapping[str, Verifier | None]
     environment: Mapping[str, str]
     harness: Mapping[str, JsonValue]
+    framework: Mapping[str, JsonValue]
 
     def header(self, info: DriverInfo, images: Mapping[str, str]) -> RunHeader:
         """Return the header of a run that does this, on the driver and images that were found."""
@@ -57,7 +58,7 @@ class Plan:
             "verification": _plain(asdict(self.config.verification)),
             "limits": _plain(asdict(self.config.sandbox.limits)),
             "sandbox": {"driver": info.name, "runtime": info.runtime},
-            "framework": dict(framework_provenance()),
+            "framework": dict(self.framework),
         }
         information: dict[str, JsonValue] = {
             "config_digest": self.config.digest,
@@ -87,6 +88,7 @@ def make_plan(config: TesterConfig, options: RunOptions, parts: RunParts) -> Pla
         verifiers={family: parts.verifier_for(family) for family in sorted({task.task_type for task in tasks})},
         environment=_environment(config.harness.env, options.variables),
         harness=harness_provenance(config.harness),
+        framework=framework_provenance(),
     )
 
 

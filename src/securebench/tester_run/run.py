@@ -10,7 +10,7 @@ from securebench.execution import RunControl, TaskContext
 from securebench.progress import EventKind, Reporter
 from securebench.results.journal import Journal, iterate_entries
 from securebench.results.lock import RunLock
-from securebench.results.provenance import driver_provenance, framework_provenance, harness_provenance
+from securebench.results.provenance import driver_provenance, harness_provenance
 from securebench.results.record import VerificationStatus
 from securebench.results.summary import Ending, TesterRunSummary, count, total
 from securebench.results.trace import TraceLog
@@ -148,7 +148,7 @@ class _Run:
         provenance: dict[str, JsonValue] = {
             "pack": plan.pack.digest,
             "harness": dict(plan.harness),
-            "framework": dict(framework_provenance()),
+            "framework": dict(plan.framework),
             "driver": driver_provenance(info),
         }
         return TaskContext(

@@ -1,0 +1,359 @@
+"""One task, from workspace to record."""
+
+from __future__ import annotations
+
+import base64
+import errno
+import json
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from run_fakes import (
+    HIDDEN,
+    TESTS,
+    FakeProducer,
+    FakeVerifier,
+    Sink,
+    agent_failure,
+    make_context,
+    make_task,
+    seal,
+)
+from securebench.errors import (
+    CandidateError,
+    ConfigError,
+    DiskFullError,
+    EngineError,
+    FailurePhase,
+    FailureReason,
+    ImageError,
+    InfrastructureError,
+    MaterializationError,
+    StorageError,
+)
+from securebench.execution import RunStoppedError, TaskContext, execute_task, trail
+from securebench.harnesses.base import Production
+from securebench.progress import EventKind
+from securebench.results.record import VerificationStatus
+from securebench.sandboxes.base import Command, SandboxSpec
+from securebench.testing.fake_sandbox import FakeDriver
+from securebench.verifiers.base import VerificationResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+STATUS = VerificationStatus
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trail, "BACK_OFF", (0, 0))
+
+
+def run(context: TaskContext, **changes: Any) -> dict[str, Any]:
+    """Execute one task, and return its record as JSON."""
+    record: dict[str, Any] = json.loads(execute_task(make_task(**changes), context).line(0))
+    return record
+
+
+def raising(error: BaseException, times: int = 1000) -> Callable[..., None]:
+    """Return a hook that raises ``error`` the first ``times`` times."""
+
+    def hook(number: int, *_: object) -> None:
+        if number <= times:
+            raise error
+
+    return hook
+
+
+@pytest.mark.parametrize(("answer", "status", "score"), [("right", "passed", 1.0), ("wrong", "failed", 0.0)])
+def test_verdict(tmp_path: Path, answer: str, status: str, score: float) -> None:
+    """What the verifier says of the sealed candidate is the verdict."""
+    record = run(make_context(tmp_path, producer=FakeProducer(answer)))
+    assert (record["verification_status"], record["score"]) == (status, score)
+    assert record["candidate_text"] == answer
+    assert record["verifier_metadata"]["phase"] == "verify"
+    assert record.get("failure_reason") == (None if status == "passed" else "wrong_answer")
+
+
+def test_each_side_gets_its_view(tmp_path: Path) -> None:
+    """A harness is given the agent's view, a verifier its own, and neither the task."""
+    producer, verifier = FakeProducer(), FakeVerifier()
+    run(make_context(tmp_path, producer=producer, verifier=verifier))
+    assert [resource.name for resource in producer.views[0].resources] == ["question"]
+    assert [resource.name for resource in verifier.views[0].test_sandbox] == ["question", "tests"]
+    assert [resource.name for resource in verifier.views[0].evaluator] == ["question", "answer"]
+
+
+def test_no_verifier_is_pending(tmp_path: Path) -> None:
+    """A family that nobody judges ends as pending, its candidate sealed, without a score (N)."""
+    record = run(make_context(tmp_path), family="tool_call")
+    assert record["verification_status"] == "pending"
+    assert "score" not in record
+    assert record["candidate_digest"]
+    assert record["provenance"]["verifier"] is None
+
+
+@pytest.mark.parametrize("family", ["short_answer", "tool_call"])
+@pytest.mark.parametrize("left_something", [True, False])
+def test_an_agent_that_failed_has_failed(tmp_path: Path, family: str, left_something: bool) -> None:
+    """An agent's failure is a scored failure with its reason, whatever it left, and nothing is judged (L14)."""
+    verifier = FakeVerifier()
+    context = make_context(
+        tmp_path,
+        verifier=verifier,
+        producer=FakeProducer(hook=lambda _, __, lent: agent_failure(lent.store if left_something else None)),
+    )
+    record = run(context, family=family)
+    assert (record["verification_status"], record["passed"], record["score"]) == ("failed", False, 0.0)
+    assert (record["failure_reason"], record["failure_phase"]) == ("agent_exit", "produce")
+    assert bool(record["candidate_digest"]) is left_something
+    assert "verifier_stdout" not in record
+    assert not verifier.judged
+
+
+def test_a_raised_candidate_error_is_a_failure(tmp_path: Path) -> None:
+    """A candidate error that is raised instead of returned is a failure all the same."""
+    error = CandidateError(FailureReason.CANDIDATE_EMPTY, "nothing", phase=FailurePhase.SEAL)
+    record = run(make_context(tmp_path, producer=FakeProducer(hook=raising(error))))
+    assert (record["verification_status"], record["failure_reason"]) == ("failed", "candidate_empty")
+
+
+FAULTS: list[tuple[Exception, str]] = [
+    (EngineError("gone"), "engine_unavailable"),
+    (ImageError("no image"), "image_unavailable"),
+    (DiskFullError("full"), "out_of_disk"),
+    (InfrastructureError("odd"), "sandbox_failed"),
+    (MaterializationError("unsafe"), "task_unusable"),
+    (ConfigError("changed"), "task_unusable"),
+    (OSError(errno.EMFILE, "Too many open files"), "internal_error"),
+    (RuntimeError("anything"), "internal_error"),
+    (RecursionError(), "internal_error"),
+    (MemoryError(), "internal_error"),
+]
+
+
+@pytest.mark.parametrize(("error", "reason"), FAULTS, ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize("side", ["produce", "verify"])
+def test_a_fault_is_an_error_and_never_a_verdict(tmp_path: Path, error: Exception, reason: str, side: str) -> None:
+    """Trouble that is not the agent's is status ``error``: no score, with the phase and the reason (A15, L08, L15)."""
+    hook = raising(error)
+    parts = {"producer": FakeProducer(hook=hook)} if side == "produce" else {"verifier": FakeVerifier(hook=hook)}
+    record = run(make_context(tmp_path, **parts))
+    assert record["verification_status"] == "error"
+    assert (record["failure_reason"], record["failure_phase"]) == (reason, side)
+    assert "score" not in record
+    assert "passed" not in record
+
+
+def test_a_harness_that_returns_nothing_is_an_error(tmp_path: Path) -> None:
+    """Neither a candidate nor a failure: anything unknown is never a pass."""
+    record = run(make_context(tmp_path, producer=FakeProducer(hook=lambda *_: Production(candidate=None))))
+    assert (record["verification_status"], record["failure_reason"]) == ("error", "internal_error")
+
+
+def test_the_text_of_a_defect_is_not_recorded(tmp_path: Path) -> None:
+    """A defect of ours is recorded by type and place: its text may hold an answer (F13)."""
+    record = run(make_context(tmp_path, verifier=FakeVerifier(hook=raising(KeyError("some text of a test")))))
+    assert record["failure_message"].startswith("KeyError at test_task.py:")
+    assert "some text" not in json.dumps(record)
+
+
+@pytest.mark.parametrize("failures", [0, 1, 2])
+def test_infrastructure_errors_are_tried_again(tmp_path: Path, failures: int) -> None:
+    """A phase that the infrastructure failed is tried again, twice at most, and the tries are recorded (L08)."""
+    producer = FakeProducer(hook=raising(EngineError("away"), failures))
+    record = run(make_context(tmp_path, producer=producer))
+    assert record["verification_status"] == "passed"
+    assert record["provenance"]["tries"] == {"produce": failures + 1, "verify": 1}
+
+
+def test_tries_are_bounded(tmp_path: Path) -> None:
+    """After the third try the task ends in an error."""
+    producer = FakeProducer(hook=raising(EngineError("away")))
+    record = run(make_context(tmp_path, producer=producer))
+    assert record["verification_status"] == "error"
+    assert len(producer.views) == record["provenance"]["tries"]["produce"] == 3
+
+
+def test_a_sealed_candidate_is_not_produced_again(tmp_path: Path) -> None:
+    """When the machine fails the verifier, the same candidate is judged again: the agent has one go (F15)."""
+    producer, verifier = FakeProducer(), FakeVerifier(hook=raising(EngineError("away"), 2))
+    record = run(make_context(tmp_path, producer=producer, verifier=verifier))
+    assert record["verification_status"] == "passed"
+    assert (len(producer.views), len(verifier.views)) == (1, 3)
+
+
+@pytest.mark.parametrize("error", [RuntimeError(), ConfigError("x"), MaterializationError("x")])
+def test_only_infrastructure_is_tried_again(tmp_path: Path, error: Exception) -> None:
+    """A defect or a broken task is not better the second time."""
+    producer = FakeProducer(hook=raising(error))
+    run(make_context(tmp_path, producer=producer))
+    assert len(producer.views) == 1
+
+
+def test_a_failed_agent_has_no_second_go(tmp_path: Path) -> None:
+    """An agent that failed is not run again (A18, L06)."""
+    producer = FakeProducer(hook=lambda *_: agent_failure())
+    run(make_context(tmp_path, producer=producer))
+    assert len(producer.views) == 1
+
+
+@pytest.mark.parametrize(
+    "error",
+    [StorageError("no room"), OSError(errno.ENOSPC, "No space left"), OSError(errno.EROFS, "Read-only file system")],
+    ids=["storage", "full", "read-only"],
+)
+def test_trouble_with_our_disk_ends_the_run(tmp_path: Path, error: Exception) -> None:
+    """A run directory that cannot be written is no task's fault: it is raised, not recorded (L07)."""
+    with pytest.raises(StorageError):
+        run(make_context(tmp_path, producer=FakeProducer(hook=raising(error))))
+
+
+def test_what_is_judged_is_what_was_sealed(tmp_path: Path) -> None:
+    """The verifier reads the store, hashed again: an altered candidate is judged by nobody (M05)."""
+
+    def tamper(_: int, __: object, lent: Any) -> Production:
+        candidate = seal(lent.store, "wrong")
+        candidate.path.chmod(0o600)
+        candidate.path.write_text("right")
+        return Production(candidate=candidate)
+
+    with pytest.raises(StorageError) as caught:
+        run(make_context(tmp_path, producer=FakeProducer(hook=tamper)))
+    assert caught.value.code == "candidate-altered"
+
+
+def test_nothing_hidden_is_recorded(tmp_path: Path) -> None:
+    """Hidden values and evaluation inputs stand nowhere in a record or an event, plain or encoded (F13)."""
+    leak = f"{HIDDEN} {base64.b64encode(TESTS.encode()).decode()} {HIDDEN.encode().hex()}"
+
+    def produce(_: int, __: object, lent: Any) -> Production:
+        lent.report.emit(EventKind.AGENT_OUTPUT, text=leak)
+        return Production(candidate=seal(lent.store, leak), stdout=leak, stderr=leak, metadata={"said": [leak]})
+
+    verdict = VerificationResult(
+        reason=FailureReason.WRONG_ANSWER, message=leak, stdout=TESTS, stderr=leak, metadata={"expected_answer": HIDDEN}
+    )
+    sink = Sink()
+    context = make_context(
+        tmp_path, sink, producer=FakeProducer(hook=produce), verifier=FakeVerifier(hook=lambda *_: verdict)
+    )
+    record = run(context)
+    for text in (json.dumps(record), repr(sink.events)):
+        for secret in (HIDDEN, TESTS, base64.b64encode(TESTS.encode()).decode(), HIDDEN.encode().hex()):
+            assert secret not in text
+    assert record["verifier_metadata"] == {"expected_answer": "<redacted>"}
+    assert record["resource_summary"][2]["value"] == "<redacted>"
+
+
+def test_credentials_are_not_recorded(tmp_path: Path) -> None:
+    """The value of a variable that the agent was given stands nowhere in its record."""
+    context = make_context(tmp_path, producer=FakeProducer("my key is sk-0123"), environment={"KEY": "sk-0123"})
+    assert "sk-0123" not in json.dumps(run(context))
+
+
+def test_provenance(tmp_path: Path) -> None:
+    """A record says what its verdict comes from."""
+    provenance = run(make_context(tmp_path))["provenance"]
+    assert provenance["pack"] == "digest"
+    assert provenance["row"] == "row"
+    assert provenance["image"]["reference"] == "securebench/python:3.11"
+    assert provenance["verifier"] == {"family": "short_answer", "version": "1"}
+    assert provenance["usage"] == {"tokens": 7}
+    assert provenance["attempt"] == 1
+    assert set(provenance["durations"]) == {"produce", "verify", "total"}
+
+
+def test_scratch_is_the_verifiers_alone(tmp_path: Path) -> None:
+    """A verifier gets an empty directory that is gone afterwards, even when it crashed; the agent's is another."""
+    seen: list[Path] = []
+
+    def leave(_: int, __: object, lent: Any) -> None:
+        assert not list(lent.scratch.iterdir())
+        (lent.scratch / "tests.py").write_text(TESTS)
+        seen.append(lent.scratch)
+        if len(seen) == 1:
+            raise EngineError("away")
+
+    run(make_context(tmp_path, verifier=FakeVerifier(hook=leave)))
+    assert len(seen) == 2
+    assert not [path for path in (tmp_path / "scratch").iterdir() if path.is_dir()]
+    assert TESTS not in "".join(path.read_text() for path in (tmp_path / "workspaces").rglob("*") if path.is_file())
+
+
+def test_events(tmp_path: Path) -> None:
+    """The phases of a task are told in order, with the task's id."""
+    sink = Sink()
+    run(make_context(tmp_path, sink))
+    assert sink.kinds("pack/one") == [
+        "task_start",
+        "producer_start",
+        "producer_done",
+        "verifier_start",
+        "verifier_done",
+    ]
+
+
+def test_a_sink_that_raises_changes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """An observer that fails is dropped, and the verdict is what it would have been (L19)."""
+
+    class BadSink(Sink):
+        def __call__(self, event: Any) -> None:
+            raise RuntimeError("boom")
+
+    assert run(make_context(tmp_path, BadSink()))["verification_status"] == "passed"
+    assert "a progress sink failed and was dropped" in caplog.text
+
+
+@pytest.mark.parametrize("side", ["producer", "verifier"])
+@pytest.mark.parametrize("how", ["returns", "raises"])
+def test_a_stopped_run_voids_what_is_in_flight(tmp_path: Path, side: str, how: str) -> None:
+    """An agent whose sandbox was taken away looks like one that failed: its task is not recorded (L12)."""
+    context: TaskContext
+
+    def stop(*_: object) -> None:
+        context.control.stop()
+        if how == "raises":
+            raise EngineError("the sandbox was ended")
+
+    fake = FakeProducer(hook=stop) if side == "producer" else FakeVerifier(hook=stop)
+    changes: dict[str, Any] = {side: fake}
+    context = make_context(tmp_path, **changes)
+    with pytest.raises(RunStoppedError):
+        run(context)
+
+
+def test_a_stop_cuts_the_pause_before_a_try(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for a back-off when the run is stopped."""
+    monkeypatch.setattr(trail, "BACK_OFF", (60,))
+    context = make_context(tmp_path, producer=FakeProducer(hook=raising(EngineError("away"))))
+    threading.Timer(0.05, context.control.stop).start()
+    with pytest.raises(RunStoppedError):
+        run(context)
+
+
+def test_sandbox_events_show_the_agents_side_only(tmp_path: Path) -> None:
+    """What an agent's sandbox runs and prints is told; of a verifier's only that it ran (F13)."""
+    sink = Sink()
+
+    def use_sandbox(_: int, __: object, lent: Any) -> None:
+        image = lent.driver.resolve_image("securebench/python:3.11")
+        with lent.driver.create(SandboxSpec(image=image)) as sandbox:
+            sandbox.run(Command(argv=("say", "argument"), timeout_seconds=5))
+
+    def say(program: Any) -> None:
+        program.stdout.write(b"printed")
+
+    driver, producer, verifier = FakeDriver(), FakeProducer(hook=use_sandbox), FakeVerifier(hook=use_sandbox)
+    driver.program("say")(say)
+    run(make_context(tmp_path, sink, driver=driver, producer=producer, verifier=verifier))
+    names = ["sandbox_create", "sandbox_command", "sandbox_start", "sandbox_result"]
+    assert [kind for kind in sink.kinds("pack/one") if kind.startswith("sandbox")] == names * 2
+    commands = [event.data["command"] for event in sink.events if event.kind.value == "sandbox_command"]
+    outputs = [event.data["output"] for event in sink.events if event.kind.value == "sandbox_result"]
+    assert commands == ["say argument", "say"]
+    assert outputs == ["printed", ""]

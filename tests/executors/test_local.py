@@ -1,0 +1,140 @@
+"""Tasks on threads."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+import weakref
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+
+from securebench.executors.local import LocalExecutor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def never() -> bool:
+    """Go on."""
+    return False
+
+
+@pytest.mark.parametrize("workers", [1, 2, 8])
+def test_every_task_is_done_once(workers: int) -> None:
+    """Each task's result comes back once, whatever the number of workers."""
+    results = LocalExecutor(workers).run(range(50), lambda n: n * n, draining=never)
+    assert sorted(results) == [n * n for n in range(50)]
+
+
+def test_no_tasks() -> None:
+    """Nothing to do is done at once."""
+    assert list(LocalExecutor(4).run([], lambda n: n, draining=never)) == []
+
+
+@pytest.mark.parametrize("workers", [0, -1])
+def test_no_workers(workers: int) -> None:
+    """At least one worker is needed."""
+    with pytest.raises(ValueError, match="at least one"):
+        LocalExecutor(workers)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_so_many_in_flight_and_no_more(workers: int) -> None:
+    """There are as many tasks in flight as workers (I24)."""
+    lock, now, most = threading.Lock(), 0, 0
+
+    def work(_: int) -> int:
+        nonlocal now, most
+        with lock:
+            now += 1
+            most = max(most, now)
+        time.sleep(0.005)
+        with lock:
+            now -= 1
+        return 1
+
+    assert sum(LocalExecutor(workers).run(range(20), work, draining=never)) == 20
+    assert most == workers
+
+
+def test_tasks_are_taken_when_they_can_start() -> None:
+    """A task is taken from its source only when a worker is free, and results do not pile up unread."""
+    taken = []
+
+    def source() -> Iterator[int]:
+        for number in range(100):
+            taken.append(number)
+            yield number
+
+    results = LocalExecutor(2).run(source(), lambda n: n, draining=never)
+    with closing(results):
+        next(results)
+        time.sleep(0.1)
+        assert len(taken) <= 6  # one read, two waiting to be read, two with the workers, and one to spare
+
+
+def test_results_are_not_kept() -> None:
+    """What was handed over is forgotten, so that memory stays flat (L17)."""
+
+    class Result:
+        pass
+
+    seen: list[weakref.ref[Result]] = []
+    with closing(LocalExecutor(2).run(range(30), lambda _: Result(), draining=never)) as results:
+        for result in results:
+            seen.append(weakref.ref(result))
+            del result
+            gc.collect()
+            assert sum(reference() is not None for reference in seen) <= 1
+
+
+def test_none_is_left_out() -> None:
+    """A task that came to nothing has no result."""
+    assert list(LocalExecutor(2).run(range(4), lambda n: n if n % 2 else None, draining=never)).count(1) == 1
+
+
+def test_draining_hands_out_no_more() -> None:
+    """Once the run drains, what is in flight ends and nothing else begins."""
+    done: list[int] = []
+
+    def work(number: int) -> int:
+        done.append(number)
+        return number
+
+    results = list(LocalExecutor(1).run(range(100), work, draining=lambda: len(done) >= 3))
+    assert results == done == [0, 1, 2]
+
+
+def test_an_exception_is_raised_where_results_are_read() -> None:
+    """What a task raises ends the run in the thread that reads."""
+
+    def work(number: int) -> int:
+        if number == 2:
+            raise KeyError(number)
+        return number
+
+    with pytest.raises(KeyError):
+        list(LocalExecutor(1).run(range(10), work, draining=never))
+    assert not _threads()
+
+
+def test_an_abandoned_run_ends_its_threads() -> None:
+    """Closing the results early waits for what is in flight, hands out nothing more and leaves no thread."""
+    started: list[int] = []
+
+    def work(number: int) -> int:
+        started.append(number)
+        return number
+
+    results = LocalExecutor(4).run(range(1000), work, draining=never)
+    next(results)
+    results.close()
+    assert not _threads()
+    assert len(started) < 20
+
+
+def _threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("securebench-worker")]

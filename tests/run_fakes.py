@@ -1,0 +1,139 @@
+"""A harness and a verifier that do as they are told, and a run put together from fakes."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from securebench.candidates.store import CandidateStore
+from securebench.dangerous_commands import VerificationPolicy
+from securebench.errors import CandidateError, FailurePhase, FailureReason
+from securebench.execution import TaskContext
+from securebench.harnesses.base import HarnessProducer, ProduceContext, Production
+from securebench.progress import Event, Reporter
+from securebench.resources import Resource, ResourceBundle, Visibility
+from securebench.sandboxes.base import Limits
+from securebench.tasks import AgentView, CandidateKind, SecureBenchTask, VerifierView
+from securebench.testing.fake_sandbox import FakeDriver
+from securebench.verifiers.base import VerificationResult, Verifier, VerifyContext
+from securebench.workspaces.removal import make_private_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from securebench.candidates.artifact import CandidateArtifact
+
+HIDDEN = "the-hidden-answer"
+TESTS = "assert the_hidden_test()"
+
+
+def make_task(task_id: str = "pack/one", family: str = "short_answer") -> SecureBenchTask:
+    """Return a task with a resource in every lane."""
+    resources = (
+        Resource("question", "What?", Visibility.PUBLIC),
+        Resource("tests", {"code": TESTS}, Visibility.EVALUATION_INPUTS),
+        Resource("answer", HIDDEN, Visibility.HIDDEN),
+    )
+    return SecureBenchTask(task_id, "pack", family, ResourceBundle(resources), row_digest="row")
+
+
+@dataclass
+class FakeProducer(HarnessProducer):
+    """Seals ``answer`` and says what it is told to; ``hook`` is called first, with the number of the call."""
+
+    name = "fake"
+    answer: str = "right"
+    hook: Callable[[int, AgentView, ProduceContext], Production | None] = lambda *_: None
+    views: list[AgentView] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def produce(self, view: AgentView, context: ProduceContext) -> Production:
+        """Return what the hook returns, or else a production with the sealed answer."""
+        with self.lock:
+            self.views.append(view)
+            number = len(self.views)
+        production = self.hook(number, view, context)
+        if production is not None:
+            return production
+        return Production(
+            candidate=seal(context.store, self.answer), stdout=f"{self.answer}\n", metadata={"usage": {"tokens": 7}}
+        )
+
+
+@dataclass
+class FakeVerifier(Verifier):
+    """Passes what says ``right``; ``hook`` is called first."""
+
+    family = "short_answer"
+    version = "1"
+    hook: Callable[[int, VerifierView, VerifyContext], VerificationResult | None] = lambda *_: None
+    judged: list[str | None] = field(default_factory=list)
+    views: list[VerifierView] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def verify(self, view: VerifierView, candidate: CandidateArtifact, context: VerifyContext) -> VerificationResult:
+        """Return what the hook returns, or else the verdict."""
+        with self.lock:
+            self.judged.append(candidate.text)
+            self.views.append(view)
+            number = len(self.views)
+        verdict = self.hook(number, view, context)
+        if verdict is not None:
+            return verdict
+        reason = None if candidate.text == "right" else FailureReason.WRONG_ANSWER
+        metadata = {"verifier": self.family, "version": self.version, "phase": "verify"}
+        return VerificationResult(reason=reason, message="" if reason is None else "not right", metadata=metadata)
+
+
+@dataclass
+class Sink:
+    """Keeps every event."""
+
+    events: list[Event] = field(default_factory=list)
+
+    def __call__(self, event: Event) -> None:
+        """Keep it."""
+        self.events.append(event)
+
+    def kinds(self, task_id: str | None = None) -> list[str]:
+        """Return the kinds of events, of one task or of all."""
+        return [event.kind.value for event in self.events if task_id in {None, event.task_id}]
+
+    def counts(self) -> Counter[str]:
+        """Return how many there are of each kind."""
+        return Counter(self.kinds())
+
+
+def seal(store: CandidateStore, text: str) -> CandidateArtifact:
+    """Return a sealed text."""
+    return store.seal_bytes(CandidateKind.TEXT, text.encode(), text)
+
+
+def agent_failure(store: CandidateStore | None = None) -> Production:
+    """Return what comes of an agent that crashed, after it left something if there is a store."""
+    failure = CandidateError(FailureReason.AGENT_EXIT, "the agent exited with 1", phase=FailurePhase.PRODUCE)
+    return Production(candidate=seal(store, "right") if store else None, failure=failure)
+
+
+def make_context(root: Path, sink: Sink | None = None, **changes: Any) -> TaskContext:
+    """Return the context of a run in ``root``, made of fakes."""
+    for name in ("workspaces", "scratch"):
+        make_private_directory(root / name)
+    verifier = changes.pop("verifier", FakeVerifier())
+    fields: dict[str, Any] = {
+        "run_id": "run",
+        "producer": FakeProducer(),
+        "verifier_for": {"short_answer": verifier}.get,
+        "driver": FakeDriver(),
+        "store": CandidateStore(root / "candidates"),
+        "workspaces": root / "workspaces",
+        "scratch": root / "scratch",
+        "report": Reporter([sink] if sink else []),
+        "limits": Limits(),
+        "policy": VerificationPolicy(),
+        "provenance": {"pack": "digest"},
+    }
+    return TaskContext(**{**fields, **changes})

@@ -1,0 +1,84 @@
+"""A run on fakes that kills itself: ``killed_run.py ROOT POINT NUMBER [--resume]``.
+
+``POINT`` is a checkpoint of the run, or ``write``, ``half-write``, ``fsync``, ``replace``: the ``NUMBER``-th such call
+of the process. Killed means SIGKILL: nothing is flushed, nothing is tidied.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from run_fakes import FakeProducer
+from securebench.errors import ImageError
+from securebench.execution import trail
+from securebench.tester_run import RunOptions, run_benchmark
+from tester_run.running import configuration, make_parts, pin_framework
+
+if TYPE_CHECKING:
+    from securebench.tasks import AgentView
+
+
+class Killer:
+    """Counts, and kills at the right moment."""
+
+    def __init__(self, point: str, number: int) -> None:
+        self.point = point
+        self.left = number
+
+    def __call__(self, point: str) -> None:
+        """Count a point."""
+        if point == self.point:
+            self.left -= 1
+            if self.left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    def about_to_die(self, point: str) -> bool:
+        """Whether the next call with this point kills."""
+        return point == self.point and self.left == 1
+
+
+def install(killer: Killer) -> None:
+    """Put the killer into every call that writes."""
+    real_write, real_fsync, real_replace = os.write, os.fsync, Path.replace
+
+    def write(descriptor: int, data: bytes) -> int:
+        killer("write")
+        if killer.about_to_die("half-write"):
+            real_write(descriptor, data[: len(data) // 2])
+        killer("half-write")
+        return real_write(descriptor, data)
+
+    def fsync(descriptor: int) -> None:
+        killer("fsync")
+        real_fsync(descriptor)
+
+    def replace(source: Path, target: Path) -> Path:
+        killer("replace")
+        return real_replace(source, target)
+
+    for owner, name, call in ((os, "write", write), (os, "fsync", fsync), (Path, "replace", replace)):
+        setattr(owner, name, call)
+
+
+def main() -> None:
+    """Run, and be killed."""
+    root, point, number = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+    resume = "--resume" in sys.argv
+    killer = Killer(point, number)
+    install(killer)
+    pin_framework()
+    trail.BACK_OFF = ()  # type: ignore[misc, assignment]  # no pauses
+
+    def first_run_has_errors(_: int, view: AgentView, __: Any) -> None:
+        if view.task_id.endswith(("1", "2")) and not resume:
+            raise ImageError("gone")
+
+    parts = make_parts(FakeProducer(hook=first_run_has_errors), checkpoint=killer)
+    run_benchmark(configuration(root), RunOptions(workers=1, resume=resume), (), parts)
+
+
+main()

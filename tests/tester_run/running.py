@@ -1,0 +1,99 @@
+"""A small run on fakes: a pack, a tester YAML, and the parts."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from run_fakes import FakeProducer
+from securebench.results.journal import JOURNAL
+from securebench.results.record import comparable
+from securebench.tester_config import load_tester_config
+from securebench.tester_run import RunOptions, RunParts, TesterRunSummary, plan, run_benchmark
+from securebench.testing.fake_sandbox import FakeDriver
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from securebench.progress import Event
+    from securebench.tester_config import TesterConfig
+
+TESTER_YAML = """\
+schema_version: "0.2"
+run:
+  id: run
+  output_dir: results
+benchmark:
+  manifest: pack/manifest.yaml
+  tasks: pack/tasks.jsonl
+harness:
+  type: command
+  env: {env}
+  config:
+    command: [agent]
+    agent_dir: agent
+"""
+
+
+def pin_framework(set_attribute: Callable[[object, str, object], None] = setattr) -> None:
+    """Make the framework's digest a constant in this process: its sources may be edited while tests run."""
+    set_attribute(plan, "framework_provenance", lambda: {"version": "0", "digest": "pinned"})
+
+
+def write_run(root: Path, tasks: int = 6, *, family: str = "short_answer", env: Iterable[str] = ()) -> Path:
+    """Write a pack with so many tasks, an agent and a tester YAML. The answer of each task is ``right``."""
+    (root / "pack").mkdir(exist_ok=True)
+    (root / "agent").mkdir(exist_ok=True)
+    (root / "agent" / "agent.py").write_text("print('right')\n")
+    (root / "pack" / "manifest.yaml").write_text("id: pack\nversion: 1\n")
+    rows = [row(f"pack/task-{number}", family) for number in range(tasks)]
+    (root / "pack" / "tasks.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows))
+    path = root / "tester.yaml"
+    path.write_text(TESTER_YAML.format(env=json.dumps(list(env))))
+    return path
+
+
+def row(task_id: str, family: str = "short_answer") -> dict[str, Any]:
+    """Return a row."""
+    if family == "short_answer":
+        return {"id": task_id, "family": family, "input": {"question": "?"}, "eval": {"accepted_answers": ["right"]}}
+    return {"id": task_id, "family": family, "input": {"prompt": "?", "tools": []}}
+
+
+def add_row(root: Path) -> None:
+    """Add a row to the pack."""
+    path = root / "pack" / "tasks.jsonl"
+    path.write_text(path.read_text() + json.dumps(row("pack/new")) + "\n")
+
+
+def configuration(root: Path) -> TesterConfig:
+    """Return the configuration in ``root``."""
+    return load_tester_config(root / "tester.yaml")
+
+
+def make_parts(producer: FakeProducer | None = None, driver: FakeDriver | None = None, **changes: Any) -> RunParts:
+    """Return the parts of a run, the harness and the driver fakes."""
+    chosen, made = producer or FakeProducer(), driver or FakeDriver()
+    return RunParts(**{"make_driver": lambda _: made, "make_producer": lambda _: chosen, **changes})
+
+
+def run(
+    root: Path,
+    *,
+    parts: RunParts | None = None,
+    sinks: Iterable[Callable[[Event], None]] = (),
+    **options: Any,
+) -> TesterRunSummary:
+    """Run what is in ``root``."""
+    return run_benchmark(configuration(root), RunOptions(**options), sinks, parts or make_parts())
+
+
+def records(root: Path) -> list[dict[str, Any]]:
+    """Return the records of the run in ``root``, in the order of the journal."""
+    return [json.loads(line) for line in (root / "results" / JOURNAL).read_bytes().splitlines()]
+
+
+def comparables(root: Path) -> list[dict[str, Any]]:
+    """Return the comparable records, in an order that does not depend on the run's."""
+    return sorted(map(comparable, records(root)), key=lambda record: str(record["task_id"]))

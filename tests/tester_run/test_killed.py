@@ -1,0 +1,96 @@
+"""A run that is killed anywhere and resumed has the records of one that was not (L01)."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from securebench.results.journal import JOURNAL
+from tester_run.running import comparables, make_parts, pin_framework, records, run, write_run
+
+TESTS = Path(__file__).parents[1]
+TASKS = 4
+
+# Each point, and how often it is reached in a run of four tasks: at least so often.
+POINTS = {
+    "prepared": 1,
+    "header_written": 1,
+    "task_started": TASKS,
+    "produced": 2,
+    "verified": 2,
+    "record_ready": TASKS,
+    "record_written": TASKS,
+    "run_done": 1,
+    "write": TASKS,
+    "half-write": TASKS,
+    "fsync": 11,
+    "replace": 3,
+}
+DEATHS = [(point, number) for point, times in POINTS.items() for number in range(1, times + 1)]
+
+
+@pytest.fixture(autouse=True)
+def _one_framework(monkeypatch: pytest.MonkeyPatch) -> None:
+    pin_framework(monkeypatch.setattr)
+
+
+def killed(root: Path, point: str, number: int, *flags: str) -> None:
+    """Run until killed there."""
+    command = [sys.executable, "-m", "tester_run.killed_run", str(root), point, str(number), *flags]
+    environment = {"PYTHONPATH": str(TESTS), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL, f"{point} {number} was never reached: {done.stderr}"
+
+
+def clean(root: Path) -> list[dict[str, object]]:
+    """Return the comparable records of a run that nothing happened to."""
+    root.mkdir()
+    write_run(root, TASKS)
+    run(root)
+    return comparables(root)
+
+
+def journal_lines(root: Path) -> list[str]:
+    """Return whole lines of the journal, whatever its end."""
+    path = root / "results" / JOURNAL
+    lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+    return [line.decode() for line in lines if line.endswith(b"\n")]
+
+
+@pytest.mark.parametrize(("point", "number"), DEATHS, ids=str)
+def test_killed_and_resumed(tmp_path: Path, point: str, number: int) -> None:
+    """Wherever the run dies, what was recorded stays as it was, and resuming gives a clean run's records (L01, L02)."""
+    root = tmp_path / "killed"
+    root.mkdir()
+    write_run(root, TASKS)
+    killed(root, point, number)
+    before = [json.loads(line) for line in journal_lines(root)]
+    summary = run(root, resume=True, parts=make_parts())
+    assert summary.passed == TASKS
+    kept = [record for record in before if record["verification_status"] == "passed"]
+    assert [record for record in records(root) if record in kept] == kept
+    assert comparables(root) == clean(tmp_path / "clean")
+    assert not list((root / "results").glob(".*"))
+
+
+@pytest.mark.parametrize(
+    ("point", "number"), [("fsync", n) for n in range(1, 12)] + [("replace", n) for n in range(1, 4)]
+)
+def test_killed_while_resuming(tmp_path: Path, point: str, number: int) -> None:
+    """A resumption that dies while it sets errors aside loses and doubles nothing either (L01, L06)."""
+    root = tmp_path / "killed"
+    root.mkdir()
+    write_run(root, TASKS)
+    killed(root, "run_done", 1)
+    assert [record["verification_status"] for record in records(root)].count("error") == 2
+    killed(root, point, number, "--resume")
+    assert run(root, resume=True).passed == TASKS
+    assert comparables(root) == clean(tmp_path / "clean")
+    aside = (root / "results" / "superseded.jsonl").read_bytes().splitlines()
+    assert sorted(json.loads(line)["task_id"] for line in aside) == ["pack/task-1", "pack/task-2"]
+    assert [r["provenance"]["attempt"] for r in sorted(records(root), key=lambda r: r["task_id"])] == [1, 2, 2, 1]

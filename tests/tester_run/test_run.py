@@ -1,0 +1,579 @@
+"""A whole run, on fakes."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import threading
+import time
+import tracemalloc
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from run_fakes import FakeProducer, Sink, seal
+from securebench.errors import ConfigError, EngineError, ImageError, StorageError
+from securebench.execution import trail
+from securebench.harnesses.base import Production
+from securebench.progress import EventKind
+from securebench.results.journal import JOURNAL, SUPERSEDED
+from securebench.results.lock import RunLock
+from securebench.results.run_header import HEADER
+from securebench.results.summary import Ending, RunStatus
+from securebench.tester_run import directory as places
+from securebench.tester_run.breaker import ERRORS_IN_A_ROW
+from securebench.tester_run.plan import affordable_workers
+from securebench.testing.fake_sandbox import FakeDriver
+from tester_run.running import add_row, comparables, configuration, make_parts, records, row, run, write_run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from securebench.harnesses.base import ProduceContext
+    from securebench.sandboxes.base import DriverInfo
+    from securebench.tasks import AgentView
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trail, "BACK_OFF", (0, 0))
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Give a directory with a pack of six tasks and a tester YAML."""
+    write_run(tmp_path)
+    return tmp_path
+
+
+def failing(numbers: set[str], error: Callable[[], Exception]) -> FakeProducer:
+    """Return a harness whose machine fails on the tasks whose ids end so."""
+
+    def hook(_: int, view: AgentView, __: ProduceContext) -> None:
+        if view.task_id.rpartition("-")[2] in numbers:
+            raise error()
+
+    return FakeProducer(hook=hook)
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_every_task_has_a_record(root: Path, workers: int) -> None:
+    """A run writes one record a task, and its summary is complete."""
+    summary = run(root, workers=workers)
+    assert (summary.tasks, summary.passed, summary.verification_status) == (6, 6, RunStatus.COMPLETE)
+    assert {record["task_id"] for record in records(root)} == {f"pack/task-{n}" for n in range(6)}
+    assert [record["sequence"] for record in records(root)] == list(range(6))
+    assert summary.ending is Ending.FINISHED
+
+
+def test_the_directory_of_a_run(root: Path) -> None:
+    """A finished run leaves its records, its header, candidates and workspaces, and nothing else."""
+    run(root)
+    assert sorted(path.name for path in (root / "results").iterdir()) == [
+        "candidates",
+        "candidates.jsonl",
+        "run.json",
+        "workspaces",
+    ]
+
+
+def test_limit_takes_the_first_rows(root: Path) -> None:
+    """``--limit`` is the first rows of the pack, in order."""
+    summary = run(root, limit=2)
+    assert [record["task_id"] for record in records(root)] == ["pack/task-0", "pack/task-1"]
+    assert summary.tasks == 2
+
+
+def test_a_larger_limit_goes_on(root: Path) -> None:
+    """A run that was limited is resumed with more rows, and keeps what it has."""
+    run(root, limit=2)
+    producer = FakeProducer()
+    summary = run(root, resume=True, parts=make_parts(producer))
+    assert sorted(view.task_id for view in producer.views) == [f"pack/task-{n}" for n in range(2, 6)]
+    assert summary.passed == 6
+
+
+def test_families_without_a_verifier_end_as_pending(tmp_path: Path) -> None:
+    """A pack of a deferred family runs, and is pending (N)."""
+    write_run(tmp_path, 2, family="tool_call")
+    summary = run(tmp_path)
+    assert (summary.pending, summary.verification_status, summary.pass_rate) == (2, RunStatus.PENDING, None)
+
+
+def test_some_verified_is_partial(root: Path) -> None:
+    """Errors leave a run partial, and are left out of the rate (L15)."""
+    summary = run(root, parts=make_parts(failing({"1"}, lambda: ImageError("gone"))))
+    assert (summary.errors, summary.passed, summary.verification_status) == (1, 5, RunStatus.PARTIAL)
+    assert summary.pass_rate == 1.0
+
+
+def test_an_occupied_directory_is_refused(root: Path) -> None:
+    """Without ``--resume`` a run does not go where one is, and says what to do (K22)."""
+    run(root)
+    before = (root / "results" / JOURNAL).read_bytes()
+    with pytest.raises(ConfigError) as caught:
+        run(root)
+    assert caught.value.code == "output-dir-in-use"
+    assert "--resume" in str(caught.value)
+    assert "--output-dir" in str(caught.value)
+    assert (root / "results" / JOURNAL).read_bytes() == before
+
+
+@pytest.mark.parametrize("resume", [False, True])
+@pytest.mark.parametrize("name", ["notes.txt", "candidates.jsonl", ".hidden"])
+def test_a_directory_of_something_else_is_refused(root: Path, name: str, resume: bool) -> None:
+    """A directory that holds what no run wrote is left alone, also by ``--resume`` (K22)."""
+    (root / "results").mkdir()
+    (root / "results" / name).write_text("mine")
+    with pytest.raises(ConfigError, match=name) as caught:
+        run(root, resume=resume)
+    assert caught.value.code == "output-dir-in-use"
+    assert [path.name for path in (root / "results").iterdir()] == [name]
+
+
+def test_resuming_nothing_begins(root: Path) -> None:
+    """``--resume`` where nothing is yet is an ordinary run."""
+    assert run(root, resume=True).passed == 6
+
+
+@pytest.mark.parametrize("place", ["pack", "pack/inside", "/"])
+def test_unsafe_directories(root: Path, place: str) -> None:
+    """``--output-dir`` is held to the rules of ``run.output_dir`` (K22)."""
+    with pytest.raises(ConfigError) as caught:
+        run(root, output_dir=root / place)
+    assert caught.value.code == "output-dir-unsafe"
+
+
+def test_two_runs_share_no_directory(root: Path) -> None:
+    """While one run writes, another is refused, on resume too (L11)."""
+    run(root, limit=1)
+    for resume in (False, True):
+        with RunLock(root / "results"), pytest.raises(ConfigError, match="another run"):
+            run(root, resume=resume)
+
+
+def test_a_missing_image_is_told_before_any_task(root: Path) -> None:
+    """An image that cannot be had ends the run before it begins; the directory can be used afterwards (L08)."""
+    producer = FakeProducer()
+    with pytest.raises(ImageError, match="is not on this machine"):
+        run(root, parts=make_parts(producer, FakeDriver(images=())))
+    assert not producer.views
+    assert not list((root / "results").iterdir())
+    assert run(root).passed == 6
+
+
+def test_all_missing_images_are_told_at_once(tmp_path: Path) -> None:
+    """Every image that is missing stands in the error."""
+    write_run(tmp_path)
+    rows = [{**row(f"pack/{name}"), "environment": {"image": name}} for name in ("one:1", "two:2")]
+    (tmp_path / "pack" / "tasks.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows))
+    with pytest.raises(ImageError) as caught:
+        run(tmp_path)
+    assert "one:1" in str(caught.value)
+    assert "two:2" in str(caught.value)
+
+
+def test_an_image_is_resolved_once(root: Path) -> None:
+    """A reference is resolved once, to an id that stands in ``run.json``."""
+    driver = FakeDriver()
+    calls: list[str] = []
+    real = driver.resolve_image
+
+    def resolve(reference: str, on_progress: Any = None) -> Any:
+        calls.append(reference)
+        return real(reference, on_progress)
+
+    driver.resolve_image = resolve  # type: ignore[method-assign]  # the fake, counted
+    run(root, parts=make_parts(driver=driver))
+    assert calls == ["securebench/python:3.11"]
+    header = json.loads((root / "results" / HEADER).read_text())
+    assert header["images"] == {"securebench/python:3.11": real("securebench/python:3.11").id}
+
+
+def test_too_little_room(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run does not begin on a disk that is nearly full (L07)."""
+    usage = shutil.disk_usage(root)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=places.MIN_FREE - 1))
+    producer = FakeProducer()
+    with pytest.raises(StorageError, match="KiB free"):
+        run(root, parts=make_parts(producer))
+    assert not producer.views
+
+
+def test_a_disk_that_fills_up(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the journal cannot be written the run stops, what is recorded stays, and it can be resumed (L07)."""
+    run_dir, real = root / "results", os.write
+
+    def full(descriptor: int, data: bytes) -> int:
+        if data.startswith(b'{"record_version"') and len(records(root)) == 2:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(descriptor, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        summary = run(root)
+    assert (summary.ending, summary.passed, summary.total.not_run) == (Ending.STOPPED, 2, 4)
+    assert "No space left" in summary.problems[0]
+    assert "--resume" in summary.problems[0]
+    assert (run_dir / JOURNAL).read_bytes().endswith(b"\n")
+    assert run(root, resume=True).passed == 6
+
+
+def test_a_full_disk_ends_what_is_in_flight(root: Path) -> None:
+    """Trouble with the disk in one worker does not wait for agents that run for long."""
+    released = threading.Event()
+
+    class Driver(FakeDriver):
+        def kill_all(self) -> None:
+            released.set()
+            super().kill_all()
+
+    def hook(number: int, *_: object) -> None:
+        if number == 1:
+            raise StorageError("full")
+        assert released.wait(20)
+
+    start = time.monotonic()
+    summary = run(root, workers=2, parts=make_parts(FakeProducer(hook=hook), Driver()))
+    assert summary.ending is Ending.STOPPED
+    assert time.monotonic() - start < 10
+    assert summary.passed == 0
+
+
+def test_errors_are_redone_and_counted(root: Path) -> None:
+    """Resuming keeps verdicts and redoes errors alone; their old records are kept aside, and attempts counted (L06)."""
+    run(root, parts=make_parts(failing({"1", "3"}, lambda: ImageError("gone"))))
+    kept = {record["task_id"]: record for record in records(root) if record["verification_status"] == "passed"}
+    producer, sink = FakeProducer(), Sink()
+    summary = run(root, resume=True, parts=make_parts(producer), sinks=[sink])
+    assert summary.passed == 6
+    assert sorted(view.task_id for view in producer.views) == ["pack/task-1", "pack/task-3"]
+    now = {record["task_id"]: record for record in records(root)}
+    assert {name: now[name] for name in kept} == kept
+    assert [now[f"pack/task-{n}"]["provenance"]["attempt"] for n in range(4)] == [1, 2, 1, 2]
+    assert len((root / "results" / SUPERSEDED).read_bytes().splitlines()) == 2
+    resume = next(event for event in sink.events if event.kind == "resume")
+    assert resume.data == {"kept": 4, "redone": 2}
+
+
+@pytest.mark.parametrize("answer", ["right", "wrong"])
+def test_verdicts_are_not_fished_for(root: Path, answer: str) -> None:
+    """A pass and a failure are both final: resuming does not run them again (L06, M04)."""
+    run(root, parts=make_parts(FakeProducer(answer)))
+    producer = FakeProducer()
+    run(root, resume=True, parts=make_parts(producer))
+    assert not producer.views
+
+
+def _touch(path: str, text: str) -> Callable[[Path], object]:
+    return lambda root: (root / path).write_text(text)
+
+
+CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a row": (add_row, "pack.digest"),
+    "manifest": (_touch("pack/manifest.yaml", "id: pack\nversion: 2\n"), "benchmark.version"),
+    "agent": (_touch("agent/agent.py", "print('other')\n"), "harness.digest"),
+    "a file of the agent": (_touch("agent/more.py", ""), "harness.digest"),
+}
+
+
+@pytest.mark.parametrize(("change", "named"), CHANGES.values(), ids=CHANGES)
+def test_what_changed_is_refused_by_name(root: Path, change: Callable[[Path], object], named: str) -> None:
+    """A run whose pack or agent changed is not resumed, and the error names what changed (L05)."""
+    run(root, limit=3)
+    change(root)
+    with pytest.raises(ConfigError) as caught:
+        run(root, resume=True)
+    assert caught.value.code == "resume-mismatch"
+    assert named in str(caught.value)
+    assert len(records(root)) == 3
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [
+        ("id: run", "id: other", "run_id"),
+        ("command: [agent]", "command: [other]", "harness.digest"),
+        ("harness:", "sandbox: {limits: {pids: 99}}\nharness:", "limits.pids"),
+        ("harness:", "verification: {disallow_dangerous_commands: false}\nharness:", "verification"),
+    ],
+)
+def test_what_changed_in_the_tester_yaml_is_refused_by_name(root: Path, old: str, new: str, named: str) -> None:
+    """A run whose configuration changed in what could change a verdict is not resumed (L05)."""
+    run(root, limit=3)
+    path = root / "tester.yaml"
+    path.write_text(path.read_text().replace(old, new))
+    with pytest.raises(ConfigError, match=named):
+        run(root, resume=True)
+
+
+def test_a_moved_image_is_refused(root: Path) -> None:
+    """A tag that means another image now stops the resumption (L05)."""
+    run(root, limit=3)
+    driver = FakeDriver()
+    image = driver.add_image("securebench/python:3.11")
+    object.__setattr__(image, "id", "sha256:other")
+    with pytest.raises(ConfigError, match="images"):
+        run(root, resume=True, parts=make_parts(driver=driver))
+
+
+def test_workers_and_comments_are_no_change(root: Path) -> None:
+    """What cannot change a verdict may change."""
+    run(root, limit=3)
+    path = root / "tester.yaml"
+    path.write_text("# a comment\n" + path.read_text().replace("id: run", "id: run\n  max_workers: 3"))
+    assert run(root, resume=True).passed == 6
+
+
+def test_a_dropped_record_is_noticed(root: Path) -> None:
+    """A task whose record was cut off the journal is not run, says the summary, and resuming runs it (M03)."""
+    run(root)
+    journal = root / "results" / JOURNAL
+    journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:-1]))
+    header = json.loads((root / "results" / HEADER).read_text())
+    assert (header["decisive"]["pack"]["tasks"], header["information"]["planned"]) == (6, 6)
+    assert run(root, resume=True).passed == 6
+
+
+def test_a_pack_that_changes_under_the_run(root: Path) -> None:
+    """The pack is looked at again at the end: a change is a problem of the whole run (K13)."""
+
+    def hook(number: int, *_: object) -> None:
+        if number == 3:
+            add_row(root)
+
+    summary = run(root, parts=make_parts(FakeProducer(hook=hook)))
+    assert summary.passed == 6
+    assert "pack-changed" in summary.problems[0]
+
+
+def test_an_agent_that_changes_under_the_run(root: Path) -> None:
+    """So is the agent's directory (K13)."""
+
+    def hook(*_: object) -> None:
+        (root / "agent" / "agent.py").write_text("print('other')\n")
+
+    summary = run(root, parts=make_parts(FakeProducer(hook=hook)))
+    assert "agent's directory changed" in summary.problems[0]
+
+
+class GoneDriver(FakeDriver):
+    """An engine that goes away."""
+
+    gone = False
+
+    def info(self) -> DriverInfo:
+        """Answer, or not."""
+        if self.gone:
+            raise EngineError("the engine does not answer", hint="start it")
+        return super().info()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_gone_engine_stops_the_run(root: Path, workers: int) -> None:
+    """When the engine is gone no more tasks are handed out, nothing is scored, and resuming does the rest (L08)."""
+    driver = GoneDriver()
+
+    def hook(number: int, *_: object) -> None:
+        if number >= 3:
+            driver.gone = True
+            raise EngineError("gone")
+
+    summary = run(root, workers=workers, parts=make_parts(FakeProducer(hook=hook), driver))
+    assert summary.ending is Ending.STOPPED
+    assert "the sandbox engine is gone" in summary.problems[0]
+    assert summary.passed == 2
+    assert summary.failed == 0
+    assert 1 <= summary.errors <= workers
+    assert summary.total.not_run >= 1
+    assert run(root, resume=True).passed == 6
+
+
+def test_an_engine_that_came_back_does_not(root: Path) -> None:
+    """One task's trouble with an engine that answers is that task's alone."""
+    summary = run(root, parts=make_parts(failing({"2"}, lambda: EngineError("hiccup"))))
+    assert (summary.errors, summary.passed, summary.ending) == (1, 5, Ending.FINISHED)
+
+
+def test_errors_in_a_row_stop_the_run(tmp_path: Path) -> None:
+    """When nothing works any more the run does not burn through its tasks (L08)."""
+    write_run(tmp_path, 20)
+    summary = run(tmp_path, parts=make_parts(FakeProducer(hook=_raise_image_error)))
+    assert (summary.errors, summary.ending) == (ERRORS_IN_A_ROW, Ending.STOPPED)
+    assert summary.total.not_run == 20 - ERRORS_IN_A_ROW
+    assert "in a row" in summary.problems[0]
+
+
+def _raise_image_error(*_: object) -> None:
+    raise ImageError("gone")
+
+
+def test_variables_are_looked_up_and_redacted(tmp_path: Path) -> None:
+    """``harness.env`` names reach the harness with their values, which stand in nothing that is written."""
+    write_run(tmp_path, 1, env=["MY_KEY"])
+    seen: list[dict[str, str]] = []
+
+    def hook(_: int, __: object, lent: ProduceContext) -> Production:
+        seen.append(dict(lent.environment))
+        return Production(candidate=seal(lent.store, "right"), stdout="my key is k3y-secret")
+
+    run(tmp_path, variables={"MY_KEY": "k3y-secret", "OTHER": "x"}, parts=make_parts(FakeProducer(hook=hook)))
+    assert seen == [{"MY_KEY": "k3y-secret"}]
+    for path in (tmp_path / "results").rglob("*"):
+        assert not path.is_file() or b"k3y-secret" not in path.read_bytes()
+
+
+def test_a_missing_variable_is_named(tmp_path: Path) -> None:
+    """A variable that is not set is an error before anything runs."""
+    write_run(tmp_path, 1, env=["MY_KEY", "PATH"])
+    with pytest.raises(ConfigError, match="MY_KEY") as caught:
+        run(tmp_path, variables={"PATH": ""})
+    assert caught.value.code == "env-missing"
+    assert not (tmp_path / "results").exists()
+
+
+def test_events_of_a_run(root: Path) -> None:
+    """A run begins with ``run_start`` and ends with ``run_done``, and tells of each task once (contract 9)."""
+    sink = Sink()
+    summary = run(root, sinks=[sink], workers=2)
+    kinds = sink.kinds()
+    assert (kinds[0], kinds[-1]) == ("run_start", "run_done")
+    assert (sink.counts()["task_start"], sink.counts()["task_done"]) == (6, 6)
+    assert sink.events[-1].data == summary.to_json()
+    assert [event.time for event in sink.events] == sorted(event.time for event in sink.events)
+
+
+def test_a_task_is_told_done_when_it_is_on_disk(root: Path) -> None:
+    """``task_done`` means that the record is written."""
+
+    def sink(event: Any) -> None:
+        if event.kind == "task_done":
+            assert event.task_id in {record["task_id"] for record in records(root)}
+            seen.append(event.task_id)
+
+    seen: list[str] = []
+    run(root, sinks=[sink])
+    assert len(seen) == 6
+
+
+@pytest.mark.parametrize("kind", ["run_start", "task_start", "task_done", "run_done"])
+def test_a_sink_that_raises_stops_nothing(root: Path, kind: str) -> None:
+    """Progress never changes a verdict and never stops a run (L19)."""
+
+    def sink(event: Any) -> None:
+        if event.kind == kind:
+            raise RuntimeError("boom")
+
+    assert run(root, sinks=[sink]).passed == 6
+
+
+@pytest.mark.parametrize("show", [True, False])
+def test_agent_trace(root: Path, show: bool) -> None:
+    """What agents say is kept in ``agent-trace.log``, redacted, when asked for and only then."""
+
+    def hook(_: int, __: object, lent: ProduceContext) -> None:
+        lent.report.emit(EventKind.AGENT_OUTPUT, stream="stdout", text="I think\n")
+
+    sink = Sink()
+    run(root, sinks=[sink], show_agent_output=show, parts=make_parts(FakeProducer(hook=hook)))
+    trace = root / "results" / "agent-trace.log"
+    assert trace.exists() is show
+    assert sink.counts()["agent_output"] == (6 if show else 0)
+    if show:
+        assert min(trace.read_text().splitlines()) == "[pack/task-0] I think"
+
+
+def test_hidden_values_are_nowhere_in_the_directory(tmp_path: Path) -> None:
+    """A canary in every hidden field occurs in no file of the run directory, plain or encoded (F13)."""
+    write_run(tmp_path, 1)
+    canary = "CANARY-5d1f7c9be2"
+    one = row("pack/one") | {"eval": {"accepted_answers": [canary, "right"]}}
+    (tmp_path / "pack/tasks.jsonl").write_text(json.dumps(one) + "\n")
+    run(tmp_path)
+    for path in (tmp_path / "results").rglob("*"):
+        data = path.read_bytes() if path.is_file() else b""
+        assert canary.encode() not in data
+        assert canary.encode().hex().encode() not in data
+
+
+def test_metadata_is_not_copied_into_records(tmp_path: Path) -> None:
+    """A row's own metadata, however large, stays out of its record (K24, F03)."""
+    write_run(tmp_path, 1)
+    (tmp_path / "pack/tasks.jsonl").write_text(
+        json.dumps(row("pack/one") | {"metadata": {"note": "n0te" * 100}}) + "\n"
+    )
+    run(tmp_path)
+    assert b"n0te" not in (tmp_path / "results" / JOURNAL).read_bytes()
+
+
+def test_a_workspace_directory_a_task(root: Path) -> None:
+    """Each task's workspace has a directory of its own name."""
+    places_seen: set[Path] = set()
+    run(root, parts=make_parts(FakeProducer(hook=lambda _, __, lent: places_seen.add(lent.workspace))))
+    assert len(places_seen) == 6
+    assert {path.parent for path in places_seen} == {root / "results" / "workspaces"}
+
+
+def test_a_leftover_of_a_killed_verifier_goes(root: Path) -> None:
+    """Evaluation inputs that a killed run left in its scratch directory are removed when it is resumed."""
+    run(root, limit=1)
+    (root / "results" / "scratch" / "task").mkdir(parents=True)
+    (root / "results" / "scratch" / ".securebench").write_text("")
+    (root / "results" / "scratch" / "task" / "tests.py").write_text("assert 1")
+    run(root, resume=True)
+    assert not (root / "results" / "scratch").exists()
+
+
+@pytest.mark.parametrize(
+    ("asked", "memory", "got"), [(1, 1, 1), (4, 1, 4), (10**9, 2**30, None), (4, 2**60, 1)], ids=str
+)
+def test_workers_fit_into_memory(asked: int, memory: int, got: int | None) -> None:
+    """No more sandboxes run at once than this machine has memory for (I24)."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    workers = affordable_workers(asked, memory)
+    assert workers == got if got else 1 <= workers <= total // memory
+
+
+def test_equal_runs_have_equal_records(tmp_path: Path) -> None:
+    """Two runs of the same thing have the same comparable records, whatever the workers."""
+    for name, workers in (("one", 1), ("two", 4)):
+        (tmp_path / name).mkdir()
+        write_run(tmp_path / name)
+        run(tmp_path / name, workers=workers)
+    assert comparables(tmp_path / "one") == comparables(tmp_path / "two")
+
+
+def test_an_unknown_driver_is_refused(root: Path) -> None:
+    """A driver that this version does not have is named."""
+    from securebench.tester_run.options import make_driver
+
+    path = root / "tester.yaml"
+    path.write_text(path.read_text() + "sandbox: {driver: oci}\n")
+    with pytest.raises(ConfigError, match="oci"):
+        make_driver(configuration(root))
+
+
+@pytest.mark.slow
+def test_memory_stays_flat(tmp_path: Path) -> None:
+    """A thousand tasks with long outputs need no more of the coordinator's memory than a hundred (L17)."""
+
+    def hook(_: int, __: object, lent: ProduceContext) -> Production:
+        return Production(candidate=seal(lent.store, "right"), stdout="x" * 50_000)
+
+    peaks = []
+    for count in (100, 1000):
+        root = tmp_path / str(count)
+        root.mkdir()
+        write_run(root, count)
+        tracemalloc.start()
+        run(root, workers=4, parts=make_parts(FakeProducer(hook=lambda n, v, c: _forget(n, v, c, hook))))
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] - peaks[0] < 900 * 10_000  # a task itself takes a few KB; its output would take 50
+
+
+def _forget(number: int, view: AgentView, lent: ProduceContext, hook: Callable[..., Production]) -> Production:
+    return hook(number, view, lent)
