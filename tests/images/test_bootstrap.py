@@ -15,7 +15,6 @@ import pytest
 
 from fake_programs import FakePrograms, only_these_programs
 from securebench.errors import ImageError
-from securebench.images import bootstrap
 from securebench.images.bootstrap import AS_USER, Bootstrap, as_root, find_bootstrap
 
 if TYPE_CHECKING:
@@ -131,13 +130,6 @@ def test_what_apt_says_is_told_when_it_fails(programs: FakePrograms, by_root: No
     programs.borrow("env", "sh")
     with pytest.raises(ImageError, match="E: no mirror answers"):
         _find(tmp_path / "none", install_tools=True)
-
-
-@pytest.mark.parametrize(("mounted", "propagation"), [(True, "private"), (False, "unchanged")])
-def test_a_plain_chroot_is_a_machine_too(monkeypatch: pytest.MonkeyPatch, *, mounted: bool, propagation: str) -> None:
-    """Its root is no mount, which the kernel refuses to make private; anywhere else no mount leaks out."""
-    monkeypatch.setattr(bootstrap, "_root_is_mounted", lambda: mounted)
-    assert f"--propagation={propagation}" in as_root().prefix
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="making these namespaces needs root")

@@ -59,17 +59,7 @@ def find_bootstrap(
 
 def as_root(sudo: tuple[str, ...] = ()) -> Bootstrap:
     """Return the way of root: in a process and mount namespace of its own, all of which ends with its first process."""
-    # The root of a plain chroot is no mount, and cannot be made private.
-    propagation = "private" if _root_is_mounted() else "unchanged"
-    namespaces = (
-        "unshare",
-        "--mount",
-        f"--propagation={propagation}",
-        "--pid",
-        "--fork",
-        "--kill-child",
-        "--mount-proc",
-    )
+    namespaces = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
     prefix = (*sudo, "setpriv", "--pdeathsig", "KILL", *namespaces)
     return Bootstrap(prefix, "root", signal.SIGTERM if sudo else signal.SIGKILL)
 
@@ -86,11 +76,6 @@ def _root_prefix() -> tuple[str, ...] | None:
     if shutil.which("sudo") and query(("sudo", "-n", "true")).returncode == 0:
         return ("sudo", "-n")
     return None
-
-
-def _root_is_mounted() -> bool:
-    mounts = Path("/proc/self/mountinfo").read_text().splitlines()
-    return any(line.split()[4] == "/" for line in mounts)
 
 
 def _install(root: tuple[str, ...]) -> None:

@@ -113,13 +113,13 @@ def _apt(*command: str) -> list[str]:
 
 
 def _listen(stream: IO[bytes], log: Path, report: Callable[[str], None]) -> None:
-    """Keep what the program says, and report its stages: the lines that begin with ``I: ``."""
+    """Keep what the program says, and report its stages: ``I: extracting archives...``, but no paths."""
     with log.open("wb") as kept:
         for line in stream:
             kept.write(line)
             kept.flush()
-            if line.startswith(b"I: "):
-                report(line[3:].decode(errors="replace").strip())
+            if line.startswith(b"I: ") and line.endswith(b"...\n") and b"/" not in line:
+                report(line[3:].decode(errors="replace").strip(" .\n"))
 
 
 def _pieces(process: subprocess.Popen[bytes], stdout: IO[bytes], log: Path) -> Iterator[bytes]:
