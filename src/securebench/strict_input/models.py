@@ -136,14 +136,13 @@ def _without_branches(faults: list[Fault]) -> list[Fault]:
     for fault in faults:
         known = joined.get((fault.path, fault.code))
         joined[fault.path, fault.code] = fault if known is None else _join(known, fault)
-    return [
-        fault
-        for fault in joined.values()
-        if fault.code != "field-type"
-        or not any(
-            other.path[: len(fault.path)] == fault.path and other.path != fault.path for other in joined.values()
-        )
-    ]
+    found = list(joined.values())
+    return [fault for fault in found if fault.code != "field-type" or not _is_seen_into(fault, found)]
+
+
+def _is_seen_into(fault: Fault, found: list[Fault]) -> bool:
+    """Return whether another fault lies at, or below, the place of this one."""
+    return any(other is not fault and other.path[: len(fault.path)] == fault.path for other in found)
 
 
 def _join(one: Fault, other: Fault) -> Fault:

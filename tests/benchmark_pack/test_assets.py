@@ -1,0 +1,283 @@
+"""Files that rows refer to."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pack_files import MANIFEST, codes_of, load, problems_of, row
+from securebench.benchmark_pack import assets
+from securebench.benchmark_pack.assets import digest_asset
+from securebench.errors import ConfigError
+from securebench.resources import FileReference
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+@pytest.fixture
+def pack_dir(tmp_path: Path) -> Path:
+    """Give a pack's directory with a file and a tree in each root."""
+    for root in ("assets", "hidden"):
+        (tmp_path / root / "tree" / "inner").mkdir(parents=True)
+        (tmp_path / root / "a.txt").write_text(f"{root} a")
+        (tmp_path / root / "tree" / "inner" / "b.txt").write_text("b")
+    return tmp_path
+
+
+def asset(path: str, **more: Any) -> dict[str, Any]:
+    """Return a row with one public asset."""
+    return row(assets=[{"path": path, **more}])
+
+
+def terminal(**evals: Any) -> dict[str, Any]:
+    """Return a terminal_task row with more eval fields."""
+    return row("terminal_task", eval={"checker": {"command": "true"}, **evals})
+
+
+def test_assets_are_mounted_where_they_say(pack_dir: Path) -> None:
+    """A mount is the asset's own, or its path; read-only is its own, or the manifest's."""
+    given = [{"path": "a.txt", "mount": "in/x.txt", "read_only": False}, {"path": "tree"}]
+    pack = load(pack_dir, row(assets=given))
+    assert pack.rows[0].files == (FileReference("a.txt", "in/x.txt", read_only=False), FileReference("tree", "tree"))
+    assert pack.rows[0].assets == tuple(given)
+    writable = load(pack_dir, asset("tree"), manifest=MANIFEST + "asset_defaults: {read_only: false}\n")
+    assert writable.rows[0].files == (FileReference("tree", "tree", read_only=False),)
+
+
+def test_eval_files_are_mounted_below_their_lane(pack_dir: Path) -> None:
+    """One reference or a list of them, by their mount or by the default for their lane."""
+    pack = load(
+        pack_dir,
+        terminal(
+            run_tests={"path": "a.txt", "mount": "securebench/evaluation_inputs/run-tests.sh"},
+            test_files=[{"path": "tree/inner"}, {"path": "a.txt"}],
+            expected_state={"path": "tree"},
+        ),
+    )
+    assert pack.rows[0].eval_files == {
+        "run_tests": (FileReference("a.txt", "securebench/evaluation_inputs/run-tests.sh"),),
+        "test_files": (
+            FileReference("tree/inner", "securebench/evaluation_inputs/tree/inner"),
+            FileReference("a.txt", "securebench/evaluation_inputs/a.txt"),
+        ),
+        "expected_state": (FileReference("tree", "securebench/evaluator/tree"),),
+    }
+
+
+def test_an_answer_with_a_path_is_an_answer(tmp_path: Path) -> None:
+    """Only the fields that a family declares take files: elsewhere an object with a path is a value."""
+    pack = load(tmp_path, row("desktop_task", eval={"success_check": {"path": "/etc/hosts", "mount": "x"}}))
+    assert pack.rows[0].eval_files == {}
+    with_value = load(tmp_path, terminal(expected_state={"output.txt": "hello"}))
+    assert with_value.rows[0].eval_files == {}
+
+
+@pytest.mark.parametrize(
+    ("value", "code"),
+    [
+        pytest.param({"pth": "a.txt", "mount": "x"}, "field-missing", id="no-path"),
+        pytest.param({"path": "a.txt", "mod": 1}, "field-unknown", id="unknown-key"),
+        pytest.param({"path": 1}, "field-type", id="path-number"),
+        pytest.param([{"path": "a.txt"}, "b"], "field-type", id="mixed-list"),
+        pytest.param({"path": "../assets/a.txt"}, "path-unsafe", id="K12-climbing"),
+        pytest.param({"path": "a.txt", "mount": "x"}, "path-unsafe", id="K14-mount-outside-its-root"),
+        pytest.param({"path": "a.txt", "mount": "securebench/evaluator/x"}, "path-unsafe", id="K14-other-lane"),
+        pytest.param({"path": "missing"}, "asset-missing", id="missing"),
+    ],
+)
+def test_a_wrong_eval_reference_is_refused(pack_dir: Path, value: Any, code: str) -> None:
+    """What is meant to be a file reference is one, wholly."""
+    assert codes_of(pack_dir, terminal(test_files=value))[0] == code
+
+
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [
+        pytest.param([{"path": "../manifest.yaml"}], "path-unsafe", id="K12-climbing"),
+        pytest.param([{"path": "../hidden/a.txt"}], "path-unsafe", id="F06-sibling"),
+        pytest.param([{"path": "/etc/passwd"}], "path-unsafe", id="K12-absolute"),
+        pytest.param([{"path": "a.txt", "mount": "task.json"}], "path-unsafe", id="K14-task-json"),
+        pytest.param([{"path": "a.txt", "mount": "securebench/evaluation_inputs/x"}], "path-unsafe", id="K14-reserved"),
+        pytest.param([{"path": "a.txt", "mount": ".git/hooks/x"}], "path-unsafe", id="K14-git"),
+        pytest.param([{"path": "a.txt"}, {"path": "tree", "mount": "A.TXT"}], "mount-collision", id="K14-case"),
+        pytest.param(
+            [{"path": "a.txt", "mount": "t/x"}, {"path": "tree", "mount": "t"}], "mount-collision", id="K14-child"
+        ),
+        pytest.param([{"path": "a.txt"}, {"path": "a.txt"}], "mount-collision", id="K14-equal"),
+        pytest.param([{"path": "missing.txt"}], "asset-missing", id="missing"),
+        pytest.param([{"path": "a.txt/x"}], "asset-missing", id="below-a-file"),
+        pytest.param([{"mount": "x"}], "field-missing", id="no-path"),
+        pytest.param([{"path": "a.txt", "type": "file"}], "field-unknown", id="unknown-key"),
+        pytest.param([{"path": "a.txt", "read_only": "yes"}], "field-type", id="read-only-text"),
+        pytest.param({"path": "a.txt"}, "field-type", id="not-a-list"),
+        pytest.param([{"path": f"{index}"} for index in range(1001)], "too-many-assets", id="too-many"),
+    ],
+)
+def test_a_wrong_asset_is_refused(pack_dir: Path, given: Any, code: str) -> None:
+    """K12, K14: paths stay below the root, and mounts are free, apart and not the framework's."""
+    assert codes_of(pack_dir, row(assets=given))[0] == code
+
+
+def test_an_eval_file_does_not_take_the_place_of_a_value(pack_dir: Path) -> None:
+    """K14: checker.json is where the checker's value is written."""
+    reference = {"path": "a.txt", "mount": "securebench/evaluation_inputs/checker.json"}
+    assert codes_of(pack_dir, terminal(test_files=reference)) == ["mount-collision"]
+
+
+def _link_out(directory: Path) -> None:
+    (directory / "assets" / "bad").symlink_to("/etc/passwd")
+
+
+def _link_inside(directory: Path) -> None:
+    (directory / "assets" / "bad").symlink_to("a.txt")
+
+
+def _link_to_directory(directory: Path) -> None:
+    (directory / "assets" / "bad").symlink_to("../hidden")
+
+
+def _link_in_tree(directory: Path) -> None:
+    (directory / "assets" / "bad" / "deep").mkdir(parents=True)
+    (directory / "assets" / "bad" / "deep" / "x").symlink_to("/etc/passwd")
+
+
+def _hard_link(directory: Path) -> None:
+    os.link(directory / "hidden" / "a.txt", directory / "assets" / "bad")
+
+
+def _fifo(directory: Path) -> None:
+    os.mkfifo(directory / "assets" / "bad")
+
+
+def _fifo_in_tree(directory: Path) -> None:
+    (directory / "assets" / "bad").mkdir()
+    os.mkfifo(directory / "assets" / "bad" / "x")
+
+
+def _odd_name(directory: Path) -> None:
+    (directory / "assets" / "bad").mkdir()
+    (directory / "assets" / "bad" / "a\nb").write_text("x")
+
+
+def _name_without_text(directory: Path) -> None:
+    (directory / "assets" / "bad").mkdir()
+    os.close(os.open(bytes(directory / "assets" / "bad") + b"/\xff", os.O_CREAT | os.O_WRONLY))
+
+
+def _deep_tree(directory: Path) -> None:
+    (directory / "assets" / "bad").joinpath(*["d"] * 40).mkdir(parents=True)
+
+
+@pytest.mark.parametrize(
+    ("trap", "code"),
+    [
+        (_link_out, "asset-link"),
+        (_link_inside, "asset-link"),
+        (_link_to_directory, "asset-link"),
+        (_link_in_tree, "asset-link"),
+        (_hard_link, "asset-link"),
+        (_fifo, "asset-not-regular"),
+        (_fifo_in_tree, "asset-not-regular"),
+        (_odd_name, "path-unsafe"),
+        (_name_without_text, "path-unsafe"),
+        (_deep_tree, "asset-too-large"),
+    ],
+)
+def test_k13_what_is_not_a_plain_file_is_refused(pack_dir: Path, trap: Any, code: str) -> None:
+    """K13: links of either kind, pipes, odd names and endless trees are refused, at any depth, without waiting."""
+    trap(pack_dir)
+    problem = problems_of(pack_dir, asset("bad"))[0]
+    assert problem.code == code
+    assert problem.location is not None
+    assert problem.location.pointer == "/assets/0/path"
+
+
+def test_k13_a_linked_root_is_refused(pack_dir: Path) -> None:
+    """K13: no name on the way is a link, not even the root's own."""
+    (pack_dir / "assets").rename(pack_dir / "real")
+    (pack_dir / "assets").symlink_to("real")
+    assert codes_of(pack_dir, asset("a.txt")) == ["asset-link"]
+
+
+def test_a_linked_parent_is_refused(pack_dir: Path) -> None:
+    """K12: a directory on the way that is a link is not gone through."""
+    (pack_dir / "assets" / "way").symlink_to("tree")
+    assert codes_of(pack_dir, asset("way/inner/b.txt")) == ["asset-link"]
+
+
+def test_too_much_is_refused(pack_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reference brings a bounded number of files and bytes."""
+    monkeypatch.setattr(assets, "MAX_ASSET_BYTES", 3)
+    assert codes_of(pack_dir, asset("a.txt")) == ["asset-too-large"]
+    monkeypatch.setattr(assets, "MAX_ASSET_BYTES", 1000)
+    monkeypatch.setattr(assets, "MAX_ASSET_FILES", 2)
+    assert codes_of(pack_dir, asset("tree")) == ["asset-too-large"]
+
+
+def test_the_digest_covers_manifest_rows_and_every_file(pack_dir: Path) -> None:
+    """K13: whatever of a pack changes, its digest does, and the pack says that it changed."""
+    pack = load(pack_dir, asset("tree"), terminal(test_files={"path": "a.txt"}))
+    digests = {pack.digest}
+    inner = pack_dir / "assets" / "tree" / "inner" / "b.txt"
+    changes: list[Callable[[], object]] = [
+        lambda: inner.write_text("c"),
+        lambda: inner.chmod(0o755),
+        lambda: inner.rename(inner.with_name("c.txt")),
+        (inner.parent / "empty").mkdir,
+        lambda: (pack_dir / "hidden" / "a.txt").write_text("other"),
+        lambda: pack.manifest_path.write_text(MANIFEST + "# comment\n"),
+        lambda: pack.tasks_path.write_bytes(pack.tasks_path.read_bytes() + b"\n"),
+    ]
+    for count, change in enumerate(changes, start=2):
+        change()
+        with pytest.raises(ConfigError) as caught:
+            pack.verify_unchanged()
+        assert caught.value.code == "pack-changed"
+        digests.add(_reload(pack_dir).digest)
+        assert len(digests) == count
+
+
+def _reload(directory: Path) -> Any:
+    from securebench.benchmark_pack import load_benchmark_pack
+
+    return load_benchmark_pack(directory / "manifest.yaml", directory / "tasks.jsonl")
+
+
+def test_an_unchanged_pack_stays_unchanged(pack_dir: Path) -> None:
+    """Files that no row refers to do not count, and loading twice gives one digest."""
+    pack = load(pack_dir, asset("tree"))
+    (pack_dir / "assets" / "a.txt").write_text("not referred to")
+    (pack_dir / "README.md").write_text("x")
+    pack.verify_unchanged()
+    assert _reload(pack_dir).digest == pack.digest
+
+
+def test_a_missing_part_is_a_change(pack_dir: Path) -> None:
+    """A file that is gone, or has become a link, is a change like any other."""
+    pack = load(pack_dir, asset("a.txt"))
+    (pack_dir / "assets" / "a.txt").unlink()
+    with pytest.raises(ConfigError):
+        pack.verify_unchanged()
+    (pack_dir / "assets" / "a.txt").symlink_to("tree/inner/b.txt")
+    with pytest.raises(ConfigError):
+        pack.verify_unchanged()
+
+
+def test_a_file_is_not_a_directory_of_the_same_bytes(pack_dir: Path) -> None:
+    """Digests tell kinds apart."""
+    (pack_dir / "assets" / "empty.txt").write_text("")
+    (pack_dir / "assets" / "empty").mkdir()
+    assert digest_asset(pack_dir, "assets/empty.txt") != digest_asset(pack_dir, "assets/empty")
+
+
+def test_a_row_has_the_digest_of_its_line(tmp_path: Path) -> None:
+    """The same line has the same digest wherever it stands; another line has another."""
+    first = load(tmp_path, row(id="a"), row(id="b")).rows
+    second = load(tmp_path, b"", row(id="b"), json.dumps(row(id="a")).encode() + b"  ").rows
+    assert first[0].digest == second[1].digest
+    assert first[0].digest != first[1].digest

@@ -1,0 +1,136 @@
+"""Manifests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pack_files import MANIFEST, codes_of, load, problems_of, row, write_pack
+from securebench.benchmark_pack import AssetRoots, load_benchmark_pack
+from securebench.errors import ConfigError
+from securebench.tasks import Environment
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FULL = """\
+id: my-benchmark   # required
+version: 1
+defaults:
+  family: multiple_choice
+  environment:
+    image: python:3.11-slim
+    timeout_seconds: 120
+asset_roots:
+  public: public/
+  eval: secret/files/
+asset_defaults:
+  read_only: false
+"""
+
+
+def test_a_manifest_gives_what_rows_leave_out(tmp_path: Path) -> None:
+    """Identity, roots and defaults are taken from the manifest."""
+    pack = load(tmp_path, {key: value for key, value in row().items() if key != "family"}, manifest=FULL)
+    assert (pack.id, pack.version) == ("my-benchmark", 1)
+    assert pack.rows[0].family == "multiple_choice"
+    assert pack.rows[0].environment == Environment("python:3.11-slim", None, 120)
+    assert pack.asset_roots == AssetRoots("public/", "secret/files/", read_only=False)
+
+
+def test_without_them_the_documented_defaults_hold(tmp_path: Path) -> None:
+    """A manifest of an id and a version is complete."""
+    pack = load(tmp_path, row())
+    assert pack.asset_roots == AssetRoots("assets/", "hidden/", read_only=True)
+    assert pack.rows[0].environment == Environment()
+
+
+@pytest.mark.parametrize(
+    ("own", "merged"),
+    [
+        ({}, Environment("base:1", "/app", 60.0)),
+        ({"image": "own:2"}, Environment("own:2", "/app", 60.0)),
+        ({"timeout_seconds": 5}, Environment("base:1", "/app", 5)),
+        (
+            {"workdir": "/src", "materialize_workdir_from_image": True},
+            Environment("base:1", "/src", 60.0, materialize_workdir_from_image=True),
+        ),
+    ],
+)
+def test_k20_environments_merge_key_by_key(tmp_path: Path, own: dict[str, object], merged: Environment) -> None:
+    """K20: a row's key replaces the manifest's, and every other key stays."""
+    defaults = "defaults: {environment: {image: 'base:1', workdir: /app, timeout_seconds: 60.0}}\n"
+    assert load(tmp_path, row(environment=own), manifest=MANIFEST + defaults).rows[0].environment == merged
+
+
+def test_k20_null_removes_nothing(tmp_path: Path) -> None:
+    """K20: null is no value: a default cannot be taken away by it, in a row or in the manifest."""
+    assert codes_of(tmp_path, row(environment={"image": None})) == ["field-type"]
+    assert codes_of(tmp_path, row(), manifest=MANIFEST + "defaults:\n") == ["field-type"]
+
+
+@pytest.mark.parametrize(
+    ("manifest", "code", "place"),
+    [
+        pytest.param("version: 1\n", "field-missing", (1, 1), id="no-id"),
+        pytest.param("id: x\n", "field-missing", (1, 1), id="no-version"),
+        pytest.param("id: x\nversion: '1'\n", "field-type", (2, 10), id="version-text"),
+        pytest.param("id: x\nversion: 1.0\n", "field-type", (2, 10), id="version-float"),
+        pytest.param("id: x\nversion: true\n", "field-type", (2, 10), id="version-bool"),
+        pytest.param("id: x\nversion: -1\n", "field-value", (2, 10), id="version-negative"),
+        pytest.param("id: 7\nversion: 1\n", "field-type", (1, 5), id="id-number"),
+        pytest.param("id: ''\nversion: 1\n", "id-invalid", (1, 5), id="id-empty"),
+        pytest.param("id: 2024-01-01\nversion: 1\n", "yaml-value", (1, 5), id="K03-id-date"),
+        pytest.param("id: no\nversion: 1\n", "yaml-value", (1, 5), id="K03-id-no"),
+        pytest.param("- x\n", "field-type", (1, 1), id="a-list"),
+        pytest.param("", "field-type", (1, 1), id="empty"),
+        pytest.param(MANIFEST + "familly: x\n", "field-unknown", (3, 1), id="unknown-key"),
+        pytest.param(MANIFEST + "defaults: {family: tool_cal}\n", "family-unknown", (3, 20), id="unknown-family"),
+        pytest.param(MANIFEST + "defaults: {environment: {image: '-x'}}\n", "image-invalid", (3, 33), id="K15-image"),
+        pytest.param(MANIFEST + "asset_roots: {public: /etc}\n", "path-unsafe", (3, 23), id="K12-absolute-root"),
+        pytest.param(MANIFEST + "asset_roots: {eval: ../x}\n", "path-unsafe", (3, 21), id="K12-climbing-root"),
+        pytest.param(MANIFEST + "asset_roots: {eval: 'a\\b'}\n", "path-unsafe", (3, 21), id="K12-backslash-root"),
+        pytest.param(MANIFEST + "asset_roots: {public: .}\n", "path-unsafe", (3, 23), id="F06-root-is-the-pack"),
+        pytest.param(MANIFEST + "asset_roots: {eval: assets}\n", "asset-roots-overlap", (3, 14), id="F06-same-root"),
+        pytest.param(
+            MANIFEST + "asset_roots: {public: a, eval: A/b}\n", "asset-roots-overlap", (3, 14), id="F06-root-in-root"
+        ),
+    ],
+)
+def test_a_wrong_manifest_is_refused_with_its_place(
+    tmp_path: Path, manifest: str, code: str, place: tuple[int, int]
+) -> None:
+    """Each fault of a manifest has its code, line and column."""
+    problem = problems_of(tmp_path, row(), manifest=manifest)[0]
+    assert problem.location is not None
+    assert (problem.code, problem.location.line, problem.location.column) == (code, *place)
+
+
+def test_rows_never_lie_where_the_agent_looks(tmp_path: Path) -> None:
+    """F06: a tasks file or manifest below the public root would hand every answer to the agent."""
+    (tmp_path / "assets").mkdir()
+    manifest, tasks = write_pack(tmp_path, row())
+    inside = tmp_path / "assets" / "tasks.jsonl"
+    tasks.rename(inside)
+    with pytest.raises(ConfigError) as caught:
+        load_benchmark_pack(manifest, inside)
+    assert caught.value.code == "asset-roots-overlap"
+
+
+def test_a_link_in_place_of_a_manifest_or_rows_is_refused(tmp_path: Path) -> None:
+    """K13: both files of a pack are regular files."""
+    manifest, tasks = write_pack(tmp_path, row())
+    for file in (manifest, tasks):
+        real = file.rename(tmp_path / "real")
+        file.symlink_to(real)
+        with pytest.raises(ConfigError) as caught:
+            load_benchmark_pack(manifest, tasks)
+        assert caught.value.code == "file-not-regular"
+        file.unlink()
+        real.rename(file)
+
+
+def test_a_manifest_is_not_endless(tmp_path: Path) -> None:
+    """K01: a manifest has a largest size."""
+    assert codes_of(tmp_path, row(), manifest=MANIFEST + "#" * 70_000) == ["file-too-large"]
