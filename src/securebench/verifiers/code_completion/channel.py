@@ -67,15 +67,14 @@ class ChannelEndedError(Exception):
 
 
 class Channel:
-    """Frames over one process. ``may_send`` are the frame types that this side is allowed.
+    """Frames over one process.
 
     ``output`` keeps the first ``keep_output`` bytes of what the process prints (stderr) until :meth:`stop_keeping`.
     """
 
-    def __init__(self, process: SandboxProcess, may_send: frozenset[bytes], *, keep_output: int = 0) -> None:
+    def __init__(self, process: SandboxProcess, *, keep_output: int = 0) -> None:
         self.output = bytearray()
         self._process = process
-        self._may_send = may_send
         self._keep = keep_output
         self._buffer = bytearray()
 
@@ -90,13 +89,13 @@ class Channel:
         """Keep no output from now on."""
         self._keep = 0
 
-    def receive(self, deadline: float) -> Frame:
+    def receive(self, deadline: float, allowed: frozenset[bytes]) -> Frame:
         """Return the next frame. Raises :class:`ChannelEndedError`, and :class:`InfrastructureError` of the engine.
 
-        ``deadline`` is in seconds of ``time.monotonic``.
+        ``deadline`` is in seconds of ``time.monotonic``; ``allowed`` are the types that this frame may have.
         """
         while True:
-            found = self._cut()
+            found = self._cut(allowed)
             if found is not None:
                 return found
             try:
@@ -113,12 +112,12 @@ class Channel:
             if time.monotonic() > deadline:  # a side that floods never lets receive() time out
                 raise ChannelEndedError(End.TIMEOUT)
 
-    def _cut(self) -> Frame | None:
+    def _cut(self, allowed: frozenset[bytes]) -> Frame | None:
         """Take one whole frame off the buffer. Refuses a header before any of its payload is awaited."""
         if len(self._buffer) < HEADER_BYTES:
             return None
         kind, length = bytes(self._buffer[:1]), int.from_bytes(self._buffer[1:HEADER_BYTES], "big")
-        if kind not in self._may_send or length > MAX_FRAME_BYTES:
+        if kind not in allowed or length > MAX_FRAME_BYTES:
             raise ChannelEndedError(End.VIOLATION)
         end = HEADER_BYTES + length
         if len(self._buffer) < end:

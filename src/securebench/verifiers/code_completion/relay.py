@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
     from securebench.verifiers.code_completion.channel import Channel
 
-CANDIDATE_MAY_SEND: Final = frozenset({READY, FAILED, REQUEST, REPLY})
-TESTS_MAY_SEND: Final = frozenset({REQUEST, REPLY, VERDICT})
+WHEN_LOADING: Final = frozenset({READY, FAILED})
+WHEN_ANSWERING: Final = frozenset({REQUEST, REPLY, FAILED})
+WHEN_JUDGING: Final = frozenset({REQUEST, REPLY, VERDICT})
+"""The frames that a side may send, by what it does. Only tests judge."""
 
 DEFAULT_TOTAL_SECONDS: Final = 60.0
 """For a task that names no ``environment.timeout_seconds``: twenty times the slowest honest test of a function."""
@@ -90,7 +92,7 @@ class Relay:
     def _hear(self, speaker: Channel) -> Frame:
         if speaker is self._tests:
             return hear_tests(self._tests, self._end)
-        return hear_candidate(self._candidate, self._call_end(), "tests")
+        return hear_candidate(self._candidate, self._call_end(), WHEN_ANSWERING)
 
     def _call_end(self) -> float:
         return min(self._end, time.monotonic() + self._deadlines.call)
@@ -98,29 +100,27 @@ class Relay:
 
 def load(candidate: Channel, deadline: float) -> None:
     """Wait until the candidate is loaded."""
-    if hear_candidate(candidate, deadline, "import").kind != READY:
-        raise FaultError(FailureReason.PROTOCOL_VIOLATION, _ENDS[End.VIOLATION][1], "import")
+    hear_candidate(candidate, deadline, WHEN_LOADING)
 
 
-def hear_candidate(candidate: Channel, deadline: float, phase: str) -> Frame:
+def hear_candidate(candidate: Channel, deadline: float, allowed: frozenset[bytes]) -> Frame:
     """Return what the candidate's side says next. Whatever else it does is its own fault."""
+    phase = "import" if allowed is WHEN_LOADING else "tests"
     try:
-        heard = candidate.receive(deadline)
+        heard = candidate.receive(deadline, allowed)
     except ChannelEndedError as ended:
         reason, message = _ENDS[ended.end]
         code = f" (exit code {ended.exit_code})" if ended.end is End.EXITED else ""
         raise FaultError(reason, message + code, phase) from ended
     if heard.kind == FAILED:
         raise _candidate_failed(heard, phase)
-    if heard.kind == READY and phase != "import":
-        raise FaultError(FailureReason.PROTOCOL_VIOLATION, _ENDS[End.VIOLATION][1], phase)
     return heard
 
 
 def hear_tests(tests: Channel, deadline: float) -> Frame:
     """Return what the tests' side says next."""
     try:
-        return tests.receive(deadline)
+        return tests.receive(deadline, WHEN_JUDGING)
     except ChannelEndedError as ended:
         message = f"the tests gave no verdict: their process ended with {ended.end.value}"
         raise FaultError(FailureReason.NO_VERDICT, message, "tests") from ended

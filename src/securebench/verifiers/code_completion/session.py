@@ -9,14 +9,12 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from securebench.errors import FailureReason
+from securebench.errors import FailureReason, ImageError, InfrastructureError
 from securebench.sandboxes.base import Command
-from securebench.verifiers.code_completion.channel import Channel, frame
-from securebench.verifiers.code_completion.guest.wire import FAILED, READY, SOURCE, VERDICT
+from securebench.verifiers.code_completion.channel import Channel, ChannelEndedError, End, frame
+from securebench.verifiers.code_completion.guest.wire import HELLO, SOURCE, VERDICT
 from securebench.verifiers.code_completion.programs import ARGV, Program, program_bytes
 from securebench.verifiers.code_completion.relay import (
-    CANDIDATE_MAY_SEND,
-    TESTS_MAY_SEND,
     FaultError,
     Relay,
     hear_candidate,
@@ -26,9 +24,9 @@ from securebench.verifiers.code_completion.relay import (
 from securebench.verifiers.code_completion.request import SHARED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from securebench.sandboxes.base import Sandbox, SandboxDriver, SandboxProcess, SandboxSpec
+    from securebench.sandboxes.base import Sandbox, SandboxDriver, SandboxSpec
     from securebench.verifiers.code_completion.relay import Verdict
     from securebench.verifiers.code_completion.request import Request
 
@@ -36,8 +34,8 @@ _T = TypeVar("_T")
 
 KEPT_OUTPUT_BYTES: Final = 8 * 1024
 """How much is kept of what a candidate prints while it is loaded: enough for a traceback."""
-_GRACE_SECONDS: Final = 15.0
-"""How much longer a sandbox may live than its judgement: enough to start the other; an end if this process hangs."""
+START_SECONDS: Final = 60.0
+"""How long Python may take to start, on a machine that does much else. It is not counted against the candidate."""
 
 
 class Session:
@@ -59,42 +57,57 @@ class Session:
         return self._run_shared() if self._request.isolation == SHARED else self._run_split()
 
     def _run_split(self) -> Verdict:
-        with self._processes(2) as (candidate, tests):
-            self._candidate = Channel(candidate, CANDIDATE_MAY_SEND, keep_output=KEPT_OUTPUT_BYTES)
-            tests_channel = Channel(tests, TESTS_MAY_SEND)
-            tests_channel.send(program_bytes(Program.TESTS) + frame(SOURCE, code=self._request.tests).encode())
-            self._candidate.send(program_bytes(Program.CANDIDATE) + self._program_frame())
-            return Relay(self._candidate, tests_channel, self._request.deadlines).run()
+        request = self._request
+        with self._sides({Program.CANDIDATE: request.program, Program.TESTS: request.tests}) as (candidate, tests):
+            self._candidate = candidate
+            return Relay(candidate, tests, request.deadlines).run()
 
     def _run_shared(self) -> Verdict:
-        with self._processes(1) as (process,):
-            channel = self._candidate = Channel(
-                process, frozenset({READY, FAILED, VERDICT}), keep_output=KEPT_OUTPUT_BYTES
-            )
-            end = time.monotonic() + self._request.deadlines.total
-            channel.send(program_bytes(Program.SHARED) + self._program_frame())
-            load(channel, min(end, time.monotonic() + self._request.deadlines.call))
+        request = self._request
+        with self._sides({Program.SHARED: request.program}) as (channel,):
+            self._candidate = channel
+            end = time.monotonic() + request.deadlines.total
+            load(channel, min(end, time.monotonic() + request.deadlines.call))
             channel.stop_keeping()
             nonce = secrets.token_hex()
-            channel.send(frame(SOURCE, code=self._request.tests, nonce=nonce).encode())
-            spoken = hear_candidate(channel, end, "tests")
+            channel.send(frame(SOURCE, code=request.tests, nonce=nonce).encode())
+            spoken = hear_candidate(channel, end, frozenset({VERDICT}))
             verdict = read_verdict(spoken)
-            if spoken.kind != VERDICT or spoken.fields().get("nonce") != nonce:
+            if spoken.fields().get("nonce") != nonce:
                 raise FaultError(FailureReason.PROTOCOL_VIOLATION, "the verdict is not that of the tests", "verdict")
             return verdict
 
-    def _program_frame(self) -> bytes:
-        return frame(SOURCE, code=self._request.program).encode()
-
     @contextmanager
-    def _processes(self, count: int) -> Iterator[list[SandboxProcess]]:
-        """Start so many sandboxes at once, each with a process that waits for its program; end them at once, too."""
-        command = Command(argv=ARGV, timeout_seconds=self._request.deadlines.total + _GRACE_SECONDS)
-        with ThreadPoolExecutor(count, thread_name_prefix="securebench-judge") as pool, ExitStack() as closing:
+    def _sides(self, programs: Mapping[Program, str]) -> Iterator[list[Channel]]:
+        """Start these programs at once, each in a sandbox, with the code that it is to run; end them at once, too."""
+        with ThreadPoolExecutor(len(programs), thread_name_prefix="securebench-judge") as pool, ExitStack() as closing:
             sandboxes: list[Sandbox] = []
             closing.callback(lambda: _all(pool, [sandbox.close for sandbox in sandboxes]))
-            sandboxes += [self._driver.create(self._spec) for _ in range(count)]
-            yield _all(pool, [partial(sandbox.open, command) for sandbox in sandboxes])
+            sandboxes += [self._driver.create(self._spec) for _ in programs]
+            starts = zip(sandboxes, programs.items(), strict=True)
+            channels = _all(pool, [partial(self._start, sandbox, *program) for sandbox, program in starts])
+            for channel in channels:
+                self._await_hello(channel)
+            yield channels
+
+    def _start(self, sandbox: Sandbox, program: Program, code: str) -> Channel:
+        limit = START_SECONDS + self._request.deadlines.total
+        channel = Channel(sandbox.open(Command(argv=ARGV, timeout_seconds=limit)), keep_output=KEPT_OUTPUT_BYTES)
+        channel.send(program_bytes(program) + frame(SOURCE, code=code).encode())
+        return channel
+
+    def _await_hello(self, channel: Channel) -> None:
+        """Wait until a side runs. Nothing of the candidate has run before that: no trouble until then is its fault."""
+        try:
+            channel.receive(time.monotonic() + START_SECONDS, frozenset({HELLO}))
+        except ChannelEndedError as ended:
+            if ended.end is not End.EXITED:
+                raise InfrastructureError(f"a sandbox ended before Python ran in it: {ended.end.value}") from ended
+            raise ImageError(
+                f"the image {self._request.image} cannot run python3 (exit code {ended.exit_code})",
+                code="image-without-python",
+                hint="name an image with Python 3.8 or later as python3 on the standard PATH",
+            ) from ended
 
 
 def _all(pool: ThreadPoolExecutor, calls: Sequence[Callable[[], _T]]) -> list[_T]:

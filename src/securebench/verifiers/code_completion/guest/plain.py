@@ -84,8 +84,8 @@ _STDLIB: dict[tuple[str, str], Callable[[Any], list[Any] | None]] = {
     ("decimal", "Decimal"): lambda x: [str(x)],
     ("fractions", "Fraction"): lambda x: [x.numerator, x.denominator],
     ("datetime", "date"): lambda x: [x.year, x.month, x.day],
-    ("datetime", "time"): lambda x: None if x.tzinfo else [x.hour, x.minute, x.second, x.microsecond],
-    ("datetime", "datetime"): lambda x: None if x.tzinfo else [*x.timetuple()[:6], x.microsecond],
+    ("datetime", "time"): lambda x: None if x.tzinfo or x.fold else [x.hour, x.minute, x.second, x.microsecond],
+    ("datetime", "datetime"): lambda x: None if x.tzinfo or x.fold else [*x.timetuple()[:6], x.microsecond],
     ("datetime", "timedelta"): lambda x: [x.days, x.seconds, x.microseconds],
 }
 """The arguments that make an equal value, or ``None`` where none do."""

@@ -167,7 +167,7 @@ def run(source: str, lookup: Callable[[str], Any]) -> dict[str, Any]:
     try:
         exec(code, vars(module))  # noqa: S102 - this is the sandbox that they are meant to run in
     except SystemExit as leaving:
-        if leaving.code not in (None, 0, False):  # unittest.main() leaves with True when a test failed
+        if leaving.code not in (None, 0, False) or not _is_own_exit(leaving):
             return {"outcome": "failed", "error": "SystemExit", "line": _line(leaving)}
     except BaseException as error:  # noqa: BLE001 - whatever ends the tests early fails them
         return {"outcome": "failed", "error": _public_name(error), "line": _line(error)}
@@ -179,14 +179,28 @@ def _public_name(error: BaseException) -> str:
     return str(next(each.__name__ for each in type(error).__mro__ if vars(builtins).get(each.__name__) is each))
 
 
+def _frames(error: BaseException) -> list[Any]:
+    """Return the frames that ``error`` has passed, from :func:`run` to where it was raised, each with its line."""
+    found, trace = [], error.__traceback__
+    while trace is not None:
+        found.append((trace.tb_frame, trace.tb_lineno))
+        trace = trace.tb_next
+    return found
+
+
 def _line(error: BaseException) -> int | None:
     """Return the line of the tests at which ``error`` passed last."""
-    line, trace = None, error.__traceback__
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == FILE:
-            line = trace.tb_lineno
-        trace = trace.tb_next
-    return line
+    return next((line for frame, line in reversed(_frames(error)) if frame.f_code.co_filename == FILE), None)
+
+
+def _is_own_exit(leaving: SystemExit) -> bool:
+    """Return whether the tests left by themselves, or ``unittest.main()`` did, which always leaves.
+
+    It matters where the candidate shares this process: its exit is no pass.
+    """
+    runner = vars(sys.modules.get("unittest.main", sys))
+    frames = [frame for frame, _ in _frames(leaving)][1:]
+    return all(frame.f_code.co_filename == FILE or frame.f_globals is runner for frame in frames)
 
 
 def send_verdict(wire: Wire, verdict: dict[str, Any]) -> NoReturn:

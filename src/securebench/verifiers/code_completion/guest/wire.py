@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from typing import Any
 
+HELLO = b"H"
+"""Either side to host: its program runs. Sent before it is given any code but our own."""
 SOURCE = b"S"
 """Host to a side: the code that it is to run."""
 READY = b"R"
@@ -40,7 +42,7 @@ class Wire:
 
     @classmethod
     def take_over(cls, *, silent: bool) -> Wire:
-        """Move the channel off fds 0 and 1, so that prints cannot reach it: they go to stderr, or nowhere.
+        """Move the channel off fds 0 and 1, and say hello. Prints cannot reach it now: they go to stderr, or nowhere.
 
         The channel's new descriptors are not inherited by child processes.
         """
@@ -51,6 +53,7 @@ class Wire:
         os.close(nowhere)
         if silent:
             cls.silence()
+        wire.write(HELLO, {})
         return wire
 
     @staticmethod

@@ -1,0 +1,252 @@
+"""Plain data crosses exactly, and nothing that a forged message holds does anything but fail."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from securebench.verifiers.code_completion.guest import codec
+from securebench.verifiers.code_completion.guest.codec import Exchange
+from securebench.verifiers.code_completion.guest.plain import MalformedError, TooLargeError, UncrossableError
+
+
+class _Nothing:
+    """Ends that let nothing across but plain data."""
+
+    def export(self, value: Any, exchange: Exchange) -> list[Any]:
+        """Refuse."""
+        raise UncrossableError(type(value).__name__)
+
+    def adopt(self, tag: list[Any]) -> Any:
+        """Refuse."""
+        raise MalformedError(tag)
+
+
+ENDS = _Nothing()
+
+
+def _over_the_wire(message: dict[str, Any]) -> dict[str, Any]:
+    parsed: dict[str, Any] = json.loads(json.dumps(message, allow_nan=False))
+    return parsed
+
+
+def _cross(value: Any) -> Any:
+    return Exchange(ENDS).unpack(_over_the_wire(Exchange(ENDS).pack(value)))
+
+
+_scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.complex_numbers()
+    | st.text(st.characters())
+    | st.text(st.characters(categories=["Cs"]), max_size=3)
+    | st.binary()
+    | st.decimals(allow_nan=False)
+    | st.fractions()
+    | st.dates()
+    | st.datetimes().map(lambda x: x.replace(fold=0))
+    | st.timedeltas()
+)
+_hashable = st.recursive(
+    _scalars, lambda inner: st.tuples(inner, inner) | st.frozensets(inner, max_size=3), max_leaves=5
+)
+_values = st.recursive(
+    _hashable,
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.tuples(inner, inner)
+        | st.dictionaries(_hashable, inner, max_size=4)
+        | st.sets(_hashable, max_size=4)
+    ),
+    max_leaves=20,
+)
+
+
+def _exact(value: Any) -> str:
+    """Return a text that is the same for values of the same exact types: 1, True and 1.0 differ."""
+    if isinstance(value, (set, frozenset)):
+        parts = sorted(map(_exact, value))
+    elif isinstance(value, dict):
+        parts = [_exact(part) for pair in value.items() for part in pair]
+    elif isinstance(value, (list, tuple)):
+        parts = [_exact(part) for part in value]
+    else:
+        parts = [repr(value)]
+    return f"{type(value).__name__}({', '.join(parts)})"
+
+
+@given(_values)
+def test_plain_data_crosses_exactly(value: Any) -> None:
+    """What arrives has the same exact types and values as what was sent."""
+    assert _exact(_cross(value)) == _exact(value)
+
+
+def test_aliases_and_cycles_arrive_as_such() -> None:
+    """One list in three places is one list, and a list in itself ends."""
+    shared: list[Any] = [1]
+    shared.append(shared)
+    first, second, mapping = _cross([shared, (shared,), {"x": shared}])
+    assert first is second[0] is mapping["x"] is first[1]
+
+
+@pytest.mark.parametrize(
+    ("value", "change"),
+    [
+        ([1, 2], lambda x: x.reverse()),
+        ([1], lambda x: x.__setitem__(0, True)),
+        ({1: 2}, lambda x: x.update({1: 3, (4,): [5]})),
+        ({1, 2}, lambda x: x.discard(1)),
+        (bytearray(b"ab"), lambda x: x.extend(b"c")),
+        ([[1], [2]], lambda x: x.append(x.pop(0))),
+        ({"a": [1]}, lambda x: x["a"].append(x)),
+    ],
+    ids=["list", "1 becomes True", "dict", "set", "bytearray", "moved lists", "a new cycle"],
+)
+def test_changes_come_back_into_the_very_objects(value: Any, change: Any) -> None:
+    """A container changed over there is changed here, in place."""
+    sender, receiver = Exchange(ENDS), Exchange(ENDS)
+    arrived = receiver.unpack(_over_the_wire(sender.pack(value)))
+    change(arrived)
+    sender.unpack(_over_the_wire(receiver.pack(None)))
+    assert repr(value) == repr(arrived)
+
+
+def test_what_has_not_changed_is_not_sent_back() -> None:
+    """An answer holds the contents of changed containers alone."""
+    receiver = Exchange(ENDS)
+    first, _ = receiver.unpack(Exchange(ENDS).pack([[1], [2, math.nan]]))
+    first.append(3)
+    assert receiver.pack(None)["heap"] == [[1, "list", [1, 3]]]
+
+
+class _Int(int):
+    pass
+
+
+class _List(list[Any]):
+    __hash__ = None
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    "value", [_Int(1), _List(), [_List()], {"k": _Int(2)}, object(), print, memoryview(b"")], ids=repr
+)
+def test_nothing_else_crosses(value: Any) -> None:
+    """B04: a subclass of a plain type is not that type."""
+    with pytest.raises(UncrossableError):
+        _cross(value)
+
+
+def _nested(depth: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        _nested(codec.MAX_DEPTH + 1),
+        [0] * codec.MAX_NODES,
+        ["x" * 1024 * 1024] * 20,
+        [b"x" * 1024 * 1024] * 20,
+        1 << (codec.MAX_CHARACTERS * 5),
+    ],
+    ids=["deep", "many", "one text often", "one bytes often", "a huge number"],
+)
+def test_there_are_caps(value: Any) -> None:
+    """B17: a value beyond a cap is refused before it is built."""
+    with pytest.raises(TooLargeError):
+        Exchange(ENDS).pack(value)
+
+
+_json = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 9) | st.floats() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=12,
+)
+_tags = st.sampled_from(
+    ["ref", "int", "float", "complex", "str", "bytes", "range", "iterator", "type", "stdlib", "mine", "yours", "exec"]
+)
+_kinds = st.sampled_from(
+    ["list", "tuple", "dict", "set", "frozenset", "bytearray", "dict_items", "defaultdict:int", "x"]
+)
+_tagged = st.builds(lambda tag, parts: [tag, *parts], _tags, st.lists(_json, max_size=3)) | _json
+_entries = st.tuples(st.integers(0, 4), _kinds, st.lists(_tagged, max_size=4)).map(list) | _json
+
+
+@given(_tagged, st.lists(_entries, max_size=4) | _json)
+def test_a_forged_message_is_malformed_or_plain(value: Any, heap: Any) -> None:
+    """A15: whatever the candidate's side writes, decoding raises one error or gives plain data."""
+    mine = [1, {2: 3}]
+    exchange = Exchange(ENDS)
+    exchange.pack(mine)
+    try:
+        found = exchange.unpack({"value": value, "heap": heap})
+    except MalformedError:
+        return
+    repr(found)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        ["type", "", "SystemExit"],
+        ["type", "", "KeyboardInterrupt"],
+        ["type", "", "print"],
+        ["type", "os", "system"],
+        ["type", "json.decoder", "scanner"],
+        ["type", "decimal", "Decimal"],
+        ["type", "unittest.case", "SkipTest"],
+        ["stdlib", "os", "system", ["true"]],
+        ["stdlib", "fractions", "gcd", [1, 2]],
+        ["mine", 1],
+        ["yours", 0],
+        ["ref", 1],
+        ["ref", []],
+        [],
+        [[]],
+        {},
+        {"__class__": "os.system"},
+    ],
+    ids=repr,
+)
+def test_no_tag_reaches_further_than_the_codec_does(value: Any) -> None:
+    """A20: a message can name the few classes of the table, and no function, module or exit."""
+    with pytest.raises(MalformedError):
+        Exchange(ENDS).unpack({"value": value, "heap": []})
+
+
+@pytest.mark.parametrize(
+    "heap",
+    [
+        [[0, "dict", []]],
+        [[1, "list", [1]]],
+        [[5, "tuple", [["ref", 6]]], [6, "tuple", []]],
+        [[5, "set", [["ref", 6]]], [6, "list", []]],
+        [[5, "dict", [["ref", 6], 1]], [6, "dict", []]],
+        [[5, "unknown", []]],
+        [[5, "list"]],
+        "x",
+        None,
+    ],
+    ids=repr,
+)
+def test_a_change_must_fit_what_it_changes(heap: Any) -> None:
+    """A15: a list cannot become a dict, nor a tuple another one, and what cannot be a key is none."""
+    exchange = Exchange(ENDS)
+    original = [("a",)]
+    exchange.pack(original)
+    with pytest.raises(MalformedError):
+        exchange.unpack({"value": None, "heap": heap})
+    assert original == [("a",)]

@@ -1,0 +1,184 @@
+"""On a real engine: each cheat fails for its own reason, nothing of the tests can be found, and honest code passes."""
+
+from __future__ import annotations
+
+import base64
+import secrets
+from typing import TYPE_CHECKING
+
+import pytest
+
+from verifiers.code_completion.cheats import CHEATS, TESTS, Cheat
+from verifiers.code_completion.judging_code import judge
+from verifiers.code_completion.test_honest_code import CASES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from securebench.images.model import ResolvedImage
+    from securebench.sandboxes.docker import DockerDriver
+    from securebench.verifiers.base import VerificationResult
+
+pytestmark = pytest.mark.engine
+
+_SORTS = "def solve(xs): return sorted(xs)"
+
+
+def _assert_says_nothing_of(secret: str, result: VerificationResult) -> None:
+    """Assert that a result holds no form of ``secret`` (F13)."""
+    said = repr(result)
+    for form in (secret, secret.upper(), secret.encode().hex(), base64.b64encode(secret.encode()).decode()[:-4]):
+        assert form not in said
+
+
+@pytest.mark.parametrize("cheat", CHEATS, ids=lambda cheat: f"{cheat.entry} {cheat.name}")
+def test_no_cheat_passes(
+    docker_driver: DockerDriver, base_image: ResolvedImage, host_canary: Path, cheat: Cheat
+) -> None:
+    """A cheat fails, once, for a reason that fits it, and the record of it says nothing of the tests."""
+    canary = f"canary{secrets.token_hex(16)}"
+    tests = cheat.tests or TESTS.format(canary=canary)
+    plant = f"\ntry: open({str(host_canary)!r}, 'w').write('was here')\nexcept OSError: pass\n"
+    code = cheat.code + plant if cheat.entry not in {"B20", "B01", "B02"} else cheat.code
+    result = judge(docker_driver, code, tests, timeout=cheat.timeout)
+    assert result.reason in cheat.reasons, (result.reason, result.message, result.stderr)
+    assert result.metadata["reason"] == result.reason
+    assert result.message
+    _assert_says_nothing_of(canary, result)
+
+
+@pytest.mark.parametrize("isolation", ["split", "shared"])
+def test_the_known_solution_passes(docker_driver: DockerDriver, base_image: ResolvedImage, isolation: str) -> None:
+    """The task that all cheats fail can be passed."""
+    assert judge(docker_driver, _SORTS, TESTS.format(canary="x"), isolation=isolation).passed
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"```python\n{_SORTS}\n```",
+        f"Here it is:\n\n```\n{_SORTS}\n```\nIt sorts.",
+        f"\ufeff{_SORTS}\r\n",
+        f"{_SORTS}\n\nif __name__ == '__main__':\n    raise SystemExit(1)\n",
+    ],
+    ids=["fenced", "fenced in prose", "BOM and CRLF", "a main block"],
+)
+def test_one_program_in_other_clothes_passes(docker_driver: DockerDriver, base_image: ResolvedImage, text: str) -> None:
+    """B20: what surrounds the one program of a candidate does not matter."""
+    assert judge(docker_driver, text, TESTS.format(canary="x")).passed
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["nested containers changed in place", "closures, callbacks and decorators", "its own exceptions", "unittest"],
+)
+def test_honest_code_passes_in_real_sandboxes(
+    docker_driver: DockerDriver, base_image: ResolvedImage, name: str
+) -> None:
+    """What the local guests can do, they can do in their sandboxes."""
+    case = next(case for case in CASES if case.name == name)
+    assert judge(docker_driver, case.right, case.tests).passed
+    assert not judge(docker_driver, case.wrong, case.tests).passed
+
+
+_DUMP = r"""
+import gc, glob, os, re, sys
+PATTERN = re.compile(rb"canary-[0-9a-f]{32}")
+def everything():
+    yield repr(sys.argv).encode() + repr(dict(os.environ)).encode()
+    for found in gc.get_objects():
+        try: yield repr(found).encode('utf-8', 'replace') if type(found) in (list, dict, tuple) else b''
+        except Exception: pass
+    frame = sys._getframe()
+    while frame:
+        yield repr(frame.f_locals).encode('utf-8', 'replace')
+        frame = frame.f_back
+    for name in [*glob.glob('/proc/[0-9]*/*'), *glob.glob('/proc/[0-9]*/fd/*'), *glob.glob('/tmp/*')]:
+        if os.path.isfile(name) and not name.endswith(('/mem', '/kmsg', '/pagemap')):
+            try:
+                with open(os.open(name, os.O_RDONLY | os.O_NONBLOCK), 'rb') as f: yield f.read(1 << 20)
+            except OSError: pass
+    with open('/proc/self/maps') as maps, open('/proc/self/mem', 'rb', buffering=0) as memory:
+        for line in maps:
+            start, end = (int(part, 16) for part in line.split()[0].split('-'))
+            if 'r' not in line.split()[1] or '[v' in line: continue
+            try:
+                memory.seek(start)
+                yield memory.read(end - start)
+            except (OSError, ValueError, OverflowError): pass
+def dump(marker):
+    found = set()
+    for part in everything(): found.update(PATTERN.findall(part))
+    return sorted(one.decode() for one in found)
+def everything_else():
+    return [sorted(os.listdir('/proc/self/fd')), dict(os.environ), open('/proc/mounts').read(), os.getuid(),
+            sorted(p for p in os.listdir('/proc') if p.isdigit()), open('/proc/net/dev').read()]
+"""
+
+
+def test_nothing_of_the_tests_is_in_the_candidates_sandbox(
+    docker_driver: DockerDriver, base_image: ResolvedImage
+) -> None:
+    """B05, B06, B07: a search of its memory, heap, files, argv and environment finds an argument, and no secret."""
+    canary, marker = f"canary-{secrets.token_hex(16)}", f"canary-{secrets.token_hex(16)}"
+    tests = f"""
+    SECRET = {canary!r}  # {canary}
+    def callback(x): return {canary!r} and x
+    found = dump({marker!r})
+    assert {marker!r} in found, 'the search finds what is there'
+    assert {canary!r} not in found
+    """
+    result = judge(docker_driver, _DUMP, tests)
+    assert result.passed, result.message
+    _assert_says_nothing_of(canary, result)
+    _assert_says_nothing_of(marker, result)
+
+
+def test_the_candidates_sandbox_holds_nothing_else(docker_driver: DockerDriver, base_image: ResolvedImage) -> None:
+    """B07, B22: nobody, two processes, no network but loopback, no mount of ours, no variable of the host."""
+    tests = """
+    fds, environment, mounts, uid, processes, network = everything_else()
+    assert uid == 65534 and set(environment) <= {'PATH', 'HOME', 'LANG', 'LC_ALL', 'LC_CTYPE', 'HOSTNAME'}, environment
+    assert len(processes) <= 2 and len(fds) <= 6
+    assert [line.split(':')[0].strip() for line in network.splitlines()[2:]] == ['lo']
+    assert 'securebench' not in mounts and ' / overlay ro' in mounts
+    """
+    assert judge(docker_driver, _DUMP, tests).passed
+
+
+def test_what_a_candidate_prints_of_its_arguments_is_not_recorded(
+    docker_driver: DockerDriver, base_image: ResolvedImage
+) -> None:
+    """F13: output while it is loaded is kept, later output is not."""
+    code = "import sys\nprint('loading', file=sys.stderr, flush=True)\ndef solve(xs): print(xs, flush=True); 1 / 0"
+    result = judge(docker_driver, code, "solve('canary-argument')")
+    assert result.stderr == "loading\n"
+    assert "canary-argument" not in repr(result)
+    assert result.metadata["error"] == "ZeroDivisionError"
+
+
+def test_a_name_made_of_an_argument_is_not_recorded(docker_driver: DockerDriver, base_image: ResolvedImage) -> None:
+    """F13: an exception class may be called anything; the record names its builtin base."""
+    code = "def solve(xs): raise type(xs, (ValueError,), {})(xs)"
+    result = judge(docker_driver, code, "solve('canary_argument')")
+    assert "canary_argument" not in repr(result)
+    assert result.metadata["error"] == "ValueError"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import os; os._exit(0)",
+        "raise SystemExit(0)",
+        "print('passed')\ndef solve(xs): return xs",
+        "def solve(xs): exit(0)",
+    ],
+)
+def test_in_one_process_simple_cheats_fail_too(
+    docker_driver: DockerDriver, base_image: ResolvedImage, code: str
+) -> None:
+    """B01, B02, B12 under ``isolation: shared``; the record says that its assurance is lower."""
+    result = judge(docker_driver, code, TESTS.format(canary="x"), isolation="shared")
+    assert not result.passed
+    assert result.metadata["isolation"] == "shared"
+    assert result.metadata["assurance"] == "lower"

@@ -1,0 +1,277 @@
+"""The relay takes a verdict from the tests' side alone, and ends everything else as a failure with its reason."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from securebench.errors import EngineError, FailureReason
+from securebench.sandboxes.base import ExitState, SandboxProcess, Stream
+from securebench.verifiers.code_completion.channel import Channel, ChannelEndedError, End, Frame, frame
+from securebench.verifiers.code_completion.guest.wire import (
+    FAILED,
+    MAX_FRAME_BYTES,
+    READY,
+    REPLY,
+    REQUEST,
+    SOURCE,
+    VERDICT,
+)
+from securebench.verifiers.code_completion.relay import (
+    DEFAULT_CALL_SECONDS,
+    DEFAULT_TOTAL_SECONDS,
+    WHEN_ANSWERING,
+    Deadlines,
+    FaultError,
+    Relay,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from securebench.sandboxes.base import Chunk
+
+PASSED = frame(VERDICT, outcome="passed", answered=1)
+LIMITS = Deadlines(total=5.0, call=2.0)
+EXIT = ExitState(exit_code=0)
+
+
+class _Script(SandboxProcess):
+    """A process that says what it is told to, in these pieces, and ends; or hangs, if ``state`` is ``None``."""
+
+    def __init__(self, said: Iterable[bytes | Chunk | Exception], state: ExitState | None = EXIT) -> None:
+        self.said = list(said)
+        self.state = state
+        self.heard = bytearray()
+        self.reads = True
+
+    def send(self, data: bytes) -> None:
+        """Take it, or not."""
+        if not self.reads:
+            raise BrokenPipeError
+        self.heard += data
+
+    def close_stdin(self) -> None:
+        """Do nothing."""
+
+    def receive(self, timeout: float | None = None) -> Chunk | None:
+        """Return the next piece."""
+        if not self.said:
+            if self.state is None:
+                raise TimeoutError
+            return None
+        piece = self.said.pop(0)
+        if isinstance(piece, Exception):
+            raise piece
+        return (Stream.STDOUT, piece) if isinstance(piece, bytes) else piece
+
+    def wait(self) -> ExitState:
+        """Return how it ended."""
+        assert self.state is not None
+        return self.state
+
+    def kill(self) -> None:
+        """Do nothing."""
+
+
+def _relay(candidate: _Script, tests: _Script, limits: Deadlines = LIMITS) -> Relay:
+    return Relay(Channel(candidate), Channel(tests), limits)
+
+
+def _fault(candidate: _Script, tests: _Script, limits: Deadlines = LIMITS) -> FaultError:
+    with pytest.raises(FaultError) as caught:
+        _relay(candidate, tests, limits).run()
+    return caught.value
+
+
+def _ready(*more: Frame) -> list[bytes]:
+    return [one.encode() for one in (frame(READY), *more)]
+
+
+def test_frames_are_handed_on_in_turns_and_unread() -> None:
+    """Each side gets the other's bytes, whatever they are, and the verdict ends it."""
+    call, callback = Frame(REQUEST, b"not even JSON"), Frame(REQUEST, b"\xff")
+    answer, reply = Frame(REPLY, b"\x00" * 10), Frame(REPLY, b"{")
+    candidate = _Script(_ready(callback, reply))
+    tests = _Script([call.encode(), answer.encode(), PASSED.encode()])
+    assert _relay(candidate, tests).run().outcome == "passed"
+    assert candidate.heard == call.encode() + answer.encode()
+    assert tests.heard == callback.encode() + reply.encode()
+
+
+def test_frames_may_come_in_any_pieces() -> None:
+    """A frame cut into single bytes is the same frame."""
+    call, reply = Frame(REQUEST, b"abc"), Frame(REPLY, b"d" * 1000)
+    candidate = _Script([bytes([byte]) for byte in b"".join(_ready(reply))])
+    tests = _Script([bytes([byte]) for byte in call.encode() + PASSED.encode()])
+    assert _relay(candidate, tests).run().outcome == "passed"
+    assert tests.heard == reply.encode()
+
+
+def test_what_follows_a_verdict_is_void() -> None:
+    """The first verdict stands."""
+    tests = _Script([frame(VERDICT, outcome="failed", answered=1).encode() + PASSED.encode()])
+    assert _relay(_Script(_ready()), tests).run().outcome == "failed"
+
+
+def test_a_verdict_of_the_candidate_is_a_violation() -> None:
+    """B12: only the tests' side may send that frame, and no frame of the candidate's is handed on after it."""
+    tests = _Script([frame(REQUEST).encode(), PASSED.encode()])
+    fault = _fault(_Script(_ready(PASSED)), tests)
+    assert fault.reason is FailureReason.PROTOCOL_VIOLATION
+    assert tests.heard == b""
+
+
+@pytest.mark.parametrize("kind", [SOURCE, READY, VERDICT, b"\x00", b"{"])
+def test_a_frame_out_of_turn_is_a_violation(kind: bytes) -> None:
+    """A15: the candidate may send requests and replies, and say once that it is ready."""
+    fault = _fault(_Script(_ready(Frame(kind, b"{}"))), _Script([frame(REQUEST).encode()]))
+    assert fault.reason is FailureReason.PROTOCOL_VIOLATION
+
+
+@pytest.mark.parametrize("kind", [REQUEST, REPLY])
+def test_a_candidate_says_ready_first(kind: bytes) -> None:
+    """A reply before the candidate is loaded is a violation."""
+    assert _fault(_Script([frame(kind).encode()]), _Script([])).reason is FailureReason.PROTOCOL_VIOLATION
+
+
+def test_a_header_too_long_is_refused_before_its_payload_comes() -> None:
+    """B17: nobody waits for, or keeps, four gigabytes."""
+    header = REPLY + (MAX_FRAME_BYTES + 1).to_bytes(4, "big")
+    fault = _fault(_Script([*_ready(), header], state=None), _Script([frame(REQUEST).encode()]))
+    assert fault.reason is FailureReason.PROTOCOL_VIOLATION
+
+
+@pytest.mark.parametrize(
+    ("state", "reason"),
+    [
+        (ExitState(exit_code=0), FailureReason.CANDIDATE_CRASHED),
+        (ExitState(exit_code=137), FailureReason.CANDIDATE_CRASHED),
+        (ExitState(exit_code=137, out_of_memory=True), FailureReason.CANDIDATE_OUT_OF_MEMORY),
+        (ExitState(exit_code=137, output_limit_exceeded=True), FailureReason.CANDIDATE_OUTPUT_LIMIT),
+        (ExitState(exit_code=124, timed_out=True), FailureReason.CANDIDATE_TIMEOUT),
+        (None, FailureReason.CANDIDATE_TIMEOUT),
+    ],
+    ids=["exit 0", "killed", "out of memory", "flood", "ended by its limit", "silent"],
+)
+@pytest.mark.parametrize("phase", ["import", "tests"])
+def test_a_candidate_that_ends_early_fails(phase: str, state: ExitState | None, reason: FailureReason) -> None:
+    """B01, B02, B17, A18: no end of the candidate is a pass, whatever its exit code, and each says why."""
+    said = _ready() if phase == "tests" else []
+    fault = _fault(
+        _Script(said, state), _Script([frame(REQUEST).encode(), PASSED.encode()]), Deadlines(total=0.05, call=0.05)
+    )
+    assert (fault.reason, fault.phase) == (reason, phase)
+
+
+@pytest.mark.parametrize("code", [0, 1, 137])
+def test_tests_that_end_without_a_verdict_are_no_pass(code: int) -> None:
+    """A15, A17: an exit code of 0 is nothing."""
+    fault = _fault(_Script(_ready()), _Script([], ExitState(exit_code=code)))
+    assert fault.reason is FailureReason.NO_VERDICT
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"",
+        b"null",
+        b"[]",
+        b"{}",
+        b'{"outcome": "passed"}',
+        b'{"outcome": 1, "answered": 1}',
+        b'{"outcome": "passed", "answered": "1"}',
+        b'{"outcome": "passed", "answered": 1, "more": "' + b"x" * 5000 + b'"}',
+        b"[" * 4000,
+        b"\xff",
+    ],
+)
+def test_a_verdict_that_cannot_be_read_is_none(payload: bytes) -> None:
+    """A15: a broken verdict is not a pass, and breaks nothing."""
+    fault = _fault(_Script(_ready()), _Script([Frame(VERDICT, payload).encode()]))
+    assert fault.reason is FailureReason.NO_VERDICT
+
+
+@pytest.mark.parametrize(
+    ("why", "reason"),
+    [
+        ("syntax", FailureReason.SYNTAX_ERROR),
+        ("import", FailureReason.CANDIDATE_CRASHED),
+        ("exit", FailureReason.CANDIDATE_CRASHED),
+        ("too_large", FailureReason.CANDIDATE_OUTPUT_LIMIT),
+        ("protocol", FailureReason.PROTOCOL_VIOLATION),
+        ("passed", FailureReason.PROTOCOL_VIOLATION),
+        (7, FailureReason.PROTOCOL_VIOLATION),
+    ],
+)
+def test_a_candidate_can_only_fail_itself(why: Any, reason: FailureReason) -> None:
+    """Whatever it claims in a failure, it is one of a fixed few."""
+    assert _fault(_Script([frame(FAILED, why=why).encode()]), _Script([])).reason is reason
+
+
+@pytest.mark.parametrize(("name", "told"), [("ValueError", True), ("Canary", False), ("print", False), (["x"], False)])
+def test_only_names_of_builtin_exceptions_are_told(name: Any, told: bool) -> None:
+    """F13: a message holds no text of the candidate's making."""
+    fault = _fault(_Script([frame(FAILED, why="import", error=name).encode()]), _Script([]))
+    assert (str(name) in fault.message) is told
+
+
+def test_a_broken_engine_is_no_ones_fault() -> None:
+    """L15: trouble of the engine is raised as such, while either side is read."""
+    for candidate, tests in (
+        (_Script([EngineError("gone")]), _Script([])),
+        (_Script(_ready()), _Script([EngineError("gone")])),
+    ):
+        with pytest.raises(EngineError):
+            _relay(candidate, tests).run()
+
+
+def test_a_candidate_that_no_longer_reads_is_found_out_by_its_end() -> None:
+    """A broken pipe is no error of ours: why the process ended tells the reason."""
+    candidate = _Script(_ready(), ExitState(exit_code=137, out_of_memory=True))
+    candidate.reads = False
+    fault = _fault(candidate, _Script([frame(REQUEST).encode()]))
+    assert fault.reason is FailureReason.CANDIDATE_OUT_OF_MEMORY
+
+
+class _Chatter(_Script):
+    """A process that writes to stderr for ever."""
+
+    def receive(self, timeout: float | None = None) -> Chunk | None:
+        """Return more of it at once."""
+        return Stream.STDERR, b"x"
+
+
+def test_a_flood_does_not_hold_a_deadline_up() -> None:
+    """B17: a candidate that never stops printing runs out of time all the same."""
+    started = time.monotonic()
+    channel = Channel(_Chatter([]))
+    with pytest.raises(ChannelEndedError) as caught:
+        channel.receive(time.monotonic() + 0.1, WHEN_ANSWERING)
+    assert caught.value.end is End.TIMEOUT
+    assert time.monotonic() - started < 2
+
+
+def test_output_is_kept_until_the_tests_begin_and_capped() -> None:
+    """F13: what is printed once arguments may be known is dropped."""
+    candidate = _Script(
+        [(Stream.STDERR, b"abc"), (Stream.STDERR, b"defgh"), *_ready(), (Stream.STDERR, b"late"), frame(REPLY).encode()]
+    )
+    channel = Channel(candidate, keep_output=5)
+    tests = Channel(_Script([frame(REQUEST).encode(), PASSED.encode()]))
+    Relay(channel, tests, LIMITS).run()
+    assert channel.output == b"abcde"
+
+
+def test_a_task_that_names_its_budget_may_use_it_in_one_call() -> None:
+    """The limit for one answer is the task's own, or ten seconds where it has none."""
+    assert Deadlines.of(120.0) == Deadlines(total=120.0, call=120.0)
+    assert Deadlines.of(None) == Deadlines(total=DEFAULT_TOTAL_SECONDS, call=DEFAULT_CALL_SECONDS)
+
+
+def test_frames_stand_on_the_wire_as_documented() -> None:
+    """A type byte, four bytes of length, and JSON."""
+    assert frame(SOURCE, code="x").encode() == b"S\0\0\0\x0d" + json.dumps({"code": "x"}).encode()

@@ -1,0 +1,294 @@
+"""The verifier as a run uses it: what it asks of a driver, what it refuses, and what it says."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from securebench.errors import EngineError, FailureReason, ImageError, InfrastructureError
+from securebench.sandboxes.base import BASE_ENVIRONMENT, UNPRIVILEGED_USER
+from securebench.tasks import DEFAULT_IMAGE
+from securebench.verifiers.code_completion import CodeCompletionVerifier
+from securebench.verifiers.code_completion.programs import ARGV
+from securebench.verifiers.code_completion.request import MAX_SOURCE_BYTES
+from verifiers.code_completion.judging_code import artifact, context, judge, local_driver, view_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from securebench.testing.fake_process import FakeProcessContext
+    from securebench.testing.fake_sandbox import FakeDriver
+
+CANARY = "canary0123456789abcdef"
+TESTS = f"# {CANARY}\nassert f(2) == 4, '{CANARY}'\n"
+RIGHT = "def f(x): return x * x"
+_VERDICT = """import os
+body = b'{"outcome": "passed", "answered": 1}'
+forge = lambda x=0: os.write(4, b'V' + len(body).to_bytes(4, 'big') + body)
+"""
+FORGE = f"{_VERDICT}forge()"
+FORGE_LATER = f"{_VERDICT}f = forge"
+
+
+@pytest.fixture
+def driver() -> Iterator[FakeDriver]:
+    """Give a driver that runs the guests as local processes, and see that no sandbox stays open."""
+    made = local_driver()
+    yield made
+    assert not made.open
+    made.close()
+
+
+def test_two_sandboxes_of_the_strictest_kind(driver: FakeDriver) -> None:
+    """B07, B22: no mount, no network, nobody, a read-only root; argv and environment are the same for every task."""
+    assert judge(driver, RIGHT, TESTS).passed
+    assert len(driver.commands) == 2
+    for spec, command in driver.commands:
+        assert (spec.mounts, spec.network, spec.read_only, spec.user) == ((), "none", True, UNPRIVILEGED_USER)
+        assert (spec.cap_add, spec.cap_drop, spec.image.reference) == ((), ("ALL",), DEFAULT_IMAGE)
+        assert not spec.inherit_image_environment
+        assert (command.argv, command.environment, spec.environment) == (ARGV, {}, BASE_ENVIRONMENT)
+        assert command.stdin == b""
+
+
+def test_a_pass_says_how_it_came_about(driver: FakeDriver) -> None:
+    """Metadata names the verifier, its version, the phase, the isolation and how much was answered."""
+    result = judge(driver, RIGHT, TESTS)
+    duration = result.metadata["duration_seconds"]
+    assert isinstance(duration, float)
+    assert dict(result.metadata) == {
+        "verifier": "code_completion",
+        "version": CodeCompletionVerifier.version,
+        "phase": "verdict",
+        "reason": None,
+        "isolation": "split",
+        "image_id": driver.resolve_image(DEFAULT_IMAGE).id,
+        "answered": 1,
+        "duration_seconds": duration,
+    }
+    assert result.score == 1.0
+
+
+def test_a_failure_names_type_and_line_and_no_text_of_the_tests(driver: FakeDriver) -> None:
+    """F13: neither the message of an assertion nor a value is in the result."""
+    result = judge(driver, "def f(x): return x", TESTS)
+    assert result.reason is FailureReason.TESTS_FAILED
+    assert result.message == "the tests failed at line 2 of the tests: AssertionError"
+    assert (result.metadata["error"], result.metadata["line"]) == ("AssertionError", 2)
+    assert CANARY not in repr(result)
+    assert result.score == 0.0
+
+
+@pytest.mark.parametrize("tests", ["def check(:\n", "x = '\0'", "return", "assert (" + "(" * 500])
+def test_tests_that_do_not_compile_are_no_verdict(driver: FakeDriver, tests: str) -> None:
+    """A mistake of the pack is not the candidate's, and never a pass."""
+    result = judge(driver, RIGHT, tests)
+    assert result.reason is FailureReason.NO_VERDICT
+    assert result.message.startswith("the tests do not compile")
+
+
+@pytest.mark.parametrize(
+    "tests",
+    [
+        "pass",
+        "def check(): assert f(2) == 5",
+        "callable(f)",
+        "import sys; sys.exit(0)",
+        "import unittest; unittest.main()",
+        "try:\n    f(object())\nexcept TypeError:\n    pass",
+    ],
+)
+def test_tests_that_use_nothing_are_no_pass(driver: FakeDriver, tests: str) -> None:
+    """A17: an answer of the candidate is needed; to name its function, or to ask what cannot be asked, is none."""
+    result = judge(driver, RIGHT, tests)
+    assert result.reason is FailureReason.NO_VERDICT
+
+
+@pytest.mark.parametrize("tests", ["f(2)\nraise SystemExit(1)", "f(2)\nimport sys; sys.exit('no')", "f(2); exit(True)"])
+def test_tests_that_leave_with_a_failure_fail(driver: FakeDriver, tests: str) -> None:
+    """An exit of the tests is a pass only when it says so."""
+    assert judge(driver, RIGHT, tests).reason is FailureReason.TESTS_FAILED
+
+
+def test_tests_that_kill_themselves_are_no_verdict(driver: FakeDriver) -> None:
+    """A15: whatever ends the tests' process, no verdict is no pass."""
+    result = judge(driver, RIGHT, "f(2)\nimport os; os._exit(0)")
+    assert result.reason is FailureReason.NO_VERDICT
+
+
+def test_tests_that_hang_are_no_verdict(driver: FakeDriver) -> None:
+    """The whole budget bounds the tests, too."""
+    assert judge(driver, RIGHT, "f(2)\nwhile True: pass", timeout=1).reason is FailureReason.NO_VERDICT
+
+
+def test_no_function_of_the_tests_ends_them_for_the_candidate(driver: FakeDriver) -> None:
+    """A candidate that is handed ``sys.exit`` cannot end the tests with it."""
+    result = judge(driver, "def f(g): g(0)", "import sys\nf(sys.exit)")
+    assert result.reason is FailureReason.TESTS_FAILED
+
+
+@pytest.mark.parametrize(
+    "tests",
+    [
+        None,
+        "code",
+        {},
+        {"source": "command", "code": "x"},
+        {"source": "inline"},
+        {"source": "inline", "code": 1},
+        {"source": "inline", "code": "x", "isolation": "none"},
+    ],
+    ids=repr,
+)
+def test_a_task_without_inline_tests_is_no_pass(driver: FakeDriver, tests: Any) -> None:
+    """Loading refuses such a pack; should one come all the same, it fails, without a sandbox."""
+    result = CodeCompletionVerifier().verify(view_of(tests), artifact(RIGHT), context(driver))
+    assert result.reason is FailureReason.NO_VERDICT
+    assert driver.commands == []
+
+
+@pytest.mark.parametrize(("language", "passes"), [("python", True), ("Python3", True), ("rust", False)])
+def test_python_is_the_language(driver: FakeDriver, language: str, passes: bool) -> None:
+    """Another language is no pass, even where the tests would."""
+    view = view_of({"source": "inline", "code": TESTS}, language=language)
+    assert CodeCompletionVerifier().verify(view, artifact(RIGHT), context(driver)).passed is passes
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (None, FailureReason.CANDIDATE_NOT_TEXT),
+        ("", FailureReason.CANDIDATE_EMPTY),
+        ("\ufeff \n\t", FailureReason.CANDIDATE_EMPTY),
+        ("```python\n\n```\n", FailureReason.CANDIDATE_EMPTY),
+        ("#" * (MAX_SOURCE_BYTES + 1), FailureReason.CANDIDATE_TOO_LARGE),
+        ("\u00e9" * MAX_SOURCE_BYTES, FailureReason.CANDIDATE_TOO_LARGE),
+    ],
+    ids=["not text", "empty", "blank", "empty block", "long", "long in bytes"],
+)
+def test_what_is_no_program_is_refused_without_a_sandbox(
+    driver: FakeDriver, text: str | None, reason: FailureReason
+) -> None:
+    """B20: such a candidate fails at once."""
+    result = judge(driver, text, TESTS)
+    assert (result.reason, result.metadata["phase"]) == (reason, "extraction")
+    assert driver.commands == []
+
+
+@pytest.mark.parametrize("operation", ["open", "create", "wait", "resolve_image"])
+def test_trouble_of_the_engine_is_raised(driver: FakeDriver, operation: str) -> None:
+    """L15: no candidate is scored for it, and nothing is left open."""
+    driver.fail_next(EngineError("gone"), on=operation)
+    with pytest.raises(InfrastructureError):
+        judge(driver, "import os; os._exit(3)", TESTS)
+
+
+def test_a_missing_image_is_raised(driver: FakeDriver) -> None:
+    """A row's own image is the one that is used."""
+    with pytest.raises(ImageError, match="no/such:image"):
+        judge(driver, RIGHT, TESTS, image="no/such:image")
+
+
+def test_an_image_without_python_is_no_candidates_fault(driver: FakeDriver) -> None:
+    """L15: what ends before any of its code was given is trouble of the image."""
+
+    @driver.program("python3")
+    def missing(program: FakeProcessContext) -> int:
+        return 127
+
+    with pytest.raises(ImageError, match="exit code 127") as caught:
+        judge(driver, RIGHT, TESTS)
+    assert caught.value.code == "image-without-python"
+
+
+def test_a_sandbox_too_small_for_python_is_no_candidates_fault(driver: FakeDriver) -> None:
+    """L15: nor is a memory limit in which not even the guest starts."""
+
+    @driver.program("python3")
+    def starve(program: FakeProcessContext) -> int:
+        program.allocate(1 << 40)
+        return 0
+
+    with pytest.raises(InfrastructureError, match="out_of_memory"):
+        judge(driver, RIGHT, TESTS)
+
+
+class TestSharedIsolation:
+    """One process for packs that ask for it."""
+
+    def test_objects_with_operators_cross(self, driver: FakeDriver) -> None:
+        """What only shared isolation can do, and the record says at what price."""
+        code = "class V:\n    def __init__(self, x): self.x = x\n    def __eq__(self, o): return self.x == o.x"
+        assert not judge(driver, code, "assert V(1) == V(1) and V(1) != V(2)").passed
+        result = judge(driver, code, "assert V(1) == V(1) and V(1) != V(2)", isolation="shared")
+        assert result.passed
+        assert (result.metadata["isolation"], result.metadata["assurance"]) == ("shared", "lower")
+        assert len(driver.commands) == 3
+
+    def test_printed_output_can_be_tested(self, driver: FakeDriver) -> None:
+        """Tests may capture what the candidate prints."""
+        tests = """
+        import contextlib, io
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            greet('you')
+        assert out.getvalue() == 'hello you\\n'
+        """
+        assert judge(driver, "def greet(x): print('hello', x)", tests, isolation="shared").passed
+
+    def test_unittest_main_passes_and_fails(self, driver: FakeDriver) -> None:
+        """It always exits: with a pass only where its tests passed."""
+        tests = """
+        import unittest
+        class T(unittest.TestCase):
+            def test(self): self.assertEqual(f(2), 4)
+        unittest.main()
+        """
+        assert judge(driver, RIGHT, tests, isolation="shared").passed
+        assert not judge(driver, "def f(x): return x", tests, isolation="shared").passed
+
+    @pytest.mark.parametrize(
+        ("code", "reason"),
+        [
+            ("def f(x): raise SystemExit(0)", FailureReason.TESTS_FAILED),
+            ("def f(x): exit(0)", FailureReason.TESTS_FAILED),
+            ("import os\ndef f(x): os._exit(0)", FailureReason.CANDIDATE_CRASHED),
+            ("import sys; sys.exit(0)", FailureReason.CANDIDATE_CRASHED),
+            ("def f(x): return x", FailureReason.TESTS_FAILED),
+            ("def g(x): return x", FailureReason.TESTS_FAILED),
+            ("def f(x): return", FailureReason.TESTS_FAILED),
+            ("def f(x)", FailureReason.SYNTAX_ERROR),
+            (FORGE, FailureReason.PROTOCOL_VIOLATION),
+            (FORGE_LATER, FailureReason.PROTOCOL_VIOLATION),
+        ],
+    )
+    def test_what_it_still_stops(self, driver: FakeDriver, code: str, reason: FailureReason) -> None:
+        """B01, B02, B12: exits and verdicts without the number that came with the tests."""
+        assert judge(driver, code, TESTS, isolation="shared").reason is reason
+
+    def test_tests_that_use_nothing_are_no_pass(self, driver: FakeDriver) -> None:
+        """A17."""
+        assert judge(driver, RIGHT, "pass", isolation="shared").reason is FailureReason.NO_VERDICT
+
+
+_GUESTS = [
+    entry
+    for entry in resources.files("securebench.verifiers.code_completion.guest").iterdir()
+    if entry.name.endswith(".py")
+]
+
+
+@pytest.mark.parametrize("guest", _GUESTS, ids=lambda entry: entry.name)
+def test_guests_run_on_old_pythons_with_the_standard_library(guest: Any) -> None:
+    """The programs parse as Python 3.8 and import each other and the standard library alone."""
+    tree = ast.parse(guest.read_text(encoding="utf-8"), feature_version=(3, 8))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            assert node.module is not None
+            known = node.module.startswith("securebench.verifiers.code_completion.guest.")
+            assert known or node.module.split(".")[0] in sys.stdlib_module_names
+        elif isinstance(node, ast.Import):
+            assert {alias.name.split(".")[0] for alias in node.names} <= sys.stdlib_module_names
