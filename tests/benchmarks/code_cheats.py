@@ -1,4 +1,4 @@
-"""Programs that try to pass without solving anything. Each is a template: ``NAME`` stands for the function asked for."""
+"""Programs that try to pass without solving anything. ``NAME`` stands for the function asked for."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ TEMPLATES: Final[dict[str, str]] = {
     "B09-patch-builtins": (
         "import builtins\n"
         "builtins.AssertionError = type('Quiet', (BaseException,), {})\n"
-        "builtins.len = builtins.sorted = builtins.abs = builtins.all = lambda *args, **named: True\n\n"
+        "builtins.sorted = builtins.abs = builtins.all = builtins.sum = lambda *args, **named: True\n\n"
         "def NAME(*args):\n    return True\n"
     ),
     "B12-print-the-verdict": (

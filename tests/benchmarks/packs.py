@@ -1,13 +1,14 @@
-"""The example packs, and how a test judges an answer to one of their tasks: as a run does, from sealing on."""
+"""The example packs, and how a test judges an answer to one of their tasks."""
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from securebench.benchmark_compiler import compile_benchmark_pack
 from securebench.benchmark_pack import load_benchmark_pack
-from securebench.candidates.store import CandidateStore
+from securebench.candidates.artifact import CandidateArtifact
 from securebench.dangerous_commands import VerificationPolicy
 from securebench.limits import Limits
 from securebench.progress import Reporter
@@ -30,8 +31,10 @@ def tasks_of(pack: str, tasks: Path | None = None) -> dict[str, SecureBenchTask]
 
 
 def judged(task: SecureBenchTask, answer: str, driver: SandboxDriver, scratch: Path) -> VerificationResult:
-    """Seal ``answer`` and have it judged by the family's verifier."""
-    candidate = CandidateStore(scratch / "candidates").seal_bytes(task.candidate_kind, answer.encode(), answer)
+    """Have ``answer`` judged by the family's verifier, as a run would once it is sealed."""
+    data = answer.encode()
+    digest = hashlib.sha256(data).hexdigest()
+    candidate = CandidateArtifact(task.candidate_kind, digest, len(data), scratch / digest, answer)
     verifier = verifier_for(task.task_type)
     assert verifier is not None
     context = VerifyContext(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import pytest
+
 from benchmarks.code_cheats import ANYWHERE, TEMPLATES, cheat
 from benchmarks.packs import BENCHMARKS, judged, tasks_of
-
 from securebench.errors import FailureReason
 
 if TYPE_CHECKING:
@@ -32,11 +32,8 @@ SOLUTIONS: Final[dict[str, str]] = {
 }
 WRONG: Final[dict[str, str]] = {
     "clamp": "def clamp(value, low, high):\n    return max(low, min(value, high))\n",
-    "run-lengths": "def run_lengths(text):\n    return [(letter, text.count(letter)) for letter in dict.fromkeys(text)]\n",
-    "move-zeros": (
-        "def move_zeros(numbers):\n"
-        "    return [n for n in numbers if n] + [n for n in numbers if not n]\n"
-    ),
+    "run-lengths": "def run_lengths(text):\n    return [(x, text.count(x)) for x in dict.fromkeys(text)]\n",
+    "move-zeros": ("def move_zeros(numbers):\n    return [n for n in numbers if n] + [n for n in numbers if not n]\n"),
 }
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+
 from benchmarks.packs import judged, tasks_of
 from benchmarks.text_answers import CHEATS, SOLUTIONS, cheats_of
-
 from securebench.errors import FailureReason
 from securebench.testing.fake_sandbox import FakeDriver
 

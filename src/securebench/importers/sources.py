@@ -166,11 +166,10 @@ def _download(url: str, file: IO[bytes]) -> None:
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"not done after {DOWNLOAD_SECONDS:.0f} s")
     except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"cannot download {url}: {error}",
-            code="import-download-failed",
-            hint="fetch the file in another way, and give its path",
-        ) from None
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()
+        hint = "fetch the file in another way, and give its path"
+        raise ConfigError(f"cannot download {url}: {error}", code="import-download-failed", hint=hint) from None
     file.seek(0)
 
 

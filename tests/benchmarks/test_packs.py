@@ -1,0 +1,85 @@
+"""The example packs are complete, load, and give nothing away."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from benchmarks.packs import BENCHMARKS, tasks_of
+from securebench.families.normalization import normalize_text
+from securebench.importers import humaneval, mmlu
+from securebench.importers.lock import load_lock
+from securebench.resources import Visibility
+from securebench.tester_config import load_tester_config
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from securebench.resources import JsonValue
+
+OWN = ["text-smoke", "code-completion-smoke"]
+RECIPES = {"humaneval-mini": humaneval.BENCHMARK, "mmlu-abstract-algebra-mini": mmlu.BENCHMARK}
+
+
+def _texts(value: JsonValue) -> Iterator[str]:
+    """Yield every text in a value."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    for each in value if isinstance(value, list) else []:
+        yield from _texts(each)
+    if isinstance(value, str):
+        yield value
+
+
+@pytest.mark.parametrize("pack", [*OWN, *RECIPES])
+def test_a_pack_has_all_its_parts(pack: str) -> None:
+    """Each pack has a manifest of its name, a README, and a tester YAML that loads and writes outside it."""
+    directory = BENCHMARKS / pack
+    config = load_tester_config(directory / "tester.yaml")
+    assert f"id: {pack}\n" in (directory / "manifest.yaml").read_text()
+    assert config.benchmark.manifest == directory / "manifest.yaml"
+    assert config.benchmark.tasks == directory / "tasks.jsonl"
+    assert not config.run.output_dir.is_relative_to(BENCHMARKS)
+    assert pack in (directory / "README.md").read_text()
+
+
+@pytest.mark.parametrize(("pack", "count"), [("text-smoke", 12), ("code-completion-smoke", 3)])
+def test_our_own_packs_load(pack: str, count: int) -> None:
+    """Our own packs load and compile as they lie in the repository."""
+    assert len(tasks_of(pack)) == count
+
+
+@pytest.mark.parametrize(("pack", "benchmark"), RECIPES.items())
+def test_a_recipe_holds_a_lock_and_no_data(pack: str, benchmark: str) -> None:
+    """A recipe locks ten rows, says source and licence, and keeps its data out of version control."""
+    directory = BENCHMARKS / pack
+    assert len(load_lock(directory / "lock.json", benchmark).rows) == 10
+    assert (directory / ".gitignore").read_text() == "/tasks.jsonl\n"
+    readme = (directory / "README.md").read_text()
+    assert "| Source |" in readme
+    assert "| Licence of the data | MIT |" in readme
+    assert f"securebench import {benchmark}" in readme
+
+
+@pytest.mark.parametrize("pack", OWN)
+def test_no_hidden_text_stands_in_what_the_agent_sees(pack: str) -> None:
+    """E14: outside a question's own choices, no answer, rubric, test or solution is a part of any public field."""
+    for task in tasks_of(pack).values():
+        public = {name: value for name, value in task.agent_payload().items() if name != "choices"}
+        shown = normalize_text(json.dumps(public, ensure_ascii=False))
+        secrets = [text for each in task.resources.secrets() for text in _texts(each.value)]
+        telling = [text for text in secrets if len(text) > 1 and text not in ("inline", "contains_any")]
+        assert telling or task.task_type == "multiple_choice" or "accepted_answers" in task.resources
+        assert not [text for text in telling if normalize_text(text) in shown], task.id
+
+
+@pytest.mark.parametrize("pack", OWN)
+def test_answers_are_hidden_and_tests_are_evaluation_inputs(pack: str) -> None:
+    """Nothing of `eval` is public."""
+    for task in tasks_of(pack).values():
+        lanes = {each.name: each.visibility for each in task.resources}
+        assert lanes.pop("tests", Visibility.EVALUATION_INPUTS) is Visibility.EVALUATION_INPUTS
+        secret = {"answer", "accepted_answers", "tolerance", "rubric", "reference_answer", "reference_solution"}
+        assert {lanes[name] for name in secret & set(lanes)} == {Visibility.HIDDEN}

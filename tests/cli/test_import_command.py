@@ -1,0 +1,146 @@
+"""``securebench import``, as a user types it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner
+
+from importers.records import CSV, gzipped, lines, record, tar_of
+from securebench.cli.import_command import command
+from securebench.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from click.testing import Result
+
+RECORDS = [record(f"Demo/{number}") for number in range(5)]
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """Give a file in the shape of HumanEval's."""
+    path = tmp_path / "records.jsonl.gz"
+    path.write_bytes(gzipped(lines(*RECORDS)))
+    return path
+
+
+def _run(*arguments: object) -> Result:
+    result = CliRunner().invoke(command, [str(argument) for argument in arguments])
+    if isinstance(result.exception, ConfigError):
+        raise result.exception
+    return result
+
+
+def _ids(directory: Path) -> list[str]:
+    return [json.loads(line)["id"] for line in (directory / "tasks.jsonl").read_text().splitlines()]
+
+
+def test_a_file_becomes_a_pack(source: Path, tmp_path: Path) -> None:
+    """All rows of a file become a pack, and the command says how many and where."""
+    result = _run("humaneval", source, "--output", tmp_path / "pack")
+    assert result.exit_code == 0
+    assert result.output == f"5 tasks: {tmp_path / 'pack' / 'tasks.jsonl'}\n"
+    assert _ids(tmp_path / "pack") == [f"Demo/{number}" for number in range(5)]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--limit", "2"], [0, 1]),
+        (["--rows", "3"], [3]),
+        (["--rows", "0-2,4"], [0, 1, 2, 4]),
+        (["--rows", "4, 1, 4"], [4, 1]),
+        (["--rows", "1-4", "--limit", "2"], [1, 2]),
+    ],
+)
+def test_rows_are_chosen(source: Path, tmp_path: Path, options: list[str], expected: list[int]) -> None:
+    """`--rows` takes numbers and ranges from 0, and `--limit` the first of them."""
+    _run("humaneval", source, "--output", tmp_path / "pack", *options)
+    assert _ids(tmp_path / "pack") == [f"Demo/{number}" for number in expected]
+
+
+@pytest.mark.parametrize("rows", ["", "x", "3-1", "-1", "1-", "1,,2", "0-999999999", "\u0663"])
+def test_row_numbers_that_are_none_are_wrong_usage(source: Path, tmp_path: Path, rows: str) -> None:
+    """What is no number or range is refused before anything is read."""
+    result = _run("humaneval", source, "--output", tmp_path / "pack", "--rows", rows)
+    assert result.exit_code == 2
+    assert "write them like 0-9,12" in result.output
+
+
+def test_a_lock_is_written_and_then_held_to(source: Path, tmp_path: Path) -> None:
+    """The lock beside the pack is used without being named: it chooses the rows and refuses others."""
+    pack = tmp_path / "pack"
+    _run("humaneval", source, "--output", pack, "--rows", "1,3", "--write-lock")
+    assert list(json.loads((pack / "lock.json").read_text())["rows"]) == ["Demo/1", "Demo/3"]
+    (pack / "tasks.jsonl").unlink()
+    result = _run("humaneval", source, "--output", pack)
+    assert f"2 tasks, as {pack / 'lock.json'} says" in result.output
+    assert _ids(pack) == ["Demo/1", "Demo/3"]
+    source.write_bytes(lines(RECORDS[1], {**RECORDS[3], "test": "def check(candidate):\n    pass\n"}))
+    with pytest.raises(ConfigError, match="Demo/3 has digest"):
+        _run("humaneval", source, "--output", pack, "--force")
+    assert _ids(pack) == ["Demo/1", "Demo/3"]
+
+
+def test_a_lock_may_lie_elsewhere(source: Path, tmp_path: Path) -> None:
+    """`--lock` names a lock, to be written or held to; one that is missing is an error."""
+    lock = tmp_path / "elsewhere.json"
+    _run("humaneval", source, "--output", tmp_path / "one", "--limit", 1, "--lock", lock, "--write-lock")
+    _run("humaneval", source, "--output", tmp_path / "two", "--lock", lock)
+    assert _ids(tmp_path / "two") == ["Demo/0"]
+    with pytest.raises(ConfigError) as caught:
+        _run("humaneval", source, "--output", tmp_path / "three", "--lock", tmp_path / "missing.json")
+    assert caught.value.code == "file-missing"
+    assert not (tmp_path / "three").exists()
+
+
+def test_a_lock_of_another_benchmark_is_refused(source: Path, tmp_path: Path) -> None:
+    """A lock names its benchmark, so that it cannot be used for another."""
+    pack = tmp_path / "pack"
+    _run("humaneval", source, "--output", pack, "--write-lock")
+    (tmp_path / "algebra_test.csv").write_text(CSV)
+    with pytest.raises(ConfigError, match="of benchmark 'humaneval', expected 'mmlu'"):
+        _run("mmlu", tmp_path / "algebra_test.csv", "--output", pack)
+
+
+def test_a_file_that_differs_is_not_replaced_without_force(source: Path, tmp_path: Path) -> None:
+    """Rows that are there and differ stay, until `--force`."""
+    pack = tmp_path / "pack"
+    _run("humaneval", source, "--output", pack)
+    with pytest.raises(ConfigError) as caught:
+        _run("humaneval", source, "--output", pack, "--limit", 1)
+    assert caught.value.code == "import-output-exists"
+    _run("humaneval", source, "--output", pack, "--limit", 1, "--force")
+    assert _ids(pack) == ["Demo/0"]
+
+
+def test_a_csv_file_says_its_subject_itself(tmp_path: Path) -> None:
+    """A file named as the authors name theirs needs no options."""
+    (tmp_path / "algebra_dev.csv").write_text(CSV)
+    _run("mmlu", tmp_path / "algebra_dev.csv", "--output", tmp_path / "pack")
+    assert _ids(tmp_path / "pack") == ["mmlu/algebra/dev/0", "mmlu/algebra/dev/1"]
+
+
+def test_an_archive_needs_a_subject(tmp_path: Path) -> None:
+    """Of an archive, a subject is taken, from the test split unless another is named."""
+    members = {f"data/{split}/algebra_{split}.csv": CSV.encode() for split in ("dev", "test")}
+    archive = tar_of(tmp_path / "data.tar", members)
+    result = _run("mmlu", archive, "--output", tmp_path / "pack")
+    assert result.exit_code == 2
+    assert "--subject" in result.output
+    _run("mmlu", archive, "--subject", "algebra", "--output", tmp_path / "pack")
+    assert _ids(tmp_path / "pack")[0] == "mmlu/algebra/test/0"
+    _run("mmlu", archive, "--subject", "algebra", "--split", "dev", "--output", tmp_path / "other")
+    assert _ids(tmp_path / "other")[0] == "mmlu/algebra/dev/0"
+
+
+@pytest.mark.parametrize("name", ["humaneval", "mmlu"])
+def test_help_says_what_a_source_is(name: str) -> None:
+    """Each importer's help names its source and its options."""
+    output = _run(name, "--help").output
+    for word in ("SOURCE", "--output", "--lock", "--write-lock", "--rows", "--limit", "--force"):
+        assert word in output

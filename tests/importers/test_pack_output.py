@@ -1,0 +1,122 @@
+"""An imported pack is checked as any other, written in one piece, and never over something else."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from securebench.benchmark_pack import load_benchmark_pack
+from securebench.errors import ConfigError, SourceLocation
+from securebench.importers.mmlu import MANIFEST
+from securebench.importers.pack_output import write_pack, write_text
+from securebench.importers.row import ImportedRow
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def _row(number: int = 0, **changes: Any) -> ImportedRow:
+    task = {
+        "id": f"demo/{number}",
+        "input": {"question": "Q", "choices": ["one", "two"]},
+        "eval": {"answer": "A"},
+        **changes,
+    }
+    return ImportedRow(task, "record", SourceLocation("source.csv", 10 + number, 1))
+
+
+def _files(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+def test_a_pack_is_written_that_loads(tmp_path: Path) -> None:
+    """A new directory holds a manifest and the rows, in order, and nothing else."""
+    tasks = write_pack(tmp_path / "new" / "pack", [_row(1), _row(0)], MANIFEST, force=False)
+    pack = load_benchmark_pack(tasks.parent / "manifest.yaml", tasks)
+    assert [row.id for row in pack.rows] == ["demo/1", "demo/0"]
+    assert _files(tasks.parent) == ["manifest.yaml", "tasks.jsonl"]
+    assert tasks.stat().st_mode & 0o777 == 0o644
+
+
+def test_the_same_rows_are_the_same_bytes(tmp_path: Path) -> None:
+    """Importing twice writes the same file, and the second time is no conflict."""
+    first = write_pack(tmp_path, [_row()], MANIFEST, force=False).read_bytes()
+    assert write_pack(tmp_path, [_row()], MANIFEST, force=False).read_bytes() == first
+    assert write_pack(tmp_path / "other", [_row()], MANIFEST, force=False).read_bytes() == first
+
+
+def test_another_file_is_not_replaced_without_force(tmp_path: Path) -> None:
+    """What is there and differs stays, unless the user says so."""
+    (tmp_path / "tasks.jsonl").write_text("mine\n")
+    with pytest.raises(ConfigError) as caught:
+        write_pack(tmp_path, [_row()], MANIFEST, force=False)
+    assert caught.value.code == "import-output-exists"
+    assert "--force" in str(caught.value)
+    assert (tmp_path / "tasks.jsonl").read_text() == "mine\n"
+    assert "demo/0" in write_pack(tmp_path, [_row()], MANIFEST, force=True).read_text()
+    assert _files(tmp_path) == ["manifest.yaml", "tasks.jsonl"]
+
+
+def test_a_manifest_that_is_there_stays(tmp_path: Path) -> None:
+    """A recipe's own manifest is never replaced, with or without force."""
+    manifest = "id: mine\nversion: 7\ndefaults:\n  family: multiple_choice\n"
+    (tmp_path / "manifest.yaml").write_text(manifest)
+    write_pack(tmp_path, [_row()], MANIFEST, force=True)
+    assert (tmp_path / "manifest.yaml").read_text() == manifest
+
+
+def test_a_row_that_no_pack_may_hold_is_told_at_its_place_in_the_source(tmp_path: Path) -> None:
+    """What the pack's own checks refuse is said of the authors' record, and nothing is written."""
+    rows = [_row(0), _row(1, input={"question": "Q", "choices": ["same", "Same."]}), _row(2, eval={"answer": "Z"})]
+    with pytest.raises(ConfigError) as caught:
+        write_pack(tmp_path, rows, MANIFEST, force=False)
+    assert [problem.code for problem in caught.value.problems] == ["choices-collide", "answer-unknown"]
+    assert "source.csv:11:1: demo/1: " in str(caught.value)
+    assert "source.csv:12:1: demo/2: " in str(caught.value)
+    assert ".import-" not in str(caught.value)
+    assert _files(tmp_path) == ["manifest.yaml"]
+
+
+def test_a_wrong_manifest_is_told_as_itself(tmp_path: Path) -> None:
+    """A problem of the user's manifest keeps its own place."""
+    (tmp_path / "manifest.yaml").write_text("id: mine\n")
+    with pytest.raises(ConfigError) as caught:
+        write_pack(tmp_path, [_row()], MANIFEST, force=False)
+    assert str(tmp_path / "manifest.yaml") in str(caught.value)
+
+
+def test_a_link_is_not_written_through(tmp_path: Path) -> None:
+    """Where the tasks file is a link, the file that it leads to is untouched."""
+    outside = tmp_path / "outside"
+    outside.write_text("untouched")
+    pack = tmp_path / "pack"
+    pack.mkdir()
+    (pack / "tasks.jsonl").symlink_to(outside)
+    with pytest.raises(ConfigError):
+        write_pack(pack, [_row()], MANIFEST, force=False)
+    write_pack(pack, [_row()], MANIFEST, force=True)
+    assert outside.read_text() == "untouched"
+    assert not (pack / "tasks.jsonl").is_symlink()
+
+
+def test_a_directory_that_cannot_be_written_is_an_error_of_ours(tmp_path: Path) -> None:
+    """A file where the directory should be is said to be in the way."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError) as caught:
+        write_pack(tmp_path / "file" / "pack", [_row()], MANIFEST, force=False)
+    assert caught.value.code == "import-output-unwritable"
+
+
+def test_a_text_is_written_in_one_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When writing fails half-way, nothing is left under either name."""
+
+    def fail(_descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(ConfigError) as caught:
+        write_text(tmp_path / "lock.json", "text", force=True)
+    assert caught.value.code == "import-output-unwritable"
+    assert _files(tmp_path) == []

@@ -1,0 +1,95 @@
+"""Rows: their digests, their lines, and the choice among them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from securebench.errors import ConfigError, SourceLocation
+from securebench.importers.row import ImportedRow, bad_record, canonical_json, rows_of, selected
+
+PLACE = SourceLocation("source.jsonl", 3, 1)
+
+
+def _row(name: str, record: object = "r") -> ImportedRow:
+    return ImportedRow({"id": name, "input": {"question": "\u2028 or \n?"}}, str(record), PLACE)
+
+
+ROWS = [_row(f"row/{number}") for number in range(5)]
+
+
+def test_a_digest_is_of_the_record_alone() -> None:
+    """The same record has the same digest, however it is mapped; another record has another."""
+    one = ImportedRow({"id": "a"}, {"x": 1, "y": [2]}, PLACE)
+    other = ImportedRow({"id": "b", "input": {}}, {"y": [2], "x": 1}, SourceLocation("elsewhere"))
+    assert one.digest == other.digest
+    assert one.digest != ImportedRow({"id": "a"}, {"x": 1, "y": [3]}, PLACE).digest
+    assert ImportedRow({"id": "a"}, ["q", "A"], PLACE).digest == (
+        "3bbb7c28bc756552df2ff20af34a5d3f74dd0f7b8e8f66fd2640415c06f6d378"
+    )
+
+
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists, max_leaves=5))
+def test_canonical_json_is_one_ascii_line(value: object) -> None:
+    """Any record has one spelling, on one line, that reads back as itself."""
+    text = canonical_json(value)  # type: ignore[arg-type] # hypothesis builds JSON values, without saying so
+    assert text.isascii()
+    assert "\n" not in text
+    assert json.loads(text) == value
+
+
+def test_a_line_is_one_line() -> None:
+    """A row's line holds no line end of any kind, whatever its texts hold."""
+    assert len(ROWS[0].line.splitlines()) == 1
+    assert json.loads(ROWS[0].line) == dict(ROWS[0].task)
+
+
+@pytest.mark.parametrize(
+    ("positions", "limit", "expected"),
+    [
+        (None, None, [0, 1, 2, 3, 4]),
+        (None, 2, [0, 1]),
+        (None, 9, [0, 1, 2, 3, 4]),
+        ([3, 1], None, [3, 1]),
+        ([4, 0, 2], 2, [4, 0]),
+        ([], None, []),
+    ],
+)
+def test_rows_are_chosen_by_position_and_number(
+    positions: list[int] | None, limit: int | None, expected: list[int]
+) -> None:
+    """Positions choose, in their order, and a limit cuts what was chosen."""
+    assert [row.id for row in selected(ROWS, positions, limit)] == [f"row/{number}" for number in expected]
+
+
+def test_a_row_beyond_the_last_is_refused() -> None:
+    """A position that no row has is an error that says how many there are."""
+    with pytest.raises(ConfigError, match="no row 5: the source has 5"):
+        selected(ROWS, [0, 5], None)
+
+
+def test_problems_of_all_records_are_told_at_once() -> None:
+    """Each bad record, and each id that stands twice, is a problem with its own place."""
+
+    def make(name: str) -> ImportedRow:
+        if name.startswith("bad"):
+            raise bad_record(PLACE, f"{name} is bad", "mend it")
+        return _row(name)
+
+    with pytest.raises(ConfigError) as caught:
+        rows_of(["bad one", "a", "a", "bad two"], make)
+    assert [problem.message for problem in caught.value.problems] == [
+        "bad one is bad",
+        "a stands here again",
+        "bad two is bad",
+    ]
+    assert {problem.code for problem in caught.value.problems} == {"import-row-invalid"}
+    assert "source.jsonl:3:1" in str(caught.value)
+
+
+def test_good_records_become_rows_in_order() -> None:
+    """Rows come in the order of their records."""
+    assert [row.id for row in rows_of(["b", "a"], _row)] == ["b", "a"]
