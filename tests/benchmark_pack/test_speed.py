@@ -1,0 +1,42 @@
+"""A large pack is read quickly, and in little memory."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from pack_files import row
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ROWS = 10_000
+
+PROGRAM = """
+import json, resource, sys, time
+from pathlib import Path
+started = time.perf_counter()
+from securebench.benchmark_compiler import compile_benchmark_pack
+from securebench.benchmark_pack import load_benchmark_pack
+directory = Path(sys.argv[1])
+tasks = compile_benchmark_pack(load_benchmark_pack(directory / "manifest.yaml", directory / "tasks.jsonl"))
+seconds = time.perf_counter() - started
+print(json.dumps([len(tasks), seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024]))
+"""
+
+
+def test_ten_thousand_rows_load_and_compile_in_bounded_time_and_memory(tmp_path: Path) -> None:
+    """10,000 rows take under 3 s and under 300 MB on a quiet machine; thrice that is allowed on a busy one."""
+    (tmp_path / "manifest.yaml").write_text("id: big\nversion: 1\n")
+    with (tmp_path / "tasks.jsonl").open("w", encoding="utf-8") as file:
+        for index in range(ROWS):
+            family = ("multiple_choice", "code_completion", "short_answer", "free_response")[index % 4]
+            line = row(family, id=f"task/{index}", metadata={"text": "x" * 500, "n": index})
+            file.write(json.dumps(line) + "\n")
+    done = subprocess.run([sys.executable, "-c", PROGRAM, str(tmp_path)], capture_output=True, check=True, text=True)
+    tasks, seconds, megabytes = json.loads(done.stdout)
+    assert tasks == ROWS
+    assert seconds < 9
+    assert megabytes < 300

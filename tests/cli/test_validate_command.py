@@ -1,0 +1,140 @@
+"""``securebench validate``."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from click.testing import CliRunner
+
+from pack_files import row, write_pack
+from securebench.cli import cli
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from click.testing import Result
+
+
+CODE_EVAL = {"tests": {"source": "inline", "code": "assert 1"}}
+
+
+def validate(*arguments: object) -> Result:
+    """Run the command."""
+    return CliRunner().invoke(cli, ["validate", *map(str, arguments)])
+
+
+def test_a_right_pack_is_summed_up(tmp_path: Path) -> None:
+    """Families, rows, candidates and lanes are shown, and the exit code is 0."""
+    write_pack(tmp_path, row(), row(id="b"), row("code_completion", eval=CODE_EVAL))
+    done = validate(tmp_path)
+    assert done.exit_code == 0
+    assert done.stdout.splitlines() == [
+        "family\trows\tcandidate\tfields by lane",
+        "multiple_choice\t2\ttext\tpublic: question, choices; hidden: answer",
+        "code_completion\t1\tcode\tpublic: prompt, language, starter_code; evaluation_inputs: tests",
+        "valid: my-benchmark, 3 tasks",
+    ]
+
+
+def test_a_pack_is_named_in_three_ways(tmp_path: Path) -> None:
+    """A directory, its manifest and a tester YAML that refers to it are the same pack."""
+    directory = tmp_path / "pack"
+    directory.mkdir()
+    manifest, tasks = write_pack(directory, row())
+    tester = tmp_path / "tester.yaml"
+    tester.write_text(
+        'schema_version: "0.2"\nrun: {id: a, output_dir: runs}\n'
+        "benchmark: {manifest: pack/manifest.yaml, tasks: pack/tasks.jsonl}\n"
+        "harness: {type: command, config: {command: x}}\n"
+    )
+    outputs = {validate(name).stdout for name in (directory, manifest, tester)}
+    assert len(outputs) == 1
+    elsewhere = tasks.rename(tmp_path / "rows.jsonl")
+    assert validate(directory).exit_code == 1
+    assert validate(directory, "--tasks", elsewhere).stdout in outputs
+
+
+def test_every_problem_is_shown_with_its_place(tmp_path: Path) -> None:
+    """A wrong pack ends with 1, and every problem on stderr."""
+    _, tasks = write_pack(tmp_path, row(eval={"answer": "Z"}), b"{")
+    done = validate(tmp_path)
+    assert done.exit_code == 1
+    assert done.stdout == ""
+    assert f"{tasks}:1:" in done.stderr
+    assert "[answer-unknown]" in done.stderr
+    assert f"{tasks}:2:2" in done.stderr
+    assert done.stderr.endswith("2 problems found\n")
+
+
+def test_the_report_for_programs_has_every_part(tmp_path: Path) -> None:
+    """--json gives code, message, file, line, column, pointer and hint of each problem, on stdout."""
+    _, tasks = write_pack(tmp_path, row(evel={}))
+    done = validate(tmp_path, "--json")
+    assert done.exit_code == 1
+    assert json.loads(done.stdout) == {
+        "valid": False,
+        "problems": [
+            {
+                "code": "field-unknown",
+                "message": "unknown key 'evel'",
+                "file": str(tasks),
+                "line": 1,
+                "column": json.dumps(row(evel={})).index('"evel"') + 1,
+                "pointer": "/evel",
+                "hint": "did you mean 'eval'?",
+            }
+        ],
+        "families": [],
+    }
+
+
+def test_the_report_of_a_right_pack_lists_families(tmp_path: Path) -> None:
+    """--json of a right pack has the families, and no problem."""
+    write_pack(tmp_path, row())
+    assert json.loads(validate(tmp_path, "--json").stdout) == {
+        "valid": True,
+        "problems": [],
+        "families": [
+            {
+                "family": "multiple_choice",
+                "rows": 1,
+                "candidate": "text",
+                "lanes": {"public": ["question", "choices"], "hidden": ["answer"]},
+            }
+        ],
+    }
+
+
+def test_no_hidden_value_is_shown(tmp_path: Path) -> None:
+    """F13: neither a right pack's summary nor a wrong one's problems hold an answer."""
+    write_pack(tmp_path, row("short_answer", eval={"accepted_answers": ["canary-1"]}))
+    assert "canary-1" not in validate(tmp_path).output + validate(tmp_path, "--json").output
+    write_pack(tmp_path, row("short_answer", eval={"accepted_answers": "canary-1"}))
+    assert "canary-1" not in validate(tmp_path).output + validate(tmp_path, "--json").output
+
+
+def test_a_tester_file_is_checked_as_one(tmp_path: Path) -> None:
+    """A broken tester YAML is told as such, not as a manifest with odd keys."""
+    (tmp_path / "tester.yaml").write_text("schema_version: 0.2\n")
+    assert "[schema-version]" in validate(tmp_path / "tester.yaml").stderr
+
+
+def test_what_is_no_pack_is_refused(tmp_path: Path) -> None:
+    """A missing directory, an empty one and another kind of file end with 1; a wrong option with 2."""
+    (tmp_path / "x.txt").write_text("x")
+    (tmp_path / "empty").mkdir()
+    for name in ("missing", "x.txt", "empty", "missing.yaml"):
+        done = validate(tmp_path / name)
+        assert done.exit_code == 1
+        assert "problem" in done.stderr
+    assert validate(tmp_path, "--nonsense").exit_code == 2
+    assert validate().exit_code == 2
+
+
+def test_a_hostile_pack_cannot_write_to_the_terminal(tmp_path: Path) -> None:
+    """M13: escape sequences in keys and values are shown escaped."""
+    write_pack(tmp_path, row(**{"\x1b[2J": 1}), row(id="\x1b[31mred"))
+    output = validate(tmp_path).stderr
+    assert "\x1b" not in output
+    assert "\\x1b" in output

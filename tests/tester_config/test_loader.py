@@ -1,0 +1,387 @@
+"""Tester YAML, schema version 0.2."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pack_files import row, write_pack
+from securebench.errors import ConfigError
+from securebench.limits import MIB, Limits
+from securebench.tester_config import (
+    ClaudeCodeConfig,
+    CodexConfig,
+    CommandConfig,
+    SandboxConfig,
+    load_tester_config,
+    require_output_dir,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from securebench.errors import Problem
+    from securebench.tester_config import TesterConfig
+
+MINIMAL = {
+    "schema_version": '"0.2"',
+    "run": "{id: first, output_dir: ../runs}",
+    "benchmark": "{manifest: manifest.yaml, tasks: tasks.jsonl}",
+    "harness": "{type: command, config: {command: 'echo hi'}}",
+}
+
+
+@pytest.fixture
+def pack_dir(tmp_path: Path) -> Path:
+    """Give the directory of a pack, which the tester YAML lies in."""
+    directory = tmp_path / "pack"
+    directory.mkdir()
+    write_pack(directory, row())
+    return directory
+
+
+def load(directory: Path, **sections: str) -> TesterConfig:
+    """Load a tester YAML with these sections in place of the minimal ones; an empty one is left out."""
+    given = {**MINIMAL, **sections}
+    text = "".join(f"{name}: {body}\n" for name, body in given.items() if body)
+    (directory / "tester.yaml").write_text(text, encoding="utf-8")
+    return load_tester_config(directory / "tester.yaml")
+
+
+def problems(directory: Path, **sections: str) -> list[Problem]:
+    """Return what is wrong with a tester YAML."""
+    with pytest.raises(ConfigError) as caught:
+        load(directory, **sections)
+    return list(caught.value.problems)
+
+
+def command(config: str) -> str:
+    """Return a harness section of type command."""
+    return f"{{type: command, config: {{command: x, {config}}}}}"
+
+
+def test_the_smallest_file_has_the_documented_defaults(pack_dir: Path) -> None:
+    """What is left out has its default; paths are relative to the file."""
+    config = load(pack_dir)
+    assert (config.run.id, config.run.output_dir, config.run.max_workers) == ("first", pack_dir.parent / "runs", 1)
+    assert config.benchmark.manifest == pack_dir / "manifest.yaml"
+    assert config.benchmark.tasks == pack_dir / "tasks.jsonl"
+    assert config.harness.type == "command"
+    assert config.harness.env == ()
+    assert config.harness.config == CommandConfig(command=("/bin/sh", "-c", "echo hi"), timeout_seconds=900.0)
+    assert config.verification.disallow_dangerous_commands
+    assert config.verification.deny_commands == ()
+    assert config.sandbox == SandboxConfig("auto", None, Limits())
+    assert config.path == pack_dir / "tester.yaml"
+    assert len(config.digest) == 64
+
+
+def test_every_field_is_read(pack_dir: Path) -> None:
+    """Each documented field arrives where it belongs."""
+    (pack_dir / "agent").mkdir()
+    config = load(
+        pack_dir,
+        run="{id: r, output_dir: ../out, max_workers: 4}",
+        harness="{type: command, env: [API_KEY, _x], config: {command: [python3, /opt/a.py], "
+        "artifact_path: out/a.txt, agent_dir: agent, task_file: in.json, timeout_seconds: 60, "
+        "allowed_domains: [API.Example.com, x.example.org]}}",
+        verification="{disallow_dangerous_commands: false, deny_commands: [chroot]}",
+        sandbox="{driver: docker, runtime: runsc, limits: {memory: 512m, pids: 64, cpus: 0.5, tmpfs: 1M, "
+        "open_files: 256, file_size: 1g, output: 64k}}",
+    )
+    assert config.run.max_workers == 4
+    assert config.harness.env == ("API_KEY", "_x")
+    assert config.harness.config == CommandConfig(
+        command=("python3", "/opt/a.py"),
+        artifact_path="out/a.txt",
+        agent_dir=pack_dir / "agent",
+        task_file="in.json",
+        timeout_seconds=60,
+        allowed_domains=("api.example.com", "x.example.org"),
+    )
+    assert not config.verification.disallow_dangerous_commands
+    assert config.verification.deny_commands == ("chroot",)
+    limits = Limits(
+        memory=512 * MIB, pids=64, cpus=0.5, tmpfs=MIB, open_files=256, file_size=1024 * MIB, output=64 * 1024
+    )
+    assert config.sandbox == SandboxConfig("docker", "runsc", limits)
+
+
+def test_the_provider_harnesses_are_read(pack_dir: Path) -> None:
+    """Codex needs a model; claude_code has one; both have a version and a time limit."""
+    codex = load(pack_dir, harness="{type: codex, config: {model: gpt-5, version: 0.20.0, allowed_domains: [a.b]}}")
+    assert codex.harness.config == CodexConfig(model="gpt-5", version="0.20.0", allowed_domains=("a.b",))
+    assert codex.harness.config.timeout_seconds == 900.0
+    claude = load(pack_dir, harness="{type: claude_code}")
+    assert claude.harness.config == ClaudeCodeConfig(model="sonnet", timeout_seconds=900.0)
+    assert [problem.code for problem in problems(pack_dir, harness="{type: codex}")] == ["field-missing"]
+
+
+@pytest.mark.parametrize(
+    ("version", "hint"), [("0.2", "quotes"), ("0.20", "quotes"), ("2", "quotes"), ('"0.3"', "0.2"), ('"0.20"', "0.2")]
+)
+def test_k23_the_schema_version_is_a_text(pack_dir: Path, version: str, hint: str) -> None:
+    """K23: a number is told to be quoted; another version is not known."""
+    (problem,) = problems(pack_dir, schema_version=version)
+    assert problem.code == "schema-version"
+    assert hint in problem.hint
+
+
+def test_all_mistakes_are_told_at_once_with_places_and_suggestions(pack_dir: Path) -> None:
+    """Unknown keys, wrong values and unsafe places of one file come together."""
+    (pack_dir / "tester.yaml").write_text(
+        'schema_version: "0.2"\n'
+        "run:\n"
+        "  id: first\n"
+        "  output_dir: runs\n"
+        "  max_worker: 2\n"
+        "benchmark:\n"
+        "  manifest: manifest.yaml\n"
+        "  tasks: task.jsonl\n"
+        "harness:\n"
+        "  type: comand\n"
+        "verificaton: {}\n"
+    )
+    with pytest.raises(ConfigError) as caught:
+        load_tester_config(pack_dir / "tester.yaml")
+    found = [(p.code, p.location.line, p.location.column, p.hint) for p in caught.value.problems if p.location]
+    assert found == [
+        ("output-dir-unsafe", 4, 15, "name a directory of its own for the run, such as '../runs/first'"),
+        ("field-unknown", 5, 3, "did you mean 'max_workers'?"),
+        ("file-missing", 8, 10, "paths are relative to this file"),
+        ("field-value", 10, 9, "did you mean 'command'?"),
+        ("field-unknown", 11, 1, "did you mean 'verification'?"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sections", "code", "pointer"),
+    [
+        ({"schema_version": ""}, "field-missing", "/schema_version"),
+        ({"run": ""}, "field-missing", "/run"),
+        ({"run": "{id: '', output_dir: ../r}"}, "id-invalid", "/run/id"),
+        ({"run": "{id: 1, output_dir: ../r}"}, "field-type", "/run/id"),
+        ({"run": "{id: a, output_dir: ''}"}, "path-unsafe", "/run/output_dir"),
+        ({"run": "{id: a, output_dir: ~}"}, "field-type", "/run/output_dir"),
+        ({"run": "{id: a, output_dir: ~/runs}"}, "path-unsafe", "/run/output_dir"),
+        ({"run": "{id: a, output_dir: ../r, max_workers: 0}"}, "field-value", "/run/max_workers"),
+        ({"run": "{id: a, output_dir: ../r, max_workers: true}"}, "field-type", "/run/max_workers"),
+        ({"run": "{id: a, output_dir: ../r, max_workers: 1.5}"}, "field-type", "/run/max_workers"),
+        ({"harness": "{type: command}"}, "field-missing", "/harness/config/command"),
+        ({"harness": "{type: command, config: []}"}, "field-type", "/harness/config"),
+        ({"harness": "{type: command, config: {comand: x}}"}, "field-missing", "/harness/config/command"),
+        ({"harness": "{type: command, config: {command: ''}}"}, "field-empty", "/harness/config/command"),
+        ({"harness": "{type: command, config: {command: []}}"}, "field-value", "/harness/config/command"),
+        (
+            {"harness": "{type: command, config: {command: 'a\\0b'}}".replace("'", '"')},
+            "field-value",
+            "/harness/config/command",
+        ),
+        ({"harness": "{type: claude_code, config: {command: x}}"}, "field-unknown", "/harness/config/command"),
+        ({"harness": "{type: codex, config: {model: --evil}}"}, "field-value", "/harness/config/model"),
+        ({"harness": "{type: codex, config: {model: m, version: 'a b'}}"}, "field-value", "/harness/config/version"),
+        ({"harness": command("timeout_seconds: 0")}, "timeout-invalid", "/harness/config/timeout_seconds"),
+        ({"harness": command("timeout_seconds: .inf")}, "yaml-value", "/harness/config/timeout_seconds"),
+        ({"harness": command("artifact_path: ../x")}, "path-unsafe", "/harness/config/artifact_path"),
+        ({"harness": command("artifact_path: /etc/passwd")}, "path-unsafe", "/harness/config/artifact_path"),
+        ({"harness": command("task_file: securebench/x.json")}, "path-unsafe", "/harness/config/task_file"),
+        ({"harness": command("task_file: .GIT/x")}, "path-unsafe", "/harness/config/task_file"),
+        ({"verification": "{deny_commands: [chrot]}"}, "command-unknown", "/verification/deny_commands/0"),
+        (
+            {"verification": "{disallow_dangerous_commands: 'no'}"},
+            "field-type",
+            "/verification/disallow_dangerous_commands",
+        ),
+        ({"sandbox": "{driver: podman}"}, "field-value", "/sandbox/driver"),
+        ({"sandbox": "{runtime: '../runc'}"}, "field-value", "/sandbox/runtime"),
+        ({"sandbox": "{limits: {memory: 1k}}"}, "field-value", "/sandbox/limits/memory"),
+        ({"sandbox": "{limits: {memory: lots}}"}, "field-type", "/sandbox/limits/memory"),
+        ({"sandbox": "{limits: {memory: -1}}"}, "field-value", "/sandbox/limits/memory"),
+        ({"sandbox": "{limits: {pids: 1000000}}"}, "field-value", "/sandbox/limits/pids"),
+        ({"sandbox": "{limits: {cpus: 0}}"}, "field-value", "/sandbox/limits/cpus"),
+        ({"sandbox": "{limits: {network: host}}"}, "field-unknown", "/sandbox/limits/network"),
+        ({"sandbox": "{privileged: true}"}, "field-unknown", "/sandbox/privileged"),
+    ],
+)
+def test_a_wrong_field_is_refused(pack_dir: Path, sections: dict[str, str], code: str, pointer: str) -> None:
+    """I02, K16, K22: each wrong field has its code and its place."""
+    found = [
+        (problem.code, problem.location.pointer if problem.location else "")
+        for problem in problems(pack_dir, **sections)
+    ]
+    assert (code, pointer) in found
+
+
+@pytest.mark.parametrize(
+    ("names", "code"),
+    [
+        ("['']", "env-name"),
+        ("[A=B]", "env-name"),
+        ("[A B]", "env-name"),
+        ("[1A]", "env-name"),
+        ("['A\\n']", "env-name"),
+        ("[A, A]", "field-duplicate"),
+        ("A", "field-type"),
+        ("[1]", "field-type"),
+    ],
+)
+def test_env_holds_names_only(pack_dir: Path, names: str, code: str) -> None:
+    """Empty, repeated and assigned variables are refused."""
+    given = f"{{type: command, env: {names}, config: {{command: x}}}}"
+    assert problems(pack_dir, harness=given)[0].code == code
+
+
+@pytest.mark.parametrize("name", ["example.com", "a.b", "API.example.com", "xn--bcher-kva.example", "1.example.com"])
+def test_domains_are_dns_names(pack_dir: Path, name: str) -> None:
+    """Two labels or more are a domain, kept in lower case."""
+    config = load(pack_dir, harness=command(f"allowed_domains: ['{name}']")).harness.config
+    assert config.allowed_domains == (name.lower(),)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "localhost",
+        "com",
+        "a.localhost",
+        "https://example.com",
+        "example.com:443",
+        "example.com/x",
+        "*.example.com",
+        "127.0.0.1",
+        "::1",
+        "[::1]",
+        "0x7f.1",
+        "1.2",
+        "user@example.com",
+        "example.com.",
+        ".example.com",
+        "a..b",
+        "a_b.com",
+        "-a.com",
+        "a-.com",
+        "x" * 64 + ".com",
+        ".".join(["x" * 60] * 5),
+        "b\u00fccher.example",
+        "ex\u0430mple.com",
+        " a.com",
+    ],
+)
+def test_j05_what_is_no_domain_is_refused(pack_dir: Path, name: str) -> None:
+    """J05: schemes, ports, paths, wildcards, addresses, localhost and look-alikes are refused."""
+    assert problems(pack_dir, harness=command(f"allowed_domains: ['{name}']"))[0].code == "domain-invalid"
+
+
+def test_a_domain_stands_once(pack_dir: Path) -> None:
+    """Two spellings of one domain are one too many."""
+    assert problems(pack_dir, harness=command("allowed_domains: [a.b, A.B]"))[0].code == "field-duplicate"
+
+
+@pytest.mark.parametrize(
+    "place", [".", "runs", "./x/../runs", "../pack", "../pack/deep/er", "/", "//", "/../", "../link"]
+)
+def test_k22_an_unsafe_output_directory_is_refused(pack_dir: Path, place: str) -> None:
+    """K22: the pack's directory, anything inside it, and the root are refused, by whatever way they are named."""
+    (pack_dir.parent / "link").symlink_to(pack_dir)
+    found = problems(pack_dir, run=f"{{id: a, output_dir: '{place}'}}")
+    assert [problem.code for problem in found] == ["output-dir-unsafe"]
+
+
+def test_k22_home_directories_are_refused(pack_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """K22: neither this user's home, by HOME or by the user database, nor another's is written to; one below it is."""
+    monkeypatch.setenv("HOME", str(pack_dir.parent / "home"))
+    import pwd
+
+    for home in (str(pack_dir.parent / "home"), pwd.getpwuid(os.getuid()).pw_dir, pwd.getpwuid(0).pw_dir):
+        found = problems(pack_dir, run=f"{{id: a, output_dir: '{home}'}}")
+        assert [problem.code for problem in found] == ["output-dir-unsafe"]
+    assert load(pack_dir, run="{id: a, output_dir: ../home/runs}").run.output_dir == pack_dir.parent / "home" / "runs"
+
+
+def test_k22_a_file_is_no_output_directory(pack_dir: Path) -> None:
+    """K22: what stands in the way is not overwritten."""
+    (pack_dir.parent / "file").write_text("x")
+    assert problems(pack_dir, run="{id: a, output_dir: ../file}")[0].code == "output-dir-unsafe"
+
+
+def test_the_check_of_an_output_directory_stands_alone(tmp_path: Path) -> None:
+    """A directory that is given on the command line is held to the same rule."""
+    require_output_dir(tmp_path / "runs", tmp_path / "pack")
+    with pytest.raises(ConfigError) as caught:
+        require_output_dir(tmp_path / "pack" / "x", tmp_path / "pack")
+    assert caught.value.code == "output-dir-unsafe"
+
+
+def test_the_files_of_the_pack_must_be_there(pack_dir: Path) -> None:
+    """K13: manifest and tasks are regular files, not links, directories or pipes."""
+    (pack_dir / "link").symlink_to("manifest.yaml")
+    os.mkfifo(pack_dir / "fifo")
+    for name, code in (("missing", "file-missing"), ("link", "file-not-regular"), ("fifo", "file-not-regular")):
+        found = problems(pack_dir, benchmark=f"{{manifest: {name}, tasks: tasks.jsonl}}")
+        assert [problem.code for problem in found] == [code]
+
+
+@pytest.mark.parametrize("name", ["missing", "manifest.yaml", "link", ".", "..", "/", "holder"])
+def test_an_unsafe_agent_directory_is_refused(pack_dir: Path, name: str) -> None:
+    """F16, J15: a file, a link, or a directory with the pack or this file in it is never shown to an agent."""
+    (pack_dir / "real").mkdir()
+    (pack_dir / "link").symlink_to("real")
+    inner = pack_dir / "holder"
+    inner.mkdir()
+    (pack_dir / "tasks.jsonl").rename(inner / "tasks.jsonl")
+    found = problems(
+        pack_dir,
+        benchmark="{manifest: manifest.yaml, tasks: holder/tasks.jsonl}",
+        harness=command(f"agent_dir: '{name}'"),
+    )
+    assert [problem.code for problem in found] == ["agent-dir-unsafe"]
+
+
+def test_k02_k03_yaml_is_read_strictly(pack_dir: Path) -> None:
+    """K01 to K04: a tester YAML is as strict as a manifest."""
+    (pack_dir / "tester.yaml").write_text('schema_version: "0.2"\nschema_version: "0.2"\nrun: &a {id: no}\nb: *a\n')
+    with pytest.raises(ConfigError) as caught:
+        load_tester_config(pack_dir / "tester.yaml")
+    assert [problem.code for problem in caught.value.problems] == [
+        "key-duplicate",
+        "yaml-alias",
+        "yaml-value",
+        "yaml-alias",
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "x", "harness: 1", "harness: {type: [command]}", "run: {output_dir: [1]}"])
+def test_any_shape_is_refused_without_a_crash(pack_dir: Path, text: str) -> None:
+    """What is no tester YAML at all is a configuration error as well."""
+    (pack_dir / "tester.yaml").write_text(text)
+    with pytest.raises(ConfigError):
+        load_tester_config(pack_dir / "tester.yaml")
+
+
+VALUES: st.SearchStrategy[Any] = st.recursive(
+    st.sampled_from(
+        ["x", "0.2", "command", "codex", "..", "/", "", "1", "true", "null", "manifest.yaml", "tasks.jsonl"]
+    ),
+    lambda inner: (
+        st.lists(inner, max_size=2).map(lambda items: f"[{', '.join(items)}]")
+        | st.dictionaries(
+            st.sampled_from(["id", "output_dir", "type", "config", "command", "agent_dir", "limits"]), inner
+        ).map(lambda items: "{" + ", ".join(f"{key}: {value or None}" for key, value in items.items()) + "}")
+    ),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.dictionaries(st.sampled_from([*MINIMAL, "verification", "sandbox", "zzz"]), VALUES))
+def test_any_file_is_taken_or_refused(pack_dir: Path, sections: dict[str, str]) -> None:
+    """Whatever its sections hold, a tester YAML is a configuration or a configuration error with places."""
+    try:
+        load(pack_dir, **sections)
+    except ConfigError as error:
+        assert all(problem.location for problem in error.problems)  # noqa: PT017 - either outcome is right
