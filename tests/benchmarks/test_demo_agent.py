@@ -66,7 +66,7 @@ def test_its_functions_are_right_but_for_those_named(docker_driver: DockerDriver
 def test_its_answers_to_humaneval_are_right_but_for_those_named(docker_driver: DockerDriver, tmp_path: Path) -> None:
     """Of humaneval-mini, exactly the answers that the README names are wrong."""
     rows = humaneval_rows(humaneval_document(), "HumanEval.jsonl")[:10]
-    written = write_pack(tmp_path / "pack", rows, {"id": "humaneval-mini", "version": 1}, force=False)
+    written = write_pack(tmp_path / "pack", rows, {"id": "humaneval-mini", "version": 1}, force=False).tasks
     failed = _failed(tasks_of("humaneval-mini", written).values(), docker_driver, tmp_path)
     assert failed == {name for name in WRONG if name.startswith("HumanEval/")}
 

@@ -43,7 +43,7 @@ def rows() -> list[ImportedRow]:
 def tasks(rows: list[ImportedRow], tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, SecureBenchTask]:
     """Give all tasks, compiled from a pack that was written and loaded."""
     directory = tmp_path_factory.mktemp("humaneval")
-    written = write_pack(directory, rows, MANIFEST, force=False)
+    written = write_pack(directory, rows, MANIFEST, force=False).tasks
     pack = load_benchmark_pack(directory / "manifest.yaml", written)
     return {task.id: task for task in compile_benchmark_pack(pack)}
 

@@ -35,7 +35,7 @@ def rows() -> list[ImportedRow]:
 def tasks(rows: list[ImportedRow], tmp_path_factory: pytest.TempPathFactory) -> tuple[SecureBenchTask, ...]:
     """Give all tasks, compiled from a pack that was written and loaded."""
     directory = tmp_path_factory.mktemp("mmlu")
-    written = write_pack(directory, rows, MANIFEST, force=False)
+    written = write_pack(directory, rows, MANIFEST, force=False).tasks
     return compile_benchmark_pack(load_benchmark_pack(directory / "manifest.yaml", written))
 
 

@@ -138,6 +138,17 @@ def test_an_archive_needs_a_subject(tmp_path: Path) -> None:
     assert _ids(tmp_path / "other")[0] == "mmlu/algebra/dev/0"
 
 
+def test_rows_that_no_pack_may_hold_are_left_out_on_demand(tmp_path: Path) -> None:
+    """Rows whose choices are the same to the verifier are refused, or on demand left out and named."""
+    (tmp_path / "algebra_test.csv").write_text(CSV + "q,Aa,aa,A\n")
+    with pytest.raises(ConfigError, match="--skip-unusable leaves such rows out"):
+        _run("mmlu", tmp_path / "algebra_test.csv", "--output", tmp_path / "pack")
+    result = _run("mmlu", tmp_path / "algebra_test.csv", "--output", tmp_path / "pack", "--skip-unusable")
+    assert "left out: " in result.output
+    assert "algebra_test.csv:3:1: mmlu/algebra/test/2: " in result.output
+    assert len(_ids(tmp_path / "pack")) == 2
+
+
 @pytest.mark.parametrize("name", ["humaneval", "mmlu"])
 def test_help_says_what_a_source_is(name: str) -> None:
     """Each importer's help names its source and its options."""

@@ -33,7 +33,7 @@ def _files(directory: Path) -> list[str]:
 
 def test_a_pack_is_written_that_loads(tmp_path: Path) -> None:
     """A new directory holds a manifest and the rows, in order, and nothing else."""
-    tasks = write_pack(tmp_path / "new" / "pack", [_row(1), _row(0)], MANIFEST, force=False)
+    tasks = write_pack(tmp_path / "new" / "pack", [_row(1), _row(0)], MANIFEST, force=False).tasks
     pack = load_benchmark_pack(tasks.parent / "manifest.yaml", tasks)
     assert [row.id for row in pack.rows] == ["demo/1", "demo/0"]
     assert _files(tasks.parent) == ["manifest.yaml", "tasks.jsonl"]
@@ -42,9 +42,9 @@ def test_a_pack_is_written_that_loads(tmp_path: Path) -> None:
 
 def test_the_same_rows_are_the_same_bytes(tmp_path: Path) -> None:
     """Importing twice writes the same file, and the second time is no conflict."""
-    first = write_pack(tmp_path, [_row()], MANIFEST, force=False).read_bytes()
-    assert write_pack(tmp_path, [_row()], MANIFEST, force=False).read_bytes() == first
-    assert write_pack(tmp_path / "other", [_row()], MANIFEST, force=False).read_bytes() == first
+    first = write_pack(tmp_path, [_row()], MANIFEST, force=False).tasks.read_bytes()
+    assert write_pack(tmp_path, [_row()], MANIFEST, force=False).tasks.read_bytes() == first
+    assert write_pack(tmp_path / "other", [_row()], MANIFEST, force=False).tasks.read_bytes() == first
 
 
 def test_another_file_is_not_replaced_without_force(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_another_file_is_not_replaced_without_force(tmp_path: Path) -> None:
     assert caught.value.code == "import-output-exists"
     assert "--force" in str(caught.value)
     assert (tmp_path / "tasks.jsonl").read_text() == "mine\n"
-    assert "demo/0" in write_pack(tmp_path, [_row()], MANIFEST, force=True).read_text()
+    assert "demo/0" in write_pack(tmp_path, [_row()], MANIFEST, force=True).tasks.read_text()
     assert _files(tmp_path) == ["manifest.yaml", "tasks.jsonl"]
 
 
@@ -76,6 +76,26 @@ def test_a_row_that_no_pack_may_hold_is_told_at_its_place_in_the_source(tmp_path
     assert "source.csv:11:1: demo/1: " in str(caught.value)
     assert "source.csv:12:1: demo/2: " in str(caught.value)
     assert ".import-" not in str(caught.value)
+    assert _files(tmp_path) == ["manifest.yaml"]
+
+
+def test_rows_that_no_pack_may_hold_are_left_out_on_demand(tmp_path: Path) -> None:
+    """With `skip_unusable`, the others are written, and those left out are named with the reason."""
+    rows = [_row(0), _row(1, input={"question": "Q", "choices": ["same", "Same."]}), _row(2)]
+    written = write_pack(tmp_path, rows, MANIFEST, force=False, skip_unusable=True)
+    assert [row.id for row in written.rows] == ["demo/0", "demo/2"]
+    assert [(problem.code, problem.location) for problem in written.left_out] == [("choices-collide", rows[1].location)]
+    assert "demo/1" not in written.tasks.read_text()
+
+
+def test_a_pack_of_unusable_rows_alone_is_still_an_error(tmp_path: Path) -> None:
+    """Nothing is written where no row is left, or where the manifest is at fault."""
+    with pytest.raises(ConfigError) as caught:
+        write_pack(tmp_path, [_row(0, eval={"answer": "Z"})], MANIFEST, force=False, skip_unusable=True)
+    assert caught.value.code == "answer-unknown"
+    (tmp_path / "manifest.yaml").write_text("id: mine\n")
+    with pytest.raises(ConfigError, match="version"):
+        write_pack(tmp_path, [_row()], MANIFEST, force=False, skip_unusable=True)
     assert _files(tmp_path) == ["manifest.yaml"]
 
 

@@ -28,8 +28,14 @@ def _read(source: str) -> bytes:
 
 def _code(source: str, file_name: str = "a.csv") -> str:
     with pytest.raises(ConfigError) as caught:
-        tar_document(source, file_name)
+        _member(source, file_name)
     return caught.value.code
+
+
+def _member(source: str, file_name: str = "a.csv") -> tuple[str, bytes]:
+    with opened(source) as stream:
+        assert is_tar(stream)
+        return tar_document(stream, source, file_name)
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -170,8 +176,7 @@ def test_a_fifo_and_a_missing_file_are_refused(tmp_path: Path) -> None:
 def test_a_member_of_a_tar_is_read_where_it_lies(tmp_path: Path, packed: bool) -> None:
     """The one file of a name is found in any directory of an archive, packed or not, and nothing is extracted."""
     archive = tar_of(tmp_path / "t", {"data/a.csv": b"rows", "data/b.csv": b"", "__MACOSX/a.csv": b"x"}, packed=packed)
-    assert is_tar(str(archive))
-    assert tar_document(str(archive), "a.csv") == (f"{archive}!data/a.csv", b"rows")
+    assert _member(str(archive)) == (f"{archive}!data/a.csv", b"rows")
     assert [path.name for path in tmp_path.iterdir()] == ["t"]
 
 
@@ -179,8 +184,9 @@ def test_what_is_no_tar_is_told_apart(tmp_path: Path) -> None:
     """A CSV file is no archive, and neither is an empty file."""
     (tmp_path / "a.csv").write_bytes(b"q,a,b,A\n" * 100)
     (tmp_path / "empty").write_bytes(b"")
-    assert not is_tar(str(tmp_path / "a.csv"))
-    assert not is_tar(str(tmp_path / "empty"))
+    for name in ("a.csv", "empty"):
+        with opened(str(tmp_path / name)) as stream:
+            assert not is_tar(stream)
 
 
 def test_a_member_that_is_missing_or_there_twice_is_refused(tmp_path: Path) -> None:
@@ -204,7 +210,7 @@ def test_a_path_in_an_archive_leads_nowhere(tmp_path: Path, name: str) -> None:
     """H13: a member's path is only looked at: its content is read, and nothing is written."""
     inside = tmp_path / "inside"
     inside.mkdir()
-    assert tar_document(str(tar_of(inside / "t", {name: b"rows"})), "a.csv")[1] == b"rows"
+    assert _member(str(tar_of(inside / "t", {name: b"rows"})))[1] == b"rows"
     assert [path.name for path in tmp_path.iterdir()] == ["inside"]
     assert [path.name for path in inside.iterdir()] == ["t"]
 

@@ -34,6 +34,7 @@ def _choosing_rows(function: Callable[..., None]) -> Callable[..., None]:
     """Add the options that every importer has."""
     for option in (
         click.option("--force", is_flag=True, help="Replace a tasks.jsonl or lock that is there."),
+        click.option("--skip-unusable", is_flag=True, help="Leave out rows that no pack may hold, and name them."),
         click.option("--write-lock", is_flag=True, help="Write a lock of the chosen rows, instead of checking one."),
         click.option(
             "--lock",
@@ -111,8 +112,10 @@ def _finish(
     if is_locked:
         rows = load_lock(path, benchmark).rows_in(rows)
     rows = selected(rows, options["positions"], options["limit"])
-    tasks = write_pack(output, rows, manifest, force=options["force"])
+    written = write_pack(output, rows, manifest, force=options["force"], skip_unusable=options["skip_unusable"])
     if options["write_lock"]:
-        write_text(path, lock_text(benchmark, rows), force=options["force"])
+        write_text(path, lock_text(benchmark, written.rows), force=options["force"])
+    for problem in written.left_out:
+        click.echo(f"left out: {problem}", err=True)
     origin = f", as {path} says" if is_locked else ""
-    click.echo(f"{len(rows)} tasks{origin}: {tasks}")
+    click.echo(f"{len(written.rows)} tasks{origin}: {written.tasks}")

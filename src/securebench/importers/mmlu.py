@@ -48,9 +48,9 @@ def mmlu_document(source: str, subject: str, split: str) -> tuple[str, bytes]:
     file_name = f"{subject}_{split}.csv"
     if not is_url(source) and Path(source).is_dir():
         source = str(_in_directory(Path(source), file_name, split))
-    elif is_tar(source):
-        return tar_document(source, file_name)
     with opened(source) as stream:
+        if is_tar(stream):
+            return tar_document(stream, source, file_name)
         return source_name(source) if is_url(source) else source, read_document(stream, source)
 
 

@@ -7,6 +7,7 @@ import json
 import os
 import tempfile
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,22 +24,43 @@ MANIFEST_NAME: Final = "manifest.yaml"
 TASKS_NAME: Final = "tasks.jsonl"
 
 
-def write_pack(directory: Path, rows: Sequence[ImportedRow], manifest: Mapping[str, Any], *, force: bool) -> Path:
-    """Write ``tasks.jsonl`` into ``directory``, and ``manifest`` beside it if there is none; return the tasks file.
+@dataclass(frozen=True, slots=True)
+class WrittenPack:
+    """What was written: the tasks file, its rows, and why others were left out."""
 
-    Raises :class:`ConfigError`: ``import-output-exists`` for another tasks file that is there, unless ``force``;
-    ``import-output-unwritable``; and what is wrong with a row, at its place in the authors' data.
+    tasks: Path
+    rows: tuple[ImportedRow, ...]
+    left_out: tuple[Problem, ...] = ()
+
+
+def write_pack(
+    directory: Path,
+    rows: Sequence[ImportedRow],
+    manifest: Mapping[str, Any],
+    *,
+    force: bool,
+    skip_unusable: bool = False,
+) -> WrittenPack:
+    """Write ``tasks.jsonl`` into ``directory``, and ``manifest`` beside it if there is none.
+
+    Rows are held to the rules of packs. One that breaks them is an error at its place in the authors' data, or is
+    left out with ``skip_unusable``. Raises :class:`ConfigError`, also ``import-output-exists`` for another tasks file
+    that is there, unless ``force``, and ``import-output-unwritable``.
     """
     tasks = directory / TASKS_NAME
     try:
         directory.mkdir(parents=True, exist_ok=True)
         _write_manifest(directory / MANIFEST_NAME, manifest)
-        with _draft(directory, "".join(f"{row.line}\n" for row in rows)) as draft:
-            _check(directory / MANIFEST_NAME, draft, rows)
+        problems = _problems(directory, rows)
+        unusable = {problem.location for problem in problems if skip_unusable}
+        usable = tuple(row for row in rows if row.location not in unusable)
+        if problems and (not skip_unusable or _problems(directory, usable)):
+            raise ConfigError(problems=problems)
+        with _draft(directory, _lines(usable)) as draft:
             _put(draft, tasks, force=force)
     except OSError as error:
         raise _unwritable(directory, error) from None
-    return tasks
+    return WrittenPack(tasks, usable, tuple(problems))
 
 
 def write_text(path: Path, text: str, *, force: bool) -> None:
@@ -56,13 +78,18 @@ def _write_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
         write_text(path, json.dumps(manifest, indent=2) + "\n", force=False)
 
 
-def _check(manifest: Path, draft: Path, rows: Sequence[ImportedRow]) -> None:
-    """Load and compile the pack. Problems of rows are moved to where the authors' records stand."""
-    try:
-        compile_benchmark_pack(load_benchmark_pack(manifest, draft))
-    except ConfigError as error:
-        problems = [_in_source(problem, draft, rows) for problem in error.problems]
-        raise ConfigError(problems=problems) from None
+def _problems(directory: Path, rows: Sequence[ImportedRow]) -> list[Problem]:
+    """Return what is wrong with the pack of ``rows``; of rows, at the place where the authors' records stand."""
+    with _draft(directory, _lines(rows)) as draft:
+        try:
+            compile_benchmark_pack(load_benchmark_pack(directory / MANIFEST_NAME, draft))
+        except ConfigError as error:
+            return [_in_source(problem, draft, rows) for problem in error.problems]
+    return []
+
+
+def _lines(rows: Sequence[ImportedRow]) -> str:
+    return "".join(f"{row.line}\n" for row in rows)
 
 
 def _in_source(problem: Problem, draft: Path, rows: Sequence[ImportedRow]) -> Problem:
@@ -71,7 +98,8 @@ def _in_source(problem: Problem, draft: Path, rows: Sequence[ImportedRow]) -> Pr
         return problem
     row = rows[place.line - 1]
     where = f" ({place.pointer})" if place.pointer else ""
-    return Problem(problem.code, f"{row.id}: {problem.message}{where}", row.location, problem.hint)
+    hint = "; ".join(filter(None, (problem.hint, "--skip-unusable leaves such rows out")))
+    return Problem(problem.code, f"{row.id}: {problem.message}{where}", row.location, hint)
 
 
 @contextmanager

@@ -22,6 +22,8 @@ from securebench.strict_input.files import open_regular
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from _typeshed import WriteableBuffer
+
 MAX_SOURCE_BYTES: Final = 512 * 1024 * 1024
 """What is read of a source, packed or unpacked: three times the largest archive of text benchmarks that we know."""
 
@@ -50,7 +52,7 @@ def source_name(source: str) -> str:
 
 
 @contextmanager
-def opened(source: str) -> Iterator[IO[bytes]]:
+def opened(source: str) -> Iterator[io.BufferedReader]:
     """Open a file or URL, unpacking gzip, as a stream that ends with an error at ``MAX_SOURCE_BYTES``.
 
     Raises :class:`ConfigError`: ``file-missing``, ``import-download-failed``, ``import-too-large``.
@@ -61,7 +63,7 @@ def opened(source: str) -> Iterator[IO[bytes]]:
         packed = file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
         file.seek(0)
         plain = gzip.GzipFile(fileobj=file) if packed else file
-        yield cast("IO[bytes]", _Bounded(cast("IO[bytes]", plain), source))
+        yield io.BufferedReader(_Bounded(cast("IO[bytes]", plain), source), _CHUNK)
 
 
 def read_document(stream: IO[bytes], name: str) -> bytes:
@@ -72,28 +74,27 @@ def read_document(stream: IO[bytes], name: str) -> bytes:
     return data
 
 
-def is_tar(source: str) -> bool:
-    """Whether the file or URL holds a tar archive, packed or not."""
-    with opened(source) as stream:
-        return _read(stream, _TAR_MAGIC_AT + len(_TAR_MAGIC), source)[_TAR_MAGIC_AT:] == _TAR_MAGIC
+def is_tar(stream: io.BufferedReader) -> bool:
+    """Whether a stream that nothing has been read of yet is a tar archive."""
+    return stream.peek(_TAR_MAGIC_AT + len(_TAR_MAGIC))[_TAR_MAGIC_AT:].startswith(_TAR_MAGIC)
 
 
-def tar_document(source: str, file_name: str) -> tuple[str, bytes]:
+def tar_document(stream: io.BufferedReader, source: str, file_name: str) -> tuple[str, bytes]:
     """Return name and content of the one regular member called ``file_name``, in whatever directory.
 
     Nothing is extracted. Raises :class:`ConfigError`: ``import-file-missing``, ``import-file-ambiguous``,
     ``import-too-large``, ``import-archive-invalid``.
     """
-    with opened(source) as stream:
-        try:
-            found = dict(_members(stream, source, file_name))
-        except tarfile.TarError as error:
-            raise _invalid(source, error) from None
+    try:
+        found = list(_members(stream, source, file_name))
+    except tarfile.TarError as error:
+        raise _invalid(source, error) from None
     if not found:
         raise ConfigError(f"{source} holds no file {file_name}", code="import-file-missing")
     if len(found) > 1:
-        raise ConfigError(f"{source} holds {' and '.join(sorted(found))}", code="import-file-ambiguous")
-    ((name, data),) = found.items()
+        names = " and ".join(name for name, _ in found)
+        raise ConfigError(f"{source} holds {names}", code="import-file-ambiguous")
+    name, data = found[0]
     return f"{source}!{name}", data
 
 
@@ -132,13 +133,14 @@ class _Bounded(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def read(self, size: int | None = -1, /) -> bytes:
-        wanted = self._left + 1 if size is None or size < 0 else min(size, self._left + 1)
-        data = _read(self._stream, wanted, self._name)
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        room = memoryview(buffer)
+        data = _read(self._stream, len(room), self._name)
+        room[: len(data)] = data
         self._left -= len(data)
         if self._left < 0:
             raise _too_large(self._name, MAX_SOURCE_BYTES)
-        return data
+        return len(data)
 
 
 def _read(stream: IO[bytes], size: int, name: str) -> bytes:
