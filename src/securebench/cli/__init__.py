@@ -23,7 +23,6 @@ COMMANDS: Final[Mapping[str, str]] = {
 """Each command, and its line in ``--help``: shown without importing what it needs."""
 
 EXIT_INTERRUPTED: Final = 130
-EXIT_BROKEN_PIPE: Final = 141
 EXIT_DEFECT: Final = 70
 
 DEBUG_VARIABLE: Final = "SECUREBENCH_DEBUG"
@@ -80,10 +79,6 @@ def _run() -> int:
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         return EXIT_INTERRUPTED
-    except BrokenPipeError:
-        # Whoever read our output has had enough. Nothing may be written any more, not even when Python exits.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_BROKEN_PIPE
     except Exception as error:
         if os.environ.get(DEBUG_VARIABLE):
             raise

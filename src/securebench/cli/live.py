@@ -37,14 +37,14 @@ class LiveSink:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._live = Live(
-            console=console, get_renderable=self._render, refresh_per_second=_REFRESH_PER_SECOND, transient=True
-        )
         self._lock = threading.Lock()
         self._running: dict[str, tuple[str, float]] = {}
         self._counts: Counter[str] = Counter()
         self._to_do = 0
         self._start = time.monotonic()
+        self._live = Live(
+            console=console, get_renderable=self._render, refresh_per_second=_REFRESH_PER_SECOND, transient=True
+        )
 
     def __call__(self, event: Event) -> None:
         """Show one event."""

@@ -1,0 +1,93 @@
+"""Progress on a terminal."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from cli.test_plain import done, start
+from securebench.cli.live import LiveSink, clock, shortened
+from securebench.progress import Event, EventKind
+
+
+@pytest.fixture
+def console() -> Console:
+    """Give a terminal that is a string."""
+    return Console(file=io.StringIO(), force_terminal=True, width=100, height=40)
+
+
+def shown(console: Console) -> str:
+    """Return everything that was written to the terminal."""
+    file = console.file
+    assert isinstance(file, io.StringIO)
+    return file.getvalue()
+
+
+def test_finished_tasks_scroll_by(console: Console) -> None:
+    """Each finished task is a line that stays, with its verdict and reason."""
+    sink = LiveSink(console)
+    for event in (start(), Event(EventKind.TASK_START, "one"), done("one"), done("two", "failed", "wrong_answer")):
+        sink(event)
+    sink(Event(EventKind.RUN_DONE))
+    assert "PASSED one" in shown(console)
+    assert "FAILED two: wrong_answer" in shown(console)
+
+
+def test_what_runs_is_shown(console: Console) -> None:
+    """The display tells of running tasks, their phase and time, of counts, and of the time that is left."""
+    sink = LiveSink(console)
+    sink(start(to_do=4))
+    sink(Event(EventKind.TASK_START, "pack/first"))
+    sink(Event(EventKind.TASK_START, "pack/second"))
+    sink(Event(EventKind.VERIFIER_START, "pack/second"))
+    sink(done("pack/zero"))
+    sink(done("pack/bad", "error", "engine_unavailable"))
+    plain = Console(file=io.StringIO(), width=100)
+    plain.print(sink._render())
+    text = shown(plain)
+    sink.close()
+    for part in ("pack/first", "agent", "pack/second", "verifier", "0:00", "2/4", "1 passed", "1 error", "left"):
+        assert part in text
+
+
+def test_many_running_tasks_do_not_fill_the_screen(console: Console) -> None:
+    """A few running tasks are named, the rest are counted."""
+    sink = LiveSink(console)
+    for number in range(40):
+        sink(Event(EventKind.TASK_START, f"task-{number}"))
+    plain = Console(file=io.StringIO(), width=100)
+    plain.print(sink._render())
+    assert "and 24 more" in shown(plain)
+    assert len(shown(plain).splitlines()) < 20
+
+
+def test_the_terminal_is_given_back(console: Console) -> None:
+    """Whatever happens the cursor is shown again; closing twice is closing once."""
+    sink = LiveSink(console)
+    sink(start())
+    sink.close()
+    sink.close()
+    assert shown(console).rindex("\x1b[?25h") > shown(console).rindex("\x1b[?25l")
+
+
+def test_ids_are_not_obeyed(console: Console) -> None:
+    """Neither escape sequences nor markup in an id reach the terminal (M13)."""
+    sink = LiveSink(console)
+    sink(done("[red]x[/red]\x1b[2J\u202e"))
+    assert "[red]x[/red]" in shown(console)
+    assert "\x1b[2J" not in shown(console)
+    assert "\u202e" not in shown(console)
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (65.9, "1:05"), (3661, "1:01:01"), (36000, "10:00:00")])
+def test_clock(seconds: float, text: str) -> None:
+    """Durations are written as people write them."""
+    assert clock(seconds) == text
+
+
+def test_shortened() -> None:
+    """A long id is cut, and is one line."""
+    assert shortened("a\nb") == "a\\nb"
+    assert len(shortened("x" * 200)) == 48

@@ -1,0 +1,154 @@
+"""The command line itself: start-up, errors, exit codes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import click
+import pytest
+
+import securebench.cli as command_line
+from securebench.cli import COMMANDS, EXIT_DEFECT, EXIT_INTERRUPTED, main
+from securebench.errors import ConfigError, EngineError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+HEAVY = {"docker", "pydantic", "rich", "ruamel", "requests", "yaml"}
+
+
+def exit_code(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> object:
+    """Run the command line, and return its exit code."""
+    monkeypatch.setattr(sys, "argv", ["securebench", *arguments])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    return caught.value.code
+
+
+@pytest.fixture
+def command_that(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], None]:
+    """Give a way to make every command raise."""
+
+    def make(error: BaseException) -> None:
+        def fail(*_: object, **__: object) -> None:
+            raise error
+
+        monkeypatch.setattr(command_line, "cli", fail)
+
+    return make
+
+
+def test_help_lists_every_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """``--help`` names every command, and ends well."""
+    assert exit_code(monkeypatch, "--help") == 0
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each command says what it does."""
+    assert exit_code(monkeypatch, name, "--help") == 0
+    assert "Usage:" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("arguments", [["nonsense"], ["run", "--nonsense"], ["run"], ["run", "x", "--limit", "0"]])
+def test_wrong_usage(arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Wrong usage is exit code 2, told on stderr."""
+    assert exit_code(monkeypatch, *arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "Error" in captured.err
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ConfigError("bad", code="some-code", hint="mend it"), EngineError("bad", code="some-code", hint="mend it")],
+)
+def test_errors_of_ours(
+    error: Exception,
+    command_that: Callable[[BaseException], None],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """An error of ours is one message on stderr, with its code and what to do, no traceback, exit code 1."""
+    command_that(error)
+    assert exit_code(monkeypatch) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == "error: bad [some-code]\n    hint: mend it\n"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), click.Abort()])
+def test_interrupted(
+    error: BaseException, command_that: Callable[[BaseException], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An interrupt before anything runs is exit code 130."""
+    command_that(error)
+    assert exit_code(monkeypatch) == EXIT_INTERRUPTED == 130
+
+
+def test_a_defect(
+    command_that: Callable[[BaseException], None],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A defect is a short message that says how to see more, and not what the exception holds (F13)."""
+    command_that(RuntimeError("the hidden answer"))
+    monkeypatch.delenv("SECUREBENCH_DEBUG", raising=False)
+    assert exit_code(monkeypatch) == EXIT_DEFECT
+    shown = capsys.readouterr().err
+    assert "RuntimeError" in shown
+    assert "SECUREBENCH_DEBUG=1" in shown
+    assert "hidden answer" not in shown
+
+
+def test_a_defect_with_its_traceback(
+    command_that: Callable[[BaseException], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``SECUREBENCH_DEBUG`` shows the whole of it."""
+    command_that(RuntimeError("boom"))
+    monkeypatch.setenv("SECUREBENCH_DEBUG", "1")
+    monkeypatch.setattr(sys, "argv", ["securebench"])
+    with pytest.raises(RuntimeError, match="boom"):
+        main()
+
+
+def test_a_reader_who_has_had_enough() -> None:
+    """``securebench --help | head -0`` ends quietly."""
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-u", "-m", "securebench", "--help"], stdout=write, stderr=subprocess.PIPE, check=False
+    )
+    os.close(write)
+    assert done.returncode == 1
+    assert done.stderr == b""
+
+
+@pytest.mark.parametrize("code", ["import securebench", "from securebench.cli import main"])
+def test_light_imports(code: str) -> None:
+    """Neither ``import securebench`` nor the command line loads what only commands need."""
+    script = f"import sys; {code}; print(*{{name.partition('.')[0] for name in sys.modules}})"
+    loaded = set(
+        subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    )
+    assert not loaded & HEAVY
+
+
+def test_help_is_quick() -> None:
+    """``securebench --help`` takes little more than Python itself does."""
+    bare, ours = (
+        min(_seconds(arguments) for _ in range(5)) for arguments in (["-c", "pass"], ["-m", "securebench", "--help"])
+    )
+    assert ours - bare < 0.2
+
+
+def _seconds(arguments: list[str]) -> float:
+    start = time.perf_counter()
+    subprocess.run([sys.executable, *arguments], stdout=subprocess.DEVNULL, check=True)
+    return time.perf_counter() - start

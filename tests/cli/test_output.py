@@ -1,0 +1,52 @@
+"""What commands and agents print, shown as it comes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from securebench.cli.output import AgentOutputSink, CommandOutputSink
+from securebench.progress import Event, EventKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def told(make: Callable[[Callable[[str], None]], Callable[[Event], None]], *events: Event) -> list[str]:
+    """Return what a sink tells of these events."""
+    lines: list[str] = []
+    sink = make(lines.append)
+    for event in events:
+        sink(event)
+    return lines
+
+
+def result(**changes: object) -> Event:
+    """Return the end of a command."""
+    data = {"exit_code": 0, "timed_out": False, "duration_seconds": 1.0, "output": "one\ntwo\n", **changes}
+    return Event(EventKind.SANDBOX_RESULT, "t", data)  # type: ignore[arg-type]  # plain values
+
+
+def test_commands() -> None:
+    """A command is shown with how it ended and what it printed; other events are not."""
+    command = Event(EventKind.SANDBOX_COMMAND, "t", {"command": "python3 agent.py"})
+    lines = told(CommandOutputSink, command, Event(EventKind.AGENT_OUTPUT, "t", {"text": "x"}), result())
+    assert lines == ["  t $ python3 agent.py", "  t -> exit 0", "    | one", "    | two"]
+
+
+def test_a_time_out() -> None:
+    """A command that ran out of time says so."""
+    assert told(CommandOutputSink, result(timed_out=True, output="")) == ["  t -> timed out"]
+
+
+def test_output_is_clipped_and_safe() -> None:
+    """A long output is cut, and nothing in it is obeyed (M13)."""
+    lines = told(CommandOutputSink, result(output="\x1b[2J" + "x" * 5000))
+    assert len("".join(lines)) < 500
+    assert "\x1b" not in "".join(lines)
+    assert lines[-1].endswith("…")
+
+
+def test_agents() -> None:
+    """What agents say is shown line by line, whatever it holds; other events are not."""
+    said = Event(EventKind.AGENT_OUTPUT, "t\n", {"text": "one\ntwo\x1b[2J\n"})
+    assert told(AgentOutputSink, said, result()) == ["  t\\n | one", "  t\\n | two\\x1b[2J"]

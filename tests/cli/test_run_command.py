@@ -1,0 +1,292 @@
+"""``securebench run``, up to where the run begins and from where it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import securebench.tester_run as tester_run_module
+from results.samples import STATUS, record
+from securebench.cli import main
+from securebench.cli.run_command import exit_code, resume_command
+from securebench.progress import Event, EventKind
+from securebench.results.record import read_entry
+from securebench.results.summary import Counts, Ending, TesterRunSummary
+from securebench.tester_run import RunOptions
+from tester_run.running import make_parts, run, write_run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from securebench.resources import JsonValue
+    from securebench.tester_config import TesterConfig
+
+SUMMARY = TesterRunSummary(
+    run_id="run",
+    benchmark_id="pack",
+    output_dir=Path("/out"),
+    total=Counts(2, 1, 1),
+    families={"short_answer": Counts(2, 1, 1)},
+    failures=(read_entry(record("pack/bad", STATUS.FAILED).line(0)),),
+)
+
+
+class FakeRun:
+    """Stands in for the run: keeps how it was called, emits what it is told to, and returns a summary."""
+
+    def __init__(self) -> None:
+        self.options = RunOptions()
+        self.config: TesterConfig | None = None
+        self.summary = SUMMARY
+        self.events: tuple[Event, ...] = ()
+        self.before: Callable[[], object] = lambda: None
+
+    def __call__(
+        self, config: TesterConfig, options: RunOptions, sinks: Iterable[Callable[[Event], None]]
+    ) -> TesterRunSummary:
+        """Be called as the run is."""
+        self.config, self.options = config, options
+        self.before()
+        for event in self.events:
+            for sink in sinks:
+                sink(event)
+        return self.summary
+
+
+@pytest.fixture
+def fake_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeRun:
+    """Give a run that does nothing, in a directory with a tester YAML."""
+    write_run(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    fake = FakeRun()
+    monkeypatch.setattr(tester_run_module, "run_benchmark", fake)
+    return fake
+
+
+def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> object:
+    """Call ``securebench run`` and return its exit code."""
+    monkeypatch.setattr(sys, "argv", ["securebench", "run", *arguments])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    return caught.value.code
+
+
+@pytest.mark.parametrize(
+    "arguments", [["tester.yaml"], ["--config", "tester.yaml"], ["tester.yaml", "--config", "tester.yaml"]]
+)
+def test_the_path_may_be_given_either_way(
+    arguments: list[str], fake_run: FakeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tester YAML is an option or an argument."""
+    assert call(monkeypatch, *arguments) == 0
+    assert fake_run.config is not None
+    assert fake_run.config.run.id == "run"
+
+
+@pytest.mark.parametrize("arguments", [[], ["tester.yaml", "--config", "other.yaml"]])
+def test_no_path_or_two(arguments: list[str], fake_run: FakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither path, or two that differ, is wrong usage."""
+    assert call(monkeypatch, *arguments) == 2
+    assert fake_run.config is None
+
+
+def test_flags_reach_the_run(fake_run: FakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each flag is an option of the run."""
+    flags = ["--limit", "3", "--output-dir", "elsewhere", "--resume", "--workers", "4", "--show-agent-output"]
+    call(monkeypatch, "tester.yaml", *flags)
+    options = fake_run.options
+    assert (options.limit, options.output_dir, options.workers) == (3, Path("elsewhere"), 4)
+    assert options.resume
+    assert options.show_agent_output
+    assert options.handle_signals
+
+
+def test_defaults(fake_run: FakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without flags the tester YAML decides."""
+    call(monkeypatch, "tester.yaml")
+    options = fake_run.options
+    assert (options.limit, options.output_dir, options.workers) == (None, None, None)
+    assert not options.resume
+    assert not options.show_agent_output
+
+
+@pytest.mark.parametrize("arguments", [[], ["--env-file", "mine.env"]])
+def test_variables_that_are_set_already_win(
+    arguments: list[str], fake_run: FakeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``.env`` is read unless another file is named, and what is set already wins."""
+    Path(arguments[1] if arguments else ".env").write_text("FROM_FILE=one\nSET_ALREADY=file\n")
+    monkeypatch.setenv("SET_ALREADY", "process")
+    call(monkeypatch, "tester.yaml", *arguments)
+    assert (fake_run.options.variables["FROM_FILE"], fake_run.options.variables["SET_ALREADY"]) == ("one", "process")
+
+
+def test_a_missing_env_file(
+    fake_run: FakeRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A named file that is not there is an error; the default one may be missing."""
+    assert call(monkeypatch, "tester.yaml", "--env-file", "mine.env") == 1
+    assert "mine.env" in capsys.readouterr().err
+    assert call(monkeypatch, "tester.yaml") == 0
+    assert dict(fake_run.options.variables) == dict(os.environ)
+
+
+def test_a_bad_tester_yaml(
+    fake_run: FakeRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every mistake is told on stderr, and nothing runs."""
+    Path("tester.yaml").write_text('schema_version: 0.2\nrun: {id: "", output_dri: x}\n')
+    assert call(monkeypatch, "tester.yaml") == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("tester.yaml:") >= 3
+    assert "output_dir" in captured.err
+    assert fake_run.config is None
+
+
+EXITS = [
+    ({}, 0),
+    ({"total": Counts(2, 0, 2)}, 0),
+    ({"total": Counts(2, pending=2)}, 0),
+    ({"total": Counts(2, 1, 0, 1)}, 3),
+    ({"problems": ("the pack changed",)}, 3),
+    ({"ending": Ending.STOPPED}, 3),
+    ({"ending": Ending.INTERRUPTED}, 130),
+    ({"ending": Ending.INTERRUPTED, "total": Counts(2, 0, 0, 1)}, 130),
+]
+
+
+@pytest.mark.parametrize(("changes", "code"), EXITS)
+def test_exit_codes(changes: dict[str, Any], code: int, fake_run: FakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Verdicts do not change the exit code; errors, trouble and interrupts do."""
+    fake_run.summary = replace(SUMMARY, **changes)
+    assert exit_code(fake_run.summary) == code
+    assert call(monkeypatch, "tester.yaml") == code
+
+
+def test_the_table_goes_to_stdout(
+    fake_run: FakeRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The table is the output; progress goes to stderr."""
+    data: dict[str, JsonValue] = {
+        "run_id": "r",
+        "benchmark_id": "b",
+        "tasks": 4,
+        "to_do": 3,
+        "workers": 1,
+        "output_dir": "/o",
+    }
+    fake_run.events = (Event(EventKind.RUN_START, data=data),)
+    call(monkeypatch, "tester.yaml")
+    captured = capsys.readouterr()
+    assert "50.0% of 2" in captured.out
+    assert "pack/bad" in captured.out
+    assert captured.err == "run r: 3 of 4 tasks of b, 1 worker\n"
+
+
+def test_quiet(fake_run: FakeRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """``--quiet`` shows no progress, and the table all the same."""
+    fake_run.events = (Event(EventKind.RUN_START),)
+    fake_run.before = lambda: fake_run.options.notify("pulling")
+    call(monkeypatch, "tester.yaml", "--quiet")
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    assert "50.0% of 2" in captured.out
+
+
+def test_notes_go_to_stderr(
+    fake_run: FakeRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What the run wants to say is told, and not obeyed by the terminal (M13)."""
+    fake_run.before = lambda: fake_run.options.notify("pulling [bold]x[/bold]\x1b[2J")
+    call(monkeypatch, "tester.yaml")
+    assert capsys.readouterr().err == "pulling [bold]x[/bold]\\x1b[2J\n"
+
+
+@pytest.mark.parametrize(
+    ("flag", "event"),
+    [
+        ("--show-command-output", Event(EventKind.SANDBOX_COMMAND, "t", {"command": "hello"})),
+        ("--show-agent-output", Event(EventKind.AGENT_OUTPUT, "t", {"text": "hello\n"})),
+    ],
+)
+def test_show_flags(
+    flag: str, event: Event, fake_run: FakeRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What commands or agents print is shown when asked for, and only then."""
+    fake_run.events = (event,)
+    call(monkeypatch, "tester.yaml")
+    assert "hello" not in capsys.readouterr().err
+    call(monkeypatch, "tester.yaml", flag)
+    assert "hello" in capsys.readouterr().err
+
+
+def test_json(fake_run: FakeRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """``--json`` prints the summary and nothing else on stdout."""
+    call(monkeypatch, "tester.yaml", "--json")
+    assert json.loads(capsys.readouterr().out) == SUMMARY.to_json()
+
+
+def test_how_to_go_on(fake_run: FakeRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A run that left something says how many tasks, why, and with which command to go on."""
+    fake_run.summary = replace(SUMMARY, total=Counts(5, 1, 1, 1), ending=Ending.STOPPED, problems=("no engine",))
+    call(monkeypatch, "tester.yaml", "--workers", "2", "--output-dir", "my results")
+    shown = capsys.readouterr().err
+    assert "error: no engine" in shown
+    assert "3 tasks have no verdict" in shown
+    assert "securebench run tester.yaml --workers 2 --output-dir 'my results' --resume" in shown
+
+
+def test_a_finished_run_says_nothing_of_going_on(
+    fake_run: FakeRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where every task has its verdict there is nothing to go on with."""
+    call(monkeypatch, "tester.yaml")
+    assert "--resume" not in capsys.readouterr().err
+
+
+def test_resume_stands_once() -> None:
+    """A resumed run is resumed with the same command."""
+    assert resume_command(["run", "x", "--resume"]) == "securebench run x --resume"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signals_before_the_first_task(
+    number: signal.Signals, fake_run: FakeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal while the run is prepared ends with 130, and leaves the handlers as they were (L12)."""
+    before = signal.getsignal(number)
+    fake_run.before = lambda: signal.raise_signal(number)
+    assert call(monkeypatch, "tester.yaml") == 130
+    assert signal.getsignal(number) is before
+
+
+def test_on_a_terminal(tmp_path: Path) -> None:
+    """On a terminal progress is live, and the terminal is given back."""
+    write_run(tmp_path, 2)
+    output = _on_terminal(tmp_path)
+    assert "\x1b[?25l" in output
+    assert output.rindex("\x1b[?25h") > output.rindex("\x1b[?25l")
+    assert "PASSED pack/task-1" in output
+
+
+def _on_terminal(root: Path) -> str:
+    """Run on a pseudo-terminal, and return what was written to it."""
+    import io
+
+    from rich.console import Console
+
+    from securebench.cli.live import LiveSink
+
+    console = Console(file=io.StringIO(), force_terminal=True, width=80, height=30)
+    run(root, sinks=[LiveSink(console)], parts=make_parts())
+    file = console.file
+    assert isinstance(file, io.StringIO)
+    return file.getvalue()

@@ -1,0 +1,60 @@
+"""A run on fakes for signals: ``interrupted_run.py ROOT MODE``. Says ``running`` when its third task runs.
+
+``MODE``: ``ends`` gives the task up when its sandboxes are ended; ``hangs`` never does.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from run_fakes import FakeProducer
+from securebench.errors import EngineError
+from securebench.tester_run import RunOptions, run_benchmark
+from securebench.testing.fake_sandbox import FakeDriver
+from tester_run.running import configuration, make_parts, pin_framework
+
+if TYPE_CHECKING:
+    from securebench.harnesses.base import ProduceContext
+    from securebench.tasks import AgentView
+
+
+class Driver(FakeDriver):
+    """A fake that says when its sandboxes are ended."""
+
+    ended = threading.Event()
+
+    def kill_all(self) -> None:
+        """End them."""
+        self.ended.set()
+        super().kill_all()
+
+
+def hook(number: int, _: AgentView, __: ProduceContext) -> None:
+    """Work through two tasks, then wait."""
+    if number < 3:
+        return
+    sys.stdout.write("running\n")
+    sys.stdout.flush()
+    Driver.ended.wait(60)
+    if sys.argv[2] == "hangs":
+        time.sleep(60)
+    raise EngineError("the sandbox was ended")
+
+
+def notify(text: str) -> None:
+    """Tell on standard error."""
+    sys.stderr.write(f"{text}\n")
+
+
+pin_framework()
+summary = run_benchmark(
+    configuration(Path(sys.argv[1])),
+    RunOptions(handle_signals=True, notify=notify),
+    (),
+    make_parts(FakeProducer(hook=hook), Driver()),
+)
+sys.stdout.write(f"{summary.ending} {summary.passed} {summary.total.not_run} {Driver.ended.is_set()}\n")
