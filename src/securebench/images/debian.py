@@ -55,7 +55,7 @@ def root_file_system(
         listener = threading.Thread(target=_listen, args=(process.stderr, log, report))
         listener.start()
         try:
-            yield _pieces(process, process.stdout, log)
+            yield _pieces(process, listener, log)
         finally:
             process.stdout.close()
             _stop(process, bootstrap.stop)
@@ -122,10 +122,12 @@ def _listen(stream: IO[bytes], log: Path, report: Callable[[str], None]) -> None
                 report(line[3:].decode(errors="replace").strip(" .\n"))
 
 
-def _pieces(process: subprocess.Popen[bytes], stdout: IO[bytes], log: Path) -> Iterator[bytes]:
-    while piece := stdout.read(_CHUNK):
+def _pieces(process: subprocess.Popen[bytes], listener: threading.Thread, log: Path) -> Iterator[bytes]:
+    assert process.stdout is not None
+    while piece := process.stdout.read(_CHUNK):
         yield piece
     if process.wait() != 0:
+        listener.join()  # the log has the last words
         raise ImageError(
             f"{PROGRAM} ended with exit code {process.returncode}; its last words:\n{_tail(log)}",
             code="image-build-failed",
