@@ -131,6 +131,15 @@ def test_a_link_in_place_of_a_manifest_or_rows_is_refused(tmp_path: Path) -> Non
         real.rename(file)
 
 
+def test_links_that_loop_are_refused(tmp_path: Path) -> None:
+    """K13: a loop of links in place of a file or of its directory is a configuration error."""
+    manifest, tasks = write_pack(tmp_path, row())
+    (tmp_path / "loop").symlink_to("loop")
+    for pair in ((tmp_path / "loop", tasks), (manifest, tmp_path / "loop"), (tmp_path / "loop" / "x", tasks)):
+        with pytest.raises(ConfigError):
+            load_benchmark_pack(*pair)
+
+
 def test_a_manifest_is_not_endless(tmp_path: Path) -> None:
     """K01: a manifest has a largest size."""
     assert codes_of(tmp_path, row(), manifest=MANIFEST + "#" * 70_000) == ["file-too-large"]

@@ -17,18 +17,17 @@ ROWS = 10_000
 PROGRAM = """
 import json, resource, sys, time
 from pathlib import Path
-started = time.perf_counter()
 from securebench.benchmark_compiler import compile_benchmark_pack
 from securebench.benchmark_pack import load_benchmark_pack
 directory = Path(sys.argv[1])
 tasks = compile_benchmark_pack(load_benchmark_pack(directory / "manifest.yaml", directory / "tasks.jsonl"))
-seconds = time.perf_counter() - started
+seconds = time.process_time()
 print(json.dumps([len(tasks), seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024]))
 """
 
 
 def test_ten_thousand_rows_load_and_compile_in_bounded_time_and_memory(tmp_path: Path) -> None:
-    """10,000 rows take under 3 s and under 300 MB on a quiet machine; thrice that is allowed on a busy one."""
+    """10,000 rows take under 3 s of processor time, imports included (twice that on a slow machine), and 300 MB."""
     (tmp_path / "manifest.yaml").write_text("id: big\nversion: 1\n")
     with (tmp_path / "tasks.jsonl").open("w", encoding="utf-8") as file:
         for index in range(ROWS):
@@ -38,5 +37,5 @@ def test_ten_thousand_rows_load_and_compile_in_bounded_time_and_memory(tmp_path:
     done = subprocess.run([sys.executable, "-c", PROGRAM, str(tmp_path)], capture_output=True, check=True, text=True)
     tasks, seconds, megabytes = json.loads(done.stdout)
     assert tasks == ROWS
-    assert seconds < 9
+    assert seconds < 6
     assert megabytes < 300

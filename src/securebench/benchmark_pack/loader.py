@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from securebench.benchmark_pack.assets import digest_asset
@@ -11,11 +13,9 @@ from securebench.benchmark_pack.rows import RowReader
 from securebench.errors import ConfigError
 from securebench.families.registry import family_faults
 from securebench.strict_input.faults import Fault
-from securebench.strict_input.files import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
     from securebench.benchmark_pack.manifest import Manifest
     from securebench.benchmark_pack.model import BenchmarkRow
@@ -28,7 +28,6 @@ def load_benchmark_pack(manifest: Path, tasks: Path) -> BenchmarkPack:
     :class:`ConfigError` with every problem of the file that has any; if rows have, then with those that the compiler
     would find as well.
     """
-    open_regular(tasks, "tasks file").close()
     header = load_manifest(manifest, tasks)
     reader = RowReader(tasks, header)
     rows = reader.read()
@@ -39,7 +38,7 @@ def load_benchmark_pack(manifest: Path, tasks: Path) -> BenchmarkPack:
     return BenchmarkPack(
         id=header.id,
         version=header.version,
-        directory=manifest.parent.resolve(),
+        directory=Path(os.path.realpath(manifest.parent)),
         manifest_path=manifest,
         tasks_path=tasks,
         rows=tuple(rows),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, Field
@@ -20,7 +22,6 @@ from securebench.strict_input.yaml_text import MAX_YAML_BYTES, parse_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
     from securebench.strict_input.yaml_text import YamlSource
 
@@ -110,7 +111,7 @@ def _root_faults(roots: AssetRoots, manifest: Path, tasks: Path) -> Iterator[Fau
     public, hidden = folded(roots.public.rstrip("/")), folded(roots.eval.rstrip("/"))
     if is_at_or_below(public, hidden) or is_at_or_below(hidden, public):
         yield Fault("asset-roots-overlap", "the public and eval roots overlap", ("asset_roots",), "keep them apart")
-    public_directory = manifest.parent.resolve() / roots.public
-    if any(file.resolve().is_relative_to(public_directory) for file in (manifest, tasks)):
+    public_directory = Path(os.path.realpath(manifest.parent)) / roots.public
+    if any(Path(os.path.realpath(file)).is_relative_to(public_directory) for file in (manifest, tasks)):
         message = "the manifest or the rows lie below the public root"
         yield Fault("asset-roots-overlap", message, ("asset_roots", "public"), "keep them apart")

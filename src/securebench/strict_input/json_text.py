@@ -10,10 +10,11 @@ import json
 import math
 import re
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from securebench.errors import SourceLocation
-from securebench.strict_input.faults import Fault, Path, Position, name_of, pointer, shown
+from securebench.strict_input.faults import MAX_PROBLEMS, Fault, Path, Position, name_of, pointer, shown
 from securebench.strict_input.files import position_at
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def decode_json(text: str) -> tuple[JsonValue, int]:
 
 
 def json_faults(text: str, line: int = 1) -> list[Fault]:
-    """Return why :func:`decode_json` refused ``text``, which starts at ``line`` of its file."""
+    """Return why :func:`decode_json` refused ``text``, which starts at ``line`` of its file: the first faults of it."""
     try:
         _LENIENT.decode(text)
     except json.JSONDecodeError as error:
@@ -81,7 +82,7 @@ def json_faults(text: str, line: int = 1) -> list[Fault]:
         return [Fault("json-syntax", f"not valid JSON: {error.msg}", hint=hint, position=position)]
     except RecursionError:
         pass  # valid down to far below MAX_DEPTH, which is as far as the slow pass goes
-    return list(_faults(text, line))
+    return list(islice(_faults(text, line), MAX_PROBLEMS))
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
