@@ -9,7 +9,8 @@ A golden test holds the whole document. What is not obvious in it:
   no hosts file either, so ours are mounted: ``localhost`` resolves, and no name is ever asked for outside.
 * ``/tmp`` is mounted exec: agents build and run there, and the workspace beside it is exec too. It counts as memory.
 * Seccomp profile, masked paths and read-only paths are the engine's defaults, kept by not being named.
-* A volume that the image declares cannot be taken back, only mounted: read-only like the root that it belongs to.
+* A volume that the image declares would be a writable part of the host's disk. Under a read-only root an empty tmpfs
+  lies on its place; under a writable one it is left, keeps the image's files, and is removed with the container.
 """
 
 from __future__ import annotations
@@ -112,8 +113,8 @@ def _mounts(spec: SandboxSpec) -> list[dict[str, Any]]:
         check_mount(mount)
     binds = [_bind(mount) for mount in (*spec.mounts, *_name_files(spec))]
     taken = {bind["Target"] for bind in binds} | set(spec.tmpfs)
-    volumes = [{"Type": "volume", "Target": path, "ReadOnly": spec.read_only} for path in spec.image.volumes]
-    return binds + [volume for volume in volumes if volume["Target"] not in taken]
+    volumes = [path for path in spec.image.volumes if spec.read_only and path not in taken]
+    return binds + [_empty(path, spec.limits.tmpfs) for path in volumes]
 
 
 def _name_files(spec: SandboxSpec) -> list[Mount]:
@@ -130,3 +131,7 @@ def _bind(mount: Mount) -> dict[str, Any]:
         "ReadOnly": mount.read_only,
         "BindOptions": {"Propagation": "rprivate", "NonRecursive": True},
     }
+
+
+def _empty(path: str, size: int) -> dict[str, Any]:
+    return {"Type": "tmpfs", "Target": path, "TmpfsOptions": {"SizeBytes": size, "Mode": 0o1777}}
