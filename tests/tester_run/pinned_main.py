@@ -1,0 +1,10 @@
+"""The command line, with the framework's digest pinned: ``python -m tester_run.pinned_main run ...``."""
+
+from __future__ import annotations
+
+from tester_run.running import pin_framework
+
+from securebench.cli import main
+
+pin_framework()
+main()
