@@ -100,7 +100,10 @@ class RowReader:
         try:
             value, count = decode_json(text)
         except UnfitJsonError:
-            # Beyond the cap only counted: the slow pass over thousands of bad rows would take minutes.
+            value, count = None, 0
+        if not count:
+            # Outside the handler, which would keep alive what was decoded. Beyond the cap only counted: the slow pass
+            # over thousands of bad rows would take minutes.
             faults = [Fault("json-value", "unfit")] if self.problems.full else json_faults(text, source.line)
             self.problems.extend(faults, place)
             return None
