@@ -83,6 +83,15 @@ def test_errors_of_ours(
     assert captured.err == "error: bad [some-code]\n    hint: mend it\n"
 
 
+def test_errors_are_not_obeyed(
+    command_that: Callable[[BaseException], None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A message may quote a pack: a terminal does not obey it (M13)."""
+    command_that(ConfigError("bad id \x1b[2J"))
+    assert exit_code(monkeypatch) == 1
+    assert "\x1b[2J" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), click.Abort()])
 def test_interrupted(
     error: BaseException, command_that: Callable[[BaseException], None], monkeypatch: pytest.MonkeyPatch

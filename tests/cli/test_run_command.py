@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import securebench.cli.summary_table as summary_table_module
 import securebench.tester_run as tester_run_module
 from results.samples import STATUS, record
 from securebench.cli import main
@@ -250,6 +252,17 @@ def test_a_finished_run_says_nothing_of_going_on(
     """Where every task has its verdict there is nothing to go on with."""
     call(monkeypatch, "tester.yaml")
     assert "--resume" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("code", "exit_code"), [(errno.EIO, 0), (errno.ENOSPC, 70)])
+def test_a_closed_terminal(code: int, exit_code: int, fake_run: FakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal that was closed takes nothing from a run that has ended; other trouble is told (L12)."""
+
+    def fail(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(summary_table_module, "summary_table", fail)
+    assert call(monkeypatch, "tester.yaml") == exit_code
 
 
 def test_resume_stands_once() -> None:

@@ -22,16 +22,20 @@ def never() -> bool:
     return False
 
 
+def nothing() -> None:
+    """Do nothing."""
+
+
 @pytest.mark.parametrize("workers", [1, 2, 8])
 def test_every_task_is_done_once(workers: int) -> None:
     """Each task's result comes back once, whatever the number of workers."""
-    results = LocalExecutor(workers).run(range(50), lambda n: n * n, draining=never)
+    results = LocalExecutor(workers).run(range(50), lambda n: n * n, draining=never, abandoned=nothing)
     assert sorted(results) == [n * n for n in range(50)]
 
 
 def test_no_tasks() -> None:
     """Nothing to do is done at once."""
-    assert list(LocalExecutor(4).run([], lambda n: n, draining=never)) == []
+    assert list(LocalExecutor(4).run([], lambda n: n, draining=never, abandoned=nothing)) == []
 
 
 @pytest.mark.parametrize("workers", [0, -1])
@@ -56,7 +60,7 @@ def test_so_many_in_flight_and_no_more(workers: int) -> None:
             now -= 1
         return 1
 
-    assert sum(LocalExecutor(workers).run(range(20), work, draining=never)) == 20
+    assert sum(LocalExecutor(workers).run(range(20), work, draining=never, abandoned=nothing)) == 20
     assert most == workers
 
 
@@ -69,7 +73,7 @@ def test_tasks_are_taken_when_they_can_start() -> None:
             taken.append(number)
             yield number
 
-    results = LocalExecutor(2).run(source(), lambda n: n, draining=never)
+    results = LocalExecutor(2).run(source(), lambda n: n, draining=never, abandoned=nothing)
     with closing(results):
         next(results)
         time.sleep(0.1)
@@ -83,7 +87,7 @@ def test_results_are_not_kept() -> None:
         pass
 
     seen: list[weakref.ref[Result]] = []
-    with closing(LocalExecutor(2).run(range(30), lambda _: Result(), draining=never)) as results:
+    with closing(LocalExecutor(2).run(range(30), lambda _: Result(), draining=never, abandoned=nothing)) as results:
         for result in results:
             seen.append(weakref.ref(result))
             del result
@@ -93,7 +97,10 @@ def test_results_are_not_kept() -> None:
 
 def test_none_is_left_out() -> None:
     """A task that came to nothing has no result."""
-    assert list(LocalExecutor(2).run(range(4), lambda n: n if n % 2 else None, draining=never)).count(1) == 1
+    assert (
+        list(LocalExecutor(2).run(range(4), lambda n: n if n % 2 else None, draining=never, abandoned=nothing)).count(1)
+        == 1
+    )
 
 
 def test_draining_hands_out_no_more() -> None:
@@ -104,7 +111,7 @@ def test_draining_hands_out_no_more() -> None:
         done.append(number)
         return number
 
-    results = list(LocalExecutor(1).run(range(100), work, draining=lambda: len(done) >= 3))
+    results = list(LocalExecutor(1).run(range(100), work, draining=lambda: len(done) >= 3, abandoned=nothing))
     assert results == done == [0, 1, 2]
 
 
@@ -117,7 +124,7 @@ def test_an_exception_is_raised_where_results_are_read() -> None:
         return number
 
     with pytest.raises(KeyError):
-        list(LocalExecutor(1).run(range(10), work, draining=never))
+        list(LocalExecutor(1).run(range(10), work, draining=never, abandoned=nothing))
     assert not _threads()
 
 
@@ -129,11 +136,42 @@ def test_an_abandoned_run_ends_its_threads() -> None:
         started.append(number)
         return number
 
-    results = LocalExecutor(4).run(range(1000), work, draining=never)
+    results = LocalExecutor(4).run(range(1000), work, draining=never, abandoned=nothing)
     next(results)
     results.close()
     assert not _threads()
     assert len(started) < 20
+
+
+@pytest.mark.parametrize("how", ["closed", "raised"])
+def test_an_abandoned_run_asks_what_is_in_flight_to_end(how: str) -> None:
+    """When a run ends early, tasks that would take long are told to end before they are waited for."""
+    end = threading.Event()
+
+    def work(number: int) -> int:
+        if number == 0:
+            return 0
+        if number == 1 and how == "raised":
+            raise KeyError(number)
+        assert end.wait(20)
+        return number
+
+    results = LocalExecutor(3).run(range(10), work, draining=never, abandoned=end.set)
+    if how == "closed":
+        assert next(results) == 0
+        results.close()
+    else:
+        with pytest.raises(KeyError):
+            list(results)
+    assert end.is_set()
+    assert not _threads()
+
+
+def test_a_run_that_ends_is_not_abandoned() -> None:
+    """A run that worked through its tasks is not ended early."""
+    calls: list[int] = []
+    list(LocalExecutor(2).run(range(5), lambda n: n, draining=never, abandoned=lambda: calls.append(1)))
+    assert not calls
 
 
 def _threads() -> list[str]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from tester_run.running import pin_framework
-
 from securebench.cli import main
+from tester_run.running import pin_framework
 
 pin_framework()
 main()

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tester_run.cut_socket import CuttableSocket
-from tester_run.running import comparables, records
 
 from securebench.results.journal import JOURNAL
 from securebench.sandboxes.docker_owner import RUN_LABEL
+from tester_run.cut_socket import CuttableSocket
+from tester_run.running import comparables, records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

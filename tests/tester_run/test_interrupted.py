@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 import subprocess
 import sys
@@ -100,6 +101,31 @@ def test_off_the_main_thread_signals_are_left_alone(tmp_path: Path) -> None:
     thread.start()
     thread.join()
     assert results == [6]
+
+
+def test_a_closed_terminal_does_not_keep_sandboxes(tmp_path: Path) -> None:
+    """When nobody can be told any more, the run ends all the same (L12)."""
+    write_run(tmp_path)
+
+    def hook(number: int, *_: object) -> None:
+        if number == 2:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGHUP)
+            time.sleep(0.5)
+
+    def notify(text: str) -> None:
+        if text.startswith("stopping"):
+            raise OSError(errno.EIO, "Input/output error")
+
+    ended: list[bool] = []
+
+    class Driver(FakeDriver):
+        def kill_all(self) -> None:
+            ended.append(True)
+            super().kill_all()
+
+    parts = make_parts(FakeProducer(hook=hook), Driver())
+    assert run(tmp_path, handle_signals=True, notify=notify, parts=parts).passed == 1
+    assert ended
 
 
 def test_sandboxes_are_ended_again_and_again() -> None:

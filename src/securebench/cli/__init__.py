@@ -74,7 +74,7 @@ def _run() -> int:
         error.show()
         return error.exit_code
     except SecureBenchError as error:
-        _complain(str(error))
+        complain(str(error))
         return 1
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
@@ -84,10 +84,13 @@ def _run() -> int:
             raise
         # Its text may hold anything, an answer too; its type does not.
         name = type(error).__name__
-        _complain(f"{name}: a defect of SecureBench; set {DEBUG_VARIABLE}=1 to see where, and report it")
+        complain(f"{name}: a defect of SecureBench; set {DEBUG_VARIABLE}=1 to see where, and report it")
         return EXIT_DEFECT
     return code if isinstance(code, int) else 0
 
 
-def _complain(message: str) -> None:
-    click.echo(f"{click.style('error:', fg='red', bold=True)} {message}", err=True)
+def complain(message: str) -> None:
+    """Tell of an error on stderr. Nothing in ``message`` is obeyed by a terminal: it may quote a pack."""
+    from securebench.results.trace import printable
+
+    click.echo(f"{click.style('error:', fg='red', bold=True)} {printable(message)}", err=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shlex
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from securebench.cli import EXIT_INTERRUPTED
+from securebench.cli import EXIT_INTERRUPTED, complain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -51,7 +52,8 @@ def command(ctx: click.Context, /, config_argument: Path | None, config_option: 
     config = _only_one(config_argument, config_option)
     with _signals_interrupt():
         summary = _run(config, flags)
-    _tell(summary, flags)
+    with _terminal_may_be_gone():
+        _tell(summary, flags)
     ctx.exit(exit_code(summary))
 
 
@@ -133,7 +135,7 @@ def _sinks(
 def _tell(summary: TesterRunSummary, flags: dict[str, Any]) -> None:
     """Print what came of the run, and what to do next."""
     for problem in summary.problems:
-        click.echo(f"{click.style('error:', fg='red', bold=True)} {problem}", err=True)
+        complain(problem)
     if flags["as_json"]:
         click.echo(json.dumps(summary.to_json(), indent=2))
     else:
@@ -159,6 +161,16 @@ def _console(*, stderr: bool) -> Console:
 
 def _ignore(_text: str) -> None:
     """Tell nobody: ``--quiet``."""
+
+
+@contextmanager
+def _terminal_may_be_gone() -> Iterator[None]:
+    """Pass over a terminal that was closed, which SIGHUP tells of too: the run has ended well all the same."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
 
 
 @contextmanager

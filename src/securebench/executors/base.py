@@ -16,10 +16,18 @@ class Executor(ABC):
     """Works through tasks."""
 
     @abstractmethod
-    def run(self, tasks: Iterable[T], work: Callable[[T], R | None], *, draining: Callable[[], bool]) -> Generator[R]:
+    def run(
+        self,
+        tasks: Iterable[T],
+        work: Callable[[T], R | None],
+        *,
+        draining: Callable[[], bool],
+        abandoned: Callable[[], None],
+    ) -> Generator[R]:
         """Yield what ``work`` returns for each task, as it ends; ``None`` is left out.
 
         No task is handed out before it can start, nor once ``draining()`` is true; those in flight are waited for.
-        Nothing is kept of what was yielded. An exception of ``work`` is raised here, and ends the iteration; closing
-        the generator early waits for the tasks in flight and drops what comes of them.
+        Nothing is kept of what was yielded. An exception of ``work`` is raised here, and ends the iteration. When it
+        ends early, so or because the generator is closed, ``abandoned()`` is called, which should make the tasks in
+        flight end soon; then they are waited for, and what comes of them is dropped.
         """

@@ -25,11 +25,21 @@ class LocalExecutor(Executor):
             raise ValueError(f"{workers} workers; at least one is needed")
         self.workers = workers
 
-    def run(self, tasks: Iterable[T], work: Callable[[T], R | None], *, draining: Callable[[], bool]) -> Generator[R]:
+    def run(
+        self,
+        tasks: Iterable[T],
+        work: Callable[[T], R | None],
+        *,
+        draining: Callable[[], bool],
+        abandoned: Callable[[], None],
+    ) -> Generator[R]:
         """Yield what ``work`` returns for each task, as :class:`Executor` has it."""
         crew = _Crew(iter(tasks), work, draining, self.workers)
         try:
             yield from crew.results()
+        except BaseException:
+            abandoned()
+            raise
         finally:
             crew.dismiss()
 

@@ -37,35 +37,29 @@ class Coordinator:
         What was in flight when the run directory could not be written any more is dropped.
         """
         try:
-            with closing(self._executor.run(tasks, self._execute, draining=self._is_draining)) as records:
+            records = self._executor.run(tasks, self._execute, draining=self._is_draining, abandoned=self._control.stop)
+            with closing(records):
                 for record in records:
                     self._write(record)
         except StorageError as error:
             self.trouble = str(error)
 
     def _execute(self, task: SecureBenchTask) -> TaskRecord | None:
-        """Run in a worker's thread. Trouble that ends the run voids what the others are at, so that it ends now."""
+        """Run in a worker's thread."""
         self._context.checkpoint("task_started")
         try:
             record = execute_task(task, self._context, attempt=1 + self._journal.attempts(task.id))
         except RunStoppedError:
             return None
-        except BaseException:
-            self._control.stop()
-            raise
         if trouble := self._breaker.trips(record):
             self.trouble = self.trouble or trouble
             self._control.drain()
         return record
 
     def _write(self, record: TaskRecord) -> None:
-        try:
-            self._context.checkpoint("record_ready")
-            entry = self._journal.append(record)
-            self._context.checkpoint("record_written")
-        except BaseException:
-            self._control.stop()
-            raise
+        self._context.checkpoint("record_ready")
+        entry = self._journal.append(record)
+        self._context.checkpoint("record_written")
         report = self._context.report.task(entry.task_id)
         report.emit(
             EventKind.TASK_DONE,

@@ -6,8 +6,10 @@ import logging
 import os
 import queue
 import signal
+import sys
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Self
 
 from securebench.errors import SecureBenchError
@@ -28,6 +30,9 @@ _HARD_SECONDS: Final = 3.0
 """How long a second signal waits for sandboxes to be ended; what is left then, the next run reaps."""
 
 _POLL_SECONDS: Final = 0.2
+
+_SHOW_CURSOR: Final = b"\x1b[?25h"
+"""A live display hides it, and has no time to give it back."""
 
 _STOPPING: Final = "stopping: ending the sandboxes; finished tasks are on disk (interrupt again to end at once)"
 
@@ -86,6 +91,8 @@ class Watch:
         deadline = time.monotonic() + _HARD_SECONDS
         while not self._ended and time.monotonic() < deadline:
             time.sleep(0.02)
+        if os.isatty(sys.stderr.fileno()):
+            os.write(sys.stderr.fileno(), _SHOW_CURSOR)
         os._exit(INTERRUPTED_EXIT)
 
     def _watch(self) -> None:
@@ -96,7 +103,8 @@ class Watch:
                 pass
             else:
                 self._control.stop()
-                self._notify(_STOPPING)
+                with suppress(OSError):  # the terminal may be gone: that is what SIGHUP says
+                    self._notify(_STOPPING)
             if self._control.stopping:
                 self._end_sandboxes()
 
