@@ -97,10 +97,8 @@ def test_results_are_not_kept() -> None:
 
 def test_none_is_left_out() -> None:
     """A task that came to nothing has no result."""
-    assert (
-        list(LocalExecutor(2).run(range(4), lambda n: n if n % 2 else None, draining=never, abandoned=nothing)).count(1)
-        == 1
-    )
+    results = LocalExecutor(2).run(range(4), lambda n: n if n % 2 else None, draining=never, abandoned=nothing)
+    assert sorted(results) == [1, 3]
 
 
 def test_draining_hands_out_no_more() -> None:

@@ -1,0 +1,104 @@
+"""Progress events."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from securebench.progress import Event, EventKind, Reporter
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pytest
+
+    from securebench.resources import JsonValue
+
+CONTRACT = (
+    "run_start resume task_start producer_start producer_done verifier_start verifier_policy_denied verifier_done "
+    "task_done sandbox_create sandbox_start sandbox_command sandbox_result agent_output run_done"
+)
+
+
+def test_the_kinds_are_those_of_the_contract() -> None:
+    """Every documented event is there, and no other."""
+    assert [kind.value for kind in EventKind] == CONTRACT.split()
+
+
+def test_events_carry_their_task_and_time() -> None:
+    """An event has the id of its task, its data, and a time that only grows."""
+    events: list[Event] = []
+    report = Reporter([events.append])
+    report.emit(EventKind.RUN_START, tasks=3)
+    report.task("pack/one").emit(EventKind.TASK_START)
+    assert [(event.kind, event.task_id) for event in events] == [
+        (EventKind.RUN_START, ""),
+        (EventKind.TASK_START, "pack/one"),
+    ]
+    assert events[0].data == {"tasks": 3}
+    assert events[0].time <= events[1].time
+
+
+def test_a_sink_that_raises_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
+    """A sink that fails is told off once and asked no more; the others are (L19)."""
+    calls: list[str] = []
+
+    def bad(_: Event) -> None:
+        calls.append("bad")
+        raise ValueError
+
+    report = Reporter([bad, lambda _: calls.append("good")])
+    one, other = report.task("a"), report.task("b")
+    one.emit(EventKind.TASK_START)
+    other.emit(EventKind.TASK_START)
+    assert calls == ["bad", "good", "good"]
+    assert caplog.text.count("was dropped") == 1
+
+
+def test_muted_kinds_reach_nobody() -> None:
+    """What nobody asked for is not even redacted."""
+    events: list[Event] = []
+    scrubbed: list[object] = []
+
+    def scrub(data: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
+        scrubbed.append(data)
+        return data
+
+    report = Reporter([events.append], muted=[EventKind.AGENT_OUTPUT]).task("a", scrub=scrub)
+    report.emit(EventKind.AGENT_OUTPUT, text="x")
+    assert not events
+    assert not scrubbed
+    Reporter().task("a", scrub=scrub).emit(EventKind.TASK_START)
+    assert not scrubbed
+
+
+def test_data_is_redacted_before_any_sink_sees_it() -> None:
+    """A task's reporter redacts what it hands on (F13)."""
+    events: list[Event] = []
+    report = Reporter([events.append]).task("a", scrub=lambda data: dict.fromkeys(data, "<redacted>"))
+    report.emit(EventKind.AGENT_OUTPUT, text="secret")
+    assert events[0].data == {"text": "<redacted>"}
+
+
+def test_one_event_at_a_time() -> None:
+    """Sinks are never called by two threads at once."""
+    inside, overlaps = 0, 0
+
+    def sink(_: Event) -> None:
+        nonlocal inside, overlaps
+        inside += 1
+        overlaps += inside > 1
+        inside -= 1
+
+    report = Reporter([sink])
+
+    def work() -> None:
+        for _ in range(200):
+            report.task("a").emit(EventKind.TASK_START)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert overlaps == 0
