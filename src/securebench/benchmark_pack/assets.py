@@ -9,17 +9,18 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from securebench.errors import ConfigError
+from securebench.limits import MIB
 from securebench.pack_paths import MAX_PATH_DEPTH
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-MAX_ASSET_FILES: Final = 100_000
+MAX_ASSET_FILES: Final = 10_000
 """Files below one referenced directory: a source tree has fewer, and each is copied for each task."""
 
-MAX_ASSET_BYTES: Final = 16 * 1024**3
-"""Bytes of one reference: larger data belongs into the image."""
+MAX_ASSET_BYTES: Final = 256 * MIB
+"""Bytes of one reference, and of all files of a task, for which they are copied. Larger data belongs into the image."""
 
 _CHUNK = 1024 * 1024
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

@@ -21,9 +21,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from securebench.benchmark_pack.assets import MAX_ASSET_BYTES, MAX_ASSET_FILES
 from securebench.errors import MaterializationError, StorageError
-from securebench.limits import MIB
-from securebench.pack_paths import LANE_ROOTS
+from securebench.pack_paths import LANE_ROOTS, MAX_PATH_DEPTH
 from securebench.resources import ResourceKind, Visibility
 from securebench.workspaces import path_policy
 from securebench.workspaces.descriptors import Refusal, TreeRefusedError
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from securebench.tasks import AssetRoot
     from securebench.workspaces.tree import Entry
 
-ASSET_LIMITS = TreeLimits(total_bytes=256 * MIB, entries=10_000, depth=32)
-"""What all assets of one task may hold together: half of what a sealed workspace may."""
+ASSET_LIMITS = TreeLimits(total_bytes=MAX_ASSET_BYTES, entries=MAX_ASSET_FILES, depth=MAX_PATH_DEPTH)
+"""What all assets of one task may hold together."""
 
 
 @dataclass(frozen=True, slots=True)
