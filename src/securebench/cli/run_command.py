@@ -142,9 +142,9 @@ def _tell(summary: TesterRunSummary, flags: dict[str, Any]) -> None:
         from securebench.cli.summary_table import summary_table
 
         _console(stderr=False).print(summary_table(summary))
-    if summary.total.not_run or summary.errors:
-        left = summary.total.not_run + summary.errors
-        click.echo(f"{left} tasks have no verdict. Go on with:\n  {resume_command(sys.argv[1:])}", err=True)
+    if left := summary.total.not_run + summary.errors:
+        have = "1 task has" if left == 1 else f"{left} tasks have"
+        click.echo(f"{have} no verdict. Go on with:\n  {resume_command(sys.argv[1:])}", err=True)
 
 
 def resume_command(arguments: list[str]) -> str:

@@ -6,7 +6,6 @@ import logging
 import os
 import queue
 import signal
-import sys
 import threading
 import time
 from contextlib import suppress
@@ -31,6 +30,7 @@ _HARD_SECONDS: Final = 3.0
 
 _POLL_SECONDS: Final = 0.2
 
+_STDERR: Final = 2
 _SHOW_CURSOR: Final = b"\x1b[?25h"
 """A live display hides it, and has no time to give it back."""
 
@@ -91,8 +91,8 @@ class Watch:
         deadline = time.monotonic() + _HARD_SECONDS
         while not self._ended and time.monotonic() < deadline:
             time.sleep(0.02)
-        if os.isatty(sys.stderr.fileno()):
-            os.write(sys.stderr.fileno(), _SHOW_CURSOR)
+        if os.isatty(_STDERR):
+            os.write(_STDERR, _SHOW_CURSOR)
         os._exit(INTERRUPTED_EXIT)
 
     def _watch(self) -> None:
