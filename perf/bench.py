@@ -29,7 +29,7 @@ from securebench.tester_config import load_tester_config
 from securebench.tester_run import RunOptions, run_benchmark
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 WORKERS = (1, 2, 4, 8)
 TEXT_ROW = {
@@ -51,7 +51,7 @@ class Shape:
     """A kind of task: what one is, what answers it, and the containers that it takes at the least."""
 
     name: str
-    row: dict[str, object]
+    row: Mapping[str, object]
     agent: list[str]
     floor: Callable[[Floor], None]
 

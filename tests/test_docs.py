@@ -37,7 +37,7 @@ NOT_CODES = {
     "utf-8",
     "x-lane",
 }
-"""Hyphenated words in the source that are not codes of errors: names of programs, threads, encodings and schema keywords."""
+"""Hyphenated words in the source that are no codes of errors: programs, threads, encodings, a schema keyword."""
 
 _CODE = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)+")
 _FENCE = re.compile(r"^(`{3,}|~{3,}).*?^\1", re.MULTILINE | re.DOTALL)
