@@ -8,6 +8,7 @@ import socket
 import socketserver
 import threading
 from contextlib import suppress
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +42,9 @@ class FakeEngine:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 status, answer = engine.find(self.command, self.path, body)
                 self.send_response(status)
+                if status == HTTPStatus.NO_CONTENT:
+                    self.end_headers()
+                    return
                 self.send_header("Content-Type", "application/json")
                 # Chunked, as an engine answers: the SDK reads streams and whole answers alike.
                 self.send_header("Transfer-Encoding", "chunked")

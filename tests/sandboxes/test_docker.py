@@ -22,6 +22,7 @@ from securebench.images.engine import connect
 from securebench.images.model import ResolvedImage
 from securebench.sandboxes.base import MIB, Command, Limits, SandboxSpec
 from securebench.sandboxes.docker import DockerDriver
+from securebench.sandboxes.docker_container import Container
 from securebench.sandboxes.docker_owner import OWNER_LABEL, RUN_LABEL
 from securebench.testing.conformance.bench import probe_command, read_until
 
@@ -195,6 +196,7 @@ def fake_engine(tmp_path: Path) -> Iterator[FakeEngine]:
     """Give an engine that answers what a test says, and removes whatever it is told to."""
     server = FakeEngine(tmp_path / "engine.sock")
     server.answer("DELETE .*/containers/", b"", status=204)
+    server.answer("GET .*/containers/json", [])
     server.answer("POST .*/containers/create", {"Id": "abc", "Warnings": []}, status=201)
     yield server
     server.close()
@@ -286,6 +288,26 @@ def test_stopping_a_run_ends_everything_and_starts_nothing(engine: Engine, base_
         assert raised.value.code == "run-stopped"
     driver.close()
     assert containers(engine, "stopping") == []
+
+
+@engine_test
+def test_a_container_that_nobody_knows_is_swept(
+    engine: Engine, base_image: ResolvedImage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container that was made while an interrupt came is removed when the driver closes."""
+    driver = DockerDriver(run_id="interrupted", engine=connect())
+    create = Container.create
+
+    def interrupted(*arguments: Any) -> Container:
+        create(*arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Container, "create", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        driver.create(SandboxSpec(image=base_image)).run(TRUE)
+    assert len(containers(engine, "interrupted")) == 1
+    driver.close()
+    assert containers(engine, "interrupted") == []
 
 
 @engine_test

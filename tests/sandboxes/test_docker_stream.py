@@ -74,13 +74,18 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 Pair = tuple[socket.socket, socket.socket]
 
 
-def test_what_came_with_the_header_comes_first(pair: Pair) -> None:
-    """The first bytes, which were read with the header, are part of the stream."""
+def test_output_comes_in_order(pair: Pair) -> None:
+    """Frames that come in pieces are received in order, to their end."""
     ours, theirs = pair
+    stream = EngineStream(ours)
     whole = frame(1, b"first") + frame(2, b"second")
-    stream = EngineStream(ours, whole[:11])
-    theirs.sendall(whole[11:])
-    theirs.shutdown(socket.SHUT_WR)
+    theirs.sendall(whole[:11])
+
+    def finish() -> None:
+        theirs.sendall(whole[11:])
+        theirs.close()
+
+    threading.Timer(0.1, finish).start()
     chunks = []
     while (chunk := stream.receive(5)) is not None:
         chunks.append(chunk)

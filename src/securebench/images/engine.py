@@ -7,11 +7,12 @@ of three types: the engine is gone (:class:`EngineError`), its disk is full (:cl
 
 from __future__ import annotations
 
+import http.client
 import json
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import docker
 import docker.errors
@@ -35,8 +36,6 @@ CALL_TIMEOUT = 60.0
 
 _CONNECTIONS = 64
 """Connections kept open: every running sandbox waits on one of its own."""
-
-_HEADER_LIMIT = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +64,7 @@ class Engine:
         except (
             requests.RequestException,
             urllib3.exceptions.HTTPError,
+            http.client.HTTPException,
             docker.errors.DockerException,
             OSError,
         ) as error:
@@ -73,27 +73,27 @@ class Engine:
                 hint="start it again, then go on with --resume",
             ) from error
 
-    def hijack(self, path: str, body: Mapping[str, Any] | None = None) -> tuple[socket.socket, bytes]:
+    def hijack(self, path: str, body: Mapping[str, Any] | None = None) -> socket.socket:
         """POST to ``path`` (below the API version) and take its connection over, as attach and exec start want.
 
-        Returns the non-blocking connection and the first bytes of the stream. The SDK's own way loses bytes that came
+        Returns the non-blocking connection, with the whole stream still to be read: the SDK's own way loses what comes
         in one packet with the header. Raises as :meth:`doing` does.
         """
-        with self.doing(f"open a stream on {path}"):
+        what = f"open a stream on {path}"
+        with self.doing(what):
             connection = self.endpoint.dial()
             try:
                 connection.settimeout(CALL_TIMEOUT)
                 connection.sendall(_upgrade_request(f"/v{self.api}{path}", json.dumps(body or {}).encode()))
-                head, rest = _read_header(connection)
+                refused = _refused(connection)
             except BaseException:
                 connection.close()
                 raise
-        status = int(head.split(b" ", 2)[1])
-        if status not in {HTTPStatus.SWITCHING_PROTOCOLS, HTTPStatus.OK}:
+        if refused is not None:
             connection.close()
-            raise refusal(f"open a stream on {path}", f"{status} {rest.decode(errors='replace').strip()}")
+            raise refusal(what, refused)
         connection.setblocking(False)
-        return connection, rest
+        return connection
 
     def close(self) -> None:
         """Let go of the connections."""
@@ -191,12 +191,26 @@ def _upgrade_request(target: str, body: bytes) -> bytes:
     return "\r\n".join((*lines, "", "")).encode("ascii") + body
 
 
-def _read_header(connection: socket.socket) -> tuple[bytes, bytes]:
-    received = bytearray()
-    while b"\r\n\r\n" not in received:
-        data = connection.recv(_HEADER_LIMIT)
-        if not data or len(received) > _HEADER_LIMIT:
-            raise ConnectionError("the connection ended before an answer")
-        received += data
-    head, _, rest = bytes(received).partition(b"\r\n\r\n")
-    return head, rest
+class _Unbuffered:
+    """Lets ``http.client`` read a header and not one byte more."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+
+    def makefile(self, mode: Literal["rb"]) -> socket.SocketIO:
+        return self._connection.makefile(mode, buffering=0)
+
+
+def _refused(connection: socket.socket) -> str | None:
+    """Read the answer's header. Return what the engine says if it refuses, or ``None`` if the stream begins here."""
+    response = http.client.HTTPResponse(_Unbuffered(connection), method="POST")  # type: ignore[arg-type]  # so it says
+    response.begin()
+    if not response.headers:  # http.client takes a connection that ends in its header for an answer
+        raise ConnectionError("the connection ended before an answer")
+    if response.status in {HTTPStatus.SWITCHING_PROTOCOLS, HTTPStatus.OK}:
+        return None
+    try:
+        text = response.read()
+    except http.client.IncompleteRead as error:
+        text = error.partial
+    return f"{response.status} {text.decode(errors='replace').strip()}"

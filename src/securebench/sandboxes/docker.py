@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import atexit
+import logging
+import secrets
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from securebench.errors import InfrastructureError
 from securebench.images.engine import connect
 from securebench.images.resolve import resolve
 from securebench.sandboxes.base import DriverInfo, SandboxDriver
 from securebench.sandboxes.docker_container import Container
-from securebench.sandboxes.docker_owner import OWNER_LABEL, RUN_LABEL, Owner, is_abandoned
+from securebench.sandboxes.docker_owner import DRIVER_LABEL, OWNER_LABEL, RUN_LABEL, Owner, is_abandoned
 from securebench.sandboxes.docker_sandbox import DockerSandbox, PersistentDockerSandbox, Surroundings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from securebench.images.engine import Engine
     from securebench.images.model import ResolvedImage
@@ -22,19 +25,22 @@ if TYPE_CHECKING:
 
 __all__ = ["DockerDriver", "DockerSandbox"]
 
+_log = logging.getLogger(__name__)
+
 CLOSE_SECONDS = 60.0
 """How long closing waits for removals. What is left then, the next run reaps."""
 
 
 class DockerDriver(SandboxDriver):
-    """A driver on the Docker Engine of this machine. ``engine`` is connected to when it is not given.
+    """A driver on the Docker Engine of this machine. Without an ``engine`` it connects to one; it closes either.
 
-    Everything that it makes carries ``run_id`` and this process as labels.
+    Everything that it makes carries ``run_id``, this process and this driver as labels.
     """
 
     def __init__(self, *, run_id: str = "", engine: Engine | None = None) -> None:
         self.engine = connect() if engine is None else engine
-        labels = {RUN_LABEL: run_id, OWNER_LABEL: Owner.current().label()}
+        self._token = secrets.token_hex(8)
+        labels = {RUN_LABEL: run_id, OWNER_LABEL: Owner.current().label(), DRIVER_LABEL: self._token}
         self._surroundings = Surroundings(self.engine, labels)
         self._images: dict[str, ResolvedImage] = {}
         self._resolving = threading.Lock()
@@ -67,12 +73,7 @@ class DockerDriver(SandboxDriver):
 
     def reap(self) -> int:
         """Remove the containers of processes that are gone, never those of one that lives."""
-        with self.engine.doing("list sandboxes"):
-            listed = self.engine.client.containers(all=True, filters={"label": OWNER_LABEL})
-        abandoned = [Container(self.engine, entry["Id"]) for entry in listed if is_abandoned(entry)]
-        for container in abandoned:
-            container.remove()
-        return len(abandoned)
+        return self._remove_listed(OWNER_LABEL, is_abandoned)
 
     def kill_all(self) -> None:
         """End and remove every sandbox at once, and make no more."""
@@ -85,5 +86,18 @@ class DockerDriver(SandboxDriver):
         """Close what is open, wait ``CLOSE_SECONDS`` at most for removals, and let go of the engine."""
         atexit.unregister(self.close)
         self.kill_all()
+        try:
+            # An interrupt may have come after the engine made a container and before we knew of it.
+            self._remove_listed(f"{DRIVER_LABEL}={self._token}", lambda _entry: True)
+        except InfrastructureError as error:
+            _log.warning("what this run left could not be looked for, the next run will: %s", error.message)
         self._surroundings.background.close()
         self.engine.close()
+
+    def _remove_listed(self, label: str, wanted: Callable[[Mapping[str, Any]], bool]) -> int:
+        with self.engine.doing("list sandboxes"):
+            listed = self.engine.client.containers(all=True, filters={"label": label})
+        containers = [Container(self.engine, entry["Id"]) for entry in listed if wanted(entry)]
+        for container in containers:
+            container.remove()
+        return len(containers)

@@ -28,6 +28,7 @@ SIGKILLED = 137
 """128 + SIGKILL: ended from outside, by us or by the kernel for want of memory."""
 
 _EXEC_POLL_SECONDS = 0.005
+_OOM_NOTICE_SECONDS = 1.0
 
 
 class Job(ABC):
@@ -64,7 +65,7 @@ class Container(Job):
     def attach(self, *, output: bool, stdin: bytes = b"") -> EngineStream:
         """Return its stdin and, if ``output``, its stdout and stderr. To be called before it starts."""
         streams = "stdin=1&stdout=1&stderr=1" if output else "stdin=1"
-        return EngineStream(*self.engine.hijack(f"/containers/{self.id}/attach?stream=1&{streams}"), stdin)
+        return EngineStream(self.engine.hijack(f"/containers/{self.id}/attach?stream=1&{streams}"), stdin)
 
     def start(self) -> None:
         """Start it."""
@@ -79,7 +80,24 @@ class Container(Job):
     def out_of_memory(self) -> bool:
         """Whether the kernel killed something in it. To be asked when it has ended."""
         with self.engine.doing("inspect a sandbox"):
-            return bool(self.engine.client.inspect_container(self.id)["State"]["OOMKilled"])
+            found = bool(self.engine.client.inspect_container(self.id)["State"]["OOMKilled"])
+        return found or self.ran_out_of_memory_since(0)
+
+    def ran_out_of_memory_since(self, started: float) -> bool:
+        """Whether the kernel killed something in it after ``started``, in seconds since the epoch.
+
+        The engine hears of it apart from the end of the process, often a little later, so it is given a moment.
+        """
+        with self.engine.doing("read its events"):
+            events = self.engine.client.events(  # type: ignore[call-overload]  # the API takes fractions of a second
+                since=started,
+                until=time.time() + _OOM_NOTICE_SECONDS,
+                filters={"container": self.id, "event": "oom"},
+                decode=True,
+            )
+            found = any(True for _ in events)
+            events.close()
+            return found
 
     def kill(self) -> None:
         """End it, if it still runs."""
@@ -104,7 +122,7 @@ class Container(Job):
             )["Id"]
         started = time.time()
         stream = self.engine.hijack(f"/exec/{exec_id}/start", {"Detach": False, "Tty": False})
-        return EngineStream(*stream, command.stdin), Exec(self, exec_id, started)
+        return EngineStream(stream, command.stdin), Exec(self, exec_id, started)
 
     @staticmethod
     def _unless_over(call: Any) -> None:
@@ -137,15 +155,7 @@ class Exec(Job):
 
     def out_of_memory(self) -> bool:
         """Whether the kernel killed something in its container since it started."""
-        engine = self.container.engine
-        with engine.doing("read its events"):
-            events = engine.client.events(  # type: ignore[call-overload]  # the API takes fractions of a second
-                since=self.started,
-                until=time.time(),
-                filters={"container": self.container.id, "event": "oom"},
-                decode=True,
-            )
-            return any(True for _ in events)
+        return self.container.ran_out_of_memory_since(self.started)
 
     def kill(self) -> None:
         """End the whole container: killing one of its processes would leave others."""

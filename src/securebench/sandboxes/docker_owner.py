@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 RUN_LABEL = "securebench.run"
+DRIVER_LABEL = "securebench.driver"
 OWNER_LABEL = "securebench.owner"
 """On everything that a driver makes: ``boot-id/pid-namespace/pid/start-time`` of the owning process."""
 

@@ -65,10 +65,10 @@ class Demultiplexer:
 class EngineStream:
     """A hijacked connection. One thread receives; sending and closing may come from others."""
 
-    def __init__(self, connection: socket.socket, head: bytes = b"", stdin: bytes = b"") -> None:
+    def __init__(self, connection: socket.socket, stdin: bytes = b"") -> None:
         self._connection = connection
         self._frames = Demultiplexer()
-        self._ready: deque[Chunk] = deque(self._frames.feed(head))
+        self._ready: deque[Chunk] = deque()
         self._pending = memoryview(stdin)
         self._reading = threading.RLock()
         self._writing = threading.RLock()
