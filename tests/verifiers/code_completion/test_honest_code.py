@@ -392,6 +392,12 @@ CASES = [
         "assert say(1) == 1 and say('b') == 'b'",
     ),
     Case(
+        "candidates that close or replace their stdout",
+        "import sys\nsys.stdin.close()\nsys.stdout.close()\nsys.stdout = None\ndef f(): return 1",
+        "import sys\nsys.stdout = None\ndef f(): return 2",
+        "assert f() == 1",
+    ),
+    Case(
         "a demonstration under __main__ stays out",
         "def f(): return 1\nif __name__ == '__main__':\n    raise SystemExit(f())",
         "def f(): return 2\nif __name__ == '__main__':\n    raise SystemExit(f())",
@@ -454,3 +460,10 @@ def test_its_broken_twin_fails(driver: FakeDriver, case: Case) -> None:
 def test_an_empty_module_fails(driver: FakeDriver, case: Case) -> None:
     """A candidate that defines nothing passes nothing."""
     assert judge(driver, "pass", case.tests).reason in {FailureReason.TESTS_FAILED, FailureReason.NO_VERDICT}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_stand_ins_behave_as_the_objects_do(driver: FakeDriver, case: Case) -> None:
+    """In one process, where nothing stands in for anything, the same candidates pass and fail."""
+    assert judge(driver, case.right, case.tests, isolation="shared").passed
+    assert not judge(driver, case.wrong, case.tests, isolation="shared").passed

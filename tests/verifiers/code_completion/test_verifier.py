@@ -20,6 +20,7 @@ from verifiers.code_completion.judging_code import artifact, context, judge, loc
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from securebench.sandboxes.base import Sandbox, SandboxSpec
     from securebench.testing.fake_process import FakeProcessContext
     from securebench.testing.fake_sandbox import FakeDriver
 
@@ -185,6 +186,23 @@ def test_trouble_of_the_engine_is_raised(driver: FakeDriver, operation: str) -> 
     driver.fail_next(EngineError("gone"), on=operation)
     with pytest.raises(InfrastructureError):
         judge(driver, "import os; os._exit(3)", TESTS)
+
+
+def test_what_was_made_is_closed_when_the_other_cannot_be(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A first sandbox does not outlive the failure to make, or to open, a second one."""
+    create = driver.create
+    made: list[Sandbox] = []
+
+    def create_one(spec: SandboxSpec, *, persistent: bool = False) -> Sandbox:
+        if made:
+            raise EngineError("gone")
+        made.append(create(spec, persistent=persistent))
+        return made[0]
+
+    monkeypatch.setattr(driver, "create", create_one)
+    with pytest.raises(EngineError):
+        judge(driver, RIGHT, TESTS)
+    assert len(made) == 1  # and the fixture sees that it is closed
 
 
 def test_a_missing_image_is_raised(driver: FakeDriver) -> None:

@@ -83,7 +83,8 @@ class Session:
         with ThreadPoolExecutor(len(programs), thread_name_prefix="securebench-judge") as pool, ExitStack() as closing:
             sandboxes: list[Sandbox] = []
             closing.callback(lambda: _all(pool, [sandbox.close for sandbox in sandboxes]))
-            sandboxes += [self._driver.create(self._spec) for _ in programs]
+            for _ in programs:
+                sandboxes.append(self._driver.create(self._spec))  # noqa: PERF401 - each is to be closed, whatever the next does
             starts = zip(sandboxes, programs.items(), strict=True)
             channels = _all(pool, [partial(self._start, sandbox, *program) for sandbox, program in starts])
             for channel in channels:

@@ -44,12 +44,20 @@ def load(wire: Wire, source: str) -> dict[str, Any]:
     sys.modules[MODULE] = module
     try:
         exec(code, module.__dict__)  # noqa: S102 - this is the sandbox that it is meant to run in
-        sys.stdout.flush()
     except Exception as error:  # noqa: BLE001 - whatever it raises
         fail(wire, "import", error)
     except BaseException as error:  # noqa: BLE001 - an exit is no way to finish loading
         fail(wire, "exit", error)
+    _flush()
     return module.__dict__
+
+
+def _flush() -> None:
+    """Let out what the candidate has printed so far: what it prints later is not kept."""
+    try:
+        sys.stdout.flush()
+    except Exception:  # noqa: BLE001 - it may do to its own stdout what it likes
+        return
 
 
 class CandidatePeer(Peer):
