@@ -4,155 +4,21 @@ from __future__ import annotations
 
 import threading
 import traceback
-from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass, field
-from enum import Enum, auto
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from securebench.sandboxes.base import MIB, TIMEOUT_EXIT_CODE, ExitState, SandboxProcess, Stream
+from securebench.sandboxes.base import TIMEOUT_EXIT_CODE, ExitState, SandboxProcess, Stream
+from securebench.testing.fake_container import PIPE_SIZE, Cause, FakeContainer, FakePipe, FakeStdin, Killed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from securebench.sandboxes.base import Chunk, Command, SandboxSpec
-    from securebench.testing.fake_files import FakeFiles, FakeFileSystem
-
-PIPE_SIZE = MIB
-"""What a fake pipe holds before its writer waits."""
+    from securebench.testing.fake_files import FakeFiles
 
 SIGKILLED = 137
 NOT_FOUND = 127
-
-_WAIT_SLICE = 0.05
-"""How long anybody sleeps before he looks whether the sandbox was killed."""
-
-
-class Killed(BaseException):
-    """Raised in a fake program when its sandbox ends: not an ``Exception``, so that no program survives it."""
-
-
-class Cause(Enum):
-    """Why a fake container was ended."""
-
-    TIME = auto()
-    OUTPUT = auto()
-    MEMORY = auto()
-    CALLER = auto()
-
-
-@dataclass(slots=True)
-class FakeContainer:
-    """What the processes of one fake container share."""
-
-    system: FakeFileSystem
-    ended: threading.Event = field(default_factory=threading.Event)
-    cause: Cause | None = None
-    processes: int = 0
-    memory: int = 0
-    lock: threading.RLock = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.lock = self.system.lock
-
-    def check(self) -> None:
-        """Raise :class:`Killed` if it was ended."""
-        if self.ended.is_set():
-            raise Killed
-
-    def end(self, cause: Cause | None) -> None:
-        """End everything in it. The first cause stays."""
-        with self.lock:
-            if not self.ended.is_set():
-                self.cause = cause
-                self.ended.set()
-
-
-class FakePipe:
-    """Bytes from a writer to a reader; a full one makes its writer wait."""
-
-    def __init__(self, container: FakeContainer) -> None:
-        self._container = container
-        self._chunks: deque[tuple[Stream, bytes]] = deque()
-        self._size = 0
-        self._changed = threading.Condition()
-        self.writer_done = False
-        self.reader_done = False
-
-    def put(self, stream: Stream, data: bytes) -> None:
-        """Add ``data``. Raises :class:`Killed` or ``BrokenPipeError``."""
-        with self._changed:
-            while self._size >= PIPE_SIZE and not self.reader_done:
-                self._wait()
-            if self.reader_done or self.writer_done:
-                raise BrokenPipeError("nobody reads the pipe")
-            self._chunks.append((stream, data))
-            self._size += len(data)
-            self._changed.notify_all()
-
-    def get(self, timeout: float | None = None) -> Chunk | None:
-        """Return the next chunk, or ``None`` at the end. Raises ``TimeoutError``."""
-        with self._changed:
-            if not self._changed.wait_for(lambda: bool(self._chunks) or self.writer_done, timeout):
-                raise TimeoutError
-            if not self._chunks:
-                return None
-            stream, data = self._chunks.popleft()
-            self._size -= len(data)
-            self._changed.notify_all()
-            return stream, data
-
-    def finish(self, *, writer: bool = False, reader: bool = False) -> None:
-        """Say that one side is done."""
-        with self._changed:
-            self.writer_done = self.writer_done or writer
-            self.reader_done = self.reader_done or reader
-            self._changed.notify_all()
-
-    def _wait(self) -> None:
-        self._changed.wait(_WAIT_SLICE)
-        self._container.check()
-
-
-class FakeStdin:
-    """A program's stdin."""
-
-    def __init__(self, pipe: FakePipe, container: FakeContainer) -> None:
-        self._pipe = pipe
-        self._container = container
-        self._buffer = b""
-
-    def read(self) -> bytes:
-        """Return everything until its end."""
-        while (data := self._more()) is not None:
-            self._buffer += data
-        taken, self._buffer = self._buffer, b""
-        return taken
-
-    def readline(self) -> bytes:
-        """Return one line with its newline, or what is left at the end."""
-        while b"\n" not in self._buffer and (data := self._more()) is not None:
-            self._buffer += data
-        line, newline, self._buffer = self._buffer.partition(b"\n")
-        return line + newline
-
-    def chunks(self) -> Iterator[bytes]:
-        """Yield what comes, as it comes."""
-        while (data := self._more()) is not None:
-            yield data
-
-    def close(self) -> None:
-        """Read no more: whoever writes sees a broken pipe."""
-        self._pipe.finish(reader=True)
-
-    def _more(self) -> bytes | None:
-        while not self._container.ended.is_set():
-            try:
-                chunk = self._pipe.get(_WAIT_SLICE)
-            except TimeoutError:
-                continue
-            return None if chunk is None else chunk[1]
-        raise Killed
 
 
 class FakeOutput:

@@ -28,8 +28,9 @@ from securebench.images.model import ResolvedImage
 from securebench.sandboxes.arguments import exact_argv, exact_environment, process_environment
 from securebench.sandboxes.base import BASE_ENVIRONMENT, DriverInfo, Sandbox, SandboxDriver, Stream
 from securebench.sandboxes.mounts import check_mount
+from securebench.testing.fake_container import Cause, FakeContainer
 from securebench.testing.fake_files import FakeFiles, FakeFileSystem
-from securebench.testing.fake_process import NOT_FOUND, Cause, FakeContainer, FakeProcess, FakeProcessContext
+from securebench.testing.fake_process import NOT_FOUND, FakeProcess, FakeProcessContext
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -19,7 +19,7 @@ from securebench.progress import Reporter
 from securebench.resources import Component, Resource, ResourceBundle, Visibility
 from securebench.sandboxes.base import MIB, Limits
 from securebench.tasks import CandidateKind, Environment, VerifierView
-from securebench.testing.fake_process import Killed
+from securebench.testing.fake_container import Killed
 from securebench.testing.fake_sandbox import FakeDriver
 from securebench.verifiers.base import VerifyContext
 from securebench.verifiers.code_completion import CodeCompletionVerifier
