@@ -107,7 +107,8 @@ def _not_pulled(reference: str, why: str) -> InfrastructureError:
 
 def _how_to_get(reference: str) -> str:
     if reference.startswith(LOCAL_PREFIX):
-        return f"build it with 'securebench images build {reference.removeprefix(LOCAL_PREFIX)}'"
+        name = reference.removeprefix(LOCAL_PREFIX)
+        return f"build it with 'securebench images build {name}' ('securebench images list' shows what can be built)"
     return f"load it with 'docker load -i FILE', or reach its registry and try 'docker pull {reference}'"
 
 
