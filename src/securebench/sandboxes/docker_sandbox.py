@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import partial
@@ -44,8 +45,10 @@ class Background:
         future.add_done_callback(self._pending.discard)
 
     def drain(self, timeout: float) -> None:
-        """Wait for what is pending, ``timeout`` seconds at most."""
-        wait(self._pending.copy(), timeout=timeout)
+        """Wait for what is pending, and what that asks for in turn, ``timeout`` seconds at most."""
+        deadline = time.monotonic() + timeout
+        while (pending := self._pending.copy()) and (left := deadline - time.monotonic()) > 0:
+            wait(pending, timeout=left)
 
     def close(self) -> None:
         """Take no more threads for it."""
@@ -90,14 +93,23 @@ class DockerSandbox(Sandbox):
         return self._watch(stream, container, container, command)
 
     def close(self) -> None:
-        """End what still runs. When this returns no process of this sandbox runs."""
+        """End what still runs: in the background, unless it could still write to the host.
+
+        When this returns, no process of this sandbox can change a file of the host any more.
+        """
         self._closed = True
         for process in list(self._running):
             container = self._running.pop(process, None)
             process.abandon()
             if container is not None:
-                remove_quietly(container)
+                self._end(container)
         self._surroundings.open.discard(self)
+
+    def _end(self, container: Container) -> None:
+        if all(mount.read_only for mount in self._spec.mounts):
+            self._surroundings.background.do(partial(remove_quietly, container))
+        else:
+            remove_quietly(container)
 
     def _prepare(self) -> None:
         """Do what must be done before the first command: here nothing."""
