@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from fake_programs import only_these_programs
 
 from securebench.errors import ImageError
 from securebench.images.workshop import open_workshop, workshops_directory
@@ -127,3 +129,15 @@ def test_a_directory_of_another_user_is_refused() -> None:
     os.chown(workshops_directory(), 65534, 65534)
     with pytest.raises(ImageError, match="belongs to someone else"), open_workshop(lambda _token: None):
         pass
+
+
+def test_files_of_subordinate_users_are_removed_in_their_namespace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """L25: what an ordinary user's killed build unpacked belongs to ids that only a user namespace can act for."""
+    programs = only_these_programs(tmp_path, monkeypatch)
+    programs.add("mmdebstrap")
+    monkeypatch.setattr(shutil, "rmtree", lambda _directory, **_options: None)
+    with open_workshop(lambda _token: None) as workshop:
+        (workshop.directory / "root").mkdir()
+    assert programs.called() == [f"mmdebstrap --unshare-helper rm -rf {workshop.directory}/root"]

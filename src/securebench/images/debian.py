@@ -5,6 +5,7 @@ The mirrors are those that this machine's own apt uses, with its proxies and cer
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import threading
@@ -139,7 +140,7 @@ def _pieces(process: subprocess.Popen[bytes], listener: threading.Thread, log: P
 def _stop(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
     if process.poll() is None:
         with suppress(PermissionError):  # what runs under sudo takes no signal from us: it ends at its closed output
-            process.send_signal(number)
+            os.killpg(process.pid, number)
         process.wait()
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from securebench.errors import ImageError
+from securebench.images.bootstrap import PROGRAM, query
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -56,7 +57,7 @@ def open_workshop(clear: Callable[[str], None]) -> Iterator[Workshop]:
         try:
             clear(workshop.token)
         finally:
-            shutil.rmtree(workshop.directory, ignore_errors=True)
+            _remove(workshop.directory)
             os.close(lock)
 
 
@@ -90,7 +91,7 @@ def _sweep(base: Path, clear: Callable[[str], None]) -> None:
         for directory in sorted(path for path in base.iterdir() if path.is_dir()):
             if _is_abandoned(directory):
                 clear(directory.name)
-                shutil.rmtree(directory, ignore_errors=True)
+                _remove(directory)
 
 
 def _is_abandoned(directory: Path) -> bool:
@@ -102,6 +103,14 @@ def _is_abandoned(directory: Path) -> bool:
     finally:
         os.close(descriptor)
     return True
+
+
+def _remove(directory: Path) -> None:
+    shutil.rmtree(directory, ignore_errors=True)
+    if directory.exists() and shutil.which(PROGRAM):
+        # Made in an ordinary user's namespace: files of subordinate users, which only such a namespace can remove.
+        query((PROGRAM, "--unshare-helper", "rm", "-rf", *map(str, directory.iterdir())))
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 @contextmanager
