@@ -10,8 +10,8 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from fake_programs import only_these_programs
 
+from fake_programs import only_these_programs
 from securebench.errors import ImageError
 from securebench.images.workshop import open_workshop, workshops_directory
 
