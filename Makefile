@@ -2,7 +2,7 @@
 
 BIN := .venv/bin
 
-.PHONY: help demo test bench lint format reference env env-dev engine engine-stop image lock clean
+.PHONY: help demo test bench lint format env env-dev engine engine-stop image lock clean
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -18,19 +18,15 @@ test: lint image ## Set up what is missing, run every check and test
 bench: env-dev image ## Measure the framework's cost against the bare floor
 	@$(BIN)/python perf/bench.py $(ARGS)
 
-lint: env-dev ## Check style, format, types, layers, and the generated parts of the reference
+lint: env-dev ## Check style, format, types and layers
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
-	@$(BIN)/python scripts/reference.py --check
 
 format: env-dev ## Mend style and format where a tool can
 	@$(BIN)/ruff check --fix
 	@$(BIN)/ruff format
-
-reference: env-dev ## Write the generated parts of the reference anew
-	@$(BIN)/python scripts/reference.py
 
 env: ## Make .venv with what a run needs
 	@scripts/setup_env.sh runtime
