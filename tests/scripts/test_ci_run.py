@@ -22,7 +22,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakePrograms:
     shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci" / "run")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     programs = only_these_programs(tmp_path, monkeypatch)
-    programs.borrow("bash", "env", "dirname", "mktemp", "rm", "sh", "sleep", "tail", "mkdir", "cat", "touch")
+    programs.borrow("bash", "env", "dirname", "mktemp", "rm", "sh", "sleep", "tail", "grep", "mkdir", "cat", "touch")
     environment = tmp_path / ".venv" / "bin"
     environment.mkdir(parents=True)
     programs.add("down", 'echo "state $SECUREBENCH_ENGINE_STATE" >>"$0.state"')
@@ -49,10 +49,13 @@ def test_it_runs_the_developers_command_and_stops_the_engine(
     assert not Path(state).exists()
 
 
-def test_a_failure_shows_the_end_of_the_engines_output(programs: FakePrograms, tmp_path: Path) -> None:
-    """The log is not kept, so what matters of it is printed."""
-    programs.add("make", 'echo "no space left" >"$SECUREBENCH_ENGINE_STATE/dockerd.log"; exit 2')
-    assert "no space left" in _run(tmp_path).stdout
+def test_a_failure_shows_the_engines_last_errors(programs: FakePrograms, tmp_path: Path) -> None:
+    """The log is not kept, so what matters of it is printed: its errors, not its chatter."""
+    log = "level=info msg=starting\\nlevel=error msg=no-space-left\\n"
+    programs.add("make", f'printf "{log}" >"$SECUREBENCH_ENGINE_STATE/dockerd.log"; exit 2')
+    shown = _run(tmp_path).stdout
+    assert "no-space-left" in shown
+    assert "starting" not in shown
 
 
 def test_an_engine_that_cannot_be_stopped_fails_the_run(programs: FakePrograms, tmp_path: Path) -> None:
@@ -68,7 +71,9 @@ def test_a_stopped_run_stops_the_engine_too(
 ) -> None:
     """A signal ends it with the usual code, after the engine was stopped."""
     programs.add("make", f'touch "{tmp_path}/started"; sleep 1')
-    with subprocess.Popen([tmp_path / ".ci" / "run"], stdin=subprocess.DEVNULL) as running:
+    # Where the tests themselves run in the background, SIGINT is ignored, and a child would inherit that.
+    command = ["env", "--default-signal=INT", str(tmp_path / ".ci" / "run")]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL) as running:
         while not (tmp_path / "started").exists():
             time.sleep(0.02)
         running.send_signal(number)
