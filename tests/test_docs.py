@@ -31,6 +31,7 @@ NOT_CODES = {
     "apt-config",
     "apt-get",
     "debian-archive-keyring",
+    "force-unsafe-io",
     "securebench-judge",
     "securebench-remove",
     "securebench-watch",

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from securebench.harnesses.base import ProduceContext
+    from securebench.images.model import ResolvedImage
     from securebench.sandboxes.base import DriverInfo
     from securebench.tasks import AgentView
 
@@ -577,3 +578,18 @@ def test_memory_stays_flat(tmp_path: Path) -> None:
 
 def _forget(number: int, view: AgentView, lent: ProduceContext, hook: Callable[..., Production]) -> Production:
     return hook(number, view, lent)
+
+
+def test_a_weak_engine_runs_nothing(root: Path) -> None:
+    """A driver that fails its self-test ends the run before any task, with its own words (I03)."""
+    driver = FakeDriver()
+
+    def refuse(image: ResolvedImage) -> None:
+        raise EngineError(f"{image.reference} sees a network", code="sandbox-not-isolated")
+
+    driver.self_test = refuse  # type: ignore[method-assign]  # the fake, weakened
+    producer = FakeProducer()
+    with pytest.raises(EngineError, match="sees a network"):
+        run(root, parts=make_parts(driver=driver, producer=producer))
+    assert not producer.views
+    assert not (root / "results" / HEADER).exists()

@@ -65,6 +65,10 @@ class Liar(SandboxDriver):
         """Resolve honestly."""
         return self._driver.resolve_image(reference, on_progress)
 
+    def self_test(self, image: ResolvedImage) -> None:
+        """Test honestly."""
+        self._driver.self_test(image)
+
     def create(self, spec: SandboxSpec, *, persistent: bool = False) -> Sandbox:
         """Make another sandbox than was asked for."""
         weaker = dict(self._weaker)

@@ -39,6 +39,10 @@ class ObservedDriver(SandboxDriver):
         """Pass on."""
         return self._driver.resolve_image(reference, on_progress)
 
+    def self_test(self, image: ResolvedImage) -> None:
+        """Pass on."""
+        self._driver.self_test(image)
+
     def create(self, spec: SandboxSpec, *, persistent: bool = False) -> Sandbox:
         """Pass on, and report."""
         sandbox = self._driver.create(spec, persistent=persistent)

@@ -234,6 +234,13 @@ class SandboxDriver(ABC):
         """
 
     @abstractmethod
+    def self_test(self, image: ResolvedImage) -> None:
+        """Look, from inside a sandbox of ``image``, whether what every sandbox relies on holds on this machine.
+
+        Raises :class:`EngineError` (``sandbox-not-isolated``) if it does not, or cannot be told.
+        """
+
+    @abstractmethod
     def create(self, spec: SandboxSpec, *, persistent: bool = False) -> Sandbox:
         """Make a sandbox. Raises :class:`InfrastructureError`."""
 

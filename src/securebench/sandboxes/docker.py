@@ -15,6 +15,7 @@ from securebench.sandboxes.base import DriverInfo, SandboxDriver
 from securebench.sandboxes.docker_container import Container
 from securebench.sandboxes.docker_owner import DRIVER_LABEL, OWNER_LABEL, RUN_LABEL, Owner, is_abandoned
 from securebench.sandboxes.docker_sandbox import DockerSandbox, PersistentDockerSandbox, Surroundings
+from securebench.sandboxes.self_test import require_isolation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -65,6 +66,10 @@ class DockerDriver(SandboxDriver):
             if reference not in self._images:
                 self._images[reference] = resolve(self.engine, reference, on_progress)
             return self._images[reference]
+
+    def self_test(self, image: ResolvedImage) -> None:
+        """Ask a sandbox of ``image`` what it sees."""
+        require_isolation(self, image)
 
     def create(self, spec: SandboxSpec, *, persistent: bool = False) -> DockerSandbox:
         """Make a sandbox. An ephemeral one asks the engine for nothing before its first command."""

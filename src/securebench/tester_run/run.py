@@ -24,6 +24,7 @@ from securebench.tester_run.watch import Watch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from securebench.images.model import ResolvedImage
     from securebench.progress import Event
     from securebench.resources import JsonValue
     from securebench.results.run_header import RunHeader
@@ -65,17 +66,20 @@ def _prepare(
         options.notify(f"removed {reaped} sandboxes that an earlier run left behind")
     if plan.workers < plan.asked_workers:
         options.notify(f"{plan.workers} workers, not {plan.asked_workers}: memory has room for no more sandboxes")
-    header = plan.header(info, _resolve_images(plan, driver, options))
+    images = _resolve_images(plan, driver, options)
     places.require_space(plan.directory)
+    for image in images[:1]:  # it is the engine that is tested: one image will do
+        driver.self_test(image)
+    header = plan.header(info, {image.reference: image.id for image in images})
     return info, earlier.resumed_by(header) if earlier else header
 
 
-def _resolve_images(plan: Plan, driver: SandboxDriver, options: RunOptions) -> dict[str, str]:
-    """Return the id of every image of the plan. Raises :class:`ImageError` that names all that cannot be had."""
-    images, missing = {}, []
+def _resolve_images(plan: Plan, driver: SandboxDriver, options: RunOptions) -> list[ResolvedImage]:
+    """Return every image of the plan. Raises :class:`ImageError` that names all that cannot be had."""
+    images, missing = [], []
     for reference in sorted({task.environment.image or DEFAULT_IMAGE for task in plan.tasks}):
         try:
-            images[reference] = driver.resolve_image(reference, options.notify).id
+            images.append(driver.resolve_image(reference, options.notify))
         except ImageError as error:
             missing.append(error)
     if len(missing) == 1:

@@ -103,6 +103,9 @@ class FakeDriver(SandboxDriver):
             raise ImageError(f"the image {reference} is not on this machine", hint="add_image() makes one known")
         return self._images[reference][0]
 
+    def self_test(self, image: ResolvedImage) -> None:
+        """Find nothing wrong: there is no machine outside a fake to be isolated from."""
+
     def create(self, spec: SandboxSpec, *, persistent: bool = False) -> FakeSandbox:
         """Make a sandbox."""
         self.raise_if_stopped()
