@@ -302,6 +302,7 @@ if os.fork() == 0:
 def solve(xs): return xs
 """,
         _PROTOCOL,
+        _FAILED,  # where the tests are done before it gets to write
     ),
     *(
         _cheat("A15", f"send {name}", f"{_RAW}\ndef solve(xs):\n    raw({kind!r}, {body})", _PROTOCOL, *more)

@@ -127,6 +127,9 @@ def _feed(program: FakeProcessContext, process: subprocess.Popen[bytes]) -> None
             process.stdin.flush()
     except (Killed, BrokenPipeError):
         process.kill()
+    finally:
+        if program.container.ended.is_set():
+            process.kill()
 
 
 def _drain(source: IO[bytes] | None, sink: Any) -> None:

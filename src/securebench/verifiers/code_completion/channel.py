@@ -9,13 +9,16 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from securebench.sandboxes.base import Stream
-from securebench.verifiers.code_completion.guest.wire import HEADER_BYTES, MAX_FRAME_BYTES
+from securebench.verifiers.code_completion.guest.wire import HEADER_BYTES, MAX_FRAME_BYTES, OUTPUT_END
 
 if TYPE_CHECKING:
-    from securebench.sandboxes.base import ExitState, SandboxProcess
+    from securebench.sandboxes.base import Chunk, ExitState, SandboxProcess
 
 MAX_READ_PAYLOAD: Final = 4096
 """The longest payload that the host itself parses. Verdicts and failures take a hundred bytes."""
+
+_OUTPUT_SECONDS: Final = 1.0
+"""How long the end of what a process printed may take to arrive after a frame that was sent later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +89,22 @@ class Channel:
             return
 
     def stop_keeping(self) -> None:
-        """Keep no output from now on."""
+        """Keep what the process printed until it marked the end of it, and nothing from now on.
+
+        Output and frames come on two streams, in no order: without waiting, what is kept would be chance. A process
+        that never marks the end costs ``_OUTPUT_SECONDS`` and decides nothing.
+        """
+        deadline = time.monotonic() + _OUTPUT_SECONDS
+        while OUTPUT_END not in self.output and len(self.output) < self._keep:
+            try:
+                chunk = self._process.receive(max(deadline - time.monotonic(), 0.0))
+            except TimeoutError:
+                break
+            if chunk is None or time.monotonic() > deadline:  # one that floods never lets receive() time out
+                break
+            self._take(chunk)
         self._keep = 0
+        self.output = self.output.partition(OUTPUT_END)[0]
 
     def receive(self, deadline: float, allowed: frozenset[bytes]) -> Frame:
         """Return the next frame. Raises :class:`ChannelEndedError`, and :class:`InfrastructureError` of the engine.
@@ -104,13 +121,16 @@ class Channel:
                 raise ChannelEndedError(End.TIMEOUT) from None
             if chunk is None:
                 raise _ending(self._process.wait())
-            stream, data = chunk
-            if stream is Stream.STDOUT:
-                self._buffer += data
-            else:
-                self.output += data[: max(self._keep - len(self.output), 0)]
+            self._take(chunk)
             if time.monotonic() > deadline:  # a side that floods never lets receive() time out
                 raise ChannelEndedError(End.TIMEOUT)
+
+    def _take(self, chunk: Chunk) -> None:
+        stream, data = chunk
+        if stream is Stream.STDOUT:
+            self._buffer += data
+        else:
+            self.output += data[: max(self._keep - len(self.output), 0)]
 
     def _cut(self, allowed: frozenset[bytes]) -> Frame | None:
         """Take one whole frame off the buffer. Refuses a header before any of its payload is awaited."""

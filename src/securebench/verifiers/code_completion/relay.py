@@ -80,7 +80,6 @@ class Relay:
     def run(self) -> Verdict:
         """Relay until the verdict. Raises :class:`FaultError`, and :class:`InfrastructureError` of the engine."""
         load(self._candidate, self._call_end())
-        self._candidate.stop_keeping()  # from here on it may know arguments of the tests
         speaker, listener = self._tests, self._candidate
         while True:
             spoken = self._hear(speaker)
@@ -99,8 +98,11 @@ class Relay:
 
 
 def load(candidate: Channel, deadline: float) -> None:
-    """Wait until the candidate is loaded."""
-    hear_candidate(candidate, deadline, WHEN_LOADING)
+    """Wait until the candidate is loaded. From then on it may know arguments of the tests: no more output is kept."""
+    try:
+        hear_candidate(candidate, deadline, WHEN_LOADING)
+    finally:
+        candidate.stop_keeping()
 
 
 def hear_candidate(candidate: Channel, deadline: float, allowed: frozenset[bytes]) -> Frame:

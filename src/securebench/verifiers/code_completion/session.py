@@ -68,7 +68,6 @@ class Session:
             self._candidate = channel
             end = time.monotonic() + request.deadlines.total
             load(channel, min(end, time.monotonic() + request.deadlines.call))
-            channel.stop_keeping()
             nonce = secrets.token_hex()
             channel.send(frame(SOURCE, code=request.tests, nonce=nonce).encode())
             spoken = hear_candidate(channel, end, frozenset({VERDICT}))

@@ -12,7 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from securebench.verifiers.code_completion.guest.peer import Peer, name_of
-from securebench.verifiers.code_completion.guest.wire import FAILED, READY, REQUEST, Wire
+from securebench.verifiers.code_completion.guest.wire import FAILED, OUTPUT_END, READY, REQUEST, Wire
 
 if TYPE_CHECKING:
     from typing import Any, NoReturn
@@ -30,6 +30,7 @@ def fail(wire: Wire, why: str, error: BaseException | None = None) -> NoReturn:
     """Report why this side cannot go on, with the type of the error, print its traceback, and end."""
     if error is not None:
         sys.__excepthook__(type(error), error, error.__traceback__)
+    end_output()
     wire.write(FAILED, {"why": why, "error": type(error).__name__ if error is not None else ""})
     os._exit(1)
 
@@ -48,14 +49,15 @@ def load(wire: Wire, source: str) -> dict[str, Any]:
         fail(wire, "import", error)
     except BaseException as error:  # noqa: BLE001 - an exit is no way to finish loading
         fail(wire, "exit", error)
-    _flush()
+    end_output()
     return module.__dict__
 
 
-def _flush() -> None:
-    """Let out what the candidate has printed so far: what it prints later is not kept."""
+def end_output() -> None:
+    """Let out what the candidate has printed so far, and mark its end: what it prints later is not kept."""
     try:
         sys.stdout.flush()
+        os.write(2, OUTPUT_END)
     except Exception:  # noqa: BLE001 - it may do to its own stdout what it likes
         return
 

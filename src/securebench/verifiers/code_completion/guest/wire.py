@@ -24,6 +24,9 @@ REPLY = b"A"
 VERDICT = b"V"
 """Tests' side to host: the end."""
 
+OUTPUT_END = b"\0"
+"""Candidate's side to host, on stderr: what the candidate printed while it was loaded ends here."""
+
 HEADER_BYTES = 5
 MAX_FRAME_BYTES = 16 * 1024 * 1024
 """The longest payload: a value of a million small numbers fits; the host holds at most one frame a side."""
