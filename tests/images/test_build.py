@@ -71,7 +71,8 @@ def _build(engine: Engine, recipe: Recipe) -> str:
 def _left(engine: Engine) -> list[str]:
     """Return what our builds have in the engine: ids of images and containers, and directories on the disk."""
     images = engine.client.images(filters={"label": f"{RECIPE_LABEL}={NAME}"})
-    containers = engine.client.containers(all=True, filters={"label": TOKEN_LABEL})
+    # Containers have the labels of their images: another recipe's are none of ours.
+    containers = engine.client.containers(all=True, filters={"label": [TOKEN_LABEL, f"{RECIPE_LABEL}={NAME}"]})
     return [
         *(image["Id"] for image in images),
         *(container["Id"] for container in containers),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import os
+import signal
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import click
 
@@ -13,6 +15,7 @@ from securebench import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from types import FrameType
 
 COMMANDS: Final[Mapping[str, str]] = {
     "run": "Run a benchmark pack against an agent.",
@@ -62,7 +65,17 @@ def main() -> None:
     Errors of ours go to stderr as one message each, with code 1; an interrupt ends with 130; a defect is a short
     message that says how to see more, with code 70 (``EX_SOFTWARE``).
     """
-    sys.exit(_run())
+    try:
+        code = _run()
+    except KeyboardInterrupt:  # at an instruction that nothing else guards
+        code = EXIT_INTERRUPTED
+    signal.signal(signal.SIGINT, _end_at_once)  # while threads are joined
+    atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # while modules are torn down, a matter of moments
+    sys.exit(code)
+
+
+def _end_at_once(_number: int, _frame: FrameType | None) -> NoReturn:
+    os._exit(EXIT_INTERRUPTED)
 
 
 def _run() -> int:
