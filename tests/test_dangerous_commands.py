@@ -1,0 +1,37 @@
+"""What a row may ask for its verifier's sandbox, and what the tester lets it have."""
+
+from __future__ import annotations
+
+import pytest
+
+from securebench.dangerous_commands import DANGEROUS_COMMANDS, VerificationPolicy
+
+OPEN = VerificationPolicy(disallow_dangerous_commands=False)
+
+
+@pytest.mark.parametrize(
+    ("policy", "needed", "denied"),
+    [
+        (VerificationPolicy(), ["chroot"], ("chroot",)),
+        (OPEN, ["chroot"], ()),
+        (OPEN, [], ()),
+        (VerificationPolicy(disallow_dangerous_commands=False, deny_commands=("chroot",)), ["chroot"], ("chroot",)),
+        (OPEN, ["mount", "chroot"], ("mount",)),
+    ],
+)
+def test_what_is_denied(policy: VerificationPolicy, needed: list[str], denied: tuple[str, ...]) -> None:
+    """The default denies all, the deny list beats the opt-in, and an unknown command is always denied."""
+    assert policy.denied(needed) == denied
+
+
+def test_an_allowed_command_brings_its_capability() -> None:
+    """``chroot`` brings SYS_CHROOT, and nothing brings none."""
+    assert OPEN.capabilities(["chroot"]) == ("SYS_CHROOT",)
+    assert OPEN.capabilities([]) == ()
+    assert set(DANGEROUS_COMMANDS) == {"chroot"}
+
+
+def test_a_denied_command_brings_nothing() -> None:
+    """Asking for the capability of a denied command raises."""
+    with pytest.raises(PermissionError, match="chroot"):
+        VerificationPolicy().capabilities(["chroot"])

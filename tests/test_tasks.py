@@ -1,0 +1,123 @@
+"""Tasks, and the views through which everything else sees them."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from securebench.errors import ConfigError
+from securebench.resources import Resource, ResourceBundle, Visibility
+from securebench.tasks import AgentView, SecureBenchTask, VerifierView, task_directory_name, task_from_spec
+
+CANARY = "canary-7f3a9d"
+SPEC = {
+    "id": "pack/one",
+    "benchmark_id": "pack",
+    "task_type": "code_completion",
+    "metadata": {"note": CANARY},
+    "resources": {
+        "prompt": {"value": "write it", "visibility": "public"},
+        "tests": {"value": {"code": CANARY}, "visibility": "evaluation_inputs"},
+        "canonical_solution": {"value": CANARY, "visibility": "hidden"},
+    },
+}
+
+
+def _task() -> SecureBenchTask:
+    return task_from_spec(SPEC)
+
+
+def test_payloads_follow_the_lanes() -> None:
+    """The agent gets public values, the test sandbox its inputs too, the evaluator hidden values and no tests."""
+    task = _task()
+    assert task.agent_payload() == task.public_payload() == {"prompt": "write it"}
+    assert set(task.evaluation_payload()) == {"prompt", "tests"}
+    assert set(task.hidden_payload()) == {"prompt", "canonical_solution"}
+
+
+def test_no_path_of_references_leads_from_an_agents_view_to_another_lane() -> None:
+    """Nothing that an agent's view refers to, at any depth, holds a value of another lane or metadata (F03, F18)."""
+    view = _task().agent_view()
+    seen: set[int] = set()
+    found: list[Any] = [view]
+    while found:
+        thing = found.pop()
+        if id(thing) in seen or isinstance(thing, type) or callable(thing):
+            continue
+        seen.add(id(thing))
+        assert not (isinstance(thing, str) and CANARY in thing)
+        assert not isinstance(thing, (SecureBenchTask, VerifierView))
+        found.extend(gc.get_referents(thing))
+
+
+def test_a_verifiers_view_keeps_its_two_sides_apart() -> None:
+    """What goes into the verifier's sandbox holds no hidden value; what stays outside holds no tests."""
+    view = _task().verifier_view()
+    assert "canonical_solution" not in view.test_sandbox
+    assert "tests" not in view.evaluator
+
+
+@pytest.mark.parametrize("lane", [Visibility.HIDDEN, Visibility.EVALUATION_INPUTS])
+def test_a_view_cannot_be_made_with_more_than_its_lane(lane: Visibility) -> None:
+    """An agent's view refuses a bundle that was not cut down."""
+    bundle = ResourceBundle((Resource("answer", "B", lane),))
+    task = _task()
+    with pytest.raises(ValueError, match="not visible to the agent"):
+        dataclasses.replace(task.agent_view(), resources=bundle)
+
+
+def test_views_and_tasks_do_not_change() -> None:
+    """A view that has been made cannot be given another lane."""
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        _task().agent_view().resources = ResourceBundle()  # type: ignore[misc]  # the point
+    assert {field.name for field in dataclasses.fields(AgentView)}.isdisjoint({"metadata", "evaluator", "test_sandbox"})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"id": ""}, "'id'"),
+        ({"task_type": 3}, "'task_type'"),
+        ({"famly": "x"}, "famly"),
+        ({"resources": []}, "'resources'"),
+        ({"resources": {"a": {"visibility": "public"}}}, "'value'"),
+        ({"resources": {"a": {"value": 1, "visibility": "secret"}}}, "secret"),
+        ({"resources": {"a": {"value": 1, "lane": "public"}}}, "lane"),
+    ],
+)
+def test_a_wrong_spec_is_refused(change: dict[str, Any], message: str) -> None:
+    """Each mistake in a task spec is named."""
+    with pytest.raises(ConfigError, match=message):
+        task_from_spec({**SPEC, **change})
+
+
+def test_a_resource_without_a_lane_is_hidden() -> None:
+    """A spec that forgets the visibility of a resource shows it to nobody (F18)."""
+    task = task_from_spec({**SPEC, "resources": {"answer": {"value": "B"}}})
+    assert task.agent_payload() == {}
+    assert task.resources["answer"].visibility is Visibility.HIDDEN
+
+
+def test_the_removed_field_expose_is_a_value_error() -> None:
+    """``expose`` was removed: a spec that has it is not understood as if it did not."""
+    with pytest.raises(ValueError, match="expose"):
+        task_from_spec({**SPEC, "resources": {"a": {"value": 1, "expose": True}}})
+
+
+@given(st.text(min_size=1), st.text(min_size=1))
+def test_two_ids_never_share_a_directory(one: str, other: str) -> None:
+    """Directory names are plain, short, and as different as the ids (K11)."""
+    names = [task_directory_name(one), task_directory_name(other)]
+    assert (names[0] == names[1]) == (one == other)
+    assert all(len(name) <= 60 and set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789-") for name in names)
+
+
+@pytest.mark.parametrize(("one", "other"), [("a/b", "a_b"), ("A", "a"), ("..", "."), ("x" * 300, "x" * 301)])
+def test_ids_that_look_alike_have_directories_of_their_own(one: str, other: str) -> None:
+    """What a slug makes equal, the hash keeps apart."""
+    assert task_directory_name(one) != task_directory_name(other)
