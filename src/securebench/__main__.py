@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from securebench.cli import main
+from securebench.cli import process
 
 if __name__ == "__main__":
-    main()
+    process()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -12,7 +13,7 @@ import click
 import pytest
 
 import securebench.cli as command_line
-from securebench.cli import COMMANDS, EXIT_DEFECT, EXIT_INTERRUPTED, main
+from securebench.cli import COMMANDS, EXIT_DEFECT, EXIT_INTERRUPTED, main, process
 from securebench.errors import ConfigError, EngineError
 
 if TYPE_CHECKING:
@@ -161,3 +162,18 @@ def _seconds(arguments: list[str]) -> float:
     start = time.perf_counter()
     subprocess.run([sys.executable, *arguments], stdout=subprocess.DEVNULL, check=True)
     return time.perf_counter() - start
+
+
+def test_an_interrupt_ends_at_once_when_all_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Ctrl-C that comes while the process is leaving ends it with 130, not by the signal (L12)."""
+    ended: list[int] = []
+    monkeypatch.setattr(sys, "argv", ["securebench", "--version"])
+    monkeypatch.setattr(os, "_exit", ended.append)
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        with pytest.raises(SystemExit):
+            process()
+        signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert ended == [130]

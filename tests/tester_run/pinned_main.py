@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from securebench.cli import main
+from securebench.cli import process
 from tester_run.running import pin_framework
 
 pin_framework()
-main()
+process()

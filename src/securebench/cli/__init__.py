@@ -65,13 +65,18 @@ def main() -> None:
     Errors of ours go to stderr as one message each, with code 1; an interrupt ends with 130; a defect is a short
     message that says how to see more, with code 70 (``EX_SOFTWARE``).
     """
+    sys.exit(_run())
+
+
+def process() -> None:
+    """Run the command line as the whole of this process: once it is done, an interrupt ends what is left at once."""
     try:
-        code = _run()
+        main()
     except KeyboardInterrupt:  # at an instruction that nothing else guards
-        code = EXIT_INTERRUPTED
-    signal.signal(signal.SIGINT, _end_at_once)  # while threads are joined
-    atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # while modules are torn down, a matter of moments
-    sys.exit(code)
+        sys.exit(EXIT_INTERRUPTED)
+    finally:
+        signal.signal(signal.SIGINT, _end_at_once)  # while threads are joined
+        atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # while modules are torn down: moments
 
 
 def _end_at_once(_number: int, _frame: FrameType | None) -> NoReturn:
