@@ -180,13 +180,22 @@ def test_a_daemon_that_does_not_end_is_killed_with_its_containerd(
     _install_daemon(programs, "trap '' TERM; containerd & " + DAEMON)
     setup.up()
     pid = _pid(setup)
-    children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    containerd = [child for child in children if Path(f"/proc/{child}/comm").read_text() == "containerd\n"]
-    assert len(containerd) == 1
+    containerd = _child_named(pid, "containerd")
     setup.down()
     time.sleep(0.2)
     assert not _runs(pid)
-    assert not _runs(containerd[0])
+    assert not _runs(containerd)
+
+
+def _child_named(parent: int, name: str) -> int:
+    """Return the child of that name: a shell gives it a moment after it was started."""
+    until = time.monotonic() + 10
+    while time.monotonic() < until:
+        for child in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
+            if Path(f"/proc/{child}/comm").read_text() == f"{name}\n":
+                return int(child)
+        time.sleep(0.02)
+    raise AssertionError(f"{parent} has no child {name}")
 
 
 def test_only_what_was_started_here_is_stopped(setup: EngineSetup) -> None:
