@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,12 @@ if TYPE_CHECKING:
 BASE_IMAGE = "securebench/python:3.11"
 
 _REMOVAL_SECONDS = 20.0
+
+
+def pytest_configure() -> None:
+    """Hear an interrupt, also where a shell started this in the background and told it not to: tests send some."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
