@@ -211,12 +211,17 @@ class Sandbox(ABC):
 
 @dataclass(frozen=True, slots=True)
 class DriverInfo:
-    """What a record says of the driver: its name, the runtime beneath it, and their versions."""
+    """What a record says of the driver: its name, the runtime beneath it, their versions, and what they hold to.
+
+    ``enforced`` and ``weaker`` are names out of :data:`~securebench.sandboxes.enforcement.ENFORCEABLE`.
+    """
 
     name: str
     runtime: str = ""
     version: str = ""
     details: Mapping[str, str] = field(default_factory=dict)
+    enforced: tuple[str, ...] = ()
+    weaker: tuple[str, ...] = ()
 
 
 class SandboxDriver(ABC):

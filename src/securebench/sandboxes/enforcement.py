@@ -1,0 +1,26 @@
+"""What a driver can enforce: one closed list of names, for records, ``doctor`` and the conformance suite."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+ENFORCEABLE: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "network": "a network namespace with nothing but loopback",
+        "capabilities": "no capability, and none to be had",
+        "no-new-privileges": "no program gives more privileges than its caller has",
+        "seccomp": "system calls are filtered",
+        "user-namespace": "no user of a sandbox is one that matters on the host",
+        "read-only-root": "the root file system cannot be written",
+        "memory": "a limit of memory for the sandbox as a whole",
+        "pids": "a limit of processes for the sandbox as a whole",
+        "cpu": "a limit of processor time for the sandbox as a whole",
+        "tmpfs": "a limit of size for what is written in memory",
+        "rlimits": "limits of open files, file sizes and core dumps",
+        "file-owners": "files of the image keep their owners",
+        "groups": "no group of the runner's user is carried into a sandbox",
+    }
+)
+"""Each name, and what a sandbox has where it is enforced."""
