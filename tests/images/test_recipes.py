@@ -9,7 +9,7 @@ import pytest
 
 from securebench.errors import ConfigError
 from securebench.images.recipes import all_recipes, find_recipe, load_recipe
-from securebench.images.resolve import check_reference
+from securebench.images.reference import check_reference
 from securebench.tasks import DEFAULT_IMAGE
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from securebench.errors import ConfigError, Problem, SourceLocation
-from securebench.images.resolve import LOCAL_PREFIX
+from securebench.images.reference import LOCAL_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -2,41 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 import docker.errors
 
-from securebench.errors import ConfigError, ImageError
+from securebench.errors import ImageError
 from securebench.images.engine import refusal
 from securebench.images.model import ResolvedImage
+from securebench.images.reference import LOCAL_PREFIX, check_reference
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from securebench.errors import InfrastructureError
     from securebench.images.engine import Engine
-
-LOCAL_PREFIX = "securebench/"
-"""References that are built here from recipes: no registry is ever asked for them."""
-
-MAX_REFERENCE = 512
-
-_DOMAIN = r"(?:[a-zA-Z0-9]+(?:[-.]+[a-zA-Z0-9]+)*(?::[0-9]{1,5})?/)?"
-_COMPONENT = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
-_TAG = r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?"
-_DIGEST = r"(?:@sha256:[0-9a-f]{64})?"
-_REFERENCE = re.compile(rf"(?:sha256:[0-9a-f]{{64}}|{_DOMAIN}{_COMPONENT}(?:/{_COMPONENT})*{_TAG}{_DIGEST})")
-
-
-def check_reference(reference: str) -> None:
-    """Raise :class:`ConfigError` (``image-reference-invalid``) unless ``reference`` is one, and nothing else."""
-    if len(reference) > MAX_REFERENCE or not _REFERENCE.fullmatch(reference):
-        raise ConfigError(
-            f"{reference[:80]!r} is not an image reference",
-            code="image-reference-invalid",
-            hint="write it as NAME:TAG or NAME@sha256:DIGEST, for example securebench/python:3.11",
-        )
 
 
 def resolve(engine: Engine, reference: str, on_progress: Callable[[str], None] | None = None) -> ResolvedImage:

@@ -1,0 +1,110 @@
+"""References: what is one, and what each part of it means to a registry."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from securebench.errors import ConfigError
+from securebench.images.reference import RegistryReference, check_reference, parse_reference
+
+IMAGE_ID = "sha256:" + "a" * 64
+DIGEST = "sha256:" + "0" * 64
+
+GOOD = [
+    "python",
+    "securebench/python:3.11",
+    "docker.io/library/python:3.11-slim",
+    "localhost:5000/team/tool:v1.2_x",
+    "registry.example.com/a/b/c",
+    "name@sha256:" + "0" * 64,
+    "name:tag@sha256:" + "0" * 64,
+    "a__b/c--d:1",
+    IMAGE_ID,
+]
+BAD = [
+    "",
+    " ",
+    "--privileged",
+    "--privileged img",
+    "img --privileged",
+    "img;true",
+    "$(id)",
+    "`id`",
+    "img\n",
+    "\nimg",
+    "img\0",
+    "Upper/Case",
+    "../up",
+    "/absolute",
+    "a//b",
+    "img:",
+    "img:tag:tag",
+    "img@sha256:short",
+    "img@md5:" + "0" * 32,
+    "http://registry/img",
+    "img?x=1",
+    "img#x",
+    "\u0131mg",
+    "a" * 600,
+]
+
+
+@pytest.mark.parametrize("reference", GOOD)
+def test_a_reference_is_a_reference(reference: str) -> None:
+    """References of every usual form are admitted."""
+    check_reference(reference)
+
+
+@pytest.mark.parametrize("reference", BAD)
+def test_nothing_else_is_a_reference(reference: str) -> None:
+    """K15: an option, a shell's characters, a URL and whatever else is no reference are refused."""
+    with pytest.raises(ConfigError) as raised:
+        check_reference(reference)
+    assert raised.value.code == "image-reference-invalid"
+
+
+@given(st.text(alphabet="abA0./:@-_ \n$", max_size=400))
+def test_checking_is_quick_and_admits_no_spaces(text: str) -> None:
+    """Any text is judged at once, and nothing with a space, newline or ``$`` is admitted."""
+    started = time.monotonic()
+    try:
+        check_reference(text)
+    except ConfigError:
+        pass
+    else:
+        assert not set(text) & set(" \n$")
+    assert time.monotonic() - started < 0.5
+
+
+@pytest.mark.parametrize(
+    ("reference", "meant"),
+    [
+        ("python", RegistryReference("docker.io", "library/python", "latest", "")),
+        ("team/tool:1", RegistryReference("docker.io", "team/tool", "1", "")),
+        ("docker.io/python:3", RegistryReference("docker.io", "library/python", "3", "")),
+        ("localhost/tool", RegistryReference("localhost", "tool", "latest", "")),
+        ("localhost:5000/a/b:v1", RegistryReference("localhost:5000", "a/b", "v1", "")),
+        ("host:5000/tool", RegistryReference("host:5000", "tool", "latest", "")),
+        ("Host/tool", RegistryReference("host", "tool", "latest", "")),
+        (f"a.example/b:t@{DIGEST}", RegistryReference("a.example", "b", "t", DIGEST)),
+    ],
+)
+def test_a_reference_means_what_it_means_to_other_tools(reference: str, meant: RegistryReference) -> None:
+    """The first part is a registry only if it looks like a host; all that is left out has the usual default."""
+    assert parse_reference(reference) == meant
+
+
+def test_a_digest_beats_the_tag_beside_it() -> None:
+    """What is asked for is the digest where there is one: the tag may have moved."""
+    assert parse_reference(f"tool:1@{DIGEST}").version == DIGEST
+    assert parse_reference("tool:1").version == "1"
+
+
+def test_an_id_is_not_asked_of_a_registry() -> None:
+    """A bare image id is a name on this machine alone."""
+    with pytest.raises(ConfigError, match="no registry"):
+        parse_reference(IMAGE_ID)
