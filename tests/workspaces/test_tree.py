@@ -10,7 +10,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from securebench.workspaces.descriptors import Refusal, TreeRefusedError, printable
+from securebench.descriptors import printable
+from securebench.workspaces.descriptors import Refusal, TreeRefusedError
 from securebench.workspaces.tree import MAX_OFFENDERS, Entry, EntryKind, TreeLimits, link_stays_inside, walk, walk_at
 from workspaces.users import as_ordinary_user, open_directory
 

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from securebench.candidates.artifact import CandidateArtifact
+from securebench.descriptors import OPEN_DIRECTORY, OPEN_FILE, opened
 from securebench.errors import StorageError
 from securebench.limits import MIB
 from securebench.tasks import CandidateKind
-from securebench.workspaces.descriptors import OPEN_DIRECTORY, OPEN_FILE, opened
 from securebench.workspaces.snapshot import snapshot_tree
 
 if TYPE_CHECKING:

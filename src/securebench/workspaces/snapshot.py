@@ -9,7 +9,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, cast
 
-from securebench.workspaces.descriptors import Refusal, TreeRefusedError, printable
+from securebench.descriptors import printable
+from securebench.workspaces.descriptors import Refusal, TreeRefusedError
 from securebench.workspaces.tree import EntryKind, TreeLimits, walk, walk_at
 
 if TYPE_CHECKING:

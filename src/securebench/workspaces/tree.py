@@ -13,16 +13,13 @@ from enum import StrEnum
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+from securebench.descriptors import OPEN_DIRECTORY, OPEN_FILE, opened, printable
 from securebench.limits import MIB
 from securebench.workspaces.descriptors import (
-    OPEN_DIRECTORY,
-    OPEN_FILE,
     Refusal,
     TreeRefusedError,
-    opened,
     opened_below,
     opened_root,
-    printable,
     refusing,
     require_readable_directory,
     require_readable_file,

@@ -6,7 +6,7 @@ import os
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Self
 
-from securebench.workspaces.descriptors import OPEN_DIRECTORY, opened
+from securebench.descriptors import OPEN_DIRECTORY, opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
