@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from securebench.sandboxes.docker_owner import OWNER_LABEL, Owner
+from securebench.sandboxes.docker_owner import OWNER_LABEL
+from securebench.sandboxes.owner import Owner
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,13 +1,11 @@
-"""Whose container it is: labels that name the owning process, and the judgement that this process is gone."""
+"""Whose container it is: labels that name the owning process, and the judgement that nobody owns it any more."""
 
 from __future__ import annotations
 
-import os
 import time
-from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from securebench.sandboxes.owner import Owner
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,52 +18,6 @@ OWNER_LABEL = "securebench.owner"
 FORGOTTEN_SECONDS = 3600
 """A container whose owner cannot be judged from here is left alone while it runs, and this long after its making."""
 
-_PROC = Path("/proc")
-_START_TIME_FIELD = 19
-"""Of ``/proc/PID/stat``, counted from the state, which follows the program's name in brackets (proc(5))."""
-
-
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """A process: a pid alone is used again, so with its start time, in its pid namespace, since that boot."""
-
-    boot: str
-    namespace: str
-    pid: int
-    start: str
-
-    @classmethod
-    def current(cls) -> Owner:
-        """Return this process."""
-        pid = os.getpid()
-        return cls(_boot_id(), _pid_namespace(), pid, _start_time(pid) or "")
-
-    @classmethod
-    def parse(cls, label: str) -> Owner | None:
-        """Return the owner that :meth:`label` wrote, or ``None`` for anything else."""
-        parts = label.split("/")
-        if len(parts) != len(cls.__slots__) or not parts[2].isascii() or not parts[2].isdigit():
-            return None
-        return cls(parts[0], parts[1], int(parts[2]), parts[3])
-
-    def label(self) -> str:
-        """Return it as a label's value."""
-        return f"{self.boot}/{self.namespace}/{self.pid}/{self.start}"
-
-    def can_be_judged(self) -> bool:
-        """Whether its life can be told from here: same boot, same pid namespace."""
-        return (self.boot, self.namespace) == (_boot_id(), _pid_namespace())
-
-    def is_alive(self) -> bool:
-        """Whether it still runs. Only for one that can be judged; in doubt it does."""
-        try:
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return False
-        except PermissionError:
-            pass  # another user's, but there
-        return _start_time(self.pid) in {self.start, None}
-
 
 def is_abandoned(container: Mapping[str, Any], now: float | None = None) -> bool:
     """Whether ``container``, an entry of the engine's list, is ours and nobody's any more."""
@@ -76,23 +28,3 @@ def is_abandoned(container: Mapping[str, Any], now: float | None = None) -> bool
         return not owner.is_alive()
     age = (time.time() if now is None else now) - container.get("Created", 0)
     return container.get("State") != "running" and age > FORGOTTEN_SECONDS
-
-
-def _start_time(pid: int) -> str | None:
-    try:
-        stat = (_PROC / str(pid) / "stat").read_text(errors="replace")
-    except OSError:
-        return None
-    fields = stat.rpartition(")")[2].split()
-    # A zombie holds its pid until its parent looks, but runs no more.
-    return "" if fields[0] in {"Z", "X"} else fields[_START_TIME_FIELD]
-
-
-@cache
-def _boot_id() -> str:
-    return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
-
-
-@cache
-def _pid_namespace() -> str:
-    return str((_PROC / "self/ns/pid").stat().st_ino)

@@ -1,0 +1,78 @@
+"""Whose a thing is that a run has made: the owning process, in words that outlive it, and whether it is gone."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+_PROC = Path("/proc")
+_START_TIME_FIELD = 19
+"""Of ``/proc/PID/stat``, counted from the state, which follows the program's name in brackets (proc(5))."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A process: a pid alone is used again, so with its start time, in its pid namespace, since that boot."""
+
+    boot: str
+    namespace: str
+    pid: int
+    start: str
+
+    @classmethod
+    def current(cls) -> Owner:
+        """Return this process."""
+        pid = os.getpid()
+        return cls(_boot_id(), _pid_namespace(), pid, _start_time(pid) or "")
+
+    @classmethod
+    def parse(cls, label: str) -> Owner | None:
+        """Return the owner that :meth:`label` wrote, or ``None`` for anything else."""
+        parts = label.split("/")
+        if len(parts) != len(cls.__slots__) or not parts[2].isascii() or not parts[2].isdigit():
+            return None
+        return cls(parts[0], parts[1], int(parts[2]), parts[3])
+
+    def label(self) -> str:
+        """Return it as a label's value."""
+        return f"{self.boot}/{self.namespace}/{self.pid}/{self.start}"
+
+    def is_of_this_boot(self) -> bool:
+        """Whether it ran, or runs, since this machine started. None that ran before is alive."""
+        return self.boot == _boot_id()
+
+    def can_be_judged(self) -> bool:
+        """Whether its life can be told from here: same boot, same pid namespace."""
+        return (self.boot, self.namespace) == (_boot_id(), _pid_namespace())
+
+    def is_alive(self) -> bool:
+        """Whether it still runs. Only for one that can be judged; in doubt it does."""
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            pass  # another user's, but there
+        return _start_time(self.pid) in {self.start, None}
+
+
+def _start_time(pid: int) -> str | None:
+    try:
+        stat = (_PROC / str(pid) / "stat").read_text(errors="replace")
+    except OSError:
+        return None
+    fields = stat.rpartition(")")[2].split()
+    # A zombie holds its pid until its parent looks, but runs no more.
+    return "" if fields[0] in {"Z", "X"} else fields[_START_TIME_FIELD]
+
+
+@cache
+def _boot_id() -> str:
+    return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+
+
+@cache
+def _pid_namespace() -> str:
+    return str((_PROC / "self/ns/pid").stat().st_ino)
