@@ -134,9 +134,15 @@ def test_framework() -> None:
 
 
 def test_driver() -> None:
-    """A record says which driver ran it, and what was beneath."""
-    found = driver_provenance(DriverInfo("docker", "runc", "20.10", {"kernel": "6"}))
-    assert found == {"name": "docker", "runtime": "runc", "version": "20.10"}
+    """A record says which driver ran it, what was beneath, what that held a sandbox to and what not."""
+    info = DriverInfo("oci", "crun", "1.8", {"kernel": "6"}, enforced=("network", "seccomp"), weaker=("memory",))
+    assert driver_provenance(info) == {
+        "name": "oci",
+        "runtime": "crun",
+        "version": "1.8",
+        "enforced": ["network", "seccomp"],
+        "weaker": ["memory"],
+    }
 
 
 def test_json_digest_does_not_depend_on_order() -> None:

@@ -75,7 +75,7 @@ def configuration(root: Path) -> TesterConfig:
 def make_parts(producer: FakeProducer | None = None, driver: FakeDriver | None = None, **changes: Any) -> RunParts:
     """Return the parts of a run, the harness and the driver fakes."""
     chosen, made = producer or FakeProducer(), driver or FakeDriver()
-    return RunParts(**{"make_driver": lambda _: made, "make_producer": lambda _: chosen, **changes})
+    return RunParts(**{"make_driver": lambda *_: made, "make_producer": lambda _: chosen, **changes})
 
 
 def run(

@@ -26,7 +26,7 @@ from securebench.tester_run import directory as places
 from securebench.tester_run.breaker import ERRORS_IN_A_ROW
 from securebench.tester_run.plan import affordable_workers
 from securebench.testing.fake_sandbox import FakeDriver
-from tester_run.running import add_row, comparables, configuration, make_parts, records, row, run, write_run
+from tester_run.running import add_row, comparables, make_parts, records, row, run, write_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -545,16 +545,6 @@ def test_equal_runs_have_equal_records(tmp_path: Path) -> None:
         write_run(tmp_path / name)
         run(tmp_path / name, workers=workers)
     assert comparables(tmp_path / "one") == comparables(tmp_path / "two")
-
-
-def test_an_unknown_driver_is_refused(root: Path) -> None:
-    """A driver that this version does not have is named."""
-    from securebench.tester_run.options import make_driver
-
-    path = root / "tester.yaml"
-    path.write_text(path.read_text() + "sandbox: {driver: oci}\n")
-    with pytest.raises(ConfigError, match="oci"):
-        make_driver(configuration(root))
 
 
 @pytest.mark.slow

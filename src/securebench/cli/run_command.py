@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 EXIT_ERRORS: Final = 3
 
+DRIVERS: Final = ("auto", "docker", "oci")
+
 _DEFAULT_ENV_FILE: Final = Path(".env")
 
 
@@ -38,6 +40,7 @@ _DEFAULT_ENV_FILE: Final = Path(".env")
 @click.option("--output-dir", type=click.Path(path_type=Path), help="Write here instead of run.output_dir.")
 @click.option("--resume", is_flag=True, help="Keep the valid records of the same run, and redo the rest.")
 @click.option("--workers", type=click.IntRange(min=1), help="Tasks in flight.  [default: run.max_workers]")
+@click.option("--driver", type=click.Choice(DRIVERS), help="What makes the sandboxes.  [default: sandbox.driver]")
 @click.option("--quiet", is_flag=True, help="No progress.")
 @click.option("--show-command-output", is_flag=True, help="Show what commands in agents' sandboxes print, clipped.")
 @click.option("--show-agent-output", is_flag=True, help="Show what agents say, live, and keep it in agent-trace.log.")
@@ -90,6 +93,7 @@ def _run(path: Path, flags: dict[str, Any]) -> TesterRunSummary:
         limit=flags["limit"],
         output_dir=flags["output_dir"],
         workers=flags["workers"],
+        driver=flags["driver"],
         resume=flags["resume"],
         show_agent_output=flags["show_agent_output"],
         handle_signals=True,

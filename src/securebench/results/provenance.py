@@ -67,8 +67,14 @@ def framework_provenance() -> Mapping[str, JsonValue]:
 
 
 def driver_provenance(info: DriverInfo) -> dict[str, JsonValue]:
-    """Return what a record says of the sandbox driver."""
-    return {"name": info.name, "runtime": info.runtime, "version": info.version}
+    """Return what a record says of the sandbox driver: what it is, what it holds every sandbox to, and what not."""
+    return {
+        "name": info.name,
+        "runtime": info.runtime,
+        "version": info.version,
+        "enforced": list(info.enforced),
+        "weaker": list(info.weaker),
+    }
 
 
 def _entries(root: Path) -> Iterator[tuple[str, str, str]]:

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 from securebench.errors import InfrastructureError
 from securebench.images.engine import connect
 from securebench.images.resolve import resolve
-from securebench.sandboxes.base import DriverInfo, SandboxDriver
+from securebench.sandboxes.base import SandboxDriver
 from securebench.sandboxes.docker_container import Container
-from securebench.sandboxes.docker_owner import DRIVER_LABEL, OWNER_LABEL, RUN_LABEL, Owner, is_abandoned
+from securebench.sandboxes.docker_facts import describe, require_runtime
+from securebench.sandboxes.docker_owner import DRIVER_LABEL, OWNER_LABEL, RUN_LABEL, is_abandoned
 from securebench.sandboxes.docker_sandbox import DockerSandbox, PersistentDockerSandbox, Surroundings
+from securebench.sandboxes.owner import Owner
 from securebench.sandboxes.self_test import require_isolation
 
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
     from securebench.images.engine import Engine
     from securebench.images.model import ResolvedImage
-    from securebench.sandboxes.base import SandboxSpec
+    from securebench.sandboxes.base import DriverInfo, SandboxSpec
 
 __all__ = ["DockerDriver", "DockerSandbox"]
 
@@ -35,30 +37,24 @@ CLOSE_SECONDS = 60.0
 class DockerDriver(SandboxDriver):
     """A driver on the Docker Engine of this machine. Without an ``engine`` it connects to one; it closes either.
 
-    Everything that it makes carries ``run_id``, this process and this driver as labels.
+    Everything that it makes carries ``run_id``, this process and this driver as labels. ``runtime`` is one that the
+    engine lists, as ``runsc``; by default it is the engine's own. Raises :class:`EngineError`.
     """
 
-    def __init__(self, *, run_id: str = "", engine: Engine | None = None) -> None:
+    def __init__(self, *, run_id: str = "", engine: Engine | None = None, runtime: str | None = None) -> None:
         self.engine = connect() if engine is None else engine
+        if runtime is not None:
+            self._require(runtime)
         self._token = secrets.token_hex(8)
         labels = {RUN_LABEL: run_id, OWNER_LABEL: Owner.current().label(), DRIVER_LABEL: self._token}
-        self._surroundings = Surroundings(self.engine, labels)
+        self._surroundings = Surroundings(self.engine, labels, runtime)
         self._images: dict[str, ResolvedImage] = {}
         self._resolving = threading.Lock()
         atexit.register(self.close)
 
     def info(self) -> DriverInfo:
         """Say which engine and runtime this is."""
-        with self.engine.doing("describe itself"):
-            facts = self.engine.client.info()
-        details = {
-            "api": self.engine.api,
-            "storage": str(facts.get("Driver", "")),
-            "cgroups": str(facts.get("CgroupVersion", "1")),
-            "kernel": str(facts.get("KernelVersion", "")),
-            "security": ",".join(facts.get("SecurityOptions") or ()),
-        }
-        return DriverInfo("docker", str(facts.get("DefaultRuntime", "")), self.engine.version, details)
+        return describe(self.engine, self._surroundings.runtime)
 
     def resolve_image(self, reference: str, on_progress: Callable[[str], None] | None = None) -> ResolvedImage:
         """Return what ``reference`` means, found out once."""
@@ -98,6 +94,13 @@ class DockerDriver(SandboxDriver):
             _log.warning("what this run left could not be looked for, the next run will: %s", error.message)
         self._surroundings.background.close()
         self.engine.close()
+
+    def _require(self, runtime: str) -> None:
+        try:
+            require_runtime(self.engine, runtime)
+        except InfrastructureError:
+            self.engine.close()
+            raise
 
     def _remove_listed(self, label: str, wanted: Callable[[Mapping[str, Any]], bool]) -> int:
         with self.engine.doing("list sandboxes"):

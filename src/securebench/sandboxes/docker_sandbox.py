@@ -61,6 +61,7 @@ class Surroundings:
 
     engine: Engine
     labels: Mapping[str, str]
+    runtime: str | None = None
     background: Background = field(default_factory=Background)
     open: set[DockerSandbox] = field(default_factory=set)
     stopped: threading.Event = field(default_factory=threading.Event)
@@ -115,8 +116,9 @@ class DockerSandbox(Sandbox):
         """Do what must be done before the first command: here nothing."""
 
     def _start(self, command: Command | None, *, output: bool) -> tuple[Container, EngineStream]:
-        document = compile_container(self._spec, command, self._surroundings.labels)
-        container = Container.create(self._surroundings.engine, document)
+        around = self._surroundings
+        document = compile_container(self._spec, command, around.labels, around.runtime)
+        container = Container.create(around.engine, document)
         try:
             stream = container.attach(output=output, stdin=b"" if command is None else command.stdin)
             container.start()

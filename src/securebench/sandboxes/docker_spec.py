@@ -38,9 +38,12 @@ _ETC = Path(__file__).resolve().parent / "etc"
 _ADDED_BY_ENGINE = ("HOSTNAME", "PATH")
 
 
-def compile_container(spec: SandboxSpec, command: Command | None, labels: Mapping[str, str]) -> dict[str, Any]:
+def compile_container(
+    spec: SandboxSpec, command: Command | None, labels: Mapping[str, str], runtime: str | None = None
+) -> dict[str, Any]:
     """Return the body of a container's create request. ``command`` is ``None`` for a persistent sandbox.
 
+    ``runtime`` is one that the engine lists; ``None`` leaves it to the engine.
     Raises :class:`ConfigError` (``command-not-text``) for an argument or variable that cannot be handed over exactly,
     and :class:`MaterializationError` (``mount-unsafe``) for a mount whose source is a link or no plain file.
     """
@@ -63,7 +66,7 @@ def compile_container(spec: SandboxSpec, command: Command | None, labels: Mappin
         "NetworkDisabled": spec.network == "none",
         "Healthcheck": {"Test": ["NONE"]},
         "Labels": {**spec.labels, **labels},
-        "HostConfig": _host_config(spec),
+        "HostConfig": _host_config(spec) | ({} if runtime is None else {"Runtime": runtime}),
     }
 
 

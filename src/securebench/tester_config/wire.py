@@ -107,7 +107,7 @@ class SandboxModel(WireModel):
     """What makes the sandboxes."""
 
     driver: Literal["auto", "docker", "oci"] = OPTIONAL
-    runtime: Version = OPTIONAL
+    runtime: Literal["crun", "runc", "runsc"] = OPTIONAL
     limits: LimitsModel = OPTIONAL
 
 

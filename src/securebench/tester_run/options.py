@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
 
-from securebench.errors import ConfigError
 from securebench.harnesses.registry import build_harness_producer
 from securebench.verifiers.registry import verifier_for
 
@@ -15,9 +14,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from securebench.harnesses.base import HarnessProducer
+    from securebench.results.run_header import RunHeader
     from securebench.sandboxes.base import SandboxDriver
-    from securebench.tester_config import HarnessConfig, TesterConfig
+    from securebench.tester_config import HarnessConfig, SandboxConfig, TesterConfig
     from securebench.verifiers.base import Verifier
+
+
+_REAL_DRIVERS: Final = frozenset({"docker", "oci"})
 
 
 def _ignore(_text: str) -> None:
@@ -28,14 +31,15 @@ def _ignore(_text: str) -> None:
 class RunOptions:
     """What whoever starts a run decides. ``None`` leaves it to the tester YAML.
 
-    ``limit`` takes the first rows only. ``variables`` is where the values of ``harness.env`` are looked up. ``notify``
-    is told, in plain words, what is no event: an image that is pulled, what a killed run left. ``handle_signals``
-    makes SIGINT, SIGTERM and SIGHUP end the run cleanly; only in the main thread.
+    ``limit`` takes the first rows only. ``driver`` is as ``sandbox.driver``. ``variables`` is where the values of
+    ``harness.env`` are looked up. ``notify`` is told, in plain words, what is no event: an image that is pulled, what a
+    killed run left. ``handle_signals`` makes SIGINT, SIGTERM and SIGHUP end the run cleanly; only in the main thread.
     """
 
     limit: int | None = None
     output_dir: Path | None = None
     workers: int | None = None
+    driver: str | None = None
     resume: bool = False
     show_agent_output: bool = False
     handle_signals: bool = False
@@ -43,30 +47,33 @@ class RunOptions:
     notify: Callable[[str], None] = _ignore
 
 
-def make_driver(config: TesterConfig) -> SandboxDriver:
-    """Return the driver that the tester YAML asks for. Raises :class:`ConfigError` and :class:`EngineError`."""
-    if config.sandbox.driver not in {"auto", "docker"}:
-        raise ConfigError(
-            f"sandbox.driver is {config.sandbox.driver!r}, which this version does not have",
-            code="driver-unavailable",
-            hint="use 'docker' or 'auto'",
-        )
-    if config.sandbox.runtime is not None:
-        raise ConfigError(
-            f"sandbox.runtime is {config.sandbox.runtime!r}, but the docker driver uses the engine's own runtime",
-            code="runtime-unavailable",
-            hint="leave sandbox.runtime out",
-        )
-    from securebench.sandboxes.docker import DockerDriver
+def make_driver(config: TesterConfig, notify: Callable[[str], None]) -> SandboxDriver:
+    """Return the driver that the tester YAML asks for. Raises :class:`EngineError`."""
+    from securebench.sandboxes.select import open_driver
 
-    return DockerDriver(run_id=config.run.id)
+    return open_driver(config.sandbox.driver, config.sandbox.runtime, config.run.id, notify)
+
+
+def driver_asked_for(sandbox: SandboxConfig, override: str | None, earlier: RunHeader | None) -> SandboxConfig:
+    """Return what to make the sandboxes with: what is asked for, or with ``auto`` what the run began with.
+
+    So a run that is resumed does not change to a driver that could not be had when it began. One that is asked for by
+    name is taken as it is: whether it fits is the header's to say.
+    """
+    asked = replace(sandbox, driver=override or sandbox.driver)
+    begun = earlier.decisive.get("sandbox") if earlier else None
+    if asked.driver != "auto" or not isinstance(begun, dict) or begun.get("driver") not in _REAL_DRIVERS:
+        return asked
+    # The oci driver chose a runtime; Docker's is the engine's own, unless one is asked for.
+    runtime = begun.get("runtime") if begun["driver"] == "oci" else None
+    return replace(asked, driver=str(begun["driver"]), runtime=asked.runtime or (str(runtime) if runtime else None))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunParts:
     """The parts of a run, each replaceable. ``checkpoint`` is called at every point at which a run may be killed."""
 
-    make_driver: Callable[[TesterConfig], SandboxDriver] = make_driver
+    make_driver: Callable[[TesterConfig, Callable[[str], None]], SandboxDriver] = make_driver
     make_producer: Callable[[HarnessConfig], HarnessProducer] = build_harness_producer
     verifier_for: Callable[[str], Verifier | None] = verifier_for
     checkpoint: Callable[[str], None] = _ignore

@@ -57,7 +57,7 @@ class Plan:
             "verifiers": {name: verifier.version for name, verifier in self.verifiers.items() if verifier},
             "verification": _plain(asdict(self.config.verification)),
             "limits": _plain(asdict(self.config.sandbox.limits)),
-            "sandbox": {"driver": info.name, "runtime": info.runtime},
+            "sandbox": {"driver": info.name, "runtime": info.runtime, "weaker": list(info.weaker)},
             "framework": dict(self.framework),
         }
         information: dict[str, JsonValue] = {
@@ -65,7 +65,7 @@ class Plan:
             "planned": len(self.tasks),
             "planned_digest": json_digest([[task.id, task.row_digest] for task in self.tasks]),
             "workers": self.workers,
-            "engine": {"version": info.version, **info.details},
+            "engine": {"version": info.version, "enforced": list(info.enforced), **info.details},
         }
         return RunHeader(decisive=decisive, images=images, information=information)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from securebench.errors import ConfigError, ImageError
@@ -17,7 +18,7 @@ from securebench.results.trace import TraceLog
 from securebench.tasks import DEFAULT_IMAGE
 from securebench.tester_run import directory as places
 from securebench.tester_run.coordinator import Coordinator
-from securebench.tester_run.options import RunOptions, RunParts
+from securebench.tester_run.options import RunOptions, RunParts, driver_asked_for
 from securebench.tester_run.plan import make_plan
 from securebench.tester_run.watch import Watch
 
@@ -47,14 +48,18 @@ def run_benchmark(
     options, parts = options or RunOptions(), parts or RunParts()
     plan = make_plan(config, options, parts)
     places.make_directory(plan.directory)
-    with RunLock(plan.directory), closing(parts.make_driver(config)) as driver:
+    with ExitStack() as stack:
+        stack.enter_context(RunLock(plan.directory))
         earlier = places.earlier_header(plan.directory, resume=options.resume)
+        asked = driver_asked_for(config.sandbox, options.driver, earlier)
+        made = parts.make_driver(replace(config, sandbox=asked), options.notify)
+        driver = stack.enter_context(closing(made))
         info, header = _prepare(plan, driver, earlier, options)
         parts.checkpoint("prepared")
         header.write(plan.directory)
         parts.checkpoint("header_written")
-        with Journal(plan.directory) as journal:
-            return _Run(plan, options, parts, driver, journal).go(info, sinks)
+        journal = stack.enter_context(Journal(plan.directory))
+        return _Run(plan, options, parts, driver, journal).go(info, sinks)
 
 
 def _prepare(

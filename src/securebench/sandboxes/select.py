@@ -1,0 +1,92 @@
+"""Which driver makes the sandboxes of a run: the one that was asked for, or the best that works on this machine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from securebench.errors import EngineError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from securebench.sandboxes.base import SandboxDriver
+    from securebench.sandboxes.oci import OciDriver
+
+_HOW_TO_GET_ONE: Final = (
+    "'apt-get install crun tini' gives the oci driver what it needs, 'apt-get install docker.io' an engine; "
+    "'securebench doctor' says what this machine lacks"
+)
+
+
+def open_driver(driver: str, runtime: str | None, run_id: str, notify: Callable[[str], None]) -> SandboxDriver:
+    """Return an open driver: ``docker``, ``oci``, or with ``auto`` the oci driver where nothing about it is weaker.
+
+    ``runtime`` is the runtime beneath it, ``None`` the driver's own choice. ``notify`` is told, in plain words, why
+    ``auto`` took Docker, and what is weaker about an oci driver that was asked for by name.
+
+    Raises :class:`EngineError`: as the driver does, and for ``auto`` where neither can be had
+    (``driver-unavailable``) with the reasons of both.
+    """
+    if driver == "docker":
+        return _docker(runtime, run_id)
+    if driver == "oci":
+        oci, weaker = _proven_oci(runtime, run_id)
+        if weaker:
+            notify(f"weaker here than elsewhere: {_in_words(weaker)}")
+        return oci
+    return _best(runtime, run_id, notify)
+
+
+def _best(runtime: str | None, run_id: str, notify: Callable[[str], None]) -> SandboxDriver:
+    try:
+        oci, weaker = _proven_oci(runtime, run_id)
+    except EngineError as error:
+        return _docker_instead(runtime, run_id, error, notify)
+    if not weaker:
+        return oci
+    oci.close()
+    trouble = EngineError(
+        f"it would be weaker than Docker is: {_in_words(weaker)}", hint="to run with that, write sandbox.driver: oci"
+    )
+    return _docker_instead(runtime, run_id, trouble, notify)
+
+
+def _docker_instead(runtime: str | None, run_id: str, why: EngineError, notify: Callable[[str], None]) -> SandboxDriver:
+    try:
+        docker = _docker(runtime, run_id)
+    except EngineError as error:
+        raise EngineError(
+            f"no driver can make sandboxes here\n  oci: {_and_hint(why)}\n  docker: {_and_hint(error)}",
+            code="driver-unavailable",
+            hint=_HOW_TO_GET_ONE,
+        ) from error
+    notify(f"using Docker, not the oci driver: {why.message}")
+    return docker
+
+
+def _proven_oci(runtime: str | None, run_id: str) -> tuple[OciDriver, tuple[str, ...]]:
+    """Return an oci driver that has made a sandbox, and what is weaker about it."""
+    from securebench.sandboxes.oci import OciDriver
+
+    driver = OciDriver(run_id=run_id, runtime=runtime)
+    try:
+        return driver, tuple(driver.prove().weaker)
+    except BaseException:
+        driver.close()
+        raise
+
+
+def _docker(runtime: str | None, run_id: str) -> SandboxDriver:
+    from securebench.sandboxes.docker import DockerDriver
+
+    return DockerDriver(run_id=run_id, runtime=runtime)
+
+
+def _in_words(names: Iterable[str]) -> str:
+    from securebench.sandboxes.enforcement import ENFORCEABLE
+
+    return "; ".join(f"no {name} ({ENFORCEABLE[name]})" for name in names)
+
+
+def _and_hint(error: EngineError) -> str:
+    return f"{error.message} ({error.hint})" if error.hint else error.message

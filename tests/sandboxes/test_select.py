@@ -1,0 +1,149 @@
+"""Choosing a driver: what is asked for by name is taken, ``auto`` takes the strongest, and says why."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from securebench.errors import EngineError
+from securebench.sandboxes import docker, oci
+from securebench.sandboxes.select import open_driver
+
+NO_CRUN = EngineError("crun is not installed", code="runtime-unavailable", hint="apt-get install crun")
+NO_ENGINE = EngineError("no Docker Engine answers", hint="install one")
+
+
+class Machine:
+    """A machine on which each driver can be had, or not. Lists what was opened, closed and told."""
+
+    def __init__(self) -> None:
+        self.weaker: tuple[str, ...] = ()
+        self.no_oci: EngineError | None = None
+        self.unproven: EngineError | None = None
+        self.no_docker: EngineError | None = None
+        self.opened: list[str] = []
+        self.closed: list[str] = []
+        self.told: list[str] = []
+
+    def oci(self, *, run_id: str, runtime: str | None) -> Any:
+        """Stand in for the class of the oci driver."""
+        if self.no_oci:
+            raise self.no_oci
+        self.opened.append(f"oci {runtime} {run_id}")
+        return SimpleNamespace(name="oci", prove=self._prove, close=lambda: self.closed.append("oci"))
+
+    def docker(self, *, run_id: str, runtime: str | None) -> Any:
+        """Stand in for the class of the Docker driver."""
+        if self.no_docker:
+            raise self.no_docker
+        self.opened.append(f"docker {runtime} {run_id}")
+        return SimpleNamespace(name="docker")
+
+    def open(self, driver: str, runtime: str | None = None) -> Any:
+        """Open a driver."""
+        return open_driver(driver, runtime, "run", self.told.append)
+
+    def _prove(self) -> Any:
+        if self.unproven:
+            raise self.unproven
+        return SimpleNamespace(enforced=(), weaker=self.weaker)
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """Give a machine on which both drivers work."""
+    machine = Machine()
+    monkeypatch.setattr(oci, "OciDriver", machine.oci)
+    monkeypatch.setattr(docker, "DockerDriver", machine.docker)
+    return machine
+
+
+@pytest.mark.parametrize("name", ["docker", "oci"])
+def test_what_is_named_is_taken(machine: Machine, name: str) -> None:
+    """The driver of that name is opened with the run's id and the runtime, and no other."""
+    assert machine.open(name, "runsc").name == name
+    assert machine.opened == [f"{name} runsc run"]
+    assert machine.told == []
+
+
+def test_auto_takes_oci_where_nothing_is_weaker(machine: Machine) -> None:
+    """The faster and stronger driver is the default; no engine is asked for anything."""
+    assert machine.open("auto").name == "oci"
+    assert machine.opened == ["oci None run"]
+    assert machine.told == []
+
+
+def test_auto_takes_docker_where_oci_would_be_weaker(machine: Machine) -> None:
+    """An ordinary user's sandboxes without limits are not what auto means: Docker's are, and the reason is told."""
+    machine.weaker = ("memory", "pids")
+    assert machine.open("auto").name == "docker"
+    assert machine.closed == ["oci"]
+    assert "using Docker" in machine.told[0]
+    assert "no memory (a limit of memory for the sandbox as a whole)" in machine.told[0]
+
+
+@pytest.mark.parametrize("trouble", ["no_oci", "unproven"])
+def test_auto_takes_docker_where_oci_cannot_be_had(machine: Machine, trouble: str) -> None:
+    """No runtime, or a probe that fails: Docker, and the reason is told."""
+    setattr(machine, trouble, NO_CRUN)
+    assert machine.open("auto").name == "docker"
+    assert "crun is not installed" in machine.told[0]
+    assert machine.closed == (["oci"] if trouble == "unproven" else [])
+
+
+@pytest.mark.parametrize("why", ["missing", "weaker"])
+def test_where_neither_can_be_had_both_reasons_are_given(machine: Machine, why: str) -> None:
+    """The one error says why there is no oci, why there is no Docker, and how to get either."""
+    machine.no_docker = NO_ENGINE
+    if why == "missing":
+        machine.no_oci = NO_CRUN
+    else:
+        machine.weaker = ("cpu",)
+    with pytest.raises(EngineError) as caught:
+        machine.open("auto")
+    text = str(caught.value)
+    assert caught.value.code == "driver-unavailable"
+    assert ("apt-get install crun" if why == "missing" else "sandbox.driver: oci") in text
+    assert "no Docker Engine answers (install one)" in text
+    assert "securebench doctor" in text
+
+
+def test_oci_by_name_may_be_weaker_and_says_so(machine: Machine) -> None:
+    """Who asks for it by name gets it, and is told what is weaker."""
+    machine.weaker = ("groups",)
+    assert machine.open("oci").name == "oci"
+    assert machine.closed == []
+    assert "no groups" in machine.told[0]
+
+
+@pytest.mark.parametrize("trouble", ["no_oci", "unproven"])
+def test_oci_by_name_is_never_replaced(machine: Machine, trouble: str) -> None:
+    """Who asks for it by name gets its own error, not another driver, and nothing is left open."""
+    setattr(machine, trouble, NO_CRUN)
+    with pytest.raises(EngineError, match="crun is not installed"):
+        machine.open("oci")
+    assert machine.opened == machine.opened[:1]
+    assert len(machine.closed) == len(machine.opened)
+
+
+def test_an_interrupt_while_proving_leaves_nothing_open(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C in the probe closes the driver on its way out."""
+
+    def interrupted() -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(machine, "_prove", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        machine.open("auto")
+    assert machine.closed == ["oci"]
+
+
+def test_every_weakness_can_be_put_into_words(machine: Machine) -> None:
+    """Each name that a driver may call weaker is explained to who runs it."""
+    from securebench.sandboxes.enforcement import ENFORCEABLE
+
+    machine.weaker = tuple(ENFORCEABLE)
+    machine.open("oci")
+    assert all(words in machine.told[0] for words in ENFORCEABLE.values())

@@ -1,0 +1,116 @@
+"""What a run's sandboxes are made with: asked for, overridden, kept to when it is resumed, and recorded."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from securebench.errors import ConfigError
+from securebench.results.run_header import HEADER
+from securebench.sandboxes.base import DriverInfo
+from securebench.testing.fake_sandbox import FakeDriver
+from tester_run.running import make_parts, records, run, write_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from securebench.tester_config import TesterConfig
+
+DOCKER = DriverInfo("docker", "runc", "20.10", enforced=("network",), weaker=("user-namespace",))
+OCI = DriverInfo("oci", "runc", "1.1.5", enforced=("network", "user-namespace"))
+ROOTLESS = DriverInfo("oci", "runc", "1.1.5", enforced=("network",), weaker=("memory", "pids"))
+
+
+class Drivers:
+    """Makes a fake for whatever is asked for, which says that it is ``info``. Lists what was asked for."""
+
+    def __init__(self, info: DriverInfo) -> None:
+        self.info = info
+        self.asked: list[tuple[str, str | None]] = []
+
+    def make(self, config: TesterConfig, _notify: object) -> FakeDriver:
+        """Stand in for the function that makes drivers."""
+        self.asked.append((config.sandbox.driver, config.sandbox.runtime))
+        driver = FakeDriver()
+        driver.info = lambda: self.info  # type: ignore[method-assign]  # the fake, under another name
+        return driver
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Give a directory with a pack of six tasks and a tester YAML."""
+    write_run(tmp_path)
+    return tmp_path
+
+
+def ask_for(root: Path, sandbox: str) -> None:
+    """Write ``sandbox`` into the tester YAML."""
+    path = root / "tester.yaml"
+    path.write_text(path.read_text().replace("harness:", f"sandbox: {sandbox}\nharness:"))
+
+
+def begin(root: Path, info: DriverInfo, **options: Any) -> list[tuple[str, str | None]]:
+    """Run some tasks on a driver that is ``info``, and return what was asked for."""
+    drivers = Drivers(info)
+    run(root, parts=make_parts(make_driver=drivers.make), **options)
+    return drivers.asked
+
+
+def test_by_default_the_best_is_taken(root: Path) -> None:
+    """A tester YAML that says nothing asks for ``auto``, and for no runtime."""
+    assert begin(root, OCI) == [("auto", None)]
+
+
+def test_the_yaml_asks_and_the_option_overrides(root: Path) -> None:
+    """The option names another driver than the YAML, and keeps its runtime."""
+    ask_for(root, "{driver: docker, runtime: runsc}")
+    assert begin(root, DOCKER, limit=1) == [("docker", "runsc")]
+    assert begin(root, OCI, driver="oci", output_dir=root / "other") == [("oci", "runsc")]
+
+
+@pytest.mark.parametrize(("info", "asked"), [(OCI, ("oci", "runc")), (DOCKER, ("docker", None))])
+def test_a_resumed_run_stays_with_what_it_began_with(
+    root: Path, info: DriverInfo, asked: tuple[str, str | None]
+) -> None:
+    """L05: ``auto`` does not change its mind half-way, whatever was installed meanwhile."""
+    begin(root, info, limit=3)
+    assert begin(root, info, resume=True) == [asked]
+    assert len(records(root)) == 6
+
+
+@pytest.mark.parametrize("how", ["yaml", "option"])
+def test_a_run_is_not_resumed_on_another_driver(root: Path, how: str) -> None:
+    """L05: asked for by name, another driver is refused with the names of both; nothing is recorded."""
+    begin(root, DOCKER, limit=3)
+    if how == "yaml":
+        ask_for(root, "{driver: oci}")
+    with pytest.raises(ConfigError) as caught:
+        begin(root, OCI, resume=True, driver="oci" if how == "option" else None)
+    assert caught.value.code == "resume-mismatch"
+    assert "sandbox.driver was 'docker' when the run began, and is 'oci' now" in str(caught.value)
+    assert len(records(root)) == 3
+
+
+def test_a_run_is_not_resumed_where_sandboxes_are_weaker(root: Path) -> None:
+    """L05: the same driver under another user may hold to less; records of both would not mean the same."""
+    begin(root, OCI, limit=3)
+    with pytest.raises(ConfigError, match="sandbox.weaker"):
+        begin(root, ROOTLESS, resume=True)
+
+
+def test_what_held_is_in_each_record_and_in_the_header(root: Path) -> None:
+    """M17: a reader of a record sees what its sandboxes were held to, and what not."""
+    begin(root, ROOTLESS)
+    expected = {
+        "name": "oci",
+        "runtime": "runc",
+        "version": "1.1.5",
+        "enforced": ["network"],
+        "weaker": ["memory", "pids"],
+    }
+    assert [record["provenance"]["driver"] for record in records(root)] == [expected] * 6
+    header = json.loads((root / "results" / HEADER).read_text())
+    assert header["decisive"]["sandbox"] == {"driver": "oci", "runtime": "runc", "weaker": ["memory", "pids"]}
+    assert header["information"]["engine"]["enforced"] == ["network"]
