@@ -21,6 +21,7 @@ _COMPONENT = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
 _TAG = r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?"
 _DIGEST = r"(?:@sha256:[0-9a-f]{64})?"
 _REFERENCE = re.compile(rf"(?:sha256:[0-9a-f]{{64}}|{_DOMAIN}{_COMPONENT}(?:/{_COMPONENT})*{_TAG}{_DIGEST})")
+_DEFAULT_DOMAIN = re.compile(r"(?:index\.)?docker\.io/(?:library/(?=[^/]+$))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +49,31 @@ def check_reference(reference: str) -> None:
         raise _invalid(f"{reference[:80]!r} is not an image reference")
 
 
+def is_image_id(reference: str) -> bool:
+    """Say whether a checked reference is an image's id rather than a name."""
+    return reference.startswith("sha256:")
+
+
+def canonical(reference: str) -> str:
+    """Return the short spelling of a checked reference: ``docker.io/library/debian`` is ``debian:latest``.
+
+    With a digest the tag says nothing any more, and is left out.
+    """
+    if is_image_id(reference):
+        return reference
+    name, at, digest = reference.partition("@")
+    head, slash, tail = _DEFAULT_DOMAIN.sub("", name, count=1).rpartition("/")
+    base, _, tag = tail.partition(":")
+    return f"{head}{slash}{base}" + (f"{at}{digest}" if digest else f":{tag or 'latest'}")
+
+
 def parse_reference(reference: str) -> RegistryReference:
     """Return where a registry has ``reference``, with the defaults that every tool fills in.
 
     Raises :class:`ConfigError` (``image-reference-invalid``), also for a bare image id: no registry knows those.
     """
     check_reference(reference)
-    if reference.startswith("sha256:"):
+    if is_image_id(reference):
         raise _invalid(f"{reference} is an image id of this machine, which no registry can be asked for")
     name, _, digest = reference.partition("@")
     first, slash, rest = name.partition("/")

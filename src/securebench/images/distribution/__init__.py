@@ -1,5 +1,7 @@
 """A small client of the OCI distribution protocol: an image from a registry, checked as it comes."""
 
+from securebench.images.distribution.fetch import fetch_image
 from securebench.images.distribution.model import BlobSink, Descriptor, Fetched, Platform
+from securebench.images.distribution.patience import Patience
 
-__all__ = ["BlobSink", "Descriptor", "Fetched", "Platform"]
+__all__ = ["BlobSink", "Descriptor", "Fetched", "Patience", "Platform", "fetch_image"]
