@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from securebench.errors import ConfigError
 
@@ -10,6 +10,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from securebench.sandboxes.base import SandboxSpec
+
+HOSTNAME: Final = "sandbox"
+"""What every sandbox is called."""
+
+IDLE_COMMAND: Final = ("/bin/cat",)
+"""What a persistent sandbox runs: it waits on its stdin, which ends when the host's process does, even if killed."""
 
 
 def exact_argv(argv: Iterable[str]) -> list[str]:

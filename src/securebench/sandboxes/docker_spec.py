@@ -15,26 +15,22 @@ A golden test holds the whole document. What is not obvious in it:
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from securebench.sandboxes.arguments import exact_argv, exact_environment, process_environment
-from securebench.sandboxes.base import MIB, Mount
-from securebench.sandboxes.mounts import check_mount
+from securebench.sandboxes.arguments import (
+    HOSTNAME,
+    IDLE_COMMAND,
+    exact_argv,
+    exact_environment,
+    process_environment,
+)
+from securebench.sandboxes.mounts import SHM_SIZE, binds, empty_volumes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from securebench.sandboxes.base import Command, Limits, SandboxSpec
+    from securebench.sandboxes.base import Command, Limits, Mount, SandboxSpec
 
-HOSTNAME = "sandbox"
-
-IDLE_COMMAND = ("/bin/cat",)
-"""What a persistent container runs: it waits on its stdin, which ends when the host's process does, even if killed."""
-
-SHM_SIZE = 64 * MIB
-
-_ETC = Path(__file__).resolve().parent / "etc"
 _ADDED_BY_ENGINE = ("HOSTNAME", "PATH")
 
 
@@ -112,18 +108,8 @@ def _resources(limits: Limits) -> dict[str, Any]:
 
 
 def _mounts(spec: SandboxSpec) -> list[dict[str, Any]]:
-    for mount in spec.mounts:
-        check_mount(mount)
-    binds = [_bind(mount) for mount in (*spec.mounts, *_name_files(spec))]
-    taken = {bind["Target"] for bind in binds} | set(spec.tmpfs)
-    volumes = [path for path in spec.image.volumes if spec.read_only and path not in taken]
-    return binds + [_empty(path, spec.limits.tmpfs) for path in volumes]
-
-
-def _name_files(spec: SandboxSpec) -> list[Mount]:
-    taken = {mount.target for mount in spec.mounts}
-    files = [Mount(_ETC / name, f"/etc/{name}") for name in ("hosts", "resolv.conf")]
-    return [file for file in files if spec.network == "none" and file.target not in taken]
+    volumes = [_empty(path, spec.limits.tmpfs) for path in empty_volumes(spec)]
+    return [_bind(mount) for mount in binds(spec)] + volumes
 
 
 def _bind(mount: Mount) -> dict[str, Any]:

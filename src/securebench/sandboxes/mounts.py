@@ -3,17 +3,39 @@
 from __future__ import annotations
 
 import stat
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from securebench.errors import MaterializationError
+from securebench.sandboxes.base import MIB, Mount
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from securebench.sandboxes.base import SandboxSpec
 
-    from securebench.sandboxes.base import Mount
+SHM_SIZE = 64 * MIB
+"""The size of ``/dev/shm`` in bytes, which counts as memory."""
 
+_ETC = Path(__file__).resolve().parent / "etc"
 _KERNEL_TREES = ("/proc", "/sys", "/dev")
+
+
+def binds(spec: SandboxSpec) -> list[Mount]:
+    """Return what is mounted from the host: the mounts of ``spec``, and without a network the files of names.
+
+    ``localhost`` is then resolved, and no name is ever asked for outside. Raises :class:`MaterializationError`
+    (``mount-unsafe``).
+    """
+    for mount in spec.mounts:
+        check_mount(mount)
+    taken = {mount.target for mount in spec.mounts}
+    files = [Mount(_ETC / name, f"/etc/{name}") for name in ("hosts", "resolv.conf")]
+    return [*spec.mounts, *(file for file in files if spec.network == "none" and file.target not in taken)]
+
+
+def empty_volumes(spec: SandboxSpec) -> list[str]:
+    """Return the volumes of the image on which an empty tmpfs lies: under a read-only root, where nothing else is."""
+    taken = {mount.target for mount in binds(spec)} | set(spec.tmpfs)
+    return [path for path in spec.image.volumes if spec.read_only and path not in taken]
 
 
 def check_mount(mount: Mount) -> None:

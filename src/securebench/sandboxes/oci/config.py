@@ -1,0 +1,214 @@
+"""The one place where a :class:`SandboxSpec` becomes the OCI configuration that a runtime makes a sandbox from.
+
+It asks for what ``docker_spec`` asks of Docker, and for what Docker then adds by itself; a golden test holds the whole
+document, and another that both drivers ask for the same. What is not obvious in it:
+
+* Every namespace is a new one, the user namespace too: Docker's default has none. Kernel settings are thereby closed
+  twice, by their owner and by the read-only and masked paths, which are Docker's.
+* A new network namespace holds only loopback. No hook and no helper sets anything up in it.
+* Capabilities of a user that is not root are in the bounding set alone, as ``execve`` would leave them.
+* The binds are staged: their sources are mounts that already refuse set-id programs and devices, and writing where it
+  is not asked for. The options say the same again, as what a user namespace inherits is locked.
+* No cgroup file system is mounted: nothing in a sandbox needs one. The limits are the driver's, in cgroups around the
+  runtime. Where there are none to be had, resource limits of each process are the best there is: the number of
+  processes of the sandbox, which the kernel counts by user namespace, and the data of each process. That is not the
+  address space, of which interpreters reserve far more than they use.
+* ``/tmp`` is mounted exec: agents build and run there, and the workspace beside it is exec too. It counts as memory.
+* Terminals belong to no group: a sandbox has none that it shares with another user.
+* ``oomScoreAdj`` is the runner's own where that is not below 0: what the host spares, no sandbox inherits.
+"""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from securebench.errors import ConfigError
+from securebench.sandboxes.arguments import (
+    HOSTNAME,
+    IDLE_COMMAND,
+    exact_argv,
+    exact_environment,
+    process_environment,
+)
+from securebench.sandboxes.mounts import SHM_SIZE, binds, empty_volumes
+from securebench.sandboxes.oci.capabilities import granted_capabilities
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from securebench.sandboxes.base import Command, Limits, SandboxSpec
+    from securebench.sandboxes.oci.ids import IdMap
+    from securebench.sandboxes.oci.runtime import Runtime
+    from securebench.sandboxes.oci.seccomp import Seccomp
+
+OCI_VERSION: Final = "1.0.2"
+
+INIT_TARGET: Final = "/dev/init"
+"""Where a sandbox's init is mounted: a directory that every image has, and that is ours alone."""
+
+MASKED_PATHS: Final = (
+    *("/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats"),
+    *("/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats"),
+    *("/sys/devices/virtual/powercap", "/sys/firmware"),
+)
+"""What is hidden of the kernel's trees: Docker's list."""
+
+READ_ONLY_PATHS: Final = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
+"""What may only be read there: Docker's list."""
+
+_NAMESPACES: Final = ("pid", "network", "ipc", "uts", "mount", "cgroup", "user")
+_NO_NEW_PRIVILEGES: Final = ("no-new-privileges:true", "no-new-privileges")
+_OOM_SCORE: Final = Path("/proc/self/oom_score_adj")
+_COMPILED_SECCOMP: Final = "run.oci.seccomp_bpf_data"
+"""The annotation that crun takes a compiled filter from, in base64."""
+
+
+def _own_oom_score() -> int:
+    return max(0, int(_OOM_SCORE.read_text()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """What the driver has laid out on the host for one sandbox.
+
+    ``root`` is the root file system's path. ``sources`` are the staged paths by target: of each of
+    :func:`~securebench.sandboxes.mounts.binds`, and of the init at :data:`INIT_TARGET`. ``cgroup`` is the path of the
+    sandbox's own cgroup from the root of each hierarchy, or ``None`` where limits cannot be set by cgroups.
+    """
+
+    root: str
+    sources: Mapping[str, str]
+    uid_map: IdMap
+    gid_map: IdMap
+    seccomp: Seccomp
+    runtime: Runtime
+    cgroup: str | None
+    oom_score: int = field(default_factory=_own_oom_score)
+
+
+def compile_config(spec: SandboxSpec, command: Command | None, layout: Layout) -> dict[str, Any]:
+    """Return the configuration of a sandbox. ``command`` is ``None`` for a persistent one.
+
+    Raises :class:`ConfigError` (``command-not-text``) for an argument or variable that cannot be handed over exactly,
+    and (``sandbox-unsupported``) for what this driver cannot give; :class:`MaterializationError` (``mount-unsafe``).
+    """
+    if spec.network != "none":
+        raise _unsupported(f"the network {spec.network!r}")
+    process = compile_process(spec, command, layout)
+    process["args"] = [INIT_TARGET, "--", *process["args"]]
+    return {
+        "ociVersion": OCI_VERSION,
+        "hostname": HOSTNAME,
+        "root": {"path": layout.root, "readonly": spec.read_only},
+        "process": process,
+        "mounts": _mounts(spec, layout),
+        "annotations": _annotations(layout),
+        "linux": _linux(layout),
+    }
+
+
+def compile_process(spec: SandboxSpec, command: Command | None, layout: Layout) -> dict[str, Any]:
+    """Return the process of ``command`` beside what a persistent sandbox runs already. Raises as above."""
+    of_command = {} if command is None else command.environment
+    return {
+        "terminal": False,
+        "user": {"uid": spec.user[0], "gid": spec.user[1]},
+        "args": exact_argv(IDLE_COMMAND if command is None else command.argv),
+        "env": exact_environment(process_environment(spec, of_command)),
+        "cwd": spec.workdir if command is None or command.workdir is None else command.workdir,
+        "capabilities": _capabilities(spec),
+        "rlimits": _rlimits(spec.limits, in_cgroup=layout.cgroup is not None),
+        "noNewPrivileges": _no_new_privileges(spec),
+        "oomScoreAdj": layout.oom_score,
+    }
+
+
+def _capabilities(spec: SandboxSpec) -> dict[str, list[str]]:
+    granted = granted_capabilities(spec)
+    held = granted if spec.user[0] == 0 else []
+    return {"bounding": granted, "effective": held, "permitted": held, "inheritable": [], "ambient": []}
+
+
+def _rlimits(limits: Limits, *, in_cgroup: bool) -> list[dict[str, Any]]:
+    values = {"CORE": 0, "FSIZE": limits.file_size, "NOFILE": limits.open_files}
+    if not in_cgroup:
+        values |= {"DATA": limits.memory, "NPROC": limits.pids}
+    return [{"type": f"RLIMIT_{name}", "soft": value, "hard": value} for name, value in values.items()]
+
+
+def _no_new_privileges(spec: SandboxSpec) -> bool:
+    unknown = [option for option in spec.security_opt if option not in _NO_NEW_PRIVILEGES]
+    if unknown:
+        raise _unsupported(f"the security option {unknown[0]!r}")
+    return bool(spec.security_opt)
+
+
+def _mounts(spec: SandboxSpec, layout: Layout) -> list[dict[str, Any]]:
+    tmpfs = [_tmpfs(path, spec.limits.tmpfs, "nosuid", "nodev", "exec") for path in spec.tmpfs]
+    volumes = [_tmpfs(path, spec.limits.tmpfs, "nosuid", "nodev", "noexec") for path in empty_volumes(spec)]
+    staged = [_bind(mount.target, layout, read_only=mount.read_only) for mount in binds(spec)]
+    everything = [*tmpfs, *volumes, *staged]
+    # A mount beneath another comes after it.
+    return [*_kernel_mounts(), _bind(INIT_TARGET, layout, read_only=True), *sorted(everything, key=_depth)]
+
+
+def _depth(mount: dict[str, Any]) -> int:
+    return str(mount["destination"]).rstrip("/").count("/")
+
+
+def _kernel_mounts() -> list[dict[str, Any]]:
+    closed = ("nosuid", "noexec", "nodev")
+    terminals = ("nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620")
+    return [
+        _mount("/proc", "proc", "proc", *closed),
+        _mount("/dev", "tmpfs", "tmpfs", "nosuid", "strictatime", "mode=755", "size=65536k"),
+        _mount("/dev/pts", "devpts", "devpts", *terminals),
+        _mount("/sys", "sysfs", "sysfs", *closed, "ro"),
+        _mount("/dev/mqueue", "mqueue", "mqueue", *closed),
+        _tmpfs("/dev/shm", SHM_SIZE, *closed),  # noqa: S108 - a path inside the sandbox
+    ]
+
+
+def _tmpfs(path: str, size: int, *flags: str) -> dict[str, Any]:
+    return _mount(path, "tmpfs", "tmpfs", "rw", *flags, "mode=1777", f"size={size}")
+
+
+def _bind(target: str, layout: Layout, *, read_only: bool) -> dict[str, Any]:
+    flags = ("bind", "rprivate", "nosuid", "nodev", "ro" if read_only else "rw")
+    return _mount(target, "bind", layout.sources[target], *flags)
+
+
+def _mount(destination: str, kind: str, source: str, *options: str) -> dict[str, Any]:
+    return {"destination": destination, "type": kind, "source": source, "options": list(options)}
+
+
+def _annotations(layout: Layout) -> dict[str, str]:
+    if layout.runtime.takes_compiled_seccomp:
+        return {_COMPILED_SECCOMP: base64.b64encode(layout.seccomp.bpf).decode("ascii")}
+    return {}
+
+
+def _linux(layout: Layout) -> dict[str, Any]:
+    seccomp = {} if layout.runtime.takes_compiled_seccomp else {"seccomp": layout.seccomp.document}
+    below = layout.cgroup is not None and layout.runtime.owns_cgroups
+    cgroup = {"cgroupsPath": f"{layout.cgroup}/runtime"} if below else {}
+    return {
+        "namespaces": [{"type": name} for name in _NAMESPACES],
+        "uidMappings": layout.uid_map,
+        "gidMappings": layout.gid_map,
+        "maskedPaths": list(MASKED_PATHS),
+        "readonlyPaths": list(READ_ONLY_PATHS),
+        **cgroup,
+        **seccomp,
+    }
+
+
+def _unsupported(what: str) -> ConfigError:
+    return ConfigError(
+        f"{what} is not to be had from this driver",
+        code="sandbox-unsupported",
+        hint="use the docker driver for it (sandbox.driver: docker)",
+    )

@@ -1,0 +1,161 @@
+"""The program that makes a sandbox out of an OCI configuration: which one, where, and how it is called.
+
+* **crun** takes a compiled seccomp filter, and leaves cgroups to others: it is put into its cgroups beforehand.
+* **runc** takes the seccomp profile as text and compiles it each time. As root it makes a cgroup of its own.
+* **runsc** (gVisor) is a kernel of its own in user space, with no network; it is put into cgroups like crun.
+
+What a runtime has to say goes to a log, as the standard streams belong to the sandbox: in the bundle for ``run``, and
+beside the process document, with ``.log`` after its name, for ``exec``. A log with an error in it means that the
+command never ran, whatever the exit code. The pid of the first process is written beside the log, as ``pid``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from securebench.errors import EngineError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+LOG: Final = "log"
+"""The name of a runtime's log in its bundle."""
+PID: Final = "pid"
+"""The name of the file in a bundle that holds the pid of the sandbox's first process, as the runtime sees it."""
+
+_PREFERRED: Final = ("crun", "runc")
+_DIRECTORIES: Final = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+"""Looked through after ``PATH``: an ordinary user's often lacks those of system programs."""
+
+_OPTIONS: Final = {
+    "crun": ("--cgroup-manager=disabled", "--log-format=json"),
+    "runc": ("--log-format=json",),
+    "runsc": ("--network=none", "--ignore-cgroups", "--oci-seccomp", "--log-format=json"),
+}
+_MINIMUM: Final = {"crun": (1, 8), "runc": (1, 1, 12)}
+"""Older versions have known ways out (runc: CVE-2024-21626), unless the distribution has mended them."""
+
+_INITS: Final = ("tini-static", "docker-init", "catatonit", "tini")
+_INIT_DIRECTORIES: Final = (*_DIRECTORIES, "/usr/libexec/docker", "/usr/libexec/podman", "/usr/libexec/catatonit")
+_VERSION_SECONDS: Final = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """A runtime that is installed. ``rootless``: it is started in a user namespace of an ordinary user."""
+
+    name: str
+    path: str
+    version: str
+    rootless: bool = False
+
+    @property
+    def takes_compiled_seccomp(self) -> bool:
+        """Whether its configuration holds the filter itself, not the profile as text."""
+        return self.name == "crun"
+
+    @property
+    def owns_cgroups(self) -> bool:
+        """Whether it makes a cgroup in every hierarchy, at ``linux.cgroupsPath``, and removes that one alone."""
+        return self.name == "runc" and not self.rootless
+
+    @property
+    def warning(self) -> str:
+        """What should be said of its version, or nothing."""
+        minimum = _MINIMUM.get(self.name, ())
+        if _numbers(self.version) >= minimum:
+            return ""
+        wanted = ".".join(map(str, minimum))
+        return (
+            f"{self.name} {self.version} is older than {wanted}, and has known ways out "
+            "unless your distribution has mended them: keep it up to date"
+        )
+
+    def run_argv(self, bundle: str, state: str, sandbox_id: str) -> list[str]:
+        """Return what makes a sandbox from ``bundle``/config.json, waits for its first process and removes it."""
+        options = ("run", "--bundle", bundle, "--pid-file", f"{bundle}/{PID}", sandbox_id)
+        return [*self._start(state, f"{bundle}/{LOG}"), *options]
+
+    def exec_argv(self, process_file: str, state: str, sandbox_id: str) -> list[str]:
+        """Return what runs the process of ``process_file`` in a sandbox, and waits for it."""
+        options = ("exec", "--process", process_file, "--pid-file", f"{process_file}.{PID}", sandbox_id)
+        return [*self._start(state, f"{process_file}.{LOG}"), *options]
+
+    def delete_argv(self, state: str, sandbox_id: str) -> list[str]:
+        """Return what ends and forgets a sandbox that was not removed by its ``run``."""
+        delete = ("delete", "--force", sandbox_id)
+        return [*self._start(state, "/dev/null"), *delete]
+
+    def _start(self, state: str, log: str) -> list[str]:
+        return [self.path, *_OPTIONS[self.name], f"--log={log}", "--root", state]
+
+
+def find_runtime(name: str | None = None) -> Runtime:
+    """Return the runtime ``name``, or the best that is installed: crun, else runc.
+
+    Raises :class:`EngineError` (``runtime-unavailable``) if there is none, or it does not say its version.
+    """
+    names = _PREFERRED if name is None else (name,)
+    for candidate in names:
+        path = _find(candidate, _DIRECTORIES)
+        if candidate in _OPTIONS and path is not None:
+            return Runtime(candidate, path, _version_of(path), rootless=os.geteuid() != 0)
+    raise EngineError(
+        f"the runtime {' or '.join(names)} is not installed",
+        code="runtime-unavailable",
+        hint="install it, for example: apt-get install crun tini",
+    )
+
+
+def find_init() -> Path:
+    """Return the init that reaps what a sandbox's processes leave: tini, or catatonit, linked statically.
+
+    Raises :class:`EngineError` (``runtime-unavailable``) if there is none.
+    """
+    for name in _INITS:
+        path = _find(name, _INIT_DIRECTORIES)
+        if path is not None and _is_static(Path(path)):
+            return Path(path)
+    raise EngineError(
+        f"no init for sandboxes is installed: {', '.join(_INITS)}, and linked statically",
+        code="runtime-unavailable",
+        hint="install one, for example: apt-get install tini",
+    )
+
+
+def _find(name: str, directories: Iterable[str]) -> str | None:
+    path = os.pathsep.join((os.environ.get("PATH", os.defpath), *directories))
+    found = shutil.which(name, path=path)
+    return None if found is None else os.path.realpath(found)
+
+
+def _version_of(path: str) -> str:
+    argv = [path, "--version"]
+    try:
+        done = subprocess.run(argv, capture_output=True, timeout=_VERSION_SECONDS, check=True)  # noqa: S603 - as found
+    except (OSError, subprocess.SubprocessError) as error:
+        raise EngineError(
+            f"{path} does not say its version: {error}",
+            code="runtime-unavailable",
+            hint="install it again, or leave sandbox.runtime out",
+        ) from error
+    found = re.search(rb"version\s+(\S+)", done.stdout)
+    return "" if found is None else found[1].decode("ascii", "replace")
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    found = re.match(r"\d+(\.\d+)*", version)
+    return () if found is None else tuple(map(int, found[0].split(".")))
+
+
+def _is_static(path: Path) -> bool:
+    """Whether a program needs no loader, which an image may not have: none of its segments names one."""
+    with path.open("rb") as file:
+        head = file.read(4096)
+    return head[:4] == b"\x7fELF" and b"/ld-" not in head and b"/ld." not in head
