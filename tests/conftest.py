@@ -1,27 +1,47 @@
-"""Fixtures that many tests share: a driver on the real engine, its base image, and two checks of what is left."""
+"""Fixtures that many tests share: drivers on real sandboxes, their base image, and checks of what is left.
+
+``driver`` runs a test on each driver that ``--drivers`` names: ``docker``, ``docker:RUNTIME``, or a runtime of the oci
+driver, ``crun``, ``runc`` or ``runsc``. One is skipped, with the reason, only where it is not to be had:
+``DOCKER_HOST`` names an engine that does not answer, ``SECUREBENCH_NO_ENGINE`` says why there is none, or the runtime
+is not installed. In every other case a test fails rather than not to run.
+"""
 
 from __future__ import annotations
 
+import os
 import signal
 import time
-from typing import TYPE_CHECKING
+from contextlib import ExitStack, closing
+from functools import cache
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from securebench.sandboxes.docker_owner import OWNER_LABEL
-from securebench.sandboxes.owner import Owner
+from leftovers import container_traces, host_traces
+from securebench.errors import EngineError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from securebench.images.store import ImageStore
 
     from securebench.images.engine import Engine
     from securebench.images.model import ResolvedImage
+    from securebench.sandboxes.base import SandboxDriver
     from securebench.sandboxes.docker import DockerDriver
+    from securebench.sandboxes.oci import OciDriver
 
 BASE_IMAGE = "securebench/python:3.11"
 
 _REMOVAL_SECONDS = 20.0
+_DRIVER_FIXTURES = ("driver", "docker_driver", "oci_driver")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Take the names of the drivers, and whether to take time."""
+    parser.addoption("--drivers", default="docker,crun", help="what 'driver' stands for: docker, crun, runc, runsc")
+    parser.addoption("--long", action="store_true", help="run the tests that take minutes, too")
 
 
 def pytest_configure() -> None:
@@ -30,44 +50,154 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.fixture(scope="session")
-def engine() -> Iterator[Engine]:
-    """Give the Docker Engine of this machine. Without one the test fails: it never skips."""
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test that asks for ``driver`` on each."""
+    if "driver" in metafunc.fixturenames:
+        names = metafunc.config.getoption("drivers").split(",")
+        marked = [
+            pytest.param(name, marks=pytest.mark.engine if _is_docker(name) else pytest.mark.oci) for name in names
+        ]
+        metafunc.parametrize("driver", marked, indirect=True)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what needs an engine where none is to be had, and what takes minutes unless that is asked for."""
+    if item.get_closest_marker("engine") is not None and (reason := why_no_engine()):
+        pytest.skip(reason)
+    if item.get_closest_marker("long") is not None and not item.config.getoption("long"):
+        pytest.skip("it takes minutes: ask for it with --long")
+
+
+@cache
+def why_no_engine() -> str:
+    """Return why no engine is to be had, or nothing where one must answer."""
+    if reason := os.environ.get("SECUREBENCH_NO_ENGINE"):
+        return reason
+    if not os.environ.get("DOCKER_HOST"):
+        return ""
     from securebench.images.engine import connect
 
+    try:
+        connect().close()
+    except EngineError as error:
+        return f"no engine is to be had: {error.message}"
+    return ""
+
+
+@pytest.fixture(scope="session")
+def engine() -> Iterator[Engine]:
+    """Give the Docker Engine of this machine."""
+    from securebench.images.engine import connect
+
+    if reason := why_no_engine():
+        pytest.skip(reason)
     connected = connect()
     yield connected
     connected.close()
 
 
 @pytest.fixture(scope="session")
-def docker_driver(engine: Engine) -> Iterator[DockerDriver]:
-    """Give one driver on the real engine, shared by the session as a run shares it."""
+def _drivers(request: pytest.FixtureRequest) -> Iterator[Callable[[str], SandboxDriver]]:
+    """Give what opens a driver by its name, once a session, as a run shares one."""
+    with ExitStack() as stack:
+
+        @cache
+        def open_driver(name: str) -> SandboxDriver:
+            if _is_docker(name):
+                request.getfixturevalue("engine")  # skips where there is none
+                return stack.enter_context(closing(_docker(name)))
+            return stack.enter_context(closing(_oci(name)))
+
+        yield open_driver
+
+
+def _is_docker(name: str) -> bool:
+    return name.partition(":")[0] == "docker"
+
+
+def _docker(name: str) -> DockerDriver:
     from securebench.sandboxes.docker import DockerDriver
 
-    driver = DockerDriver(run_id="tests", engine=engine)
-    yield driver
-    driver.close()
+    try:
+        return DockerDriver(run_id="tests", runtime=name.partition(":")[2] or None)
+    except EngineError as error:
+        raise _skipped_if_not_installed(error) from error
+
+
+def _oci(name: str) -> OciDriver:
+    from securebench.sandboxes.oci import OciDriver
+
+    try:
+        return OciDriver(run_id="tests", runtime=name)
+    except EngineError as error:
+        raise _skipped_if_not_installed(error) from error
+
+
+def _skipped_if_not_installed(error: EngineError) -> BaseException:
+    if error.code == "runtime-unavailable":
+        return pytest.skip.Exception(str(error))
+    return error
+
+
+@pytest.fixture
+def driver(request: pytest.FixtureRequest, _drivers: Callable[[str], SandboxDriver]) -> SandboxDriver:
+    """Give each driver that the tests are asked to run on, in turn, shared by the session."""
+    return _drivers(request.param)
 
 
 @pytest.fixture(scope="session")
-def base_image(docker_driver: DockerDriver) -> ResolvedImage:
-    """Give the base image, resolved on the real engine."""
-    return docker_driver.resolve_image(BASE_IMAGE)
+def docker_driver(_drivers: Callable[[str], SandboxDriver]) -> DockerDriver:
+    """Give the Docker driver, for tests that only it can pass."""
+    return cast("DockerDriver", _drivers("docker"))
+
+
+@pytest.fixture(scope="session")
+def oci_driver(request: pytest.FixtureRequest, _drivers: Callable[[str], SandboxDriver]) -> OciDriver:
+    """Give the oci driver, on the first of its runtimes that the tests are asked to run on."""
+    names = [name for name in request.config.getoption("drivers").split(",") if not _is_docker(name)]
+    return cast("OciDriver", _drivers(names[0] if names else "crun"))
+
+
+@pytest.fixture(scope="session")
+def store() -> ImageStore:
+    """Give the image store of this user, which holds the base image."""
+    from securebench.images.store import ImageStore
+
+    return ImageStore()
+
+
+@pytest.fixture
+def base_image(request: pytest.FixtureRequest) -> ResolvedImage:
+    """Give the base image, as the test's driver resolves it; Docker's where it has none."""
+    name = next((name for name in _DRIVER_FIXTURES if name in request.fixturenames), "docker_driver")
+    driver: SandboxDriver = request.getfixturevalue(name)
+    return driver.resolve_image(BASE_IMAGE)
 
 
 @pytest.fixture(autouse=True)
-def _no_container_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Fail an engine test that leaves a container of this process behind."""
-    if request.node.get_closest_marker("engine") is None:
+def _nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test on real sandboxes that leaves a container, process, mount, cgroup or run directory behind."""
+    traces = _traces(request)
+    if traces is None:
         yield
         return
-    engine: Engine = request.getfixturevalue("engine")
+    before = traces()
     yield
     deadline = time.monotonic() + _REMOVAL_SECONDS  # removal is in the background
-    while (left := _own_containers(engine)) and time.monotonic() < deadline:
+    while (left := traces() - before) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert not left, f"containers left behind: {left}"
+    assert not left, "left behind:\n" + "\n".join(sorted(left))
+
+
+def _traces(request: pytest.FixtureRequest) -> Callable[[], set[str]] | None:
+    """Return what finds the traces of a test's sandboxes, once its drivers are open; nothing if it has none."""
+    for name in _DRIVER_FIXTURES:
+        if name in request.fixturenames:
+            request.getfixturevalue(name)
+    if request.node.get_closest_marker("engine") is not None:
+        engine: Engine = request.getfixturevalue("engine")
+        return lambda: host_traces() | container_traces(engine)
+    return host_traces if request.node.get_closest_marker("oci") is not None else None
 
 
 @pytest.fixture
@@ -86,8 +216,3 @@ def host_canary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         before.st_mtime_ns,
     )
     assert sorted(path.name for path in canary.parent.iterdir()) == ["canary.txt"]
-
-
-def _own_containers(engine: Engine) -> list[str]:
-    label = f"{OWNER_LABEL}={Owner.current().label()}"
-    return [entry["Id"] for entry in engine.client.containers(all=True, filters={"label": label})]

@@ -13,9 +13,7 @@ from securebench.errors import FailureReason
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from securebench.sandboxes.docker import DockerDriver
-
-pytestmark = pytest.mark.engine
+    from securebench.sandboxes.base import SandboxDriver
 
 TASKS = {task_id.partition("/")[2]: task for task_id, task in tasks_of("code-completion-smoke").items()}
 SOLUTIONS: Final[dict[str, str]] = {
@@ -47,26 +45,26 @@ def test_every_task_has_solutions() -> None:
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_known_solutions_pass(name: str, docker_driver: DockerDriver, tmp_path: Path) -> None:
+def test_known_solutions_pass(name: str, driver: SandboxDriver, tmp_path: Path) -> None:
     """The pack's own reference solution and another one both pass."""
     reference = TASKS[name].resources["reference_solution"].value
     for solution in (SOLUTIONS[name], str(reference)):
-        result = judged(TASKS[name], solution, docker_driver, tmp_path)
+        result = judged(TASKS[name], solution, driver, tmp_path)
         assert result.reason is None, result.message
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_a_plausible_mistake_fails(name: str, docker_driver: DockerDriver, tmp_path: Path) -> None:
+def test_a_plausible_mistake_fails(name: str, driver: SandboxDriver, tmp_path: Path) -> None:
     """The tests are sharp enough to tell a common mistake from a solution."""
-    assert judged(TASKS[name], WRONG[name], docker_driver, tmp_path).reason is FailureReason.TESTS_FAILED
+    assert judged(TASKS[name], WRONG[name], driver, tmp_path).reason is FailureReason.TESTS_FAILED
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_an_empty_candidate_and_the_starter_code_fail(name: str, docker_driver: DockerDriver, tmp_path: Path) -> None:
+def test_an_empty_candidate_and_the_starter_code_fail(name: str, driver: SandboxDriver, tmp_path: Path) -> None:
     """Neither nothing nor the unchanged starter code passes."""
     starter = str(TASKS[name].resources["starter_code"].value)
     for answer in ("", starter, starter + "    pass\n"):
-        assert judged(TASKS[name], answer, docker_driver, tmp_path).reason is not None
+        assert judged(TASKS[name], answer, driver, tmp_path).reason is not None
 
 
 @pytest.mark.parametrize(
@@ -74,10 +72,10 @@ def test_an_empty_candidate_and_the_starter_code_fail(name: str, docker_driver: 
     [(name, attempt) for attempt in TEMPLATES for name in TASKS if name == "run-lengths" or attempt in ANYWHERE],
 )
 def test_a_cheat_never_passes(
-    name: str, attempt: str, docker_driver: DockerDriver, host_canary: Path, tmp_path: Path
+    name: str, attempt: str, driver: SandboxDriver, host_canary: Path, tmp_path: Path
 ) -> None:
     """Group B: exits, objects with operators, frame walks, patched builtins and printed verdicts never pass."""
-    result = judged(TASKS[name], cheat(attempt, _entry_point(name)), docker_driver, tmp_path)
+    result = judged(TASKS[name], cheat(attempt, _entry_point(name)), driver, tmp_path)
     assert result.reason is not None
     assert result.score == 0.0
 

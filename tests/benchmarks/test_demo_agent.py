@@ -9,8 +9,6 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-import pytest
-
 from benchmarks.authors_data import humaneval_document
 from benchmarks.packs import BENCHMARKS, judged, tasks_of
 from securebench.importers.humaneval import humaneval_rows
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from securebench.sandboxes.docker import DockerDriver
+    from securebench.sandboxes.base import SandboxDriver
     from securebench.tasks import SecureBenchTask
 
 AGENT = BENCHMARKS / "demo-agent"
@@ -38,7 +36,7 @@ def _answer(payload: dict[str, object], directory: Path) -> str:
     return done.stdout
 
 
-def _failed(tasks: Iterable[SecureBenchTask], driver: FakeDriver | DockerDriver, scratch: Path) -> set[str]:
+def _failed(tasks: Iterable[SecureBenchTask], driver: SandboxDriver, scratch: Path) -> set[str]:
     answers = {task.id: _answer(dict(task.agent_payload()), scratch) for task in tasks}
     return {task.id for task in tasks if not judged(task, answers[task.id], driver, scratch).passed}
 
@@ -55,19 +53,17 @@ def test_its_texts_are_right_but_for_those_named(tmp_path: Path) -> None:
     assert failed == {name for name in WRONG if name.startswith("text-smoke/")}
 
 
-@pytest.mark.engine
-def test_its_functions_are_right_but_for_those_named(docker_driver: DockerDriver, tmp_path: Path) -> None:
+def test_its_functions_are_right_but_for_those_named(driver: SandboxDriver, tmp_path: Path) -> None:
     """Of code-completion-smoke, exactly the answers that the README names are wrong."""
-    failed = _failed(tasks_of("code-completion-smoke").values(), docker_driver, tmp_path)
+    failed = _failed(tasks_of("code-completion-smoke").values(), driver, tmp_path)
     assert failed == {name for name in WRONG if name.startswith("code-completion-smoke/")}
 
 
-@pytest.mark.engine
-def test_its_answers_to_humaneval_are_right_but_for_those_named(docker_driver: DockerDriver, tmp_path: Path) -> None:
+def test_its_answers_to_humaneval_are_right_but_for_those_named(driver: SandboxDriver, tmp_path: Path) -> None:
     """Of humaneval-mini, exactly the answers that the README names are wrong."""
     rows = humaneval_rows(humaneval_document(), "HumanEval.jsonl")[:10]
     written = write_pack(tmp_path / "pack", rows, {"id": "humaneval-mini", "version": 1}, force=False).tasks
-    failed = _failed(tasks_of("humaneval-mini", written).values(), docker_driver, tmp_path)
+    failed = _failed(tasks_of("humaneval-mini", written).values(), driver, tmp_path)
     assert failed == {name for name in WRONG if name.startswith("HumanEval/")}
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from securebench.importers.row import ImportedRow
-    from securebench.sandboxes.docker import DockerDriver
+    from securebench.sandboxes.base import SandboxDriver
     from securebench.tasks import SecureBenchTask
 
 MINI = [f"HumanEval/{number}" for number in range(10)]
@@ -93,53 +93,49 @@ def test_helpers_of_the_prompt_are_the_tests_own(task_id: str, tasks: Mapping[st
     assert defined[-1] == "check"
 
 
-@pytest.mark.engine
 @pytest.mark.parametrize("task_id", MINI + HELPED)
 def test_the_canonical_solution_passes_and_nothing_fails(
-    task_id: str, tasks: Mapping[str, SecureBenchTask], docker_driver: DockerDriver, tmp_path: Path
+    task_id: str, tasks: Mapping[str, SecureBenchTask], driver: SandboxDriver, tmp_path: Path
 ) -> None:
     """The authors' solution passes; an empty candidate and the bare prompt do not."""
     task = tasks[task_id]
     solution = str(task.resources["canonical_solution"].value)
-    result = judged(task, solution, docker_driver, tmp_path)
+    result = judged(task, solution, driver, tmp_path)
     assert result.reason is None, result.message
-    assert judged(task, "", docker_driver, tmp_path).reason is FailureReason.CANDIDATE_EMPTY
-    assert judged(task, str(task.resources["starter_code"].value), docker_driver, tmp_path).reason is not None
+    assert judged(task, "", driver, tmp_path).reason is FailureReason.CANDIDATE_EMPTY
+    assert judged(task, str(task.resources["starter_code"].value), driver, tmp_path).reason is not None
 
 
-@pytest.mark.engine
 @pytest.mark.parametrize(
     ("task_id", "attempt"),
     [(task_id, attempt) for attempt in TEMPLATES for task_id in MINI if task_id == MINI[4] or attempt in ANYWHERE],
 )
 def test_a_cheat_never_passes(
-    task_id: str, attempt: str, tasks: Mapping[str, SecureBenchTask], docker_driver: DockerDriver, tmp_path: Path
+    task_id: str, attempt: str, tasks: Mapping[str, SecureBenchTask], driver: SandboxDriver, tmp_path: Path
 ) -> None:
     """Group B: no program that solves nothing passes the authors' tests."""
     task = tasks[task_id]
-    assert judged(task, cheat(attempt, _entry_point(task)), docker_driver, tmp_path).reason is not None
+    assert judged(task, cheat(attempt, _entry_point(task)), driver, tmp_path).reason is not None
 
 
-@pytest.mark.engine
 def test_a_candidate_cannot_replace_a_helper_of_the_tests(
-    tasks: Mapping[str, SecureBenchTask], docker_driver: DockerDriver, tmp_path: Path
+    tasks: Mapping[str, SecureBenchTask], driver: SandboxDriver, tmp_path: Path
 ) -> None:
     """HumanEval/32: a candidate whose own `poly` is zero everywhere does not make every root right."""
     cheating = "def poly(xs, x):\n    return 0.0\n\ndef find_zero(xs):\n    return 0.0\n"
-    assert judged(tasks["HumanEval/32"], cheating, docker_driver, tmp_path).reason is FailureReason.TESTS_FAILED
+    assert judged(tasks["HumanEval/32"], cheating, driver, tmp_path).reason is FailureReason.TESTS_FAILED
 
 
-@pytest.mark.engine
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_all_canonical_solutions_pass_and_no_empty_candidate_does(
-    tasks: Mapping[str, SecureBenchTask], docker_driver: DockerDriver, tmp_path: Path
+    tasks: Mapping[str, SecureBenchTask], driver: SandboxDriver, tmp_path: Path
 ) -> None:
     """Over the whole data set, the authors' solutions pass and empty candidates fail."""
     data_folder()
     solved = {name: str(task.resources["canonical_solution"].value) for name, task in tasks.items()}
-    failed = [name for name in tasks if judged(tasks[name], solved[name], docker_driver, tmp_path).reason is not None]
-    passed = [name for name in tasks if judged(tasks[name], "", docker_driver, tmp_path).reason is None]
+    failed = [name for name in tasks if judged(tasks[name], solved[name], driver, tmp_path).reason is not None]
+    passed = [name for name in tasks if judged(tasks[name], "", driver, tmp_path).reason is None]
     assert (len(tasks), failed, passed) == (164, [], [])
 
 

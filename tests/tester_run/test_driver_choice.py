@@ -96,7 +96,7 @@ def test_a_run_is_not_resumed_on_another_driver(root: Path, how: str) -> None:
 def test_a_run_is_not_resumed_where_sandboxes_are_weaker(root: Path) -> None:
     """L05: the same driver under another user may hold to less; records of both would not mean the same."""
     begin(root, OCI, limit=3)
-    with pytest.raises(ConfigError, match="sandbox.weaker"):
+    with pytest.raises(ConfigError, match=r"sandbox\.weaker"):
         begin(root, ROOTLESS, resume=True)
 
 

@@ -1,6 +1,6 @@
 """Honest code passes and its broken twin fails, whatever ordinary Python the tests use of it.
 
-These run the real guests as local processes. ``test_engine.py`` runs some of them again in real sandboxes.
+These run the real guests as local processes. ``test_in_sandboxes.py`` runs some of them again in real sandboxes.
 """
 
 from __future__ import annotations

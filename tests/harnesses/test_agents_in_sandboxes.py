@@ -1,4 +1,4 @@
-"""Agents in real containers: each fails in its own way, is scored for it, and leaves the host as it was."""
+"""Agents in real sandboxes: each fails in its own way, is scored for it, and leaves the host as it was."""
 
 from __future__ import annotations
 
@@ -27,18 +27,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from securebench.harnesses.base import Production
-    from securebench.sandboxes.docker import DockerDriver
+    from securebench.sandboxes.base import SandboxDriver
     from securebench.tasks import AgentView
-
-pytestmark = pytest.mark.engine
 
 MIB = 1024 * 1024
 
 
 @pytest.fixture
-def real(docker_driver: DockerDriver, tmp_path: Path, host_canary: Path) -> Iterator[Bench]:
-    """Give a bench on the real engine."""
-    bench = Bench(docker_driver, tmp_path, limits=Limits())
+def real(driver: SandboxDriver, tmp_path: Path, host_canary: Path) -> Iterator[Bench]:
+    """Give a bench on real sandboxes."""
+    bench = Bench(driver, tmp_path, limits=Limits())
     _install_agents(tmp_path / "agents")
     yield bench
     remove_tree(bench.workspace)
@@ -195,6 +193,7 @@ def _pack(root: Path) -> Path:
     return root / "pack"
 
 
+@pytest.mark.engine
 def test_an_ordinary_user_of_the_docker_group_runs_agents() -> None:
     """An ordinary user runs an agent, seals its workspace and removes it: files it wrote belong to that user."""
     with open_directory() as root:

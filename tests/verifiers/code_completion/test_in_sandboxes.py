@@ -1,4 +1,4 @@
-"""On a real engine: each cheat fails for its own reason, nothing of the tests can be found, and honest code passes."""
+"""In real sandboxes: each cheat fails for its own reason, nothing of the tests can be found, and honest code passes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,8 @@ from verifiers.code_completion.test_honest_code import CASES
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from securebench.images.model import ResolvedImage
-    from securebench.sandboxes.docker import DockerDriver
+    from securebench.sandboxes.base import SandboxDriver
     from securebench.verifiers.base import VerificationResult
-
-pytestmark = pytest.mark.engine
 
 _SORTS = "def solve(xs): return sorted(xs)"
 
@@ -32,15 +29,13 @@ def _assert_says_nothing_of(secret: str, result: VerificationResult) -> None:
 
 
 @pytest.mark.parametrize("cheat", CHEATS, ids=lambda cheat: f"{cheat.entry} {cheat.name}")
-def test_no_cheat_passes(
-    docker_driver: DockerDriver, base_image: ResolvedImage, host_canary: Path, cheat: Cheat
-) -> None:
+def test_no_cheat_passes(driver: SandboxDriver, host_canary: Path, cheat: Cheat) -> None:
     """A cheat fails, once, for a reason that fits it, and the record of it says nothing of the tests."""
     canary = f"canary{secrets.token_hex(16)}"
     tests = cheat.tests or TESTS.format(canary=canary)
     plant = f"\ntry: open({str(host_canary)!r}, 'w').write('was here')\nexcept OSError: pass\n"
     code = cheat.code + plant if cheat.entry not in {"B20", "B01", "B02"} else cheat.code
-    result = judge(docker_driver, code, tests, timeout=cheat.timeout)
+    result = judge(driver, code, tests, timeout=cheat.timeout)
     assert result.reason in cheat.reasons, (result.reason, result.message, result.stderr)
     assert result.metadata["reason"] == result.reason
     assert result.message
@@ -48,9 +43,9 @@ def test_no_cheat_passes(
 
 
 @pytest.mark.parametrize("isolation", ["split", "shared"])
-def test_the_known_solution_passes(docker_driver: DockerDriver, base_image: ResolvedImage, isolation: str) -> None:
+def test_the_known_solution_passes(driver: SandboxDriver, isolation: str) -> None:
     """The task that all cheats fail can be passed."""
-    assert judge(docker_driver, _SORTS, TESTS.format(canary="x"), isolation=isolation).passed
+    assert judge(driver, _SORTS, TESTS.format(canary="x"), isolation=isolation).passed
 
 
 @pytest.mark.parametrize(
@@ -63,22 +58,20 @@ def test_the_known_solution_passes(docker_driver: DockerDriver, base_image: Reso
     ],
     ids=["fenced", "fenced in prose", "BOM and CRLF", "a main block"],
 )
-def test_one_program_in_other_clothes_passes(docker_driver: DockerDriver, base_image: ResolvedImage, text: str) -> None:
+def test_one_program_in_other_clothes_passes(driver: SandboxDriver, text: str) -> None:
     """B20: what surrounds the one program of a candidate does not matter."""
-    assert judge(docker_driver, text, TESTS.format(canary="x")).passed
+    assert judge(driver, text, TESTS.format(canary="x")).passed
 
 
 @pytest.mark.parametrize(
     "name",
     ["nested containers changed in place", "closures, callbacks and decorators", "its own exceptions", "unittest"],
 )
-def test_honest_code_passes_in_real_sandboxes(
-    docker_driver: DockerDriver, base_image: ResolvedImage, name: str
-) -> None:
+def test_honest_code_passes_in_real_sandboxes(driver: SandboxDriver, name: str) -> None:
     """What the local guests can do, they can do in their sandboxes."""
     case = next(case for case in CASES if case.name == name)
-    assert judge(docker_driver, case.right, case.tests).passed
-    assert not judge(docker_driver, case.wrong, case.tests).passed
+    assert judge(driver, case.right, case.tests).passed
+    assert not judge(driver, case.wrong, case.tests).passed
 
 
 _DUMP = r"""
@@ -116,9 +109,7 @@ def everything_else():
 """
 
 
-def test_nothing_of_the_tests_is_in_the_candidates_sandbox(
-    docker_driver: DockerDriver, base_image: ResolvedImage
-) -> None:
+def test_nothing_of_the_tests_is_in_the_candidates_sandbox(driver: SandboxDriver) -> None:
     """B05, B06, B07: a search of its memory, heap, files, argv and environment finds an argument, and no secret."""
     canary, marker = f"canary-{secrets.token_hex(16)}", f"canary-{secrets.token_hex(16)}"
     tests = f"""
@@ -128,13 +119,13 @@ def test_nothing_of_the_tests_is_in_the_candidates_sandbox(
     assert {marker!r} in found, 'the search finds what is there'
     assert {canary!r} not in found
     """
-    result = judge(docker_driver, _DUMP, tests)
+    result = judge(driver, _DUMP, tests)
     assert result.passed, result.message
     _assert_says_nothing_of(canary, result)
     _assert_says_nothing_of(marker, result)
 
 
-def test_the_candidates_sandbox_holds_nothing_else(docker_driver: DockerDriver, base_image: ResolvedImage) -> None:
+def test_the_candidates_sandbox_holds_nothing_else(driver: SandboxDriver) -> None:
     """B07, B22: nobody, two processes, no network but loopback, no mount of ours, no variable of the host."""
     tests = """
     fds, environment, mounts, uid, processes, network = everything_else()
@@ -143,24 +134,22 @@ def test_the_candidates_sandbox_holds_nothing_else(docker_driver: DockerDriver, 
     assert [line.split(':')[0].strip() for line in network.splitlines()[2:]] == ['lo']
     assert 'securebench' not in mounts and ' / overlay ro' in mounts
     """
-    assert judge(docker_driver, _DUMP, tests).passed
+    assert judge(driver, _DUMP, tests).passed
 
 
-def test_what_a_candidate_prints_of_its_arguments_is_not_recorded(
-    docker_driver: DockerDriver, base_image: ResolvedImage
-) -> None:
+def test_what_a_candidate_prints_of_its_arguments_is_not_recorded(driver: SandboxDriver) -> None:
     """F13: output while it is loaded is kept, later output is not."""
     code = "import sys\nprint('loading', file=sys.stderr, flush=True)\ndef solve(xs): print(xs, flush=True); 1 / 0"
-    result = judge(docker_driver, code, "solve('canary-argument')")
+    result = judge(driver, code, "solve('canary-argument')")
     assert result.stderr == "loading\n"
     assert "canary-argument" not in repr(result)
     assert result.metadata["error"] == "ZeroDivisionError"
 
 
-def test_a_name_made_of_an_argument_is_not_recorded(docker_driver: DockerDriver, base_image: ResolvedImage) -> None:
+def test_a_name_made_of_an_argument_is_not_recorded(driver: SandboxDriver) -> None:
     """F13: an exception class may be called anything; the record names its builtin base."""
     code = "def solve(xs): raise type(xs, (ValueError,), {})(xs)"
-    result = judge(docker_driver, code, "solve('canary_argument')")
+    result = judge(driver, code, "solve('canary_argument')")
     assert "canary_argument" not in repr(result)
     assert result.metadata["error"] == "ValueError"
 
@@ -174,11 +163,9 @@ def test_a_name_made_of_an_argument_is_not_recorded(docker_driver: DockerDriver,
         "def solve(xs): exit(0)",
     ],
 )
-def test_in_one_process_simple_cheats_fail_too(
-    docker_driver: DockerDriver, base_image: ResolvedImage, code: str
-) -> None:
+def test_in_one_process_simple_cheats_fail_too(driver: SandboxDriver, code: str) -> None:
     """B01, B02, B12 under ``isolation: shared``; the record says that its assurance is lower."""
-    result = judge(docker_driver, code, TESTS.format(canary="x"), isolation="shared")
+    result = judge(driver, code, TESTS.format(canary="x"), isolation="shared")
     assert not result.passed
     assert result.metadata["isolation"] == "shared"
     assert result.metadata["assurance"] == "lower"

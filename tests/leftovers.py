@@ -1,0 +1,96 @@
+"""What this process has left on the machine: containers, processes, mounts, cgroups and run directories.
+
+A trace is a line of text that names one thing. A test that leaves none has the same traces after it as before.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from securebench.sandboxes.docker_owner import OWNER_LABEL
+from securebench.sandboxes.owner import Owner
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from securebench.images.engine import Engine
+
+_CGROUPS = Path("/sys/fs/cgroup")
+_PROC = Path("/proc")
+
+
+def container_traces(engine: Engine) -> set[str]:
+    """Return the containers of this process."""
+    label = f"{OWNER_LABEL}={Owner.current().label()}"
+    return {f"container {entry['Id']}" for entry in engine.client.containers(all=True, filters={"label": label})}
+
+
+def host_traces() -> set[str]:
+    """Return what is of this process, or of nobody any more: what belongs to another that lives is not counted."""
+    foreign = {directory.name for directory in _run_directories() if _is_foreign(directory)}
+    directories = {f"directory {path}" for path in _run_directories() if path.name not in foreign}
+    cgroups = {f"cgroup {path}" for path in _cgroups() if foreign.isdisjoint(path.parts)}
+    return directories | cgroups | set(_mounts()) | set(_descendants())
+
+
+def _run_directories() -> Iterator[Path]:
+    """Yield the directories of oci drivers, wherever they may lie for this user."""
+    places = {Path("/run"), Path(os.environ.get("XDG_RUNTIME_DIR") or "/nowhere"), Path(tempfile.gettempdir())}
+    for place in places:
+        for parent in (place / "securebench", place / f"securebench-{os.getuid()}"):
+            if os.access(parent, os.R_OK | os.X_OK):
+                yield from (path for path in parent.iterdir() if (path / "owner").exists())
+
+
+def _is_foreign(directory: Path) -> bool:
+    """Whether it is another's, who lives. What this process started is its own."""
+    try:
+        owner = Owner.parse((directory / "owner").read_text().strip())
+    except OSError:  # it was removed meanwhile
+        return False
+    return owner is not None and owner.is_alive() and owner.pid not in _family()
+
+
+def _cgroups() -> Iterator[Path]:
+    for hierarchy in (_CGROUPS, *(path for path in _CGROUPS.iterdir() if path.is_dir())):
+        for directory, names, _ in os.walk(hierarchy / "securebench"):
+            yield from (Path(directory, name) for name in names)
+
+
+def _mounts() -> Iterator[str]:
+    for line in (_PROC / "self/mountinfo").read_text().splitlines():
+        place = line.split()[4]
+        if "securebench" in place or "/pytest-of-" in place:
+            yield f"mount {place}"
+
+
+def _descendants() -> Iterator[str]:
+    """Yield the processes below this one, each with its start time: a number is used again."""
+    for pid in _family() - {os.getpid()}:
+        try:
+            command = (_PROC / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            start = (_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()[19]
+        except OSError:  # it has just ended
+            continue
+        if command:  # neither ended nor only forked
+            yield f"process {pid} started {start}: {command[:100]}"
+
+
+def _family() -> set[int]:
+    """Return this process and all below it."""
+    parents: dict[int, int] = {}
+    for path in _PROC.iterdir():
+        if path.name.isdigit():
+            try:
+                fields = (path / "stat").read_text(errors="replace").rpartition(")")[2].split()
+            except OSError:
+                continue
+            parents[int(path.name)] = int(fields[1])
+    family, found = set[int](), {os.getpid()}
+    while found:
+        family |= found
+        found = {pid for pid, parent in parents.items() if parent in found} - family
+    return family
