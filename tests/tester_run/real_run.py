@@ -1,0 +1,159 @@
+"""A small pack, run by the real command line on real sandboxes: to its end, or until something happens to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import uuid
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from leftovers import host_traces
+from securebench.results.journal import JOURNAL
+from securebench.sandboxes.docker import DockerDriver
+from securebench.sandboxes.docker_owner import RUN_LABEL
+from tester_run.running import comparables
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from securebench.sandboxes.base import SandboxDriver
+
+TESTS = Path(__file__).parents[1]
+
+AGENT = """\
+import json, os, time
+task = json.load(open(os.environ["SECUREBENCH_TASK_FILE"]))
+time.sleep({sleep})
+if "choices" in task:
+    print("Answer: B")
+elif "starter_code" in task:
+    print("def double(n):\\n    return n * 2")
+elif "prompt" in task:
+    print("Plants take in carbon dioxide.")
+else:
+    print("Answer: 212")
+"""
+
+ROWS: list[dict[str, Any]] = [
+    {
+        "family": "multiple_choice",
+        "input": {"question": "Closest to the sun?", "choices": ["Venus", "Mercury"]},
+        "eval": {"answer": "B"},
+    },
+    {
+        "family": "short_answer",
+        "input": {"question": "Water boils at how many degrees?"},
+        "eval": {"accepted_answers": ["100"]},
+    },
+    {
+        "family": "free_response",
+        "input": {"prompt": "Which gas do plants take from the air?"},
+        "eval": {"rubric": {"type": "contains_any", "accepted_answers": ["carbon dioxide"]}},
+    },
+    {
+        "family": "code_completion",
+        "input": {"prompt": "Write double(n).", "starter_code": "def double(n):\n"},
+        "eval": {"tests": {"source": "inline", "code": "assert double(21) == 42\n"}},
+    },
+]
+"""One task of each family; the agent above gets three of the four right."""
+
+
+class RealRun:
+    """A pack of ``rounds`` times four tasks, a tester YAML with a run id of its own, and the command line.
+
+    It runs on a driver and runtime such as ``driver`` is.
+    """
+
+    def __init__(self, root: Path, driver: SandboxDriver, rounds: int = 2, sleep: float = 0.0) -> None:
+        self.root = root
+        self.run_id = f"test-{uuid.uuid4().hex[:12]}"
+        self._driver = driver
+        self._before = host_traces()
+        for name in ("pack", "agent"):
+            (root / name).mkdir(parents=True, exist_ok=True)
+        (root / "agent" / "agent.py").write_text(AGENT.format(sleep=sleep))
+        (root / "pack" / "manifest.yaml").write_text("id: pack\nversion: 1\n")
+        rows = [{"id": f"pack/{n}-{row['family']}", **row} for n in range(rounds) for row in ROWS]
+        (root / "pack" / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        info = driver.info()
+        (root / "tester.yaml").write_text(
+            f'schema_version: "0.2"\nrun: {{id: {self.run_id}, output_dir: results}}\n'
+            "benchmark: {manifest: pack/manifest.yaml, tasks: pack/tasks.jsonl}\n"
+            "harness:\n  type: command\n  config:\n"
+            "    command: [python3, /opt/securebench/agent/agent.py]\n    agent_dir: agent\n"
+            f"sandbox: {{driver: {info.name}, runtime: {info.runtime}}}\n"
+        )
+
+    def command(self, *flags: str) -> list[str]:
+        """Return the command that runs this."""
+        return [sys.executable, "-m", "tester_run.pinned_main", "run", str(self.root / "tester.yaml"), *flags]
+
+    def finish(self, *flags: str, timeout: float = 90, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run to the end."""
+        return subprocess.run(
+            self.command(*flags),
+            env=_environment(environment),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=timeout,
+        )
+
+    @contextmanager
+    def begun(self, *flags: str, after: int, **environment: str) -> Iterator[subprocess.Popen[str]]:
+        """Give a run in progress that has written ``after`` records."""
+        with subprocess.Popen(
+            self.command(*flags),
+            env=_environment(environment),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            try:
+                wait_for(lambda: self.written() >= after or process.poll() is not None)
+                assert process.poll() is None, process.communicate()
+                yield process
+            finally:
+                process.kill()
+
+    def written(self) -> int:
+        """Return how many records there are."""
+        path = self.root / "results" / JOURNAL
+        return path.read_bytes().count(b"\n") if path.exists() else 0
+
+    def left(self) -> list[str]:
+        """Return what is on the machine that was not before: containers, processes, mounts, cgroups, directories."""
+        return sorted((host_traces() - self._before) | set(self._containers()))
+
+    def _containers(self) -> Iterator[str]:
+        if isinstance(self._driver, DockerDriver):
+            label = f"{RUN_LABEL}={self.run_id}"
+            found = self._driver.engine.client.containers(all=True, filters={"label": label})
+            yield from (f"container {entry['Id']} {entry['State']}" for entry in found)
+
+
+def anonymous(root: Path) -> list[dict[str, Any]]:
+    """Return comparable records without what tells these tests' runs apart: their ids, and the agent's sleep."""
+    found = comparables(root)
+    for record in found:
+        record["run_id"] = ""
+        record["provenance"]["harness"] = ""
+    return found
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
+    """Wait until something holds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)
+
+
+def _environment(extra: dict[str, str]) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(TESTS), **extra}

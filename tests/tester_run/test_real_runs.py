@@ -1,0 +1,186 @@
+"""Whole runs on real sandboxes: finished, killed, interrupted, on a full disk. On each driver alike."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from securebench.results.journal import JOURNAL
+from tester_run.real_run import RealRun, anonymous, wait_for
+from tester_run.running import records
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from securebench.sandboxes.base import SandboxDriver
+
+
+@pytest.fixture(scope="module")
+def _clean_runs() -> dict[str, list[dict[str, Any]]]:
+    """Give a place for the records of a clean run, a run each driver."""
+    return {}
+
+
+@pytest.fixture
+def clean(
+    _clean_runs: dict[str, list[dict[str, Any]]], driver: SandboxDriver, tmp_path_factory: pytest.TempPathFactory
+) -> list[dict[str, Any]]:
+    """Give the comparable records of a run that nothing happened to, but for its id."""
+    info = driver.info()
+    name = f"{info.name} {info.runtime}"
+    if name not in _clean_runs:
+        one = RealRun(tmp_path_factory.mktemp("clean"), driver)
+        done = one.finish("--workers", "2")
+        assert done.returncode == 0, done.stderr
+        _clean_runs[name] = anonymous(one.root)
+    return _clean_runs[name]
+
+
+def test_four_families(tmp_path: Path, driver: SandboxDriver) -> None:
+    """A task of each family is run and judged, the records say how, and no container is left."""
+    one = RealRun(tmp_path, driver, rounds=1)
+    done = one.finish("--workers", "4")
+    assert done.returncode == 0, done.stderr
+    assert "75.0% of 4" in done.stdout
+    verdicts = {record["task_type"]: record["verification_status"] for record in records(tmp_path)}
+    assert verdicts == {
+        "multiple_choice": "passed",
+        "short_answer": "failed",
+        "free_response": "passed",
+        "code_completion": "passed",
+    }
+    assert not one.left()
+    for record in records(tmp_path):
+        assert record["provenance"]["image"]["id"].startswith("sha256:")
+        info, recorded = driver.info(), record["provenance"]["driver"]
+        assert (recorded["name"], recorded["runtime"]) == (info.name, info.runtime)
+        assert {"network", "capabilities", "no-new-privileges"} <= set(recorded["enforced"])
+
+
+@pytest.mark.parametrize("after", [1, 3])
+def test_killed_and_resumed(tmp_path: Path, driver: SandboxDriver, clean: list[dict[str, Any]], after: int) -> None:
+    """A run that is killed half-way and resumed has a clean run's records, and its containers are reaped (L01, L10)."""
+    one = RealRun(tmp_path, driver, sleep=0.3)
+    with one.begun("--workers", "4", after=after) as process:
+        process.kill()
+    kept = one.written()
+    done = one.finish("--workers", "4", "--resume")
+    assert done.returncode == 0, done.stderr
+    assert f"resumed: {kept} records kept" in done.stderr
+    assert anonymous(tmp_path) == clean
+    assert not one.left()
+
+
+def test_interrupted_once(tmp_path: Path, driver: SandboxDriver, clean: list[dict[str, Any]]) -> None:
+    """The first Ctrl-C ends at once and cleanly: 130, finished tasks kept, how to go on, no container left (L12)."""
+    one = RealRun(tmp_path, driver, sleep=1.0)
+    with one.begun("--workers", "2", after=2) as process:
+        time.sleep(0.4)
+        start = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=20)
+        assert time.monotonic() - start < 8
+    assert process.returncode == 130
+    assert "--resume" in err
+    assert "not run" in out
+    assert not one.left()
+    assert all(record["verification_status"] in {"passed", "failed"} for record in records(tmp_path))
+    assert all(record.get("failure_reason") in {None, "wrong_answer"} for record in records(tmp_path))
+    assert one.finish("--workers", "4", "--resume").returncode == 0
+    assert anonymous(tmp_path) == clean
+
+
+def test_interrupted_twice(tmp_path: Path, driver: SandboxDriver, clean: list[dict[str, Any]]) -> None:
+    """The second Ctrl-C ends at once; what it could not remove, the next run does (L12)."""
+    one = RealRun(tmp_path, driver, sleep=1.0)
+    with one.begun("--workers", "2", after=1) as process:
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.05)
+        start = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=20)
+        assert time.monotonic() - start < 5
+    assert process.returncode == 130
+    wait_for(lambda: not [line for line in one.left() if line.endswith("running") or line.startswith("process")], 2)
+    assert one.finish("--workers", "4", "--resume").returncode == 0
+    assert anonymous(tmp_path) == clean
+    assert not one.left()
+
+
+@contextmanager
+def small_disk(place: Path, size: int) -> Iterator[None]:
+    """Mount so small a disk. Only root may."""
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", str(place)], check=True)
+
+
+needs_root = pytest.mark.skipif(
+    os.getuid() != 0, reason="only root may mount a small disk; RLIMIT_FSIZE is tested anyway"
+)
+
+
+@needs_root
+def test_a_disk_that_is_too_small(tmp_path: Path, driver: SandboxDriver) -> None:
+    """A run does not begin on a disk that is nearly full, and says what to do (L07)."""
+    one = RealRun(tmp_path, driver)
+    with small_disk(tmp_path / "results", 1 << 20):
+        done = one.finish()
+        assert done.returncode == 1
+        assert "KiB free" in done.stderr
+        assert "--output-dir" in done.stderr
+    assert not one.left()
+
+
+@needs_root
+def test_a_disk_that_fills_up(tmp_path: Path, driver: SandboxDriver, clean: list[dict[str, Any]]) -> None:
+    """A disk that fills up half-way ends the run with 3; no record is half written, and it resumes (L07)."""
+    one = RealRun(tmp_path, driver, sleep=0.3)
+    filler = tmp_path / "results" / "workspaces" / "filler"
+    with small_disk(tmp_path / "results", 40 << 20):
+        with one.begun("--workers", "2", after=2) as process:
+            _fill(filler)
+            _, err = process.communicate(timeout=60)
+        assert process.returncode == 3, err
+        assert "No space left on device" in err
+        assert "--resume" in err
+        assert (tmp_path / "results" / JOURNAL).read_bytes().endswith(b"\n")
+        assert 2 <= len(records(tmp_path)) < 8
+        filler.unlink()
+        done = one.finish("--workers", "2", "--resume")
+        assert done.returncode == 0, done.stderr
+        assert anonymous(tmp_path) == clean
+    assert not one.left()
+
+
+def _fill(path: Path) -> None:
+    with path.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(b"\0" * 65536)
+        except OSError:
+            return
+
+
+def test_a_missing_image(tmp_path: Path, driver: SandboxDriver) -> None:
+    """An image that is nowhere is told before any task, with what to do; the directory stays usable (L08)."""
+    one = RealRun(tmp_path, driver, rounds=1)
+    manifest = tmp_path / "pack" / "manifest.yaml"
+    manifest.write_text("id: pack\nversion: 1\ndefaults: {environment: {image: 'localhost:1/nowhere:1'}}\n")
+    done = one.finish()
+    assert done.returncode == 1
+    assert "localhost:1/nowhere:1" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert one.written() == 0
+    manifest.write_text("id: pack\nversion: 1\n")
+    assert one.finish("--workers", "2").returncode == 0
