@@ -1,12 +1,37 @@
-"""The seccomp filter of a sandbox, in the two forms that runtimes take."""
+"""The seccomp filter of a sandbox: the profile, compiled once by libseccomp and kept on disk.
+
+Compiling takes some ten milliseconds, so the program is kept in a directory that nobody else can write, under the
+digest of everything that it depends on, and with its own digest in front. What is not as it was written is made again.
+"""
 
 from __future__ import annotations
 
+import errno
+import hashlib
+import json
+import os
+import stat
+import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from securebench.sandboxes.oci.capabilities import granted_capabilities
+from securebench.sandboxes.oci.libseccomp import PRELUDE_VERSION, Library, unavailable
+from securebench.sandboxes.oci.profile import profile
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+    from securebench.sandboxes.base import SandboxSpec
+
+_OF_ROOT: Final = Path("/var/cache/securebench/seccomp")
+_DIGEST_SIZE: Final = hashlib.sha256().digest_size
+_LARGEST: Final = 64 * 1024
+"""More bytes than any program may have: 4,096 instructions of 8 (BPF_MAXINSNS)."""
+_WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,3 +40,70 @@ class Seccomp:
 
     bpf: bytes
     document: Mapping[str, Any]
+
+
+def seccomp_for(spec: SandboxSpec, directory: Path | None = None) -> Seccomp:
+    """Return the filter of a sandbox of ``spec``, kept in ``directory``, by default the user's own cache.
+
+    Raises :class:`EngineError` (``seccomp-unavailable``) where it cannot be compiled.
+    """
+    return _seccomp(tuple(granted_capabilities(spec)), directory or cache_directory())
+
+
+def cache_directory() -> Path:
+    """Return where compiled filters are kept."""
+    if os.geteuid() == 0:
+        return _OF_ROOT
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if base.startswith("/") else Path("~/.cache").expanduser()) / "securebench" / "seccomp"
+
+
+@cache
+def _seccomp(capabilities: tuple[str, ...], directory: Path) -> Seccomp:
+    machine = os.uname().machine
+    try:
+        document = profile(machine, capabilities)
+    except KeyError:
+        raise unavailable(f"there is no profile for {machine}") from None
+    library = Library()
+    key = hashlib.sha256(json.dumps([document, library.version, PRELUDE_VERSION]).encode()).hexdigest()
+    kept = _read(directory, key)
+    if kept is None:
+        kept = library.compile(document)
+        with suppress(OSError):  # it is only slower without
+            _write(directory, key, kept)
+    return Seccomp(kept, document)
+
+
+def _read(directory: Path, name: str) -> bytes | None:
+    """Return what was kept, or ``None`` if it is not there, not private or not whole."""
+    try:
+        _require_private(directory.lstat(), stat.S_ISDIR)
+        descriptor = os.open(directory / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor
+            _require_private(os.fstat(descriptor), stat.S_ISREG)
+            data = file.read(_LARGEST)
+    except OSError:
+        return None
+    digest, program = data[:_DIGEST_SIZE], data[_DIGEST_SIZE:]
+    return program if program and hashlib.sha256(program).digest() == digest else None
+
+
+def _write(directory: Path, name: str, program: bytes) -> None:
+    """Keep ``program``, whole or not at all. Raises :class:`OSError`, also for a directory that is not private."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _require_private(directory.lstat(), stat.S_ISDIR)
+    descriptor, temporary = tempfile.mkstemp(dir=directory)
+    try:
+        with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor
+            file.write(hashlib.sha256(program).digest() + program)
+        Path(temporary).replace(directory / name)
+    except OSError:
+        Path(temporary).unlink()
+        raise
+
+
+def _require_private(status: os.stat_result, is_kind: Callable[[int], bool]) -> None:
+    mine = status.st_uid == os.geteuid() and not status.st_mode & _WRITABLE_BY_OTHERS
+    if not (mine and is_kind(status.st_mode)):
+        raise PermissionError(errno.EPERM, "others may write it")

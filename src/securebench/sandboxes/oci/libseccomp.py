@@ -1,0 +1,169 @@
+"""libseccomp, by way of ctypes: a seccomp profile of an OCI configuration becomes the program that the kernel runs.
+
+The program is libseccomp's behind a few instructions of ours: what is newer than every call that the profile names is
+unknown (``ENOSYS``), on each of the machine's architectures. runc does the same by itself.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import struct
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from securebench.errors import EngineError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+PRELUDE_VERSION: Final = 1
+"""To be counted up when what is put before libseccomp's program changes: kept programs are then made again."""
+
+_NAME: Final = "libseccomp.so.2"
+
+_ACTIONS: Final = {"SCMP_ACT_ALLOW": 0x7FFF_0000, "SCMP_ACT_ERRNO": 0x0005_0000}
+_COMPARISONS: Final = {"SCMP_CMP_NE": 1, "SCMP_CMP_EQ": 4, "SCMP_CMP_MASKED_EQ": 7}
+_X32: Final = 0x4000_003E
+_ARCHITECTURES: Final = {
+    "SCMP_ARCH_X86_64": 0xC000_003E,
+    "SCMP_ARCH_X86": 0x4000_0003,
+    "SCMP_ARCH_X32": _X32,
+    "SCMP_ARCH_AARCH64": 0xC000_00B7,
+    "SCMP_ARCH_ARM": 0x4000_0028,
+}
+"""What the kernel calls them too (linux/audit.h), but for x32, which it tells from x86-64 by a bit of the number."""
+_X86_64: Final = _ARCHITECTURES["SCMP_ARCH_X86_64"]
+_X32_BIT: Final = 0x4000_0000
+
+# Classic BPF (linux/filter.h): load a word of struct seccomp_data, jump on a comparison, return.
+_LOAD, _IF_EQUAL, _IF_GREATER, _IF_AT_LEAST, _RETURN = 0x20, 0x15, 0x25, 0x35, 0x06
+_NUMBER_AT, _ARCHITECTURE_AT = 0, 4
+_INSTRUCTION: Final = struct.Struct("=HBBI")
+
+
+class _Version(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_uint) for name in ("major", "minor", "micro")]
+
+
+class _Comparison(ctypes.Structure):
+    _fields_ = [
+        *((name, ctypes.c_uint) for name in ("argument", "operator")),
+        *((name, ctypes.c_uint64) for name in ("first", "second")),
+    ]
+
+
+class Library:
+    """The library of this machine. Raises :class:`EngineError` (``seccomp-unavailable``) if it is not there."""
+
+    def __init__(self) -> None:
+        try:
+            library = ctypes.CDLL(_NAME)
+        except OSError as error:
+            raise unavailable(f"{_NAME} cannot be loaded: {error}") from error
+        self._library = library
+        library.seccomp_init.restype = ctypes.c_void_p
+        library.seccomp_version.restype = ctypes.POINTER(_Version)
+
+    @property
+    def version(self) -> str:
+        """Its version, such as ``2.5.4``."""
+        found = self._library.seccomp_version().contents
+        return f"{found.major}.{found.minor}.{found.micro}"
+
+    def compile(self, document: Mapping[str, Any]) -> bytes:
+        """Return the program of ``document``, the ``seccomp`` of an OCI configuration.
+
+        Raises :class:`EngineError` (``seccomp-unavailable``) if the library refuses it.
+        """
+        with self._filter(document) as built:
+            for rule in document["syscalls"]:
+                self._add(built, rule)
+            return self._prelude(document) + self._export(built)
+
+    @contextmanager
+    def _filter(self, document: Mapping[str, Any]) -> Iterator[ctypes.c_void_p]:
+        refused = _ACTIONS[document["defaultAction"]] | document["defaultErrnoRet"]
+        built = ctypes.c_void_p(self._library.seccomp_init(ctypes.c_uint32(refused)))
+        try:
+            for name in document["architectures"]:
+                code = self._library.seccomp_arch_add(built, ctypes.c_uint32(_ARCHITECTURES[name]))
+                if code != -errno.EEXIST:  # the machine's own is in it from the start
+                    _require(code, f"the architecture {name}")
+            yield built
+        finally:
+            self._library.seccomp_release(built)
+
+    def _add(self, built: ctypes.c_void_p, rule: Mapping[str, Any]) -> None:
+        action = ctypes.c_uint32(_ACTIONS[rule["action"]] | rule.get("errnoRet", 0))
+        conditions = rule.get("args", [])
+        compared = (_Comparison * len(conditions))(*(_comparison(condition) for condition in conditions))
+        for name in rule["names"]:
+            number = self._library.seccomp_syscall_resolve_name(name.encode())
+            if number == -1:  # newer than the library: refused with everything that is not named
+                continue
+            _require(
+                self._library.seccomp_rule_add_array(built, action, number, len(conditions), compared),
+                f"the rule for {name}",
+            )
+
+    def _export(self, built: ctypes.c_void_p) -> bytes:
+        descriptor = os.memfd_create("seccomp")
+        with open(descriptor, "r+b") as file:  # noqa: PTH123 - a descriptor
+            _require(self._library.seccomp_export_bpf(built, descriptor), "the export")
+            file.seek(0)
+            return file.read()
+
+    def _prelude(self, document: Mapping[str, Any]) -> bytes:
+        """Return what answers ``ENOSYS`` for a number above all that are named, and else leads to what follows."""
+        names = [name for rule in document["syscalls"] for name in rule["names"]]
+        newest = {_ARCHITECTURES[name]: self._newest(_ARCHITECTURES[name], names) for name in document["architectures"]}
+        x32 = newest.pop(_X32, None)
+        steps = [
+            step
+            for architecture, number in newest.items()
+            for step in _unless_newer(architecture, number, x32 if architecture == _X86_64 else None)
+        ]
+        return b"".join(_INSTRUCTION.pack(*step) for step in steps)
+
+    def _newest(self, architecture: int, names: list[str]) -> int:
+        resolve = self._library.seccomp_syscall_resolve_name_arch
+        return max(int(resolve(ctypes.c_uint32(architecture), name.encode())) for name in names)
+
+
+def unavailable(why: str) -> EngineError:
+    """Return the error of a filter that cannot be made."""
+    return EngineError(
+        f"system calls cannot be filtered: {why}",
+        code="seccomp-unavailable",
+        hint="install libseccomp 2.5 or newer (apt-get install libseccomp2), or use the docker driver",
+    )
+
+
+def _unless_newer(architecture: int, newest: int, newest_x32: int | None) -> list[tuple[int, int, int, int]]:
+    """Return instructions that answer ``ENOSYS`` on ``architecture`` to numbers above ``newest``.
+
+    A jump says how many instructions are left out if it is true, and if it is not.
+    """
+    told_apart = []
+    if newest_x32 is not None:
+        told_apart = [(_IF_GREATER, 2, 0, newest_x32), (_IF_AT_LEAST, 2, 0, _X32_BIT)]
+    return [
+        (_LOAD, 0, 0, _ARCHITECTURE_AT),
+        (_IF_EQUAL, 0, 3 + len(told_apart), architecture),
+        (_LOAD, 0, 0, _NUMBER_AT),
+        *told_apart,
+        (_IF_GREATER, 0, 1, newest),
+        (_RETURN, 0, 0, _ACTIONS["SCMP_ACT_ERRNO"] | errno.ENOSYS),
+    ]
+
+
+def _comparison(condition: Mapping[str, Any]) -> _Comparison:
+    operator = _COMPARISONS[condition["op"]]
+    return _Comparison(condition["index"], operator, condition["value"], condition["valueTwo"])
+
+
+def _require(code: int, what: str) -> None:
+    if code < 0:
+        raise unavailable(f"libseccomp refused {what}: {os.strerror(-code)}")
