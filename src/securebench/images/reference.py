@@ -15,6 +15,7 @@ MAX_REFERENCE: Final = 512
 
 DEFAULT_REGISTRY: Final = "docker.io"
 """The registry of a reference that names none, as every tool has it."""
+_OLD_DEFAULT = "index.docker.io"
 
 _DOMAIN = r"(?:[a-zA-Z0-9]+(?:[-.]+[a-zA-Z0-9]+)*(?::[0-9]{1,5})?/)?"
 _COMPONENT = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
@@ -79,6 +80,7 @@ def parse_reference(reference: str) -> RegistryReference:
     first, slash, rest = name.partition("/")
     named = bool(slash) and _is_registry(first)
     registry, path = (first.lower(), rest) if named else (DEFAULT_REGISTRY, name)
+    registry = DEFAULT_REGISTRY if registry == _OLD_DEFAULT else registry
     repository, _, tag = path.partition(":")
     if registry == DEFAULT_REGISTRY and "/" not in repository:
         repository = f"library/{repository}"

@@ -55,7 +55,7 @@ def follow(location: str, source: Address) -> Address:
 
     A registry elsewhere may not send us to services of this machine, nor off TLS.
     """
-    target = _parsed(urljoin(f"{source.origin}{source.path}", location))
+    target = _parsed(location, f"{source.origin}{source.path}")
     if not source.is_loopback and (target.is_loopback or target.scheme != "https"):
         raise _refused(f"{source} leads to {target.origin}, where nothing is downloaded from")
     if target.scheme == "http" and not target.is_loopback:
@@ -63,8 +63,9 @@ def follow(location: str, source: Address) -> Address:
     return target
 
 
-def _parsed(url: str) -> Address:
+def _parsed(location: str, base: str = "") -> Address:
     try:
+        url = urljoin(base, location)
         parts = urlsplit(url)
         port = parts.port or _PORTS[parts.scheme]
     except (ValueError, KeyError):

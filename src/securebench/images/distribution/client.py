@@ -79,7 +79,7 @@ class RegistryClient:
                         f"{self._registry} gave more than {limit} bytes for {self._access.reference}",
                         code="registry-answer-invalid",
                     )
-                return data, answer.header("content-type")
+                return data, answer.header("Content-Type")
 
         return self.retried(attempt)
 
@@ -122,7 +122,7 @@ class RegistryClient:
             if answer.status not in _REDIRECTS:
                 return self._judged(answer, address)
             answer.close()
-            address = follow(answer.header("location"), address)
+            address = follow(answer.header("Location"), address)
             ours = address.origin == self._registry.origin
             answer = self._authorized(address, headers) if ours else self._get(address, headers)
         answer.close()
@@ -144,7 +144,7 @@ class RegistryClient:
         if answer.status != HTTPStatus.UNAUTHORIZED:
             return answer
         answer.close()
-        return self._get(address, _with(headers, self._authorize(answer.header("www-authenticate"), sent)))
+        return self._get(address, _with(headers, self._authorize(answer.header("WWW-Authenticate"), sent)))
 
     def _authorize(self, header: str, refused: str) -> str:
         """Return what to send instead of ``refused``: another thread may have got it meanwhile."""
@@ -176,7 +176,7 @@ class RegistryClient:
             return answer
         answer.close()
         if answer.status in _TRANSIENT:
-            raise RetryLaterError(f"it answers {_shown(answer.status)}", _retry_after(answer.header("retry-after")))
+            raise RetryLaterError(f"it answers {_shown(answer.status)}", _retry_after(answer.header("Retry-After")))
         if answer.status in _DENIED:
             raise self._denied()
         if answer.status in (HTTPStatus.NOT_FOUND, HTTPStatus.GONE):

@@ -172,7 +172,7 @@ def _pieces_from(client: RegistryClient, layer: Descriptor, start: int) -> Itera
     with client.open("blobs", layer.digest, headers) as answer:
         skip = start
         if answer.status == HTTPStatus.PARTIAL_CONTENT:
-            if not answer.header("content-range").startswith(f"bytes {start}-"):
+            if not answer.header("Content-Range").startswith(f"bytes {start}-"):
                 raise _mismatch(layer.digest, "was answered with another part than was asked for")
             skip = 0
         for piece in answer.pieces():
