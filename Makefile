@@ -2,18 +2,18 @@
 
 BIN := .venv/bin
 
-.PHONY: help demo test bench lint format env env-dev engine engine-stop image lock clean
+.PHONY: help demo test bench lint format env env-dev sandboxes engine engine-stop image lock clean
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: image ## Set up what is missing, run the demo's benchmark packs, show the results
+demo: env ## Set up what is missing, run the demo's benchmark packs, show the results
 	@scripts/demo.sh
 
-test: lint image ## Set up what is missing, run every check and test
-	@$(BIN)/python -m pytest $(ARGS)
+test: lint ## Set up what is missing, run every check and test
+	@scripts/test.sh $(ARGS)
 
 bench: env-dev image ## Measure the framework's cost against the bare floor
 	@$(BIN)/python perf/bench.py $(ARGS)
@@ -34,13 +34,16 @@ env: ## Make .venv with what a run needs
 env-dev: ## Make .venv with what the checks and tests need, too
 	@scripts/setup_env.sh dev
 
+sandboxes: env ## Get what both drivers need: a runtime, and a Docker Engine where one can be had
+	@$(BIN)/python -m scripts.sandboxes test >/dev/null
+
 engine: env ## Find a Docker Engine; where none answers, install and start one
 	@$(BIN)/python scripts/engine.py up
 
 engine-stop: ## Stop the engine that was started here, if one was
 	@$(BIN)/python scripts/engine.py down
 
-image: engine ## Build the base image, if it is missing
+image: sandboxes ## Build the base image, if it is missing
 	@$(BIN)/securebench images build --install-tools
 
 lock: ## Write requirements/ anew from pyproject.toml

@@ -9,17 +9,19 @@ securebench=.venv/bin/securebench
 results=runs/demo
 packs=(humaneval-mini text-smoke code-completion-smoke)
 
+driver=$(.venv/bin/python -m scripts.sandboxes demo)
+"$securebench" images build --install-tools >&2
 "$securebench" import humaneval --output benchmarks/humaneval-mini --cache .cache/import >&2
 
 rm -rf "$results"
 for pack in "${packs[@]}"; do
   say "$pack"
-  "$securebench" run --config "benchmarks/$pack/tester.yaml" --workers 2 --output-dir "$results/$pack"
+  "$securebench" run --config "benchmarks/$pack/tester.yaml" --workers 2 --driver "$driver" --output-dir "$results/$pack"
 done
 
 cat <<END
 
 The agent's answers are written by hand, five of them wrong on purpose: see benchmarks/demo-agent/README.md.
-Results: $results/<pack>/candidates.jsonl, a record a line, and run.json beside it.
+Results: $results/<pack>/candidates.jsonl, a record a line, and run.json beside it: what made the sandboxes, and how strong.
 Run a pack with an agent of your own: docs/how-to/bring-an-agent.md
 END

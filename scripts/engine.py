@@ -240,10 +240,14 @@ def _signal(prefix: tuple[str, ...], number: signal.Signals, pids: list[int]) ->
     subprocess.run([*prefix, "sh", "-c", command], check=False, stderr=subprocess.DEVNULL)
 
 
+def default_setup() -> EngineSetup:
+    """Return the set-up of this machine, whose state lies where the environment says."""
+    return EngineSetup(state=Path(os.environ.get("SECUREBENCH_ENGINE_STATE") or ROOT / ".cache" / "engine").resolve())
+
+
 def main(arguments: list[str]) -> int:
     """Run the command line."""
-    state = Path(os.environ.get("SECUREBENCH_ENGINE_STATE") or ROOT / ".cache" / "engine").resolve()
-    setup = EngineSetup(state=state)
+    setup = default_setup()
     halves = {"up": setup.up, "down": setup.down}
     if len(arguments) != 1 or arguments[0] not in halves:
         print(__doc__, file=sys.stderr)

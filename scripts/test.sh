@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Every test, on every driver that this machine has: `make test` sets up what they need. Arguments go to pytest.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+# shellcheck source=scripts/lib.sh
+. scripts/lib.sh
+
+no_engine=$(.venv/bin/python -m scripts.sandboxes test)
+if [ -n "$no_engine" ]; then
+  say "tests that need a Docker Engine are skipped: $no_engine"
+  export SECUREBENCH_NO_ENGINE="$no_engine"
+fi
+.venv/bin/securebench images build --install-tools
+exec .venv/bin/python -m pytest "$@"
