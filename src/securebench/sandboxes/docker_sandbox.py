@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -119,12 +120,12 @@ class DockerSandbox(Sandbox):
         around = self._surroundings
         document = compile_container(self._spec, command, around.labels, around.runtime)
         container = Container.create(around.engine, document)
-        try:
+        with ExitStack() as undo:
+            undo.callback(remove_quietly, container)
             stream = container.attach(output=output, stdin=b"" if command is None else command.stdin)
+            undo.callback(stream.close)
             container.start()
-        except BaseException:
-            remove_quietly(container)
-            raise
+            undo.pop_all()
         return container, stream
 
     def _watch(self, stream: EngineStream, container: Container, job: Job, command: Command) -> DockerProcess:

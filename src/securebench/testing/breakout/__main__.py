@@ -1,0 +1,65 @@
+"""Tries to get out of sandboxes on this machine and prints the table, or puts it on a page.
+
+    python -m securebench.testing.breakout docker crun runc runsc
+    python -m securebench.testing.breakout docker crun runc runsc --page docs/explanation/security.md
+
+Exit code 1 if anything escaped or gave no answer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from securebench.sandboxes.select import open_driver
+from securebench.tasks import DEFAULT_IMAGE
+from securebench.testing.breakout.run import USERS, Outcome, break_out
+from securebench.testing.breakout.table import render, replaced
+
+if TYPE_CHECKING:
+    from securebench.testing.breakout.run import Finding
+
+
+def main() -> int:
+    """Try it."""
+    parser = argparse.ArgumentParser(prog="python -m securebench.testing.breakout", description=_summary())
+    parser.add_argument("drivers", nargs="*", default=["docker", "crun"], help="docker, or a runtime of the oci driver")
+    parser.add_argument("--image", default=DEFAULT_IMAGE, help="an image with python3 (default: %(default)s)")
+    parser.add_argument("--page", type=Path, help="a page to put the table on, instead of printing it")
+    asked = parser.parse_args()
+    columns = {name: _try(name, asked.image) for name in asked.drivers}
+    table = render(columns)
+    if asked.page:
+        asked.page.write_text(replaced(asked.page.read_text(encoding="utf-8"), table), encoding="utf-8")
+    else:
+        sys.stdout.write(table)
+    bad = [
+        finding for column in columns.values() for findings in column.values() for finding in findings if _bad(finding)
+    ]
+    return 1 if bad else 0
+
+
+def _summary() -> str:
+    return (__doc__ or "").splitlines()[0]
+
+
+def _try(name: str, reference: str) -> dict[str, list[Finding]]:
+    driver, runtime = ("docker", None) if name == "docker" else ("oci", name)
+    with closing(open_driver(driver, runtime, "breakout", _say)) as opened:
+        image = opened.resolve_image(reference)
+        return {who: break_out(opened, image, user=user) for who, user in USERS.items()}
+
+
+def _say(message: str) -> None:
+    sys.stderr.write(message + "\n")
+
+
+def _bad(finding: Finding) -> bool:
+    return finding.outcome in {Outcome.ESCAPED, Outcome.UNKNOWN}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

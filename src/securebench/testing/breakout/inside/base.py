@@ -1,0 +1,195 @@
+"""What an attempt is, and how one is made: in a process of its own, so that nothing that it did stays."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import json
+import os
+import platform
+import select
+import signal
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SECONDS = 15.0
+"""What one attempt may take. One that hangs is neither contained nor escaped."""
+
+
+TOGETHER = "together"
+"""Staging: in one sandbox with others, in a process of its own."""
+ALONE = "alone"
+"""Staging: in a sandbox of its own with small limits, which it ends, or tries to use up."""
+ENDLESS = "endless"
+"""Staging: as alone, with a short time limit: it never ends by itself."""
+ENTERED = "entered"
+"""Staging: in a persistent sandbox that the driver runs other commands in meanwhile."""
+LEAKED = "leaked"
+"""Staging: started in a directory that the runtime may have left open."""
+
+
+class Stopped(Exception):  # noqa: N818 - it is what one hopes for, not an error
+    """Something other than an error number stopped an attempt."""
+
+
+class Host(NamedTuple):
+    """What the host set up to be attacked.
+
+    ``canary`` is the absolute path of a file that holds ``secret``; ``victim`` a process; ``port`` is listened to at
+    each of ``addresses``, ``abstract`` is the name of an abstract socket that is.
+    """
+
+    canary: str
+    secret: str
+    victim: int
+    port: int
+    addresses: tuple[str, ...]
+    abstract: str
+
+
+class Attempt(NamedTuple):
+    """One way to get out. ``function`` returns when it worked, and raises ``OSError`` or :class:`Stopped` if not.
+
+    ``means`` says what it would mean, ``entry`` names the catalogue's, ``staging`` says in what sandbox it is made. One
+    at the ``surface`` gets nothing by itself: it asks whether a part of the kernel that has often been a way out can be
+    called at all.
+    """
+
+    name: str
+    means: str
+    entry: str
+    function: Callable[[Host], str | None]
+    staging: str = TOGETHER
+    surface: bool = False
+
+
+ATTEMPTS: dict[str, Attempt] = {}
+"""Every attempt by its name, in the order of its modules."""
+
+
+def add(attempt: Attempt) -> None:
+    """Make ``attempt`` one of :data:`ATTEMPTS`."""
+    ATTEMPTS[attempt.name] = attempt
+
+
+def attempt(
+    name: str, means: str, entry: str, *, staging: str = TOGETHER, surface: bool = False
+) -> Callable[[Callable[[Host], str | None]], Callable[[Host], str | None]]:
+    """Make the decorated function an attempt."""
+
+    def register(function: Callable[[Host], str | None]) -> Callable[[Host], str | None]:
+        add(Attempt(name, means, entry, function, staging, surface))
+        return function
+
+    return register
+
+
+_NUMBERS = {
+    "add_key": (248, 217),
+    "acct": (163, 89),
+    "bpf": (321, 280),
+    "clock_settime": (227, 112),
+    "clone": (56, 220),
+    "clone3": (435, 435),
+    "fanotify_init": (300, 262),
+    "finit_module": (313, 273),
+    "fsopen": (430, 430),
+    "fspick": (433, 433),
+    "init_module": (175, 105),
+    "io_uring_setup": (425, 425),
+    "kcmp": (312, 272),
+    "kexec_file_load": (320, 294),
+    "kexec_load": (246, 104),
+    "keyctl": (250, 219),
+    "mount": (165, 40),
+    "mount_setattr": (442, 442),
+    "move_mount": (429, 429),
+    "open_by_handle_at": (304, 265),
+    "open_tree": (428, 428),
+    "perf_event_open": (298, 241),
+    "pidfd_open": (434, 434),
+    "pidfd_send_signal": (424, 424),
+    "pivot_root": (155, 41),
+    "process_vm_readv": (310, 270),
+    "ptrace": (101, 117),
+    "quotactl": (179, 60),
+    "reboot": (169, 142),
+    "request_key": (249, 218),
+    "setns": (308, 268),
+    "swapon": (167, 224),
+    "syslog": (103, 116),
+    "umount2": (166, 39),
+    "unshare": (272, 97),
+    "userfaultfd": (323, 282),
+}
+"""System calls by name: their numbers on x86-64 and on 64-bit ARM."""
+
+_MACHINES = {"x86_64": 0, "aarch64": 1}
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def number_of(name: str) -> int:
+    """Return the number of a system call on this machine. Raises :class:`Stopped` on one that is not known."""
+    if platform.machine() not in _MACHINES:
+        raise Stopped("not tried on this machine")
+    return _NUMBERS[name][_MACHINES[platform.machine()]]
+
+
+def syscall(name: str, *arguments: object) -> int:
+    """Call the kernel directly. Raises ``OSError``."""
+    return syscall_number(number_of(name), *arguments)
+
+
+def syscall_number(number: int, *arguments: object) -> int:
+    """Call the kernel by number. Raises ``OSError``."""
+    passed = [ctypes.c_long(value) if isinstance(value, int) else value for value in arguments]
+    result = int(_LIBC.syscall(ctypes.c_long(number), *passed))
+    if result == -1:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return result
+
+
+def only_on(machine: str) -> None:
+    """Raise :class:`Stopped` unless this machine is of that kind."""
+    if platform.machine() != machine:
+        raise Stopped("not tried on this machine")
+
+
+def outcome_of(attempt: Attempt, host: Host) -> tuple[str, str]:
+    """Make ``attempt`` here and now; return ``contained``, ``reached`` or ``escaped``, and how or by what."""
+    try:
+        how = attempt.function(host)
+    except Stopped as stopped:
+        return "contained", str(stopped)
+    except OSError as error:
+        return "contained", errno.errorcode.get(error.errno or 0, str(error))
+    except (MemoryError, RuntimeError, ValueError) as error:
+        return "contained", f"{type(error).__name__}: {error}"[:60]
+    return "reached" if attempt.surface else "escaped", how or "it worked"
+
+
+def outcome_apart(attempt: Attempt, host: Host) -> tuple[str, str]:
+    """Make ``attempt`` in a child. What kills the child contains it; a child that says nothing in time is unknown."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        os.write(writer, json.dumps(outcome_of(attempt, host)).encode())
+        os._exit(0)
+    os.close(writer)
+    said = os.read(reader, 65536) if select.select([reader], [], [], SECONDS)[0] else None
+    os.close(reader)
+    if said is None:
+        os.kill(child, signal.SIGKILL)
+    status = os.waitpid(child, 0)[1]
+    if said:
+        outcome, how = json.loads(said)
+        return outcome, how
+    return ("unknown", "no answer") if said is None or not os.WIFSIGNALED(status) else _killed(os.WTERMSIG(status))
+
+
+def _killed(number: int) -> tuple[str, str]:
+    return "contained", signal.Signals(number).name

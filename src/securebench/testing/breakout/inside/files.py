@@ -1,0 +1,197 @@
+"""Attempts at files and devices: the host's, the image's, and those that are more than files."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import functools
+import os
+import shutil
+import stat
+import subprocess
+import sys
+
+from securebench.testing.breakout.inside.base import LEAKED, Attempt, Host, Stopped, add, attempt, syscall
+
+_TIOCSTI = 0x5412
+_OF_THE_HOST = {
+    "by its absolute path": "{canary}",
+    "through `/proc/1/root`": "/proc/1/root{canary}",
+    "through `/proc/1/cwd`": "/proc/1/cwd/../../../../../../../..{canary}",
+    "through `/proc/self/root`": "/proc/self/root{canary}",
+    "by `..` from its own directory": "../../../../../../../../../../../..{canary}",
+}
+_DEVICES = {
+    "/dev/mem": "the host's memory read",
+    "/dev/kmem": "the kernel's memory read",
+    "/dev/port": "the host's hardware driven",
+    "/dev/kmsg": "the kernel's log read",
+    "/dev/kvm": "a virtual machine of its own",
+    "/dev/fuse": "a file system of its own",
+    "/dev/net/tun": "an interface of its own",
+    "/dev/vsock": "the hypervisor reached",
+    "/dev/loop-control": "a disk of its own",
+    "/dev/console": "the host's console",
+}
+_MADE = {
+    "a disk (block 8:0)": (stat.S_IFBLK, 8, 0, "the host's disk read and written"),
+    "the host's memory (character 1:1)": (stat.S_IFCHR, 1, 1, "the host's memory read and written"),
+    "the kernel's log (character 1:11)": (stat.S_IFCHR, 1, 11, "the kernel's log read"),
+}
+
+
+def _read(path: str, host: Host) -> str:
+    with open(path.format(canary=host.canary)) as file:
+        return _require_secret(file.read(), host)
+
+
+def _require_secret(text: str, host: Host) -> str:
+    if host.secret not in text:
+        raise Stopped("another file")
+    return "read"
+
+
+for _how, _path in _OF_THE_HOST.items():
+    add(Attempt(f"read a file of the host {_how}", "the host's files read", "I18", functools.partial(_read, _path)))
+add(
+    Attempt(
+        "start in a directory that the runtime left open",
+        "the host's files read",
+        "I03",
+        functools.partial(_read, _OF_THE_HOST["by `..` from its own directory"]),
+        LEAKED,
+    )
+)
+
+
+@attempt("write a file of the host by its absolute path", "the host's files written", "I18")
+def _write(host: Host) -> None:
+    with open(host.canary, "r+") as file:
+        file.write("changed")
+
+
+@attempt("read a file of the host through a descriptor left open", "the host's files read", "I03")
+def _leaked(host: Host) -> str:
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError), open(f"/proc/self/fd/{name}/../../../../../../../..{host.canary}") as file:
+            return _require_secret(file.read(), host)
+    raise Stopped("none leads there")
+
+
+@attempt("find a descriptor of a file that is not its own", "the host's files read and written", "I03")
+def _foreign_descriptor(_host: Host) -> str:
+    allowed = ("pipe:", "socket:", "/dev/null", "/dev/urandom", "/proc/", "anon_inode:")
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            target = os.readlink(f"/proc/self/fd/{name}")
+            if not target.startswith(allowed):
+                return target
+    raise Stopped("there is none")
+
+
+@attempt("open a file by its handle (`open_by_handle_at`)", "every file of the host's disk read", "I03")
+def _by_handle(_host: Host) -> None:
+    root = os.open("/", os.O_RDONLY)
+    handle = (8).to_bytes(4, "little") + (1).to_bytes(4, "little") + (2).to_bytes(4, "little") + bytes(4)
+    syscall("open_by_handle_at", root, ctypes.create_string_buffer(handle), os.O_RDONLY)
+
+
+@attempt("write a file of the host's disk that `mountinfo` names", "the host's files written", "H01")
+def _by_mountinfo(host: Host) -> str:
+    with open("/proc/self/mountinfo") as file:
+        sources = {line.split()[3] for line in file}
+    for source in sorted(sources - {"/"}):
+        with contextlib.suppress(OSError):
+            os.close(os.open(os.path.join(source, os.path.basename(host.canary)), os.O_WRONLY))
+            return source
+    raise Stopped("none is in reach")
+
+
+@attempt("overwrite the program of process 1", "a program of the host replaced", "I03")
+def _overwrite_init(_host: Host) -> None:
+    os.close(os.open("/proc/1/exe", os.O_WRONLY))
+
+
+@attempt("overwrite a program of the image", "the image of every other sandbox changed", "A24")
+def _overwrite_program(_host: Host) -> None:
+    os.close(os.open("/bin/cat", os.O_WRONLY))
+
+
+@attempt("add a file to the image", "the image of every other sandbox changed", "A24")
+def _add_file(_host: Host) -> None:
+    os.close(os.open("/usr/bin/securebench-was-here", os.O_WRONLY | os.O_CREAT, 0o600))
+
+
+@attempt("write the list of host names", "a file that the framework lends changed", "A24")
+def _write_hosts(_host: Host) -> None:
+    os.close(os.open("/etc/hosts", os.O_WRONLY))
+
+
+def _set_id(directory: str, _host: Host) -> str:
+    before, path = os.geteuid(), directory + "/set-id"
+    shutil.copyfile(os.path.realpath(sys.executable), path)
+    with contextlib.suppress(OSError):
+        os.chown(path, 0, 0)
+    os.chmod(path, 0o6755)
+    code = "import os; print(os.geteuid())"
+    said = subprocess.run(
+        [path, "-I", "-S", "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False
+    )
+    os.unlink(path)
+    if int(said.stdout or before) == before:
+        raise Stopped("not honoured")
+    return "another user"
+
+
+for _where, _path in {"in `/tmp`": "/tmp", "where the host shares a directory": "/workspace"}.items():
+    _name = f"become another user by a set-id copy {_where}"
+    add(Attempt(_name, "another user's files in reach", "H06", functools.partial(_set_id, _path)))
+
+
+@attempt("give a program a capability", "a program with privileges", "H06")
+def _file_capability(_host: Host) -> None:
+    path = "/tmp/capable"
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o755))
+    value = (0x02000001).to_bytes(4, "little") + (0xFFFFFFFF).to_bytes(4, "little") + bytes(12)
+    os.setxattr(path, "security.capability", value)
+
+
+def _open_device(path: str, _host: Host) -> None:
+    os.close(os.open(path, os.O_RDWR | os.O_NONBLOCK))
+
+
+for _path, _means in _DEVICES.items():
+    add(Attempt(f"open `{_path}`", _means, "I19", functools.partial(_open_device, _path)))
+
+
+def _make_device(kind: int, major: int, minor: int, _host: Host) -> None:
+    path = "/tmp/device"
+    os.mknod(path, kind | 0o600, os.makedev(major, minor))
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_NONBLOCK))
+    finally:
+        os.unlink(path)
+
+
+for _name, (_kind, _major, _minor, _means) in _MADE.items():
+    add(Attempt(f"make {_name}", _means, "H05", functools.partial(_make_device, _kind, _major, _minor)))
+
+
+@attempt("open any disk", "the host's disk read and written", "I19")
+def _any_disk(_host: Host) -> str:
+    for name in os.listdir("/dev"):
+        with contextlib.suppress(OSError):
+            if stat.S_ISBLK(os.stat(f"/dev/{name}").st_mode):
+                os.close(os.open(f"/dev/{name}", os.O_RDONLY))
+                return name
+    raise Stopped("there is none")
+
+
+@attempt("type into the terminal of whoever started it (`TIOCSTI`)", "commands run as the tester", "I18")
+def _type(_host: Host) -> None:
+    for descriptor in (0, 1, 2):
+        with contextlib.suppress(OSError):
+            fcntl.ioctl(descriptor, _TIOCSTI, b"\n")
+            return
+    fcntl.ioctl(os.open("/dev/tty", os.O_RDWR), _TIOCSTI, b"\n")

@@ -1,0 +1,192 @@
+"""Making the attempts in sandboxes of a driver, and judging what came of them."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+from securebench.errors import InfrastructureError
+from securebench.sandboxes.base import MIB, UNPRIVILEGED_USER, Command, Limits, Mount, SandboxSpec
+from securebench.testing.breakout.inside import base, exhaustion, files, kernel, main, mounts, network, processes
+from securebench.testing.breakout.inside.base import ATTEMPTS, ENDLESS, ENTERED, LEAKED, TOGETHER
+from securebench.testing.breakout.target import EVIDENCE, Target
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from securebench.images.model import ResolvedImage
+    from securebench.sandboxes.base import CommandResult, SandboxDriver
+    from securebench.testing.breakout.inside.base import Attempt, Host
+
+ROOT: Final = (0, 0)
+USERS: Final = {"nobody": UNPRIVILEGED_USER, "root": ROOT}
+"""Who tries, by name. Root is the sandbox's own."""
+
+SMALL_LIMITS: Final = Limits(
+    memory=64 * MIB, pids=64, tmpfs=16 * MIB, open_files=128, file_size=4 * MIB, output=MIB, cpus=1.0
+)
+"""What a sandbox has that somebody tries to use up."""
+
+SHARED: Final = "/workspace"
+
+_MODULES: Final = (base, kernel, mounts, processes, files, network, exhaustion, main)
+"""What the program consists of, in the order of its imports."""
+
+_TOGETHER_SECONDS: Final = 240.0
+_ALONE_SECONDS: Final = 20.0
+_ENDLESS_SECONDS: Final = 2.0
+_LIKELY_DESCRIPTORS: Final = range(3, 11)
+
+_BOOTSTRAP: Final = """\
+import json, sys
+for name, source in json.load(sys.stdin):
+    module = sys.modules[name] = type(sys)(name)
+    exec(compile(source, name, "exec", dont_inherit=True), module.__dict__)
+module.main()
+"""
+
+
+class Outcome(StrEnum):
+    """What came of an attempt. Only ``contained`` is as it should be.
+
+    ``reached``: a part of the kernel that has often been a way out can be called; nothing was got by that alone.
+    ``unknown``: there was no answer.
+    """
+
+    CONTAINED = "contained"
+    REACHED = "reached"
+    ESCAPED = "escaped"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What came of the attempt ``name``, or of looking at the host afterwards: ``how`` says what stopped it."""
+
+    name: str
+    outcome: Outcome
+    how: str
+
+
+def break_out(
+    driver: SandboxDriver,
+    image: ResolvedImage,
+    *,
+    user: tuple[int, int] = UNPRIVILEGED_USER,
+    names: Iterable[str] | None = None,
+    small: Limits = SMALL_LIMITS,
+    **weaker: Any,
+) -> list[Finding]:
+    """Try to get out of sandboxes of ``driver``, and return what came of each attempt and of the host.
+
+    ``names`` are those of :data:`ATTEMPTS`; ``None`` is all of them. ``small`` is what a sandbox has that somebody
+    tries to use up, ``weaker`` are fields of :class:`SandboxSpec` that make it other than the strictest. The image
+    needs ``python3`` 3.8 or later, with ``ctypes``. Raises what the driver raises.
+    """
+    chosen = [ATTEMPTS[name] for name in (ATTEMPTS if names is None else names)]
+    with Target() as target:
+        host = target.host()
+        mounts_ = (Mount(target.shared, SHARED, read_only=False),)
+        spec = SandboxSpec(**{"image": image, "user": user, "mounts": mounts_, **weaker})
+        stage = Stage(driver, spec, host, small)
+        found = stage.together([attempt for attempt in chosen if attempt.staging == TOGETHER])
+        found += [stage.apart(attempt) for attempt in chosen if attempt.staging != TOGETHER]
+        return found + [_seen(evidence.name, harm) for evidence, harm in zip(EVIDENCE, target.harm(), strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Where attempts are made: sandboxes of ``driver`` from ``spec``, against ``host``.
+
+    Those that are there to be used up have the limits ``small``.
+    """
+
+    driver: SandboxDriver
+    spec: SandboxSpec
+    host: Host
+    small: Limits
+
+    def together(self, attempts: list[Attempt]) -> list[Finding]:
+        """Make ``attempts`` in one sandbox."""
+        if not attempts:
+            return []
+        with self.driver.create(self.spec) as sandbox:
+            result = sandbox.run(self._command(attempts, _TOGETHER_SECONDS))
+        answers = dict(_answers(result))
+        return [Finding(attempt.name, *answers.get(attempt.name, _ending(result))) for attempt in attempts]
+
+    def apart(self, attempt: Attempt) -> Finding:
+        """Make ``attempt`` in a sandbox of its own."""
+        if attempt.staging == LEAKED:
+            return self._leaked(attempt)
+        result = self._entered(attempt) if attempt.staging == ENTERED else self._alone(attempt)
+        return Finding(attempt.name, *dict(_answers(result)).get(attempt.name, _ending(result)))
+
+    def _alone(self, attempt: Attempt) -> CommandResult:
+        seconds = _ENDLESS_SECONDS if attempt.staging == ENDLESS else _ALONE_SECONDS
+        with self.driver.create(replace(self.spec, limits=self.small)) as sandbox:
+            return sandbox.run(self._command([attempt], seconds))
+
+    def _entered(self, attempt: Attempt) -> CommandResult:
+        """Run other commands in the sandbox while the attempt is made."""
+        with self.driver.create(self.spec, persistent=True) as sandbox, ThreadPoolExecutor(1) as pool:
+            attempted = pool.submit(sandbox.run, self._command([attempt], _ALONE_SECONDS))
+            while not attempted.done():
+                sandbox.run(Command(argv=("/bin/cat",), timeout_seconds=_ALONE_SECONDS))
+            return attempted.result()
+
+    def _leaked(self, attempt: Attempt) -> Finding:
+        """Start in each descriptor that a runtime is likely to have left open. That it refuses is as good."""
+        for number in _LIKELY_DESCRIPTORS:
+            command = replace(self._command([attempt], _ALONE_SECONDS), workdir=f"/proc/self/fd/{number}")
+            try:
+                with self.driver.create(self.spec) as sandbox:
+                    answers = dict(_answers(sandbox.run(command)))
+            except InfrastructureError:
+                continue
+            outcome, how = answers.get(attempt.name, (Outcome.CONTAINED, ""))
+            if outcome is not Outcome.CONTAINED:
+                return Finding(attempt.name, outcome, how)
+        return Finding(attempt.name, Outcome.CONTAINED, "none leads there")
+
+    def _command(self, attempts: list[Attempt], seconds: float) -> Command:
+        request = json.dumps({"host": self.host._asdict(), "names": [attempt.name for attempt in attempts]})
+        argv = ("python3", "-I", "-B", "-c", _BOOTSTRAP, request)
+        return Command(argv=argv, timeout_seconds=seconds, stdin=_program(), workdir="/tmp")  # noqa: S108 - inside
+
+
+def _ending(result: CommandResult) -> tuple[Outcome, str]:
+    """Judge a sandbox that was ended in the middle of an attempt to use something up."""
+    for flag, limit in (
+        (result.out_of_memory, "memory limit"),
+        (result.output_limit_exceeded, "output limit"),
+        (result.timed_out, "time limit"),
+    ):
+        if flag:
+            return Outcome.CONTAINED, limit
+    number = result.exit_code - 128
+    if number in {signal.SIGKILL, signal.SIGXFSZ}:
+        return Outcome.CONTAINED, signal.Signals(number).name
+    return Outcome.UNKNOWN, f"exit code {result.exit_code}: {result.stderr[-200:].decode('utf-8', 'replace')}"
+
+
+def _answers(result: CommandResult) -> Iterator[tuple[str, tuple[Outcome, str]]]:
+    for line in result.stdout.splitlines():
+        name, outcome, how = json.loads(line)
+        yield name, (Outcome(outcome), how)
+
+
+def _seen(name: str, harm: str) -> Finding:
+    return Finding(name, Outcome.ESCAPED, harm) if harm else Finding(name, Outcome.CONTAINED, "unharmed")
+
+
+@cache
+def _program() -> bytes:
+    """Return the names and sources of the program's modules as JSON."""
+    return json.dumps([(module.__name__, inspect.getsource(module)) for module in _MODULES]).encode("ascii")

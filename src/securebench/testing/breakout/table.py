@@ -1,0 +1,65 @@
+"""The table of what came of each attempt, as Markdown, for a page between two marks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from securebench.testing.breakout.inside.base import ATTEMPTS
+from securebench.testing.breakout.run import Outcome
+from securebench.testing.breakout.target import EVIDENCE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from securebench.testing.breakout.run import Finding
+
+BEGIN: Final = "<!-- breakout: begin -->"
+END: Final = "<!-- breakout: end -->"
+
+
+def render(columns: Mapping[str, Mapping[str, Sequence[Finding]]]) -> str:
+    """Return the table: a row an attempt, a column a driver. ``columns``: by driver and by user, what came of each."""
+    names = list(columns)
+    lines = [_line("What is tried", "What it would mean", "", *names), _line(*["---"] * (3 + len(names)))]
+    by_name = {driver: _by_name(column) for driver, column in columns.items()}
+    for name, means, entry in _rows():
+        lines.append(_line(name, means, entry, *(_cell(by_name[driver][name]) for driver in names)))
+    return "\n".join(lines) + "\n"
+
+
+def replaced(page: str, table: str) -> str:
+    """Return ``page`` with ``table`` between its two marks. Raises ``ValueError`` if they are not there."""
+    before, begin, rest = page.partition(BEGIN)
+    _old, end, after = rest.partition(END)
+    if not (begin and end):
+        raise ValueError(f"the page lacks {BEGIN} and {END}")
+    return f"{before}{begin}\n\n{table}\n{end}{after}"
+
+
+def names_in(page: str) -> list[str]:
+    """Return the names of the attempts that ``page`` shows, in order. Raises ``ValueError`` as :func:`replaced`."""
+    replaced(page, "")
+    rows = page.partition(BEGIN)[2].partition(END)[0].strip().splitlines()[2:]
+    return [row.split(" | ")[0].removeprefix("| ") for row in rows]
+
+
+def _rows() -> Iterator[tuple[str, str, str]]:
+    yield from ((attempt.name, attempt.means, attempt.entry) for attempt in ATTEMPTS.values())
+    yield from ((evidence.name, evidence.means, evidence.entry) for evidence in EVIDENCE)
+
+
+def _by_name(column: Mapping[str, Sequence[Finding]]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for findings in column.values():
+        for finding in findings:
+            shown = finding.how if finding.outcome is Outcome.CONTAINED else f"**{finding.outcome}**: {finding.how}"
+            found.setdefault(finding.name, []).append(shown.replace("|", "\\|"))
+    return found
+
+
+def _cell(said: Sequence[str]) -> str:
+    return " / ".join(dict.fromkeys(said))
+
+
+def _line(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"

@@ -1,0 +1,151 @@
+"""What the host puts up to be attacked, and what is looked at there afterwards."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import resource
+import secrets
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
+
+from securebench.limits import MIB
+from securebench.sandboxes.base import UNPRIVILEGED_USER
+from securebench.testing.breakout.inside.base import Host
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+
+_SETTINGS: Final = ("core_pattern", "modprobe", "hostname", "panic_on_oops", "ctrl-alt-del")
+_LEAVING_SECONDS: Final = 20.0
+_HARNESS_GROWTH: Final = 64 * MIB
+_VICTIM: Final = "securebench-victim"
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Something of the host that is looked at when all attempts are over. ``entry`` is the catalogue's."""
+
+    name: str
+    means: str
+    entry: str
+
+
+EVIDENCE: Final = (
+    Evidence("the file of the host, afterwards", "the host's files written", "I18"),
+    Evidence("the host's kernel settings, afterwards", "settings of the kernel changed", "I18"),
+    Evidence("the process of the host, afterwards", "the host's processes ended", "A05"),
+    Evidence("processes left, afterwards", "a process that goes on when the sandbox is gone", "L10"),
+    Evidence("the harness's memory, afterwards", "the harness brought down by what it reads", "L17"),
+)
+
+
+class Target:
+    """A canary, a process of the same user, servers. A context manager: at its end nothing of it is left.
+
+    ``shared`` is a directory for sandboxes to write.
+    """
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self.directory = Path(tempfile.mkdtemp(prefix="securebench-breakout-")).resolve()
+        self._stack.callback(shutil.rmtree, self.directory, ignore_errors=True)
+        self.directory.chmod(0o755)
+        self.shared = self.directory / "shared"
+        self.shared.mkdir()
+        self.shared.chmod(0o777)
+        self._secret = secrets.token_hex(16)
+        self._canary = self.directory / "canary.txt"
+        self._canary.write_text(self._secret)
+        self._canary.chmod(0o666)  # whoever sees it can write it
+        self._before = (self._canary.lstat(), _settings(), _harness_memory())
+        self._victim = self._start_victim()
+
+    def host(self) -> Host:
+        """Start the servers, and say where everything is."""
+        addresses = ("127.0.0.1", *own_addresses())
+        server = self._stack.enter_context(socket.create_server(("", 0)))
+        abstract = f"securebench-{self._secret[:8]}"
+        listener = self._stack.enter_context(socket.socket(socket.AF_UNIX))
+        listener.bind("\0" + abstract)
+        listener.listen()
+        port = int(server.getsockname()[1])
+        return Host(str(self._canary), self._secret, self._victim.pid, port, addresses, abstract)
+
+    def harm(self) -> Iterator[str]:
+        """Yield, for each of :data:`EVIDENCE` in order, what happened to the host: empty if nothing did."""
+        canary, settings, memory = self._before
+        after = self._canary.lstat()
+        same = (after.st_mtime_ns, after.st_mode, after.st_ino) == (canary.st_mtime_ns, canary.st_mode, canary.st_ino)
+        yield "" if same and self._canary.read_text() == self._secret else "it was changed"
+        yield "" if _settings() == settings else "they were changed"
+        yield "" if self._victim.poll() is None else "it was ended"
+        yield self._left()
+        yield "" if _harness_memory() - memory < _HARNESS_GROWTH else "it grew"
+
+    def close(self) -> None:
+        """End and remove everything."""
+        self._stack.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _start_victim(self) -> subprocess.Popen[bytes]:
+        """Start a process that any sandbox that saw it could end: root's runs as who a sandbox runs as."""
+        user, group = UNPRIVILEGED_USER if os.getuid() == 0 else (None, None)
+        victim = subprocess.Popen(  # noqa: S603 - a fixed program
+            [_VICTIM, "600"],
+            executable="/bin/sleep",
+            env={"SECRET": self._secret},
+            user=user,
+            group=group,
+            extra_groups=None if user is None else [],
+        )
+        self._stack.callback(victim.wait)
+        self._stack.callback(victim.kill)
+        return victim
+
+    def _left(self) -> str:
+        """Look for processes of sandboxes, which all have the secret among their arguments, until there are none."""
+        deadline = time.monotonic() + _LEAVING_SECONDS
+        while (left := list(self._processes())) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return f"{len(left)} processes" if left else ""
+
+    def _processes(self) -> Iterator[str]:
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                if self._secret.encode() in path.read_bytes():
+                    yield path.parent.name
+            except OSError:  # it has ended meanwhile
+                continue
+
+
+def own_addresses() -> list[str]:
+    """Return this machine's IPv4 addresses, the loopback's aside, as the kernel's table of local routes has them."""
+    text = Path("/proc/net/fib_trie").read_text(encoding="ascii")
+    lines = [line.split() for line in text.splitlines()]
+    found = {before[-1] for before, line in itertools.pairwise(lines) if line[:3] == ["/32", "host", "LOCAL"]}
+    return sorted(address for address in found if not address.startswith("127."))
+
+
+def _settings() -> dict[str, str]:
+    there = (path for path in (Path("/proc/sys/kernel", name) for name in _SETTINGS) if path.exists())
+    return {path.name: path.read_text(encoding="utf-8") for path in there}
+
+
+def _harness_memory() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

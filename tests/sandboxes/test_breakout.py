@@ -1,0 +1,202 @@
+"""A candidate that tries to get out: contained by every driver, and a sandbox that is weaker is found out.
+
+What each attempt is, and which entry of the catalogue it plays: :mod:`securebench.testing.breakout.inside`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from securebench.limits import Limits
+from securebench.sandboxes.base import Mount, SandboxDriver
+from securebench.testing.breakout import ATTEMPTS, EVIDENCE, USERS, Finding, Outcome, break_out
+from securebench.testing.breakout.table import names_in, render, replaced
+from securebench.testing.fake_sandbox import DEFAULT_IMAGE, FakeDriver
+
+if TYPE_CHECKING:
+    from securebench.images.model import ResolvedImage
+    from securebench.sandboxes.docker import DockerDriver
+    from securebench.sandboxes.oci import OciDriver
+    from securebench.testing.fake_process import FakeProcessContext
+
+SECURITY_PAGE = Path(__file__).resolve().parents[2] / "docs" / "explanation" / "security.md"
+TEMPORARY = Path(tempfile.gettempdir()).resolve()
+ROOT = (0, 0)
+
+SURFACE = {attempt.name for attempt in ATTEMPTS.values() if attempt.surface}
+OPEN_IN_OLD_ENGINES = {"`io_uring_setup`", "open a socket to the hypervisor (`AF_VSOCK`)"}
+"""What Docker's seccomp profile refuses since version 25, and some distributions' before."""
+
+SEES_THE_HOST: dict[str, Any] = {"mounts": (Mount(TEMPORARY, str(TEMPORARY), read_only=False),), "tmpfs": ()}
+
+
+def may_be_reached(driver: SandboxDriver) -> set[str]:
+    """Return the parts of the kernel that ``driver`` may leave to be called: gVisor's is not the host's."""
+    info = driver.info()
+    if info.runtime == "runsc":
+        return SURFACE
+    return OPEN_IN_OLD_ENGINES if info.name == "docker" else set()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("who", USERS)
+def test_a_candidate_cannot_get_out(who: str, driver: SandboxDriver, base_image: ResolvedImage) -> None:
+    """Whatever a candidate tries, as nobody or as the sandbox's root, nothing of the host is had or harmed."""
+    found = break_out(driver, base_image, user=USERS[who])
+    tolerated = may_be_reached(driver)
+    bad = [
+        finding
+        for finding in found
+        if finding.outcome is not Outcome.CONTAINED
+        and not (finding.outcome is Outcome.REACHED and finding.name in tolerated)
+    ]
+    assert not bad, bad
+    assert [finding.name for finding in found] == sorted_as_made()
+
+
+def sorted_as_made() -> list[str]:
+    """Return the names of everything that is tried and looked at, in the order of the findings."""
+    together = [attempt.name for attempt in ATTEMPTS.values() if attempt.staging == "together"]
+    apart = [attempt.name for attempt in ATTEMPTS.values() if attempt.staging != "together"]
+    return [*together, *apart, *(evidence.name for evidence in EVIDENCE)]
+
+
+def escapes(found: list[Finding]) -> set[str]:
+    """Return the names of what worked."""
+    return {finding.name for finding in found if finding.outcome in {Outcome.ESCAPED, Outcome.REACHED}}
+
+
+CAPABILITIES = ("SYS_ADMIN", "SYS_CHROOT", "NET_RAW", "SETUID")
+KERNEL = (
+    *("mount a tmpfs", "bind `/` over `/tmp`", "`fsopen`: a file system by the new calls", "rename the host"),
+    *("`unshare`: a new mount namespace", "`unshare` as a 32-bit call (`int 0x80`)", "open a raw socket"),
+    *("become another user", "`chroot`"),
+)
+"""What root can do with :data:`CAPABILITIES` and without a filter."""
+
+
+@pytest.mark.engine
+def test_a_sandbox_with_capabilities_is_found_out(docker_driver: DockerDriver, base_image: ResolvedImage) -> None:
+    """With every capability and no filter the same attempts work: the probe can say that somebody got out."""
+    capable = {"cap_add": CAPABILITIES, "security_opt": ("seccomp=unconfined",)}
+    assert escapes(break_out(docker_driver, base_image, user=ROOT, names=KERNEL, **capable)) == set(KERNEL)
+
+
+def test_a_sandbox_that_sees_the_host_is_found_out(driver: SandboxDriver, base_image: ResolvedImage) -> None:
+    """Where a directory of the host is mounted for writing, its file is read and written, and the harm is seen."""
+    names = ["read a file of the host by its absolute path", "write a file of the host by its absolute path"]
+    found = break_out(driver, base_image, names=names, **SEES_THE_HOST)
+    assert escapes(found) == {*names, "the file of the host, afterwards"}
+
+
+def test_limits_that_are_too_wide_are_found_out(driver: SandboxDriver, base_image: ResolvedImage) -> None:
+    """With more descriptors than an attempt asks for it is not stopped."""
+    names = ["use up descriptors"]
+    assert escapes(break_out(driver, base_image, names=names, small=Limits(open_files=8192))) == set(names)
+
+
+@pytest.mark.engine
+def test_a_sandbox_with_a_network_is_found_out(docker_driver: DockerDriver, base_image: ResolvedImage) -> None:
+    """In a sandbox with a network there is a way out, and an interface beside loopback."""
+    names = ["find a way to the internet", "find an interface beside loopback"]
+    assert escapes(break_out(docker_driver, base_image, names=names, network="bridge")) == set(names)
+
+
+@pytest.mark.oci
+def test_a_writable_root_is_found_out(oci_driver: OciDriver, base_image: ResolvedImage) -> None:
+    """With a writable root the sandbox's root can add a file: to its own layer, which the next does not see."""
+    names = ["add a file to the image", "overwrite a program of the image"]
+    assert escapes(break_out(oci_driver, base_image, user=ROOT, names=names, read_only=False)) == set(names)
+    assert escapes(break_out(oci_driver, base_image, user=ROOT, names=names)) == set()
+
+
+def answering(*answers: object) -> FakeDriver:
+    """Return a fake whose probe says these lines."""
+    driver = FakeDriver()
+
+    @driver.program("python3")
+    def probe(context: FakeProcessContext) -> None:
+        for answer in answers:
+            context.stdout.write(json.dumps(answer) + "\n")
+
+    return driver
+
+
+def judged(driver: FakeDriver, name: str) -> Finding:
+    """Return what is found of the attempt ``name``."""
+    return break_out(driver, driver.resolve_image(DEFAULT_IMAGE), names=[name])[0]
+
+
+@pytest.mark.parametrize("name", ["`bpf`: load a program", "use up memory", "overwrite the runtime as it enters"])
+@pytest.mark.parametrize("outcome", ["contained", "reached", "escaped", "unknown"])
+def test_the_answer_of_a_probe_is_taken(name: str, outcome: str) -> None:
+    """What the probe says of an attempt is what is found of it."""
+    assert judged(answering([name, outcome, "so"]), name) == Finding(name, Outcome(outcome), "so")
+
+
+@pytest.mark.parametrize("name", ["`bpf`: load a program", "use up memory"])
+def test_no_answer_is_never_contained(name: str) -> None:
+    """A probe that ends without a word of an attempt leaves it unknown, not contained."""
+    assert judged(answering(), name).outcome is Outcome.UNKNOWN
+    assert judged(answering(["another", "contained", ""]), name).outcome is Outcome.UNKNOWN
+
+
+def test_a_probe_that_a_limit_ends_is_contained() -> None:
+    """A sandbox that is ended for what it uses contained the attempt, and the finding names the limit (I09, I12)."""
+    driver = FakeDriver()
+    driver.program("python3")(lambda context: context.allocate(1 << 40))
+    assert judged(driver, "use up memory") == Finding("use up memory", Outcome.CONTAINED, "memory limit")
+
+
+def test_the_host_is_looked_at_even_if_nothing_is_tried() -> None:
+    """A run reports on the host itself: its file, kernel settings, process, leftovers and the harness's memory."""
+    driver = FakeDriver()
+    found = break_out(driver, driver.resolve_image(DEFAULT_IMAGE), names=[])
+    assert [(finding.name, finding.outcome) for finding in found] == [
+        (evidence.name, Outcome.CONTAINED) for evidence in EVIDENCE
+    ]
+
+
+def test_the_table_shows_who_was_stopped_by_what() -> None:
+    """A cell says once what stopped both users, and what got out in bold."""
+    name = "`bpf`: load a program"
+    every = {attempt: Finding(attempt, Outcome.CONTAINED, "EPERM") for attempt in sorted_as_made()}
+    escaped = {**every, name: Finding(name, Outcome.ESCAPED, "it | worked")}
+    table = render({"crun": {"nobody": list(every.values()), "root": list(escaped.values())}})
+    assert f"| {name} | code run in the kernel | I18 | EPERM / **escaped**: it \\| worked |" in table.splitlines()
+    assert "| `swapon` | the host's memory on a disk of its own | I18 | EPERM |" in table.splitlines()
+
+
+def test_the_table_goes_between_its_marks() -> None:
+    """A page keeps what stands around the table, and one without the marks is refused."""
+    page = "before\n<!-- breakout: begin -->\nOLD ROWS\n<!-- breakout: end -->\nafter\n"
+    new = replaced(page, render({}))
+    assert (new.startswith("before\n"), new.endswith("\nafter\n"), "OLD ROWS" in new) == (True, True, False)
+    assert sorted(names_in(new)) == sorted(sorted_as_made())
+    with pytest.raises(ValueError, match="lacks"):
+        replaced("no marks", "")
+
+
+def test_the_security_page_shows_every_attempt() -> None:
+    """The table of the security page names exactly the attempts that are made, and nothing in it got out."""
+    page = SECURITY_PAGE.read_text(encoding="utf-8")
+    assert sorted(names_in(page)) == sorted(sorted_as_made())
+    assert "**escaped**" not in page
+    assert "**unknown**" not in page
+
+
+def test_every_attempt_is_described() -> None:
+    """Each attempt says what it would mean, and names an entry of the catalogue."""
+    described = [(one.name, one.means, one.entry) for one in ATTEMPTS.values()]
+    described += [(one.name, one.means, one.entry) for one in EVIDENCE]
+    for name, means, entry in described:
+        assert name
+        assert means
+        assert re.fullmatch(r"[A-O]\d\d", entry)
