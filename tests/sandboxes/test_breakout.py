@@ -85,7 +85,7 @@ KERNEL = (
 @pytest.mark.engine
 def test_a_sandbox_with_capabilities_is_found_out(docker_driver: DockerDriver, base_image: ResolvedImage) -> None:
     """With every capability and no filter the same attempts work: the probe can say that somebody got out."""
-    capable = {"cap_add": CAPABILITIES, "security_opt": ("seccomp=unconfined",)}
+    capable: dict[str, Any] = {"cap_add": CAPABILITIES, "security_opt": ("seccomp=unconfined",)}
     assert escapes(break_out(docker_driver, base_image, user=ROOT, names=KERNEL, **capable)) == set(KERNEL)
 
 
