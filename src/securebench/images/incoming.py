@@ -1,0 +1,111 @@
+"""An image on its way into the store: all of it, checked and named, or nothing.
+
+Its blobs wait in a place of work, where nobody looks for them. :meth:`Incoming.add` moves them into the store and puts
+the image on the list, without a name: only who knows its id can run it, to check it. :meth:`Incoming.name` names it,
+in one step. What has no name when the work ends, or is killed, goes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from securebench.images.index import Catalogue, Listed, named
+from securebench.images.layout import CONFIG_TYPE, MANIFEST_TYPE, Descriptor, ImageConfig, Manifest, malformed
+from securebench.images.locks import locked
+from securebench.images.places import explaining, sync_file_system
+from securebench.images.reference import canonical, check_reference
+from securebench.images.streams import Digester, wrong_digest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from securebench.images.index import Origin
+    from securebench.images.places import Places
+
+_BLOB = re.compile(r"[0-9a-f]{64}")
+
+
+class Incoming:
+    """One image on its way. It is a sink of blobs: ``has`` and ``write`` may be called by several threads.
+
+    Made by :meth:`ImageStore.incoming`. ``origin`` says where the image comes from. Methods raise
+    :class:`ImageError` (``image-malformed``, ``image-blob-mismatch``, ``image-store-unusable``) and
+    :class:`DiskFullError`.
+    """
+
+    def __init__(self, places: Places, work: Path, origin: Origin) -> None:
+        self._places = places
+        self._work = work
+        self._origin = origin
+        self._catalogue = Catalogue(places)
+
+    def has(self, digest: str) -> bool:
+        """Say whether the store has this blob; it is then kept for this image."""
+        if self._waiting(digest).exists():
+            return True
+        with explaining(self._places.top):
+            try:
+                os.link(self._places.blob(digest), self._waiting(digest))
+            except FileNotFoundError:
+                return False
+        return True
+
+    def write(self, digest: str, size: int, pieces: Iterable[bytes]) -> None:
+        """Take a blob, which must have this digest and size."""
+        got = self.take(pieces)
+        if (got.digest, got.size) != (digest, size):
+            raise wrong_digest(f"a blob of {got.size} bytes, announced as {size}", digest, got.digest)
+
+    def take(self, pieces: Iterable[bytes]) -> Descriptor:
+        """Take a blob, whatever it is, and say what it was. Its media type is left empty."""
+        temporary = self._work / f"blob-{secrets.token_hex(8)}"
+        digester = Digester()
+        with explaining(self._places.top), temporary.open("xb", buffering=0) as file:
+            for piece in digester.through(pieces):
+                file.write(piece)
+        temporary.replace(self._waiting(digester.digest))
+        return Descriptor("", digester.digest, digester.size)
+
+    def add(self, config: bytes, layers: Sequence[Descriptor]) -> str:
+        """Put the image of these layers, which were taken, on the list without a name, and return its id."""
+        known = ImageConfig.parse(config, "the image's configuration")
+        if len(known.diff_ids) != len(layers):
+            problem = f"it names {len(known.diff_ids)} layers, and the image has {len(layers)}"
+            raise malformed("the image's configuration", problem)
+        described = replace(self.take([config]), media_type=CONFIG_TYPE)
+        manifest = self.take([Manifest(described, tuple(layers)).to_bytes()])
+        image = Listed(replace(manifest, media_type=MANIFEST_TYPE), "", self._origin, pending=self._work.name)
+        with locked(self._places.store_lock), explaining(self._places.top):
+            self._publish()
+            self._catalogue.write([*self._catalogue.read(), image])
+        return described.digest
+
+    def name(self, reference: str) -> None:
+        """Let ``reference`` mean the image that was added, in place of what it meant before."""
+        check_reference(reference)
+        wanted = canonical(reference)
+        with locked(self._places.store_lock), explaining(self._places.top):
+            self._catalogue.write(named(self._catalogue.read(), self._work.name, wanted))
+
+    def discard(self) -> bool:
+        """Take what was added and not named off the list, and say whether there was such."""
+        with locked(self._places.store_lock), explaining(self._places.top):
+            images = self._catalogue.read()
+            kept = [image for image in images if image.pending != self._work.name]
+            if len(kept) != len(images):
+                self._catalogue.write(kept)
+        return len(kept) != len(images)
+
+    def _waiting(self, digest: str) -> Path:
+        return self._work / digest.removeprefix("sha256:")
+
+    def _publish(self) -> None:
+        for path in self._work.iterdir():
+            if _BLOB.fullmatch(path.name):
+                path.replace(self._places.blobs / path.name)
+        sync_file_system(self._places.top)

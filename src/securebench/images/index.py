@@ -1,0 +1,169 @@
+"""The list of a store's images: which manifest each reference means, and where it came from."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from securebench.errors import ImageError
+from securebench.images.layout import (
+    INDEX_FILE,
+    MAX_DOCUMENT,
+    REFERENCE_KEY,
+    Descriptor,
+    ImageConfig,
+    Manifest,
+    index_bytes,
+    malformed,
+    parse_index,
+)
+from securebench.images.places import write_whole
+from securebench.images.reference import is_image_id
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from securebench.images.model import ResolvedImage
+    from securebench.images.places import Places
+
+_SOURCE_KEY: Final = "securebench.source"
+_ENGINE_KEY: Final = "securebench.engine.id"
+_PENDING_KEY: Final = "securebench.pending"
+
+
+class Source(StrEnum):
+    """Where an image of the store came from."""
+
+    RECIPE = "recipe"
+    ARCHIVE = "archive"
+    REGISTRY = "registry"
+    ENGINE = "engine"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where an image came from, and for an engine's what the engine calls it."""
+
+    source: Source
+    engine_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """An image of the list. ``reference`` is empty for one that lost its name; ``pending`` names work that goes on."""
+
+    manifest: Descriptor
+    reference: str
+    origin: Origin
+    pending: str = ""
+
+    def to_descriptor(self) -> Descriptor:
+        """Return it as it stands in the index."""
+        notes = {
+            REFERENCE_KEY: self.reference,
+            _SOURCE_KEY: self.origin.source.value,
+            _ENGINE_KEY: self.origin.engine_id,
+            _PENDING_KEY: self.pending,
+        }
+        return replace(self.manifest, annotations={key: note for key, note in notes.items() if note})
+
+    @classmethod
+    def from_descriptor(cls, found: Descriptor) -> Listed:
+        """Read what :meth:`to_descriptor` wrote. What another tool has put there counts as from an archive."""
+        notes = found.annotations
+        source = notes.get(_SOURCE_KEY, "")
+        origin = Origin(Source(source) if source in set(Source) else Source.ARCHIVE, notes.get(_ENGINE_KEY, ""))
+        plain = Descriptor(found.media_type, found.digest, found.size)
+        return cls(plain, notes.get(REFERENCE_KEY, ""), origin, notes.get(_PENDING_KEY, ""))
+
+
+class Catalogue:
+    """Reads and writes the list, and reads what it leads to. Who writes holds the store's lock."""
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+
+    def read(self) -> tuple[Listed, ...]:
+        """Return all images. Raises :class:`ImageError` (``image-store-damaged``)."""
+        if not self._places.exist():
+            return ()
+        with _noticing_damage(self._places.top):
+            data = _read(self._places.index)
+            return tuple(map(Listed.from_descriptor, parse_index(data, INDEX_FILE)))
+
+    def write(self, images: Iterable[Listed]) -> None:
+        """Replace the list, in one step."""
+        write_whole(self._places.index, index_bytes([image.to_descriptor() for image in images]))
+
+    def find(self, reference: str) -> tuple[Listed, Manifest] | None:
+        """Return the image of a canonical reference or id."""
+        for image in self.read():
+            if is_image_id(reference):
+                manifest = self.manifest(image)
+                if manifest.config.digest == reference:
+                    return image, manifest
+            elif image.reference == reference and not image.pending:
+                return image, self.manifest(image)
+        return None
+
+    def manifest(self, image: Listed) -> Manifest:
+        """Return an image's manifest. Raises :class:`ImageError` (``image-store-damaged``)."""
+        with _noticing_damage(self._places.top):
+            return Manifest.parse(self._document(image.manifest), image.manifest.digest)
+
+    def config(self, manifest: Manifest) -> ImageConfig:
+        """Return an image's configuration. Raises :class:`ImageError` (``image-store-damaged``)."""
+        with _noticing_damage(self._places.top):
+            return ImageConfig.parse(self._document(manifest.config), manifest.config.digest)
+
+    def resolved(self, reference: str, manifest: Manifest) -> ResolvedImage:
+        """Return the image as a run knows it, under ``reference``."""
+        size = sum(layer.size for layer in manifest.layers)
+        return self.config(manifest).resolved(reference, manifest.config.digest, size)
+
+    def _document(self, wanted: Descriptor) -> bytes:
+        return _read(self._places.blob(wanted.digest))
+
+
+def named(images: Sequence[Listed], work: str, reference: str) -> list[Listed]:
+    """Return the list with the name given to what ``work`` has pending. What had it stays, without a name."""
+    pending = [replace(image, reference=reference, pending="") for image in images if image.pending == work]
+    others = [
+        replace(image, reference="") if image.reference == reference else image
+        for image in images
+        if image.pending != work
+    ]
+    return tidied([*others, *pending])
+
+
+def tidied(images: Iterable[Listed]) -> list[Listed]:
+    """Leave out the images without a name that are there under one, or twice."""
+    kept = {(image.manifest.digest, image.reference, image.pending): image for image in images}
+    have_names = {image.manifest.digest for image in kept.values() if image.reference or image.pending}
+    return [i for i in kept.values() if i.reference or i.pending or i.manifest.digest not in have_names]
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_DOCUMENT + 1)
+    except OSError as error:
+        raise malformed(path.name, f"it cannot be read: {error.strerror}") from None
+    if len(data) > MAX_DOCUMENT:
+        raise malformed(path.name, f"it has more than {MAX_DOCUMENT} bytes")
+    return data
+
+
+@contextmanager
+def _noticing_damage(top: Path) -> Iterator[None]:
+    try:
+        yield
+    except ImageError as error:
+        raise ImageError(
+            f"the image store {top} is damaged: {error.message}",
+            code="image-store-damaged",
+            hint=f"remove the whole of {top}, then build, pull or import the images again",
+        ) from error

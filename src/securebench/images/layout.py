@@ -1,0 +1,196 @@
+"""The documents of an OCI image layout: index, manifest and image configuration, read strictly and written plainly.
+
+Whoever wrote one of them, it is only ever data: sizes are bounded before, shapes are checked here. A document that is
+not what it must be raises :class:`ImageError` (``image-malformed``) with its name and the place in it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from securebench.errors import ImageError
+from securebench.images.model import ResolvedImage
+from securebench.strict_input.json_text import UnfitJsonError, decode_json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+INDEX_TYPE = "application/vnd.oci.image.index.v1+json"
+MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
+CONFIG_TYPE = "application/vnd.oci.image.config.v1+json"
+LAYER_TYPE = "application/vnd.oci.image.layer.v1.tar"
+MANIFEST_TYPES = frozenset({MANIFEST_TYPE, "application/vnd.docker.distribution.manifest.v2+json"})
+INDEX_TYPES = frozenset({INDEX_TYPE, "application/vnd.docker.distribution.manifest.list.v2+json"})
+
+LAYOUT_FILE = "oci-layout"
+LAYOUT = {"imageLayoutVersion": "1.0.0"}
+INDEX_FILE = "index.json"
+REFERENCE_KEY = "org.opencontainers.image.ref.name"
+
+MAX_DOCUMENT = 8 * 1024 * 1024
+MAX_LAYERS = 512
+"""Four times as many as any engine allows."""
+MAX_IMAGES = 10_000
+
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Descriptor:
+    """Where content is: its digest (``sha256:...``), size in bytes, type, and what is noted about it."""
+
+    media_type: str
+    digest: str
+    size: int
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, value: Any, where: str) -> Descriptor:
+        """Read one. Raises :class:`ImageError` (``image-malformed``)."""
+        media_type, digest = text(value, "mediaType", where), text(value, "digest", where)
+        size, annotations = value.get("size"), value.get("annotations") or {}
+        if not _DIGEST.fullmatch(digest):
+            raise malformed(where, f"its digest is {digest[:80]!r}, not sha256: and 64 hexadecimal digits")
+        if type(size) is not int or size < 0:
+            raise malformed(where, f"its size is {size!r:.80}, not a number of bytes")
+        if not isinstance(annotations, dict) or not all(isinstance(note, str) for note in annotations.values()):
+            raise malformed(where, "its annotations are no object of texts")
+        return cls(media_type, digest, size, annotations)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as it is written."""
+        noted = {"annotations": dict(self.annotations)} if self.annotations else {}
+        return {"mediaType": self.media_type, "digest": self.digest, "size": self.size} | noted
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """An image: its configuration, whose digest is the image's id, and its layers, the lowest first."""
+
+    config: Descriptor
+    layers: tuple[Descriptor, ...]
+
+    @classmethod
+    def parse(cls, data: bytes, where: str) -> Manifest:
+        """Read one. Raises :class:`ImageError` (``image-malformed``)."""
+        value = document(data, where)
+        config = Descriptor.from_json(value.get("config"), f"{where}: /config")
+        layers = items(value, "layers", where)
+        return cls(config, tuple(Descriptor.from_json(e, f"{where}: /layers/{i}") for i, e in enumerate(layers)))
+
+    def to_bytes(self) -> bytes:
+        """Return it as it is written."""
+        layers = [layer.to_json() for layer in self.layers]
+        head = {"schemaVersion": 2, "mediaType": MANIFEST_TYPE}
+        return encoded(head | {"config": self.config.to_json(), "layers": layers})
+
+
+@dataclass(frozen=True, slots=True)
+class ImageConfig:
+    """What is read of an image's configuration. ``diff_ids``: of each layer's tar archive, the lowest first."""
+
+    environment: Mapping[str, str]
+    workdir: str
+    user: str
+    volumes: tuple[str, ...]
+    architecture: str
+    diff_ids: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, data: bytes, where: str) -> ImageConfig:
+        """Read one. Raises :class:`ImageError` (``image-malformed``)."""
+        value = document(data, where)
+        inner = value.get("config") or {}
+        if not isinstance(inner, dict):
+            raise malformed(f"{where}: /config", "it is no object")
+        volumes = inner.get("Volumes") or {}
+        if not isinstance(volumes, dict):
+            raise malformed(f"{where}: /config/Volumes", "it is no object")
+        diff_ids = _texts(value.get("rootfs") or {}, "diff_ids", f"{where}: /rootfs")
+        if not all(map(_DIGEST.fullmatch, diff_ids)):
+            raise malformed(f"{where}: /rootfs/diff_ids", "not all of them are digests")
+        pairs = (entry.partition("=") for entry in _texts(inner, "Env", f"{where}: /config"))
+        return cls(
+            environment={name: value for name, _, value in pairs},
+            workdir=text(inner, "WorkingDir", f"{where}: /config", optional=True) or "/",
+            user=text(inner, "User", f"{where}: /config", optional=True),
+            volumes=tuple(sorted(volumes)),
+            architecture=text(value, "architecture", where, optional=True),
+            diff_ids=diff_ids,
+        )
+
+    def resolved(self, reference: str, image_id: str, size: int) -> ResolvedImage:
+        """Return the image as a run knows it."""
+        return ResolvedImage(
+            reference=reference,
+            id=image_id,
+            environment=self.environment,
+            workdir=self.workdir,
+            user=self.user,
+            architecture=self.architecture,
+            size_bytes=size,
+            volumes=self.volumes,
+        )
+
+
+def parse_index(data: bytes, where: str) -> tuple[Descriptor, ...]:
+    """Return the manifests of an index. Raises :class:`ImageError` (``image-malformed``)."""
+    manifests = items(document(data, where), "manifests", where, limit=MAX_IMAGES)
+    return tuple(Descriptor.from_json(entry, f"{where}: /manifests/{i}") for i, entry in enumerate(manifests))
+
+
+def index_bytes(manifests: Sequence[Descriptor]) -> bytes:
+    """Return an index as it is written."""
+    entries = [manifest.to_json() for manifest in manifests]
+    return encoded({"schemaVersion": 2, "mediaType": INDEX_TYPE, "manifests": entries})
+
+
+def encoded(value: object) -> bytes:
+    """Return a document's bytes: always the same for the same value."""
+    return json.dumps(value, indent=1, sort_keys=True).encode()
+
+
+def document(data: bytes, where: str) -> dict[str, Any]:
+    """Return the object that ``data`` is. Raises :class:`ImageError` (``image-malformed``)."""
+    try:
+        value, _ = decode_json(data.decode("utf-8"))
+    except (UnfitJsonError, UnicodeDecodeError) as error:
+        raise malformed(where, f"it is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise malformed(where, "it is no JSON object")
+    return value
+
+
+def text(value: Any, key: str, where: str, *, optional: bool = False) -> str:
+    """Return the text at ``key`` of an object; without one, the empty text where it is ``optional``."""
+    found = value.get(key) if isinstance(value, dict) else None
+    if found is None and optional and isinstance(value, dict):
+        return ""
+    if not isinstance(found, str):
+        raise malformed(where, f"it has no text {key!r}")
+    return found
+
+
+def items(value: Mapping[str, Any], key: str, where: str, *, limit: int = MAX_LAYERS) -> list[Any]:
+    """Return the list at ``key`` of an object, which is not too long."""
+    found = value.get(key)
+    if not isinstance(found, list):
+        raise malformed(where, f"it has no list {key!r}")
+    if len(found) > limit:
+        raise malformed(where, f"its list {key!r} has {len(found)} entries, more than {limit}")
+    return found
+
+
+def malformed(where: str, problem: str) -> ImageError:
+    """Return the error for a document, archive or member that is not what it must be."""
+    return ImageError(f"{where}: {problem}", code="image-malformed", hint="make or fetch the image again")
+
+
+def _texts(value: Any, key: str, where: str) -> tuple[str, ...]:
+    found = (value.get(key) if isinstance(value, dict) else None) or []
+    if not isinstance(found, list) or not all(isinstance(entry, str) for entry in found):
+        raise malformed(where, f"its {key!r} is no list of texts")
+    return tuple(found)

@@ -1,0 +1,194 @@
+"""Reading bytes that somebody else wrote: counted, hashed, decompressed, and never more than was allowed."""
+
+from __future__ import annotations
+
+import bz2
+import hashlib
+import lzma
+import zlib
+from typing import TYPE_CHECKING, Protocol
+
+from securebench.errors import ImageError
+from securebench.images.layout import malformed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from securebench.images.limits import ImageLimits
+
+CHUNK = 1024 * 1024
+_MAGIC_LENGTH = 6
+_XZ_MEMORY = 512 * 1024 * 1024
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+
+
+class Readable(Protocol):
+    """What has bytes to read: a file, a pipe."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return up to ``size`` bytes; none at the end."""
+
+
+def chunks(source: Readable) -> Iterator[bytes]:
+    """Give what is left of ``source``, piece by piece."""
+    while piece := source.read(CHUNK):
+        yield piece
+
+
+class Digester:
+    """Counts and hashes what passes through."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256()
+        self.size = 0
+
+    def through(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+        """Give the pieces on."""
+        for piece in pieces:
+            self._hash.update(piece)
+            self.size += len(piece)
+            yield piece
+
+    @property
+    def digest(self) -> str:
+        """The digest of what has passed."""
+        return f"sha256:{self._hash.hexdigest()}"
+
+
+def capped(pieces: Iterable[bytes], limit: int, what: str) -> Iterator[bytes]:
+    """Give up to ``limit`` bytes on. Raises :class:`ImageError` (``image-too-large``) if there are more."""
+    size = 0
+    for piece in pieces:
+        size += len(piece)
+        if size > limit:
+            raise too_large(what, f"it has more than {limit} bytes")
+        yield piece
+
+
+def decompressed(pieces: Iterable[bytes], limits: ImageLimits, what: str) -> Iterator[bytes]:
+    """Give the bytes that ``pieces`` hold, decompressed if they are compressed with gzip, xz or bzip2.
+
+    Raises :class:`ImageError`: ``image-malformed`` for what ends early or is damaged, ``image-too-large`` for what
+    grows beyond the limits (catalogue H14).
+    """
+    head, rest = _head(iter(pieces))
+    if head.startswith(_ZSTD_MAGIC):
+        raise malformed(what, "it is compressed with zstd, which is not read; use gzip or none")
+    kind = _KINDS.get(head[:2]) or _KINDS.get(head[:3]) or _KINDS.get(head[:_MAGIC_LENGTH])
+    whole = _joined(head, rest)
+    if kind is None:
+        yield from capped(whole, limits.bytes, what)
+        return
+    read = Digester()
+    size = 0
+    try:
+        for piece in _expanded(kind, read.through(whole)):
+            size += len(piece)
+            if size > max(limits.ratio_floor, limits.ratio * read.size):
+                raise too_large(what, f"{read.size} compressed bytes have become more than {size}")
+            if size > limits.bytes:
+                raise too_large(what, f"it has more than {limits.bytes} bytes when it is decompressed")
+            yield piece
+    except (zlib.error, lzma.LZMAError, OSError, EOFError) as error:
+        raise malformed(what, f"it cannot be decompressed: {error}") from None
+
+
+def too_large(what: str, problem: str) -> ImageError:
+    """Return the error for what exceeds a limit."""
+    return ImageError(
+        f"{what}: {problem}",
+        code="image-too-large",
+        hint="if it is what you want, make it smaller: fewer files, no padding; no real image is near the limits",
+    )
+
+
+def wrong_digest(what: str, expected: str, got: str) -> ImageError:
+    """Return the error for content that is not what it is said to be."""
+    return ImageError(
+        f"{what}: its digest is {got}, not {expected}",
+        code="image-blob-mismatch",
+        hint="it was damaged or exchanged on its way: fetch it again",
+    )
+
+
+class _Decompressor(Protocol):
+    """What ``lzma`` and ``bz2`` offer."""
+
+    @property
+    def eof(self) -> bool:
+        """Say whether its stream has ended."""
+
+    @property
+    def unused_data(self) -> bytes:
+        """What it was given that lies behind that end."""
+
+    @property
+    def needs_input(self) -> bool:
+        """Say whether more input is needed before there is more output."""
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        """Take ``data`` and return up to ``max_length`` bytes."""
+
+
+class _Gzip:
+    """zlib, spoken like the others."""
+
+    def __init__(self) -> None:
+        self._inner = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+
+    @property
+    def eof(self) -> bool:
+        return self._inner.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._inner.unused_data
+
+    @property
+    def needs_input(self) -> bool:
+        return not self._inner.unconsumed_tail
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        return self._inner.decompress(self._inner.unconsumed_tail + data, max_length)
+
+
+def _xz() -> _Decompressor:
+    return lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=_XZ_MEMORY)
+
+
+_KINDS: dict[bytes, Callable[[], _Decompressor]] = {
+    b"\x1f\x8b": _Gzip,
+    b"BZh": bz2.BZ2Decompressor,
+    b"\xfd7zXZ\x00": _xz,
+}
+
+
+def _expanded(kind: Callable[[], _Decompressor], pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Decompress one stream after another: several may follow each other, padded with zeros."""
+    data = next(pieces, b"")
+    while data:
+        engine = kind()
+        while not engine.eof:
+            if piece := engine.decompress(data, CHUNK):
+                yield piece
+            data = b""
+            if engine.needs_input and not engine.eof:
+                data = next(pieces, b"")
+                if not data:
+                    raise EOFError("it ends in the middle")
+        data = engine.unused_data.lstrip(b"\0")
+        while not data and (more := next(pieces, b"")):
+            data = more.lstrip(b"\0")
+
+
+def _head(pieces: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
+    head = b""
+    while len(head) < _MAGIC_LENGTH and (piece := next(pieces, b"")):
+        head += piece
+    return head, pieces
+
+
+def _joined(head: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
+    if head:
+        yield head
+    yield from rest
