@@ -1,140 +1,111 @@
 """Building an image from its recipe: all of it, checked, or nothing.
 
-What is built has no name until it has passed the recipe's checks inside a hardened container; only then does the
-reference point to it, in one step. Whatever fails or is killed before is cleared: at once, or by the next build.
+Where an engine answers and its registry offers the recipe's base, the engine builds. Everywhere else the image is made
+from Debian's packages, in the store, and no engine is needed. What is built has no name until it has passed the
+recipe's checks inside a sandbox; only then does the reference point to it, in one step. Whatever fails or is killed
+before is cleared: at once, or by the next build.
 """
 
 from __future__ import annotations
 
-import json
 import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from securebench.errors import ImageError
-from securebench.images import debian, registry
+from securebench.images import debian, engine_build, registry
 from securebench.images.bootstrap import find_bootstrap
+from securebench.images.index import Origin, Source
+from securebench.images.root_archive import RootConfig, add_root
 from securebench.images.workshop import open_workshop
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable
 
-    from securebench.images.bootstrap import Bootstrap
     from securebench.images.engine import Engine
+    from securebench.images.model import ResolvedImage
     from securebench.images.recipes import Recipe
+    from securebench.images.store import ImageStore
     from securebench.images.workshop import Workshop
 
-TOKEN_LABEL = "securebench.build"  # noqa: S105 - a name
-RECIPE_LABEL = "securebench.recipe"
-CHECK_SECONDS = 60
-_LINES_SHOWN = 10
+_ROOM = 512 * 1024 * 1024
+"""What an image of Debian's packages may come to: how large one is, is known when it is there."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImageState:
-    """A recipe and what the engine has of it: ``id`` is empty when it is not built."""
+    """A recipe and its image: ``id`` is empty when it is not built. ``place`` is ``store`` or ``engine``."""
 
     recipe: Recipe
     id: str = ""
     size_bytes: int = 0
+    place: str = ""
 
 
-def image_state(engine: Engine, recipe: Recipe) -> ImageState:
-    """Return what the engine has under the recipe's reference."""
-    with engine.doing("list its images"):
-        found = engine.client.images(name=recipe.reference)
-    return ImageState(recipe, found[0]["Id"], int(found[0]["Size"])) if found else ImageState(recipe)
+@dataclass(frozen=True, slots=True)
+class Builder:
+    """What a build works with.
 
-
-def build_image(
-    engine: Engine, recipe: Recipe, report: Callable[[str], None], *, install_tools: bool = False
-) -> ImageState:
-    """Build the recipe's image, check it and give it its name, in place of what had that name before.
-
+    ``engine`` is ``None`` where none answers. ``check`` runs one command in a sandbox of an image of the store and
+    returns its exit code and the end of its output; without one, what is made in the store is not checked.
     ``report`` is told the stages. ``install_tools`` lets it install ``mmdebstrap`` where that is needed and missing.
-    Raises :class:`ImageError` (``image-build-failed``, ``image-check-failed``, ``image-tool-missing``,
-    ``build-directory-unsafe``), and what :meth:`Engine.doing` raises.
     """
-    with open_workshop(lambda token: _clear(engine, token)) as workshop:
-        report(f"asking the registry for {recipe.base}")
-        if registry.offers(engine, recipe.base):
-            image = registry.build_on_base(engine, recipe, _labels(recipe, workshop), report)
-        else:
-            bootstrap = find_bootstrap(report, install_tools=install_tools)
-            image = _build_from_packages(engine, recipe, workshop, bootstrap, report)
+
+    store: ImageStore
+    engine: Engine | None
+    report: Callable[[str], None]
+    check: Callable[[ResolvedImage, tuple[str, ...]], tuple[int, str]] | None = None
+    install_tools: bool = False
+
+    def state(self, recipe: Recipe) -> ImageState:
+        """Return what the store, or else the engine, has under the recipe's reference."""
+        if found := self.store.find(recipe.reference):
+            return ImageState(recipe, found.id, found.size_bytes, "store")
+        if self.engine and (there := engine_build.find(self.engine, recipe)):
+            return ImageState(recipe, *there, "engine")
+        return ImageState(recipe)
+
+    def build(self, recipe: Recipe) -> ImageState:
+        """Build the recipe's image, check it and give it its name, in place of what had that name before.
+
+        Raises :class:`ImageError` (``image-build-failed``, ``image-check-failed``, ``image-tool-missing``,
+        ``build-directory-unsafe``), what the store raises, and what :meth:`Engine.doing` raises.
+        """
+        with open_workshop(self._clear) as workshop:
+            if self.engine and self._registry_offers(self.engine, recipe):
+                engine_build.build(self.engine, recipe, workshop.token, self.report)
+            else:
+                self._build_from_packages(recipe, workshop)
+        return self.state(recipe)
+
+    def _registry_offers(self, engine: Engine, recipe: Recipe) -> bool:
+        self.report(f"asking the registry for {recipe.base}")
+        return registry.offers(engine, recipe.base)
+
+    def _build_from_packages(self, recipe: Recipe, workshop: Workshop) -> None:
+        bootstrap = find_bootstrap(self.report, install_tools=self.install_tools)
+        log = workshop.directory.parent / f"{recipe.name}.log"
+        self.report(f"building from Debian's packages (output: {log})")
+        with self.store.incoming(Origin(Source.RECIPE), _ROOM) as incoming:
+            with debian.root_file_system(bootstrap, recipe, workshop.directory, log, self.report) as pieces:
+                config = RootConfig(recipe.environment, recipe.command, {engine_build.RECIPE_LABEL: recipe.name})
+                image_id = add_root(incoming, pieces, config, f"the root file system of {recipe.name}")
+            self.report("unpacking")
+            self.store.lease(image_id).close()
+            self._check(recipe, image_id)
+            incoming.name(recipe.reference)
+
+    def _check(self, recipe: Recipe, image_id: str) -> None:
+        image = self.store.find(image_id)
+        assert image is not None
+        if self.check is None:
+            self.report("not checked: this machine has nothing to make a sandbox with")
+            return
         for command in recipe.checks:
-            report(f"checking: {shlex.join(command)}")
-            _check(engine, recipe, image, command, workshop.token)
-        name, _, tag = recipe.reference.rpartition(":")
-        with engine.doing(f"name {recipe.reference}"):
-            engine.client.tag(image, name, tag, force=True)
-    return image_state(engine, recipe)
+            self.report(f"checking: {shlex.join(command)}")
+            status, output = self.check(image, command)
+            if status != 0:
+                raise engine_build.check_failed(recipe, command, status, output)
 
-
-def _build_from_packages(
-    engine: Engine, recipe: Recipe, workshop: Workshop, bootstrap: Bootstrap, report: Callable[[str], None]
-) -> str:
-    log = workshop.directory.parent / f"{recipe.name}.log"
-    report(f"no registry has it: building from Debian's packages (output: {log})")
-    with debian.root_file_system(bootstrap, recipe, workshop.directory, log, report) as pieces:
-        return _import(engine, recipe, _labels(recipe, workshop), pieces)
-
-
-def _labels(recipe: Recipe, workshop: Workshop) -> dict[str, str]:
-    return {RECIPE_LABEL: recipe.name, TOKEN_LABEL: workshop.token}
-
-
-def _import(engine: Engine, recipe: Recipe, labels: Mapping[str, str], pieces: Iterator[bytes]) -> str:
-    """Hand a tar archive to the engine and return the id of the image that it became, without a name."""
-    changes = [
-        *(f"ENV {name}={json.dumps(value)}" for name, value in recipe.environment.items()),
-        *(f"LABEL {name}={json.dumps(value)}" for name, value in labels.items()),
-        f"CMD {json.dumps(recipe.command)}",
-    ]
-    with engine.doing(f"import {recipe.name}"):
-        answer = engine.client.import_image_from_data(pieces, changes=changes)
-    last = json.loads(str(answer).strip().splitlines()[-1])
-    if "error" in last:
-        raise ImageError(f"the engine could not import {recipe.name}: {last['error']}", code="image-build-failed")
-    return str(last["status"])
-
-
-def _check(engine: Engine, recipe: Recipe, image: str, command: Sequence[str], token: str) -> None:
-    """Run one check as the sandboxes run: no network, no capability, no root, nothing to write but /tmp."""
-    client = engine.client
-    with engine.doing(f"check {recipe.name}"):
-        container = client.create_container(
-            image=image,
-            command=list(command),
-            entrypoint=[],
-            user="65534:65534",
-            labels={TOKEN_LABEL: token},
-            host_config=client.create_host_config(
-                network_mode="none",
-                cap_drop=["ALL"],
-                read_only=True,
-                security_opt=["no-new-privileges:true"],
-                tmpfs={"/tmp": "mode=1777"},  # noqa: S108 - a path inside the container
-                pids_limit=64,
-                mem_limit=512 * 1024 * 1024,
-            ),
-        )["Id"]
-        client.start(container)
-        status = client.wait(container, timeout=CHECK_SECONDS)["StatusCode"]
-        output = client.logs(container, tail=_LINES_SHOWN).decode(errors="replace").strip()
-    if status != 0:
-        raise ImageError(
-            f"the new image of {recipe.name} does not work: {shlex.join(command)} ended with {status}: {output}",
-            code="image-check-failed",
-            hint=f"mend the recipe in {recipe.directory}; what had the name {recipe.reference} still has it",
-        )
-
-
-def _clear(engine: Engine, token: str) -> None:
-    """Remove what carries ``token`` and has no name: containers of checks, and an image that did not get that far."""
-    label = f"{TOKEN_LABEL}={token}"
-    with engine.doing("clear what a build left"):
-        for container in engine.client.containers(all=True, filters={"label": label}):
-            engine.client.remove_container(container["Id"], force=True)
-        for image in engine.client.images(filters={"label": label, "dangling": True}):
-            engine.client.remove_image(image["Id"])
+    def _clear(self, token: str) -> None:
+        if self.engine:
+            engine_build.clear(self.engine, token)
