@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 SHM_SIZE = 64 * MIB
 """The size of ``/dev/shm`` in bytes, which counts as memory."""
 
-_ETC = Path(__file__).resolve().parent / "etc"
+NAME_FILES = tuple(Path(__file__).resolve().parent / "etc" / name for name in ("hosts", "resolv.conf"))
+"""What a sandbox without a network has at ``/etc``."""
+
 _KERNEL_TREES = ("/proc", "/sys", "/dev")
 
 
@@ -28,7 +30,7 @@ def binds(spec: SandboxSpec) -> list[Mount]:
     for mount in spec.mounts:
         check_mount(mount)
     taken = {mount.target for mount in spec.mounts}
-    files = [Mount(_ETC / name, f"/etc/{name}") for name in ("hosts", "resolv.conf")]
+    files = [Mount(file, f"/etc/{file.name}") for file in NAME_FILES]
     return [*spec.mounts, *(file for file in files if spec.network == "none" and file.target not in taken)]
 
 

@@ -1,0 +1,139 @@
+"""One container: what the keeper is asked for to make it, and to run more commands in it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import threading
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+from securebench.errors import EngineError
+from securebench.images.ids import tree_shift
+from securebench.sandboxes.mounts import binds
+from securebench.sandboxes.oci.config import INIT_TARGET, Layout, compile_config, compile_process
+from securebench.sandboxes.oci.ids import HostIds, identity_map
+from securebench.sandboxes.oci.runtime import LOG
+from securebench.sandboxes.oci.seccomp import seccomp_for
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from securebench.sandboxes.base import Command, SandboxSpec
+    from securebench.sandboxes.oci.link import Hello, Job, Link
+    from securebench.sandboxes.oci.runtime import Runtime
+    from securebench.sandboxes.oci.sandbox import OciSandbox
+    from securebench.sandboxes.oci.streams import Pipes
+
+_LIFETIME_SECONDS: Final = 10 * 365 * 86400.0
+"""The time limit of a persistent container itself: its commands have limits of their own."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a driver lends to its sandboxes.
+
+    ``run`` is the keeper's directory, ``group`` the name of its cgroups, ``shown`` the files that it shows in ``run``
+    for all of them, by their sources.
+    """
+
+    link: Link
+    runtime: Runtime
+    run: Path
+    group: str
+    shown: Mapping[Path, str]
+    init: Path
+    open: set[OciSandbox] = field(default_factory=set)
+    stopped: threading.Event = field(default_factory=threading.Event)
+    numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+
+    @cached_property
+    def hello(self) -> Hello:
+        """What the keeper found. Raises :class:`EngineError`."""
+        return self.link.hello()
+
+    @cached_property
+    def ids(self) -> HostIds:
+        """Which ids of the host there are for sandboxes. Raises :class:`EngineError`."""
+        return HostIds.of_namespace(self.hello.uid_map, self.hello.gid_map) if os.geteuid() else HostIds.of_root()
+
+    def raise_if_stopped(self) -> None:
+        """Raise :class:`EngineError` (``run-stopped``) once the run is being stopped."""
+        if self.stopped.is_set():
+            raise EngineError("the run is being stopped: no sandbox is started any more", code="run-stopped")
+
+
+class Container:
+    """A container of ``spec`` on the unpacked image at ``tree``. Nothing is asked for before it starts."""
+
+    def __init__(self, surroundings: Surroundings, spec: SandboxSpec, tree: Path) -> None:
+        self._surroundings = surroundings
+        self._spec = spec
+        self._tree = tree
+        self._name = f"s{next(surroundings.numbers)}"
+        self._directory = f"{surroundings.run}/{self._name}"
+        self._state = f"{surroundings.run}/state"
+        self._documents = itertools.count(1)
+
+    def start(self, command: Command | None, pipes: Pipes) -> Job:
+        """Start it on ``pipes``, with ``command`` or idle. Raises what :func:`compile_config` does."""
+        staged, sources = self._binds()
+        document = compile_config(self._spec, command, self._layout(sources))
+        limits = self._spec.limits
+        request = {
+            "tree": str(self._tree),
+            "owner": tree_shift(),
+            "size": limits.memory,
+            "mounts": staged,
+            "limits": {"memory": limits.memory, "pids": limits.pids, "cpu": limits.cpus},
+            "argv": self._surroundings.runtime.run_argv(self._directory, self._state, self._name),
+            "document": f"{self._directory}/config.json",
+            "log": f"{self._directory}/{LOG}",
+            "seconds": _LIFETIME_SECONDS if command is None else command.timeout_seconds,
+        }
+        return self._ask(request, document, pipes)
+
+    def execute(self, command: Command, pipes: Pipes) -> Job:
+        """Start ``command`` in it, beside what runs there already. Raises what :func:`compile_process` does."""
+        path = f"{self._directory}/process-{next(self._documents)}"
+        request = {
+            "argv": self._surroundings.runtime.exec_argv(path, self._state, self._name),
+            "document": path,
+            "log": f"{path}.{LOG}",
+            "seconds": command.timeout_seconds,
+        }
+        return self._ask(request, compile_process(self._spec, command, self._layout({})), pipes)
+
+    def _binds(self) -> tuple[list[tuple[str, bool]], dict[str, str]]:
+        """Return what the keeper has to stage (source, read only), and where each target's source then is."""
+        shown = self._surroundings.shown
+        staged: list[tuple[str, bool]] = []
+        sources = {INIT_TARGET: f"{self._surroundings.run}/{shown[self._surroundings.init]}"}
+        for mount in binds(self._spec):
+            if mount.read_only and mount.source in shown:
+                sources[mount.target] = f"{self._surroundings.run}/{shown[mount.source]}"
+            else:
+                sources[mount.target] = f"{self._directory}/mounts/{len(staged)}"
+                staged.append((str(mount.source), mount.read_only))
+        return staged, sources
+
+    def _layout(self, sources: dict[str, str]) -> Layout:
+        uid_map, gid_map = identity_map(self._spec.user, self._surroundings.ids)
+        limited = {"memory", "pids"} <= set(self._surroundings.hello.controllers)
+        return Layout(
+            root=f"{self._directory}/root",
+            sources=sources,
+            uid_map=uid_map,
+            gid_map=gid_map,
+            seccomp=seccomp_for(self._spec),
+            runtime=self._surroundings.runtime,
+            cgroup=f"/securebench/{self._surroundings.group}/{self._name}" if limited else None,
+        )
+
+    def _ask(self, request: dict[str, Any], document: dict[str, Any], pipes: Pipes) -> Job:
+        return self._surroundings.link.start(
+            {"cell": self._name, **request}, json.dumps(document).encode(), pipes.theirs
+        )

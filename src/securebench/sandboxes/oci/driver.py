@@ -1,0 +1,125 @@
+"""The oci driver: sandboxes without a daemon, in the namespace of one keeper a driver."""
+
+from __future__ import annotations
+
+import atexit
+import secrets
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from securebench.errors import InfrastructureError
+from securebench.sandboxes.base import DriverInfo, SandboxDriver
+from securebench.sandboxes.mounts import NAME_FILES
+from securebench.sandboxes.oci import reaper
+from securebench.sandboxes.oci.container import Surroundings
+from securebench.sandboxes.oci.link import Link
+from securebench.sandboxes.oci.runtime import find_init, find_runtime
+from securebench.sandboxes.oci.sandbox import OciSandbox, PersistentOciSandbox
+from securebench.sandboxes.self_test import require_isolation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from securebench.images.model import ResolvedImage
+    from securebench.images.store import ImageStore, TreeLease
+    from securebench.sandboxes.base import SandboxSpec
+    from securebench.sandboxes.oci.isolation import Isolation
+
+__all__ = ["OciDriver"]
+
+
+class OciDriver(SandboxDriver):
+    """A driver on crun, runc or runsc of this machine, with the images of ``store``.
+
+    ``runtime`` names one; by default the best that is installed is taken. The keeper starts in the background: where it
+    cannot, the first question that needs it says so. Raises :class:`EngineError`.
+    """
+
+    def __init__(self, *, run_id: str = "", runtime: str | None = None, store: ImageStore | None = None) -> None:
+        found, init = find_runtime(runtime), find_init()
+        shown = {init: "init", **{path: path.name for path in NAME_FILES}}
+        run, group = reaper.make_run_directory(secrets.token_hex(8))
+        try:
+            link = Link(run, group, {name: str(path) for path, name in shown.items()})
+        except InfrastructureError:
+            reaper.remove_run(run, group)
+            raise
+        self._run_id = run_id
+        self._store = store
+        self._surroundings = Surroundings(link, found, run, group, shown, init)
+        self._images: dict[str, ResolvedImage] = {}
+        self._leases: dict[str, TreeLease] = {}
+        self._resolving = threading.Lock()
+        self._closing = threading.Lock()
+        self._closed = False
+        atexit.register(self.close)
+
+    @property
+    def store(self) -> ImageStore:
+        """The store that images come from."""
+        if self._store is None:
+            from securebench.images.store import ImageStore
+
+            self._store = ImageStore()
+        return self._store
+
+    def info(self) -> DriverInfo:
+        """Say which runtime this is, and what it holds sandboxes to. Raises :class:`EngineError`."""
+        from securebench.sandboxes.oci.isolation import describe
+
+        return describe(self._surroundings)
+
+    def resolve_image(self, reference: str, on_progress: Callable[[str], None] | None = None) -> ResolvedImage:
+        """Return what ``reference`` means, found out once."""
+        from securebench.images.provide import provide
+
+        with self._resolving:
+            if reference not in self._images:
+                self._images[reference] = provide(self.store, reference, on_progress)
+            return self._images[reference]
+
+    def self_test(self, image: ResolvedImage) -> None:
+        """Ask a sandbox of ``image`` what it sees."""
+        require_isolation(self, image)
+
+    def prove(self) -> Isolation:
+        """Make a sandbox without any image, and return what it is held to. Raises :class:`EngineError`."""
+        from securebench.sandboxes.oci.isolation import prove
+
+        return prove(self._surroundings)
+
+    def create(self, spec: SandboxSpec, *, persistent: bool = False) -> OciSandbox:
+        """Make a sandbox. An ephemeral one asks the keeper for nothing before its first command."""
+        self._surroundings.raise_if_stopped()
+        kind = PersistentOciSandbox if persistent else OciSandbox
+        return kind(self._surroundings, spec, self._tree(spec.image))
+
+    def reap(self) -> int:
+        """Remove what drivers of processes that are gone have left, never anything of one that lives."""
+        return reaper.reap()
+
+    def kill_all(self) -> None:
+        """End every sandbox at once, and make no more."""
+        self._surroundings.stopped.set()
+        for sandbox in self._surroundings.open.copy():
+            sandbox.close()
+
+    def close(self) -> None:
+        """Close what is open, end the keeper, and let go of the images. Idempotent."""
+        atexit.unregister(self.close)
+        self.kill_all()
+        with self._closing:
+            if not self._closed:
+                self._closed = True
+                self._surroundings.link.close()
+                reaper.remove_run(self._surroundings.run, self._surroundings.group)
+                for lease in self._leases.values():
+                    lease.close()
+
+    def _tree(self, image: ResolvedImage) -> Path:
+        """Return the unpacked ``image``, which is kept from now on until the driver is closed."""
+        with self._resolving:
+            if image.id not in self._leases:
+                self._leases[image.id] = self.store.lease(image.id)
+            return self._leases[image.id].root

@@ -1,0 +1,124 @@
+"""A cell: one container with all that was made for it, in a directory that is a file system in memory of its own.
+
+Everything that is mounted for a cell lies below that directory, so taking it away is one system call.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from securebench.sandboxes.oci.keeper import mounts
+from securebench.sandboxes.oci.keeper.cgroups import Group
+from securebench.sandboxes.oci.keeper.jobs import children
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from securebench.sandboxes.oci.keeper.jobs import Job
+    from securebench.sandboxes.oci.keeper.surroundings import Surroundings
+
+_PATIENCE_SECONDS = 2.0
+"""How long a runtime whose container was killed gets to notice, before it is killed itself."""
+
+
+class Cell:
+    """The files, mounts, groups and jobs of one container. ``main`` is the job whose end is its end.
+
+    ``held`` are jobs that have ended, with their wait status, whose end is not reported before that of ``main``.
+    """
+
+    def __init__(self, directory: str, surroundings: Surroundings) -> None:
+        self.directory = directory
+        self.jobs: set[Job] = set()
+        self.main: Job | None = None
+        self._surroundings = surroundings
+        self._group: Group | None = None
+        self.held: list[tuple[Job, int]] = []
+        self._first_kill: float | None = None
+
+    def prepare(self, request: dict[str, Any], name: str) -> None:
+        """Make what ``request`` asks for. Raises ``OSError`` and :class:`~.mounts.UnsafeSourceError`."""
+        os.mkdir(self.directory)
+        mounts.mount_tmpfs(self.directory, "711", request["size"])
+        self._show_root(request["tree"], request["owner"])
+        os.mkdir(f"{self.directory}/mounts", 0o711)
+        for number, (source, read_only) in enumerate(request["mounts"]):
+            mounts.stage(source, f"{self.directory}/mounts/{number}", read_only=read_only)
+        hierarchies = self._surroundings.hierarchies
+        if hierarchies:
+            self._group = Group(hierarchies, f"{self._surroundings.group}/{name}", request["limits"])
+
+    def write(self, path: str, document: bytes) -> None:
+        """Write a runtime's document to ``path``, which lies in this cell."""
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(document)
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether it is being killed."""
+        return self._first_kill is not None
+
+    def enter(self) -> None:
+        """Put this process into its groups."""
+        if self._group is not None:
+            self._group.enter()
+
+    def out_of_memory_kills(self) -> int:
+        """Return how many of its processes the kernel has killed for want of memory."""
+        return 0 if self._group is None else self._group.out_of_memory_kills()
+
+    def kill(self) -> bool:
+        """Kill the container. Return whether its runtime still runs, so that it should be tried again.
+
+        The first process of a pid namespace takes all others with it, and its runtime then ends by itself.
+        """
+        now = time.monotonic()
+        self._first_kill = self._first_kill or now
+        for job in self.jobs:
+            job.killed = True
+        if self.main not in self.jobs or self.main is None:
+            return False
+        victims = children(self.main.pid)
+        if now - self._first_kill > _PATIENCE_SECONDS:
+            victims.append(self.main.pid)
+        _kill(victims)
+        return True
+
+    def is_still(self, orphans: Callable[[], list[int]]) -> bool:
+        """Whether nothing in it runs any more, after its runtime was killed; what still does is killed.
+
+        Without groups that is what ``orphans`` returns: they come to the first process of a namespace, the keeper.
+        """
+        if self._group is not None:
+            self._group.kill()
+            return self._group.is_empty()
+        left = orphans()
+        _kill(left)
+        return not left
+
+    def remove(self) -> bool:
+        """Take it away. Return whether it is gone: the kernel keeps groups for a moment after their last process."""
+        with suppress(OSError):
+            mounts.detach(self.directory)
+        with suppress(OSError):
+            os.rmdir(self.directory)
+        return self._group is None or self._group.remove()
+
+    def _show_root(self, tree: str, owner: int) -> None:
+        for name in ("upper", "work", "root"):
+            os.mkdir(f"{self.directory}/{name}")
+        upper, work = f"{self.directory}/upper", f"{self.directory}/work"
+        os.chown(upper, owner, owner)
+        nested = self._surroundings.nested
+        mounts.mount_overlay(f"{self.directory}/root", tree, upper, work, user_attributes=nested)
+
+
+def _kill(pids: list[int]) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,213 @@
+"""Control groups of our own: which hierarchies this user may use, and one group in each for a sandbox.
+
+Version 1 has a hierarchy a controller, version 2 one for all; a hybrid is used as version 1. A user other than root may
+only use what was delegated to him: the highest group above his own that he may write, and whose controllers he may
+hand on. Where there is none, there are no limits of this kind, and the keeper says so.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+from contextlib import suppress
+
+NAMESPACE = "securebench"
+"""The directory of a hierarchy that holds everything of ours."""
+
+CONTROLLERS = ("memory", "pids", "cpu")
+
+CPU_PERIOD = 100_000
+"""Microseconds over which processor time is shared out."""
+
+
+class Hierarchy:
+    """A place where groups can be made: ``path`` holds :data:`NAMESPACE`, and ``controllers`` work below it."""
+
+    __slots__ = ("controllers", "path", "unified")
+
+    def __init__(self, path: str, controllers: tuple[str, ...], *, unified: bool) -> None:
+        self.path = path
+        self.controllers = controllers
+        self.unified = unified
+
+    def directory(self, name: str) -> str:
+        """Return where the group ``name`` of ours lies."""
+        return f"{self.path}/{NAMESPACE}/{name}"
+
+    def make_parent(self, name: str) -> None:
+        """Make the group ``name`` and those above it, so that groups below it can be limited. Raises ``OSError``."""
+        path = self.path
+        for part in (NAMESPACE, name):
+            path = f"{path}/{part}"
+            with suppress(FileExistsError):
+                os.mkdir(path)
+            if self.unified:
+                hand_on(path, self.controllers)
+
+
+def find_hierarchies(mounts: str | None = None, own: str | None = None) -> list[Hierarchy]:
+    """Return the hierarchies that this process may use, from the text of its ``mountinfo`` and ``cgroup`` files."""
+    mounts = _read("/proc/self/mountinfo") if mounts is None else mounts
+    own = _read("/proc/self/cgroup") if own is None else own
+    found = [*_version_1(mounts), *_version_2(mounts, own)]
+    return [hierarchy for hierarchy in found if hierarchy.controllers]
+
+
+def find_places() -> list[str]:
+    """Return every directory below which a keeper of this user may have made groups."""
+    mounts = _read("/proc/self/mountinfo")
+    version_1 = [mount_point for mount_point, kind, _ in _mounts(mounts) if kind == "cgroup"]
+    return [*version_1, *(hierarchy.path for hierarchy in find_hierarchies(mounts) if hierarchy.unified)]
+
+
+def _version_1(mounts: str) -> list[Hierarchy]:
+    found: dict[tuple[str, ...], Hierarchy] = {}
+    for mount_point, kind, options in _mounts(mounts):
+        names = tuple(name for name in CONTROLLERS if name in options)
+        if kind == "cgroup" and names and os.access(mount_point, os.W_OK):
+            found.setdefault(names, Hierarchy(mount_point, names, unified=False))  # some are mounted twice
+    return list(found.values())
+
+
+def _version_2(mounts: str, own: str) -> list[Hierarchy]:
+    path = next((line[3:].strip("/") for line in own.splitlines() if line.startswith("0::")), "")
+    for mount_point, kind, _ in _mounts(mounts):
+        candidate = mount_point
+        for part in ("", *path.split("/")) if kind == "cgroup2" else ():
+            candidate = f"{candidate}/{part}".rstrip("/")
+            if controllers := _delegated(candidate):
+                return [Hierarchy(candidate, controllers, unified=True)]
+    return []
+
+
+def _delegated(directory: str) -> tuple[str, ...]:
+    """Return the controllers that can be handed on below ``directory``, if it is this user's to write."""
+    if not (os.access(directory, os.W_OK) and os.access(f"{directory}/cgroup.procs", os.W_OK)):
+        return ()
+    available = _read(f"{directory}/cgroup.controllers").split()
+    wanted = tuple(name for name in CONTROLLERS if name in available)
+    try:
+        hand_on(directory, wanted)
+    except OSError:  # it holds processes itself, or is not this user's after all
+        return ()
+    return wanted
+
+
+def hand_on(directory: str, controllers: tuple[str, ...]) -> None:
+    """Let groups below ``directory`` be limited by ``controllers`` (version 2). Raises ``OSError``."""
+    missing = set(controllers) - set(_read(f"{directory}/cgroup.subtree_control").split())
+    if missing:
+        _write(f"{directory}/cgroup.subtree_control", " ".join(f"+{name}" for name in sorted(missing)))
+
+
+def hybrid_mounts() -> list[str]:
+    """Return where version 2 is mounted beside version 1."""
+    mounts = _mounts(_read("/proc/self/mountinfo"))
+    beside = any(kind == "cgroup" for _, kind, _ in mounts)
+    return [mount_point for mount_point, kind, _ in mounts if beside and kind == "cgroup2"]
+
+
+class Group:
+    """The groups of one sandbox, one a hierarchy: its limits, its processes, its out-of-memory kills."""
+
+    def __init__(self, hierarchies: list[Hierarchy], name: str, limits: dict[str, float]) -> None:
+        """Make it with ``limits``: ``memory`` in bytes, ``pids``, ``cpu`` in cores. Raises ``OSError``."""
+        self._directories = [hierarchy.directory(name) for hierarchy in hierarchies]
+        self._events = ""
+        try:
+            for hierarchy, directory in zip(hierarchies, self._directories, strict=True):
+                os.mkdir(directory)
+                _limit(hierarchy, directory, limits)
+                if "memory" in hierarchy.controllers:
+                    self._events = f"{directory}/memory.{'events' if hierarchy.unified else 'oom_control'}"
+        except OSError:
+            self.remove()
+            raise
+
+    def enter(self) -> None:
+        """Put this process into it."""
+        for directory in self._directories:
+            _write(f"{directory}/cgroup.procs", "0")
+
+    def out_of_memory_kills(self) -> int:
+        """Return how many of its processes the kernel has killed for want of memory."""
+        if not self._events:
+            return 0
+        fields = (line.split() for line in _read(self._events).splitlines())
+        return next((int(field[1]) for field in fields if field[0] == "oom_kill"), 0)
+
+    def kill(self) -> None:
+        """Kill every process in it."""
+        for directory in self._directories:
+            kill_all(directory)
+
+    def is_empty(self) -> bool:
+        """Whether no process is in it."""
+        return not any(_read(f"{directory}/cgroup.procs").split() for directory in self._directories)
+
+    def remove(self) -> bool:
+        """Remove it. Return whether it is gone: the kernel keeps it for a moment after its last process."""
+        self._directories = [directory for directory in self._directories if not remove_group(directory)]
+        return not self._directories
+
+
+def kill_all(directory: str) -> None:
+    """Kill every process of the group at ``directory``."""
+    with suppress(OSError):
+        for pid in map(int, _read(f"{directory}/cgroup.procs").split()):
+            with suppress(ProcessLookupError):
+                if pid:  # 0 stands for one of another pid namespace, and would mean ourselves
+                    os.kill(pid, signal.SIGKILL)
+
+
+def remove_group(directory: str) -> bool:
+    """Remove the group at ``directory``, and return whether it is gone."""
+    try:
+        os.rmdir(directory)
+    except OSError as error:
+        return error.errno == errno.ENOENT
+    return True
+
+
+def _limit(hierarchy: Hierarchy, directory: str, limits: dict[str, float]) -> None:
+    for controller in hierarchy.controllers:
+        settings = (_settings_2 if hierarchy.unified else _settings_1)(controller, limits[controller])
+        for name, value in settings.items():
+            _write(f"{directory}/{name}", value)
+    swap = f"{directory}/memory.{'swap.max' if hierarchy.unified else 'memsw.limit_in_bytes'}"
+    if "memory" in hierarchy.controllers and os.access(swap, os.W_OK):  # not there where swap is not accounted
+        _write(swap, "0" if hierarchy.unified else f"{limits['memory']:.0f}")
+
+
+def _settings_1(controller: str, limit: float) -> dict[str, str]:
+    if controller == "cpu":
+        return {"cpu.cfs_period_us": str(CPU_PERIOD), "cpu.cfs_quota_us": f"{limit * CPU_PERIOD:.0f}"}
+    return {"memory.limit_in_bytes" if controller == "memory" else "pids.max": f"{limit:.0f}"}
+
+
+def _settings_2(controller: str, limit: float) -> dict[str, str]:
+    return {f"{controller}.max": f"{limit * CPU_PERIOD:.0f} {CPU_PERIOD}" if controller == "cpu" else f"{limit:.0f}"}
+
+
+def _mounts(text: str) -> list[tuple[str, str, list[str]]]:
+    """Return the mount point, the type and the options of each file system in a ``mountinfo`` text."""
+    found = []
+    for line in text.splitlines():
+        before, _, after = line.partition(" - ")
+        kind, _, options = after.split(" ", 2)
+        found.append((before.split(" ")[4], kind, options.split(",")))
+    return found
+
+
+def _read(path: str) -> str:
+    with open(path) as file:  # noqa: PTH123 - pathlib would double what this costs
+        return file.read()
+
+
+def _write(path: str, text: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY)
+    try:
+        os.write(descriptor, text.encode())
+    finally:
+        os.close(descriptor)

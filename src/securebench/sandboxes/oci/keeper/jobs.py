@@ -1,0 +1,104 @@
+"""A job: one runtime process that the keeper waits for. It runs a container, or a command in one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from typing import TYPE_CHECKING, Any
+
+from securebench.sandboxes.oci.wire import REPORT_BYTES, pack_report
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SIGKILLED = 137
+"""128 + SIGKILL: ended from outside, by us or by the kernel for want of memory."""
+
+TIMED_OUT = 124
+
+_ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+
+
+class Job:
+    """A runtime process and the socket on which its driver hears of it. ``deadline`` is of the monotonic clock."""
+
+    def __init__(self, channel: socket.socket, log: str, seconds: float) -> None:
+        self.channel = channel
+        self.log = log
+        self.deadline = time.monotonic() + seconds
+        self.pid = 0
+        self.kills_before = 0
+        self.timed_out = False
+        self.killed = False
+
+    def start(self, argv: list[str], directory: str, streams: list[int], prepare: Callable[[], None]) -> None:
+        """Start the runtime with ``streams`` as its standard ones. ``prepare`` runs in the new process."""
+        self.pid = os.fork()
+        if self.pid == 0:
+            _become(argv, directory, streams, prepare, self.log)
+
+    def report(self, report: dict[str, Any]) -> None:
+        """Tell the driver, if it still listens."""
+        try:
+            self.channel.send(pack_report(report), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+        except OSError:
+            pass
+
+    def outcome(self, code: int, kills: int) -> dict[str, Any]:
+        """Return the report of its end with ``code``, when its sandbox has seen ``kills`` for want of memory."""
+        log = "" if code == 0 else self._read_log()
+        if self.killed and log:  # the runtime was interrupted, and complains
+            code, log = SIGKILLED, ""
+        # A time limit that fires while the process ends by itself has killed nothing.
+        timed_out = self.timed_out and code == SIGKILLED
+        starved = code == SIGKILLED and not self.killed and kills > self.kills_before
+        return {"exit": TIMED_OUT if timed_out else code, "timed_out": timed_out, "out_of_memory": starved, "log": log}
+
+    def _read_log(self) -> str:
+        try:
+            with open(self.log, "rb") as file:  # noqa: PTH123 - pathlib would double what this costs
+                return file.read(REPORT_BYTES // 4).decode("utf-8", "replace").strip()
+        except OSError:
+            return ""
+
+
+def children(parent: int) -> list[int]:
+    """Return the processes whose parent is ``parent``."""
+    found = []
+    for name in os.listdir("/proc"):  # noqa: PTH208 - names are enough
+        if name.isdigit() and _parent(name) == parent:
+            found.append(int(name))
+    return found
+
+
+def exit_code(status: int) -> int:
+    """Return the exit code that a shell would give a process with this wait status."""
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
+
+
+def _parent(pid: str) -> int:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - pathlib would double what this costs
+            return int(file.read().rpartition(b")")[2].split()[1])
+    except OSError:  # it has just ended
+        return 0
+
+
+def _become(argv: list[str], directory: str, streams: list[int], prepare: Callable[[], None], log: str) -> None:
+    try:
+        prepare()
+        os.chdir(directory)
+        for number, descriptor in enumerate(streams):
+            os.dup2(descriptor, number)
+        os.setsid()
+        for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGXFSZ):
+            signal.signal(number, signal.SIG_DFL)
+        os.execve(argv[0], argv, _ENVIRONMENT)  # noqa: S606 - what this is for
+    except BaseException as error:  # noqa: BLE001 - this process must not go on as a second keeper
+        with open(log, "w") as file:  # noqa: PTH123 - as above
+            file.write(f"{argv[0]} could not be started: {error}")
+    finally:
+        os._exit(127)

@@ -1,0 +1,212 @@
+"""The keeper's one loop: requests in, reports out, time limits kept, children waited for."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import time
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from securebench.sandboxes.oci.keeper.cells import Cell
+from securebench.sandboxes.oci.keeper.jobs import Job, children, exit_code
+from securebench.sandboxes.oci.keeper.mounts import UnsafeSourceError
+from securebench.sandboxes.oci.wire import receive_frame
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from securebench.sandboxes.oci.keeper.surroundings import Surroundings
+
+_RETRY_SECONDS = 0.002
+"""How soon a kill or a removal that did not work at once is tried again; each time waits twice as long."""
+
+_LONGEST_RETRY_SECONDS = 0.1
+_LONGEST_WAIT_SECONDS = 3600.0
+
+
+class Keeper:
+    """The state of the loop: cells by their names, jobs by their pids, and what is to be tried again when."""
+
+    def __init__(self, control: socket.socket, surroundings: Surroundings) -> None:
+        self._control = control
+        self._surroundings = surroundings
+        self._cells: dict[str, Cell] = {}
+        self._jobs: dict[int, tuple[Cell, Job]] = {}
+        self._due: list[tuple[float, Callable[[], None]]] = []
+        self._poll = select.epoll()
+        self._handlers: dict[int, Callable[[], None]] = {}
+        self._over = False
+
+    def serve(self, owner: int) -> None:
+        """Serve until the driver is done, or its process, of which ``owner`` is a descriptor, is gone."""
+        children = _child_signals()
+        self._watch(self._control.fileno(), self._serve_request)
+        self._watch(owner, self._stop)
+        self._watch(children, partial(self._reap, children))
+        while not self._over:
+            for descriptor, _ in self._poll.poll(self._wait_seconds()):
+                if descriptor in self._handlers:  # handling one event may have ended what another was for
+                    self._handlers[descriptor]()
+            self._do_what_is_due()
+        _end_everything()
+        for cell in self._cells.values():
+            cell.remove()
+
+    def _watch(self, descriptor: int, handler: Callable[[], None]) -> None:
+        self._handlers[descriptor] = handler
+        self._poll.register(descriptor, select.EPOLLIN)
+
+    def _stop(self) -> None:
+        self._over = True
+
+    # --- requests
+
+    def _serve_request(self) -> None:
+        try:
+            frame = receive_frame(self._control)
+        except ConnectionError:
+            frame = None
+        if frame is None:
+            self._stop()
+            return
+        request, document, (channel, *streams) = frame
+        job = Job(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, channel), request["log"], request["seconds"])
+        try:
+            self._start(request, document, job, streams)
+        except UnsafeSourceError as error:
+            job.report({"failed": str(error), "unsafe": True})
+        except (OSError, KeyError) as error:
+            job.report({"failed": str(error) if isinstance(error, OSError) else "its sandbox has ended"})
+        finally:
+            for descriptor in streams:
+                os.close(descriptor)
+            if not job.pid:
+                job.channel.close()
+
+    def _start(self, request: dict[str, Any], document: bytes, job: Job, streams: list[int]) -> None:
+        name = request["cell"]
+        if "tree" in request:
+            cell = Cell(f"{self._surroundings.run}/{name}", self._surroundings)
+            try:
+                cell.prepare(request, name)
+                self._launch(cell, request, document, job, streams)
+            except BaseException:
+                cell.remove()
+                raise
+            cell.main = job
+            self._cells[name] = cell
+        else:
+            cell = self._cells[name]
+            if cell.is_ending:
+                raise KeyError(name)
+            self._launch(cell, request, document, job, streams)
+
+    def _launch(self, cell: Cell, request: dict[str, Any], document: bytes, job: Job, streams: list[int]) -> None:
+        cell.write(request["document"], document)
+        job.kills_before = cell.out_of_memory_kills()
+        job.start(request["argv"], cell.directory, streams, cell.enter)
+        cell.jobs.add(job)
+        self._jobs[job.pid] = (cell, job)
+        self._watch(job.channel.fileno(), partial(self._hear, cell, job))
+
+    # --- ends
+
+    def _hear(self, cell: Cell, job: Job) -> None:
+        """The driver has asked for the end of a job, or let go of it: both end its cell."""
+        try:
+            asked = job.channel.recv(64)
+        except OSError:
+            asked = b""
+        if not asked:
+            self._forget(job)
+        self._kill(cell)
+
+    def _forget(self, job: Job) -> None:
+        if job.channel.fileno() >= 0:
+            del self._handlers[job.channel.fileno()]
+            self._poll.unregister(job.channel)
+            job.channel.close()
+
+    def _kill(self, cell: Cell, delay: float = _RETRY_SECONDS) -> None:
+        """Kill all of a cell. A runtime that is still setting it up may need to be asked again."""
+        if cell.kill():
+            self._later(delay, partial(self._kill, cell, delay * 2))
+
+    def _reap(self, children: int) -> None:
+        with suppress(BlockingIOError):
+            os.read(children, 4096)
+        with suppress(ChildProcessError):
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                if ended[0] in self._jobs:  # else it was an orphan of some runtime
+                    cell, job = self._jobs.pop(ended[0])
+                    self._settle(cell, job, ended[1])
+
+    def _settle(self, cell: Cell, job: Job, status: int, delay: float = _RETRY_SECONDS) -> None:
+        """Report the end of ``job``, but of a cell that was killed not before nothing in it can run any more."""
+        main = cell.main
+        if job is main and os.WIFSIGNALED(status) and not cell.is_still(self._orphans):
+            self._later(delay, partial(self._settle, cell, job, status, delay * 2))
+        elif job is not main and cell.is_ending and main in cell.jobs:
+            cell.held.append((job, status))
+        else:
+            self._report_end(cell, job, status)
+            if job is main:
+                for held, held_status in cell.held:
+                    self._report_end(cell, held, held_status)
+                self._cells.pop(os.path.basename(cell.directory), None)  # noqa: PTH119 - as everywhere here
+                self._remove(cell)
+                self._forget(job)
+
+    def _report_end(self, cell: Cell, job: Job, status: int) -> None:
+        cell.jobs.discard(job)
+        job.report(job.outcome(exit_code(status), cell.out_of_memory_kills()))
+        if job is not cell.main:
+            self._forget(job)
+
+    def _orphans(self) -> list[int]:
+        return [pid for pid in children(os.getpid()) if pid not in self._jobs]
+
+    def _remove(self, cell: Cell, delay: float = _RETRY_SECONDS) -> None:
+        if cell.jobs or not cell.remove():
+            self._later(delay, partial(self._remove, cell, delay * 2))
+
+    # --- time
+
+    def _later(self, delay: float, call: Callable[[], None]) -> None:
+        self._due.append((time.monotonic() + min(delay, _LONGEST_RETRY_SECONDS), call))
+
+    def _wait_seconds(self) -> float | None:
+        times = [job.deadline for _, job in self._jobs.values() if not job.killed]
+        times += [moment for moment, _ in self._due]
+        return min(max(0.0, min(times) - time.monotonic()), _LONGEST_WAIT_SECONDS) if times else None
+
+    def _do_what_is_due(self) -> None:
+        now = time.monotonic()
+        due, self._due = [call for moment, call in self._due if moment <= now], [e for e in self._due if e[0] > now]
+        for call in due:
+            call()
+        for cell, job in list(self._jobs.values()):
+            if job.deadline <= now and not job.killed:
+                job.timed_out = True
+                self._kill(cell)
+
+
+def _child_signals() -> int:
+    """Return a descriptor that can be read whenever a child has ended."""
+    readable, writable = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
+    return readable
+
+
+def _end_everything() -> None:
+    """Kill every other process of this namespace, and wait until none is left."""
+    with suppress(ProcessLookupError):
+        os.kill(-1, signal.SIGKILL)
+    with suppress(ChildProcessError):
+        while True:
+            os.wait()

@@ -1,0 +1,91 @@
+"""Mounts, as the keeper makes them in its own mount namespace: system calls, and the options that every mount has."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
+MS_REMOUNT, MS_BIND = 32, 4096
+MNT_DETACH = 2
+
+_KEPT_FLAGS = MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC
+"""Flags of a source that its bind keeps. In a user namespace the kernel refuses to drop them, and nobody should."""
+
+_INODES_PER_BYTE = 1 / 4096
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mount.argtypes = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_ulong, ctypes.c_char_p)
+_libc.umount2.argtypes = (ctypes.c_char_p, ctypes.c_int)
+
+
+class UnsafeSourceError(Exception):
+    """The source of a mount passes through a link, is no file or directory, or is not there."""
+
+
+def mount_tmpfs(target: str, mode: str, size: int | None = None) -> None:
+    """Mount an empty file system in memory, of at most ``size`` bytes."""
+    bounds = "" if size is None else f",size={size},nr_inodes={max(1024, int(size * _INODES_PER_BYTE))}"
+    _mount("tmpfs", target, "tmpfs", MS_NOSUID | MS_NODEV, f"mode={mode}{bounds}")
+
+
+def mount_overlay(target: str, lower: str, upper: str, work: str, *, user_attributes: bool) -> None:
+    """Show ``lower``, with changes kept in ``upper``. Opened first: no path can break out of the options."""
+    descriptor = os.open(lower, os.O_PATH | os.O_DIRECTORY)
+    try:
+        options = f"lowerdir=/proc/self/fd/{descriptor},upperdir={upper},workdir={work}"
+        _mount("overlay", target, "overlay", MS_NOSUID | MS_NODEV, options + (",userxattr" if user_attributes else ""))
+    finally:
+        os.close(descriptor)
+
+
+def stage(source: str, target: str, *, read_only: bool) -> None:
+    """Bind ``source`` to ``target``, which is made. Raises :class:`UnsafeSourceError` for what may not be mounted."""
+    descriptor = _open_plain(source)
+    try:
+        if os.path.isdir(f"/proc/self/fd/{descriptor}"):  # noqa: PTH112 - pathlib would double what this costs
+            os.mkdir(target)  # noqa: PTH102 - as above
+        else:
+            os.close(os.open(target, os.O_CREAT | os.O_EXCL, 0o600))
+        _mount(f"/proc/self/fd/{descriptor}", target, None, MS_BIND)
+        kept = os.fstatvfs(descriptor).f_flag & _KEPT_FLAGS
+        flags = MS_REMOUNT | MS_BIND | MS_NOSUID | MS_NODEV | kept | (MS_RDONLY if read_only else 0)
+        _mount(None, target, None, flags)
+    finally:
+        os.close(descriptor)
+
+
+def detach(target: str) -> None:
+    """Take away a mount and all that lies on it. What still uses it goes on until it ends."""
+    _check(_libc.umount2(target.encode(), MNT_DETACH), target)
+
+
+def _open_plain(source: str) -> int:
+    """Open component by component: whoever swaps one for a link meanwhile is refused."""
+    descriptor = os.open("/", os.O_PATH | os.O_DIRECTORY)
+    for part in source.split("/")[1:]:
+        try:
+            below = os.open(part, os.O_PATH | os.O_NOFOLLOW, dir_fd=descriptor)
+        except OSError as error:
+            raise UnsafeSourceError(f"the mount of {source} cannot be looked at: {error.strerror}") from None
+        finally:
+            os.close(descriptor)
+        descriptor = below
+    mode = os.fstat(descriptor).st_mode & 0o170000
+    if mode not in {0o040000, 0o100000}:
+        os.close(descriptor)
+        raise UnsafeSourceError(
+            f"the mount of {source} is neither a regular file nor a directory, or passes through a link"
+        )
+    return descriptor
+
+
+def _mount(source: str | None, target: str, kind: str | None, flags: int, options: str = "") -> None:
+    arguments = [None if text is None else os.fsencode(text) for text in (source, target, kind, options)]
+    _check(_libc.mount(arguments[0], arguments[1], arguments[2], flags, arguments[3]), target)
+
+
+def _check(result: int, target: str) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), target)

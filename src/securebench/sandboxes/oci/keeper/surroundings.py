@@ -1,0 +1,79 @@
+"""What a keeper sets up once: its directory, the files that every sandbox is shown, and where cgroups can be made."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from typing import Any
+
+from securebench.sandboxes.oci.keeper import cgroups, mounts
+
+_REMOVAL_SECONDS = 2.0
+_RETRY_SECONDS = 0.01
+
+
+class Surroundings:
+    """The surroundings of every cell. ``run`` is the keeper's directory, ``group`` the name of its groups."""
+
+    def __init__(self, run: str, group: str) -> None:
+        """Look around. Nothing is made yet."""
+        self.run = run
+        self.group = group
+        self.nested = _read("/proc/self/uid_map").split() != ["0", "0", "4294967295"]
+        self.hierarchies = cgroups.find_hierarchies()
+
+    def prepare(self, files: dict[str, str]) -> dict[str, Any]:
+        """Make them, with ``files`` (name: source) shown in ``run``. Return what a driver has to know.
+
+        Raises ``OSError`` and :class:`~.mounts.UnsafeSourceError`.
+        """
+        mounts.mount_tmpfs(self.run, "711")
+        os.mkdir(f"{self.run}/state", 0o700)
+        for name, source in files.items():
+            mounts.stage(source, f"{self.run}/{name}", read_only=True)
+        self._hide_hybrid()
+        self._make_groups()
+        return {
+            "uid_map": _read("/proc/self/uid_map"),
+            "gid_map": _read("/proc/self/gid_map"),
+            "drops_groups": _read("/proc/self/setgroups").strip() == "allow",
+            "controllers": sorted({name for hierarchy in self.hierarchies for name in hierarchy.controllers}),
+            "unified": any(hierarchy.unified for hierarchy in self.hierarchies),
+        }
+
+    def remove(self) -> None:
+        """Remove what was made, also on the host."""
+        deadline = time.monotonic() + _REMOVAL_SECONDS
+        while not self._remove_groups() and time.monotonic() < deadline:
+            time.sleep(_RETRY_SECONDS)
+        with suppress(OSError):
+            mounts.detach(self.run)
+            os.unlink(f"{self.run}/{OWNER_FILE}")
+            os.rmdir(self.run)
+
+    def _make_groups(self) -> None:
+        try:
+            for hierarchy in self.hierarchies:
+                hierarchy.make_parent(self.group)
+        except OSError:  # what looks writable is not: then there are no limits of this kind, and the driver says so
+            self._remove_groups()
+            self.hierarchies = []
+
+    def _remove_groups(self) -> bool:
+        return all([cgroups.remove_group(hierarchy.directory(self.group)) for hierarchy in self.hierarchies])
+
+    def _hide_hybrid(self) -> None:
+        """Cover the cgroup2 mount beside version 1, if nothing of it is used: crun refuses to work with both."""
+        if not any(hierarchy.unified for hierarchy in self.hierarchies):
+            for mount_point in cgroups.hybrid_mounts():
+                mounts.mount_tmpfs(mount_point, "755")
+
+
+OWNER_FILE = "owner"
+"""The file of a run directory that says whose it is."""
+
+
+def _read(path: str) -> str:
+    with open(path) as file:  # noqa: PTH123 - pathlib would double what this costs
+        return file.read()

@@ -1,0 +1,248 @@
+"""The driver's end of its keeper: starting it, asking it, and hearing how each job went."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from securebench.errors import EngineError
+from securebench.sandboxes.oci.wire import KILL, REPORT_BYTES, receive_frame, send_frame, unpack_report
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_HELLO_SECONDS: Final = 30.0
+_END_SECONDS: Final = 10.0
+_SOURCE: Final = Path(__file__).resolve().parents[3]
+_BOOT: Final = (
+    f"import sys; sys.path.append({str(_SOURCE)!r}); "
+    "from securebench.sandboxes.oci.keeper.main import main; main(sys.argv[1])"
+)
+_NAMESPACES: Final = ("--mount", "--propagation", "slave", "--pid", "--fork", "--kill-child", "--mount-proc")
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """What a keeper found.
+
+    The id maps of its user namespace, as ``/proc`` has them; whether a sandbox can be rid of its user's other groups;
+    the cgroup controllers that it can use, and whether they are in one hierarchy (version 2).
+    """
+
+    uid_map: str
+    gid_map: str
+    drops_groups: bool
+    controllers: tuple[str, ...]
+    unified: bool
+
+
+class Link:
+    """A keeper, started in the background. ``run`` is its directory, ``group`` the name of its cgroups.
+
+    ``files`` are shown below ``run`` by their names. Thread safe.
+    """
+
+    def __init__(self, run: Path, group: str, files: Mapping[str, str]) -> None:
+        """Start it. Raises :class:`EngineError` (``sandbox-unavailable``) where that cannot even be tried."""
+        self._sending = threading.Lock()
+        self._hello: Hello | None = None
+        self._control, theirs = socket.socketpair()
+        owner = os.pidfd_open(os.getpid())
+        settings = {"run": str(run), "group": group, "files": dict(files)}
+        settings |= {"control": theirs.fileno(), "owner": owner}
+        try:
+            self._process = subprocess.Popen(
+                [*_unshare(), sys.executable, "-I", "-S", "-c", _BOOT, json.dumps(settings)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                pass_fds=(theirs.fileno(), owner),
+                env={"PATH": os.defpath},
+                cwd="/",
+                start_new_session=True,  # an interrupt from the terminal is the driver's to handle
+            )
+        except OSError as error:
+            self._control.close()
+            raise _unavailable(str(error)) from error
+        finally:
+            theirs.close()
+            os.close(owner)
+
+    def hello(self) -> Hello:
+        """Return what the keeper found, once it is ready. Raises :class:`EngineError` (``sandbox-unavailable``)."""
+        with self._sending:
+            if self._hello is None:
+                self._hello = self._await_hello()
+            return self._hello
+
+    def start(self, request: Mapping[str, Any], document: bytes, streams: Sequence[int]) -> Job:
+        """Start a job on three standard streams. Raises :class:`EngineError` when the keeper is gone."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            with self._sending:
+                send_frame(self._control, request, document, (theirs.fileno(), *streams))
+        except OSError as error:
+            ours.close()
+            raise gone() from error
+        finally:
+            theirs.close()
+        ours.setblocking(False)
+        return Job(ours)
+
+    def close(self) -> None:
+        """End the keeper, and with it every sandbox; idempotent. When this returns none is left."""
+        with suppress(OSError):
+            self._control.shutdown(socket.SHUT_RDWR)
+        try:
+            self._process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()  # the kernel then ends the keeper, and all that it keeps
+            self._process.wait()
+        self._control.close()
+        if self._process.stderr is not None:
+            self._process.stderr.close()
+
+    def _await_hello(self) -> Hello:
+        self._control.settimeout(_HELLO_SECONDS)
+        try:
+            frame = receive_frame(self._control)
+        except OSError as error:
+            raise _unavailable(f"it does not answer: {error}") from error
+        self._control.settimeout(None)
+        if frame is None or "failed" in frame[0]:
+            raise _unavailable(self._last_words() if frame is None else frame[0]["failed"])
+        return Hello(**{**frame[0], "controllers": tuple(frame[0]["controllers"])})
+
+    def _last_words(self) -> str:
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_END_SECONDS)
+        said = b"" if self._process.stderr is None else self._process.stderr.read()
+        lines = said.decode("utf-8", "replace").strip().splitlines()
+        return lines[-1] if lines else f"it ended with {self._process.returncode}"
+
+
+class Job:
+    """A container, or a command in one, as its driver sees it. Thread safe. ``fileno`` is for polling alone."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        self._reading = threading.Lock()
+        self._report: dict[str, Any] | None = None
+        self._lost = False
+
+    def fileno(self) -> int:
+        """Return the descriptor that becomes readable with the report, and hangs up with the end."""
+        return self._channel.fileno()
+
+    def is_over(self) -> bool:
+        """Whether its end was reported, or will never be."""
+        with self._reading:
+            if self._report is None and not self._lost:
+                self._read()
+            return self._report is not None or self._lost
+
+    def report(self, timeout: float) -> dict[str, Any]:
+        """Wait for its end. Raises :class:`EngineError` when the keeper is gone, or silent for ``timeout`` seconds."""
+        deadline = time.monotonic() + timeout
+        while not self.is_over():
+            poll = select.poll()
+            poll.register(self._channel, select.POLLIN)
+            if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+                raise EngineError("a sandbox did not end in time", hint="look at what keeps this machine busy")
+        if self._report is None:
+            raise gone()
+        return self._report
+
+    def await_end(self, timeout: float) -> None:
+        """Wait for its end, however it is told: without a keeper nothing runs at all."""
+        with suppress(EngineError):
+            self.report(timeout)
+
+    def kill(self) -> None:
+        """Ask for the end of its whole sandbox, and do not wait for it."""
+        with suppress(OSError):
+            self._channel.send(KILL, socket.MSG_NOSIGNAL)
+
+    def hang_up(self) -> None:
+        """Let whoever polls see a hang-up, and the keeper end it if it still runs."""
+        with suppress(OSError):
+            self._channel.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Let go of it. Nobody may poll it any more."""
+        with self._reading:
+            self._lost = True
+            self._channel.close()
+
+    def _read(self) -> None:
+        try:
+            packet = self._channel.recv(REPORT_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            packet = b""
+        if packet:
+            self._report = unpack_report(packet)
+        else:
+            self._lost = True
+
+
+def gone() -> EngineError:
+    """Return the error that says that the keeper is gone."""
+    return EngineError(
+        "the process that keeps the sandboxes has ended, and all of them with it",
+        code="sandbox-keeper-gone",
+        hint="see whether something killed it, as the kernel does for want of memory; then go on with --resume",
+    )
+
+
+def _unshare() -> list[str]:
+    program = shutil.which("unshare")
+    if program is None:
+        raise _unavailable("the program 'unshare' is not installed")
+    return [program, *_user_namespace(), *_NAMESPACES]
+
+
+def _user_namespace() -> list[str]:
+    """Return what an ordinary user needs: a user namespace, with subordinate ids if he has any."""
+    if os.geteuid() == 0:
+        return []
+    mapped = shutil.which("newuidmap") and shutil.which("newgidmap") and _has_subordinate_ids()
+    return ["--user", "--map-root-user", *(["--map-auto"] if mapped else [])]
+
+
+def _has_subordinate_ids() -> bool:
+    import pwd
+
+    uid = os.getuid()
+    try:
+        names = {pwd.getpwuid(uid).pw_name, str(uid)}
+    except KeyError:
+        names = {str(uid)}
+    return all(_names_in(path) & names for path in (Path("/etc/subuid"), Path("/etc/subgid")))
+
+
+def _names_in(path: Path) -> set[str]:
+    try:
+        return {line.split(":", 1)[0] for line in path.read_text().splitlines()}
+    except OSError:
+        return set()
+
+
+def _unavailable(why: str) -> EngineError:
+    return EngineError(
+        f"no sandbox can be made here without an engine: {why}",
+        code="sandbox-unavailable",
+        hint="run 'securebench doctor': it says what this machine lacks, as user namespaces for ordinary users",
+    )

@@ -1,0 +1,167 @@
+"""A command that runs in a sandbox of the oci driver: its output limit, and how it ended."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from securebench.errors import EngineError, InfrastructureError, MaterializationError
+from securebench.sandboxes.base import ExitState, SandboxProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from securebench.sandboxes.base import Chunk, Command
+    from securebench.sandboxes.oci.link import Job
+    from securebench.sandboxes.oci.streams import Streams
+
+KILL_GRACE = 30.0
+"""Seconds after its time limit in which a killed sandbox must be gone, or its keeper counts as hanging."""
+
+_NOT_FOUND = 127
+_NOT_EXECUTABLE = 126
+
+
+class OciProcess(SandboxProcess):
+    """A started command. ``on_end`` is called, by the thread that waits, when it has ended."""
+
+    def __init__(
+        self,
+        streams: Streams,
+        job: Job,
+        command: Command,
+        output_limit: int,
+        on_end: Callable[[OciProcess], None],
+    ) -> None:
+        self._streams = streams
+        self._job = job
+        self._output_left = output_limit
+        self._on_end = on_end
+        self._output_exceeded = False
+        self._abandoned = False
+        self._state: ExitState | None = None
+        self._waiting = threading.Lock()
+        self._give_up = time.monotonic() + command.timeout_seconds + KILL_GRACE
+
+    def send(self, data: bytes) -> None:
+        """Write all of ``data``."""
+        self._streams.send(data)
+
+    def close_stdin(self) -> None:
+        """End its stdin."""
+        self._streams.close_stdin()
+
+    def receive(self, timeout: float | None = None) -> Chunk | None:
+        """Return the next output. What goes beyond the output limit is dropped, and the sandbox killed for it."""
+        while True:
+            chunk = self._receive_bounded(timeout)
+            if chunk is None:
+                return None
+            stream, data = chunk
+            kept = data[: self._output_left]
+            self._output_left -= len(kept)
+            if len(kept) < len(data) and not self._output_exceeded:
+                self._output_exceeded = True
+                self.kill()
+            if kept:
+                return stream, kept
+
+    def wait(self) -> ExitState:
+        """Drop what nobody read, and wait for its end."""
+        while self.receive() is not None:
+            pass
+        with self._waiting:
+            if self._state is None:
+                try:
+                    self._state = self._final_state(self._job.report(self._remaining()))
+                finally:
+                    self.abandon()
+            return self._state
+
+    def kill(self) -> None:
+        """End its sandbox. It is the keeper who does it, so nothing is waited for."""
+        self._streams.break_pipe()
+        self._job.kill()
+
+    def await_end(self) -> None:
+        """Wait until nothing of its sandbox runs any more. It has been killed."""
+        self._job.await_end(KILL_GRACE)
+
+    def abandon(self) -> None:
+        """Let go of it. Its sandbox has ended, or ends by this."""
+        self._abandoned = True
+        self._streams.close()
+        self._on_end(self)
+
+    def _receive_bounded(self, timeout: float | None) -> Chunk | None:
+        remaining = self._remaining()
+        if timeout is not None and timeout < remaining:
+            return self._streams.receive(timeout)
+        try:
+            return self._streams.receive(remaining)
+        except TimeoutError:
+            raise EngineError(
+                f"a sandbox was not ended within {KILL_GRACE:g} s of its time limit",
+                hint="look at what keeps this machine busy, then go on with --resume",
+            ) from None
+
+    def _remaining(self) -> float:
+        return max(0.1, self._give_up - time.monotonic())
+
+    def _final_state(self, report: dict[str, Any]) -> ExitState:
+        return ExitState(
+            exit_code=_exit_code(report),
+            timed_out=report["timed_out"],
+            output_limit_exceeded=self._output_exceeded,
+            out_of_memory=report["out_of_memory"],
+        )
+
+
+def raise_failure(report: dict[str, Any]) -> NoReturn:
+    """Raise what a report says of a container that should have run: :class:`InfrastructureError` or unsafe mounts."""
+    code = _exit_code(report)
+    raise InfrastructureError(f"a sandbox ended with {code} before it could run anything")
+
+
+def _exit_code(report: dict[str, Any]) -> int:
+    if "failed" in report:
+        raise _refused(report)
+    problem = _runtime_error(report["log"])
+    return _code_of_missing_program(problem) if problem else int(report["exit"])
+
+
+def _refused(report: dict[str, Any]) -> InfrastructureError | MaterializationError:
+    if report.get("unsafe"):
+        return MaterializationError(
+            report["failed"],
+            code="mount-unsafe",
+            hint="mount a regular file or directory by its real path (Path.resolve()), which nobody else changes",
+        )
+    return InfrastructureError(f"a sandbox could not be made: {report['failed']}")
+
+
+def _runtime_error(log: str) -> str:
+    """Return what a runtime's log says of why the command never ran, or nothing."""
+    messages = []
+    for line in log.splitlines():
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            messages.append(line)  # the keeper's own words
+            continue
+        if entry.get("level", "error") in {"error", "fatal"}:
+            messages.append(str(entry.get("msg", line)))
+    return "; ".join(messages)
+
+
+def _code_of_missing_program(problem: str) -> int:
+    """Return the exit code of a program that a runtime did not find. Raises :class:`InfrastructureError` for others.
+
+    A container's first program is started by the init, which says so itself; this is for those that follow.
+    """
+    words = problem.lower()
+    if "executable file" in words or "exec:" in words:
+        return _NOT_FOUND if "no such file" in words or "not found" in words else _NOT_EXECUTABLE
+    raise InfrastructureError(f"the runtime could not start a sandbox: {problem}")

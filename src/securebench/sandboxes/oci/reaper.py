@@ -1,0 +1,128 @@
+"""Run directories and cgroups: named after their owner, and removed when he is gone.
+
+A killed driver's keeper removes what it made by itself. What is left when the keeper was killed too, the next run
+reaps: processes that cgroups still hold (none, as the kernel ends a keeper's namespace with it), the cgroups, and the
+empty directory that the keeper's file system was mounted on.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from securebench.errors import EngineError
+from securebench.sandboxes.oci.keeper.cgroups import NAMESPACE, find_places, kill_all, remove_group
+from securebench.sandboxes.oci.keeper.surroundings import OWNER_FILE
+from securebench.sandboxes.owner import Owner
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_REMOVAL_SECONDS: Final = 5.0
+_RETRY_SECONDS: Final = 0.01
+
+
+def runs_directory() -> Path:
+    """Return the directory of all run directories of this user. It need not be there."""
+    if os.geteuid() == 0:
+        return Path("/run/securebench")
+    given = os.environ.get("XDG_RUNTIME_DIR", "")
+    if given.startswith("/") and Path(given).is_dir():
+        return Path(given, "securebench")
+    return Path(tempfile.gettempdir(), f"securebench-{os.getuid()}").resolve()
+
+
+def make_run_directory(token: str, parent: Path | None = None) -> tuple[Path, str]:
+    """Make a run directory of this process, and return it with the name of its cgroups.
+
+    Raises :class:`EngineError` (``sandbox-unavailable``) where that cannot be done safely.
+    """
+    parent = runs_directory() if parent is None else parent
+    label = Owner.current().label()
+    try:
+        _make_private(parent)
+        fresh = Path(tempfile.mkdtemp(prefix=".", dir=parent))
+        (fresh / OWNER_FILE).write_text(label)
+        fresh.chmod(0o711)  # a sandbox's root, who is nobody here, passes through it
+        run = fresh.rename(parent / token)  # never seen without its owner
+    except OSError as error:
+        raise EngineError(
+            f"{parent} cannot hold what sandboxes need while they run: {error}",
+            code="sandbox-unavailable",
+            hint="set XDG_RUNTIME_DIR to a directory of yours",
+        ) from error
+    return run, f"{token}.{label.replace('/', '.')}"
+
+
+def reap(parent: Path | None = None) -> int:
+    """Remove the run directories and cgroups of processes that are gone. Return how many."""
+    found = [path for path in _entries(runs_directory() if parent is None else parent) if _is_gone(_owner_in(path))]
+    for path in found:
+        shutil.rmtree(path, ignore_errors=True)
+    groups = [group for group in _groups() if _is_gone(_owner_of(group))]
+    return len(found) + sum(remove_tree_of_groups(group) for group in groups)
+
+
+def remove_run(run: Path, group: str) -> None:
+    """Remove what one driver has made, which its keeper may have done before. Nothing of it runs any more."""
+    for path in _groups():
+        if path.name == group:
+            remove_tree_of_groups(path)
+    shutil.rmtree(run, ignore_errors=True)
+
+
+def remove_tree_of_groups(group: Path) -> bool:
+    """Kill what is in the cgroups at and below ``group``, and remove them. Return whether they are gone."""
+    deadline = time.monotonic() + _REMOVAL_SECONDS
+    while True:
+        directories = [path for path, _, _ in os.walk(group, topdown=False)]
+        for directory in directories:
+            kill_all(directory)
+        if all([remove_group(directory) for directory in directories]) or time.monotonic() > deadline:
+            return not group.exists()
+        time.sleep(_RETRY_SECONDS)
+
+
+def _make_private(directory: Path) -> None:
+    """Make ``directory``, or see that it is ours. Raises ``OSError``."""
+    with suppress(FileExistsError):
+        directory.mkdir(mode=0o711, parents=True)
+    found = directory.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        raise PermissionError(f"{directory} is not a directory that only this user can write")
+
+
+def _groups() -> Iterator[Path]:
+    for place in find_places():
+        yield from _entries(Path(place, NAMESPACE))
+
+
+def _entries(directory: Path) -> list[Path]:
+    try:
+        return sorted(path for path in directory.iterdir() if path.is_dir() and not path.is_symlink())
+    except OSError:
+        return []
+
+
+def _owner_in(run: Path) -> Owner | None:
+    try:
+        return Owner.parse((run / OWNER_FILE).read_text())
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def _owner_of(group: Path) -> Owner | None:
+    return Owner.parse(group.name.partition(".")[2].replace(".", "/"))
+
+
+def _is_gone(owner: Owner | None) -> bool:
+    """Whether ``owner`` is certainly gone: one in another pid namespace, or unknown, gets the benefit of the doubt."""
+    if owner is None:
+        return False
+    return not owner.is_of_this_boot() or (owner.can_be_judged() and not owner.is_alive())

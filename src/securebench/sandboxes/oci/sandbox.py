@@ -1,0 +1,154 @@
+"""Sandboxes of the oci driver: ephemeral, a container a command, and persistent, many commands in one."""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from typing import TYPE_CHECKING, Final
+
+from securebench.errors import InfrastructureError
+from securebench.sandboxes.base import Sandbox
+from securebench.sandboxes.oci.container import Container
+from securebench.sandboxes.oci.process import KILL_GRACE, OciProcess, raise_failure
+from securebench.sandboxes.oci.streams import Pipes, Streams
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from securebench.sandboxes.base import Command, SandboxSpec
+    from securebench.sandboxes.oci.container import Surroundings
+    from securebench.sandboxes.oci.link import Job
+
+_START_SECONDS: Final = 60.0
+"""How long a persistent sandbox gets until its first process answers."""
+
+_GREETING: Final = b"\n"
+"""What the idle process, which is ``cat``, is sent when it starts, and sends back."""
+
+
+class OciSandbox(Sandbox):
+    """An ephemeral sandbox: each command runs in a container of its own, made from the same spec."""
+
+    def __init__(self, surroundings: Surroundings, spec: SandboxSpec, tree: Path) -> None:
+        self._surroundings = surroundings
+        self._spec = spec
+        self._tree = tree
+        self._running: set[OciProcess] = set()
+        self._closed = False
+        surroundings.raise_if_stopped()
+        self._prepare()
+        surroundings.open.add(self)
+        if surroundings.stopped.is_set():  # while it was prepared
+            self.close()
+            surroundings.raise_if_stopped()
+
+    def open(self, command: Command) -> OciProcess:
+        """Start a container for ``command``. Whether that worked is known when it is read or waited for."""
+        self._raise_if_closed()
+        pipes = Pipes()
+        try:
+            job = self._start(command, pipes)
+        except BaseException:
+            pipes.close_ours()
+            raise
+        finally:
+            pipes.close_theirs()
+        streams = Streams(pipes, job, command.stdin)
+        process = OciProcess(streams, job, command, self._spec.limits.output, self._running.discard)
+        self._running.add(process)
+        if self._closed or self._surroundings.stopped.is_set():  # while it started
+            self.close()
+            self._raise_if_closed()
+        return process
+
+    def close(self) -> None:
+        """End what still runs, and wait for that only where it could still write to the host.
+
+        When this returns, no process of this sandbox can change a file of the host any more.
+        """
+        self._closed = True
+        processes = list(self._running)
+        for process in processes:
+            process.kill()
+        for process in processes:
+            if not all(mount.read_only for mount in self._spec.mounts):
+                process.await_end()
+            process.abandon()
+        self._surroundings.open.discard(self)
+
+    def _prepare(self) -> None:
+        """Do what must be done before the first command: here nothing."""
+
+    def _start(self, command: Command, pipes: Pipes) -> Job:
+        return Container(self._surroundings, self._spec, self._tree).start(command, pipes)
+
+    def _raise_if_closed(self) -> None:
+        self._surroundings.raise_if_stopped()
+        if self._closed:
+            raise InfrastructureError("this sandbox is closed", code="sandbox-closed")
+
+
+class PersistentOciSandbox(OciSandbox):
+    """A persistent sandbox: one container for its life, idle, and each command runs in it beside that."""
+
+    def close(self) -> None:
+        """End the container and everything in it."""
+        self._closed = True
+        if self not in self._surroundings.open:
+            return
+        self._surroundings.open.discard(self)
+        self._job.kill()
+        for process in list(self._running):
+            process.abandon()
+        _let_go(self._job, self._lifeline)
+
+    def _prepare(self) -> None:
+        self._container = Container(self._surroundings, self._spec, self._tree)
+        pipes = Pipes()
+        try:
+            self._job = self._container.start(None, pipes)
+        except BaseException:
+            pipes.close_ours()
+            raise
+        finally:
+            pipes.close_theirs()
+        self._lifeline = pipes.stdin  # the idle process ends with it, and so with this process, even if killed
+        try:
+            _greet(self._job, pipes)
+        except BaseException:
+            self._job.kill()
+            _let_go(self._job, self._lifeline)
+            raise
+        finally:
+            os.close(pipes.stdout)
+            os.close(pipes.stderr)
+
+    def _start(self, command: Command, pipes: Pipes) -> Job:
+        if self._job.is_over():
+            raise InfrastructureError("this sandbox has ended: a limit, or a kill, ended everything in it")
+        return self._container.execute(command, pipes)
+
+
+def _greet(job: Job, pipes: Pipes) -> None:
+    """Wait until the idle process runs: it sends back what it is sent. Raises :class:`InfrastructureError`."""
+    os.write(pipes.stdin, _GREETING)
+    poll = select.poll()
+    poll.register(pipes.stdout, select.POLLIN)
+    poll.register(job, select.POLLIN)
+    deadline = time.monotonic() + _START_SECONDS
+    while poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+        try:
+            if os.read(pipes.stdout, len(_GREETING)) == _GREETING:
+                return
+        except BlockingIOError:
+            pass
+        if job.is_over():
+            raise_failure(job.report(KILL_GRACE))
+    raise InfrastructureError(f"a sandbox did not start within {_START_SECONDS:g} s")
+
+
+def _let_go(job: Job, lifeline: int) -> None:
+    job.await_end(KILL_GRACE)
+    job.close()
+    os.close(lifeline)

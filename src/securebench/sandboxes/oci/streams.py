@@ -1,0 +1,182 @@
+"""The standard streams of a process in a sandbox: three pipes, of which these are the driver's ends."""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+from securebench.sandboxes.base import Stream
+
+if TYPE_CHECKING:
+    from securebench.sandboxes.base import Chunk
+    from securebench.sandboxes.oci.link import Job
+
+_READ = 64 * 1024
+
+
+class Pipes:
+    """Three new pipes. ``theirs`` go to the process and are closed here; the others are the driver's."""
+
+    def __init__(self) -> None:
+        stdin, self.stdin = os.pipe2(os.O_CLOEXEC)
+        self.stdout, stdout = os.pipe2(os.O_CLOEXEC)
+        self.stderr, stderr = os.pipe2(os.O_CLOEXEC)
+        self.theirs = (stdin, stdout, stderr)
+        for descriptor in (self.stdin, self.stdout, self.stderr):
+            os.set_blocking(descriptor, False)
+
+    def close_theirs(self) -> None:
+        """Close what the process has by now."""
+        for descriptor in self.theirs:
+            os.close(descriptor)
+
+    def close_ours(self) -> None:
+        """Close the driver's ends, where no :class:`Streams` does."""
+        for descriptor in (self.stdin, self.stdout, self.stderr):
+            os.close(descriptor)
+
+
+class Streams:
+    """Stdin, stdout and stderr of a job. One thread receives; sending and closing may come from others."""
+
+    def __init__(self, pipes: Pipes, job: Job, stdin: bytes = b"") -> None:
+        self._job = job
+        self._stdin: int | None = pipes.stdin
+        self._outputs = {pipes.stdout: Stream.STDOUT, pipes.stderr: Stream.STDERR}
+        self._ready: deque[Chunk] = deque()
+        self._pending = memoryview(stdin)
+        self._reading = threading.RLock()
+        self._writing = threading.RLock()
+        self._close_after_pending = False
+        self._broken = False
+        self._abandoned = False
+
+    def receive(self, timeout: float | None) -> Chunk | None:
+        """Return the next output, or ``None`` at the end. Raises ``TimeoutError`` after ``timeout`` seconds.
+
+        While it waits it also feeds what is left of the initial stdin, so that neither side can block the other. The
+        end is when all output was closed, or the process is over: what it left behind is not waited for.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with self._reading:
+            while not self._ready and self._outputs and not self._abandoned:
+                over = self._job.is_over()
+                ready = self._wait(0.0 if over else _left(deadline), over=over)
+                self._read(ready)
+                if over and not ready:
+                    self._close_outputs()
+                elif not ready:
+                    raise TimeoutError
+            return self._ready.popleft() if self._ready else None
+
+    def send(self, data: bytes) -> None:
+        """Write all of ``data``. Raises ``BrokenPipeError`` once nobody reads, also while it waits for room."""
+        with self._writing:
+            self._flush()
+            self._pending = memoryview(data)
+            self._flush()
+
+    def close_stdin(self) -> None:
+        """End stdin, after what was to be sent first."""
+        with self._writing:
+            self._close_after_pending = True
+            if not self._pending:
+                self._close_stdin()
+
+    def break_pipe(self) -> None:
+        """Make every sender see a broken pipe, those that wait when the process is gone."""
+        self._broken = True
+
+    def close(self) -> None:
+        """Let go of everything: whoever reads sees the end, whoever writes a broken pipe."""
+        self._abandoned = self._broken = True
+        self._job.hang_up()
+        with self._reading, self._writing:
+            self._close_stdin()
+            self._close_outputs()
+            self._job.close()
+
+    def _wait(self, seconds: float | None, *, over: bool) -> list[int]:
+        """Return which descriptors are ready: outputs, stdin while it is fed, the job until it is over."""
+        poll = select.poll()
+        for descriptor in self._outputs:
+            poll.register(descriptor, select.POLLIN)
+        if not over:
+            poll.register(self._job, select.POLLIN)
+            if self._pending and self._stdin is not None and not self._broken:
+                poll.register(self._stdin, select.POLLOUT)
+        return [descriptor for descriptor, _ in poll.poll(None if seconds is None else seconds * 1000)]
+
+    def _read(self, ready: list[int]) -> None:
+        for descriptor in ready:
+            if descriptor in self._outputs:
+                self._read_output(descriptor)
+            elif descriptor == self._stdin and self._writing.acquire(blocking=False):
+                try:
+                    self._write()
+                finally:
+                    self._writing.release()
+
+    def _read_output(self, descriptor: int) -> None:
+        try:
+            data = os.read(descriptor, _READ)
+        except BlockingIOError:
+            return
+        if data:
+            self._ready.append((self._outputs[descriptor], data))
+        else:
+            del self._outputs[descriptor]
+            os.close(descriptor)
+
+    def _flush(self) -> None:
+        while self._pending:
+            self._await_room()
+            self._write()
+        self._raise_if_broken()
+
+    def _await_room(self) -> None:
+        self._raise_if_broken()
+        poll = select.poll()
+        if self._stdin is not None:
+            poll.register(self._stdin, select.POLLOUT)
+        poll.register(self._job, 0)  # its hang-up: the process is over, whoever else may hold its stdin
+        if any(descriptor == self._job.fileno() for descriptor, _ in poll.poll()):
+            self._broken = True
+
+    def _write(self) -> None:
+        if self._broken or self._stdin is None:
+            self._pending = memoryview(b"")
+            return
+        try:
+            self._pending = self._pending[os.write(self._stdin, self._pending[:_READ]) :]
+        except BlockingIOError:
+            return
+        except OSError:
+            self._broken = True
+            self._pending = memoryview(b"")
+        if not self._pending and self._close_after_pending:
+            self._close_stdin()
+
+    def _close_stdin(self) -> None:
+        self._broken = True
+        if self._stdin is not None:
+            descriptor, self._stdin = self._stdin, None
+            os.close(descriptor)
+
+    def _close_outputs(self) -> None:
+        for descriptor in self._outputs:
+            os.close(descriptor)
+        self._outputs.clear()
+
+    def _raise_if_broken(self) -> None:
+        if self._broken or self._job.is_over():
+            self._pending = memoryview(b"")
+            raise BrokenPipeError("the process no longer reads its stdin")
+
+
+def _left(deadline: float | None) -> float | None:
+    return None if deadline is None else max(0.0, deadline - time.monotonic())

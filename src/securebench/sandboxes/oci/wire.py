@@ -1,0 +1,59 @@
+"""How a driver and its keeper speak. Both sides import this, so it needs nothing but the standard library.
+
+* Over one stream socket the driver sends *requests*: four bytes of length, a JSON object, a NUL byte, a document that
+  the keeper writes down unread; and descriptors. The keeper sends one such frame back when it is ready: its *hello*.
+* Every job (a container, or a command in one) has a packet socket of its own. The keeper sends *reports* over it, JSON
+  objects, and closes it when nothing of the job is left. The driver sends :data:`KILL` over it; closing it kills too.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+KILL = b"kill"
+
+REPORT_BYTES = 16 * 1024
+"""The most that a report holds: what a runtime said of its failure is cut to fit."""
+
+_LENGTH = struct.Struct("!I")
+_DESCRIPTORS = 8
+
+
+def send_frame(
+    connection: socket.socket, header: Mapping[str, Any], document: bytes = b"", descriptors: Sequence[int] = ()
+) -> None:
+    """Send a frame. Raises ``OSError`` when nobody receives."""
+    payload = json.dumps(header).encode() + b"\0" + document
+    socket.send_fds(connection, [_LENGTH.pack(len(payload))], list(descriptors))
+    connection.sendall(payload)
+
+
+def receive_frame(connection: socket.socket) -> tuple[dict[str, Any], bytes, list[int]] | None:
+    """Return the next frame: header, document, descriptors; or ``None`` at the end."""
+    # Descriptors that are not closed on exec would be handed to every runtime that starts.
+    length, descriptors, _, _ = socket.recv_fds(connection, _LENGTH.size, _DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
+    if len(length) < _LENGTH.size:
+        return None
+    payload = bytearray()
+    left = _LENGTH.unpack(length)[0]
+    while left and (piece := connection.recv(left)):
+        payload += piece
+        left -= len(piece)
+    header, _, document = bytes(payload).partition(b"\0")
+    return (json.loads(header), document, descriptors) if not left else None
+
+
+def pack_report(report: Mapping[str, Any]) -> bytes:
+    """Return a report as one packet."""
+    return json.dumps(report).encode()
+
+
+def unpack_report(packet: bytes) -> dict[str, Any]:
+    """Return the report that a packet holds."""
+    return dict(json.loads(packet))
