@@ -105,3 +105,11 @@ def test_a_runtime_that_the_engine_lacks_is_told_with_what_to_do(fake: FakeEngin
     assert "apt-get install crun" in caught.value.hint
     assert "/etc/docker/daemon.json" in caught.value.hint
     assert not [path for _, path, _ in fake.requests if "create" in path]
+
+
+def test_gvisor_is_told_with_the_arguments_that_it_needs(fake: FakeEngine) -> None:
+    """In a container without a network it starts only without one of its own, and filters only when told to."""
+    fake.answer("GET /v1.41/info", {**INFO, "Runtimes": {"runc": {}}})
+    with pytest.raises(EngineError) as caught:
+        driver(fake, "runsc")
+    assert '"runtimeArgs": ["--network=none", "--oci-seccomp"]' in caught.value.hint

@@ -45,6 +45,15 @@ def test_each_weakness_is_named(seen: str, trouble: str) -> None:
     assert any(trouble in weakness for weakness in weaknesses(seen))
 
 
+def test_gvisor_need_not_say_what_it_always_does() -> None:
+    """Its kernel has no line for new privileges, as there are none. What a line says, and any other line, counts."""
+    without = HEADINGS + LOOPBACK + STATUS.replace("NoNewPrivs:\t1\n", "")
+    assert list(weaknesses(without, "runsc")) == []
+    assert any("NoNewPrivs is not there" in weakness for weakness in weaknesses(without, "runc"))
+    for worse in (STATUS.replace("NoNewPrivs:\t1", "NoNewPrivs:\t0"), "Name:\tcat\nCapBnd:\t0000000000000000\n"):
+        assert list(weaknesses(HEADINGS + LOOPBACK + worse, "runsc"))
+
+
 def test_a_weak_driver_is_refused() -> None:
     """A driver whose sandbox has a network of its own raises ``sandbox-not-isolated``."""
     driver = FakeDriver()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, Final
 
 from securebench.errors import EngineError
@@ -56,10 +57,13 @@ def require_runtime(engine: Engine, runtime: str) -> None:
 
 
 def _how_to_get(runtime: str) -> str:
-    entry = f'{{"runtimes": {{"{runtime}": {{"path": "/usr/bin/{runtime}"}}}}}}'
+    entry: dict[str, object] = {"path": f"/usr/bin/{runtime}"}
+    if runtime == "runsc":  # a container without a network has nothing that gVisor could take over
+        entry["runtimeArgs"] = ["--network=none", "--oci-seccomp"]
     return (
         f"install it ('apt-get install {runtime}'), name it in /etc/docker/daemon.json "
-        f"({entry}) and restart the engine; or use the oci driver, which needs no engine"
+        f"({json.dumps({'runtimes': {runtime: entry}})}) and restart the engine; or use the oci driver, "
+        "which needs no engine"
     )
 
 

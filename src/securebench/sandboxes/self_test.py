@@ -2,66 +2,210 @@
 
 A specification is only what was asked for. An engine of another version, or one that was configured to be lenient, may
 do something else with it, and nothing would show: so the first sandbox of a run is asked what it sees.
+
+All that an image needs for it is ``/bin/cat``. Where a sandbox does not see its cgroups, the limits are hit instead: a
+sandbox that is allowed one process, or hardly any memory, must not run.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from securebench.errors import EngineError
-from securebench.sandboxes.base import Command, SandboxSpec
+from securebench.errors import EngineError, InfrastructureError
+from securebench.sandboxes.base import Command, Limits, SandboxSpec
+from securebench.sandboxes.seen import FILES, View
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from securebench.images.model import ResolvedImage
-    from securebench.sandboxes.base import SandboxDriver
+    from securebench.sandboxes.base import CommandResult, Sandbox, SandboxDriver
 
-_COMMAND: Final = ("/bin/cat", "/proc/net/dev", "/proc/self/status")
+_T = TypeVar("_T")
+
+_USER: Final = (65533, 65533)
+"""Nobody's neighbour: groups that are not mapped are shown as nobody's, and he would not be told from them."""
+
+_LOOK: Final = ("/bin/cat", *FILES)
+_STAND: Final = ("/bin/cat", "/dev/null")
 _SECONDS: Final = 60.0
+_ALL_IDS: Final = 65536
+_IDENTITY: Final = (0, 0, 2**32 - 1)
+_TOO_LITTLE: Final[Mapping[str, dict[str, int]]] = {"pids": {"pids": 1}, "memory": {"memory": 64 * 1024}}
+"""Limits under which no sandbox can stand: its init alone is one process, and no process fits into 16 pages."""
 
-_EXPECTED: Final[Mapping[str, tuple[str, str]]] = {
-    "CapBnd": ("0000000000000000", "capabilities can be had"),
-    "NoNewPrivs": ("1", "privileges can be gained"),
-    "Seccomp": ("2", "no seccomp filter is on"),
+_NOT_SHOWN: Final[Mapping[str, frozenset[str]]] = {
+    "runsc": frozenset({"no-new-privileges", "user-namespace", "file-owners", "rlimits", "kernel-settings"})
 }
-"""Lines of ``/proc/self/status``: what each must say, and what it means if it does not."""
+"""By runtime: what its kernel need not show. gVisor's is a program of its own: no setting in it is the host's, no
+program in it ever gives privileges, and whom its users are on the host only the host can tell."""
+
+
+class _NotShownError(Exception):
+    """A sandbox does not see a file or a line that would tell."""
+
+
+class _Check(NamedTuple):
+    name: str
+    problem: Callable[[View, Limits], str]
 
 
 def require_isolation(driver: SandboxDriver, image: ResolvedImage) -> None:
-    """Run one sandbox of the strictest kind and look at it. Raises :class:`EngineError` (``sandbox-not-isolated``)."""
-    with driver.create(SandboxSpec(image=image)) as sandbox:
-        result = sandbox.run(Command(argv=_COMMAND, timeout_seconds=_SECONDS))
-    if result.exit_code != 0:
-        raise _failed(f"it could not be looked at: {_COMMAND[0]} ended with {result.exit_code} in {image.reference}")
-    if troubles := list(weaknesses(result.stdout.decode("utf-8", "replace"))):
+    """Look at sandboxes of the strictest kind. Raises :class:`EngineError` (``sandbox-not-isolated``).
+
+    What a driver says itself that it holds a sandbox to less strictly (``DriverInfo.weaker``) is not held against it.
+    """
+    info = driver.info()
+    found = look(driver.create, image, info.runtime)
+    if troubles := [trouble for name, trouble in found.items() if name not in info.weaker]:
         raise _failed("; ".join(troubles))
 
 
-def weaknesses(seen: str) -> Iterator[str]:
-    """Yield what is wrong with a sandbox that sees these two files, one after the other."""
-    fields = dict(line.split(":", 1) for line in seen.splitlines() if ":" in line)
-    status = {name: value.strip() for name, value in fields.items()}
-    interfaces = [line.split(":", 1)[0].strip() for line in _interface_lines(seen)]
-    if interfaces != ["lo"]:
-        yield f"it has these network interfaces: {', '.join(interfaces) or 'not even its own'}"
-    for name, (wanted, trouble) in _EXPECTED.items():
-        if status.get(name) != wanted:
-            yield f"{trouble} ({name} is {status.get(name, 'not there')})"
+def look(create: Callable[[SandboxSpec], Sandbox], image: ResolvedImage, runtime: str = "") -> dict[str, str]:
+    """Return what is weaker than asked for in a sandbox of ``image``, by name, with what is wrong there.
+
+    The names are those of :data:`~securebench.sandboxes.enforcement.ENFORCEABLE` (``cpu`` and ``groups`` of the host
+    aside, whatever can be seen), and ``kernel-settings``. ``runtime`` is the name of what runs it.
+    Raises :class:`EngineError` (``sandbox-not-isolated``) if it cannot be looked at.
+    """
+    spec = SandboxSpec(image=image, user=_USER)
+    result = _run(create, spec, _LOOK)
+    view = View.parse(result.stdout.decode("utf-8", "replace"))
+    if not view.status:
+        code = result.exit_code
+        raise _failed(f"it could not be looked at: {_LOOK[0]} ended with {code} in {image.reference}")
+    found = weaknesses(view, spec.limits, runtime)
+    for name, change in _TOO_LITTLE.items():
+        if not view.cgroup and _stands(create, replace(spec, limits=replace(spec.limits, **change))):
+            found[name] = f"the limit of {name} does not bite"
+    return found
 
 
-def _interface_lines(seen: str) -> Iterator[str]:
-    """Yield the lines of ``/proc/net/dev`` that name an interface: all before the status, but for its two headings."""
-    for line in seen.splitlines():
-        if line.startswith("Name:"):
-            return
-        if ":" in line:
-            yield line
+def weaknesses(view: View, limits: Limits, runtime: str = "") -> dict[str, str]:
+    """Return what is wrong with a sandbox with ``limits`` that is seen so, by name."""
+    found = {}
+    for name, problem in _CHECKS:
+        try:
+            trouble = problem(view, limits)
+        except _NotShownError as missing:
+            trouble = "" if name in _NOT_SHOWN.get(runtime, ()) else f"{missing} is not there"
+        if trouble:
+            found[name] = trouble
+    return found
+
+
+def _run(create: Callable[[SandboxSpec], Sandbox], spec: SandboxSpec, argv: tuple[str, ...]) -> CommandResult:
+    with create(spec) as sandbox:
+        return sandbox.run(Command(argv=argv, timeout_seconds=_SECONDS))
+
+
+def _stands(create: Callable[[SandboxSpec], Sandbox], spec: SandboxSpec) -> bool:
+    try:
+        return _run(create, spec, _STAND).exit_code == 0
+    except InfrastructureError:
+        return False  # the runtime itself met the limit; sandboxes without it have just been made
+
+
+def _network(view: View, _limits: Limits) -> str:
+    named = ", ".join(view.interfaces) or "not even its own"
+    return "" if view.interfaces == ("lo",) else f"it has these network interfaces: {named}"
+
+
+def _capabilities(view: View, _limits: Limits) -> str:
+    _shown(view.status, "CapBnd")
+    held = [f"{name} is {value}" for name, value in view.status.items() if name.startswith("Cap") and int(value, 16)]
+    return f"capabilities can be had ({held[0]})" if held else ""
+
+
+def _no_new_privileges(view: View, _limits: Limits) -> str:
+    value = _shown(view.status, "NoNewPrivs")
+    return "" if value == "1" else f"privileges can be gained (NoNewPrivs is {value})"
+
+
+def _seccomp(view: View, _limits: Limits) -> str:
+    value = _shown(view.status, "Seccomp")
+    return "" if value == "2" else f"no seccomp filter is on (Seccomp is {value})"
+
+
+def _user_namespace(view: View, _limits: Limits) -> str:
+    return "its users are those of the host" if _IDENTITY in _users(view) else ""
+
+
+def _users(view: View) -> tuple[tuple[int, int, int], ...]:
+    if not view.uid_map:
+        raise _NotShownError("uid_map")
+    return view.uid_map
+
+
+def _file_owners(view: View, _limits: Limits) -> str:
+    mapped = sum(count for _, _, count in _users(view))
+    return "" if mapped >= _ALL_IDS else f"it has {mapped} users only, so files of images cannot keep their owners"
+
+
+def _groups(view: View, _limits: Limits) -> str:
+    others = set(_shown(view.status, "Groups").split()) - {str(_USER[1])}
+    return f"it is in groups of the host: {' '.join(sorted(others))}" if others else ""
+
+
+def _read_only_root(view: View, _limits: Limits) -> str:
+    return "" if "ro" in _shown(view.mounts, "/").options else "the root file system can be written"
+
+
+def _kernel_settings(view: View, _limits: Limits) -> str:
+    if _IDENTITY not in _users(view):
+        return ""  # who its root is on the host may write none
+    mount = view.mounts.get("/proc/sys")
+    return "" if mount is not None and "ro" in mount.options else "settings of the kernel can be written (/proc/sys)"
+
+
+def _tmpfs(view: View, limits: Limits) -> str:
+    mount = _shown(view.mounts, "/tmp")  # noqa: S108 - a path inside the sandbox
+    sizes = {f"size={limits.tmpfs}", f"size={limits.tmpfs // 1024}k"}
+    return "" if mount.kind == "tmpfs" and sizes & mount.options else "/tmp holds more than its limit"
+
+
+def _rlimits(view: View, limits: Limits) -> str:
+    wanted = {"core file size": 0, "file size": limits.file_size, "open files": limits.open_files}
+    wrong = [name for name, value in wanted.items() if _shown(view.limits, f"Max {name}") != str(value)]
+    return f"these limits are not set: {', '.join(wrong)}" if wrong else ""
+
+
+def _memory(view: View, limits: Limits) -> str:
+    return "" if str(limits.memory) in view.cgroup or not view.cgroup else "memory is not limited"
+
+
+def _pids(view: View, limits: Limits) -> str:
+    return "" if str(limits.pids) in view.cgroup or not view.cgroup else "processes are not limited"
+
+
+_CHECKS: Final = (
+    _Check("network", _network),
+    _Check("capabilities", _capabilities),
+    _Check("no-new-privileges", _no_new_privileges),
+    _Check("seccomp", _seccomp),
+    _Check("user-namespace", _user_namespace),
+    _Check("file-owners", _file_owners),
+    _Check("groups", _groups),
+    _Check("read-only-root", _read_only_root),
+    _Check("kernel-settings", _kernel_settings),
+    _Check("tmpfs", _tmpfs),
+    _Check("rlimits", _rlimits),
+    _Check("memory", _memory),
+    _Check("pids", _pids),
+)
+
+
+def _shown(values: Mapping[str, _T], name: str) -> _T:
+    try:
+        return values[name]
+    except KeyError:
+        raise _NotShownError(name) from None
 
 
 def _failed(why: str) -> EngineError:
     return EngineError(
-        f"a sandbox of this engine is not what was asked for: {why}",
+        f"a sandbox of this machine is not what was asked for: {why}",
         code="sandbox-not-isolated",
         hint="use an engine with its default seccomp profile, and images with /bin/cat",
     )
