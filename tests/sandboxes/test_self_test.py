@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from securebench.errors import EngineError
-from securebench.sandboxes.self_test import require_isolation, weaknesses
+from securebench.sandboxes.base import DriverInfo, Limits
+from securebench.sandboxes.enforcement import ENFORCEABLE
+from securebench.sandboxes.seen import View
+from securebench.sandboxes.self_test import look, require_isolation, weaknesses
 from securebench.testing.fake_sandbox import FakeDriver
 
 if TYPE_CHECKING:
@@ -15,58 +18,165 @@ if TYPE_CHECKING:
     from securebench.sandboxes.docker import DockerDriver
     from securebench.testing.fake_process import FakeProcessContext
 
-HEADINGS = "Inter-|   Receive\n face |bytes\n"
-LOOPBACK = "    lo:       0       0\n"
-STATUS = "Name:\tcat\nCapBnd:\t0000000000000000\nNoNewPrivs:\t1\nSeccomp:\t2\n"
+CGROUP = "1073741824\n256\n"
+NETWORK = """\
+Inter-|   Receive                                                |  Transmit
+ face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier
+    lo:       0       0    0    0    0     0          0         0        0       0    0    0    0     0       0       0
+"""
+ETHERNET = "  eth0:    1000       9    0    0    0     0          0         0        0       0    0    0    0     0\n"
+USERS = """\
+         0 1879048192      65534
+     65534      65534          1
+     65535 1879113727          1
+"""
+HOST_USERS = "         0          0 4294967295\n"
+MOUNTS = """\
+overlay / overlay ro,nosuid,nodev,relatime,lowerdir=a:b,upperdir=c,workdir=d 0 0
+proc /proc proc rw,nosuid,nodev,noexec,relatime 0 0
+tmpfs /tmp tmpfs rw,nosuid,nodev,relatime,size=262144k,uid=1879048192 0 0
+proc /proc/sys proc ro,relatime 0 0
+"""
+LIMITS = """\
+Limit                     Soft Limit           Hard Limit           Units
+Max cpu time              unlimited            unlimited            seconds
+Max file size             1073741824           1073741824           bytes
+Max core file size        0                    0                    bytes
+Max open files            1024                 1024                 files
+Max nice priority         0                    0
+"""
+STATUS = """\
+Name:\tcat
+Uid:\t65533\t65533\t65533\t65533
+Groups:\t65533
+CapInh:\t0000000000000000
+CapPrm:\t0000000000000000
+CapEff:\t0000000000000000
+CapBnd:\t0000000000000000
+CapAmb:\t0000000000000000
+NoNewPrivs:\t1
+Seccomp:\t2
+"""
+WELL = NETWORK + USERS + MOUNTS + LIMITS + STATUS
 
 
-def test_a_sandbox_as_asked_for_has_no_weakness() -> None:
-    """Loopback alone, no capability to be had, no new privileges, and a seccomp filter: nothing is wrong."""
-    assert list(weaknesses(HEADINGS + LOOPBACK + STATUS)) == []
+def of_gvisor() -> str:
+    """Return what a sandbox of gVisor sees: no limits, no line for new privileges, users of its own."""
+    status = STATUS.replace("NoNewPrivs:\t1\n", "").replace("CapAmb:\t0000000000000000\n", "")
+    mounts = "none / 9p ro,trans=fd,cache=fscache 0 0\nnone /tmp tmpfs rw,mode=1777,size=268435456 0 0\n"
+    return NETWORK + HOST_USERS + mounts + status
 
 
 @pytest.mark.parametrize(
-    ("seen", "trouble"),
+    ("seen", "runtime"),
+    [(WELL, ""), (CGROUP + WELL, "crun"), (WELL.replace("Groups:\t65533", "Groups:\t "), ""), (of_gvisor(), "runsc")],
+)
+def test_a_sandbox_as_asked_for_has_no_weakness(seen: str, runtime: str) -> None:
+    """I17, I18: loopback alone, nobody of the host, nothing to be had, nothing to be written: nothing is wrong."""
+    assert weaknesses(View.parse(seen), Limits(), runtime) == {}
+
+
+@pytest.mark.parametrize(
+    ("seen", "name", "trouble"),
     [
-        (HEADINGS + LOOPBACK + "  eth0:       0\n" + STATUS, "lo, eth0"),
-        (HEADINGS + STATUS, "not even its own"),
-        (
-            HEADINGS + LOOPBACK + STATUS.replace("CapBnd:\t0000000000000000", "CapBnd:\t00000000a80425fb"),
-            "capabilities",
-        ),
-        (HEADINGS + LOOPBACK + STATUS.replace("NoNewPrivs:\t1", "NoNewPrivs:\t0"), "privileges can be gained"),
-        (HEADINGS + LOOPBACK + STATUS.replace("Seccomp:\t2", "Seccomp:\t0"), "no seccomp filter"),
-        (HEADINGS + LOOPBACK + "Name:\tcat\n", "Seccomp is not there"),
-        ("", "not even its own"),
+        (NETWORK + ETHERNET + USERS + MOUNTS + LIMITS + STATUS, "network", "lo, eth0"),
+        (USERS + MOUNTS + LIMITS + STATUS, "network", "not even its own"),
+        (WELL.replace("CapBnd:\t0000000000000000", "CapBnd:\t00000000a80425fb"), "capabilities", "CapBnd is 0"),
+        (WELL.replace("CapAmb:\t0000000000000000", "CapAmb:\t0000000000000001"), "capabilities", "CapAmb is 0"),
+        (WELL.replace("CapBnd:\t0000000000000000\n", ""), "capabilities", "CapBnd is not there"),
+        (WELL.replace("NoNewPrivs:\t1", "NoNewPrivs:\t0"), "no-new-privileges", "privileges can be gained"),
+        (WELL.replace("NoNewPrivs:\t1\n", ""), "no-new-privileges", "NoNewPrivs is not there"),
+        (WELL.replace("Seccomp:\t2", "Seccomp:\t0"), "seccomp", "no seccomp filter"),
+        (WELL.replace(USERS, HOST_USERS), "user-namespace", "users are those of the host"),
+        (WELL.replace(USERS, ""), "user-namespace", "uid_map is not there"),
+        (WELL.replace(USERS, "     65533       1000          1\n"), "file-owners", "1 users only"),
+        (WELL.replace("Groups:\t65533", "Groups:\t65533 65534 "), "groups", "65534"),
+        (WELL.replace("/ overlay ro", "/ overlay rw"), "read-only-root", "can be written"),
+        (WELL.replace(USERS, HOST_USERS).replace("/proc/sys proc ro", "/proc/sys proc rw"), "kernel-settings", "/proc"),
+        (NETWORK + HOST_USERS + LIMITS + STATUS, "kernel-settings", "/proc/sys"),
+        (WELL.replace("size=262144k", "size=12334460k"), "tmpfs", "not limited"),
+        (WELL.replace("/tmp tmpfs", "/tmp ext4"), "tmpfs", "not limited"),
+        (WELL.replace("1024                 1024 ", "1024                 1048576 "), "rlimits", "open files"),
+        (WELL.replace(LIMITS, ""), "rlimits", "not there"),
+        ("9223372036854771712\n256\n" + WELL, "memory", "not limited"),
+        ("1073741824\nmax\n" + WELL, "pids", "not limited"),
     ],
 )
-def test_each_weakness_is_named(seen: str, trouble: str) -> None:
-    """Each thing that a sandbox should not see, or lacks, is said."""
-    assert any(trouble in weakness for weakness in weaknesses(seen))
+def test_each_weakness_is_named(seen: str, name: str, trouble: str) -> None:
+    """Each thing that a sandbox should not see, or lacks, is said, under the name of what is not enforced."""
+    found = weaknesses(View.parse(seen), Limits())
+    assert trouble in found[name]
+
+
+def test_nothing_seen_is_nothing_enforced() -> None:
+    """What cannot be told counts as wrong, for every name but the limits that are hit."""
+    found = weaknesses(View.parse(""), Limits())
+    assert set(found) == {*ENFORCEABLE, "kernel-settings"} - {"memory", "pids", "cpu"}
 
 
 def test_gvisor_need_not_say_what_it_always_does() -> None:
-    """Its kernel has no line for new privileges, as there are none. What a line says, and any other line, counts."""
-    without = HEADINGS + LOOPBACK + STATUS.replace("NoNewPrivs:\t1\n", "")
-    assert list(weaknesses(without, "runsc")) == []
-    assert any("NoNewPrivs is not there" in weakness for weakness in weaknesses(without, "runc"))
-    for worse in (STATUS.replace("NoNewPrivs:\t1", "NoNewPrivs:\t0"), "Name:\tcat\nCapBnd:\t0000000000000000\n"):
-        assert list(weaknesses(HEADINGS + LOOPBACK + worse, "runsc"))
+    """Its kernel lacks some lines; a line that says otherwise, or another that is missing, counts all the same."""
+    assert {"no-new-privileges", "rlimits"} <= set(weaknesses(View.parse(of_gvisor()), Limits(), "runc"))
+    worse = of_gvisor() + "NoNewPrivs:\t0\n"
+    assert set(weaknesses(View.parse(worse), Limits(), "runsc")) == {"no-new-privileges"}
+    assert set(weaknesses(View.parse(of_gvisor().replace("Seccomp:\t2\n", "")), Limits(), "runsc")) == {"seccomp"}
+
+
+class Machine(FakeDriver):
+    """A machine whose sandboxes see ``seen``, and of whose limits only those in ``bites`` bite."""
+
+    def __init__(self, seen: str, *, bites: tuple[str, ...] = ("memory", "pids"), weaker: tuple[str, ...] = ()) -> None:
+        super().__init__()
+        self._weaker = weaker
+        self.image = self.add_image("some:1")
+
+        @self.program("/bin/cat")
+        def cat(context: FakeProcessContext) -> int:
+            limits = context.spec.limits
+            if (limits.pids == 1 and "pids" in bites) or (limits.memory < 1 << 20 and "memory" in bites):
+                return 1
+            context.stdout.write(seen.encode())
+            return 0
+
+    def info(self) -> DriverInfo:
+        """Say what is weaker."""
+        return DriverInfo("fake", weaker=self._weaker)
+
+
+def test_a_machine_as_asked_for_passes() -> None:
+    """Where all is as asked for, and the limits bite, nothing is raised; and where cgroups are seen, none is hit."""
+    machine = Machine(WELL)
+    require_isolation(machine, machine.image)
+    assert len(machine.commands) == 3
+    seen = Machine(CGROUP + WELL, bites=())
+    require_isolation(seen, seen.image)
+    assert len(seen.commands) == 1
 
 
 def test_a_weak_driver_is_refused() -> None:
     """A driver whose sandbox has a network of its own raises ``sandbox-not-isolated``."""
-    driver = FakeDriver()
-    image = driver.add_image("weak:1")
-
-    @driver.program("/bin/cat")
-    def cat(context: FakeProcessContext) -> int:
-        context.stdout.write((HEADINGS + LOOPBACK + "  eth0: 0\n" + STATUS).encode())
-        return 0
-
+    machine = Machine(NETWORK + ETHERNET + USERS + MOUNTS + LIMITS + STATUS)
     with pytest.raises(EngineError, match="eth0") as caught:
-        require_isolation(driver, image)
+        require_isolation(machine, machine.image)
     assert caught.value.code == "sandbox-not-isolated"
+
+
+@pytest.mark.parametrize("name", ["memory", "pids"])
+def test_a_limit_that_does_not_bite_is_told(name: str) -> None:
+    """I08, I09: a sandbox that runs where none can has no such limit."""
+    machine = Machine(WELL, bites=tuple({"memory", "pids"} - {name}))
+    assert look(machine.create, machine.image) == {name: f"the limit of {name} does not bite"}
+
+
+def test_what_a_driver_admits_is_not_held_against_it() -> None:
+    """What the driver says itself that is weaker is let pass, and nothing else."""
+    seen = WELL.replace(USERS, HOST_USERS).replace("Seccomp:\t2", "Seccomp:\t0")
+    honest = Machine(seen, weaker=("user-namespace", "file-owners", "seccomp"))
+    require_isolation(honest, honest.image)
+    vain = Machine(seen, weaker=("user-namespace",))
+    with pytest.raises(EngineError, match="seccomp") as caught:
+        require_isolation(vain, vain.image)
+    assert "users" not in caught.value.message
 
 
 def test_what_cannot_be_told_is_refused() -> None:
@@ -80,3 +190,9 @@ def test_what_cannot_be_told_is_refused() -> None:
 def test_the_engine_passes(docker_driver: DockerDriver, base_image: ResolvedImage) -> None:
     """The sandboxes of the engine at hand are as asked for."""
     docker_driver.self_test(base_image)
+
+
+@pytest.mark.engine
+def test_the_engine_is_only_as_weak_as_it_says(docker_driver: DockerDriver, base_image: ResolvedImage) -> None:
+    """What a look at the engine's sandboxes finds is what the driver says of itself, to the word."""
+    assert tuple(look(docker_driver.create, base_image)) == docker_driver.info().weaker

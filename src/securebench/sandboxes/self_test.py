@@ -35,11 +35,12 @@ _IDENTITY: Final = (0, 0, 2**32 - 1)
 _TOO_LITTLE: Final[Mapping[str, dict[str, int]]] = {"pids": {"pids": 1}, "memory": {"memory": 64 * 1024}}
 """Limits under which no sandbox can stand: its init alone is one process, and no process fits into 16 pages."""
 
-_NOT_SHOWN: Final[Mapping[str, frozenset[str]]] = {
-    "runsc": frozenset({"no-new-privileges", "user-namespace", "file-owners", "rlimits", "kernel-settings"})
-}
-"""By runtime: what its kernel need not show. gVisor's is a program of its own: no setting in it is the host's, no
-program in it ever gives privileges, and whom its users are on the host only the host can tell."""
+_OWN_KERNEL: Final = "runsc"
+"""gVisor: what sandboxes see is a kernel of its own, a program that is itself in a sandbox."""
+_OF_ITS_OWN: Final = frozenset({"user-namespace", "file-owners", "kernel-settings"})
+"""What such a kernel shows of itself alone: whom its users are on the host, only the host can tell."""
+_NEED_NOT_SHOW: Final = frozenset({"no-new-privileges", "rlimits"})
+"""What it need not show: no program in it ever gives privileges, and not every version has a file of limits."""
 
 
 class _NotShownError(Exception):
@@ -65,8 +66,8 @@ def require_isolation(driver: SandboxDriver, image: ResolvedImage) -> None:
 def look(create: Callable[[SandboxSpec], Sandbox], image: ResolvedImage, runtime: str = "") -> dict[str, str]:
     """Return what is weaker than asked for in a sandbox of ``image``, by name, with what is wrong there.
 
-    The names are those of :data:`~securebench.sandboxes.enforcement.ENFORCEABLE` (``cpu`` and ``groups`` of the host
-    aside, whatever can be seen), and ``kernel-settings``. ``runtime`` is the name of what runs it.
+    The names are those of :data:`~securebench.sandboxes.enforcement.ENFORCEABLE` but for ``cpu``, which shows in
+    nothing, and ``kernel-settings``. ``runtime`` is the name of what runs it.
     Raises :class:`EngineError` (``sandbox-not-isolated``) if it cannot be looked at.
     """
     spec = SandboxSpec(image=image, user=_USER)
@@ -85,11 +86,12 @@ def look(create: Callable[[SandboxSpec], Sandbox], image: ResolvedImage, runtime
 def weaknesses(view: View, limits: Limits, runtime: str = "") -> dict[str, str]:
     """Return what is wrong with a sandbox with ``limits`` that is seen so, by name."""
     found = {}
+    own = runtime == _OWN_KERNEL
     for name, problem in _CHECKS:
         try:
-            trouble = problem(view, limits)
+            trouble = "" if own and name in _OF_ITS_OWN else problem(view, limits)
         except _NotShownError as missing:
-            trouble = "" if name in _NOT_SHOWN.get(runtime, ()) else f"{missing} is not there"
+            trouble = "" if own and name in _NEED_NOT_SHOW else f"{missing} is not there"
         if trouble:
             found[name] = trouble
     return found
@@ -162,7 +164,7 @@ def _kernel_settings(view: View, _limits: Limits) -> str:
 def _tmpfs(view: View, limits: Limits) -> str:
     mount = _shown(view.mounts, "/tmp")  # noqa: S108 - a path inside the sandbox
     sizes = {f"size={limits.tmpfs}", f"size={limits.tmpfs // 1024}k"}
-    return "" if mount.kind == "tmpfs" and sizes & mount.options else "/tmp holds more than its limit"
+    return "" if mount.kind == "tmpfs" and sizes & mount.options else "what is written in memory is not limited"
 
 
 def _rlimits(view: View, limits: Limits) -> str:
