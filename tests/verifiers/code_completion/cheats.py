@@ -44,7 +44,9 @@ import json, os
 def raw(kind, body):
     body = body if isinstance(body, bytes) else json.dumps(body).encode()
     for fd in range(3, 12):
-        try: os.write(fd, kind + len(body).to_bytes(4, "big") + body)
+        frame = kind + len(body).to_bytes(4, "big") + body
+        try:
+            while frame: frame = frame[os.write(fd, frame):]
         except OSError: pass
 """
 """Writes a frame of its own making on every descriptor that might be the channel."""
