@@ -1,0 +1,137 @@
+"""One cycle: a fresh sandbox, a file in, python runs, a file out, all gone. Each driver beside the bare runtime.
+
+The bare runtime is ``crun run`` as a subprocess, on a bundle with the configuration that the oci driver compiles, in a
+loop of a process that does nothing else: ``bare_runtime.py``. No overlay, cgroups, time limit or limit of output.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from measure import run_measured
+from report import Table, within
+
+from securebench.images.store import ImageStore
+from securebench.sandboxes.base import Command, Mount, SandboxSpec, workspace_user
+from securebench.sandboxes.mounts import NAME_FILES
+from securebench.sandboxes.oci.config import INIT_TARGET, Layout, compile_config
+from securebench.sandboxes.oci.ids import HostIds, identity_map
+from securebench.sandboxes.oci.runtime import find_init, find_runtime
+from securebench.sandboxes.oci.seccomp import seccomp_for
+from securebench.tasks import DEFAULT_IMAGE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from sides import Side
+
+    from securebench.images.model import ResolvedImage
+    from securebench.sandboxes.base import SandboxDriver
+
+WORKSPACE: Final = "/workspace"
+CODE: Final = "open('/workspace/out', 'w').write(open('/workspace/in').read().upper())"
+COMMAND: Final = Command(argv=("python3", "-I", "-B", "-c", CODE), timeout_seconds=60)
+TEXT: Final = "file in, file out\n"
+BARE_BOUND: Final = 1.5
+DOCKER_BOUND: Final = 8.0
+_BARE: Final = Path(__file__).resolve().parent / "bare_runtime.py"
+
+
+def cycles(sides: Sequence[Side], scratch: Path, *, rounds: int, count: int) -> Table:
+    """Measure ``rounds`` rounds of ``count`` cycles each (Docker: a quarter of them), one after the other."""
+    table = Table("One cycle, ms (median of rounds)", ("who", "ms a cycle", "x bare crun", "x faster than docker"))
+    found: dict[str, list[float]] = {"bare crun": []} if _bare_can_run(sides) else {}
+    for _ in range(rounds):
+        if "bare crun" in found:
+            found["bare crun"].append(_bare(scratch, count))
+        for side in sides:
+            many = max(2, count // 4) if side.is_docker else count
+            found.setdefault(side.name, []).append(_driven(side, scratch, many))
+    medians = {name: statistics.median(values) for name, values in found.items()}
+    for name, ms in medians.items():
+        table.add(name, ms, *_ratios(name, ms, medians))
+    table.notes.append("A driver's cycles end when the last sandbox is gone; starting the driver itself is left out.")
+    return table
+
+
+def _ratios(name: str, ms: float, medians: dict[str, float]) -> Iterator[str]:
+    bare, docker = medians.get("bare crun"), medians.get("docker")
+    bounded = name == "crun"
+    yield "" if not bare else within(ms / bare, BARE_BOUND) if bounded else f"{ms / bare:.2f}"
+    yield "" if not docker else within(docker / ms, DOCKER_BOUND, at_least=True) if bounded else f"{docker / ms:.2f}"
+
+
+def _driven(side: Side, scratch: Path, count: int) -> float:
+    directory = _workspace(scratch)
+    with closing(side.open()) as driver:
+        image = driver.resolve_image(DEFAULT_IMAGE)
+        _one(driver, image, directory)  # the first one starts what a driver keeps
+        started = time.perf_counter()
+        for _ in range(count):
+            _one(driver, image, directory)
+        driver.close()
+        return (time.perf_counter() - started) / count * 1000
+
+
+def _one(driver: SandboxDriver, image: ResolvedImage, directory: Path) -> None:
+    (directory / "in").write_text(TEXT)
+    with driver.create(_spec(image, directory)) as sandbox:
+        result = sandbox.run(COMMAND)
+    if result.exit_code or (directory / "out").read_text() != TEXT.upper():
+        raise SystemExit(f"a cycle failed: {result}")
+    (directory / "out").unlink()
+
+
+def _spec(image: ResolvedImage, directory: Path) -> SandboxSpec:
+    mounts = (Mount(directory, WORKSPACE, read_only=False),)
+    return SandboxSpec(image=image, mounts=mounts, user=workspace_user())
+
+
+def _workspace(scratch: Path) -> Path:
+    directory = Path(tempfile.mkdtemp(dir=scratch)).resolve()
+    os.chown(directory, *workspace_user())
+    return directory
+
+
+def _bare_can_run(sides: Sequence[Side]) -> bool:
+    """Whether the bare runtime can be run here: as root, with crun, like the driver beside it."""
+    return os.geteuid() == 0 and any(side.name == "crun" for side in sides)
+
+
+def _bare(scratch: Path, count: int) -> float:
+    """Return the ms of a cycle of the bare runtime: the median, so that its own start-up does not count."""
+    workspace, bundle = _workspace(scratch), Path(tempfile.mkdtemp(dir=scratch))
+    bundle.chmod(0o711)
+    runtime, store = find_runtime("crun"), ImageStore()
+    image = store.find(DEFAULT_IMAGE)
+    if image is None:
+        raise SystemExit(f"{DEFAULT_IMAGE} is not in the image store")
+    with store.lease(image.id) as tree:
+        config = compile_config(_spec(image, workspace), COMMAND, _layout(image, workspace, tree.root))
+        (bundle / "config.json").write_text(json.dumps(config))
+        argv = runtime.run_argv(str(bundle), str(bundle / "state"), "ID")
+        call = json.dumps({"argv": argv, "workspace": str(workspace), "text": TEXT, "count": count})
+        apart = ("unshare", "--mount", "--propagation", "slave", sys.executable, "-I", "-S", str(_BARE), call)
+        return float(run_measured(apart)[1])
+
+
+def _layout(image: ResolvedImage, workspace: Path, root: Path) -> Layout:
+    uid_map, gid_map = identity_map(workspace_user(), HostIds.of_root())
+    names = {f"/etc/{path.name}": str(path) for path in NAME_FILES}
+    return Layout(
+        root=str(root),
+        sources={**names, INIT_TARGET: str(find_init()), WORKSPACE: str(workspace)},
+        uid_map=uid_map,
+        gid_map=gid_map,
+        seccomp=seccomp_for(_spec(image, workspace)),
+        runtime=find_runtime("crun"),
+        cgroup="/none",
+    )

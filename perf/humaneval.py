@@ -1,0 +1,129 @@
+"""HumanEval end to end: an agent that knows the solutions, each judged in two sandboxes, beside bare runs of the same.
+
+The floor is three bare processes a task and nothing else: the same agent, then the candidate and the tests at once.
+Its processor time, and that of a driver without a daemon, is that of the process and everything that it waited for.
+Docker's containers are not our children: there it is that of the whole machine meanwhile, so run it on a quiet one.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from measure import Cost, measured
+from report import Table, within
+from runs import SECUREBENCH, Workload
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sides import Side
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+AGENT: Final = """\
+import json, os
+answers = json.load(open(os.path.join(os.path.dirname(__file__), "answers.json")))
+print(answers[json.load(open(os.environ["SECUREBENCH_TASK_FILE"]))["starter_code"]])
+"""
+PYTHON: Final = shutil.which("python3", path="/usr/bin:/bin") or sys.executable
+"""The interpreter of the floor: the machine's own, which is most like an image's."""
+FASTER_BOUND: Final = 8.0
+CPU_BOUND: Final = 2.0
+_OPTIONS: Final = ("-I", "-B")
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """The rows of the benchmark, and the agent that knows them."""
+
+    rows: Sequence[dict[str, Any]]
+    workload: Workload
+    note: str
+
+    @classmethod
+    def prepare(cls, scratch: Path, limit: int | None) -> Suite:
+        """Import the first ``limit`` rows, all by default, with the product's importer; without data, the demo's."""
+        pack, note = _import(scratch / "humaneval", limit)
+        rows = [json.loads(line) for line in (pack / "tasks.jsonl").read_text(encoding="utf-8").splitlines()]
+        agent = scratch / "humaneval-agent"
+        agent.mkdir()
+        (agent / "agent.py").write_text(AGENT)
+        answers = {row["input"]["starter_code"]: row["eval"]["canonical_solution"] for row in rows}
+        (agent / "answers.json").write_text(json.dumps(answers))
+        command = ("python3", *_OPTIONS, "/opt/securebench/agent/agent.py")
+        return cls(rows, Workload(pack, len(rows), command, agent), note)
+
+    def floor(self, workers: int) -> Cost:
+        """Run the agent, the candidate and the tests of each task, bare."""
+        with tempfile.TemporaryDirectory() as directory, measured() as cost, ThreadPoolExecutor(workers) as pool:
+            for done in [pool.submit(self._bare, row, Path(directory, str(i))) for i, row in enumerate(self.rows)]:
+                done.result()
+        return cost
+
+    def _bare(self, row: dict[str, Any], task_file: Path) -> None:
+        task_file.write_text(json.dumps(row["input"]))
+        agent = [PYTHON, *_OPTIONS, str(self.workload.agent_dir / "agent.py")]  # type: ignore[operator]  # it has one
+        answer = subprocess.check_output(agent, env={"SECUREBENCH_TASK_FILE": str(task_file)}, text=True)
+        programs = (answer, f"{answer}\n{row['eval']['tests']['code']}")
+        running = [subprocess.Popen([PYTHON, *_OPTIONS, "-c", program]) for program in programs]
+        if any([process.wait() for process in running]):  # noqa: C419 - each is waited for
+            raise SystemExit(f"{row['id']} does not pass bare")
+
+
+def table(suite: Suite, sides: Sequence[Side], scratch: Path, *, workers: Sequence[int], rounds: int) -> Table:
+    """Measure the floor and each side, ``rounds`` times (Docker once), and set them beside each other."""
+    columns = ("workers", "who", "tasks/s", "x docker", "CPU ms a task", "x floor")
+    figures = Table(f"HumanEval, {len(suite.rows)} tasks with known solutions, end to end", columns)
+    for count in workers:
+        costs: dict[str, list[Cost]] = {"floor": []}
+        for number in range(rounds):
+            costs["floor"].append(suite.floor(count))
+            for side in sides:
+                if number == 0 or not side.is_docker:
+                    costs.setdefault(side.name, []).append(suite.workload.run(side, count, scratch))
+        _add(figures, count, len(suite.rows), costs)
+    figures.notes += [suite.note] if suite.note else []
+    figures.notes.append(
+        f"Floor: {PYTHON}, three bare processes a task. CPU: all processes waited for; Docker's: the whole machine's."
+    )
+    return figures
+
+
+def _add(table: Table, workers: int, tasks: int, costs: dict[str, list[Cost]]) -> None:
+    walls = {name: statistics.median(cost.wall for cost in found) for name, found in costs.items()}
+    used = {name: statistics.median(_cpu(name, cost) for cost in found) for name, found in costs.items()}
+    for name in costs:
+        ours = name not in {"floor", "docker"}
+        faster = walls["docker"] / walls[name] if "docker" in walls else None
+        more = used[name] / used["floor"]
+        table.add(
+            workers,
+            name,
+            tasks / walls[name],
+            "" if faster is None else within(faster, FASTER_BOUND, at_least=True) if ours else faster,
+            used[name] / tasks * 1000,
+            within(more, CPU_BOUND) if ours else more,
+        )
+
+
+def _cpu(name: str, cost: Cost) -> float:
+    return cost.machine if name == "docker" else cost.cpu
+
+
+def _import(pack: Path, limit: int | None) -> tuple[Path, str]:
+    argv = [*SECUREBENCH, "import", "humaneval", "--output", str(pack), "--cache", str(ROOT / ".cache" / "import")]
+    done = subprocess.run([*argv, *(["--limit", str(limit)] if limit else [])], check=False, capture_output=True)
+    mini = ROOT / "benchmarks" / "humaneval-mini"
+    if done.returncode == 0:
+        return pack, ""
+    if (mini / "tasks.jsonl").exists():
+        return mini, "The data of all rows could not be had: these are the demo's ten."
+    raise SystemExit("HumanEval's data cannot be had:\n" + done.stderr.decode())

@@ -1,0 +1,68 @@
+"""Time and processor time: of a process with all that it started, and of the whole machine."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_BUSY = (0, 1, 2, 5, 6)
+"""The columns of ``/proc/stat`` that are work: user, nice, system, and both kinds of interrupts."""
+
+
+@dataclass(slots=True)
+class Cost:
+    """Seconds of time, of processor time of the processes that were waited for, and of the whole machine's.
+
+    ``peak_mib`` is the memory of the largest of those processes, where one was started for it.
+    """
+
+    wall: float = 0.0
+    cpu: float = 0.0
+    machine: float = 0.0
+    peak_mib: float = 0.0
+
+
+@contextmanager
+def measured() -> Iterator[Cost]:
+    """Give a cost that is known at the end: of this process and of all that it started and waited for."""
+    cost = Cost(-time.perf_counter(), -_own_cpu(), -_machine_cpu())
+    yield cost
+    cost.wall += time.perf_counter()
+    cost.cpu += _own_cpu()
+    cost.machine += _machine_cpu()
+
+
+def run_measured(argv: Sequence[str]) -> tuple[Cost, str]:
+    """Run ``argv``; return its cost, with everything that it started, and its stdout. Raises ``SystemExit``."""
+    cost = Cost(-time.perf_counter(), 0.0, -_machine_cpu())
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
+        output = process.stdout.read() if process.stdout else ""
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"{argv[0]} ended with {process.returncode}: the figures would mean nothing\n{output}")
+    cost.wall += time.perf_counter()
+    cost.cpu = usage.ru_utime + usage.ru_stime
+    cost.peak_mib = usage.ru_maxrss / 1024
+    cost.machine += _machine_cpu()
+    return cost, output
+
+
+def _own_cpu() -> float:
+    usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+def _machine_cpu() -> float:
+    fields = Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:]
+    return sum(int(fields[column]) for column in _BUSY) / _TICKS

@@ -1,0 +1,1 @@
+"""Other harnesses, measured on the same image and the same trivial task."""
