@@ -128,9 +128,11 @@ def _oci(name: str) -> OciDriver:
     from securebench.sandboxes.oci import OciDriver
 
     try:
-        return OciDriver(run_id="tests", runtime=name)
+        driver = OciDriver(run_id="tests", runtime=name)
     except EngineError as error:
         raise _skipped_if_not_installed(error) from error
+    driver.prove()  # its keeper runs from now on, and is nothing that a test has left
+    return driver
 
 
 def _skipped_if_not_installed(error: EngineError) -> BaseException:

@@ -156,4 +156,5 @@ def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
 
 
 def _environment(extra: dict[str, str]) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(TESTS), **extra}
+    path = os.pathsep.join((str(TESTS), str(TESTS.parent / "src")))
+    return {**os.environ, "PYTHONPATH": path, **extra}
