@@ -92,7 +92,7 @@ class Builder:
             self.report("unpacking")
             self.store.lease(image_id).close()
             self._check(recipe, image_id)
-            incoming.name(recipe.reference)
+            incoming.name(image_id, recipe.reference)
 
     def _check(self, recipe: Recipe, image_id: str) -> None:
         image = self.store.find(image_id)

@@ -6,7 +6,7 @@ needs: what is killed in between leaves only rubbish, which the next collection 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from securebench.errors import ImageError
@@ -72,6 +72,12 @@ class Collector:
         """Remove what no image of the list needs."""
         with locked(self._places.store_lock), explaining(self._places.top):
             self._collect()
+
+    def forget(self, reference: str) -> None:
+        """Take a canonical reference from its image."""
+        with locked(self._places.store_lock), explaining(self._places.top):
+            images = self._catalogue.read()
+            self._catalogue.write(tidied(replace(e, reference="") if e.reference == reference else e for e in images))
 
     def remove(self, reference: str) -> tuple[StoreEntry, ...]:
         """Take a name, or with an id all of an image, from the store, and return what that was.

@@ -13,7 +13,7 @@ import secrets
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from securebench.images.index import Catalogue, Listed, named
+from securebench.images.index import Catalogue, Listed, named, read_document
 from securebench.images.layout import CONFIG_TYPE, MANIFEST_TYPE, Descriptor, ImageConfig, Manifest, malformed
 from securebench.images.locks import locked
 from securebench.images.places import explaining, sync_file_system
@@ -43,6 +43,7 @@ class Incoming:
         self._work = work
         self._origin = origin
         self._catalogue = Catalogue(places)
+        self._added: dict[str, Listed] = {}
 
     def has(self, digest: str) -> bool:
         """Say whether the store has this blob; it is then kept for this image."""
@@ -61,7 +62,7 @@ class Incoming:
         if (got.digest, got.size) != (digest, size):
             raise wrong_digest(f"a blob of {got.size} bytes, announced as {size}", digest, got.digest)
 
-    def take(self, pieces: Iterable[bytes]) -> Descriptor:
+    def take(self, pieces: Iterable[bytes | memoryview]) -> Descriptor:
         """Take a blob, whatever it is, and say what it was. Its media type is left empty."""
         temporary = self._work / f"blob-{secrets.token_hex(8)}"
         digester = Digester()
@@ -83,14 +84,26 @@ class Incoming:
         with locked(self._places.store_lock), explaining(self._places.top):
             self._publish()
             self._catalogue.write([*self._catalogue.read(), image])
+        self._added[described.digest] = image
         return described.digest
 
-    def name(self, reference: str) -> None:
-        """Let ``reference`` mean the image that was added, in place of what it meant before."""
+    def read(self, digest: str) -> bytes:
+        """Return a blob that was taken, a document. Raises :class:`ImageError` (``image-malformed``)."""
+        return read_document(self._waiting(digest))
+
+    def begins(self, digest: str, size: int) -> bytes:
+        """Return the first bytes of a blob that was taken."""
+        with self._waiting(digest).open("rb") as file:
+            return file.read(size)
+
+    def name(self, image_id: str, reference: str) -> None:
+        """Let ``reference`` mean an image that was added, in place of what it meant before."""
         check_reference(reference)
-        wanted = canonical(reference)
-        with locked(self._places.store_lock), explaining(self._places.top):
-            self._catalogue.write(named(self._catalogue.read(), self._work.name, wanted))
+        self._name(image_id, canonical(reference))
+
+    def keep(self, image_id: str) -> None:
+        """Let an image that was added stay, without a name."""
+        self._name(image_id, "")
 
     def discard(self) -> bool:
         """Take what was added and not named off the list, and say whether there was such."""
@@ -100,6 +113,10 @@ class Incoming:
             if len(kept) != len(images):
                 self._catalogue.write(kept)
         return len(kept) != len(images)
+
+    def _name(self, image_id: str, reference: str) -> None:
+        with locked(self._places.store_lock), explaining(self._places.top):
+            self._catalogue.write(named(self._catalogue.read(), self._added[image_id], reference))
 
     def _waiting(self, digest: str) -> Path:
         return self._work / digest.removeprefix("sha256:")

@@ -91,7 +91,7 @@ class Catalogue:
         if not self._places.exist():
             return ()
         with _noticing_damage(self._places.top):
-            data = _read(self._places.index)
+            data = read_document(self._places.index)
             return tuple(map(Listed.from_descriptor, parse_index(data, INDEX_FILE)))
 
     def write(self, images: Iterable[Listed]) -> None:
@@ -125,18 +125,15 @@ class Catalogue:
         return self.config(manifest).resolved(reference, manifest.config.digest, size)
 
     def _document(self, wanted: Descriptor) -> bytes:
-        return _read(self._places.blob(wanted.digest))
+        return read_document(self._places.blob(wanted.digest))
 
 
-def named(images: Sequence[Listed], work: str, reference: str) -> list[Listed]:
-    """Return the list with the name given to what ``work`` has pending. What had it stays, without a name."""
-    pending = [replace(image, reference=reference, pending="") for image in images if image.pending == work]
+def named(images: Sequence[Listed], added: Listed, reference: str) -> list[Listed]:
+    """Return the list with a name for ``added``, which is no longer pending. What had the name stays without one."""
     others = [
-        replace(image, reference="") if image.reference == reference else image
-        for image in images
-        if image.pending != work
+        replace(image, reference="") if image.reference == reference else image for image in images if image != added
     ]
-    return tidied([*others, *pending])
+    return tidied([*others, replace(added, reference=reference, pending="")])
 
 
 def tidied(images: Iterable[Listed]) -> list[Listed]:
@@ -146,7 +143,8 @@ def tidied(images: Iterable[Listed]) -> list[Listed]:
     return [i for i in kept.values() if i.reference or i.pending or i.manifest.digest not in have_names]
 
 
-def _read(path: Path) -> bytes:
+def read_document(path: Path) -> bytes:
+    """Return a file that is not too large. Raises :class:`ImageError` (``image-malformed``)."""
     try:
         with path.open("rb") as file:
             data = file.read(MAX_DOCUMENT + 1)

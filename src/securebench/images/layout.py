@@ -96,6 +96,7 @@ class ImageConfig:
     workdir: str
     user: str
     volumes: tuple[str, ...]
+    os: str
     architecture: str
     diff_ids: tuple[str, ...]
 
@@ -109,15 +110,16 @@ class ImageConfig:
         volumes = inner.get("Volumes") or {}
         if not isinstance(volumes, dict):
             raise malformed(f"{where}: /config/Volumes", "it is no object")
-        diff_ids = _texts(value.get("rootfs") or {}, "diff_ids", f"{where}: /rootfs")
+        diff_ids = texts(value.get("rootfs") or {}, "diff_ids", f"{where}: /rootfs")
         if not all(map(_DIGEST.fullmatch, diff_ids)):
             raise malformed(f"{where}: /rootfs/diff_ids", "not all of them are digests")
-        pairs = (entry.partition("=") for entry in _texts(inner, "Env", f"{where}: /config"))
+        pairs = (entry.partition("=") for entry in texts(inner, "Env", f"{where}: /config"))
         return cls(
             environment={name: value for name, _, value in pairs},
             workdir=text(inner, "WorkingDir", f"{where}: /config", optional=True) or "/",
             user=text(inner, "User", f"{where}: /config", optional=True),
             volumes=tuple(sorted(volumes)),
+            os=text(value, "os", where, optional=True),
             architecture=text(value, "architecture", where, optional=True),
             diff_ids=diff_ids,
         )
@@ -155,13 +157,15 @@ def encoded(value: object) -> bytes:
 
 def document(data: bytes, where: str) -> dict[str, Any]:
     """Return the object that ``data`` is. Raises :class:`ImageError` (``image-malformed``)."""
-    try:
-        value, _ = decode_json(data.decode("utf-8"))
-    except (UnfitJsonError, UnicodeDecodeError) as error:
-        raise malformed(where, f"it is not JSON: {error}") from None
+    value = _decoded(data, where)
     if not isinstance(value, dict):
         raise malformed(where, "it is no JSON object")
     return value
+
+
+def json_list(data: bytes, where: str) -> list[Any]:
+    """Return the list that ``data`` is. Raises :class:`ImageError` (``image-malformed``)."""
+    return items({"": _decoded(data, where)}, "", where)
 
 
 def text(value: Any, key: str, where: str, *, optional: bool = False) -> str:
@@ -189,7 +193,15 @@ def malformed(where: str, problem: str) -> ImageError:
     return ImageError(f"{where}: {problem}", code="image-malformed", hint="make or fetch the image again")
 
 
-def _texts(value: Any, key: str, where: str) -> tuple[str, ...]:
+def _decoded(data: bytes, where: str) -> Any:
+    try:
+        return decode_json(data.decode("utf-8"))[0]
+    except (UnfitJsonError, UnicodeDecodeError) as error:
+        raise malformed(where, f"it is not JSON: {error}") from None
+
+
+def texts(value: Any, key: str, where: str) -> tuple[str, ...]:
+    """Return the list of texts at ``key`` of an object; none if it is missing or null."""
     found = (value.get(key) if isinstance(value, dict) else None) or []
     if not isinstance(found, list) or not all(isinstance(entry, str) for entry in found):
         raise malformed(where, f"its {key!r} is no list of texts")

@@ -8,8 +8,12 @@ import docker.errors
 
 from securebench.errors import ImageError
 from securebench.images.engine import refusal
+from securebench.images.engine_images import give_to, inspect
+from securebench.images.index import Source
 from securebench.images.model import ResolvedImage
-from securebench.images.reference import LOCAL_PREFIX, check_reference
+from securebench.images.provide import how_to_get, unavailable
+from securebench.images.reference import LOCAL_PREFIX, check_reference, is_image_id
+from securebench.images.store import ImageStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -18,28 +22,42 @@ if TYPE_CHECKING:
     from securebench.images.engine import Engine
 
 
-def resolve(engine: Engine, reference: str, on_progress: Callable[[str], None] | None = None) -> ResolvedImage:
-    """Return the image that ``reference`` means on ``engine`` now. ``on_progress`` is given lines while it is pulled.
+def resolve(
+    engine: Engine,
+    reference: str,
+    on_progress: Callable[[str], None] | None = None,
+    store: ImageStore | None = None,
+) -> ResolvedImage:
+    """Return the image that ``reference`` means on ``engine`` now. ``on_progress`` is given lines while it is fetched.
 
-    Raises :class:`ImageError` (``image-unavailable``) whose hint says how to get it, :class:`ConfigError`
+    What ``store`` (by default, this user's) has under the reference from elsewhere than an engine goes before what the
+    engine has, and is loaded into the engine: so the same id runs whatever makes the sandboxes. Raises
+    :class:`ImageError` (``image-unavailable``) whose hint says how to get it, :class:`ConfigError`
     (``image-reference-invalid``), or :class:`EngineError`.
     """
     check_reference(reference)
-    found = _inspect(engine, reference)
+    report = on_progress or _silent
+    found = _from_store(engine, store or ImageStore(), reference, report) or inspect(engine, reference)
     if found is None and not reference.startswith((LOCAL_PREFIX, "sha256:")):
-        _pull(engine, reference, on_progress or _silent)
-        found = _inspect(engine, reference)
+        _pull(engine, reference, report)
+        found = inspect(engine, reference)
     if found is None:
-        raise ImageError(f"the image {reference} is not on this machine", hint=_how_to_get(reference))
+        raise unavailable(reference)
     return _resolved(reference, found)
 
 
-def _inspect(engine: Engine, reference: str) -> dict[str, Any] | None:
-    with engine.doing(f"inspect the image {reference}"):
-        try:
-            return dict(engine.client.inspect_image(reference))  # type: ignore[no-untyped-call]  # so the stubs
-        except docker.errors.NotFound:
-            return None
+def _from_store(
+    engine: Engine, store: ImageStore, reference: str, report: Callable[[str], None]
+) -> dict[str, Any] | None:
+    """Return what the engine says of the store's image, which it gets if it lacks it; ``None`` if there is none."""
+    found, origin = store.find(reference), store.origin(reference)
+    if found is None or (origin and origin.source is Source.ENGINE and not is_image_id(reference)):
+        return None
+    there = inspect(engine, found.id)
+    if there is None:
+        give_to(engine, store, reference, report)
+        there = inspect(engine, found.id) or inspect(engine, reference)
+    return there
 
 
 def _pull(engine: Engine, reference: str, on_progress: Callable[[str], None]) -> None:
@@ -80,15 +98,8 @@ def _resolved(reference: str, found: Mapping[str, Any]) -> ResolvedImage:
 
 def _not_pulled(reference: str, why: str) -> InfrastructureError:
     error = refusal(f"pull the image {reference}", why.strip(), ImageError)
-    error.hint = error.hint or _how_to_get(reference)
+    error.hint = error.hint or how_to_get(reference)
     return error
-
-
-def _how_to_get(reference: str) -> str:
-    if reference.startswith(LOCAL_PREFIX):
-        name = reference.removeprefix(LOCAL_PREFIX)
-        return f"build it with 'securebench images build {name}' ('securebench images list' shows what can be built)"
-    return f"load it with 'docker load -i FILE', or reach its registry and try 'docker pull {reference}'"
 
 
 def _silent(_line: str) -> None:

@@ -10,13 +10,15 @@ import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from securebench.errors import ImageError
 from securebench.images.collecting import Collector
+from securebench.images.export import saved
 from securebench.images.incoming import Incoming
 from securebench.images.index import Catalogue
 from securebench.images.leases import TreeLease, Trees
 from securebench.images.limits import ImageLimits
 from securebench.images.places import Places, default_directory, disk_full
-from securebench.images.reference import canonical, check_reference
+from securebench.images.reference import canonical, check_reference, is_image_id
 from securebench.images.workplaces import workplace
 
 if TYPE_CHECKING:
@@ -92,6 +94,21 @@ class ImageStore:
             finally:
                 if incoming.discard():
                     self._collector.collect()
+
+    def saved(self, reference: str) -> Iterator[bytes]:
+        """Give the image of a reference or an id as the tar archive that ``docker load`` takes, with that reference.
+
+        Raises :class:`ImageError` (``image-unavailable``).
+        """
+        found = self._catalogue.find(canonical(reference))
+        if found is None:
+            raise ImageError(f"the store has no image {reference}", hint="'securebench images list' shows them")
+        return saved(self._places, found[1], "" if is_image_id(reference) else canonical(reference))
+
+    def forget(self, reference: str) -> None:
+        """Take a reference from its image, if it has one. The image stays, without a name."""
+        if self._places.exist():
+            self._collector.forget(canonical(reference))
 
     def entries(self) -> tuple[StoreEntry, ...]:
         """Return all images, those with a name first."""

@@ -6,7 +6,7 @@ import bz2
 import hashlib
 import lzma
 import zlib
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from securebench.errors import ImageError
 from securebench.images.layout import malformed
@@ -20,6 +20,9 @@ CHUNK = 1024 * 1024
 _MAGIC_LENGTH = 6
 _XZ_MEMORY = 512 * 1024 * 1024
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+
+
+_Piece = TypeVar("_Piece", bytes, bytes | memoryview)
 
 
 class Readable(Protocol):
@@ -42,7 +45,7 @@ class Digester:
         self._hash = hashlib.sha256()
         self.size = 0
 
-    def through(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+    def through(self, pieces: Iterable[_Piece]) -> Iterator[_Piece]:
         """Give the pieces on."""
         for piece in pieces:
             self._hash.update(piece)
