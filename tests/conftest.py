@@ -24,10 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from securebench.images.store import ImageStore
-
     from securebench.images.engine import Engine
     from securebench.images.model import ResolvedImage
+    from securebench.images.store import ImageStore
     from securebench.sandboxes.base import SandboxDriver
     from securebench.sandboxes.docker import DockerDriver
     from securebench.sandboxes.oci import OciDriver
