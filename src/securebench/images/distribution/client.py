@@ -14,13 +14,14 @@ from securebench.errors import ImageError
 from securebench.images.distribution import wire
 from securebench.images.distribution.address import follow, registry_address
 from securebench.images.distribution.challenge import MAX_TOKEN_BYTES, parse_challenge, read_token
+from securebench.images.distribution.patience import Deadline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from securebench.images.distribution.address import Address
     from securebench.images.distribution.credentials import Credentials
-    from securebench.images.distribution.patience import Deadline
+    from securebench.images.distribution.patience import Patience
     from securebench.images.reference import RegistryReference
 
 T = TypeVar("T")
@@ -106,7 +107,7 @@ class RegistryClient:
         if isinstance(error, RetryLaterError) and error.after is not None:
             pause = error.after
         if not self._reached or tries >= patience.attempts or pause > patience.longest_pause or _is_distrust(error):
-            raise self._unreachable(error) from error
+            raise _unreachable(self._registry, error) from error
         self._access.report(f"{self._registry}: {_text(error)}; trying again in {pause:.0f} s")
         self.deadline.wait(pause)
 
@@ -197,11 +198,21 @@ class RegistryClient:
             else f"check the name; for a private image 'docker login {registry}', without a credential helper",
         )
 
-    def _unreachable(self, error: Exception) -> ImageError:
-        hint = "check the network, and HTTPS_PROXY if there is a proxy; or bring the image as a file"
-        if _is_distrust(error):
-            hint = "is a proxy between here and the registry? Name its certificate in SSL_CERT_FILE"
-        return ImageError(f"{self._registry} cannot be reached: {_text(error)}", code="registry-unreachable", hint=hint)
+
+def ask(registry: str, patience: Patience) -> None:
+    """See whether a registry answers at all. Raises :class:`ImageError` (``registry-unreachable``)."""
+    address = follow("/v2/", registry_address(registry))
+    try:
+        wire.get(address, {"Connection": "close"}, Deadline(patience)).close()
+    except wire.BROKEN as error:
+        raise _unreachable(address, error) from error
+
+
+def _unreachable(registry: Address, error: Exception) -> ImageError:
+    hint = "check the network, and HTTPS_PROXY if there is a proxy; or bring the image as a file"
+    if _is_distrust(error):
+        hint = "is a proxy between here and the registry? Name its certificate in SSL_CERT_FILE"
+    return ImageError(f"{registry} cannot be reached: {_text(error)}", code="registry-unreachable", hint=hint)
 
 
 def _with(headers: Mapping[str, str], authorization: str) -> dict[str, str]:

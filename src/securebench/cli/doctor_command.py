@@ -1,0 +1,86 @@
+"""``securebench doctor``: what this machine can do, what is weaker or missing, and what mends it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Final
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from securebench.doctor.model import Finding, Report
+
+_STYLES: Final[Mapping[str, str]] = {"ok": "green", "weaker": "yellow", "missing": "red"}
+
+
+@click.command("doctor")
+@click.option("--json", "as_json", is_flag=True, help="Print a report for programs.")
+def command(*, as_json: bool) -> None:
+    """Say what this machine can do for sandboxes: each thing, whether it is there, and the command that mends it.
+
+    Nothing is changed. Exit code 0: runs can be made here. 1: they cannot.
+    """
+    from securebench.doctor import examine
+    from securebench.doctor.this_machine import ThisMachine
+
+    report = examine(ThisMachine())
+    if as_json:
+        click.echo(json.dumps(_as_dict(report), indent=2))
+    elif sys.stdout.isatty():
+        _print_table(report)
+    else:
+        _print_lines(report)
+    if not report.can_run:
+        sys.exit(1)
+
+
+def _as_dict(report: Report) -> dict[str, object]:
+    return {
+        "can_run": report.can_run,
+        "driver": report.driver or None,
+        "checks": [asdict(finding) for finding in report.findings],
+    }
+
+
+def _print_lines(report: Report) -> None:
+    """Print a line a finding, its parts separated by tabs."""
+    for finding in report.findings:
+        click.echo("\t".join((finding.state, finding.name, _text(finding), _plain(finding.remedy))).rstrip())
+    click.echo(_summary(report))
+
+
+def _print_table(report: Report) -> None:
+    from rich.box import SIMPLE
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("", "", "what is there", "what mends it", box=SIMPLE, pad_edge=False)
+    for finding in report.findings:
+        state = Text(finding.state, style=_STYLES[finding.state])
+        name = finding.name.replace("_", " ")
+        table.add_row(state, name, Text(_text(finding)), Text(_plain(finding.remedy), style="bold"))
+    console = Console()
+    console.print(table)
+    console.print(Text(_summary(report), style="bold" if report.can_run else "bold red"))
+
+
+def _summary(report: Report) -> str:
+    if report.can_run:
+        return f"runs take the {report.driver} driver here"
+    return "nothing can run here: mend what is missing for one of the drivers"
+
+
+def _text(finding: Finding) -> str:
+    return _plain("; ".join(part for part in (finding.found, finding.meaning) if part))
+
+
+def _plain(text: str) -> str:
+    """Return ``text`` on one line, nothing of it obeyed by a terminal: an engine, a file or an error may be in it."""
+    from securebench.results.trace import printable
+
+    return " ".join(printable(text).split())

@@ -1,0 +1,93 @@
+"""The drivers and what they stand on: runtimes, an init, a Docker Engine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from securebench.doctor.model import Finding, State
+from securebench.doctor.remedies import install
+from securebench.errors import EngineError
+from securebench.sandboxes.enforcement import ENFORCEABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from securebench.doctor.model import Machine
+
+
+def crun(machine: Machine) -> Finding:
+    """Look for the runtime that is preferred."""
+    return _runtime(machine, "crun", "the oci driver's first choice")
+
+
+def runc(machine: Machine) -> Finding:
+    """Look for the other runtime that shares the kernel."""
+    return _runtime(machine, "runc", "the oci driver's second choice, and what Docker uses")
+
+
+def runsc(machine: Machine) -> Finding:
+    """Look for gVisor, which is used only where it is asked for by name."""
+    return _runtime(machine, "runsc", "a kernel of its own for each sandbox, with sandbox.runtime: runsc")
+
+
+def init(machine: Machine) -> Finding:
+    """Look for the first process of a sandbox, which ends what others leave behind."""
+    try:
+        path = machine.init()
+    except EngineError as error:
+        meaning = "the oci driver cannot work"
+        return Finding("init", State.MISSING, error.message, meaning, install(machine, "tini"))
+    return Finding("init", State.OK, str(path), "processes that a command leaves behind are ended")
+
+
+def oci_driver(machine: Machine) -> Finding:
+    """Make a sandbox, and let it say what it is held to."""
+    try:
+        isolation = machine.isolation()
+    except EngineError as error:
+        return Finding("oci_driver", State.MISSING, error.message, "it makes no sandboxes here", error.hint)
+    if isolation.weaker:
+        found = f"a sandbox was made; it lacks {', '.join(isolation.weaker)}"
+        return Finding("oci_driver", State.WEAKER, found, _in_words(isolation.weaker), "see the lines above")
+    return Finding("oci_driver", State.OK, "a sandbox was made and looked at", "all of it is enforced")
+
+
+def docker_engine(machine: Machine) -> Finding:
+    """Ask the Docker Engine what it is."""
+    try:
+        engine = machine.engine()
+    except EngineError as error:
+        return Finding("docker_engine", State.MISSING, error.message, "the docker driver cannot be used", error.hint)
+    version = f"{engine.info.version} at {engine.url}; cgroups v{engine.info.details.get('cgroups', '?')}"
+    found = f"{version}; runtimes {', '.join(engine.runtimes)}"
+    # Docker's own defaults leave the user namespace out: what auto compares the oci driver with.
+    beyond = [name for name in engine.info.weaker if name != "user-namespace"]
+    if beyond:
+        return Finding("docker_engine", State.WEAKER, found, f"it does not have {_in_words(beyond)}")
+    without = "; without a user namespace" if engine.info.weaker else ""
+    return Finding("docker_engine", State.OK, found, f"the docker driver can be used{without}")
+
+
+def chosen_driver(machine: Machine) -> Finding:
+    """Choose as a run with ``sandbox.driver: auto`` does."""
+    try:
+        info, why = machine.chosen()
+    except EngineError as error:
+        return Finding("driver", State.MISSING, error.message, "nothing can run here", error.hint)
+    found = " ".join(part for part in (info.name, f"({info.runtime} {info.version})" if info.runtime else "") if part)
+    return Finding("driver", State.OK, found, why or "what 'auto' takes: nothing about it is weaker than Docker is")
+
+
+def _runtime(machine: Machine, name: str, meaning: str) -> Finding:
+    try:
+        runtime = machine.runtime(name)
+    except EngineError as error:
+        return Finding(name, State.MISSING, error.message, f"it would be {meaning}", install(machine, name))
+    if runtime.warning:
+        found = f"{runtime.version}, {runtime.path}"
+        return Finding(name, State.WEAKER, found, runtime.warning, install(machine, name))
+    return Finding(name, State.OK, f"{runtime.version}, {runtime.path}", meaning)
+
+
+def _in_words(names: Iterable[str]) -> str:
+    return "; ".join(f"{name}: {ENFORCEABLE[name]}" for name in names)

@@ -1,0 +1,91 @@
+"""All checks at once, each within its time: a machine on which something hangs is told of, not waited for."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+
+from securebench.doctor import driver_checks, kernel_checks, place_checks
+from securebench.doctor.model import Finding, Report, State
+from securebench.errors import SecureBenchError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from securebench.doctor.model import Machine
+
+SECONDS: Final = 1.6
+"""How long all checks together may take: an answer in two seconds is worth more than a complete one in sixty."""
+
+PATIENCE: Final = 20.0
+"""How long a sandbox may take to be made, on a machine that is busy: without one there is no answer at all."""
+
+_OCI: Final = "oci_driver"
+_DRIVER: Final = "driver"
+
+CHECKS: Final[Mapping[str, Callable[[Machine], Finding]]] = {
+    "python": place_checks.python,
+    "crun": driver_checks.crun,
+    "runc": driver_checks.runc,
+    "runsc": driver_checks.runsc,
+    "init": driver_checks.init,
+    "user_namespaces": kernel_checks.user_namespaces,
+    "rootless_ids": kernel_checks.rootless_ids,
+    "cgroups": kernel_checks.cgroups,
+    "seccomp": kernel_checks.seccomp,
+    "overlay": kernel_checks.overlay,
+    _OCI: driver_checks.oci_driver,
+    "docker_engine": driver_checks.docker_engine,
+    _DRIVER: driver_checks.chosen_driver,
+    "base_images": place_checks.base_images,
+    "build_tools": place_checks.build_tools,
+    "room_for_images": place_checks.room_for_images,
+    "room_here": place_checks.room_here,
+    "registry": place_checks.registry,
+    "package_mirror": place_checks.package_mirror,
+    "clock": place_checks.clock,
+}
+"""Each check by the name of its finding, in the order in which they are shown."""
+
+
+def examine(machine: Machine, seconds: float = SECONDS) -> Report:
+    """Return what every check finds, within ``seconds``. Whatever a check raises is its finding.
+
+    Only a sandbox that is being made is waited for longer, up to :data:`PATIENCE` seconds.
+    """
+    done: queue.SimpleQueue[Finding] = queue.SimpleQueue()
+    end = time.monotonic() + seconds
+    last = end + PATIENCE
+    for name in CHECKS:
+        # Daemons: one that hangs does not keep the process from ending.
+        threading.Thread(target=lambda name=name: done.put(_finding(name, machine)), daemon=True).start()
+    found: dict[str, Finding] = {}
+    while len(found) < len(CHECKS):
+        try:
+            finding = done.get(timeout=max(0.0, (end if _OCI in found else last) - time.monotonic()))
+        except queue.Empty:
+            break
+        found[finding.name] = finding
+        if finding.name == _OCI:  # the driver is chosen right after it
+            end = max(end, time.monotonic() + seconds / 2)
+    findings = tuple(found.get(name) or _silent(name, seconds) for name in CHECKS)
+    driver = found.get(_DRIVER)
+    return Report(findings, driver.found.split()[0] if driver and driver.state is not State.MISSING else "")
+
+
+def _finding(name: str, machine: Machine) -> Finding:
+    try:
+        return CHECKS[name](machine)
+    except SecureBenchError as error:
+        return Finding(name, State.MISSING, error.message, remedy=error.hint)
+    except Exception as error:  # noqa: BLE001 - whatever is wrong with the machine, the other lines are wanted
+        return Finding(name, State.MISSING, f"could not be told: {type(error).__name__}: {error}")
+
+
+def _silent(name: str, seconds: float) -> Finding:
+    found = f"no answer within {seconds:.1f} s"
+    if name in ("docker_engine", _DRIVER):
+        return Finding(name, State.MISSING, found, "the engine hangs, or is not where DOCKER_HOST says", "docker info")
+    return Finding(name, State.MISSING, found, "it hangs, or this machine is very busy")

@@ -1,0 +1,232 @@
+"""This machine, asked. Everything is imported where it is used: the checks run side by side."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import platform
+import re
+import shutil
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import securebench
+from securebench.doctor.model import ClockFacts, EngineFacts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from securebench.sandboxes.base import DriverInfo
+    from securebench.sandboxes.oci.isolation import Isolation
+    from securebench.sandboxes.oci.runtime import Runtime
+
+_SYSTEM_PROGRAMS: Final = "/usr/local/sbin:/usr/sbin:/sbin"
+"""Not on every user's ``PATH``."""
+
+_NETWORK_SECONDS: Final = 1.2
+_CLOCK_SECONDS: Final = 0.1
+
+
+class ThisMachine:
+    """The machine that this process runs on."""
+
+    @cached_property
+    def is_root(self) -> bool:
+        """Whether this user is root."""
+        return os.geteuid() == 0
+
+    @cached_property
+    def user(self) -> str:
+        """This user's name, or number where it has none."""
+        try:
+            return getpass.getuser()
+        except (KeyError, OSError):
+            return str(os.getuid())
+
+    @cached_property
+    def kernel(self) -> tuple[int, ...]:
+        """The kernel's version."""
+        found = re.match(r"\d+(\.\d+)*", platform.release())
+        return tuple(map(int, found[0].split("."))) if found else ()
+
+    @cached_property
+    def python(self) -> str:
+        """The interpreter."""
+        return f"{platform.python_version()}, {sys.executable}"
+
+    def read(self, path: str) -> str | None:
+        """Return a file's text."""
+        try:
+            return Path(path).read_text(errors="replace")
+        except OSError:
+            return None
+
+    def has(self, program: str) -> bool:
+        """Look along ``PATH``, and where system programs are."""
+        return shutil.which(program, path=f"{os.environ.get('PATH', os.defpath)}:{_SYSTEM_PROGRAMS}") is not None
+
+    def succeeds(self, argv: Sequence[str]) -> bool:
+        """Run a command without input and output."""
+        from securebench.images.bootstrap import query
+
+        return self.has(argv[0]) and query(argv).returncode == 0
+
+    def runtime(self, name: str) -> Runtime:
+        """Find a runtime, and ask it for its version."""
+        from securebench.sandboxes.oci.runtime import find_runtime
+
+        return find_runtime(name)
+
+    def init(self) -> Path:
+        """Find the init."""
+        from securebench.sandboxes.oci.runtime import find_init
+
+        return find_init()
+
+    def libseccomp(self) -> str:
+        """Load the library."""
+        from securebench.sandboxes.oci.libseccomp import Library
+
+        return Library().version
+
+    def cgroups(self) -> tuple[str, tuple[str, ...]]:
+        """Look at the mounted hierarchies, as the oci driver's keeper does."""
+        from securebench.sandboxes.oci.keeper.cgroups import find_hierarchies
+
+        kinds = set(re.findall(r" - (cgroup2?) ", self.read("/proc/self/mountinfo") or ""))
+        layout = {frozenset(): "", frozenset({"cgroup"}): "v1", frozenset({"cgroup2"}): "v2"}
+        usable = (name for hierarchy in find_hierarchies() for name in hierarchy.controllers)
+        return layout.get(frozenset(kinds), "hybrid of v1 and v2"), tuple(dict.fromkeys(usable))
+
+    def isolation(self) -> Isolation:
+        """Let the oci driver make a sandbox."""
+        from securebench.sandboxes.oci import OciDriver
+
+        driver = OciDriver()
+        try:
+            return driver.prove()
+        finally:
+            driver.close()
+
+    def engine(self) -> EngineFacts:
+        """Connect to the Docker Engine."""
+        from securebench.images.engine import connect
+        from securebench.sandboxes.docker_facts import describe
+
+        engine = connect()
+        try:
+            with engine.doing("list its runtimes"):
+                known = engine.client.info().get("Runtimes") or {}
+            names = tuple(sorted(name for name in known if "." not in name))
+            return EngineFacts(engine.endpoint.url, describe(engine, None), names)
+        finally:
+            engine.close()
+
+    def chosen(self) -> tuple[DriverInfo, str]:
+        """Open the driver that a run would."""
+        from securebench.sandboxes.select import open_driver
+
+        told: list[str] = []
+        driver = open_driver("auto", None, "", told.append)
+        try:
+            return driver.info(), "; ".join(told)
+        finally:
+            driver.close()
+
+    def store(self) -> Path:
+        """Return the image store's directory."""
+        from securebench.images.places import default_directory
+
+        return default_directory()
+
+    def here(self) -> Path:
+        """Return the current directory."""
+        return Path.cwd()
+
+    def free_bytes(self, path: Path) -> int:
+        """Ask the file system."""
+        return shutil.disk_usage(_existing(path)).free
+
+    def may_write(self, path: Path) -> bool:
+        """Ask the kernel."""
+        return os.access(_existing(path), os.W_OK | os.X_OK)
+
+    def base_images(self) -> tuple[str, ...]:
+        """Read the recipes."""
+        from securebench.images.recipes import all_recipes
+
+        return tuple(recipe.reference for recipe in all_recipes())
+
+    def is_stored(self, reference: str) -> bool:
+        """Look into the image store."""
+        from securebench.images.store import ImageStore
+
+        return ImageStore().find(reference) is not None
+
+    def engine_has(self, reference: str) -> bool:
+        """Ask the engine."""
+        from securebench.images.engine import connect
+
+        engine = connect()
+        try:
+            with engine.doing("list its images"):
+                return bool(engine.client.images(name=reference))
+        finally:
+            engine.close()
+
+    def registry(self) -> str:
+        """Ask the default registry whether it is one."""
+        from securebench.images.distribution import Patience, ask
+        from securebench.images.reference import DEFAULT_REGISTRY
+
+        ask(DEFAULT_REGISTRY, Patience(connect=_NETWORK_SECONDS, read=_NETWORK_SECONDS, total=_NETWORK_SECONDS))
+        return DEFAULT_REGISTRY
+
+    def package_mirror(self) -> str:
+        """Ask the first mirror of apt, by way of its proxy."""
+        from securebench.images.debian import machine_mirrors
+
+        addresses = (word for line in machine_mirrors("stable") for word in line.split() if word.startswith("http"))
+        address = next(addresses, None)
+        if address is None:
+            raise LookupError("apt has no mirror of Debian, or there is no apt")
+        proxies = urllib.request.getproxies() | self._apt_proxies()
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler(proxies))
+        try:
+            opener.open(urllib.request.Request(address, method="HEAD"), timeout=_NETWORK_SECONDS).close()  # noqa: S310 - it begins with http
+        except urllib.error.HTTPError as error:
+            error.close()  # an answer all the same
+        except urllib.error.URLError as error:
+            raise OSError(f"{address} does not answer: {error.reason}") from error
+        return address
+
+    def clock(self) -> ClockFacts:
+        """Look at it twice, and at a new file."""
+        wall, steady = time.time(), time.monotonic()
+        time.sleep(_CLOCK_SECONDS)
+        with tempfile.TemporaryFile(dir=_existing(self.here()) if self.may_write(self.here()) else None) as file:
+            written = os.fstat(file.fileno()).st_mtime
+            now = time.time()
+        jumped = (now - wall) - (time.monotonic() - steady)
+        return ClockFacts(now, written, Path(securebench.__file__).stat().st_mtime, jumped)
+
+    def _apt_proxies(self) -> dict[str, str]:
+        from securebench.images.bootstrap import query
+
+        found = {}
+        for scheme in ("http", "https"):
+            answer = query(("apt-config", "shell", "proxy", f"Acquire::{scheme}::Proxy")).stdout.strip()
+            if match := re.fullmatch(r"proxy='(\S+)'", answer):
+                found[scheme] = match[1]
+        return found
+
+
+def _existing(path: Path) -> Path:
+    """Return ``path``, or the nearest directory above it that is there."""
+    return next(place for place in (path, *path.parents) if place.exists())

@@ -1,0 +1,108 @@
+"""``securebench doctor``: what it prints, for whom, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from click.testing import CliRunner
+
+from fake_machine import FakeMachine
+from securebench.cli import cli
+from securebench.doctor import State
+from securebench.errors import EngineError
+from securebench.sandboxes.oci.isolation import Isolation
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+    from click.testing import Result
+
+RUN = "import sys; from securebench.cli import main; sys.argv[1:] = ['doctor', *sys.argv[1:]]; main()"
+
+
+def doctor(monkeypatch: pytest.MonkeyPatch, machine: FakeMachine, *options: str) -> Result:
+    """Run it on ``machine``."""
+    monkeypatch.setattr("securebench.doctor.this_machine.ThisMachine", lambda: machine)
+    return CliRunner().invoke(cli, ["doctor", *options])
+
+
+def test_each_thing_has_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """State, name, what is there and what mends it stand on one line, and the end says what runs take."""
+    machine = FakeMachine(is_root=False, proved=Isolation((), ("memory",)), programs=frozenset({"apt-get"}))
+    result = doctor(monkeypatch, machine)
+    lines = result.stdout.splitlines()
+    assert "missing\tbuild_tools\t" in result.stdout
+    assert any(line.startswith("weaker\toci_driver\t") and "memory" in line for line in lines)
+    assert next(line for line in lines if "\tbuild_tools\t" in line).endswith(
+        "\tsudo apt-get install mmdebstrap debian-archive-keyring"
+    )
+    assert lines[-1] == "runs take the oci driver here"
+    assert result.exit_code == 0
+
+
+def test_nothing_that_can_run_is_an_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script can ask before it starts a run."""
+    result = doctor(monkeypatch, FakeMachine(auto=EngineError("no driver", hint="apt-get install crun tini")))
+    assert result.exit_code == 1
+    assert "nothing can run here" in result.stdout.splitlines()[-1]
+    assert "apt-get install crun tini" in result.stdout
+
+
+def test_a_program_gets_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The report has the documented shape."""
+    result = doctor(monkeypatch, FakeMachine(), "--json")
+    report = json.loads(result.stdout)
+    assert (report["can_run"], report["driver"]) == (True, "oci")
+    assert all(list(check) == ["name", "state", "found", "meaning", "remedy"] for check in report["checks"])
+    assert {check["state"] for check in report["checks"]} <= set(State)
+    nothing = json.loads(doctor(monkeypatch, FakeMachine(auto=EngineError("no")), "--json").stdout)
+    assert (nothing["can_run"], nothing["driver"]) == (False, None)
+
+
+def test_what_an_engine_says_is_not_obeyed_by_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """H09: escapes and line breaks in what others say are written out."""
+    result = doctor(monkeypatch, FakeMachine(docker=EngineError("\x1b[2J\nok\tdocker_engine\tfine")))
+    assert "\x1b" not in result.stdout
+    assert sum("docker_engine" in line for line in result.stdout.splitlines()) == 1
+
+
+def test_a_terminal_gets_a_table_with_colours(tmp_path: Path) -> None:
+    """On a terminal the states have colours, and the whole of it is there."""
+    parent, child = pty.openpty()
+    environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": "160"}
+    environment.pop("NO_COLOR", None)
+    process = subprocess.Popen([sys.executable, "-c", RUN], stdout=child, stderr=child, cwd=tmp_path, env=environment)
+    os.close(child)
+    shown = bytearray()
+    while True:
+        try:
+            piece = os.read(parent, 65536)
+        except OSError:  # the other side is closed
+            break
+        if not piece:
+            break
+        shown += piece
+    os.close(parent)
+    assert process.wait(timeout=60) in (0, 1)
+    text = shown.decode()
+    assert "\x1b[32mok" in text
+    assert "docker engine" in text
+
+
+def test_an_engine_that_leads_nowhere_costs_no_time(tmp_path: Path) -> None:
+    """For real: with DOCKER_HOST pointing nowhere, it ends soon and says so."""
+    environment = os.environ | {"DOCKER_HOST": "tcp://192.0.2.1:2375"}
+    started = time.monotonic()
+    command = [sys.executable, "-c", RUN, "--json"]
+    done = subprocess.run(command, capture_output=True, cwd=tmp_path, env=environment, timeout=60, check=False)
+    assert time.monotonic() - started < 20
+    checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
+    assert checks["docker_engine"]["state"] == "missing"
+    assert done.returncode == (0 if json.loads(done.stdout)["can_run"] else 1)

@@ -1,0 +1,131 @@
+"""All checks together: complete, in time, and whatever one of them does."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fake_machine import DOCKER, FakeMachine
+from securebench.doctor import State, examine
+from securebench.doctor.examination import CHECKS
+from securebench.doctor.this_machine import ThisMachine
+from securebench.errors import EngineError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from securebench.doctor.model import EngineFacts, Report
+    from securebench.sandboxes.base import DriverInfo
+    from securebench.sandboxes.oci.isolation import Isolation
+
+
+@pytest.fixture
+def release() -> Iterator[threading.Event]:
+    """Give what hanging machines wait for, so that none of their threads outlives its test."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def states(report: Report) -> dict[str, State]:
+    """Return each finding's state by its name."""
+    return {finding.name: finding.state for finding in report.findings}
+
+
+def test_a_machine_where_all_is_well_is_reported_so() -> None:
+    """Every check has a finding of its name, in order, and the driver is the one that was chosen."""
+    report = examine(FakeMachine())
+    assert [finding.name for finding in report.findings] == list(CHECKS)
+    assert set(states(report).values()) == {State.OK}
+    assert (report.driver, report.can_run) == ("oci", True)
+
+
+def test_a_machine_where_nothing_can_run_is_reported_so() -> None:
+    """Only the choice of a driver decides: a missing engine alone does not."""
+    assert examine(FakeMachine(docker=EngineError("none"))).can_run
+    report = examine(FakeMachine(auto=EngineError("no driver")))
+    assert not report.can_run
+    assert report.driver == ""
+
+
+def test_docker_instead_is_reported() -> None:
+    """A machine with an engine alone can run."""
+    assert examine(FakeMachine(auto=(DOCKER, "no crun"), proved=EngineError("no crun"))).driver == "docker"
+
+
+@pytest.mark.parametrize("error", [EngineError("broken", hint="mend it"), OSError("broken"), KeyError("broken")])
+def test_whatever_a_check_raises_is_its_finding(error: Exception) -> None:
+    """One thing that cannot be told does not hide the others."""
+    report = examine(FakeMachine(library=error))
+    (found,) = [finding for finding in report.findings if finding.state is not State.OK]
+    assert found.name == "seccomp"
+    assert "broken" in found.found
+
+
+class Hanging(FakeMachine):
+    """A machine whose engine never answers."""
+
+    event: threading.Event
+
+    def engine(self) -> EngineFacts:
+        """Wait for the test's end."""
+        self.event.wait(20)
+        return super().engine()
+
+
+def test_an_engine_that_hangs_is_said_and_not_waited_for(release: threading.Event) -> None:
+    """A DOCKER_HOST that leads nowhere costs its line, and no time."""
+    machine = Hanging()
+    machine.event = release
+    started = time.monotonic()
+    report = examine(machine, seconds=0.3)
+    assert time.monotonic() - started < 2
+    (found,) = [finding for finding in report.findings if finding.state is not State.OK]
+    assert found.name == "docker_engine"
+    assert "no answer within 0.3 s" in found.found
+    assert "DOCKER_HOST" in found.meaning
+    assert report.can_run
+
+
+def test_a_choice_that_hangs_with_the_engine_is_none(release: threading.Event) -> None:
+    """Where only an engine could run things and it hangs, nothing can."""
+
+    class OnlyEngine(Hanging):
+        def chosen(self) -> tuple[DriverInfo, str]:
+            self.event.wait(20)
+            return super().chosen()
+
+    machine = OnlyEngine(proved=EngineError("no crun"))
+    machine.event = release
+    started = time.monotonic()
+    assert not examine(machine, seconds=0.3).can_run
+    assert time.monotonic() - started < 2
+
+
+def test_a_sandbox_that_takes_long_is_waited_for() -> None:
+    """A busy machine is not one on which nothing can run."""
+
+    class Busy(FakeMachine):
+        def isolation(self) -> Isolation:
+            time.sleep(0.5)
+            return super().isolation()
+
+        def chosen(self) -> tuple[DriverInfo, str]:
+            time.sleep(0.55)
+            return super().chosen()
+
+    assert examine(Busy(), seconds=0.2).driver == "oci"
+
+
+def test_this_machine_is_examined_in_time() -> None:
+    """For real: every check comes to an answer of its own here, and within seconds."""
+    started = time.monotonic()
+    report = examine(ThisMachine(), seconds=10)
+    assert time.monotonic() - started < 30
+    assert not [found for found in report.findings if "could not be told" in found.found]
+    known = states(report)
+    assert known["python"] is known["clock"] is State.OK
+    assert known["room_here"] in State

@@ -1,0 +1,103 @@
+"""What is around sandboxes, in each state."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fake_machine import NOW, FakeMachine
+from securebench.doctor import State
+from securebench.doctor.place_checks import (
+    base_images,
+    build_tools,
+    clock,
+    package_mirror,
+    python,
+    registry,
+    room_for_images,
+    room_here,
+)
+from securebench.errors import EngineError, ImageError
+
+if TYPE_CHECKING:
+    from securebench.doctor.model import ClockFacts
+
+
+def test_the_interpreter_is_named() -> None:
+    """Version and path: there may be several."""
+    assert python(FakeMachine()).found == "3.11.7, /usr/bin/python3"
+
+
+@pytest.mark.parametrize(
+    ("free", "state"), [(10**11, State.OK), (10**9, State.WEAKER), (10**8, State.MISSING), (0, State.MISSING)]
+)
+def test_room_is_measured(free: int, state: State) -> None:
+    """I11: little room is told before a run fails for it, with the place and a way out."""
+    for check, place in ((room_for_images, "/var/lib/images"), (room_here, "/home/user")):
+        found = check(FakeMachine(free=free))
+        assert found.state is state
+        assert place in found.found
+        assert bool(found.remedy) == (state is not State.OK)
+
+
+def test_a_place_that_cannot_be_written_is_missing() -> None:
+    """Room that belongs to somebody else is none."""
+    found = room_for_images(FakeMachine(writable=False))
+    assert found.state is State.MISSING
+    assert "SECUREBENCH_IMAGES" in found.remedy
+
+
+def test_images_are_in_the_store_or_in_the_engine() -> None:
+    """An image that the engine has is there: it comes into the store when it is first used."""
+    name = frozenset({"securebench/python:3.11"})
+    assert base_images(FakeMachine()).state is State.OK
+    assert base_images(FakeMachine(stored=frozenset(), in_engine=name)).state is State.OK
+    for engine in (frozenset[str](), EngineError("no engine")):
+        found = base_images(FakeMachine(stored=frozenset(), in_engine=engine))
+        assert found.state is State.MISSING
+        assert found.remedy.startswith("securebench images build")
+
+
+def test_an_engine_is_not_asked_for_what_the_store_has() -> None:
+    """An engine that hangs does not hide an image that is there."""
+    assert base_images(FakeMachine(in_engine=RuntimeError("asked"))).state is State.OK
+
+
+def test_what_builds_images_is_looked_for() -> None:
+    """Without a registry, images are made from packages."""
+    assert build_tools(FakeMachine()).state is State.OK
+    found = build_tools(FakeMachine(is_root=False, programs=frozenset({"apt-get"})))
+    assert found.state is State.MISSING
+    assert found.remedy == "sudo apt-get install mmdebstrap debian-archive-keyring"
+
+
+def test_the_network_is_told() -> None:
+    """J19: what cannot be reached is said, with what that means for images."""
+    assert registry(FakeMachine()).state is State.OK
+    assert package_mirror(FakeMachine()).state is State.OK
+    found = registry(FakeMachine(registry_answer=ImageError("cannot be reached", hint="HTTPS_PROXY")))
+    assert (found.state, found.remedy) == (State.MISSING, "HTTPS_PROXY")
+    assert package_mirror(FakeMachine(mirror=OSError("unreachable"))).state is State.MISSING
+    assert package_mirror(FakeMachine(mirror=LookupError("no apt"))).state is State.MISSING
+
+
+def test_a_clock_that_agrees_is_fine() -> None:
+    """Small differences are none."""
+    assert clock(FakeMachine(time=replace(NOW, written=2e9 - 1, jumped=0.01))).state is State.OK
+
+
+@pytest.mark.parametrize(
+    ("facts", "told"),
+    [
+        (replace(NOW, installed=2e9 + 10 * 86400), "10 days before"),
+        (replace(NOW, written=2e9 - 90), "90 s behind"),
+        (replace(NOW, jumped=-3600.0), "jumped by -3600.0 s"),
+    ],
+)
+def test_a_clock_that_is_wrong_is_told(facts: ClockFacts, told: str) -> None:
+    """A clock in the past, one that is set while it runs, and one that is not the file system's are each said."""
+    found = clock(FakeMachine(time=facts))
+    assert found.state is State.WEAKER
+    assert told in found.found

@@ -1,0 +1,153 @@
+"""A machine that is as a test wants it: by default one on which everything is well."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from securebench.doctor.model import ClockFacts, EngineFacts
+from securebench.errors import EngineError
+from securebench.sandboxes.base import DriverInfo
+from securebench.sandboxes.enforcement import ENFORCEABLE
+from securebench.sandboxes.oci.isolation import Isolation
+from securebench.sandboxes.oci.runtime import Runtime
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+T = TypeVar("T")
+
+FILES = {
+    "/proc/sys/user/max_user_namespaces": "15000\n",
+    "/proc/sys/kernel/seccomp/actions_avail": "kill_process errno allow\n",
+    "/proc/filesystems": "nodev\tproc\nnodev\toverlay\n\text4\n",
+    "/etc/subuid": "somebody:100000:65536\nuser:165536:65536\n",
+    "/etc/subgid": "user:165536:65536\n",
+}
+PROGRAMS = frozenset({"apt-get", "mmdebstrap", "newuidmap", "newgidmap"})
+RUNTIMES = {
+    "crun": Runtime("crun", "/usr/bin/crun", "1.14"),
+    "runc": Runtime("runc", "/usr/sbin/runc", "1.1.15"),
+    "runsc": Runtime("runsc", "/usr/bin/runsc", "20250101.0"),
+}
+DOCKER = DriverInfo("docker", "runc", "27.0.3", {"cgroups": "2"}, weaker=("user-namespace",))
+OCI = DriverInfo("oci", "crun", "1.14")
+PROVED = Isolation(tuple(ENFORCEABLE), ())
+ENGINE = EngineFacts("unix:///run/docker.sock", DOCKER, ("runc", "runsc"))
+NOW = ClockFacts(2e9, 2e9, 1.9e9, 0.0)
+
+
+@dataclass
+class FakeMachine:
+    """Its fields are the answers. Where one is an error, that is raised."""
+
+    is_root: bool = True
+    user: str = "user"
+    kernel: tuple[int, ...] = (6, 1)
+    python: str = "3.11.7, /usr/bin/python3"
+    files: dict[str, str] = field(default_factory=lambda: dict(FILES))
+    programs: frozenset[str] = PROGRAMS
+    working: bool = True
+    runtimes: dict[str, Runtime] = field(default_factory=lambda: dict(RUNTIMES))
+    init_path: Path | Exception = Path("/usr/bin/tini-static")
+    library: str | Exception = "2.5.4"
+    control_groups: tuple[str, tuple[str, ...]] = ("v2", ("memory", "pids", "cpu"))
+    proved: Isolation | Exception = PROVED
+    docker: EngineFacts | Exception = ENGINE
+    auto: tuple[DriverInfo, str] | Exception = (OCI, "")
+    free: int = 10**11
+    writable: bool = True
+    stored: frozenset[str] = frozenset({"securebench/python:3.11"})
+    in_engine: frozenset[str] | Exception = frozenset()
+    registry_answer: str | Exception = "registry"
+    mirror: str | Exception = "http://mirror/debian"
+    time: ClockFacts = NOW
+
+    def read(self, path: str) -> str | None:
+        """Return what a file holds here."""
+        return self.files.get(path)
+
+    def has(self, program: str) -> bool:
+        """Say whether it is installed."""
+        return program in self.programs
+
+    def succeeds(self, argv: Sequence[str]) -> bool:
+        """Say that it does, or not."""
+        return self.working
+
+    def runtime(self, name: str) -> Runtime:
+        """Return it."""
+        if name not in self.runtimes:
+            raise EngineError(f"the runtime {name} is not installed", code="runtime-unavailable")
+        return self.runtimes[name]
+
+    def init(self) -> Path:
+        """Return the path."""
+        return _given(self.init_path)
+
+    def libseccomp(self) -> str:
+        """Return the version."""
+        return _given(self.library)
+
+    def cgroups(self) -> tuple[str, tuple[str, ...]]:
+        """Return layout and controllers."""
+        return self.control_groups
+
+    def isolation(self) -> Isolation:
+        """Return what was proved."""
+        return _given(self.proved)
+
+    def engine(self) -> EngineFacts:
+        """Return the facts."""
+        return _given(self.docker)
+
+    def chosen(self) -> tuple[DriverInfo, str]:
+        """Return what was chosen."""
+        return _given(self.auto)
+
+    def store(self) -> Path:
+        """Return the place."""
+        return Path("/var/lib/images")
+
+    def here(self) -> Path:
+        """Return the place."""
+        return Path("/home/user")
+
+    def free_bytes(self, path: Path) -> int:
+        """Return the same for every place."""
+        return self.free
+
+    def may_write(self, path: Path) -> bool:
+        """Say the same for every place."""
+        return self.writable
+
+    def base_images(self) -> tuple[str, ...]:
+        """Return the only one."""
+        return ("securebench/python:3.11",)
+
+    def is_stored(self, reference: str) -> bool:
+        """Look it up."""
+        return reference in self.stored
+
+    def engine_has(self, reference: str) -> bool:
+        """Look it up."""
+        return reference in _given(self.in_engine)
+
+    def registry(self) -> str:
+        """Return its name."""
+        return _given(self.registry_answer)
+
+    def package_mirror(self) -> str:
+        """Return its address."""
+        return _given(self.mirror)
+
+    def clock(self) -> ClockFacts:
+        """Return what it shows."""
+        return self.time
+
+
+def _given(value: T | Exception) -> T:
+    if isinstance(value, Exception):
+        raise value
+    return value
