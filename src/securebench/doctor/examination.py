@@ -16,11 +16,14 @@ if TYPE_CHECKING:
 
     from securebench.doctor.model import Machine
 
-SECONDS: Final = 1.6
+SECONDS: Final = 1.4
 """How long all checks together may take: an answer in two seconds is worth more than a complete one in sixty."""
 
 PATIENCE: Final = 20.0
 """How long a sandbox may take to be made, on a machine that is busy: without one there is no answer at all."""
+
+_GRACE: Final = 0.4
+"""How long after that the choice of a driver may take, which makes another."""
 
 _OCI: Final = "oci_driver"
 _DRIVER: Final = "driver"
@@ -69,7 +72,7 @@ def examine(machine: Machine, seconds: float = SECONDS) -> Report:
             break
         found[finding.name] = finding
         if finding.name == _OCI:  # the driver is chosen right after it
-            end = max(end, time.monotonic() + seconds / 2)
+            end = max(end, time.monotonic() + _GRACE)
     findings = tuple(found.get(name) or _silent(name, seconds) for name in CHECKS)
     driver = found.get(_DRIVER)
     return Report(findings, driver.found.split()[0] if driver and driver.state is not State.MISSING else "")
