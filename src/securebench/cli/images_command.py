@@ -1,4 +1,4 @@
-"""``securebench images``: build the project's sandbox images, and list them."""
+"""``securebench images``: build, list, bring in and remove the images that tasks run in."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -13,16 +14,21 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from securebench.images.build import ImageState
     from securebench.images.engine import Engine
 
 _SHORT_ID = 19
-"""``sha256:`` and twelve digits: as much as the engine's own listing shows."""
+"""``sha256:`` and twelve digits: as much as an engine's own listing shows."""
+
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.group(name="images")
 def command() -> None:
-    """Build and list the images that tasks run in."""
+    """Build, list, bring in and remove the images that tasks run in.
+
+    They lie in the image store: /var/lib/securebench/images for root, ~/.local/share/securebench/images for others, or
+    the directory that SECUREBENCH_IMAGES names.
+    """
 
 
 @command.command()
@@ -34,49 +40,123 @@ def command() -> None:
 def build(name: str | None, *, force: bool, install_tools: bool) -> None:
     """Build the image of the recipe NAME, or of every recipe.
 
-    From an official image where a registry answers, from Debian's packages where none does. An image gets its
-    name only after it has been checked; a build that fails or is killed leaves nothing.
+    From an official image where an engine and a registry answer, else from Debian's packages, in the store. An image
+    gets its name only after it has been checked; a build that fails or is killed leaves nothing.
     """
-    from securebench.images.build import build_image, image_state
+    from securebench.cli.images_checks import SandboxChecks
+    from securebench.images.build import Builder
     from securebench.images.recipes import all_recipes, find_recipe
+    from securebench.images.store import ImageStore
 
     recipes = (find_recipe(name),) if name else all_recipes()
     with _engine() as engine:
         for recipe in recipes:
-            state = image_state(engine, recipe)
-            if state.id and not force:
-                click.echo(f"{recipe.name}: {recipe.reference} is there ({state.id[:_SHORT_ID]})")
-                continue
-            started = time.monotonic()
-            with _stages(recipe.name) as report:
-                state = build_image(engine, recipe, report, install_tools=install_tools)
-            seconds = time.monotonic() - started
-            click.echo(f"{recipe.name}: built {recipe.reference} ({state.id[:_SHORT_ID]}) in {seconds:.0f} s")
+            with _stages(recipe.name) as report, SandboxChecks(report) as check:
+                builder = Builder(ImageStore(), engine, report, check, install_tools)
+                state = builder.state(recipe)
+                started = time.monotonic()
+                is_there = bool(state.id) and not force
+                state = state if is_there else builder.build(recipe)
+                seconds = time.monotonic() - started
+            what = f"{recipe.reference} ({state.id[:_SHORT_ID]})"
+            click.echo(
+                f"{recipe.name}: {what} is there" if is_there else f"{recipe.name}: built {what} in {seconds:.0f} s"
+            )
 
 
 @command.command(name="list")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@_JSON
 def list_(*, as_json: bool) -> None:
-    """List the recipes, and whether the engine has their images."""
-    from securebench.images.build import image_state
-    from securebench.images.recipes import all_recipes
+    """List the images of the store, and the recipes whose images are not built."""
+    from securebench.cli.images_view import images_and_recipes, print_images
+    from securebench.images.store import ImageStore
 
     with _engine() as engine:
-        states = [image_state(engine, recipe) for recipe in all_recipes()]
+        rows = images_and_recipes(ImageStore(), engine)
     if as_json:
-        click.echo(json.dumps([_as_dict(state) for state in states], indent=2))
-    elif sys.stdout.isatty():
-        _print_table(states)
+        click.echo(json.dumps([row.as_dict() for row in rows], indent=2))
     else:
-        for state in states:
-            click.echo("\t".join(_as_row(state)))
+        print_images(rows)
+
+
+@command.command()
+@click.argument("reference")
+def pull(reference: str) -> None:
+    """Download the image REFERENCE from its registry, anew if it is there already. No engine is needed."""
+    from securebench.images.provide import pull as pull_image
+    from securebench.images.store import ImageStore
+
+    with _stages(reference) as report:
+        image = pull_image(ImageStore(), reference, report)
+    click.echo(f"{reference}: pulled ({image.id[:_SHORT_ID]})")
+
+
+@command.command(name="import")
+@click.argument("path", type=click.Path(exists=True, path_type=Path))
+@click.option("--name", default="", metavar="REF", help="The reference of the image, in place of the archive's own.")
+def import_(path: Path, name: str) -> None:
+    """Bring in the images of PATH.
+
+    PATH is a 'docker save' archive, an OCI image layout (a directory or a tar archive), or a root file system in a tar
+    archive. Each archive may be compressed with gzip, xz or bzip2.
+    """
+    from securebench.images.bring import import_path
+    from securebench.images.store import ImageStore
+
+    store = ImageStore()
+    with _stages(path.name) as report:
+        references = import_path(store, path, name, report)
+    for reference in references:
+        image = store.find(reference)
+        click.echo(f"{reference}: imported ({image.id[:_SHORT_ID] if image else 'gone again'})")
+
+
+@command.command()
+@click.argument("references", nargs=-1, required=True, metavar="REFERENCE...")
+def remove(references: tuple[str, ...]) -> None:
+    """Remove the images REFERENCE from the store, by name or id. An image goes with its last name."""
+    from securebench.images.store import ImageStore
+
+    store = ImageStore()
+    for reference in references:
+        for entry in store.remove(reference):
+            click.echo(f"{entry.reference or entry.id}: removed")
+
+
+@command.command()
+@click.option("--budget", metavar="SIZE", help="Remove images, least recently used first, down to this: 20G, 500M.")
+@_JSON
+def prune(budget: str | None, *, as_json: bool) -> None:
+    """Remove from the store what nothing needs: images without a name, and what killed runs have left.
+
+    With a budget, images go too. What a living run uses, stays.
+    """
+    from securebench.cli.images_view import human_size, parse_size
+    from securebench.images.store import ImageStore
+
+    pruned = ImageStore().prune(None if budget is None else parse_size(budget))
+    if as_json:
+        removed = [{"reference": entry.reference or None, "id": entry.id} for entry in pruned.removed]
+        sizes = {"bytes_before": pruned.bytes_before, "bytes_after": pruned.bytes_after}
+        click.echo(json.dumps({"removed": removed} | sizes, indent=2))
+        return
+    for entry in pruned.removed:
+        click.echo(f"{entry.reference or entry.id}: removed")
+    freed = pruned.bytes_before - pruned.bytes_after
+    click.echo(f"freed {human_size(freed)}; the store has {human_size(pruned.bytes_after)}")
 
 
 @contextmanager
-def _engine() -> Iterator[Engine]:
+def _engine() -> Iterator[Engine | None]:
+    """Give the engine of this machine, or ``None`` where none can be had: nothing here needs one."""
+    from securebench.errors import EngineError
     from securebench.images.engine import connect
 
-    engine = connect()
+    try:
+        engine = connect()
+    except EngineError:
+        yield None
+        return
     try:
         yield engine
     finally:
@@ -85,38 +165,12 @@ def _engine() -> Iterator[Engine]:
 
 @contextmanager
 def _stages(name: str) -> Iterator[Callable[[str], None]]:
-    """Give a function that shows what a build does: one moving line on a terminal, plain lines elsewhere."""
+    """Give a function that shows what is done: one moving line on a terminal, plain lines elsewhere."""
     if not sys.stderr.isatty():
         yield lambda text: click.echo(f"{name}: {text}", err=True)
         return
     from rich.console import Console
     from rich.markup import escape
 
-    with Console(stderr=True).status(name) as status:
-        yield lambda text: status.update(f"{name}: {escape(text.splitlines()[0][:200])}")
-
-
-def _as_dict(state: ImageState) -> dict[str, object]:
-    return {
-        "name": state.recipe.name,
-        "reference": state.recipe.reference,
-        "summary": state.recipe.summary,
-        "built": bool(state.id),
-        "id": state.id or None,
-        "size_bytes": state.size_bytes if state.id else None,
-    }
-
-
-def _as_row(state: ImageState) -> tuple[str, ...]:
-    size = f"{state.size_bytes / 1e6:.0f} MB" if state.id else "-"
-    return state.recipe.name, state.recipe.reference, "yes" if state.id else "no", state.id[:_SHORT_ID] or "-", size
-
-
-def _print_table(states: list[ImageState]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("name", "reference", "built", "id", "size")
-    for state in states:
-        table.add_row(*_as_row(state))
-    Console().print(table)
+    with Console(stderr=True).status(escape(name)) as status:
+        yield lambda text: status.update(f"{escape(name)}: {escape(text.splitlines()[0][:200])}")

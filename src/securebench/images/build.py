@@ -45,15 +45,15 @@ class ImageState:
 class Builder:
     """What a build works with.
 
-    ``engine`` is ``None`` where none answers. ``check`` runs one command in a sandbox of an image of the store and
-    returns its exit code and the end of its output; without one, what is made in the store is not checked.
+    ``engine`` is ``None`` where none answers. ``check`` runs one command in a sandbox of an image of the store, and
+    returns its exit code and the end of its output: ``None`` where this machine has nothing to make a sandbox with.
     ``report`` is told the stages. ``install_tools`` lets it install ``mmdebstrap`` where that is needed and missing.
     """
 
     store: ImageStore
     engine: Engine | None
     report: Callable[[str], None]
-    check: Callable[[ResolvedImage, tuple[str, ...]], tuple[int, str]] | None = None
+    check: Callable[[ResolvedImage, tuple[str, ...]], tuple[int, str] | None]
     install_tools: bool = False
 
     def state(self, recipe: Recipe) -> ImageState:
@@ -73,6 +73,7 @@ class Builder:
         with open_workshop(self._clear) as workshop:
             if self.engine and self._registry_offers(self.engine, recipe):
                 engine_build.build(self.engine, recipe, workshop.token, self.report)
+                self.store.forget(recipe.reference)  # or it would go before the engine's new image
             else:
                 self._build_from_packages(recipe, workshop)
         return self.state(recipe)
@@ -97,12 +98,13 @@ class Builder:
     def _check(self, recipe: Recipe, image_id: str) -> None:
         image = self.store.find(image_id)
         assert image is not None
-        if self.check is None:
-            self.report("not checked: this machine has nothing to make a sandbox with")
-            return
         for command in recipe.checks:
             self.report(f"checking: {shlex.join(command)}")
-            status, output = self.check(image, command)
+            outcome = self.check(image, command)
+            if outcome is None:
+                self.report("not checked: this machine has nothing to make a sandbox with")
+                return
+            status, output = outcome
             if status != 0:
                 raise engine_build.check_failed(recipe, command, status, output)
 

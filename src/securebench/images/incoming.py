@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from securebench.images.index import Catalogue, Listed, named, read_document
 from securebench.images.layout import CONFIG_TYPE, MANIFEST_TYPE, Descriptor, ImageConfig, Manifest, malformed
 from securebench.images.locks import locked
-from securebench.images.places import explaining, sync_file_system
+from securebench.images.places import explaining, sync_file_system, write_all
 from securebench.images.reference import canonical, check_reference
 from securebench.images.streams import Digester, wrong_digest
 
@@ -66,9 +66,10 @@ class Incoming:
         """Take a blob, whatever it is, and say what it was. Its media type is left empty."""
         temporary = self._work / f"blob-{secrets.token_hex(8)}"
         digester = Digester()
-        with explaining(self._places.top), temporary.open("xb", buffering=0) as file:
+        with temporary.open("xb", buffering=0) as file:
             for piece in digester.through(pieces):
-                file.write(piece)
+                with explaining(self._places.top):  # and not what the source of the pieces raises
+                    write_all(file.fileno(), piece)
         temporary.replace(self._waiting(digester.digest))
         return Descriptor("", digester.digest, digester.size)
 

@@ -128,6 +128,13 @@ def write_whole(path: Path, data: bytes) -> None:
     sync_directory(path.parent)
 
 
+def write_all(descriptor: int, data: bytes | memoryview) -> None:
+    """Write all of ``data``."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
 def sync_directory(path: Path) -> None:
     """Make what was renamed into a directory last."""
     with opened(path, OPEN_DIRECTORY) as descriptor:

@@ -120,8 +120,8 @@ class TarReader:
         if header == _ZERO:
             return None
         # The sum is over the header with its own field as spaces.
-        wanted = self._number(header[148:156], "checksum")
-        if wanted != sum(header) - sum(header[148:156]) + 8 * 0x20:
+        wanted = _until_nul(header[148:156]).strip(b" ")
+        if wanted.strip(b"01234567") or int(wanted or b"0", 8) != sum(header) - sum(header[148:156]) + 8 * 0x20:
             raise malformed(self._what, "a header's checksum is wrong: this is no tar archive, or a damaged one")
         return header
 

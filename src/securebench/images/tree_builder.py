@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from securebench.descriptors import OPEN_DIRECTORY, opened, printable
 from securebench.images.ids import COUNT
 from securebench.images.layout import malformed
+from securebench.images.places import write_all
 from securebench.images.streams import too_large
 from securebench.images.tar_reader import Kind
 from securebench.images.tree_walk import StuckError, TreeWalk
@@ -151,7 +152,7 @@ class TreeBuilder:
     def _write(self, place: Place, name: bytes, attributes: _Attributes, content: Iterable[memoryview]) -> None:
         with opened(name, _CREATE, place.descriptor) as descriptor:
             for piece in content:
-                _write_all(descriptor, piece)
+                write_all(descriptor, piece)
             self._give(descriptor, attributes)
 
     @staticmethod
@@ -271,8 +272,3 @@ def _replacing(place: Place, name: bytes, make: Callable[[], None]) -> None:
 
 def _is_directory(place: Place, name: bytes) -> bool:
     return stat.S_ISDIR(os.stat(name, dir_fd=place.descriptor, follow_symlinks=False).st_mode)
-
-
-def _write_all(descriptor: int, data: memoryview) -> None:
-    while data:
-        data = data[os.write(descriptor, data) :]
