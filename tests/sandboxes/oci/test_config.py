@@ -1,0 +1,342 @@
+"""The golden document: every field of the OCI configuration, and that it asks for what Docker is asked for."""
+
+from __future__ import annotations
+
+import base64
+import string
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from securebench.errors import ConfigError, MaterializationError
+from securebench.images.model import ResolvedImage
+from securebench.sandboxes.base import MIB, Command, Limits, Mount, SandboxSpec
+from securebench.sandboxes.docker_spec import compile_container
+from securebench.sandboxes.mounts import binds
+from securebench.sandboxes.oci.config import INIT_TARGET, Layout, compile_config, compile_process
+from securebench.sandboxes.oci.runtime import Runtime
+from securebench.sandboxes.oci.seccomp import Seccomp
+
+IMAGE = ResolvedImage(
+    reference="tool:1",
+    id="sha256:" + "a" * 64,
+    environment={"PATH": "/opt/bin", "LD_PRELOAD": "/evil.so"},
+    workdir="/opt",
+    user="app",
+    volumes=("/data", "/tmp"),
+)
+COMMAND = Command(argv=("python3", "-c", "print(1)"), timeout_seconds=5, environment={"TASK": "1"})
+MAP = [{"containerID": 0, "hostID": 1879048192, "size": 65536}]
+SECCOMP = Seccomp(b"\x06\x00\x00\x00\x00\x00\xff\x7f", {"defaultAction": "SCMP_ACT_ERRNO"})
+
+
+def layout(spec: SandboxSpec, runtime: str = "crun", **options: Any) -> Layout:
+    """Return what a driver has laid out for ``spec``."""
+    settings: dict[str, Any] = {
+        "root": "/run/root",
+        "sources": {mount.target: f"/staged{mount.target}" for mount in binds(spec)} | {INIT_TARGET: "/staged/init"},
+        "uid_map": MAP,
+        "gid_map": MAP,
+        "seccomp": SECCOMP,
+        "runtime": Runtime(runtime, f"/usr/bin/{runtime}", "1.0"),
+        "cgroup": "/ours/s1",
+        "oom_score": 0,
+    }
+    return Layout(**settings | options)
+
+
+def bind(target: str, mode: str) -> dict[str, Any]:
+    """Return the document of a bind mount."""
+    return {
+        "destination": target,
+        "type": "bind",
+        "source": f"/staged/{target.removeprefix('/dev/').removeprefix('/')}",
+        "options": ["bind", "rprivate", "nosuid", "nodev", mode],
+    }
+
+
+def mount(target: str, kind: str, *options: str) -> dict[str, Any]:
+    """Return the document of a mount of the kernel's."""
+    return {"destination": target, "type": kind, "source": kind, "options": list(options)}
+
+
+def golden(**of_linux: Any) -> dict[str, Any]:
+    """Return the whole document, but for what a runtime has its own way of."""
+    closed = ("nosuid", "noexec", "nodev")
+    return {
+        "ociVersion": "1.0.2",
+        "hostname": "sandbox",
+        "root": {"path": "/run/root", "readonly": True},
+        "process": {
+            "terminal": False,
+            "user": {"uid": 65534, "gid": 65534},
+            "args": ["/dev/init", "--", "python3", "-c", "print(1)"],
+            "env": [
+                "HOME=/tmp",
+                "LANG=C.UTF-8",
+                "LC_ALL=C.UTF-8",
+                "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+                "TASK=1",
+            ],
+            "cwd": "/workspace",
+            "capabilities": {"bounding": [], "effective": [], "permitted": [], "inheritable": [], "ambient": []},
+            "rlimits": [
+                {"type": "RLIMIT_CORE", "soft": 0, "hard": 0},
+                {"type": "RLIMIT_FSIZE", "soft": 1073741824, "hard": 1073741824},
+                {"type": "RLIMIT_NOFILE", "soft": 1024, "hard": 1024},
+            ],
+            "noNewPrivileges": True,
+            "oomScoreAdj": 0,
+        },
+        "mounts": [
+            mount("/proc", "proc", *closed),
+            mount("/dev", "tmpfs", "nosuid", "strictatime", "mode=755", "size=65536k"),
+            mount("/dev/pts", "devpts", "nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"),
+            mount("/sys", "sysfs", *closed, "ro"),
+            mount("/dev/mqueue", "mqueue", *closed),
+            mount("/dev/shm", "tmpfs", "rw", *closed, "mode=1777", "size=67108864"),
+            bind("/dev/init", "ro"),
+            mount("/tmp", "tmpfs", "rw", "nosuid", "nodev", "exec", "mode=1777", "size=268435456"),
+            mount("/data", "tmpfs", "rw", "nosuid", "nodev", "noexec", "mode=1777", "size=268435456"),
+            bind("/workspace", "rw"),
+            bind("/etc/hosts", "ro"),
+            bind("/etc/resolv.conf", "ro"),
+        ],
+        "annotations": {},
+        "linux": {
+            "namespaces": [
+                {"type": "pid"},
+                {"type": "network"},
+                {"type": "ipc"},
+                {"type": "uts"},
+                {"type": "mount"},
+                {"type": "cgroup"},
+                {"type": "user"},
+            ],
+            "uidMappings": MAP,
+            "gidMappings": MAP,
+            "maskedPaths": [
+                "/proc/acpi",
+                "/proc/asound",
+                "/proc/interrupts",
+                "/proc/kcore",
+                "/proc/keys",
+                "/proc/latency_stats",
+                "/proc/sched_debug",
+                "/proc/scsi",
+                "/proc/timer_list",
+                "/proc/timer_stats",
+                "/sys/devices/virtual/powercap",
+                "/sys/firmware",
+            ],
+            "readonlyPaths": ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"],
+            **of_linux,
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("runtime", "annotations", "of_linux"),
+    [
+        ("crun", {"run.oci.seccomp_bpf_data": base64.b64encode(SECCOMP.bpf).decode()}, {}),
+        ("runc", {}, {"cgroupsPath": "/ours/s1/runtime", "seccomp": SECCOMP.document}),
+        ("runsc", {}, {"seccomp": SECCOMP.document}),
+    ],
+)
+def test_the_whole_document(
+    tmp_path: Path, runtime: str, annotations: dict[str, str], of_linux: dict[str, Any]
+) -> None:
+    """I02, I05, I11, I17, I18, I19, I20, J04: with the defaults, this and nothing else is asked of each runtime."""
+    spec = SandboxSpec(image=IMAGE, mounts=(Mount(tmp_path, "/workspace", read_only=False),), workdir="/workspace")
+    document = compile_config(spec, COMMAND, layout(spec, runtime))
+    assert document == golden(**of_linux) | {"annotations": annotations}
+
+
+def test_a_persistent_sandbox_waits_on_its_stdin() -> None:
+    """A persistent sandbox differs in its command and its environment, and in nothing else."""
+    spec = SandboxSpec(image=IMAGE)
+    ephemeral, persistent = (compile_config(spec, command, layout(spec)) for command in (COMMAND, None))
+    assert persistent["process"]["args"] == ["/dev/init", "--", "/bin/cat"]
+    assert {key for key in ephemeral if ephemeral[key] != persistent[key]} == {"process"}
+    changed = {key for key in ephemeral["process"] if ephemeral["process"][key] != persistent["process"][key]}
+    assert changed == {"args", "env"}
+
+
+def test_a_command_of_a_persistent_sandbox_is_held_to_the_same() -> None:
+    """What runs beside the idle process has its limits, its capabilities and no new privileges, but no init."""
+    spec = SandboxSpec(image=IMAGE)
+    beside = compile_process(spec, COMMAND, layout(spec))
+    first = compile_config(spec, COMMAND, layout(spec))["process"]
+    assert first == {**beside, "args": ["/dev/init", "--", *beside["args"]]}
+    assert beside["noNewPrivileges"]
+
+
+@pytest.mark.parametrize("user", [(0, 0), (1000, 1000)])
+def test_capabilities_are_roots(user: tuple[int, int]) -> None:
+    """I02: a capability that was added is root's to use; another user only has it in the bounding set, as in Docker."""
+    spec = SandboxSpec(image=IMAGE, cap_add=("SYS_CHROOT",), user=user)
+    found = compile_process(spec, COMMAND, layout(spec))["capabilities"]
+    held = ["CAP_SYS_CHROOT"] if user[0] == 0 else []
+    assert found == {
+        "bounding": ["CAP_SYS_CHROOT"],
+        "effective": held,
+        "permitted": held,
+        "inheritable": [],
+        "ambient": [],
+    }
+
+
+def test_without_cgroups_each_process_is_limited() -> None:
+    """I08, I09: where there are no cgroups, data and processes have resource limits, and no path is named."""
+    spec = SandboxSpec(image=IMAGE, limits=Limits(memory=64 * MIB, pids=32))
+    document = compile_config(spec, COMMAND, layout(spec, "runc", cgroup=None))
+    found = {limit["type"]: (limit["soft"], limit["hard"]) for limit in document["process"]["rlimits"]}
+    assert found["RLIMIT_DATA"] == (64 * MIB, 64 * MIB)
+    assert found["RLIMIT_NPROC"] == (32, 32)
+    assert "cgroupsPath" not in document["linux"]
+
+
+def test_a_rootless_runc_makes_no_cgroup() -> None:
+    """An ordinary user's runc is put into cgroups beforehand, as any runtime that has none of its own."""
+    spec = SandboxSpec(image=IMAGE)
+    rootless = layout(spec, runtime=Runtime("runc", "/usr/bin/runc", "1.2", rootless=True))
+    assert "cgroupsPath" not in compile_config(spec, COMMAND, rootless)["linux"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"network": "agents"},
+        {"network": "host"},
+        {"security_opt": ("seccomp=unconfined",)},
+        {"security_opt": ("no-new-privileges:false",)},
+        {"cap_add": ("ALL",)},
+    ],
+)
+def test_what_cannot_be_given_is_refused(options: dict[str, Any]) -> None:
+    """I02: a network, a weaker filter, every capability: refused, never left out."""
+    spec = SandboxSpec(image=IMAGE, **options)
+    with pytest.raises(ConfigError) as caught:
+        compile_config(spec, COMMAND, layout(spec))
+    assert caught.value.code == "sandbox-unsupported"
+
+
+def test_new_privileges_are_asked_for_by_name() -> None:
+    """Only a spec that leaves the option out has a sandbox in which set-id programs work."""
+    spec = SandboxSpec(image=IMAGE, security_opt=())
+    assert compile_process(spec, COMMAND, layout(spec))["noNewPrivileges"] is False
+
+
+def test_a_mount_beneath_another_comes_after_it(tmp_path: Path) -> None:
+    """However a spec orders them, a mount is never hidden by the one above it."""
+    (tmp_path / "file").touch()
+    mounts = (Mount(tmp_path / "file", "/tmp/a/file"), Mount(tmp_path, "/tmp/a"), Mount(tmp_path, "/work"))
+    spec = SandboxSpec(image=IMAGE, mounts=mounts, tmpfs=("/work/tmp", "/tmp"))
+    order = [found["destination"] for found in compile_config(spec, COMMAND, layout(spec))["mounts"]]
+    assert order.index("/tmp") < order.index("/tmp/a") < order.index("/tmp/a/file")
+    assert order.index("/work") < order.index("/work/tmp")
+
+
+def test_unsafe_sources_are_refused(tmp_path: Path) -> None:
+    """H01: a mount whose source is a link is refused before anything is asked of a runtime."""
+    (tmp_path / "link").symlink_to("/etc")
+    spec = SandboxSpec(image=IMAGE)
+    unsafe = SandboxSpec(image=IMAGE, mounts=(Mount(tmp_path / "link", "/workspace"),))
+    with pytest.raises(MaterializationError) as caught:
+        compile_config(unsafe, COMMAND, layout(spec))
+    assert caught.value.code == "mount-unsafe"
+
+
+def test_what_the_host_spares_is_not_spared() -> None:
+    """The score for want of memory is the runner's own, but never one that the host protects."""
+    found = layout(SandboxSpec(image=IMAGE)).oom_score
+    assert found >= 0
+    spec = SandboxSpec(image=IMAGE)
+    assert compile_process(spec, COMMAND, layout(spec, oom_score=200))["oomScoreAdj"] == 200
+
+
+TARGETS = st.lists(
+    st.text(string.ascii_lowercase, min_size=1, max_size=8).map("/mnt/{}".format), max_size=4, unique=True
+)
+
+
+@st.composite
+def specs(draw: st.DrawFn) -> SandboxSpec:
+    """Draw a spec that both drivers can give."""
+    sources = Path(__file__).resolve().parent
+    limits = Limits(
+        memory=draw(st.integers(1 << 20, 1 << 40)),
+        pids=draw(st.integers(1, 4096)),
+        tmpfs=draw(st.integers(1, 1 << 40)),
+        open_files=draw(st.integers(3, 1 << 20)),
+        file_size=draw(st.integers(0, 1 << 40)),
+    )
+    variables = st.dictionaries(st.text(string.ascii_uppercase, min_size=1), st.text(string.printable), max_size=4)
+    return SandboxSpec(
+        image=ResolvedImage(
+            reference="some:1",
+            id="sha256:" + "b" * 64,
+            environment=draw(variables),
+            volumes=tuple(draw(TARGETS)),
+        ),
+        cap_add=tuple(draw(st.lists(st.sampled_from(("SYS_CHROOT", "KILL", "CHOWN")), unique=True))),
+        read_only=draw(st.booleans()),
+        tmpfs=tuple(draw(TARGETS)),
+        limits=limits,
+        mounts=tuple(Mount(sources, f"/home{target}", read_only=draw(st.booleans())) for target in draw(TARGETS)),
+        environment=draw(variables),
+        inherit_image_environment=draw(st.booleans()),
+        workdir=draw(st.sampled_from(("/", "/usr"))),
+        user=draw(st.tuples(st.integers(0, 70000), st.integers(0, 70000))),
+    )
+
+
+@given(specs())
+def test_both_drivers_ask_for_the_same(spec: SandboxSpec) -> None:
+    """I02, I05, I17: from one spec, Docker and a runtime are asked for the same sandbox."""
+    docker = compile_container(spec, COMMAND, {})
+    host = docker["HostConfig"]
+    ours = compile_config(spec, COMMAND, layout(spec))
+    process = ours["process"]
+    assert process["args"][2:] == docker["Cmd"]
+    assert process["env"] == [entry for entry in docker["Env"] if "=" in entry]
+    assert process["cwd"] == docker["WorkingDir"]
+    assert "{uid}:{gid}".format(**process["user"]) == docker["User"]
+    assert ours["hostname"] == docker["Hostname"]
+    assert process["noNewPrivileges"] == ("no-new-privileges:true" in host["SecurityOpt"])
+    assert process["capabilities"]["bounding"] == sorted(f"CAP_{name}" for name in host["CapAdd"])
+    assert ours["root"]["readonly"] == host["ReadonlyRootfs"]
+    limits = {limit["type"].removeprefix("RLIMIT_").lower(): limit["hard"] for limit in process["rlimits"]}
+    assert limits == {limit["Name"]: limit["Hard"] for limit in host["Ulimits"]}
+    assert _mounted(ours) == _mounted_by_docker(host)
+
+
+def _mounted(document: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+    """Return what is mounted of the spec: the kind and whether it is read-only, or the size."""
+    found: dict[str, tuple[str, ...]] = {}
+    for entry in document["mounts"]:
+        if entry["type"] == "bind" and entry["destination"] != INIT_TARGET:
+            found[entry["destination"]] = ("bind", "ro" if "ro" in entry["options"] else "rw")
+        elif entry["type"] == "tmpfs" and not entry["destination"].startswith("/dev"):
+            size = next(option for option in entry["options"] if option.startswith("size="))
+            executable = "exec" if "exec" in entry["options"] else "noexec"
+            assert {"nosuid", "nodev", "mode=1777"} <= set(entry["options"])
+            found[entry["destination"]] = ("tmpfs", size, executable)
+    return found
+
+
+def _mounted_by_docker(host: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    for target, options in host["Tmpfs"].items():
+        words = options.split(",")
+        assert {"nosuid", "nodev", "mode=1777"} <= set(words)
+        found[target] = ("tmpfs", words[-1], "exec" if "exec" in words else "noexec")
+    for entry in host["Mounts"]:
+        if entry["Type"] == "bind":
+            found[entry["Target"]] = ("bind", "ro" if entry["ReadOnly"] else "rw")
+        else:  # Docker's own options for these are nosuid, nodev and noexec
+            found[entry["Target"]] = ("tmpfs", f"size={entry['TmpfsOptions']['SizeBytes']}", "noexec")
+    return found
