@@ -32,6 +32,7 @@ NOT_CODES = {
     "apt-get",
     "debian-archive-keyring",
     "force-unsafe-io",
+    "oci-layout",
     "securebench-judge",
     "securebench-remove",
     "securebench-watch",

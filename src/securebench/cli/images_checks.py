@@ -39,7 +39,7 @@ class SandboxChecks:
 
         if self._driver is None:
             try:
-                self._driver = open_driver("auto", None, "images-build", self._report)
+                self._driver = open_driver("auto", None, "images build", self._report)
             except EngineError:
                 return None
         known = self._driver.resolve_image(image.id)

@@ -76,7 +76,11 @@ def decompressed(pieces: Iterable[bytes], limits: ImageLimits, what: str) -> Ite
     """
     head, rest = _head(iter(pieces))
     if head.startswith(_ZSTD_MAGIC):
-        raise malformed(what, "it is compressed with zstd, which is not read; use gzip or none")
+        raise ImageError(
+            f"{what}: it is compressed with zstd, which is not read",
+            code="image-format-unsupported",
+            hint="decompress it with 'zstd -d', or make it with gzip",
+        )
     kind = _KINDS.get(head[:2]) or _KINDS.get(head[:3]) or _KINDS.get(head[:_MAGIC_LENGTH])
     whole = _joined(head, rest)
     if kind is None:
