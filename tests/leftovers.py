@@ -32,7 +32,7 @@ def host_traces() -> set[str]:
     """Return what is of this process, or of nobody any more: what belongs to another that lives is not counted."""
     foreign = {directory.name for directory in _run_directories() if _is_foreign(directory)}
     directories = {f"directory {path}" for path in _run_directories() if path.name not in foreign}
-    cgroups = {f"cgroup {path}" for path in _cgroups() if foreign.isdisjoint(path.parts)}
+    cgroups = {f"cgroup {path}" for path in _cgroups() if foreign.isdisjoint(part.partition(".")[0] for part in path.parts)}
     return directories | cgroups | set(_mounts()) | set(_descendants())
 
 

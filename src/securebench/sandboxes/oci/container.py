@@ -15,6 +15,7 @@ from securebench.images.ids import tree_shift
 from securebench.sandboxes.mounts import binds
 from securebench.sandboxes.oci.config import INIT_TARGET, Layout, compile_config, compile_process
 from securebench.sandboxes.oci.ids import HostIds, identity_map
+from securebench.sandboxes.oci.keeper.surroundings import SHOWN
 from securebench.sandboxes.oci.runtime import LOG
 from securebench.sandboxes.oci.seccomp import seccomp_for
 
@@ -87,6 +88,7 @@ class Container:
             "tree": str(self._tree),
             "owner": tree_shift(),
             "size": limits.memory,
+            "locked": self._surroundings.runtime.locks_root,
             "mounts": staged,
             "limits": {"memory": limits.memory, "pids": limits.pids, "cpu": limits.cpus},
             "argv": self._surroundings.runtime.run_argv(self._directory, self._state, self._name),
@@ -98,7 +100,7 @@ class Container:
 
     def execute(self, command: Command, pipes: Pipes) -> Job:
         """Start ``command`` in it, beside what runs there already. Raises what :func:`compile_process` does."""
-        path = f"{self._directory}/process-{next(self._documents)}"
+        path = f"{self._directory}/process-{next(self._documents)}/process.json"
         request = {
             "argv": self._surroundings.runtime.exec_argv(path, self._state, self._name),
             "document": path,
@@ -109,12 +111,14 @@ class Container:
 
     def _binds(self) -> tuple[list[tuple[str, bool]], dict[str, str]]:
         """Return what the keeper has to stage (source, read only), and where each target's source then is."""
-        shown = self._surroundings.shown
+        shown = {
+            source: f"{self._surroundings.run}/{SHOWN}/{name}" for source, name in self._surroundings.shown.items()
+        }
         staged: list[tuple[str, bool]] = []
-        sources = {INIT_TARGET: f"{self._surroundings.run}/{shown[self._surroundings.init]}"}
+        sources = {INIT_TARGET: shown[self._surroundings.init]}
         for mount in binds(self._spec):
             if mount.read_only and mount.source in shown:
-                sources[mount.target] = f"{self._surroundings.run}/{shown[mount.source]}"
+                sources[mount.target] = shown[mount.source]
             else:
                 sources[mount.target] = f"{self._directory}/mounts/{len(staged)}"
                 staged.append((str(mount.source), mount.read_only))

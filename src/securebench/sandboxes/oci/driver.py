@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import secrets
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from securebench.errors import InfrastructureError
@@ -20,6 +19,7 @@ from securebench.sandboxes.self_test import require_isolation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from securebench.images.model import ResolvedImage
     from securebench.images.store import ImageStore, TreeLease
@@ -41,7 +41,8 @@ class OciDriver(SandboxDriver):
         shown = {init: "init", **{path: path.name for path in NAME_FILES}}
         run, group = reaper.make_run_directory(secrets.token_hex(8))
         try:
-            link = Link(run, group, {name: str(path) for path, name in shown.items()})
+            files = {name: str(path) for path, name in shown.items()}
+            link = Link(run, group, files, inner_groups=found.owns_cgroups)
         except InfrastructureError:
             reaper.remove_run(run, group)
             raise
@@ -102,7 +103,10 @@ class OciDriver(SandboxDriver):
     def kill_all(self) -> None:
         """End every sandbox at once, and make no more."""
         self._surroundings.stopped.set()
-        for sandbox in self._surroundings.open.copy():
+        sandboxes = self._surroundings.open.copy()
+        for sandbox in sandboxes:
+            sandbox.kill()
+        for sandbox in sandboxes:
             sandbox.close()
 
     def close(self) -> None:

@@ -11,16 +11,16 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from securebench.errors import EngineError
+from securebench.errors import EngineError, InfrastructureError
 from securebench.sandboxes.oci.wire import KILL, REPORT_BYTES, receive_frame, send_frame, unpack_report
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 _HELLO_SECONDS: Final = 30.0
 _END_SECONDS: Final = 10.0
@@ -50,20 +50,21 @@ class Hello:
 class Link:
     """A keeper, started in the background. ``run`` is its directory, ``group`` the name of its cgroups.
 
-    ``files`` are shown below ``run`` by their names. Thread safe.
+    ``files`` are shown below ``run`` by their names. ``inner_groups``: the runtime makes cgroups of its own, too.
+    Thread safe.
     """
 
-    def __init__(self, run: Path, group: str, files: Mapping[str, str]) -> None:
+    def __init__(self, run: Path, group: str, files: Mapping[str, str], *, inner_groups: bool) -> None:
         """Start it. Raises :class:`EngineError` (``sandbox-unavailable``) where that cannot even be tried."""
         self._sending = threading.Lock()
         self._hello: Hello | None = None
         self._control, theirs = socket.socketpair()
         owner = os.pidfd_open(os.getpid())
-        settings = {"run": str(run), "group": group, "files": dict(files)}
-        settings |= {"control": theirs.fileno(), "owner": owner}
+        names = {"run": str(run), "group": group, "files": dict(files), "inner_groups": inner_groups}
+        settings = json.dumps({**names, "control": theirs.fileno(), "owner": owner})
         try:
-            self._process = subprocess.Popen(
-                [*_unshare(), sys.executable, "-I", "-S", "-c", _BOOT, json.dumps(settings)],
+            self._process = subprocess.Popen(  # noqa: S603 - a program of this machine, and our own code
+                [*_unshare(), sys.executable, "-I", "-S", "-c", _BOOT, settings],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
@@ -88,17 +89,18 @@ class Link:
 
     def start(self, request: Mapping[str, Any], document: bytes, streams: Sequence[int]) -> Job:
         """Start a job on three standard streams. Raises :class:`EngineError` when the keeper is gone."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with exhaustion():
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setblocking(False)
+        job = Job(ours)
         try:
             with self._sending:
                 send_frame(self._control, request, document, (theirs.fileno(), *streams))
         except OSError as error:
-            ours.close()
             raise gone() from error
         finally:
             theirs.close()
-        ours.setblocking(False)
-        return Job(ours)
+        return job
 
     def close(self) -> None:
         """End the keeper, and with it every sandbox; idempotent. When this returns none is left."""
@@ -157,7 +159,7 @@ class Job:
         deadline = time.monotonic() + timeout
         while not self.is_over():
             poll = select.poll()
-            poll.register(self._channel, select.POLLIN)
+            poll.register(self, select.POLLIN)
             if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
                 raise EngineError("a sandbox did not end in time", hint="look at what keeps this machine busy")
         if self._report is None:
@@ -175,15 +177,12 @@ class Job:
             self._channel.send(KILL, socket.MSG_NOSIGNAL)
 
     def hang_up(self) -> None:
-        """Let whoever polls see a hang-up, and the keeper end it if it still runs."""
+        """Let go of it: the keeper ends it if it still runs, and whoever polls sees a hang-up."""
         with suppress(OSError):
             self._channel.shutdown(socket.SHUT_RDWR)
 
-    def close(self) -> None:
-        """Let go of it. Nobody may poll it any more."""
-        with self._reading:
-            self._lost = True
-            self._channel.close()
+    def __del__(self) -> None:
+        self._channel.close()  # not before: somebody may be polling it
 
     def _read(self) -> None:
         try:
@@ -196,6 +195,18 @@ class Job:
             self._report = unpack_report(packet)
         else:
             self._lost = True
+
+
+@contextmanager
+def exhaustion() -> Iterator[None]:
+    """Say so where this process has no room for more descriptors. Raises :class:`InfrastructureError`."""
+    try:
+        yield
+    except OSError as error:
+        raise InfrastructureError(
+            f"this process cannot start another sandbox: {error}",
+            hint="raise its limit of open files (ulimit -n), or run fewer tasks at once (--workers)",
+        ) from error
 
 
 def gone() -> EngineError:

@@ -76,6 +76,10 @@ class OciProcess(SandboxProcess):
             if self._state is None:
                 try:
                     self._state = self._final_state(self._job.report(self._remaining()))
+                except EngineError:
+                    if self._abandoned:
+                        raise InfrastructureError("this sandbox was closed", code="sandbox-closed") from None
+                    raise
                 finally:
                     self.abandon()
             return self._state

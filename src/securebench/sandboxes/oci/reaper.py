@@ -84,8 +84,9 @@ def remove_tree_of_groups(group: Path) -> bool:
         directories = [path for path, _, _ in os.walk(group, topdown=False)]
         for directory in directories:
             kill_all(directory)
-        if all([remove_group(directory) for directory in directories]) or time.monotonic() > deadline:
-            return not group.exists()
+        gone = [remove_group(directory) for directory in directories]
+        if all(gone) or time.monotonic() > deadline:
+            return all(gone)
         time.sleep(_RETRY_SECONDS)
 
 

@@ -67,11 +67,6 @@ class Runtime:
 
     @property
     def locks_root(self) -> bool:
-        """Whether its root file system may come without devices and set-id programs, which it then cannot undo."""
-        return self.name != "runsc"
-
-    @property
-    def locks_root(self) -> bool:
         """Whether its root file system may be mounted nosuid and nodev, which a user namespace cannot take back.
 
         gVisor mounts it again without, and fails; what it shows to sandboxes are files of its own.

@@ -67,15 +67,18 @@ class OciSandbox(Sandbox):
 
         When this returns, no process of this sandbox can change a file of the host any more.
         """
-        self._closed = True
-        processes = list(self._running)
-        for process in processes:
-            process.kill()
-        for process in processes:
+        self.kill()
+        for process in list(self._running):
             if not all(mount.read_only for mount in self._spec.mounts):
                 process.await_end()
             process.abandon()
         self._surroundings.open.discard(self)
+
+    def kill(self) -> None:
+        """Ask for the end of what runs, without waiting, before it is closed."""
+        self._closed = True
+        for process in list(self._running):
+            process.kill()
 
     def _prepare(self) -> None:
         """Do what must be done before the first command: here nothing."""
@@ -91,6 +94,11 @@ class OciSandbox(Sandbox):
 
 class PersistentOciSandbox(OciSandbox):
     """A persistent sandbox: one container for its life, idle, and each command runs in it beside that."""
+
+    def kill(self) -> None:
+        """Ask for the end of the container, without waiting."""
+        super().kill()
+        self._job.kill()
 
     def close(self) -> None:
         """End the container and everything in it."""
@@ -150,5 +158,5 @@ def _greet(job: Job, pipes: Pipes) -> None:
 
 def _let_go(job: Job, lifeline: int) -> None:
     job.await_end(KILL_GRACE)
-    job.close()
+    job.hang_up()
     os.close(lifeline)

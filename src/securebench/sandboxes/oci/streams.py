@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import select
 import threading
@@ -10,8 +11,11 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from securebench.sandboxes.base import Stream
+from securebench.sandboxes.oci.link import exhaustion
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from securebench.sandboxes.base import Chunk
     from securebench.sandboxes.oci.link import Job
 
@@ -22,22 +26,26 @@ class Pipes:
     """Three new pipes. ``theirs`` go to the process and are closed here; the others are the driver's."""
 
     def __init__(self) -> None:
-        stdin, self.stdin = os.pipe2(os.O_CLOEXEC)
-        self.stdout, stdout = os.pipe2(os.O_CLOEXEC)
-        self.stderr, stderr = os.pipe2(os.O_CLOEXEC)
+        """Make them. Raises :class:`InfrastructureError` where there is no room for more descriptors."""
+        pairs: list[tuple[int, int]] = []
+        with exhaustion():
+            try:
+                pairs.extend(os.pipe2(os.O_CLOEXEC) for _ in range(3))
+            except OSError:
+                _close(itertools.chain(*pairs))
+                raise
+        (stdin, self.stdin), (self.stdout, stdout), (self.stderr, stderr) = pairs
         self.theirs = (stdin, stdout, stderr)
         for descriptor in (self.stdin, self.stdout, self.stderr):
             os.set_blocking(descriptor, False)
 
     def close_theirs(self) -> None:
         """Close what the process has by now."""
-        for descriptor in self.theirs:
-            os.close(descriptor)
+        _close(self.theirs)
 
     def close_ours(self) -> None:
         """Close the driver's ends, where no :class:`Streams` does."""
-        for descriptor in (self.stdin, self.stdout, self.stderr):
-            os.close(descriptor)
+        _close((self.stdin, self.stdout, self.stderr))
 
 
 class Streams:
@@ -98,7 +106,6 @@ class Streams:
         with self._reading, self._writing:
             self._close_stdin()
             self._close_outputs()
-            self._job.close()
 
     def _wait(self, seconds: float | None, *, over: bool) -> list[int]:
         """Return which descriptors are ready: outputs, stdin while it is fed, the job until it is over."""
@@ -168,14 +175,18 @@ class Streams:
             os.close(descriptor)
 
     def _close_outputs(self) -> None:
-        for descriptor in self._outputs:
-            os.close(descriptor)
+        _close(self._outputs)
         self._outputs.clear()
 
     def _raise_if_broken(self) -> None:
         if self._broken or self._job.is_over():
             self._pending = memoryview(b"")
             raise BrokenPipeError("the process no longer reads its stdin")
+
+
+def _close(descriptors: Iterable[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
 
 
 def _left(deadline: float | None) -> float | None:

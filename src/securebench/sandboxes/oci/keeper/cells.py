@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 _PATIENCE_SECONDS = 2.0
 """How long a runtime whose container was killed gets to notice, before it is killed itself."""
 
+_DOCUMENT_BYTES = 1024 * 1024
+"""Room for what is written here for the runtime, beside what the container may write."""
+
 
 class Cell:
     """The files, mounts, groups and jobs of one container. ``main`` is the job whose end is its end.
@@ -31,8 +34,9 @@ class Cell:
     ``held`` are jobs that have ended, with their wait status, whose end is not reported before that of ``main``.
     """
 
-    def __init__(self, directory: str, surroundings: Surroundings) -> None:
-        self.directory = directory
+    def __init__(self, name: str, surroundings: Surroundings) -> None:
+        self.name = name
+        self.directory = f"{surroundings.run}/{name}"
         self.jobs: set[Job] = set()
         self.main: Job | None = None
         self._surroundings = surroundings
@@ -40,23 +44,35 @@ class Cell:
         self.held: list[tuple[Job, int]] = []
         self._first_kill: float | None = None
 
-    def prepare(self, request: dict[str, Any], name: str) -> None:
+    def prepare(self, request: dict[str, Any]) -> None:
         """Make what ``request`` asks for. Raises ``OSError`` and :class:`~.mounts.UnsafeSourceError`."""
         os.mkdir(self.directory)
-        mounts.mount_tmpfs(self.directory, "711", request["size"])
-        self._show_root(request["tree"], request["owner"])
+        mounts.mount_tmpfs(self.directory, "711", request["size"] + _DOCUMENT_BYTES)
+        self._show_root(request)
         os.mkdir(f"{self.directory}/mounts", 0o711)
         for number, (source, read_only) in enumerate(request["mounts"]):
             mounts.stage(source, f"{self.directory}/mounts/{number}", read_only=read_only)
-        hierarchies = self._surroundings.hierarchies
-        if hierarchies:
-            self._group = Group(hierarchies, f"{self._surroundings.group}/{name}", request["limits"])
+        around = self._surroundings
+        if around.hierarchies:
+            group = f"{around.group}/{self.name}"
+            self._group = Group(around.hierarchies, group, request["limits"], inner=around.inner_groups)
 
     def write(self, path: str, document: bytes) -> None:
-        """Write a runtime's document to ``path``, which lies in this cell."""
+        """Write a runtime's document to ``path``, which lies in this cell, or in a new directory of it."""
+        directory = os.path.dirname(path)
+        if directory != self.directory:
+            os.mkdir(directory, 0o700)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             file.write(document)
+
+    def discard(self, path: str) -> None:
+        """Remove the directory of a document, which is not this cell's own, with all that the runtime put there."""
+        directory = os.path.dirname(path)
+        with suppress(OSError):  # it went with the cell
+            for name in os.listdir(directory):
+                os.unlink(f"{directory}/{name}")
+            os.rmdir(directory)
 
     @property
     def is_ending(self) -> bool:
@@ -109,13 +125,12 @@ class Cell:
             os.rmdir(self.directory)
         return self._group is None or self._group.remove()
 
-    def _show_root(self, tree: str, owner: int) -> None:
+    def _show_root(self, request: dict[str, Any]) -> None:
         for name in ("upper", "work", "root"):
             os.mkdir(f"{self.directory}/{name}")
-        upper, work = f"{self.directory}/upper", f"{self.directory}/work"
-        os.chown(upper, owner, owner)
+        os.chown(f"{self.directory}/upper", request["owner"], request["owner"])
         nested = self._surroundings.nested
-        mounts.mount_overlay(f"{self.directory}/root", tree, upper, work, user_attributes=nested)
+        mounts.mount_overlay(self.directory, request["tree"], locked=request["locked"], user_attributes=nested)
 
 
 def _kill(pids: list[int]) -> None:

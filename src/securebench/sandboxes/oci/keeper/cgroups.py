@@ -11,11 +11,18 @@ import errno
 import os
 import signal
 from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 NAMESPACE = "securebench"
 """The directory of a hierarchy that holds everything of ours."""
 
 CONTROLLERS = ("memory", "pids", "cpu")
+
+INNER = "runtime"
+"""The group that a runtime makes in a sandbox's, where it makes its own."""
 
 CPU_PERIOD = 100_000
 """Microseconds over which processor time is shared out."""
@@ -46,12 +53,17 @@ class Hierarchy:
                 hand_on(path, self.controllers)
 
 
-def find_hierarchies(mounts: str | None = None, own: str | None = None) -> list[Hierarchy]:
-    """Return the hierarchies that this process may use, from the text of its ``mountinfo`` and ``cgroup`` files."""
+def find_hierarchies(
+    mounts: str | None = None, own: str | None = None, *, other_controllers: bool = False
+) -> list[Hierarchy]:
+    """Return the hierarchies that this process may use, from the text of its ``mountinfo`` and ``cgroup`` files.
+
+    With ``other_controllers`` also those whose controllers are not ours, for runtimes that use all there are.
+    """
     mounts = _read("/proc/self/mountinfo") if mounts is None else mounts
     own = _read("/proc/self/cgroup") if own is None else own
-    found = [*_version_1(mounts), *_version_2(mounts, own)]
-    return [hierarchy for hierarchy in found if hierarchy.controllers]
+    version_1 = [found for found in _version_1(mounts) if found.controllers or other_controllers]
+    return [*version_1, *_version_2(mounts, own)]
 
 
 def find_places() -> list[str]:
@@ -62,11 +74,11 @@ def find_places() -> list[str]:
 
 
 def _version_1(mounts: str) -> list[Hierarchy]:
-    found: dict[tuple[str, ...], Hierarchy] = {}
+    found: dict[str, Hierarchy] = {}
     for mount_point, kind, options in _mounts(mounts):
-        names = tuple(name for name in CONTROLLERS if name in options)
-        if kind == "cgroup" and names and os.access(mount_point, os.W_OK):
-            found.setdefault(names, Hierarchy(mount_point, names, unified=False))  # some are mounted twice
+        if kind == "cgroup" and os.access(mount_point, os.W_OK):
+            names = tuple(name for name in CONTROLLERS if name in options)
+            found.setdefault(",".join(options), Hierarchy(mount_point, names, unified=False))  # some are mounted twice
     return list(found.values())
 
 
@@ -109,56 +121,62 @@ def hybrid_mounts() -> list[str]:
 
 
 class Group:
-    """The groups of one sandbox, one a hierarchy: its limits, its processes, its out-of-memory kills."""
+    """The groups of one sandbox, one a hierarchy: its limits, its processes, its out-of-memory kills.
 
-    def __init__(self, hierarchies: list[Hierarchy], name: str, limits: dict[str, float]) -> None:
+    With ``inner`` the runtime makes groups of its own in them, for the container alone, and removes those itself.
+    """
+
+    def __init__(self, hierarchies: list[Hierarchy], name: str, limits: dict[str, float], *, inner: bool) -> None:
         """Make it with ``limits``: ``memory`` in bytes, ``pids``, ``cpu`` in cores. Raises ``OSError``."""
         self._directories = [hierarchy.directory(name) for hierarchy in hierarchies]
-        self._events = ""
+        self._inner = inner
+        self._kills: Callable[[], int] = int
         try:
             for hierarchy, directory in zip(hierarchies, self._directories, strict=True):
                 os.mkdir(directory)
                 _limit(hierarchy, directory, limits)
                 if "memory" in hierarchy.controllers:
-                    self._events = f"{directory}/memory.{'events' if hierarchy.unified else 'oom_control'}"
+                    self._kills = _kill_counter(directory, unified=hierarchy.unified, inner=inner)
         except OSError:
             self.remove()
             raise
 
     def enter(self) -> None:
-        """Put this process into it."""
-        for directory in self._directories:
+        """Put this process into it, unless the runtime does so for its container."""
+        for directory in () if self._inner else self._directories:
             _write(f"{directory}/cgroup.procs", "0")
 
     def out_of_memory_kills(self) -> int:
-        """Return how many of its processes the kernel has killed for want of memory."""
-        if not self._events:
-            return 0
-        fields = (line.split() for line in _read(self._events).splitlines())
-        return next((int(field[1]) for field in fields if field[0] == "oom_kill"), 0)
+        """Return how many of its processes the kernel has killed for want of memory, or how often it had to."""
+        return self._kills()
 
     def kill(self) -> None:
         """Kill every process in it."""
-        for directory in self._directories:
+        for directory in self._all():
             kill_all(directory)
 
     def is_empty(self) -> bool:
         """Whether no process is in it."""
-        return not any(_read(f"{directory}/cgroup.procs").split() for directory in self._directories)
+        return not any(_processes(directory) for directory in self._all())
 
     def remove(self) -> bool:
         """Remove it. Return whether it is gone: the kernel keeps it for a moment after its last process."""
-        self._directories = [directory for directory in self._directories if not remove_group(directory)]
+        self._kills = int
+        gone = {directory for directory in self._all() if remove_group(directory)}
+        self._directories = [directory for directory in self._directories if directory not in gone]
         return not self._directories
+
+    def _all(self) -> list[str]:
+        inner = [f"{directory}/{INNER}" for directory in self._directories] if self._inner else []
+        return inner + self._directories
 
 
 def kill_all(directory: str) -> None:
     """Kill every process of the group at ``directory``."""
-    with suppress(OSError):
-        for pid in map(int, _read(f"{directory}/cgroup.procs").split()):
-            with suppress(ProcessLookupError):
-                if pid:  # 0 stands for one of another pid namespace, and would mean ourselves
-                    os.kill(pid, signal.SIGKILL)
+    for pid in _processes(directory):
+        with suppress(ProcessLookupError):
+            if pid:  # 0 stands for one of another pid namespace, and would mean ourselves
+                os.kill(pid, signal.SIGKILL)
 
 
 def remove_group(directory: str) -> bool:
@@ -168,6 +186,45 @@ def remove_group(directory: str) -> bool:
     except OSError as error:
         return error.errno == errno.ENOENT
     return True
+
+
+def _kill_counter(directory: str, *, unified: bool, inner: bool) -> Callable[[], int]:
+    """Return what counts the out-of-memory kills in a group and below it.
+
+    Version 1 counts in the group of the process that is killed, so those below are heard of by an event.
+    """
+    if inner and not unified:
+        return _OomEvents(directory).count
+    path = f"{directory}/memory.{'events' if unified else 'oom_control'}"
+    return lambda: next((int(line.split()[1]) for line in _read(path).splitlines() if line.startswith("oom_kill ")), 0)
+
+
+class _OomEvents:
+    """How often a group of version 1, or one below it, ran out of memory."""
+
+    def __init__(self, directory: str) -> None:
+        self._seen = 0
+        self._events = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        control = os.open(f"{directory}/memory.oom_control", os.O_RDONLY)
+        try:
+            _write(f"{directory}/cgroup.event_control", f"{self._events} {control}")
+        finally:
+            os.close(control)
+
+    def __del__(self) -> None:
+        os.close(self._events)
+
+    def count(self) -> int:
+        with suppress(BlockingIOError):
+            self._seen += os.eventfd_read(self._events)
+        return self._seen
+
+
+def _processes(directory: str) -> list[int]:
+    try:
+        return [int(pid) for pid in _read(f"{directory}/cgroup.procs").split()]
+    except OSError:  # it is gone
+        return []
 
 
 def _limit(hierarchy: Hierarchy, directory: str, limits: dict[str, float]) -> None:
@@ -201,7 +258,7 @@ def _mounts(text: str) -> list[tuple[str, str, list[str]]]:
 
 
 def _read(path: str) -> str:
-    with open(path) as file:  # noqa: PTH123 - pathlib would double what this costs
+    with open(path) as file:
         return file.read()
 
 

@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from securebench.sandboxes.oci.wire import REPORT_BYTES, pack_report
@@ -41,10 +42,8 @@ class Job:
 
     def report(self, report: dict[str, Any]) -> None:
         """Tell the driver, if it still listens."""
-        try:
+        with suppress(OSError):
             self.channel.send(pack_report(report), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
-        except OSError:
-            pass
 
     def outcome(self, code: int, kills: int) -> dict[str, Any]:
         """Return the report of its end with ``code``, when its sandbox has seen ``kills`` for want of memory."""
@@ -58,7 +57,7 @@ class Job:
 
     def _read_log(self) -> str:
         try:
-            with open(self.log, "rb") as file:  # noqa: PTH123 - pathlib would double what this costs
+            with open(self.log, "rb") as file:
                 return file.read(REPORT_BYTES // 4).decode("utf-8", "replace").strip()
         except OSError:
             return ""
@@ -66,11 +65,7 @@ class Job:
 
 def children(parent: int) -> list[int]:
     """Return the processes whose parent is ``parent``."""
-    found = []
-    for name in os.listdir("/proc"):  # noqa: PTH208 - names are enough
-        if name.isdigit() and _parent(name) == parent:
-            found.append(int(name))
-    return found
+    return [int(name) for name in os.listdir("/proc") if name.isdigit() and _parent(name) == parent]
 
 
 def exit_code(status: int) -> int:
@@ -81,7 +76,7 @@ def exit_code(status: int) -> int:
 
 def _parent(pid: str) -> int:
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - pathlib would double what this costs
+        with open(f"/proc/{pid}/stat", "rb") as file:
             return int(file.read().rpartition(b")")[2].split()[1])
     except OSError:  # it has just ended
         return 0
@@ -98,7 +93,7 @@ def _become(argv: list[str], directory: str, streams: list[int], prepare: Callab
             signal.signal(number, signal.SIG_DFL)
         os.execve(argv[0], argv, _ENVIRONMENT)  # noqa: S606 - what this is for
     except BaseException as error:  # noqa: BLE001 - this process must not go on as a second keeper
-        with open(log, "w") as file:  # noqa: PTH123 - as above
+        with open(log, "w") as file:
             file.write(f"{argv[0]} could not be started: {error}")
     finally:
         os._exit(127)

@@ -26,6 +26,7 @@ _RETRY_SECONDS = 0.002
 
 _LONGEST_RETRY_SECONDS = 0.1
 _LONGEST_WAIT_SECONDS = 3600.0
+_REMOVAL_SECONDS = 2.0
 
 
 class Keeper:
@@ -53,8 +54,7 @@ class Keeper:
                     self._handlers[descriptor]()
             self._do_what_is_due()
         _end_everything()
-        for cell in self._cells.values():
-            cell.remove()
+        self._remove_all()
 
     def _watch(self, descriptor: int, handler: Callable[[], None]) -> None:
         self._handlers[descriptor] = handler
@@ -90,9 +90,9 @@ class Keeper:
     def _start(self, request: dict[str, Any], document: bytes, job: Job, streams: list[int]) -> None:
         name = request["cell"]
         if "tree" in request:
-            cell = Cell(f"{self._surroundings.run}/{name}", self._surroundings)
+            cell = Cell(name, self._surroundings)
             try:
-                cell.prepare(request, name)
+                cell.prepare(request)
                 self._launch(cell, request, document, job, streams)
             except BaseException:
                 cell.remove()
@@ -101,7 +101,7 @@ class Keeper:
             self._cells[name] = cell
         else:
             cell = self._cells[name]
-            if cell.is_ending:
+            if cell.is_ending or cell.main not in cell.jobs:
                 raise KeyError(name)
             self._launch(cell, request, document, job, streams)
 
@@ -116,20 +116,24 @@ class Keeper:
     # --- ends
 
     def _hear(self, cell: Cell, job: Job) -> None:
-        """The driver has asked for the end of a job, or let go of it: both end its cell."""
+        """End the cell of a job: the driver has asked for that, or let go of the job."""
         try:
             asked = job.channel.recv(64)
         except OSError:
             asked = b""
         if not asked:
             self._forget(job)
-        self._kill(cell)
+        self._end(cell)
 
     def _forget(self, job: Job) -> None:
         if job.channel.fileno() >= 0:
             del self._handlers[job.channel.fileno()]
             self._poll.unregister(job.channel)
             job.channel.close()
+
+    def _end(self, cell: Cell) -> None:
+        if not cell.is_ending:
+            self._kill(cell)
 
     def _kill(self, cell: Cell, delay: float = _RETRY_SECONDS) -> None:
         """Kill all of a cell. A runtime that is still setting it up may need to be asked again."""
@@ -157,7 +161,6 @@ class Keeper:
             if job is main:
                 for held, held_status in cell.held:
                     self._report_end(cell, held, held_status)
-                self._cells.pop(os.path.basename(cell.directory), None)  # noqa: PTH119 - as everywhere here
                 self._remove(cell)
                 self._forget(job)
 
@@ -165,14 +168,23 @@ class Keeper:
         cell.jobs.discard(job)
         job.report(job.outcome(exit_code(status), cell.out_of_memory_kills()))
         if job is not cell.main:
+            cell.discard(job.log)
             self._forget(job)
 
     def _orphans(self) -> list[int]:
         return [pid for pid in children(os.getpid()) if pid not in self._jobs]
 
     def _remove(self, cell: Cell, delay: float = _RETRY_SECONDS) -> None:
-        if cell.jobs or not cell.remove():
+        if not cell.jobs and cell.remove():
+            del self._cells[cell.name]
+        else:
             self._later(delay, partial(self._remove, cell, delay * 2))
+
+    def _remove_all(self) -> None:
+        deadline = time.monotonic() + _REMOVAL_SECONDS
+        left = list(self._cells.values())
+        while (left := [cell for cell in left if not cell.remove()]) and time.monotonic() < deadline:
+            time.sleep(_RETRY_SECONDS)
 
     # --- time
 
@@ -192,7 +204,7 @@ class Keeper:
         for cell, job in list(self._jobs.values()):
             if job.deadline <= now and not job.killed:
                 job.timed_out = True
-                self._kill(cell)
+                self._end(cell)
 
 
 def _child_signals() -> int:

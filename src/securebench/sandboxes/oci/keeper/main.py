@@ -8,7 +8,6 @@ import signal
 import socket
 
 from securebench.sandboxes.oci.keeper.loop import Keeper
-from securebench.sandboxes.oci.keeper.mounts import UnsafeSourceError
 from securebench.sandboxes.oci.keeper.surroundings import Surroundings
 from securebench.sandboxes.oci.wire import send_frame
 
@@ -21,11 +20,11 @@ def main(argument: str) -> None:
     for descriptor in (settings["control"], settings["owner"]):
         os.set_inheritable(descriptor, False)  # they came that way, and go no further
     control = socket.socket(fileno=settings["control"])
-    surroundings = Surroundings(settings["run"], settings["group"])
+    surroundings = Surroundings(settings["run"], settings["group"], inner_groups=settings["inner_groups"])
     try:
         send_frame(control, surroundings.prepare(settings["files"]))
         Keeper(control, surroundings).serve(settings["owner"])
-    except (OSError, UnsafeSourceError) as error:
+    except OSError as error:
         send_frame(control, {"failed": str(error)})
     finally:
         surroundings.remove()

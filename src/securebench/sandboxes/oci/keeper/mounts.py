@@ -29,22 +29,34 @@ def mount_tmpfs(target: str, mode: str, size: int | None = None) -> None:
     _mount("tmpfs", target, "tmpfs", MS_NOSUID | MS_NODEV, f"mode={mode}{bounds}")
 
 
-def mount_overlay(target: str, lower: str, upper: str, work: str, *, user_attributes: bool) -> None:
-    """Show ``lower``, with changes kept in ``upper``. Opened first: no path can break out of the options."""
+def mount_overlay(directory: str, lower: str, *, locked: bool, user_attributes: bool) -> None:
+    """Show ``lower`` at ``root`` of ``directory``, with changes kept in ``upper`` of it, beside ``work``.
+
+    ``locked``: without devices and set-id programs, as no user namespace can undo. The names are relative and the
+    lower one a descriptor: a sandbox sees them among its mounts, and no odd path can break out of them.
+    """
     descriptor = os.open(lower, os.O_PATH | os.O_DIRECTORY)
+    options = f"lowerdir=/proc/self/fd/{descriptor},upperdir=upper,workdir=work"
+    os.chdir(directory)
     try:
-        options = f"lowerdir=/proc/self/fd/{descriptor},upperdir={upper},workdir={work}"
-        _mount("overlay", target, "overlay", MS_NOSUID | MS_NODEV, options + (",userxattr" if user_attributes else ""))
+        flags = MS_NOSUID | MS_NODEV if locked else 0
+        _mount("overlay", "root", "overlay", flags, options + (",userxattr" if user_attributes else ""))
     finally:
+        os.chdir("/")
         os.close(descriptor)
+
+
+def make_read_only(target: str) -> None:
+    """Let nobody write to what is mounted at ``target`` any more."""
+    _mount(None, target, None, MS_REMOUNT | MS_BIND | MS_NOSUID | MS_NODEV | MS_RDONLY)
 
 
 def stage(source: str, target: str, *, read_only: bool) -> None:
     """Bind ``source`` to ``target``, which is made. Raises :class:`UnsafeSourceError` for what may not be mounted."""
     descriptor = _open_plain(source)
     try:
-        if os.path.isdir(f"/proc/self/fd/{descriptor}"):  # noqa: PTH112 - pathlib would double what this costs
-            os.mkdir(target)  # noqa: PTH102 - as above
+        if os.path.isdir(f"/proc/self/fd/{descriptor}"):
+            os.mkdir(target)
         else:
             os.close(os.open(target, os.O_CREAT | os.O_EXCL, 0o600))
         _mount(f"/proc/self/fd/{descriptor}", target, None, MS_BIND)

@@ -14,24 +14,27 @@ _RETRY_SECONDS = 0.01
 
 
 class Surroundings:
-    """The surroundings of every cell. ``run`` is the keeper's directory, ``group`` the name of its groups."""
+    """The surroundings of every cell. ``run`` is the keeper's directory, ``group`` the name of its groups.
 
-    def __init__(self, run: str, group: str) -> None:
+    ``inner_groups``: the runtime makes groups of its own within those of a cell, in every hierarchy there is.
+    """
+
+    def __init__(self, run: str, group: str, *, inner_groups: bool) -> None:
         """Look around. Nothing is made yet."""
         self.run = run
         self.group = group
+        self.inner_groups = inner_groups
         self.nested = _read("/proc/self/uid_map").split() != ["0", "0", "4294967295"]
-        self.hierarchies = cgroups.find_hierarchies()
+        self.hierarchies = cgroups.find_hierarchies(other_controllers=inner_groups)
 
     def prepare(self, files: dict[str, str]) -> dict[str, Any]:
-        """Make them, with ``files`` (name: source) shown in ``run``. Return what a driver has to know.
+        """Make them, with copies of ``files`` (name: source) in :data:`SHOWN`. Return what a driver has to know.
 
-        Raises ``OSError`` and :class:`~.mounts.UnsafeSourceError`.
+        Raises ``OSError``.
         """
         mounts.mount_tmpfs(self.run, "711")
         os.mkdir(f"{self.run}/state", 0o700)
-        for name, source in files.items():
-            mounts.stage(source, f"{self.run}/{name}", read_only=True)
+        self._show(files)
         self._hide_hybrid()
         self._make_groups()
         return {
@@ -52,6 +55,17 @@ class Surroundings:
             os.unlink(f"{self.run}/{OWNER_FILE}")
             os.rmdir(self.run)
 
+    def _show(self, files: dict[str, str]) -> None:
+        """Copy them: a sandbox can see from where on the host something is mounted, and these are none of its."""
+        directory = f"{self.run}/{SHOWN}"
+        os.mkdir(directory)
+        mounts.mount_tmpfs(directory, "711")
+        for name, source in files.items():
+            with open(source, "rb") as original, open(f"{directory}/{name}", "wb") as copy:
+                copy.write(original.read())
+                os.fchmod(copy.fileno(), 0o755 if os.access(source, os.X_OK) else 0o644)
+        mounts.make_read_only(directory)
+
     def _make_groups(self) -> None:
         try:
             for hierarchy in self.hierarchies:
@@ -61,7 +75,8 @@ class Surroundings:
             self.hierarchies = []
 
     def _remove_groups(self) -> bool:
-        return all([cgroups.remove_group(hierarchy.directory(self.group)) for hierarchy in self.hierarchies])
+        gone = [cgroups.remove_group(hierarchy.directory(self.group)) for hierarchy in self.hierarchies]
+        return all(gone)
 
     def _hide_hybrid(self) -> None:
         """Cover the cgroup2 mount beside version 1, if nothing of it is used: crun refuses to work with both."""
@@ -70,10 +85,13 @@ class Surroundings:
                 mounts.mount_tmpfs(mount_point, "755")
 
 
+SHOWN = "shown"
+"""The directory of the files that every sandbox is shown."""
+
 OWNER_FILE = "owner"
 """The file of a run directory that says whose it is."""
 
 
 def _read(path: str) -> str:
-    with open(path) as file:  # noqa: PTH123 - pathlib would double what this costs
+    with open(path) as file:
         return file.read()
