@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import socket
 import subprocess
 import sys
 import time
@@ -96,13 +97,16 @@ def test_a_terminal_gets_a_table_with_colours(tmp_path: Path) -> None:
     assert "docker engine" in text
 
 
-def test_an_engine_that_leads_nowhere_costs_no_time(tmp_path: Path) -> None:
-    """For real: with DOCKER_HOST pointing nowhere, it ends soon and says so."""
-    environment = os.environ | {"DOCKER_HOST": "tcp://192.0.2.1:2375"}
-    started = time.monotonic()
-    command = [sys.executable, "-c", RUN, "--json"]
-    done = subprocess.run(command, capture_output=True, cwd=tmp_path, env=environment, timeout=60, check=False)
-    assert time.monotonic() - started < 20
-    checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
+def test_an_engine_that_hangs_costs_no_time(tmp_path: Path) -> None:
+    """For real: an engine that takes the call and never answers is told of, and the process ends all the same."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        environment = os.environ | {"DOCKER_HOST": f"tcp://127.0.0.1:{silent.getsockname()[1]}"}
+        started = time.monotonic()
+        command = [sys.executable, "-c", RUN, "--json"]
+        done = subprocess.run(command, capture_output=True, cwd=tmp_path, env=environment, timeout=60, check=False)
+        assert time.monotonic() - started < 25
+    report = json.loads(done.stdout)
+    checks = {check["name"]: check for check in report["checks"]}
     assert checks["docker_engine"]["state"] == "missing"
-    assert done.returncode == (0 if json.loads(done.stdout)["can_run"] else 1)
+    assert "no answer within" in checks["docker_engine"]["found"]
+    assert done.returncode == (0 if report["can_run"] else 1)

@@ -10,7 +10,7 @@ from fake_machine import DOCKER, RUNTIMES, FakeMachine
 from securebench.doctor import State
 from securebench.doctor.driver_checks import chosen_driver, crun, docker_engine, init, oci_driver, runc, runsc
 from securebench.doctor.model import EngineFacts
-from securebench.errors import EngineError
+from securebench.errors import EngineError, InfrastructureError
 from securebench.sandboxes.oci.isolation import Isolation
 
 
@@ -61,8 +61,9 @@ def test_what_a_sandbox_lacks_is_named() -> None:
 
 def test_a_sandbox_that_cannot_be_made_says_why() -> None:
     """The driver's own error and hint are what is shown."""
-    found = oci_driver(FakeMachine(proved=EngineError("no keeper", hint="do this")))
-    assert (found.state, found.found, found.remedy) == (State.MISSING, "no keeper", "do this")
+    for kind in (EngineError, InfrastructureError):
+        found = oci_driver(FakeMachine(proved=kind("no keeper", hint="do this")))
+        assert (found.state, found.found, found.remedy) == (State.MISSING, "no keeper", "do this")
 
 
 def test_an_engine_is_described() -> None:

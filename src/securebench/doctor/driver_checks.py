@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from securebench.doctor.model import Finding, State
 from securebench.doctor.remedies import install
-from securebench.errors import EngineError
+from securebench.errors import EngineError, InfrastructureError
 from securebench.sandboxes.enforcement import ENFORCEABLE
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def oci_driver(machine: Machine) -> Finding:
     """Make a sandbox, and let it say what it is held to."""
     try:
         isolation = machine.isolation()
-    except EngineError as error:
+    except InfrastructureError as error:
         return Finding("oci_driver", State.MISSING, error.message, "it makes no sandboxes here", error.hint)
     if isolation.weaker:
         found = f"a sandbox was made; it lacks {', '.join(isolation.weaker)}"
@@ -56,7 +56,7 @@ def docker_engine(machine: Machine) -> Finding:
     """Ask the Docker Engine what it is."""
     try:
         engine = machine.engine()
-    except EngineError as error:
+    except InfrastructureError as error:
         return Finding("docker_engine", State.MISSING, error.message, "the docker driver cannot be used", error.hint)
     version = f"{engine.info.version} at {engine.url}; cgroups v{engine.info.details.get('cgroups', '?')}"
     found = f"{version}; runtimes {', '.join(engine.runtimes)}"
@@ -72,7 +72,7 @@ def chosen_driver(machine: Machine) -> Finding:
     """Choose as a run with ``sandbox.driver: auto`` does."""
     try:
         info, why = machine.chosen()
-    except EngineError as error:
+    except InfrastructureError as error:
         return Finding("driver", State.MISSING, error.message, "nothing can run here", error.hint)
     found = " ".join(part for part in (info.name, f"({info.runtime} {info.version})" if info.runtime else "") if part)
     return Finding("driver", State.OK, found, why or "what 'auto' takes: nothing about it is weaker than Docker is")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import threading
 import time
 
@@ -312,6 +313,24 @@ def test_the_first_failure_ends_the_other_layers(registry: FakeRegistry) -> None
     assert error.code == "image-blob-mismatch"
     assert NOISE.digest in error.message
     assert time.monotonic() - started < 3
+
+
+def test_an_interrupt_ends_a_download_at_once(registry: FakeRegistry) -> None:
+    """Who presses Ctrl-C in a long download does not wait for a connection that is silent."""
+    reference = with_layer(registry, NOISE)
+    registry.faults[NOISE.digest] = [stalls]
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    timer = threading.Timer(0.5, signal.pthread_kill, (threading.get_ident(), signal.SIGINT))
+    timer.start()
+    started = time.monotonic()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            pull(reference, patience=Patience(read=30))
+    finally:
+        timer.join()
+        signal.signal(signal.SIGINT, handler)
+    assert time.monotonic() - started < 5
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("pull")]
 
 
 def test_trouble_of_the_sink_is_its_own(registry: FakeRegistry) -> None:
