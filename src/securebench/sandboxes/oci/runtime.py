@@ -41,6 +41,9 @@ _OPTIONS: Final = {
 _MINIMUM: Final = {"crun": (1, 8), "runc": (1, 1, 12)}
 """Older versions have known ways out (runc: CVE-2024-21626), unless the distribution has mended them."""
 
+_SENTRY_THREADS: Final = 96
+"""More than gVisor was seen to have at once, on machines of a few cores."""
+
 _INITS: Final = ("tini-static", "docker-init", "catatonit", "tini")
 _INIT_DIRECTORIES: Final = (*_DIRECTORIES, "/usr/libexec/docker", "/usr/libexec/podman", "/usr/libexec/catatonit")
 _VERSION_SECONDS: Final = 20.0
@@ -66,6 +69,11 @@ class Runtime:
         return self.name == "runc" and not self.rootless
 
     @property
+    def extra_pids(self) -> int:
+        """How many processes and threads a sandbox has beyond those that its limit is meant for: gVisor's own."""
+        return _SENTRY_THREADS if self.name == "runsc" else 0
+
+    @property
     def locks_root(self) -> bool:
         """Whether its root file system may be mounted nosuid and nodev, which a user namespace cannot take back.
 
@@ -87,17 +95,18 @@ class Runtime:
 
     def run_argv(self, bundle: str, state: str, sandbox_id: str) -> list[str]:
         """Return what makes a sandbox from ``bundle``/config.json, waits for its first process and removes it."""
-        options = ("run", "--bundle", bundle, "--pid-file", f"{bundle}/{PID}", sandbox_id)
+        options = ("run", "--bundle", bundle, "--pid-file", f"{bundle}/{PID}", _unique(state, sandbox_id))
         return [*self._start(state, f"{bundle}/{LOG}"), *options]
 
     def exec_argv(self, process_file: str, state: str, sandbox_id: str) -> list[str]:
         """Return what runs the process of ``process_file`` in a sandbox, and waits for it."""
-        options = ("exec", "--process", process_file, "--pid-file", f"{process_file}.{PID}", sandbox_id)
+        files = ("--process", process_file, "--pid-file", f"{process_file}.{PID}")
+        options = ("exec", *files, _unique(state, sandbox_id))
         return [*self._start(state, f"{process_file}.{LOG}"), *options]
 
     def delete_argv(self, state: str, sandbox_id: str) -> list[str]:
         """Return what ends and forgets a sandbox that was not removed by its ``run``."""
-        delete = ("delete", "--force", sandbox_id)
+        delete = ("delete", "--force", _unique(state, sandbox_id))
         return [*self._start(state, "/dev/null"), *delete]
 
     def _start(self, state: str, log: str) -> list[str]:
@@ -135,6 +144,11 @@ def find_init() -> Path:
         code="runtime-unavailable",
         hint="install one, for example: apt-get install tini",
     )
+
+
+def _unique(state: str, sandbox_id: str) -> str:
+    """Return an id that no other driver gives: gVisor takes it for the name of a socket that is the whole host's."""
+    return f"{Path(state).parent.name}-{sandbox_id}"
 
 
 def _find(name: str, directories: Iterable[str]) -> str | None:

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 from securebench.testing.conformance import ending, isolation, lifecycle, limiting, streams
 from securebench.testing.conformance.bench import Bench, Check, ConformanceError, Outcome, run_checks
+from securebench.testing.conformance.excuses import excuse
 
 if TYPE_CHECKING:
     from securebench.images.model import ResolvedImage
     from securebench.sandboxes.base import SandboxDriver
 
-__all__ = ["CHECKS", "Bench", "Check", "ConformanceError", "Outcome", "run_conformance"]
+__all__ = ["CHECKS", "Bench", "Check", "ConformanceError", "Outcome", "excuse", "run_conformance"]
 
 CHECKS: tuple[Check, ...] = (
     *streams.CHECKS,

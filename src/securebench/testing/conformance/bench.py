@@ -91,11 +91,16 @@ class Bench:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that every driver does. ``sentence`` states it as a fact."""
+    """One thing that every driver does. ``sentence`` states it as a fact.
+
+    ``needs`` are names out of :data:`~securebench.sandboxes.enforcement.ENFORCEABLE`: a driver that says that it is
+    weaker there is not held to it.
+    """
 
     name: str
     sentence: str
     function: Callable[[Bench], None]
+    needs: tuple[str, ...] = ()
 
     def run(self, driver: SandboxDriver, image: ResolvedImage, directory: Path) -> None:
         """Run it. Raises :class:`ConformanceError`, or what the driver raises."""
@@ -114,8 +119,16 @@ class Checks:
 
     def __call__(self, function: Callable[[Bench], None]) -> Callable[[Bench], None]:
         """Add ``function``; its docstring is its sentence."""
-        self._checks.append(Check(function.__name__, (function.__doc__ or "").strip(), function))
-        return function
+        return self.needing()(function)
+
+    def needing(self, *names: str) -> Callable[[Callable[[Bench], None]], Callable[[Bench], None]]:
+        """Return what adds a function whose check needs what ``names`` stand for."""
+
+        def add(function: Callable[[Bench], None]) -> Callable[[Bench], None]:
+            self._checks.append(Check(function.__name__, (function.__doc__ or "").strip(), function, names))
+            return function
+
+        return add
 
     def __iter__(self) -> Iterator[Check]:
         return iter(self._checks)

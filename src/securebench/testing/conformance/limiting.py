@@ -16,7 +16,7 @@ from securebench.testing.conformance.bench import (
 CHECKS = Checks()
 
 
-@CHECKS
+@CHECKS.needing("memory")
 def memory_is_limited(bench: Bench) -> None:
     """A process that uses more memory than its limit is ended, and the result says why (I09)."""
     result = bench.run("allocate", str(256 * MIB), limits=limits(memory=64 * MIB))
@@ -24,7 +24,7 @@ def memory_is_limited(bench: Bench) -> None:
     require(not result.timed_out, "it was not timed out")
 
 
-@CHECKS
+@CHECKS.needing("memory")
 def memory_is_limited_in_a_persistent_sandbox(bench: Bench) -> None:
     """In a persistent sandbox too, running out of memory is told."""
     sandbox = bench.sandbox(persistent=True, limits=limits(memory=64 * MIB))
@@ -45,7 +45,7 @@ def an_exit_code_is_no_proof_of_memory(bench: Bench) -> None:
     require_equal((result.exit_code, result.out_of_memory), (137, False), "exit code and out of memory")
 
 
-@CHECKS
+@CHECKS.needing("pids")
 def processes_are_limited(bench: Bench) -> None:
     """A fork bomb meets the limit of processes (I08)."""
     count, stop = bench.said("spawn", "200", limits=limits(pids=32)).split()
@@ -60,7 +60,7 @@ def tmpfs_is_limited(bench: Bench) -> None:
     require_equal((written, stop), (str(8 * MIB), "ENOSPC"), "bytes written, and what stopped it")
 
 
-@CHECKS
+@CHECKS.needing("memory")
 def tmpfs_counts_as_memory(bench: Bench) -> None:
     """Filling a ``/tmp`` that is larger than the memory limit runs out of memory, not of the host's (I09)."""
     result = bench.run("fill", "/tmp/big", str(128 * MIB), limits=limits(memory=48 * MIB, tmpfs=256 * MIB))  # noqa: S108

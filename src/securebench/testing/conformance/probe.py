@@ -133,6 +133,8 @@ def facts(*_arguments: str) -> None:
     json.dump(answer, sys.stdout)
 
 
+_PR_GET_NO_NEW_PRIVS = 39
+
 _RLIMITS = {"core": resource.RLIMIT_CORE, "nofile": resource.RLIMIT_NOFILE, "fsize": resource.RLIMIT_FSIZE}
 
 
@@ -140,8 +142,8 @@ def _status() -> dict[str, object]:
     lines = Path("/proc/self/status").read_text().splitlines()
     fields = {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
     return {
-        "capabilities": {name: int(fields[name], 16) for name in ("CapPrm", "CapEff", "CapBnd", "CapInh", "CapAmb")},
-        "no_new_privileges": fields["NoNewPrivs"] == "1",
+        "capabilities": {name: int(value, 16) for name, value in fields.items() if name.startswith("Cap")},
+        "no_new_privileges": ctypes.CDLL(None).prctl(_PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1,
         "seccomp_filter": fields["Seccomp"] == "2",
     }
 

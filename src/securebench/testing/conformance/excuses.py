@@ -1,0 +1,31 @@
+"""What a driver is not held to, and why: where it says itself that it is weaker, and where gVisor is another kernel."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from securebench.sandboxes.enforcement import ENFORCEABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from securebench.sandboxes.base import DriverInfo
+    from securebench.testing.conformance.bench import Check
+
+GVISOR: Final[Mapping[str, str]] = {
+    "processes_are_limited": "the limit is of gVisor's own threads: meeting it ends the sandbox, no fork is refused",
+    "sending_after_the_end_breaks_the_pipe": "gVisor keeps the host's end of a pipe open until the sandbox has ended",
+    "read_only_mounts_stay_as_they_are": "gVisor looks at the mode of a file first, and answers EACCES, not EROFS",
+    "nobody_can_do_what_is_forbidden": "devices and priorities are those of gVisor's own kernel, and reach no host",
+    "root_can_do_no_more": "devices and priorities are those of gVisor's own kernel, and reach no host",
+}
+"""By the name of a check: in what gVisor's kernel differs from the host's. Nothing of it weakens the host's safety."""
+
+_GVISOR: Final = "runsc"
+
+
+def excuse(check: Check, info: DriverInfo) -> str:
+    """Return why the driver that ``info`` describes need not pass ``check``, or nothing if it must."""
+    if weak := [name for name in check.needs if name in info.weaker]:
+        return f"this driver says that it is weaker here, and has not {ENFORCEABLE[weak[0]]}"
+    return GVISOR.get(check.name, "") if info.runtime == _GVISOR else ""
