@@ -22,8 +22,8 @@ def import_path(store: ImageStore, path: Path, name: str, report: Callable[[str]
     """Let all images of a file or directory be the store's, and return the references that they have got.
 
     ``name`` is the reference of the only one, or empty: then those of the archive hold. None comes in if one of
-    them is at fault. Raises :class:`ConfigError` (``image-name-needed``, ``image-reference-invalid``), :class:`DiskFullError`, and
-    :class:`ImageError` as :func:`~securebench.images.archive.add_path` and unpacking do.
+    them is at fault. Raises :class:`ConfigError` (``image-name-needed``, ``image-reference-invalid``),
+    :class:`DiskFullError`, and :class:`ImageError` as :func:`~securebench.images.archive.add_path` and unpacking do.
     """
     if name:
         check_reference(name)

@@ -141,7 +141,8 @@ class TarReader:
         kind = _KINDS.get(header[156:157])
         if kind is None or any(key.startswith(_SPARSE) for key in extra):
             raise self._unreadable(path, f"its type is {printable(header[156:157])!r} or sparse, which is not read")
-        if kind is Kind.FILE and path.endswith(b"/"):
+        size = self._field(header[124:136], extra, b"size") if kind is Kind.FILE else 0
+        if header[156:157] == b"\0" and path.endswith(b"/"):  # as the oldest format has directories
             kind = Kind.DIRECTORY
         link = extra.get(b"linkpath") or _until_nul(header[157:257])
         if b"\0" in path or b"\0" in link:
@@ -152,7 +153,7 @@ class TarReader:
             mode=self._number(header[100:108], "mode") & 0o7777,
             uid=self._field(header[108:116], extra, b"uid"),
             gid=self._field(header[116:124], extra, b"gid"),
-            size=self._field(header[124:136], extra, b"size") if kind is Kind.FILE else 0,
+            size=size,
             mtime_ns=self._time(header, extra),
             link=link,
             xattrs=sum(key.startswith(_XATTRS) for key in extra),

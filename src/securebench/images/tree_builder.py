@@ -102,6 +102,8 @@ class TreeBuilder:
         self.unpacked.xattrs += member.xattrs
         with self._explaining(member.path):
             parts = self._parts(member.path)
+            if not parts and member.kind is not Kind.DIRECTORY:
+                raise StuckError("it would take the place of the root")
             if not parts:
                 self._directories[b""] = self._attributes(member)
             elif parts[-1].startswith(WHITEOUT):
