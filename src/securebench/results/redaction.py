@@ -72,10 +72,10 @@ class Redactor:
         self._exact = found
         long = [secret for secret in found if len(_squeeze(secret)) >= MIN_VALUE and _squeeze(secret) not in shown]
         keys = [key for key in credentials if len(_squeeze(key)) >= MIN_CREDENTIAL]
-        self._whole = _Forms(form for secret in (*long, *keys) for form in _encodings(secret))
+        self._whole = _Forms({form for secret in (*long, *keys) for form in _encodings(secret)})
         lines = {line for secret in long for line in secret.splitlines() if len(_squeeze(line)) >= MIN_LINE}
         hidden_lines = (line for line in lines if _squeeze(line) not in shown)
-        self._lines = _Forms((*self._whole.all, *(form for line in hidden_lines for form in _escapes(line))))
+        self._lines = _Forms({form for line in hidden_lines for form in _escapes(line)}, also=self._whole)
 
     @classmethod
     def for_task(cls, task: SecureBenchTask, credentials: Iterable[str] = ()) -> Redactor:
@@ -124,10 +124,11 @@ class Redactor:
 
 
 class _Forms:
-    """The forms of all secrets, by their first characters: one pass over a text finds them all."""
+    """The forms of all secrets, by their first characters: one pass over a text finds all."""
 
-    def __init__(self, forms: Iterable[str]) -> None:
-        self.all = frozenset(form for form in map(_squeeze, forms) if len(form) >= _PREFIX)
+    def __init__(self, forms: Iterable[str], also: _Forms | None = None) -> None:
+        squeezed = frozenset(form for form in map(_squeeze, forms) if len(form) >= _PREFIX)
+        self.all: frozenset[str] = squeezed | also.all if also else squeezed
         self._longest = max(map(len, self.all), default=0)
         self._by_prefix: dict[str, list[str]] = {}
         for form in sorted(self.all, key=len, reverse=True):
@@ -190,7 +191,8 @@ class _Offsets:
 
 def _squeeze(text: str) -> str:
     """Return ``text`` without white space and in lower case, a character for a character."""
-    return "".join(re.findall(r"\S+", text)).translate(_STEADY).lower()
+    squeezed = "".join(text.split())
+    return squeezed.lower() if squeezed.isascii() else squeezed.translate(_STEADY).lower()
 
 
 def _strings(value: JsonValue) -> Iterator[str]:
