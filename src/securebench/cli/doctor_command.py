@@ -12,7 +12,7 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from securebench.doctor.model import Finding, Report
+    from securebench.doctor.model import Report
 
 _STYLES: Final[Mapping[str, str]] = {"ok": "green", "weaker": "yellow", "missing": "red"}
 
@@ -49,34 +49,33 @@ def _as_dict(report: Report) -> dict[str, object]:
 def _print_lines(report: Report) -> None:
     """Print a line a finding, its parts separated by tabs."""
     for finding in report.findings:
-        click.echo("\t".join((finding.state, finding.name, _text(finding), _plain(finding.remedy))).rstrip())
+        text = "; ".join(part for part in (finding.found, finding.meaning) if part)
+        click.echo("\t".join((finding.state, finding.name, _plain(text), _plain(finding.remedy))).rstrip())
     click.echo(_summary(report))
 
 
 def _print_table(report: Report) -> None:
-    from rich.box import SIMPLE
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table("", "", "what is there", "what mends it", box=SIMPLE, pad_edge=False)
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
     for finding in report.findings:
-        state = Text(finding.state, style=_STYLES[finding.state])
-        name = finding.name.replace("_", " ")
-        table.add_row(state, name, Text(_text(finding)), Text(_plain(finding.remedy), style="bold"))
+        text = Text(_plain(finding.found)).append(f"; {_plain(finding.meaning)}" if finding.meaning else "", "dim")
+        if finding.remedy:
+            text.append(f"\n> {_plain(finding.remedy)}", "bold")
+        table.add_row(Text(finding.state, style=_STYLES[finding.state]), finding.name.replace("_", " "), text)
     console = Console()
-    console.print(table)
-    console.print(Text(_summary(report), style="bold" if report.can_run else "bold red"))
+    console.print(table, "", Text(_summary(report), style="bold" if report.can_run else "bold red"))
 
 
 def _summary(report: Report) -> str:
     if report.can_run:
         return f"runs take the {report.driver} driver here"
     return "nothing can run here: mend what is missing for one of the drivers"
-
-
-def _text(finding: Finding) -> str:
-    return _plain("; ".join(part for part in (finding.found, finding.meaning) if part))
 
 
 def _plain(text: str) -> str:

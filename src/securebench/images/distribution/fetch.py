@@ -6,6 +6,7 @@ import hashlib
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import closing
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
@@ -29,7 +30,7 @@ from securebench.images.distribution.wire import BROKEN
 from securebench.images.reference import parse_reference
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
 
     from securebench.images.distribution.documents import Manifest
     from securebench.images.distribution.model import BlobSink, Descriptor
@@ -117,7 +118,8 @@ class _Pull:
                 raise
 
     def _layer(self, layer: Descriptor, sink: BlobSink, told: _Progress) -> None:
-        sink.write(layer.digest, layer.size, told.counted(checked(layer, blob_pieces(self._client, layer))))
+        with closing(blob_pieces(self._client, layer)) as pieces:  # also its connection, whoever keeps the error
+            sink.write(layer.digest, layer.size, told.counted(checked(layer, pieces)))
 
     def _wrong_platform(self, offered: str) -> ImageError:
         return ImageError(
@@ -145,7 +147,7 @@ def checked(layer: Descriptor, pieces: Iterator[bytes]) -> Iterator[bytes]:
         raise _mismatch(layer.digest, f"is something else: sha256:{digest.hexdigest()}")
 
 
-def blob_pieces(client: RegistryClient, layer: Descriptor) -> Iterator[bytes]:
+def blob_pieces(client: RegistryClient, layer: Descriptor) -> Generator[bytes]:
     """Yield the bytes of a blob as they come; a connection that breaks is made again for what is left.
 
     Raises :class:`ImageError`.
@@ -154,9 +156,10 @@ def blob_pieces(client: RegistryClient, layer: Descriptor) -> Iterator[bytes]:
     while True:
         before = received
         try:
-            for piece in _pieces_from(client, layer, received):
-                received += len(piece)
-                yield piece
+            with closing(_pieces_from(client, layer, received)) as pieces:
+                for piece in pieces:
+                    received += len(piece)
+                    yield piece
             if received >= layer.size:
                 return
             trouble: Exception = ConnectionError(f"the connection ended after {received} of {layer.size} bytes")
@@ -166,7 +169,7 @@ def blob_pieces(client: RegistryClient, layer: Descriptor) -> Iterator[bytes]:
         client.recover(trouble, tries)
 
 
-def _pieces_from(client: RegistryClient, layer: Descriptor, start: int) -> Iterator[bytes]:
+def _pieces_from(client: RegistryClient, layer: Descriptor, start: int) -> Generator[bytes]:
     """Yield the blob from ``start`` on, also from a server that knows no ranges."""
     headers = {"Range": f"bytes={start}-"} if start else {}
     with client.open("blobs", layer.digest, headers) as answer:
