@@ -2,8 +2,9 @@
 
 ``driver`` runs a test on each driver that ``--drivers`` names: ``docker``, ``docker:RUNTIME``, or a runtime of the oci
 driver, ``crun``, ``runc`` or ``runsc``. One is skipped, with the reason, only where it is not to be had:
-``DOCKER_HOST`` names an engine that does not answer, ``SECUREBENCH_NO_ENGINE`` says why there is none, or the runtime
-is not installed. In every other case a test fails rather than not to run.
+``DOCKER_HOST`` names an engine that does not answer, ``SECUREBENCH_NO_ENGINE`` says why there is none, the runtime is
+not installed, or this kernel lets ordinary users make no namespaces. In every other case a test fails rather than not
+to run.
 """
 
 from __future__ import annotations
@@ -120,7 +121,7 @@ def _docker(name: str) -> DockerDriver:
     try:
         return DockerDriver(run_id="tests", runtime=name.partition(":")[2] or None)
     except EngineError as error:
-        raise _skipped_if_not_installed(error) from error
+        raise _skipped_if_not_to_be_had(error) from error
 
 
 def _oci(name: str) -> OciDriver:
@@ -129,13 +130,18 @@ def _oci(name: str) -> OciDriver:
     try:
         driver = OciDriver(run_id="tests", runtime=name)
     except EngineError as error:
-        raise _skipped_if_not_installed(error) from error
-    driver.prove()  # its keeper runs from now on, and is nothing that a test has left
+        raise _skipped_if_not_to_be_had(error) from error
+    try:
+        driver.prove()  # its keeper runs from now on, and is nothing that a test has left
+    except EngineError as error:
+        driver.close()
+        raise _skipped_if_not_to_be_had(error) from error
     return driver
 
 
-def _skipped_if_not_installed(error: EngineError) -> BaseException:
-    if error.code == "runtime-unavailable":
+def _skipped_if_not_to_be_had(error: EngineError) -> BaseException:
+    forbidden = error.code == "sandbox-unavailable" and os.geteuid() != 0
+    if forbidden or error.code == "runtime-unavailable":
         return pytest.skip.Exception(str(error))
     return error
 

@@ -32,7 +32,9 @@ def host_traces() -> set[str]:
     """Return what is of this process, or of nobody any more: what belongs to another that lives is not counted."""
     foreign = {directory.name for directory in _run_directories() if _is_foreign(directory)}
     directories = {f"directory {path}" for path in _run_directories() if path.name not in foreign}
-    cgroups = {f"cgroup {path}" for path in _cgroups() if foreign.isdisjoint(part.partition(".")[0] for part in path.parts)}
+    cgroups = {
+        f"cgroup {path}" for path in _cgroups() if foreign.isdisjoint(part.partition(".")[0] for part in path.parts)
+    }
     return directories | cgroups | set(_mounts()) | set(_descendants())
 
 
@@ -69,9 +71,8 @@ def _mounts() -> Iterator[str]:
 
 def _descendants() -> Iterator[str]:
     """Yield the processes below this one, each with its start time: a number is used again."""
-    for pid in _family() - {os.getpid()}:
+    for pid, command in family_of(os.getpid()).items():
         try:
-            command = (_PROC / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
             start = (_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()[19]
         except OSError:  # it has just ended
             continue
@@ -79,8 +80,19 @@ def _descendants() -> Iterator[str]:
             yield f"process {pid} started {start}: {command[:100]}"
 
 
-def _family() -> set[int]:
-    """Return this process and all below it."""
+def family_of(pid: int) -> dict[int, str]:
+    """Return the processes below ``pid``, each with its command line."""
+    found = {}
+    for child in _family(pid) - {pid}:
+        try:
+            found[child] = (_PROC / str(child) / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:  # it has just ended
+            continue
+    return found
+
+
+def _family(root: int | None = None) -> set[int]:
+    """Return a process, by default this one, and all below it."""
     parents: dict[int, int] = {}
     for path in _PROC.iterdir():
         if path.name.isdigit():
@@ -89,7 +101,7 @@ def _family() -> set[int]:
             except OSError:
                 continue
             parents[int(path.name)] = int(fields[1])
-    family, found = set[int](), {os.getpid()}
+    family, found = set[int](), {root or os.getpid()}
     while found:
         family |= found
         found = {pid for pid, parent in parents.items() if parent in found} - family

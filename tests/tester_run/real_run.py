@@ -19,7 +19,7 @@ from securebench.sandboxes.docker_owner import RUN_LABEL
 from tester_run.running import comparables
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from securebench.sandboxes.base import SandboxDriver
 
@@ -94,23 +94,33 @@ class RealRun:
         """Return the command that runs this."""
         return [sys.executable, "-m", "tester_run.pinned_main", "run", str(self.root / "tester.yaml"), *flags]
 
-    def finish(self, *flags: str, timeout: float = 90, **environment: str) -> subprocess.CompletedProcess[str]:
+    @staticmethod
+    def environment(extra: Mapping[str, str]) -> dict[str, str]:
+        """Return the environment to run it in."""
+        path = os.pathsep.join((str(TESTS), str(TESTS.parent / "src")))
+        return {**os.environ, "PYTHONPATH": path, **extra}
+
+    def finish(
+        self, *flags: str, seconds: float = 90, variables: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
         """Run to the end."""
         return subprocess.run(
             self.command(*flags),
-            env=_environment(environment),
+            env=self.environment(variables or {}),
             capture_output=True,
             text=True,
             check=False,
-            timeout=timeout,
+            timeout=seconds,
         )
 
     @contextmanager
-    def begun(self, *flags: str, after: int, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    def begun(
+        self, *flags: str, after: int, variables: Mapping[str, str] | None = None
+    ) -> Iterator[subprocess.Popen[str]]:
         """Give a run in progress that has written ``after`` records."""
         with subprocess.Popen(
             self.command(*flags),
-            env=_environment(environment),
+            env=self.environment(variables or {}),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -155,6 +165,12 @@ def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
         time.sleep(0.02)
 
 
-def _environment(extra: dict[str, str]) -> dict[str, str]:
-    path = os.pathsep.join((str(TESTS), str(TESTS.parent / "src")))
-    return {**os.environ, "PYTHONPATH": path, **extra}
+@contextmanager
+def small_disk(place: Path, size: int) -> Iterator[None]:
+    """Mount so small a disk. Only root may."""
+    place.mkdir(exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", str(place)], check=True)

@@ -23,7 +23,7 @@ def test_the_engine_goes_away(tmp_path: Path, docker_driver: DockerDriver) -> No
     one = RealRun(tmp_path / "cut", docker_driver, sleep=0.5)
     with CuttableSocket(tmp_path / "engine.sock", _engine_socket()) as cuttable:
         flags = ("--workers", "2")
-        with one.begun(*flags, after=2, DOCKER_HOST=f"unix://{cuttable.path}") as process:
+        with one.begun(*flags, after=2, variables={"DOCKER_HOST": f"unix://{cuttable.path}"}) as process:
             cuttable.cut()
             _, err = process.communicate(timeout=60)
     assert process.returncode == 3, err

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import time
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from securebench.results.journal import JOURNAL
-from tester_run.real_run import RealRun, anonymous, wait_for
+from tester_run.real_run import RealRun, anonymous, small_disk, wait_for
 from tester_run.running import records
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from securebench.sandboxes.base import SandboxDriver
@@ -78,6 +75,23 @@ def test_killed_and_resumed(tmp_path: Path, driver: SandboxDriver, clean: list[d
     assert not one.left()
 
 
+@pytest.mark.parametrize("rounds", [10, pytest.param(250, marks=[pytest.mark.long, pytest.mark.timeout(3600)])])
+def test_killed_often_and_resumed(tmp_path: Path, driver: SandboxDriver, rounds: int) -> None:
+    """Forty tasks or a thousand, killed three times: the records of a clean run, and nothing is left (L01, L10)."""
+    tasks, flags = 4 * rounds, ("--workers", "4", "--quiet")
+    one, clean = RealRun(tmp_path / "killed", driver, rounds), RealRun(tmp_path / "clean", driver, rounds)
+    for number in range(3):
+        with one.begun(*flags, *(("--resume",) if number else ()), after=(number + 1) * tasks // 4) as process:
+            process.kill()
+    assert tasks // 4 <= one.written() < tasks
+    for run, more in ((one, ("--resume",)), (clean, ())):
+        done = run.finish(*flags, *more, seconds=3000)
+        assert done.returncode == 0, done.stderr
+    assert len(records(clean.root)) == tasks
+    assert anonymous(one.root) == anonymous(clean.root)
+    assert not one.left()
+
+
 def test_interrupted_once(tmp_path: Path, driver: SandboxDriver, clean: list[dict[str, Any]]) -> None:
     """The first Ctrl-C ends at once and cleanly: 130, finished tasks kept, how to go on, no container left (L12)."""
     one = RealRun(tmp_path, driver, sleep=1.0)
@@ -112,17 +126,6 @@ def test_interrupted_twice(tmp_path: Path, driver: SandboxDriver, clean: list[di
     assert one.finish("--workers", "4", "--resume").returncode == 0
     assert anonymous(tmp_path) == clean
     assert not one.left()
-
-
-@contextmanager
-def small_disk(place: Path, size: int) -> Iterator[None]:
-    """Mount so small a disk. Only root may."""
-    place.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)], check=True)
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", str(place)], check=True)
 
 
 needs_root = pytest.mark.skipif(

@@ -81,10 +81,15 @@ class Link:
             os.close(owner)
 
     def hello(self) -> Hello:
-        """Return what the keeper found, once it is ready. Raises :class:`EngineError` (``sandbox-unavailable``)."""
+        """Return what the keeper found, once it is ready.
+
+        Raises :class:`EngineError`: ``sandbox-unavailable`` if it never was, ``sandbox-keeper-gone`` if it is no more.
+        """
         with self._sending:
             if self._hello is None:
                 self._hello = self._await_hello()
+            elif self._process.poll() is not None:
+                raise gone()
             return self._hello
 
     def start(self, request: Mapping[str, Any], document: bytes, streams: Sequence[int]) -> Job:

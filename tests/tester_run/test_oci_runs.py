@@ -1,0 +1,134 @@
+"""What only a run without an engine can meet: its keeper killed, no runtime, no image, no room for one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from leftovers import family_of
+from securebench.images.places import DIRECTORY_VARIABLE, default_directory
+from tester_run.real_run import RealRun, anonymous, small_disk, wait_for
+from tester_run.running import records
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from securebench.sandboxes.oci import OciDriver
+
+pytestmark = pytest.mark.oci
+
+needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root may mount")
+
+NO_ENGINE = {"DOCKER_HOST": "unix:///nowhere/docker.sock"}
+
+
+def keepers(pid: int) -> list[int]:
+    """Return the keepers below a process: the program itself, not what started it."""
+    return [
+        child
+        for child, command in family_of(pid).items()
+        if "oci.keeper" in command and not command.startswith("unshare") and "/unshare " not in command
+    ]
+
+
+@pytest.fixture
+def images(tmp_path: Path, oci_driver: OciDriver) -> Path:
+    """Give a store of the test's own that holds the images of this user's, packed only."""
+    own = tmp_path / "images"
+    own.mkdir(mode=0o711)
+    for name in ("blobs", "index.json", "oci-layout"):
+        subprocess.run(["cp", "-a", str(default_directory() / name), str(own)], check=True)
+    tmp_path.chmod(0o711)
+    return own
+
+
+def test_the_keeper_is_killed(tmp_path: Path, oci_driver: OciDriver) -> None:
+    """A keeper that is killed costs no verdict: the run ends with 3, says why, leaves nothing, and resumes (L08)."""
+    one = RealRun(tmp_path / "one", oci_driver, rounds=3, sleep=0.5)
+    with one.begun("--workers", "2", after=2) as process:
+        [keeper] = keepers(process.pid)
+        os.kill(keeper, signal.SIGKILL)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 3, err
+    assert "the sandbox engine is gone" in err
+    assert "--resume" in err
+    statuses = [record["verification_status"] for record in records(one.root)]
+    assert 2 <= len([status for status in statuses if status != "error"]) < 12
+    assert 1 <= statuses.count("error") <= 2
+    wait_for(lambda: not one.left(), 10)
+    assert one.finish("--workers", "4", "--resume").returncode == 0
+    clean = RealRun(tmp_path / "clean", oci_driver, rounds=3)
+    assert clean.finish("--workers", "4").returncode == 0
+    assert anonymous(one.root) == anonymous(clean.root)
+
+
+def test_the_run_and_its_keeper_are_killed(tmp_path: Path, oci_driver: OciDriver) -> None:
+    """When both are gone at once, so are all sandboxes; what else is left the next run removes (L10, I15)."""
+    one = RealRun(tmp_path, oci_driver, sleep=20.0)
+    with one.begun("--workers", "2", after=0) as process:
+        wait_for(lambda: len([line for line in one.left() if "agent.py" in line]) >= 2)
+        [keeper] = keepers(process.pid)
+        process.kill()
+        os.kill(keeper, signal.SIGKILL)
+    wait_for(lambda: not [line for line in one.left() if line.startswith("process")], 5)
+    oci_driver.reap()
+    assert not one.left()
+
+
+def test_an_unpacked_image_that_is_gone_is_unpacked_again(tmp_path: Path, oci_driver: OciDriver, images: Path) -> None:
+    """Between two runs the unpacked tree may go: the packed image is enough."""
+    own = {DIRECTORY_VARIABLE: str(images), **NO_ENGINE}
+    one = RealRun(tmp_path / "one", oci_driver, rounds=1)
+    assert one.finish("--limit", "1", variables=own).returncode == 0
+    [tree] = (images / "trees").iterdir()
+    shutil.rmtree(tree)
+    done = one.finish("--resume", variables=own)
+    assert done.returncode == 0, done.stderr
+    assert len(records(one.root)) == 4
+
+
+def test_an_image_that_is_gone_is_told_before_any_task(tmp_path: Path, oci_driver: OciDriver) -> None:
+    """A store without the image, and no engine to have it from: what to do stands in the error (I07, L08)."""
+    one = RealRun(tmp_path / "one", oci_driver)
+    done = one.finish(variables={DIRECTORY_VARIABLE: str(tmp_path / "empty"), **NO_ENGINE})
+    assert done.returncode == 1
+    assert "image-unavailable" in done.stderr
+    assert "securebench images build" in done.stderr
+    assert one.written() == 0
+
+
+@needs_root
+def test_no_room_to_unpack_an_image(tmp_path: Path, oci_driver: OciDriver, images: Path) -> None:
+    """A full disk below the store is told before any task, and nothing half unpacked is used later (L07)."""
+    one = RealRun(tmp_path / "one", oci_driver, rounds=1)
+    own = {DIRECTORY_VARIABLE: str(images), **NO_ENGINE}
+    (images / "trees").mkdir(mode=0o710)
+    with small_disk(images / "work", 8 << 20), small_disk(images / "trees", 8 << 20):
+        done = one.finish(variables=own)
+    assert done.returncode == 1, done.stderr
+    assert "out-of-disk" in done.stderr
+    assert one.written() == 0
+    done = one.finish(variables=own)
+    assert done.returncode == 0, done.stderr
+
+
+@needs_root
+def test_neither_a_runtime_nor_an_engine(tmp_path: Path, oci_driver: OciDriver) -> None:
+    """Without crun, runc and Docker a run ends before any task, and says how to get either (L08)."""
+    one = RealRun(tmp_path, oci_driver)
+    config = tmp_path / "tester.yaml"
+    config.write_text(config.read_text().partition("sandbox:")[0])
+    hide = 'for f in crun runc; do p=$(command -v $f) && mount --bind /dev/null $p; done; exec "$@"'
+    command = ["unshare", "--mount", "sh", "-c", hide, "sh", *one.command()]
+    environment = {**one.environment(NO_ENGINE), "PATH": f"{os.environ['PATH']}:/usr/sbin"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    assert "driver-unavailable" in done.stderr
+    assert "apt-get install crun tini" in done.stderr
+    assert "unix:///nowhere/docker.sock" in done.stderr
+    assert one.written() == 0
