@@ -51,7 +51,7 @@ class Surroundings:
     stopped: threading.Event = field(default_factory=threading.Event)
     numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
-    @cached_property
+    @property
     def hello(self) -> Hello:
         """What the keeper found. Raises :class:`EngineError`."""
         return self.link.hello()
