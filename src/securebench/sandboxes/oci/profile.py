@@ -1,9 +1,10 @@
 """Which system calls a sandbox may make: an allowlist of our own, in groups, each with its reason.
 
 What is not named is refused with ``EPERM``, and what is newer than everything named is unknown (``ENOSYS``), so that
-programs fall back on what they did before it was there. A container of Docker's default profile without capabilities
-may do the same, but for ``io_uring``, whose operations no filter sees, for other machines over vsock, and for the one
-call through which 32-bit programs may hide which kind of socket they ask for.
+programs fall back on what they did before it was there. A container of Docker 20.10's default profile without
+capabilities may do the same and a little more: ``io_uring``, whose operations no filter sees; sockets to other machines
+of the same host (vsock), which are in no namespace; and ``socketcall``, through which a 32-bit program could make one
+unseen.
 
 Deliberately not named, and so refused: mounts and namespaces, modules and kernel images, keyrings, tracing of the
 kernel (``bpf``, ``perf_event_open``, ``userfaultfd``), file handles, clocks, swap, accounting, quotas, I/O ports.
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 _ALLOWED: Final = """
 # Open, close and duplicate files: whose they are, the file system decides.
-close close_range creat dup dup2 dup3 fcntl fcntl64 name_to_handle_at open openat openat2
+close close_range creat dup dup2 dup3 fcntl fcntl64 open openat openat2
 # Read and write them, and move their offsets.
 _llseek lseek pread64 preadv preadv2 pwrite64 pwritev pwritev2 read readv write writev
 # Move bytes between them inside the kernel.
@@ -53,13 +54,13 @@ accept accept4 bind connect getpeername getsockname getsockopt listen pipe pipe2
 recvmmsg_time64 recvmsg send sendmmsg sendmsg sendto setsockopt shutdown socketpair
 # Memory: what is used counts against the limit.
 brk madvise membarrier memfd_create memfd_secret mincore mlock mlock2 mlockall mmap mmap2 mprotect mremap msync
-munlock munlockall munmap pkey_alloc pkey_free pkey_mprotect process_mrelease remap_file_pages
+munlock munlockall munmap process_mrelease remap_file_pages
 # Start programs and end. What makes a process with namespaces of its own stands below.
 execve execveat exit exit_group fork vfork
 # Know and wait for processes, of which one sees only those of the sandbox.
 getpgid getpgrp getpid getppid getsid gettid pidfd_open setpgid setsid wait4 waitid waitpid
 # Debug one's own processes, which gives nothing that they do not have.
-process_vm_readv process_vm_writev ptrace
+ptrace
 # Signals.
 alarm kill pause pidfd_send_signal restart_syscall rt_sigaction rt_sigpending rt_sigprocmask rt_sigqueueinfo
 rt_sigreturn rt_sigsuspend rt_sigtimedwait rt_sigtimedwait_time64 rt_tgsigqueueinfo sigaltstack signalfd signalfd4
@@ -107,7 +108,7 @@ _ARCHITECTURES: Final = {
 _WITH_CAPABILITY: Final = {
     "CAP_SYS_CHROOT": ("chroot",),
     "CAP_SYS_NICE": ("get_mempolicy", "mbind", "set_mempolicy"),
-    "CAP_SYS_PTRACE": ("kcmp", "pidfd_getfd", "process_madvise"),
+    "CAP_SYS_PTRACE": ("kcmp", "pidfd_getfd", "process_madvise", "process_vm_readv", "process_vm_writev"),
 }
 """What a capability adds that a sandbox was given by name. No other capability adds a call."""
 
@@ -131,6 +132,8 @@ def profile(machine: str, capabilities: Collection[str] = ()) -> dict[str, Any]:
         "defaultErrnoRet": errno.EPERM,
         "architectures": list(_ARCHITECTURES[machine]),
         "syscalls": [
+            # First: libseccomp allows it, call by call, with each call of sockets that comes after this.
+            {"names": ["socketcall"], "action": "SCMP_ACT_ERRNO", "errnoRet": errno.ENOSYS},
             _allow(*sorted(names)),
             _allow("clone", index=0, op="SCMP_CMP_MASKED_EQ", value=_NAMESPACES_OF_CLONE),
             # Its flags lie in memory, where no filter sees them: programs then use clone.
