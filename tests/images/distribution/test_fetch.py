@@ -112,7 +112,7 @@ def test_progress_is_told(registry: FakeRegistry) -> None:
     lines: list[str] = []
     pull(registry.add_image(*ROOTS), lines=lines)
     assert f"{registry.host}/base:1" in lines[0]
-    assert lines[1].startswith("2 layers, 0 there already")
+    assert lines[1].startswith("layers: 2, here already: 0, to download: ")
 
 
 def test_a_digest_is_held_to(registry: FakeRegistry) -> None:

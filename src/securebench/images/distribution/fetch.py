@@ -58,7 +58,7 @@ def fetch_image(
     deadline = Deadline(patience or Patience())
     report = _one_at_a_time(on_progress)
     client = RegistryClient(Access(where, find_credentials(where.registry), deadline, report))
-    report(f"asking {where.registry} for {where}")
+    report(f"looking for {where}")
     pull = _Pull(client, str(where), platform or Platform.of_this_machine(), report)
     data, digest, manifest = pull.manifest(where.version, where.digest)
     config = pull.config(manifest.config)
@@ -103,9 +103,8 @@ class _Pull:
         wanted = {layer.digest: layer for layer in layers}
         missing = [layer for layer in wanted.values() if not sink.has(layer.digest)]
         megabytes = sum(layer.size for layer in missing) / 1e6
-        self._report(
-            f"{len(wanted)} layers, {len(wanted) - len(missing)} there already, {megabytes:.1f} MB to download"
-        )
+        there = len(wanted) - len(missing)
+        self._report(f"layers: {len(wanted)}, here already: {there}, to download: {megabytes:.1f} MB")
         told = _Progress(megabytes, self._report)
         with ThreadPoolExecutor(LAYERS_AT_ONCE, thread_name_prefix="pull") as pool:
             try:
