@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -144,6 +145,7 @@ class Job:
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
+        weakref.finalize(self, channel.close)  # not before: somebody may be polling it
         self._reading = threading.Lock()
         self._report: dict[str, Any] | None = None
         self._lost = False
@@ -186,9 +188,6 @@ class Job:
         with suppress(OSError):
             self._channel.shutdown(socket.SHUT_RDWR)
 
-    def __del__(self) -> None:
-        self._channel.close()  # not before: somebody may be polling it
-
     def _read(self) -> None:
         try:
             packet = self._channel.recv(REPORT_BYTES)
@@ -225,7 +224,7 @@ def gone() -> EngineError:
 
 def _unshare() -> list[str]:
     program = shutil.which("unshare")
-    if program is None:
+    if not program:
         raise _unavailable("the program 'unshare' is not installed")
     return [program, *_user_namespace(), *_NAMESPACES]
 

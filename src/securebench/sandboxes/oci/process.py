@@ -166,6 +166,6 @@ def _code_of_missing_program(problem: str) -> int:
     A container's first program is started by the init, which says so itself; this is for those that follow.
     """
     words = problem.lower()
-    if "executable file" in words or "exec:" in words:
+    if any(sign in words for sign in ("executable file", "exec:", "failed to load")):
         return _NOT_FOUND if "no such file" in words or "not found" in words else _NOT_EXECUTABLE
     raise InfrastructureError(f"the runtime could not start a sandbox: {problem}")

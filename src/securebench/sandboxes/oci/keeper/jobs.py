@@ -48,7 +48,7 @@ class Job:
     def outcome(self, code: int, kills: int) -> dict[str, Any]:
         """Return the report of its end with ``code``, when its sandbox has seen ``kills`` for want of memory."""
         log = "" if code == 0 else self._read_log()
-        if self.killed and log:  # the runtime was interrupted, and complains
+        if log and (self.killed or kills > self.kills_before):  # the runtime was hit itself, and complains
             code, log = SIGKILLED, ""
         # A time limit that fires while the process ends by itself has killed nothing.
         timed_out = self.timed_out and code == SIGKILLED

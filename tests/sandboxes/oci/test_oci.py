@@ -1,0 +1,432 @@
+"""The oci driver on real sandboxes: what the conformance suite, which holds every driver, does not ask."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import securebench
+from leftovers import host_traces
+from securebench.errors import EngineError, InfrastructureError, MaterializationError
+from securebench.sandboxes.base import MIB, Command, Limits, Mount, SandboxSpec
+from securebench.sandboxes.oci import OciDriver
+from securebench.sandboxes.oci.config import compile_config
+from securebench.sandboxes.oci.reaper import runs_directory
+from securebench.testing.conformance.bench import probe_command, read_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from securebench.images.model import ResolvedImage
+
+pytestmark = pytest.mark.oci
+
+TRUE = Command(argv=("true",), timeout_seconds=60)
+SLEEP = probe_command("sleep", "60", timeout=90)
+
+
+def shell(script: str, timeout: float = 60) -> Command:
+    """Return the command that runs ``script``."""
+    return Command(argv=("sh", "-c", script), timeout_seconds=timeout)
+
+
+def until(condition: Callable[[], bool], timeout: float = 10) -> bool:
+    """Whether ``condition`` came true in time."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+@pytest.fixture
+def own_driver() -> Iterator[OciDriver]:
+    """Give a driver that a test may break."""
+    driver = OciDriver(run_id="own")
+    yield driver
+    driver.close()
+
+
+def keeper_of(driver: OciDriver) -> int:
+    """Return the process that keeps a driver's sandboxes, as the host sees it."""
+    return child_of(driver._surroundings.link._process.pid)
+
+
+def child_of(pid: int) -> int:
+    """Return the first child of a process."""
+    return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
+
+
+def is_still(directory: Path) -> bool:
+    """Whether the files of a directory do not grow."""
+    before = sizes(directory)
+    time.sleep(0.3)
+    return sizes(directory) == before
+
+
+# --- what a sandbox cannot reach
+
+
+def test_a_sandbox_gets_three_descriptors(oci_driver: OciDriver, base_image: ResolvedImage) -> None:
+    """No descriptor of the keeper or the driver is inherited: only stdin, stdout and stderr are open, all pipes."""
+    code = (
+        "import os\nfor n in range(256):\n try: print(n, os.readlink(f'/proc/self/fd/{n}')[:5])\n except OSError: pass"
+    )
+    for persistent in (False, True):
+        with oci_driver.create(SandboxSpec(image=base_image), persistent=persistent) as sandbox:
+            result = sandbox.run(Command(argv=("python3", "-I", "-c", code), timeout_seconds=60))
+        assert result.stdout.decode().splitlines() == ["0 pipe:", "1 pipe:", "2 pipe:"]
+
+
+def test_a_sandbox_sees_nothing_of_its_keeper(oci_driver: OciDriver, base_image: ResolvedImage) -> None:
+    """Its processes, its run directory and the host's paths are not to be seen, also by root (I01, J15)."""
+    script = "cat /proc/mounts; cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ | tr '\\0' '\\n'; ls -R /run"
+    with oci_driver.create(SandboxSpec(image=base_image, user=(0, 0))) as sandbox:
+        seen = sandbox.run(shell(script)).stdout.decode()
+    assert "overlay" in seen
+    run = oci_driver._surroundings.run
+    for secret in (run.name, "keeper", "securebench", str(Path(__file__).resolve().parents[3])):
+        assert secret not in seen, secret
+
+
+def test_a_sandbox_reaches_no_socket(oci_driver: OciDriver, base_image: ResolvedImage) -> None:
+    """Neither the keeper's control socket nor any other of the host can be connected to, by path or abstract name."""
+    with oci_driver.create(SandboxSpec(image=base_image)) as sandbox:
+        listed = sandbox.run(Command(argv=("cat", "/proc/net/unix"), timeout_seconds=60)).stdout.decode()
+    assert len(listed.splitlines()) == 1  # its heading
+
+
+def test_a_stream_can_be_opened_again(oci_driver: OciDriver, base_image: ResolvedImage) -> None:
+    """The streams belong to the sandbox's user, so that programs may write to /dev/stderr."""
+    with oci_driver.create(SandboxSpec(image=base_image)) as sandbox:
+        result = sandbox.run(shell("echo out > /dev/stdout; echo err > /dev/stderr"))
+    assert (result.stdout, result.stderr) == (b"out\n", b"err\n")
+
+
+def test_set_id_files_are_nothing_on_the_host(oci_driver: OciDriver, base_image: ResolvedImage, tmp_path: Path) -> None:
+    """H06: a set-id file that a sandbox's root leaves belongs to nobody who matters, and never to the host's root."""
+    tmp_path.chmod(0o777)
+    mount = Mount(tmp_path.resolve(), "/workspace", read_only=False)
+    with oci_driver.create(SandboxSpec(image=base_image, mounts=(mount,), user=(0, 0))) as sandbox:
+        assert sandbox.run(probe_command("plant", "/workspace/trap")).stdout == b"0o6755\n"
+    left = (tmp_path / "trap").stat()
+    assert 0 not in (left.st_uid, left.st_gid)
+
+
+def test_a_source_that_becomes_a_link_is_refused(
+    oci_driver: OciDriver, base_image: ResolvedImage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """H12: a source that is swapped for a link after it was checked is refused by who mounts it."""
+    tmp_path.chmod(0o755)
+    source, secret = tmp_path.resolve() / "source", tmp_path.resolve() / "secret"
+    source.mkdir()
+    secret.mkdir()
+
+    def swap(*arguments: Any) -> dict[str, Any]:
+        document = compile_config(*arguments)
+        source.rmdir()
+        source.symlink_to(secret)
+        return document
+
+    monkeypatch.setattr("securebench.sandboxes.oci.container.compile_config", swap)
+    spec = SandboxSpec(image=base_image, mounts=(Mount(source, "/workspace"),))
+    with oci_driver.create(spec) as sandbox, pytest.raises(MaterializationError) as raised:
+        sandbox.run(TRUE)
+    assert raised.value.code == "mount-unsafe"
+
+
+# --- what one sandbox does to others
+
+
+def test_a_hostile_stdout_stalls_nobody(oci_driver: OciDriver, base_image: ResolvedImage) -> None:
+    """I12: while one sandbox writes without end and nobody reads, and one has closed its streams, others run."""
+    with oci_driver.create(SandboxSpec(image=base_image)) as hostile:
+        hostile.open(shell("yes"))
+        hostile.open(shell("exec <&- >&- 2>&-; while :; do :; done"))
+        for _ in range(5):
+            with oci_driver.create(SandboxSpec(image=base_image)) as sandbox:
+                result = sandbox.run(shell("echo here"))
+            assert result.stdout == b"here\n"
+            assert result.duration_seconds < 5
+
+
+def test_time_limits_hold_while_the_driver_is_busy(oci_driver: OciDriver, base_image: ResolvedImage) -> None:
+    """I14: a time limit is kept although nobody reads or waits meanwhile."""
+    started = time.monotonic()
+    with oci_driver.create(SandboxSpec(image=base_image)) as sandbox:
+        process = sandbox.open(shell("sleep 60", timeout=0.5))
+        time.sleep(2)
+        assert process.wait().timed_out
+    assert time.monotonic() - started < 10
+
+
+def test_documents_of_ended_commands_are_removed(oci_driver: OciDriver, base_image: ResolvedImage) -> None:
+    """A thousand commands in a persistent sandbox would not fill the place where their documents lie."""
+    spec = SandboxSpec(image=base_image, limits=Limits(memory=32 * MIB))
+    with oci_driver.create(spec, persistent=True) as sandbox:
+        for number in range(30):
+            long = Command(argv=("true", "x" * 100_000), timeout_seconds=60)
+            assert sandbox.run(long).exit_code == 0, number
+
+
+# --- what goes wrong
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_a_keeper_that_is_killed_is_told(
+    own_driver: OciDriver, base_image: ResolvedImage, tmp_path: Path, persistent: bool
+) -> None:
+    """With the keeper every sandbox is gone, soon; the run hears an engine error and no verdict."""
+    tmp_path.chmod(0o777)
+    mount = Mount(tmp_path.resolve(), "/workspace", read_only=False)
+    image = own_driver.resolve_image(base_image.reference)
+    sandbox = own_driver.create(SandboxSpec(image=image, mounts=(mount,)), persistent=persistent)
+    process = sandbox.open(probe_command("tick", "/workspace/ticks", "wait"))
+    read_until(process, b"ticking\n")
+    os.kill(keeper_of(own_driver), signal.SIGKILL)
+    with pytest.raises(EngineError) as raised:
+        process.wait()
+    assert raised.value.code == "sandbox-keeper-gone"
+    assert is_still(tmp_path)
+    with pytest.raises(InfrastructureError):
+        own_driver.create(SandboxSpec(image=image)).run(TRUE)
+    sandbox.close()
+
+
+def test_nothing_starts_after_kill_all(own_driver: OciDriver, base_image: ResolvedImage) -> None:
+    """When a run stops, everything ends at once, whoever waits hears of it, and nothing more is started."""
+    image = own_driver.resolve_image(base_image.reference)
+    sandboxes = [own_driver.create(SandboxSpec(image=image), persistent=kind) for kind in (False, True)]
+    processes = [sandbox.open(SLEEP) for sandbox in sandboxes]
+    for process in processes:
+        read_until(process, b"asleep\n")
+    with ThreadPoolExecutor() as pool:
+        waits = [pool.submit(process.wait) for process in processes]
+        started = time.monotonic()
+        own_driver.kill_all()
+        own_driver.kill_all()
+        for wait in waits:
+            assert wait.exception() is None or isinstance(wait.exception(), InfrastructureError)
+    assert time.monotonic() - started < 5
+    for call in (lambda: own_driver.create(SandboxSpec(image=image)), lambda: sandboxes[0].open(TRUE)):
+        with pytest.raises(EngineError) as raised:
+            call()
+        assert raised.value.code == "run-stopped"
+
+
+def test_closing_races_with_opening(own_driver: OciDriver, base_image: ResolvedImage) -> None:
+    """Threads that open while another closes get a process or an error, and leave nothing."""
+    image = own_driver.resolve_image(base_image.reference)
+
+    def work() -> int:
+        done = 0
+        try:
+            while True:
+                with own_driver.create(SandboxSpec(image=image)) as sandbox:
+                    sandbox.run(TRUE)
+                done += 1
+        except InfrastructureError:
+            return done
+
+    with ThreadPoolExecutor(4) as pool:
+        workers = [pool.submit(work) for _ in range(4)]
+        time.sleep(1)
+        own_driver.close()
+        assert sum(worker.result(30) for worker in workers) > 0
+
+
+def test_a_runtime_that_fails_is_told(oci_driver: OciDriver, base_image: ResolvedImage) -> None:
+    """What a runtime says of its failure is the error's, and never taken for the command's output."""
+    with (
+        oci_driver.create(SandboxSpec(image=base_image, workdir="/etc/passwd")) as sandbox,
+        pytest.raises(InfrastructureError) as raised,
+    ):
+        sandbox.run(TRUE)
+    assert raised.value.code == "sandbox-failed"
+    assert "directory" in raised.value.message.lower()
+
+
+def test_a_sandbox_without_memory_to_start_is_out_of_memory(oci_driver: OciDriver, base_image: ResolvedImage) -> None:
+    """I09: a limit that not even the start fits into is told as what it is."""
+    with oci_driver.create(SandboxSpec(image=base_image, limits=Limits(memory=64 * 1024))) as sandbox:
+        assert sandbox.run(TRUE).out_of_memory
+
+
+# --- what a killed run leaves
+
+
+VICTIM = """
+import sys, time
+from securebench.sandboxes.base import Mount, SandboxSpec
+from securebench.sandboxes.oci import OciDriver
+from securebench.testing.conformance.bench import probe_command, read_until
+from pathlib import Path
+driver = OciDriver()
+image = driver.resolve_image("securebench/python:3.11")
+mounts = (Mount(Path(sys.argv[1]), "/workspace", read_only=False),)
+kept = []
+for persistent in (False, True, False):
+    sandbox = driver.create(SandboxSpec(image=image, mounts=mounts), persistent=persistent)
+    process = sandbox.open(probe_command("tick", f"/workspace/{len(kept)}", "wait"))
+    read_until(process, b"ticking")
+    kept.append((sandbox, process))
+print(driver._surroundings.run, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], Path, Path]]:
+    """Give a run with several sandboxes, the directory that they write to, and its run directory."""
+    shared = tmp_path.resolve() / "shared"
+    tmp_path.chmod(0o755)
+    shared.mkdir()
+    shared.chmod(0o777)
+    command = [sys.executable, "-c", VICTIM, str(shared)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield process, shared, Path(process.stdout.readline().strip())
+        process.kill()
+
+
+def sizes(directory: Path) -> list[int]:
+    """Return how large the files of a directory are."""
+    return [path.stat().st_size for path in sorted(directory.iterdir())]
+
+
+def cgroups_of(run: Path) -> list[Path]:
+    """Return the cgroups of a driver, by its run directory."""
+    return list(Path("/sys/fs/cgroup").glob(f"**/securebench/{run.name}.*"))
+
+
+def test_a_killed_run_leaves_nothing(victim: tuple[subprocess.Popen[str], Path, Path], oci_driver: OciDriver) -> None:
+    """I15, L01: within two seconds of a kill -9 no process, mount or cgroup is left; its directory is reaped."""
+    process, shared, run = victim
+    assert cgroups_of(run) or os.geteuid()
+    process.kill()
+    process.wait()
+    assert until(lambda: not cgroups_of(run), 2)
+    assert is_still(shared)
+    assert len(sizes(shared)) == 3
+    oci_driver.reap()
+    assert not run.exists()
+
+
+def test_a_run_killed_with_its_keeper_is_reaped(
+    victim: tuple[subprocess.Popen[str], Path, Path], oci_driver: OciDriver
+) -> None:
+    """L10: what even the keeper could not remove, the next run does."""
+    process, shared, run = victim
+    starter = child_of(process.pid)
+    os.kill(process.pid, signal.SIGSTOP)  # so that nobody cleans up
+    os.kill(starter, signal.SIGKILL)
+    assert until(lambda: is_still(shared))
+    process.kill()
+    process.wait()
+    assert run.exists()
+    assert oci_driver.reap() >= 1
+    assert not run.exists()
+    assert cgroups_of(run) == []
+
+
+def test_a_live_run_is_not_reaped(victim: tuple[subprocess.Popen[str], Path, Path], oci_driver: OciDriver) -> None:
+    """L10: two runs at once; reaping in one never touches the other."""
+    _, shared, run = victim
+    before = sizes(shared)
+    oci_driver.reap()
+    assert until(lambda: all(now > then for now, then in zip(sizes(shared), before, strict=True)))
+    assert run.exists()
+
+
+def test_an_interpreter_that_ends_ends_its_sandboxes(tmp_path: Path) -> None:
+    """A program that forgets to close its driver leaves nothing when it ends."""
+    code = VICTIM.replace("time.sleep(60)", "raise SystemExit(3)")
+    tmp_path.chmod(0o777)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code, str(tmp_path.resolve())],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (3, "")
+    run = Path(done.stdout.strip())
+    assert run.parent == runs_directory()
+    assert not run.exists()
+    assert cgroups_of(run) == []
+
+
+def test_a_closed_driver_leaves_nothing(base_image: ResolvedImage, oci_driver: OciDriver) -> None:
+    """Closing ends the keeper and removes its directory and cgroups, also twice, and from several threads."""
+    before = host_traces()
+    driver = OciDriver()
+    image = driver.resolve_image(base_image.reference)
+    driver.create(SandboxSpec(image=image), persistent=True).open(SLEEP)
+    threads = [threading.Thread(target=driver.close) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not driver._surroundings.run.exists()
+    assert not {trace for trace in host_traces() - before if driver._surroundings.run.name in trace}
+
+
+# --- what it says of itself
+
+
+def test_a_driver_proves_what_it_enforces() -> None:
+    """Without any image, a driver shows that its sandboxes are held to what it says."""
+    driver = OciDriver()
+    try:
+        isolation, info = driver.prove(), driver.info()
+    finally:
+        driver.close()
+    assert (info.enforced, info.weaker) == (isolation.enforced, isolation.weaker)
+    assert {"network", "capabilities", "seccomp", "user-namespace"} <= set(isolation.enforced)
+    if os.geteuid() == 0:
+        assert isolation.weaker == ()
+
+
+def test_a_driver_that_cannot_start_its_keeper_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Without the programs or rights that it takes, the reason and what to do are said."""
+    which, unshare = shutil.which, ""
+    monkeypatch.setattr(shutil, "which", lambda name, **rest: unshare if name == "unshare" else which(name, **rest))
+    with pytest.raises(EngineError, match="unshare") as raised:
+        OciDriver()
+    assert raised.value.code == "sandbox-unavailable"
+    refuses = tmp_path / "unshare"
+    refuses.write_text("#!/bin/sh\necho 'unshare: unshare failed: Operation not permitted' >&2\nexit 1\n")
+    refuses.chmod(0o755)
+    unshare = str(refuses)
+    driver = OciDriver()
+    try:
+        with pytest.raises(EngineError, match="Operation not permitted") as raised:
+            driver.prove()
+        assert "doctor" in raised.value.hint
+    finally:
+        driver.close()
+
+
+def test_a_keeper_starts_with_the_standard_library_alone() -> None:
+    """What a keeper loads is of the standard library or of its own package: it starts fast, and needs nothing."""
+    code = (
+        "import sys, json; sys.path.append(sys.argv[1]); import securebench.sandboxes.oci.keeper.main; "
+        "print(json.dumps([name for name in sys.modules if not name.startswith('_')]))"
+    )
+    root = str(Path(securebench.__file__).resolve().parents[1])
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", code, root], check=True, capture_output=True)
+    loaded = {name for name in json.loads(done.stdout) if name.partition(".")[0] not in sys.stdlib_module_names}
+    ours = ("securebench.sandboxes.oci.keeper", "securebench.sandboxes.oci.wire")
+    packages = {"securebench", "securebench.sandboxes", "securebench.sandboxes.oci"}
+    assert all(name in packages or name.startswith(ours) for name in loaded), loaded
