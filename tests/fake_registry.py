@@ -6,6 +6,7 @@ import base64
 import gzip
 import hashlib
 import json
+import sys
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -128,8 +129,7 @@ class FakeRegistry:
 @contextmanager
 def fake_registry(address: str = "127.0.0.1") -> Iterator[FakeRegistry]:
     """Serve a registry that has nothing yet."""
-    server = ThreadingHTTPServer((address, 0), Handler)
-    server.daemon_threads = False
+    server = _Server((address, 0), Handler)
     registry = FakeRegistry(f"{address}:{server.server_address[1]}")
     server.RequestHandlerClass = type("Handler", (Handler,), {"registry": registry})
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
@@ -148,6 +148,15 @@ def registry_with(root: bytes, architecture: str) -> Iterator[str]:
     """Serve an image whose one layer is the tar archive ``root``; give its reference."""
     with fake_registry() as registry:
         yield registry.add_image(root, architecture=architecture)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = False
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Keep quiet of clients that hang up: that is what they shall do."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
 
 
 class Handler(BaseHTTPRequestHandler):

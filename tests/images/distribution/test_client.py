@@ -18,6 +18,7 @@ from fake_registry import breaks_after, fake_registry, redirects, says
 from pulling import MemorySink, pull
 from securebench.errors import ImageError
 from securebench.images.distribution.address import registry_address
+from securebench.images.distribution.challenge import Challenge, parse_challenge
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -198,6 +199,44 @@ def test_a_challenge_that_cannot_be_met_is_a_refusal(registry: FakeRegistry, cha
     reference = registry.add_image(ROOT)
     registry.faults["/manifests/1"] = [says(401, WWW_Authenticate=challenge)]
     assert refused(reference).code == "registry-denied"
+
+
+@pytest.mark.parametrize(
+    ("header", "meant"),
+    [
+        (
+            'Bearer realm="https://a/t",service="s",scope="x:y:pull,push"',
+            Challenge("https://a/t", "s", "x:y:pull,push"),
+        ),
+        ('bearer Realm="https://a/t"', Challenge("https://a/t")),
+        ('Basic realm="x", Bearer realm="https://a/t",service="s"', Challenge("https://a/t", "s")),
+        ('Basic realm="bearer "', Challenge()),
+        ("BASIC", Challenge()),
+        ('Digest realm="basic"', None),
+        ("Bearer", None),
+    ],
+)
+def test_a_challenge_is_understood(header: str, meant: Challenge | None) -> None:
+    """Of several ways to be let in, the one with a token is taken."""
+    assert parse_challenge(header) == meant
+
+
+def test_a_name_that_no_host_can_have_is_told() -> None:
+    """K15: a reference may be well-formed and its host impossible: that is an error of ours."""
+    assert refused(f"{'a' * 64}.example/tool:1").code == "registry-unreachable"
+
+
+@pytest.mark.parametrize(
+    "asked", ["Wed, 21 Oct 2015 07:28:00 GMT", "0", "soon", "-1", "Fri, 31 Dec 9999 23:59:59 -2359"]
+)
+def test_a_wait_may_be_given_as_a_date(registry: FakeRegistry, asked: str) -> None:
+    """A date that is over, and what is no date at all, does not keep anyone waiting."""
+    reference = registry.add_image(ROOT)
+    registry.faults["/manifests/1"] = [says(429, Retry_After=asked)]
+    if "9999" in asked:
+        assert refused(reference).code == "registry-unreachable"
+    else:
+        assert pull(reference).layers
 
 
 def test_what_the_answer_says_of_its_encoding_is_not_obeyed(registry: FakeRegistry) -> None:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from securebench.images.distribution.address import Address
 
 MAX_TOKEN_BYTES: Final = 256 * 1024
+_BEARER = re.compile(r"(?i)(?:^|,)\s*bearer\s+(.*)")
+_BASIC = re.compile(r"(?i)(?:^|,)\s*basic\b")
 _PARAMETER = re.compile(r'([a-zA-Z]+)="([^"\\]*)"')
 _TOKEN = re.compile(r"[!-~]+")
 """Printable and without spaces: it becomes part of a header."""
@@ -38,12 +40,15 @@ class Challenge:
 
 
 def parse_challenge(header: str) -> Challenge | None:
-    """Return what a ``WWW-Authenticate`` header asks for, or ``None`` if it is nothing that we can do."""
-    scheme, _, rest = header.strip().partition(" ")
-    parameters = {name.lower(): value for name, value in _PARAMETER.findall(rest)}
-    if scheme.lower() == "bearer" and parameters.get("realm"):
-        return Challenge(parameters["realm"], parameters.get("service", ""), parameters.get("scope", ""))
-    return Challenge() if scheme.lower() == "basic" else None
+    """Return what a ``WWW-Authenticate`` header asks for, or ``None`` if it is nothing that we can do.
+
+    Of several ways that it offers, the one with a token is taken.
+    """
+    if bearer := _BEARER.search(header):
+        parameters = {name.lower(): value for name, value in _PARAMETER.findall(bearer[1])}
+        if parameters.get("realm"):
+            return Challenge(parameters["realm"], parameters.get("service", ""), parameters.get("scope", ""))
+    return Challenge() if _BASIC.search(header) else None
 
 
 def read_token(data: bytes, server: Address) -> str:

@@ -240,5 +240,5 @@ def _retry_after(header: str) -> float | None:
         return float(header)
     try:
         return max(0.0, email.utils.parsedate_to_datetime(header).timestamp() - time.time())
-    except ValueError:
+    except (ValueError, OverflowError):
         return None

@@ -40,8 +40,8 @@ class Answer:
         self.status = response.status
 
     def header(self, name: str) -> str:
-        """Return a header's value, or an empty text."""
-        return self._response.headers.get(name, "")
+        """Return a header's value, all of them where it stands several times, or an empty text."""
+        return ", ".join(self._response.headers.get_all(name, ()))
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the body as it comes, to where the connection ends: whole or not. Raises :data:`BROKEN`."""
@@ -90,6 +90,9 @@ def _opened(address: Address, deadline: Deadline) -> http.client.HTTPConnection:
     connection = _connection(address, deadline.patience.connect)
     try:
         connection.connect()
+    except UnicodeError:
+        connection.close()
+        raise OSError("that is not the name of a host") from None
     except BaseException:
         connection.close()
         raise
