@@ -38,13 +38,13 @@ class Oci:
 
 def look_at_oci() -> Oci:
     """Make one sandbox, without an image. The product's own way to it is the one that counts."""
-    from securebench.errors import EngineError
+    from securebench.errors import InfrastructureError
     from securebench.sandboxes.select import open_driver
 
     told: list[str] = []
     try:
         open_driver("oci", None, "set-up", told.append).close()
-    except EngineError as error:
+    except InfrastructureError as error:
         return Oci(trouble=str(error))
     return Oci(weaker="\n".join(told))
 

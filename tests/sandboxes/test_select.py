@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from securebench.errors import EngineError
+from securebench.errors import EngineError, InfrastructureError
 from securebench.sandboxes import docker, oci
 from securebench.sandboxes.select import open_driver
 
@@ -21,7 +21,7 @@ class Machine:
     def __init__(self) -> None:
         self.weaker: tuple[str, ...] = ()
         self.no_oci: EngineError | None = None
-        self.unproven: EngineError | None = None
+        self.unproven: InfrastructureError | None = None
         self.no_docker: EngineError | None = None
         self.opened: list[str] = []
         self.closed: list[str] = []
@@ -82,6 +82,14 @@ def test_auto_takes_docker_where_oci_would_be_weaker(machine: Machine) -> None:
     assert machine.closed == ["oci"]
     assert "using Docker" in machine.told[0]
     assert "no memory (a limit of memory for the sandbox as a whole)" in machine.told[0]
+
+
+def test_auto_takes_docker_where_the_probe_could_not_be_made(machine: Machine) -> None:
+    """Whatever kept the first sandbox from being made would keep the others."""
+    machine.unproven = InfrastructureError("a sandbox could not be made: no overlay")
+    assert machine.open("auto").name == "docker"
+    assert "no overlay" in machine.told[0]
+    assert machine.closed == ["oci"]
 
 
 @pytest.mark.parametrize("trouble", ["no_oci", "unproven"])

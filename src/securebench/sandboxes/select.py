@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from securebench.errors import EngineError
+from securebench.errors import EngineError, InfrastructureError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -24,8 +24,8 @@ def open_driver(driver: str, runtime: str | None, run_id: str, notify: Callable[
     ``runtime`` is the runtime beneath it, ``None`` the driver's own choice. ``notify`` is told, in plain words, why
     ``auto`` took Docker, and what is weaker about an oci driver that was asked for by name.
 
-    Raises :class:`EngineError`: as the driver does, and for ``auto`` where neither can be had
-    (``driver-unavailable``) with the reasons of both.
+    Raises :class:`InfrastructureError`: as the driver does, and for ``auto``, where neither can be had,
+    :class:`EngineError` (``driver-unavailable``) with the reasons of both.
     """
     if driver == "docker":
         return _docker(runtime, run_id)
@@ -40,7 +40,7 @@ def open_driver(driver: str, runtime: str | None, run_id: str, notify: Callable[
 def _best(runtime: str | None, run_id: str, notify: Callable[[str], None]) -> SandboxDriver:
     try:
         oci, weaker = _proven_oci(runtime, run_id)
-    except EngineError as error:
+    except InfrastructureError as error:
         return _docker_instead(runtime, run_id, error, notify)
     if not weaker:
         return oci
@@ -51,7 +51,9 @@ def _best(runtime: str | None, run_id: str, notify: Callable[[str], None]) -> Sa
     return _docker_instead(runtime, run_id, trouble, notify)
 
 
-def _docker_instead(runtime: str | None, run_id: str, why: EngineError, notify: Callable[[str], None]) -> SandboxDriver:
+def _docker_instead(
+    runtime: str | None, run_id: str, why: InfrastructureError, notify: Callable[[str], None]
+) -> SandboxDriver:
     try:
         docker = _docker(runtime, run_id)
     except EngineError as error:
@@ -88,5 +90,5 @@ def _in_words(names: Iterable[str]) -> str:
     return "; ".join(f"no {name} ({ENFORCEABLE[name]})" for name in names)
 
 
-def _and_hint(error: EngineError) -> str:
+def _and_hint(error: InfrastructureError) -> str:
     return f"{error.message} ({error.hint})" if error.hint else error.message
