@@ -2,5 +2,5 @@
 
 They are sent over stdin, so nothing of them is mounted or on a disk. They run on the image's own ``python3``, 3.8 or
 later, with nothing but the standard library, and import as little of it as they can: each import is time that every
-task pays.
+task pays. ``typing`` is not imported at all, which is why they define ``TYPE_CHECKING`` themselves.
 """

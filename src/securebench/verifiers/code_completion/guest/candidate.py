@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import sys
 from time import monotonic
-from typing import TYPE_CHECKING
 
 from securebench.verifiers.code_completion.guest.peer import Peer, name_of
 from securebench.verifiers.code_completion.guest.wire import FAILED, OUTPUT_END, READY, REQUEST, Wire
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 

@@ -7,8 +7,6 @@ float or a string as itself, and anything else a list that starts with a tag.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from securebench.verifiers.code_completion.guest.plain import (
     IMMUTABLE,
     MUTABLE,
@@ -23,6 +21,7 @@ from securebench.verifiers.code_completion.guest.plain import (
     stdlib_parts,
 )
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Protocol

@@ -7,7 +7,6 @@ that threads need.
 from __future__ import annotations
 
 from _thread import RLock
-from typing import TYPE_CHECKING
 
 from securebench.verifiers.code_completion.guest.codec import Exchange
 from securebench.verifiers.code_completion.guest.plain import (
@@ -18,6 +17,7 @@ from securebench.verifiers.code_completion.guest.plain import (
 )
 from securebench.verifiers.code_completion.guest.wire import REPLY, REQUEST, FrameTooLargeError
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 

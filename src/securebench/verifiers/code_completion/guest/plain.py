@@ -17,8 +17,8 @@ import builtins
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque
 from functools import partial
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any

@@ -7,12 +7,11 @@ tests use, or returns an object that is equal to everything. The record therefor
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from securebench.verifiers.code_completion.guest.candidate import load
 from securebench.verifiers.code_completion.guest.tests import run, send_verdict
 from securebench.verifiers.code_completion.guest.wire import READY, Wire
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 

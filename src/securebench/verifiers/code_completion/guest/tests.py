@@ -11,7 +11,6 @@ import os
 import symtable
 import sys
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from securebench.verifiers.code_completion.guest.codec import MAX_NODES, Exchange
 from securebench.verifiers.code_completion.guest.peer import Peer, name_of, pair_of
@@ -19,6 +18,7 @@ from securebench.verifiers.code_completion.guest.plain import MalformedError, To
 from securebench.verifiers.code_completion.guest.remote import Remote, RemoteIterator, exception_class
 from securebench.verifiers.code_completion.guest.wire import VERDICT, Wire
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, NoReturn

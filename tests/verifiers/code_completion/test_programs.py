@@ -1,0 +1,52 @@
+"""The guests' programs as they are sent: to any interpreter, and in one piece."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from securebench.verifiers.code_completion import programs
+from securebench.verifiers.code_completion.channel import frame
+from securebench.verifiers.code_completion.guest.wire import READY, SOURCE
+from securebench.verifiers.code_completion.programs import ARGV, Program, program_bytes
+
+PIPE = 65536
+"""What a pipe holds on Linux."""
+
+
+@pytest.mark.parametrize("program", Program)
+def test_a_program_fits_into_a_pipe(program: Program) -> None:
+    """A whole program can be written before anybody reads it, so that starting one guest never waits for another."""
+    assert len(program_bytes(program)) < PIPE
+
+
+@pytest.mark.parametrize("magic", [None, b"other"])
+def test_a_program_runs_on_any_interpreter(magic: bytes | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interpreter of another version than the host's compiles the sources, and does the same."""
+    if magic is not None:
+        monkeypatch.setattr(programs, "MAGIC_NUMBER", magic)
+    sent = program_bytes.__wrapped__(Program.CANDIDATE) + frame(SOURCE, code="def f(): pass").encode()
+    argv = [sys.executable, *ARGV[1:]]
+    done = subprocess.run(argv, input=sent, capture_output=True, check=False, timeout=30)
+    assert done.stdout.startswith(READY)
+
+
+def test_an_interpreter_of_another_version_is_not_given_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Code that was compiled for another version is not even read: what would not load there does no harm."""
+    monkeypatch.setattr(programs, "MAGIC_NUMBER", b"other")
+    monkeypatch.setattr(programs, "marshal", _Unreadable())
+    sent = program_bytes.__wrapped__(Program.CANDIDATE) + frame(SOURCE, code="def f(): pass").encode()
+    argv = [sys.executable, *ARGV[1:]]
+    done = subprocess.run(argv, input=sent, capture_output=True, check=False, timeout=30)
+    assert done.stdout.startswith(READY)
+
+
+class _Unreadable:
+    """Writes code that no interpreter can read."""
+
+    def dumps(self, value: object, version: int | None = None) -> bytes:
+        import marshal
+
+        return b"unreadable" if version is None else marshal.dumps(value, version)
