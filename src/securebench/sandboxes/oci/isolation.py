@@ -1,30 +1,27 @@
 """What the driver holds a sandbox to on this machine: what follows from what its keeper found, proved by sandboxes.
 
-The sandboxes that prove it show the host's own root file system, read-only, so that no image is needed for it. It fails
-closed: what cannot be seen is not there.
+The sandboxes that prove it show the host's own programs, read-only, so that no image is needed for it. It fails closed:
+what cannot be seen is not there.
 """
 
 from __future__ import annotations
 
 import os
 import platform
-from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from securebench.errors import EngineError
 from securebench.images.model import ResolvedImage
 from securebench.sandboxes.base import DriverInfo
 from securebench.sandboxes.enforcement import ENFORCEABLE
+from securebench.sandboxes.oci.host_root import host_root
 from securebench.sandboxes.oci.sandbox import OciSandbox
 from securebench.sandboxes.self_test import look
 
 if TYPE_CHECKING:
     from securebench.sandboxes.base import SandboxSpec
     from securebench.sandboxes.oci.container import Surroundings
-
-_HOST_ROOT: Final = Path("/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +62,13 @@ def prove(surroundings: Surroundings) -> Isolation:
     The code is ``sandbox-not-isolated`` where something does not hold that should.
     """
     expected = expected_isolation(surroundings)
-    image = ResolvedImage(reference="the host's root", id="")
-    found = look(partial(_sandbox_of_host, surroundings), image, surroundings.runtime.name)
+    image = ResolvedImage(reference="the host's programs", id="")
+    with host_root() as (root, mounts):
+
+        def create(spec: SandboxSpec) -> OciSandbox:
+            return OciSandbox(surroundings, replace(spec, mounts=mounts), root)
+
+        found = look(create, image, surroundings.runtime.name)
     troubles = [trouble for name, trouble in found.items() if name not in expected.weaker]
     if troubles:
         raise EngineError(
@@ -75,7 +77,3 @@ def prove(surroundings: Surroundings) -> Isolation:
             hint="run 'securebench doctor', or use the docker driver (sandbox.driver: docker)",
         )
     return expected
-
-
-def _sandbox_of_host(surroundings: Surroundings, spec: SandboxSpec) -> OciSandbox:
-    return OciSandbox(surroundings, spec, _HOST_ROOT)
