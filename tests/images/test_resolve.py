@@ -17,6 +17,7 @@ from securebench.images.resolve import resolve
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from securebench.images.store import ImageStore
     from securebench.sandboxes.docker import DockerDriver
 
 IMAGE_ID = "sha256:" + "a" * 64
@@ -43,8 +44,8 @@ def fake(tmp_path: Path) -> Iterator[FakeEngine]:
 
 
 @pytest.fixture
-def connected(fake: FakeEngine) -> Iterator[Engine]:
-    """Give a connection to it."""
+def connected(fake: FakeEngine, own_store: ImageStore) -> Iterator[Engine]:
+    """Give a connection to it, on a machine whose image store is empty."""
     engine = connect([fake.endpoint])
     yield engine
     engine.close()
@@ -120,7 +121,8 @@ def test_a_pull_that_fails_is_told(fake: FakeEngine, connected: Engine, how: str
     with pytest.raises(ImageError, match="toomanyrequests: limit") as raised:
         resolve(connected, "registry.example/tool:1")
     assert raised.value.code == "image-unavailable"
-    assert "docker load" in raised.value.hint
+    assert "securebench images import" in raised.value.hint
+    assert "securebench images pull" in raised.value.hint
 
 
 def test_a_full_disk_is_no_missing_image(fake: FakeEngine, connected: Engine) -> None:
