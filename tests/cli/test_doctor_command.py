@@ -50,7 +50,8 @@ def test_each_thing_has_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_nothing_that_can_run_is_an_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
     """A script can ask before it starts a run."""
-    result = doctor(monkeypatch, FakeMachine(auto=EngineError("no driver", hint="apt-get install crun tini")))
+    without = EngineError("no driver", code="driver-unavailable")
+    result = doctor(monkeypatch, FakeMachine(auto=without, proved=EngineError("no crun")))
     assert result.exit_code == 1
     assert "nothing can run here" in result.stdout.splitlines()[-1]
     assert "apt-get install crun tini" in result.stdout
@@ -63,8 +64,16 @@ def test_a_program_gets_json(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (report["can_run"], report["driver"]) == (True, "oci")
     assert all(list(check) == ["name", "state", "found", "meaning", "remedy"] for check in report["checks"])
     assert {check["state"] for check in report["checks"]} <= set(State)
-    nothing = json.loads(doctor(monkeypatch, FakeMachine(auto=EngineError("no")), "--json").stdout)
+    machine = FakeMachine(auto=EngineError("no"), proved=EngineError("no"))
+    nothing = json.loads(doctor(monkeypatch, machine, "--json").stdout)
     assert (nothing["can_run"], nothing["driver"]) == (False, None)
+
+
+def test_a_driver_that_has_to_be_asked_for_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where ``auto`` takes nothing and the oci driver works, runs can be made: by name."""
+    result = doctor(monkeypatch, FakeMachine(auto=EngineError("weaker"), proved=Isolation((), ("memory",))))
+    assert result.exit_code == 0
+    assert "has to be asked for" in result.stdout.splitlines()[-1]
 
 
 def test_what_an_engine_says_is_not_obeyed_by_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,5 +95,13 @@ def test_what_auto_takes_is_told_with_the_reason() -> None:
     instead = chosen_driver(FakeMachine(auto=(DOCKER, "using Docker, not the oci driver: no crun")))
     assert instead.found == "docker (runc 27.0.3)"
     assert "no crun" in instead.meaning
-    nothing = chosen_driver(FakeMachine(auto=EngineError("no driver")))
+
+
+def test_no_driver_at_all_says_how_to_get_one() -> None:
+    """The reasons have lines of their own: this one has the shortest way."""
+    nothing = chosen_driver(FakeMachine(auto=EngineError("oci: ... docker: ...", code="driver-unavailable")))
     assert (nothing.state, nothing.meaning) == (State.MISSING, "nothing can run here")
+    assert nothing.remedy == "apt-get install crun tini"
+    assert "..." not in nothing.found
+    broken = chosen_driver(FakeMachine(auto=InfrastructureError("broken", hint="mend it")))
+    assert (broken.state, broken.found, broken.remedy) == (State.MISSING, "broken", "mend it")

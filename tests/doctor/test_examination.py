@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fake_machine import DOCKER, FakeMachine
+from fake_machine import DOCKER, PROVED, FakeMachine
 from securebench.doctor import State, examine
 from securebench.doctor.examination import CHECKS
 from securebench.doctor.this_machine import ThisMachine
 from securebench.errors import EngineError
+from securebench.sandboxes.oci.isolation import Isolation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from securebench.doctor.model import EngineFacts, Report
     from securebench.sandboxes.base import DriverInfo
-    from securebench.sandboxes.oci.isolation import Isolation
 
 
 @pytest.fixture
@@ -46,9 +46,19 @@ def test_a_machine_where_all_is_well_is_reported_so() -> None:
 def test_a_machine_where_nothing_can_run_is_reported_so() -> None:
     """Only the choice of a driver decides: a missing engine alone does not."""
     assert examine(FakeMachine(docker=EngineError("none"))).can_run
-    report = examine(FakeMachine(auto=EngineError("no driver")))
+    report = examine(FakeMachine(auto=EngineError("no driver"), proved=EngineError("no crun")))
     assert not report.can_run
     assert report.driver == ""
+
+
+def test_a_weaker_driver_that_can_be_asked_for_is_said() -> None:
+    """An ordinary user without delegated limits can run, if he says so; nothing is taken by itself."""
+    report = examine(FakeMachine(auto=EngineError("weaker"), proved=Isolation((), ("memory",))))
+    assert (report.driver, report.can_run) == ("", True)
+    (found,) = [finding for finding in report.findings if finding.name == "driver"]
+    assert found.state is State.WEAKER
+    assert "memory" in found.found
+    assert "--driver oci" in found.remedy
 
 
 def test_docker_instead_is_reported() -> None:
@@ -91,18 +101,20 @@ def test_an_engine_that_hangs_is_said_and_not_waited_for(release: threading.Even
 
 
 def test_a_choice_that_hangs_with_the_engine_is_none(release: threading.Event) -> None:
-    """Where only an engine could run things and it hangs, nothing can."""
+    """Where only an engine could run things and it hangs, nothing can; an oci driver that lacks nothing is chosen."""
 
     class OnlyEngine(Hanging):
         def chosen(self) -> tuple[DriverInfo, str]:
             self.event.wait(20)
             return super().chosen()
 
-    machine = OnlyEngine(proved=EngineError("no crun"))
-    machine.event = release
-    started = time.monotonic()
-    assert not examine(machine, seconds=0.3).can_run
-    assert time.monotonic() - started < 2
+    for proved, driver in ((EngineError("no crun"), ""), (PROVED, "oci")):
+        machine = OnlyEngine(proved=proved)
+        machine.event = release
+        started = time.monotonic()
+        report = examine(machine, seconds=0.3)
+        assert time.monotonic() - started < 2
+        assert (report.driver, report.can_run) == (driver, bool(driver))
 
 
 def test_a_sandbox_that_takes_long_is_waited_for() -> None:

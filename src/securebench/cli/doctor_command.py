@@ -73,8 +73,10 @@ def _print_table(report: Report) -> None:
 
 
 def _summary(report: Report) -> str:
-    if report.can_run:
+    if report.driver:
         return f"runs take the {report.driver} driver here"
+    if report.can_run:
+        return "runs take no driver by themselves here: the oci driver works, is weaker, and has to be asked for"
     return "nothing can run here: mend what is missing for one of the drivers"
 
 

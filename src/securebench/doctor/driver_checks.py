@@ -73,9 +73,29 @@ def chosen_driver(machine: Machine) -> Finding:
     try:
         info, why = machine.chosen()
     except InfrastructureError as error:
-        return Finding("driver", State.MISSING, error.message, "nothing can run here", error.hint)
+        return _no_driver(machine, error)
     found = " ".join(part for part in (info.name, f"({info.runtime} {info.version})" if info.runtime else "") if part)
     return Finding("driver", State.OK, found, why or "what 'auto' takes: nothing about it is weaker than Docker is")
+
+
+def strong_driver() -> Finding:
+    """Return what is to be said where the oci driver lacks nothing: no choice has to be made to know that one."""
+    return Finding("driver", State.OK, "oci", "what 'auto' takes: nothing about it is weaker than Docker is")
+
+
+def weaker_driver(oci: Finding) -> Finding:
+    """Return what is to be said where ``auto`` takes nothing, and the oci driver can still be asked for by name."""
+    meaning = "'auto' takes no driver that is weaker than Docker is; this one has to be asked for"
+    remedy = "securebench run --driver oci, or sandbox.driver: oci in the tester YAML"
+    return Finding("driver", State.WEAKER, f"only the oci driver, where {oci.found}", meaning, remedy)
+
+
+def _no_driver(machine: Machine, error: InfrastructureError) -> Finding:
+    if error.code == "driver-unavailable":  # its message has both reasons, which have lines of their own here
+        found, remedy = "neither the oci driver nor a Docker Engine can be used", install(machine, "crun", "tini")
+    else:
+        found, remedy = error.message, error.hint
+    return Finding("driver", State.MISSING, found, "nothing can run here", remedy)
 
 
 def _runtime(machine: Machine, name: str, meaning: str) -> Finding:

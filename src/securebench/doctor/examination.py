@@ -73,9 +73,18 @@ def examine(machine: Machine, seconds: float = SECONDS) -> Report:
         found[finding.name] = finding
         if finding.name == _OCI:  # the driver is chosen right after it
             end = max(end, time.monotonic() + _GRACE)
-    findings = tuple(found.get(name) or _silent(name, seconds) for name in CHECKS)
-    driver = found.get(_DRIVER)
-    return Report(findings, driver.found.split()[0] if driver and driver.state is not State.MISSING else "")
+    return _report(found, seconds)
+
+
+def _report(found: Mapping[str, Finding], seconds: float) -> Report:
+    shown = {name: found.get(name) or _silent(name, seconds) for name in CHECKS}
+    if _DRIVER not in found and shown[_OCI].state is State.OK:
+        shown[_DRIVER] = driver_checks.strong_driver()
+    driver = shown[_DRIVER]
+    taken = driver.found.split()[0] if driver.state is not State.MISSING else ""
+    if not taken and shown[_OCI].state is State.WEAKER:
+        shown[_DRIVER] = driver_checks.weaker_driver(shown[_OCI])
+    return Report(tuple(shown.values()), taken, shown[_DRIVER].state is not State.MISSING)
 
 
 def _finding(name: str, machine: Machine) -> Finding:

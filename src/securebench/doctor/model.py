@@ -37,15 +37,15 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All that was found, in the order in which it is shown. ``driver`` is what ``auto`` takes; empty: nothing."""
+    """All that was found, in the order in which it is shown.
+
+    ``driver`` is what ``auto`` takes; empty: nothing. ``can_run``: whether any driver makes sandboxes here, be it one
+    that has to be asked for by name.
+    """
 
     findings: tuple[Finding, ...]
     driver: str
-
-    @property
-    def can_run(self) -> bool:
-        """Whether any driver makes sandboxes here."""
-        return bool(self.driver)
+    can_run: bool
 
 
 @dataclass(frozen=True, slots=True)
