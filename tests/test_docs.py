@@ -17,6 +17,7 @@ import securebench
 from securebench.cli import COMMANDS, cli
 from securebench.errors import FailurePhase, FailureReason
 from securebench.progress import EventKind
+from securebench.sandboxes.enforcement import ENFORCEABLE
 from securebench.strict_input.models import WireModel
 
 if TYPE_CHECKING:
@@ -28,18 +29,24 @@ REFERENCE = ROOT / "docs" / "reference"
 PAGES = (ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md")))
 
 NOT_CODES = {
+    *(name for name in ENFORCEABLE if "-" in name),
     "apt-config",
     "apt-get",
+    "ctrl-alt-del",
     "debian-archive-keyring",
+    "docker-init",
     "force-unsafe-io",
+    "kernel-settings",
     "oci-layout",
     "securebench-judge",
     "securebench-remove",
+    "securebench-victim",
     "securebench-watch",
+    "tini-static",
     "utf-8",
     "x-lane",
 }
-"""Hyphenated words in the source that are no codes of errors: programs, threads, encodings, a schema keyword."""
+"""Hyphenated words in the source that are no codes of errors: programs, threads, what is enforced, encodings."""
 
 _CODE = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)+")
 _FENCE = re.compile(r"^(`{3,}|~{3,}).*?^\1", re.MULTILINE | re.DOTALL)

@@ -194,9 +194,11 @@ def _pack(root: Path) -> Path:
 
 
 @pytest.mark.engine
-def test_an_ordinary_user_of_the_docker_group_runs_agents() -> None:
+@pytest.mark.usefixtures("base_image")  # all that is imported on the way has been: that user cannot read everything
+def test_an_ordinary_user_of_the_docker_group_runs_agents(monkeypatch: pytest.MonkeyPatch) -> None:
     """An ordinary user runs an agent, seals its workspace and removes it: files it wrote belong to that user."""
     with open_directory() as root:
+        monkeypatch.setenv("HOME", str(root))  # where this user's images would be
 
         def run() -> None:
             from securebench.sandboxes.docker import DockerDriver
