@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from securebench.errors import ConfigError, MaterializationError
+from securebench.errors import ConfigError, EngineError, MaterializationError
 from securebench.images.model import ResolvedImage
 from securebench.sandboxes.base import MIB, Command, Limits, Mount, SandboxSpec
 from securebench.sandboxes.docker_spec import compile_container
@@ -33,7 +33,7 @@ MAP = [{"containerID": 0, "hostID": 1879048192, "size": 65536}]
 SECCOMP = Seccomp(b"\x06\x00\x00\x00\x00\x00\xff\x7f", {"defaultAction": "SCMP_ACT_ERRNO"})
 
 
-def layout(spec: SandboxSpec, runtime: str = "crun", **options: Any) -> Layout:
+def layout(spec: SandboxSpec, name: str = "crun", **options: Any) -> Layout:
     """Return what a driver has laid out for ``spec``."""
     settings: dict[str, Any] = {
         "root": "/run/root",
@@ -41,7 +41,7 @@ def layout(spec: SandboxSpec, runtime: str = "crun", **options: Any) -> Layout:
         "uid_map": MAP,
         "gid_map": MAP,
         "seccomp": SECCOMP,
-        "runtime": Runtime(runtime, f"/usr/bin/{runtime}", "1.0"),
+        "runtime": Runtime(name, f"/usr/bin/{name}", "1.0"),
         "cgroup": "/ours/s1",
         "oom_score": 0,
     }
@@ -204,6 +204,18 @@ def test_a_rootless_runc_makes_no_cgroup() -> None:
     spec = SandboxSpec(image=IMAGE)
     rootless = layout(spec, runtime=Runtime("runc", "/usr/bin/runc", "1.2", rootless=True))
     assert "cgroupsPath" not in compile_config(spec, COMMAND, rootless)["linux"]
+
+
+def test_all_but_crun_need_a_root() -> None:
+    """Where the sandbox's own user is the only one, the others say what is missing, and crun makes do."""
+    spec = SandboxSpec(image=IMAGE)
+    alone = [{"containerID": 65534, "hostID": 0, "size": 1}]
+    for runtime in ("runc", "runsc"):
+        with pytest.raises(EngineError, match=f"{runtime} needs subordinate ids") as caught:
+            compile_config(spec, COMMAND, layout(spec, runtime, uid_map=alone, gid_map=alone))
+        assert caught.value.code == "runtime-unavailable"
+    document = compile_config(spec, COMMAND, layout(spec, uid_map=alone, gid_map=alone))
+    assert document["linux"]["uidMappings"] == alone
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from securebench.errors import ConfigError
+from securebench.errors import ConfigError, EngineError
 from securebench.sandboxes.arguments import (
     HOSTNAME,
     IDLE_COMMAND,
@@ -34,7 +34,7 @@ from securebench.sandboxes.arguments import (
     process_environment,
 )
 from securebench.sandboxes.mounts import SHM_SIZE, binds, empty_volumes
-from securebench.sandboxes.oci.capabilities import granted_capabilities
+from securebench.sandboxes.capabilities import granted_capabilities
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -93,10 +93,13 @@ def compile_config(spec: SandboxSpec, command: Command | None, layout: Layout) -
     """Return the configuration of a sandbox. ``command`` is ``None`` for a persistent one.
 
     Raises :class:`ConfigError` (``command-not-text``) for an argument or variable that cannot be handed over exactly,
-    and (``sandbox-unsupported``) for what this driver cannot give; :class:`MaterializationError` (``mount-unsafe``).
+    and (``sandbox-unsupported``) for what this driver cannot give; :class:`MaterializationError` (``mount-unsafe``);
+    :class:`EngineError` (``runtime-unavailable``) where the runtime needs more ids than there are.
     """
     if spec.network != "none":
         raise _unsupported(f"the network {spec.network!r}")
+    if layout.runtime.needs_root_id and not all(_has_root(ids) for ids in (layout.uid_map, layout.gid_map)):
+        raise _needs_subordinate_ids(layout.runtime)
     process = compile_process(spec, command, layout)
     process["args"] = [INIT_TARGET, "--", *process["args"]]
     return {
@@ -204,6 +207,19 @@ def _linux(layout: Layout) -> dict[str, Any]:
         **cgroup,
         **seccomp,
     }
+
+
+def _has_root(ids: IdMap) -> bool:
+    return any(found["containerID"] == 0 for found in ids)
+
+
+def _needs_subordinate_ids(runtime: Runtime) -> EngineError:
+    return EngineError(
+        f"{runtime.name} needs subordinate ids when an ordinary user runs it, and there are none for this one",
+        code="runtime-unavailable",
+        hint="install crun, which does not; or: apt-get install uidmap, then "
+        "usermod --add-subuids 100000-165535 --add-subgids 100000-165535 USER",
+    )
 
 
 def _unsupported(what: str) -> ConfigError:

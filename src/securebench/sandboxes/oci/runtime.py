@@ -69,6 +69,11 @@ class Runtime:
         return self.name == "runc" and not self.rootless
 
     @property
+    def needs_root_id(self) -> bool:
+        """Whether a sandbox must have a root, whoever runs in it: an ordinary user then needs subordinate ids."""
+        return self.name != "crun"
+
+    @property
     def extra_pids(self) -> int:
         """How many processes and threads a sandbox has beyond those that its limit is meant for: gVisor's own."""
         return _SENTRY_THREADS if self.name == "runsc" else 0

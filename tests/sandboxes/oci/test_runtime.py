@@ -1,0 +1,142 @@
+"""Runtimes and inits: which are found, how they are called, and what is said of their versions."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from securebench.errors import EngineError
+from securebench.sandboxes.oci import runtime
+from securebench.sandboxes.oci.runtime import Runtime, find_init, find_runtime
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ELF = b"\x7fELF" + bytes(60)
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give the only directory in which programs are looked for."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(runtime, "_DIRECTORIES", ())
+    monkeypatch.setattr(runtime, "_INIT_DIRECTORIES", ())
+    return tmp_path
+
+
+def install(directory: Path, name: str, content: bytes = b"") -> Path:
+    """Put a program there: by default one that says its version."""
+    path = directory / name
+    path.write_bytes(content or f"#!/bin/sh\necho '{name} version 1.2.3~rc1'\necho commit: x\n".encode())
+    path.chmod(0o755)
+    return path
+
+
+def test_crun_is_preferred(programs: Path) -> None:
+    """Of those that are installed crun is taken, else runc; gVisor only if it is asked for."""
+    install(programs, "runsc")
+    with pytest.raises(EngineError):
+        find_runtime()
+    install(programs, "runc")
+    assert find_runtime().name == "runc"
+    crun = install(programs, "crun")
+    assert find_runtime() == Runtime("crun", str(crun), "1.2.3~rc1", rootless=os.geteuid() != 0)
+    assert find_runtime("runsc").name == "runsc"
+
+
+@pytest.mark.parametrize("name", ["crun", "sh", "../crun", ""])
+def test_a_missing_runtime_is_told(programs: Path, name: str) -> None:
+    """What is not installed, or is no runtime that is known, is an error that says what to install."""
+    install(programs, "sh")
+    with pytest.raises(EngineError, match="not installed") as caught:
+        find_runtime(name)
+    assert (caught.value.code, "apt-get install crun" in caught.value.hint) == ("runtime-unavailable", True)
+
+
+@pytest.mark.parametrize("content", [b"#!/bin/sh\nexit 1\n", b"#!/no/such/shell\n"])
+def test_a_broken_runtime_is_told(programs: Path, content: bytes) -> None:
+    """One that does not even say its version is not used."""
+    install(programs, "crun", content)
+    with pytest.raises(EngineError, match="does not say its version"):
+        find_runtime("crun")
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "warned"),
+    [
+        ("runc", "1.1.5+ds1", True),
+        ("runc", "1.1.12", False),
+        ("runc", "1.2.0-rc.1", False),
+        ("crun", "1.8.1", False),
+        ("crun", "1.8", False),
+        ("crun", "0.17", True),
+        ("crun", "", True),
+        ("runsc", "0.0~20221219.0", False),
+    ],
+)
+def test_old_versions_are_warned_of(name: str, version: str, *, warned: bool) -> None:
+    """I03: a version with known ways out is said, and so is one that cannot be told."""
+    assert bool(Runtime(name, "/x", version).warning) == warned
+
+
+def test_crun_is_called_without_its_cgroups() -> None:
+    """Cgroups are left alone; crun logs beside its bundle, and stays in the foreground."""
+    crun = Runtime("crun", "/usr/bin/crun", "1.8.1")
+    begin = ["/usr/bin/crun", "--cgroup-manager=disabled", "--log-format=json"]
+    run = ["--root", "/run/a1/state", "run", "--bundle", "/run/a1/s1", "--pid-file", "/run/a1/s1/pid", "a1-s1"]
+    assert crun.run_argv("/run/a1/s1", "/run/a1/state", "s1") == [*begin, "--log=/run/a1/s1/log", *run]
+    beside = ["exec", "--process", "/run/a1/s1/p", "--pid-file", "/run/a1/s1/p.pid", "a1-s1"]
+    found = crun.exec_argv("/run/a1/s1/p", "/run/a1/state", "s1")
+    assert found == [*begin, "--log=/run/a1/s1/p.log", "--root", "/run/a1/state", *beside]
+    assert crun.delete_argv("/run/a1/state", "s1")[-3:] == ["delete", "--force", "a1-s1"]
+
+
+def test_gvisor_has_no_network_and_filters() -> None:
+    """J03: gVisor is called without a network of the host or its own, and told to use the filter."""
+    argv = Runtime("runsc", "/usr/bin/runsc", "0").run_argv("/run/a1/s1", "/run/a1/state", "s1")
+    assert {"--network=none", "--ignore-cgroups", "--oci-seccomp"} <= set(argv)
+
+
+def test_ids_are_those_of_a_driver() -> None:
+    """Two drivers give the same name to no sandbox: gVisor names a socket of the whole host by it."""
+    runsc = Runtime("runsc", "/usr/bin/runsc", "0")
+    ids = {runsc.run_argv("/b", f"/run/{token}/state", "s1")[-1] for token in ("one", "two")}
+    assert ids == {"one-s1", "two-s1"}
+
+
+@pytest.mark.parametrize(
+    ("name", "compiled", "owns", "locks", "root_id", "pids"),
+    [
+        ("crun", True, False, True, False, False),
+        ("runc", False, True, True, True, False),
+        ("runsc", False, False, False, True, True),
+    ],
+)
+def test_runtimes_differ(*, name: str, compiled: bool, owns: bool, locks: bool, root_id: bool, pids: bool) -> None:
+    """What each takes, makes and needs."""
+    found = Runtime(name, "/x", "1")
+    answers = (found.takes_compiled_seccomp, found.owns_cgroups, found.locks_root, found.needs_root_id)
+    assert (*answers, bool(found.extra_pids)) == (compiled, owns, locks, root_id, pids)
+    assert not Runtime(name, "/x", "1", rootless=True).owns_cgroups
+
+
+def test_an_init_is_one_that_needs_no_loader(programs: Path) -> None:
+    """An init that is linked dynamically, or is no program at all, is passed over: images may have no loader."""
+    install(programs, "tini", ELF + b"/lib64/ld-linux-x86-64.so.2\0")
+    install(programs, "docker-init", b"#!/bin/sh\n")
+    with pytest.raises(EngineError) as caught:
+        find_init()
+    assert (caught.value.code, "apt-get install tini" in caught.value.hint) == ("runtime-unavailable", True)
+    catatonit = install(programs, "catatonit", ELF)
+    assert find_init() == catatonit
+    tini = install(programs, "tini-static", ELF)
+    assert find_init() == tini
+
+
+def test_a_link_is_followed_once(programs: Path) -> None:
+    """A runtime is called by its real path, so that a link that changes meanwhile changes nothing."""
+    real = install(programs, "crun-1.20")
+    (programs / "crun").symlink_to(real.name)
+    assert find_runtime().path == str(real)
