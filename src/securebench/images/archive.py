@@ -105,7 +105,7 @@ def _layout_image(files: Files, incoming: Incoming, found: Descriptor) -> Added:
     where = f"{files.what}: {found.digest}"
     data = incoming.read(_take(files, found).digest)
     if found.media_type in INDEX_TYPES:
-        chosen = _chosen(data, where)
+        chosen = _chosen(data, found.media_type, where)
         data = incoming.read(_take(files, chosen).digest)
     manifest = Manifest.parse(data, where)
     config = incoming.read(_take(files, manifest.config).digest)
@@ -115,10 +115,10 @@ def _layout_image(files: Files, incoming: Incoming, found: Descriptor) -> Added:
     return Added(_added(incoming, config, typed, where), tuple(name for name in names if _is_reference(name))[:1])
 
 
-def _chosen(data: bytes, where: str) -> Descriptor:
+def _chosen(data: bytes, media_type: str, where: str) -> Descriptor:
     machine = Platform.of_this_machine()
     try:
-        index = parse_manifest(data, "", where)
+        index = parse_manifest(data, media_type, where)
     except ImageError as error:
         raise malformed(where, error.message) from None
     chosen = index.choose(machine) if isinstance(index, Index) else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from securebench.errors import ConfigError
+from securebench.errors import ConfigError, ImageError
 from securebench.images.archive import add_path
 from securebench.images.index import Origin, Source
 from securebench.images.layout import malformed
@@ -37,10 +37,17 @@ def import_path(store: ImageStore, path: Path, name: str, report: Callable[[str]
         named = _named(added, name, path)
         report("unpacking")
         for image_id in {image_id for image_id, _ in named}:
-            store.lease(image_id).close()
+            _unpack(store, image_id, path)
         for image_id, reference in named:
             incoming.name(image_id, reference)
     return tuple(reference for _, reference in named)
+
+
+def _unpack(store: ImageStore, image_id: str, path: Path) -> None:
+    try:
+        store.lease(image_id).close()
+    except ImageError as error:
+        raise ImageError(f"{path}: {error.message}", code=error.code, hint=error.hint) from error
 
 
 def _named(added: Sequence[Added], name: str, path: Path) -> list[tuple[str, str]]:
