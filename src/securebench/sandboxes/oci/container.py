@@ -83,15 +83,15 @@ class Container:
         """Start it on ``pipes``, with ``command`` or idle. Raises what :func:`compile_config` does."""
         staged, sources = self._binds()
         document = compile_config(self._spec, command, self._layout(sources))
-        limits = self._spec.limits
+        limits, runtime = self._spec.limits, self._surroundings.runtime
         request = {
             "tree": str(self._tree),
             "owner": tree_shift(),
             "size": limits.memory,
-            "locked": self._surroundings.runtime.locks_root,
+            "locked": runtime.locks_root,
             "mounts": staged,
-            "limits": {"memory": limits.memory, "pids": limits.pids, "cpu": limits.cpus},
-            "argv": self._surroundings.runtime.run_argv(self._directory, self._state, self._name),
+            "limits": {"memory": limits.memory, "pids": limits.pids + runtime.extra_pids, "cpu": limits.cpus},
+            "argv": runtime.run_argv(self._directory, self._state, self._name),
             "document": f"{self._directory}/config.json",
             "log": f"{self._directory}/{LOG}",
             "seconds": _LIFETIME_SECONDS if command is None else command.timeout_seconds,

@@ -22,6 +22,7 @@ REPORT_BYTES = 16 * 1024
 """The most that a report holds: what a runtime said of its failure is cut to fit."""
 
 _LENGTH = struct.Struct("!I")
+_INT = struct.Struct("i")
 _DESCRIPTORS = 8
 
 
@@ -36,8 +37,11 @@ def send_frame(
 
 def receive_frame(connection: socket.socket) -> tuple[dict[str, Any], bytes, list[int]] | None:
     """Return the next frame: header, document, descriptors; or ``None`` at the end."""
-    # Descriptors that are not closed on exec would be handed to every runtime that starts.
-    length, descriptors, _, _ = socket.recv_fds(connection, _LENGTH.size, _DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
+    # Descriptors that are not closed on exec would be inherited by every runtime that starts; socket.recv_fds has no
+    # way to ask for that, as it ignores the flags that it is given.
+    room = socket.CMSG_LEN(_DESCRIPTORS * _INT.size)
+    length, extra, _, _ = connection.recvmsg(_LENGTH.size, room, socket.MSG_CMSG_CLOEXEC)
+    descriptors = [number for _, _, data in extra for (number,) in _INT.iter_unpack(data)]
     if len(length) < _LENGTH.size:
         return None
     payload = bytearray()

@@ -126,9 +126,10 @@ class Cell:
         return self._group is None or self._group.remove()
 
     def _show_root(self, request: dict[str, Any]) -> None:
-        for name in ("upper", "work", "root"):
+        for name in ("work", "root", "upper", "upper/dev"):  # gVisor makes files at /dev before it mounts there
             os.mkdir(f"{self.directory}/{name}")
-        os.chown(f"{self.directory}/upper", request["owner"], request["owner"])
+        for name in ("upper", "upper/dev"):
+            os.chown(f"{self.directory}/{name}", request["owner"], request["owner"])
         nested = self._surroundings.nested
         mounts.mount_overlay(self.directory, request["tree"], locked=request["locked"], user_attributes=nested)
 

@@ -1,0 +1,160 @@
+"""Which cgroups a user may use, and what is written to them. Limits that bite are the conformance suite's to see."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from securebench.sandboxes.oci.keeper import cgroups
+from securebench.sandboxes.oci.keeper.cgroups import Group, Hierarchy, find_hierarchies
+
+LIMITS = {"memory": 64 * 1024 * 1024, "pids": 32, "cpu": 1.5}
+
+
+def mountinfo(*mounts: tuple[Path, str, str]) -> str:
+    """Return the text of a ``mountinfo`` file: mount point, type and options of each."""
+    lines = [f"36 25 0:31 / {path} rw,relatime shared:9 - {kind} none rw,{options}" for path, kind, options in mounts]
+    return "\n".join(lines) + "\n"
+
+
+def unified(path: Path, controllers: str, handed_on: str = "") -> Path:
+    """Make what looks like a group of version 2."""
+    path.mkdir(parents=True)
+    (path / "cgroup.procs").touch()
+    (path / "cgroup.controllers").write_text(controllers)
+    (path / "cgroup.subtree_control").write_text(handed_on)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def _an_ordinary_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Judge by modes, as for an ordinary user: root may write everything."""
+    monkeypatch.setattr(os, "access", lambda path, mode: bool(Path(path).stat().st_mode & 0o200))
+
+
+def test_version_1_has_a_hierarchy_a_controller(tmp_path: Path) -> None:
+    """Each controller of ours is found where it is mounted, once, also where two share a hierarchy."""
+    for name in ("memory", "cpu,cpuacct", "pids", "devices"):
+        (tmp_path / name).mkdir()
+    mounts = [(tmp_path / name, "cgroup", name) for name in ("memory", "cpu,cpuacct", "pids", "devices", "memory")]
+    found = find_hierarchies(mountinfo(*mounts), "4:memory:/\n")
+    assert [(Path(one.path).name, one.controllers, one.unified) for one in found] == [
+        ("memory", ("memory",), False),
+        ("cpu,cpuacct", ("cpu",), False),
+        ("pids", ("pids",), False),
+    ]
+
+
+def test_other_controllers_are_found_for_runtimes_that_use_them(tmp_path: Path) -> None:
+    """A runtime that makes groups in every hierarchy has all of them cleaned up."""
+    (tmp_path / "devices").mkdir()
+    found = find_hierarchies(mountinfo((tmp_path / "devices", "cgroup", "devices")), "", other_controllers=True)
+    assert [(one.path, one.controllers) for one in found] == [(str(tmp_path / "devices"), ())]
+
+
+def test_what_cannot_be_written_is_not_used(tmp_path: Path) -> None:
+    """Hierarchies of version 1 that are another's are none, and that is said."""
+    (tmp_path / "memory").mkdir(mode=0o555)
+    assert find_hierarchies(mountinfo((tmp_path / "memory", "cgroup", "memory")), "") == []
+
+
+def test_version_2_is_used_from_its_root(tmp_path: Path) -> None:
+    """Who may write the root uses that, and hands the controllers on where nobody did."""
+    root = unified(tmp_path / "cgroup", "cpu io memory pids", "cpu")
+    (found,) = find_hierarchies(mountinfo((root, "cgroup2", "")), "0::/\n")
+    assert (found.path, found.controllers, found.unified) == (str(root), ("memory", "pids", "cpu"), True)
+    assert (root / "cgroup.subtree_control").read_text() == "+memory +pids"
+
+
+def test_version_2_is_used_where_it_was_delegated(tmp_path: Path) -> None:
+    """An ordinary user uses the highest group above his own that he may write."""
+    root = unified(tmp_path / "cgroup", "cpu memory pids")
+    for name in ("cgroup.procs", "."):
+        (root / name).chmod(0o555 if name == "." else 0o444)
+    slice_ = root / "user.slice"
+    root.chmod(0o755)
+    unified(slice_, "memory pids")
+    unified(slice_ / "app", "memory pids")
+    root.chmod(0o555)
+    (found,) = find_hierarchies(mountinfo((root, "cgroup2", "")), "0::/user.slice/app\n")
+    assert (found.path, found.controllers) == (str(slice_), ("memory", "pids"))
+
+
+def test_nothing_delegated_is_nothing(tmp_path: Path) -> None:
+    """Where no group is the user's to write, or no controller is there, there are no hierarchies."""
+    root = unified(tmp_path / "cgroup", "cpu memory pids")
+    (root / "cgroup.procs").chmod(0o444)
+    assert find_hierarchies(mountinfo((root, "cgroup2", "")), "0::/\n") == []
+    hybrid = unified(tmp_path / "unified", "")
+    assert find_hierarchies(mountinfo((hybrid, "cgroup2", "")), "0::/\n") == []
+
+
+def test_a_group_that_holds_processes_is_not_delegated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Version 2 refuses to hand on the controllers of a group that has processes: then there is nothing to use."""
+    root = unified(tmp_path / "cgroup", "cpu memory pids")
+
+    def refuse(path: str, _text: str) -> None:
+        raise OSError(16, "Device or resource busy", path)
+
+    monkeypatch.setattr(cgroups, "_write", refuse)
+    assert find_hierarchies(mountinfo((root, "cgroup2", "")), "0::/\n") == []
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Give what is written to the files of groups, in the words of their paths' last two parts."""
+    found: dict[str, str] = {}
+    monkeypatch.setattr(cgroups, "_write", lambda path, text: found.update({"/".join(path.split("/")[-2:]): text}))
+    monkeypatch.setattr(os, "access", lambda path, mode: True)
+    return found
+
+
+def test_limits_of_version_1(tmp_path: Path, written: dict[str, str]) -> None:
+    """Memory, with no swap beyond it, processes, and processor time in microseconds of a period."""
+    hierarchies = [Hierarchy(str(tmp_path / name), (name,), unified=False) for name in LIMITS]
+    for name in LIMITS:
+        (tmp_path / name / "securebench").mkdir(parents=True)
+    Group(hierarchies, "s1", LIMITS, inner=False).enter()
+    assert written == {
+        "s1/memory.limit_in_bytes": "67108864",
+        "s1/memory.memsw.limit_in_bytes": "67108864",
+        "s1/pids.max": "32",
+        "s1/cpu.cfs_period_us": "100000",
+        "s1/cpu.cfs_quota_us": "150000",
+        "s1/cgroup.procs": "0",
+    }
+
+
+def test_limits_of_version_2(tmp_path: Path, written: dict[str, str]) -> None:
+    """The same in one group, with no swap at all."""
+    (tmp_path / "securebench").mkdir()
+    group = Group([Hierarchy(str(tmp_path), ("memory", "pids", "cpu"), unified=True)], "s1", LIMITS, inner=False)
+    assert written == {
+        "s1/memory.max": "67108864",
+        "s1/memory.swap.max": "0",
+        "s1/pids.max": "32",
+        "s1/cpu.max": "150000 100000",
+    }
+    (tmp_path / "securebench/s1/memory.events").write_text("low 0\noom 3\noom_kill 2\noom_group_kill 0\n")
+    assert group.out_of_memory_kills() == 2
+
+
+def test_a_group_that_cannot_be_limited_is_not_left(tmp_path: Path) -> None:
+    """Where a limit cannot be set, nothing of the group stays, and the error is heard."""
+    (tmp_path / "securebench").mkdir()
+    with pytest.raises(OSError, match="memory"):
+        Group([Hierarchy(str(tmp_path), ("memory",), unified=True)], "s1", LIMITS, inner=False)
+    assert list((tmp_path / "securebench").iterdir()) == []
+
+
+def test_a_runtime_with_groups_of_its_own_is_not_put_into_ours(tmp_path: Path, written: dict[str, str]) -> None:
+    """Its container is, by the runtime; and the group that it makes within ours is removed with it."""
+    (tmp_path / "securebench").mkdir()
+    group = Group([Hierarchy(str(tmp_path), ("pids",), unified=True)], "s1", LIMITS, inner=True)
+    group.enter()
+    assert "s1/cgroup.procs" not in written
+    (tmp_path / "securebench/s1/runtime").mkdir()
+    assert group.remove()
+    assert list((tmp_path / "securebench").iterdir()) == []

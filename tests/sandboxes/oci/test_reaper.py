@@ -1,0 +1,115 @@
+"""L10: run directories and cgroups, whose they are, and what is removed of whom."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from securebench.errors import EngineError
+from securebench.sandboxes.oci import reaper
+from securebench.sandboxes.oci.reaper import make_run_directory, reap, runs_directory
+from securebench.sandboxes.owner import Owner
+
+HERE = Owner.current()
+
+
+@pytest.fixture
+def dead() -> Owner:
+    """Give a process that has ended."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return replace(HERE, pid=process.pid, start="1")
+
+
+def owned(parent: Path, name: str, owner: Owner | str) -> Path:
+    """Make a run directory of ``owner``."""
+    run = parent / name
+    run.mkdir(parents=True)
+    (run / "owner").write_text(owner if isinstance(owner, str) else owner.label())
+    return run
+
+
+def test_a_run_directory_says_whose_it_is(tmp_path: Path) -> None:
+    """It names this process, its cgroups' name does too, and others may pass through it but neither list nor write."""
+    run, group = make_run_directory("token", tmp_path / "runs")
+    assert (run / "owner").read_text() == HERE.label()
+    assert reaper._owner_of(Path("/any") / group) == HERE
+    assert group.startswith("token.")
+    assert stat.S_IMODE(run.stat().st_mode) == 0o711
+    assert [path.name for path in run.parent.iterdir()] == ["token"]
+
+
+@pytest.mark.parametrize("trap", ["link", "writable", "file"])
+def test_a_place_that_is_not_ours_is_refused(tmp_path: Path, trap: str) -> None:
+    """Run directories are made nowhere that another user could have prepared."""
+    parent = tmp_path / "runs"
+    if trap == "link":
+        (tmp_path / "elsewhere").mkdir()
+        parent.symlink_to(tmp_path / "elsewhere")
+    elif trap == "writable":
+        parent.mkdir()
+        parent.chmod(0o777)
+    else:
+        parent.touch()
+    with pytest.raises(EngineError) as raised:
+        make_run_directory("token", parent)
+    assert raised.value.code == "sandbox-unavailable"
+
+
+def test_what_the_dead_left_is_removed(tmp_path: Path, dead: Owner) -> None:
+    """The directory of an ended process, or of one before this boot, is removed with what is in it."""
+    (owned(tmp_path, "dead", dead) / "state").mkdir()
+    owned(tmp_path, "before", replace(HERE, boot="another"))
+    assert reap(tmp_path) >= 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_may_live_is_left(tmp_path: Path) -> None:
+    """Nothing is touched of this process, of one in another pid namespace, of nobody known, or behind a link."""
+    owned(tmp_path, "mine", HERE)
+    owned(tmp_path, "elsewhere", replace(HERE, namespace="1"))
+    owned(tmp_path, "garbled", "nobody")
+    (tmp_path / "unowned").mkdir()
+    (tmp_path / "link").symlink_to(owned(tmp_path / "other", "dead", replace(HERE, boot="another")))
+    before = sorted(tmp_path.rglob("*"))
+    reap(tmp_path)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_cgroups_of_the_dead_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dead: Owner) -> None:
+    """Of cgroups, which are named after their owners, those of the dead go with all below them, and no other."""
+    groups = tmp_path / "securebench"
+    name, ours = (f"token.{owner.label().replace('/', '.')}" for owner in (dead, HERE))
+    (groups / name / "s1" / "runtime").mkdir(parents=True)
+    (groups / ours / "s1").mkdir(parents=True)
+    (groups / "foreign").mkdir()
+    monkeypatch.setattr(reaper, "find_places", lambda: [str(tmp_path)])
+    assert reap(tmp_path / "none") == 1
+    assert sorted(path.name for path in groups.iterdir()) == sorted([ours, "foreign"])
+
+
+def test_a_process_in_a_dead_cgroup_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dead: Owner) -> None:
+    """What still runs in a cgroup of the dead is killed before it is removed."""
+    group = tmp_path / "securebench" / f"token.{dead.label().replace('/', '.')}"
+    group.mkdir(parents=True)
+    process = subprocess.Popen(["sleep", "60"])
+    (group / "cgroup.procs").write_text(f"{process.pid}\n")
+    monkeypatch.setattr(reaper, "find_places", lambda: [str(tmp_path)])
+    monkeypatch.setattr(reaper, "_REMOVAL_SECONDS", 0.1)  # it is no real cgroup, so its file keeps it there
+    reap(tmp_path / "none")
+    assert process.wait(10) == -9
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root has one place")
+def test_an_ordinary_user_has_a_place_of_his_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the session's, or one in the directory of temporary files."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    assert runs_directory() == tmp_path / "securebench"
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "not absolute")
+    assert str(os.getuid()) in runs_directory().name
