@@ -179,7 +179,8 @@ class Streams:
         self._outputs.clear()
 
     def _raise_if_broken(self) -> None:
-        if self._broken or self._job.is_over():
+        # The runtime keeps the streams open as long as it runs: at the end of both outputs it is ending.
+        if self._broken or not self._outputs or self._job.is_over():
             self._pending = memoryview(b"")
             raise BrokenPipeError("the process no longer reads its stdin")
 

@@ -1,0 +1,46 @@
+"""Sources of mounts, as the keeper opens them: H01, H12."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from securebench.sandboxes.oci.keeper.mounts import UnsafeSourceError, _open_plain
+
+
+def open_descriptors() -> list[str]:
+    """Return the numbers of this process's open descriptors."""
+    return sorted(path.name for path in Path("/proc/self/fd").iterdir())
+
+
+def test_a_plain_source_is_opened(tmp_path: Path) -> None:
+    """A file or directory by its real path is what is opened."""
+    file = tmp_path.resolve() / "file"
+    file.touch()
+    for path in (file, file.parent):
+        descriptor = _open_plain(str(path))
+        assert os.fstat(descriptor).st_ino == path.stat().st_ino
+        os.close(descriptor)
+
+
+@pytest.mark.parametrize("kind", ["link", "below a link", "fifo", "missing", "below a file"])
+def test_anything_else_is_refused(tmp_path: Path, kind: str) -> None:
+    """Links, whatever they lead to, pipes, and what is not there are refused; nothing blocks, nothing stays open."""
+    base = tmp_path.resolve()
+    (base / "real").mkdir()
+    (base / "real/below").touch()
+    (base / "link").symlink_to(base / "real")
+    os.mkfifo(base / "fifo")
+    paths = {
+        "link": "link",
+        "below a link": "link/below",
+        "fifo": "fifo",
+        "missing": "no",
+        "below a file": "real/below/x",
+    }
+    before = open_descriptors()
+    with pytest.raises(UnsafeSourceError, match=str(base)):
+        _open_plain(str(base / paths[kind]))
+    assert open_descriptors() == before

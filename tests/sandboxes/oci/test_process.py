@@ -1,0 +1,246 @@
+"""Streams and ends of a process, against a keeper that a test plays: what real sandboxes seldom do."""
+
+from __future__ import annotations
+
+import gc
+import os
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from securebench.errors import EngineError, InfrastructureError, MaterializationError
+from securebench.sandboxes.base import Command, Stream
+from securebench.sandboxes.oci.link import Job
+from securebench.sandboxes.oci.process import OciProcess
+from securebench.sandboxes.oci.streams import Pipes, Streams
+from securebench.sandboxes.oci.wire import KILL, pack_report
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ENDED = {"exit": 0, "timed_out": False, "out_of_memory": False, "log": ""}
+
+
+class Played:
+    """A process, and the ends that its keeper and its program would have."""
+
+    def __init__(self, stdin: bytes = b"", output_limit: int = 1000, seconds: float = 60) -> None:
+        ours, self.keeper = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setblocking(False)
+        pipes = Pipes()
+        self.stdin, self.stdout, self.stderr = map(os.dup, pipes.theirs)
+        pipes.close_theirs()
+        job = Job(ours)
+        command = Command(argv=("x",), timeout_seconds=seconds)
+        self.ended: list[OciProcess] = []
+        self.process = OciProcess(Streams(pipes, job, stdin), job, command, output_limit, self.ended.append)
+
+    def end(self, **report: Any) -> None:
+        """Report its end, and let go."""
+        self.keeper.send(pack_report({**ENDED, **report}))
+        self.keeper.close()
+
+    def close_program(self) -> None:
+        """Close what the program has open."""
+        for descriptor in (self.stdin, self.stdout, self.stderr):
+            os.close(descriptor)
+
+
+@pytest.fixture
+def played() -> Iterator[Played]:
+    """Give a process that a test plays."""
+    player = Played()
+    yield player
+    player.keeper.close()
+    player.process.abandon()
+    player.close_program()
+
+
+def test_output_comes_from_both_streams(played: Played) -> None:
+    """What is written to either stream is received, and then the end."""
+    os.write(played.stdout, b"out")
+    os.write(played.stderr, b"err")
+    assert {played.process.receive(), played.process.receive()} == {(Stream.STDOUT, b"out"), (Stream.STDERR, b"err")}
+    played.end(exit=3)
+    assert played.process.receive() is None
+    assert played.process.wait().exit_code == 3
+    assert played.ended == [played.process]
+
+
+def test_what_an_ended_command_left_is_not_waited_for(played: Played) -> None:
+    """Output from before the end is received; a daemon that keeps the streams open holds nobody up."""
+    os.write(played.stdout, b"last words")
+    played.end()
+    assert played.process.receive() == (Stream.STDOUT, b"last words")
+    assert played.process.receive() is None
+
+
+def test_nothing_in_time_is_told(played: Played) -> None:
+    """Receiving times out, and works afterwards."""
+    with pytest.raises(TimeoutError):
+        played.process.receive(0.05)
+    os.write(played.stdout, b"late")
+    assert played.process.receive(5) == (Stream.STDOUT, b"late")
+
+
+def test_stdin_is_fed_while_output_is_awaited() -> None:
+    """A large stdin goes in while the thread that reads waits for output, and then it ends."""
+    played = Played(stdin=b"x" * 300_000)
+    played.process.close_stdin()
+    got = bytearray()
+
+    def consume() -> None:
+        while data := os.read(played.stdin, 65536):
+            got.extend(data)
+        played.end()
+
+    consumer = threading.Thread(target=consume)
+    consumer.start()
+    assert played.process.wait().exit_code == 0
+    consumer.join()
+    assert len(got) == 300_000
+    played.close_program()
+
+
+def test_who_waits_for_room_is_woken_by_the_end(played: Played) -> None:
+    """A sender that no longer gets rid of its data sees a broken pipe when the process is over."""
+    threading.Timer(0.2, played.end).start()
+    with pytest.raises(BrokenPipeError):
+        played.process.send(b"x" * 10_000_000)
+
+
+def test_nobody_reads_after_the_end_of_output() -> None:
+    """At the end of both outputs the process is ending, whoever may hold its stdin for a moment longer."""
+    played = Played()
+    os.close(played.stdout)
+    os.close(played.stderr)
+    assert played.process.receive(5) is None
+    with pytest.raises(BrokenPipeError):
+        played.process.send(b"x")
+    played.process.abandon()
+    played.keeper.close()
+    os.close(played.stdin)
+
+
+def test_abandoning_wakes_who_reads_and_who_writes(played: Played) -> None:
+    """Closing a sandbox from another thread leaves nobody waiting in it."""
+    outcomes: list[object] = []
+
+    def send() -> None:
+        try:
+            played.process.send(b"x" * 10_000_000)
+        except BrokenPipeError as error:
+            outcomes.append(error)
+
+    threads = [
+        threading.Thread(target=send),
+        threading.Thread(target=lambda: outcomes.append(played.process.receive())),
+    ]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.1)
+    played.process.abandon()
+    for thread in threads:
+        thread.join(5)
+    assert len(outcomes) == 2
+    with pytest.raises(InfrastructureError) as raised:
+        played.process.wait()
+    assert raised.value.code == "sandbox-closed"
+
+
+def test_too_much_output_asks_for_a_kill(played: Played) -> None:
+    """Output beyond the limit is dropped, and the keeper asked for an end, once."""
+    os.write(played.stdout, b"o" * 1500)
+    os.write(played.stderr, b"e" * 1500)
+    chunk = played.process.receive()
+    assert chunk is not None
+    assert len(chunk[1]) == 1000
+    assert played.keeper.recv(100) == KILL
+    played.end(exit=137)
+    state = played.process.wait()
+    assert (state.exit_code, state.output_limit_exceeded) == (137, True)
+
+
+def test_a_keeper_that_is_gone_is_an_engine_error(played: Played) -> None:
+    """Without a report there is no verdict."""
+    played.keeper.close()
+    with pytest.raises(EngineError) as raised:
+        played.process.wait()
+    assert raised.value.code == "sandbox-keeper-gone"
+
+
+def test_a_keeper_that_hangs_is_an_engine_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sandbox that outlives its time limit by far is told, not waited for."""
+    monkeypatch.setattr("securebench.sandboxes.oci.process.KILL_GRACE", 0.1)
+    played = Played(seconds=0.1)
+    with pytest.raises(EngineError, match="not ended within"):
+        played.process.wait()
+    played.process.abandon()
+    played.keeper.close()
+    played.close_program()
+
+
+@pytest.mark.parametrize(
+    ("log", "code"),
+    [
+        ('{"level":"error","msg":"executable file `/x` not found in $PATH: No such file or directory"}', 127),
+        ('{"level":"error","msg":"unable to start container process: exec: \\"/x\\": permission denied"}', 126),
+        ('{"level":"error","msg":"failed to load /x: no such file or directory"}', 127),
+        ('{"level":"warning","msg":"something else"}', 1),
+        ("", 1),
+    ],
+)
+def test_a_missing_program_is_the_commands_fault(played: Played, log: str, code: int) -> None:
+    """Where a runtime finds no program, or cannot run it, the exit code says so; warnings say nothing."""
+    played.end(exit=1, log=log)
+    assert played.process.wait().exit_code == code
+
+
+@pytest.mark.parametrize("log", ['{"level":"error","msg":"mount `proc`: denied"}', "mount `proc`: denied"])
+def test_a_runtime_that_fails_is_the_machines_fault(played: Played, log: str) -> None:
+    """What else a runtime logs is an infrastructure error in its own words, whatever the exit code."""
+    played.end(exit=1, log=log)
+    with pytest.raises(InfrastructureError, match="denied") as raised:
+        played.process.wait()
+    assert raised.value.code == "sandbox-failed"
+
+
+def test_what_the_keeper_refuses_is_told(played: Played) -> None:
+    """An unsafe mount is the pack's or the caller's; anything else is the machine's."""
+    played.keeper.send(pack_report({"failed": "the mount of /x is a link", "unsafe": True}))
+    played.keeper.close()
+    with pytest.raises(MaterializationError, match="link"):
+        played.process.wait()
+
+
+def test_running_out_of_descriptors_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """L07: no room for pipes is an infrastructure error that says what to do, and leaves none open."""
+    pipe2, made = os.pipe2, list[int]()
+
+    def scarce(flags: int) -> tuple[int, int]:
+        if len(made) >= 4:
+            raise OSError(24, "Too many open files")
+        made.extend(pair := pipe2(flags))
+        return pair
+
+    monkeypatch.setattr(os, "pipe2", scarce)
+    with pytest.raises(InfrastructureError, match="Too many open files") as raised:
+        Pipes()
+    assert "ulimit" in raised.value.hint
+    for descriptor in made:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(descriptor)
+
+
+def test_a_job_that_is_dropped_closes_its_socket() -> None:
+    """Nothing stays open of a process that nobody holds any more, also where garbage has to be collected."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    job: Any = Job(ours)
+    job.itself = job
+    del job, ours
+    gc.collect()
+    assert theirs.recv(10) == b""
+    theirs.close()
