@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 from pathlib import Path
@@ -16,6 +17,7 @@ from securebench.errors import ConfigError, MaterializationError
 from securebench.images.model import ResolvedImage
 from securebench.sandboxes.base import BASE_ENVIRONMENT, Command, Limits, Mount, SandboxSpec
 from securebench.sandboxes.docker_spec import compile_container
+from securebench.sandboxes.seccomp_profile import profile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,6 +38,21 @@ def bind(source: Path, target: str, *, read_only: bool) -> dict[str, Any]:
     """Return the document of a bind mount."""
     options = {"Propagation": "rprivate", "NonRecursive": True}
     return {"Type": "bind", "Source": str(source), "Target": target, "ReadOnly": read_only, "BindOptions": options}
+
+
+def seccomp_option(capabilities: tuple[str, ...] = ()) -> str:
+    """Return the security option that names our own profile."""
+    return f"seccomp={json.dumps(profile(os.uname().machine, capabilities))}"
+
+
+def test_the_filter_is_that_of_every_driver() -> None:
+    """Our profile is asked for, with what added capabilities need; one that a spec names stands; I18."""
+    spec = SandboxSpec(image=IMAGE, cap_add=("SYS_CHROOT",))
+    options = compile_container(spec, COMMAND, {})["HostConfig"]["SecurityOpt"]
+    assert options == ["no-new-privileges:true", seccomp_option(("CAP_SYS_CHROOT",))]
+    assert options[1] != seccomp_option()
+    named = SandboxSpec(image=IMAGE, security_opt=("seccomp=unconfined",))
+    assert compile_container(named, COMMAND, {})["HostConfig"]["SecurityOpt"] == ["seccomp=unconfined"]
 
 
 def test_the_whole_document(tmp_path: Path) -> None:
@@ -79,7 +96,7 @@ def test_the_whole_document(tmp_path: Path) -> None:
             "Privileged": False,
             "CapDrop": ["ALL"],
             "CapAdd": [],
-            "SecurityOpt": ["no-new-privileges:true"],
+            "SecurityOpt": ["no-new-privileges:true", seccomp_option()],
             "ReadonlyRootfs": True,
             "Tmpfs": {"/tmp": "rw,nosuid,nodev,exec,mode=1777,size=268435456"},
             "ShmSize": 67108864,
@@ -128,9 +145,9 @@ def test_a_persistent_sandbox_waits_on_its_stdin() -> None:
         ({"limits": Limits(cpus=0.5)}, "HostConfig.NanoCpus", 500_000_000),
         ({"limits": Limits(memory=5)}, "HostConfig.MemorySwap", 5),
         (
-            {"security_opt": ("no-new-privileges:true", "x=y")},
+            {"security_opt": ("no-new-privileges:true", "seccomp=x")},
             "HostConfig.SecurityOpt",
-            ["no-new-privileges:true", "x=y"],
+            ["no-new-privileges:true", "seccomp=x"],
         ),
     ],
 )

@@ -8,13 +8,18 @@ A golden test holds the whole document. What is not obvious in it:
   ``none``, but without the engine's network set-up, which would take 40 % of the whole cycle. The engine then writes
   no hosts file either, so ours are mounted: ``localhost`` resolves, and no name is ever asked for outside.
 * ``/tmp`` is mounted exec: agents build and run there, and the workspace beside it is exec too. It counts as memory.
-* Seccomp profile, masked paths and read-only paths are the engine's defaults, kept by not being named.
+* The seccomp profile is ours, the same for every driver: what older engines have by default admits ``io_uring`` and
+  sockets to other machines of the same host. On a machine that the profile does not know the engine's own is kept.
+* Masked paths and read-only paths are the engine's defaults, kept by not being named.
 * A volume that the image declares would be a writable part of the host's disk. Under a read-only root an empty tmpfs
   lies on its place; under a writable one it is left, keeps the image's files, and is removed with the container.
 """
 
 from __future__ import annotations
 
+import json
+import os
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from securebench.sandboxes.arguments import (
@@ -24,7 +29,9 @@ from securebench.sandboxes.arguments import (
     exact_environment,
     process_environment,
 )
+from securebench.sandboxes.capabilities import granted_capabilities
 from securebench.sandboxes.mounts import SHM_SIZE, binds, empty_volumes
+from securebench.sandboxes.seccomp_profile import profile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -83,7 +90,7 @@ def _host_config(spec: SandboxSpec) -> dict[str, Any]:
         "Privileged": False,
         "CapDrop": list(spec.cap_drop),
         "CapAdd": list(spec.cap_add),
-        "SecurityOpt": list(spec.security_opt),
+        "SecurityOpt": _security_options(spec),
         "ReadonlyRootfs": spec.read_only,
         "Tmpfs": dict.fromkeys(spec.tmpfs, f"rw,nosuid,nodev,exec,mode=1777,size={limits.tmpfs}"),
         "ShmSize": SHM_SIZE,
@@ -94,6 +101,21 @@ def _host_config(spec: SandboxSpec) -> dict[str, Any]:
         "LogConfig": {"Type": "none", "Config": {}},
         **_resources(limits),
     }
+
+
+def _security_options(spec: SandboxSpec) -> list[str]:
+    if any(option.startswith("seccomp=") for option in spec.security_opt):
+        return list(spec.security_opt)
+    return [*spec.security_opt, *_seccomp(tuple(granted_capabilities(spec)))]
+
+
+@cache
+def _seccomp(capabilities: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the option that names our profile: none on a machine for which we have none."""
+    try:
+        return (f"seccomp={json.dumps(profile(os.uname().machine, capabilities))}",)
+    except KeyError:
+        return ()
 
 
 def _resources(limits: Limits) -> dict[str, Any]:

@@ -17,8 +17,8 @@ from securebench.images.model import ResolvedImage
 from securebench.sandboxes.base import Command, SandboxSpec
 from securebench.sandboxes.oci import libseccomp, seccomp
 from securebench.sandboxes.oci.libseccomp import Library
-from securebench.sandboxes.oci.profile import profile
 from securebench.sandboxes.oci.seccomp import cache_directory, seccomp_for
+from securebench.sandboxes.seccomp_profile import profile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -33,8 +33,8 @@ from securebench.sandboxes.arguments import (
     exact_environment,
     process_environment,
 )
-from securebench.sandboxes.mounts import SHM_SIZE, binds, empty_volumes
 from securebench.sandboxes.capabilities import granted_capabilities
+from securebench.sandboxes.mounts import SHM_SIZE, binds, empty_volumes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

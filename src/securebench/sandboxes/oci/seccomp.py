@@ -18,9 +18,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from securebench.sandboxes.oci.capabilities import granted_capabilities
+from securebench.sandboxes.capabilities import granted_capabilities
 from securebench.sandboxes.oci.libseccomp import PRELUDE_VERSION, Library, unavailable
-from securebench.sandboxes.oci.profile import profile
+from securebench.sandboxes.seccomp_profile import profile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
