@@ -1,4 +1,4 @@
-"""``securebench images``: what it prints, and that it builds only what is missing."""
+"""``securebench images``: what it prints and does, with no engine on the machine unless a test says so."""
 
 from __future__ import annotations
 
@@ -10,22 +10,40 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import click
 import pytest
 from click.testing import CliRunner
 
+from fake_registry import fake_registry
+from image_archives import ARCHITECTURE, docker_save, file, layer
+from securebench.cli.images_checks import SandboxChecks
 from securebench.cli.images_command import command
-from securebench.images import build as build_module
-from securebench.images.build import ImageState
+from securebench.cli.images_view import human_size, parse_size
+from securebench.errors import EngineError
+from securebench.images.build import Builder, ImageState
+from securebench.images.places import DIRECTORY_VARIABLE
 from securebench.images.recipes import Recipe, all_recipes
+from securebench.images.store import ImageStore
+from securebench.sandboxes import select
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from pathlib import Path
+
+    from click.testing import Result
 
     from securebench.images.engine import Engine
-
-pytestmark = pytest.mark.engine
+    from securebench.images.model import ResolvedImage
 
 BASE = "securebench/python:3.11"
+ROOT = layer(file("etc/os", b"one\n"))
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ImageStore:
+    """Give an empty store on a machine where no engine answers."""
+    monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path / "images"))
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/no-engine.sock")
+    return ImageStore()
 
 
 @pytest.fixture
@@ -33,88 +51,120 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
     """Replace the building itself; give what was asked for: the recipe, and whether tools may be installed."""
     asked: list[tuple[str, bool]] = []
 
-    def build_image(
-        _engine: Engine, recipe: Recipe, report: Callable[[str], None], *, install_tools: bool = False
-    ) -> ImageState:
-        asked.append((recipe.name, install_tools))
-        report("extracting [archives]")
-        return ImageState(recipe, "sha256:" + "ab" * 32, 1_000_000)
+    def build(self: Builder, recipe: Recipe) -> ImageState:
+        asked.append((recipe.name, self.install_tools))
+        self.report("extracting [archives]")
+        return ImageState(recipe, "sha256:" + "ab" * 32, 1_000_000, "store")
 
-    monkeypatch.setattr(build_module, "build_image", build_image)
+    monkeypatch.setattr(Builder, "build", build)
     return asked
 
 
 @pytest.fixture
-def nothing_built(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the engine have no image."""
-    monkeypatch.setattr(build_module, "image_state", lambda _engine, recipe: ImageState(recipe))
+def saved(tmp_path: Path) -> Path:
+    """Give an archive of one image, under two names: the base's, and another."""
+    path = tmp_path / "saved.tar"
+    path.write_bytes(docker_save([ROOT], [BASE, "tool:1"]))
+    return path
 
 
-def test_what_is_there_is_not_built_again(engine: Engine, built: list[tuple[str, bool]]) -> None:
-    """A second build says that the image is there, with its id, and does nothing."""
-    done = CliRunner().invoke(command, ["build", "python-3.11"])
-    assert done.exit_code == 0, done.output
-    assert re.fullmatch(rf"python-3\.11: {BASE} is there \(sha256:[0-9a-f]{{12}}\)\n", done.stdout)
-    assert built == []
+def images(*arguments: object) -> Result:
+    """Run the command."""
+    return CliRunner().invoke(command, [str(argument) for argument in arguments], catch_exceptions=False)
 
 
-def test_what_is_missing_is_built_with_its_stages_shown(
-    engine: Engine, built: list[tuple[str, bool]], nothing_built: None
-) -> None:
+def test_what_is_missing_is_built_with_its_stages_shown(store: ImageStore, built: list[tuple[str, bool]]) -> None:
     """Without a name every recipe is built; stages go to stderr as plain lines, the result to stdout."""
-    done = CliRunner().invoke(command, ["build"])
+    done = images("build")
     assert done.exit_code == 0, done.output
     assert built == [(recipe.name, False) for recipe in all_recipes()]
     assert "python-3.11: extracting [archives]\n" in done.stderr
     assert re.search(rf"^python-3\.11: built {BASE} \(sha256:abababababab\) in 0 s$", done.stdout, re.MULTILINE)
 
 
-def test_force_builds_what_is_there(engine: Engine, built: list[tuple[str, bool]]) -> None:
-    """With --force the image is built whatever there is."""
-    assert CliRunner().invoke(command, ["build", BASE, "--force", "--install-tools"]).exit_code == 0
+def test_what_is_there_is_not_built_again(store: ImageStore, built: list[tuple[str, bool]], saved: Path) -> None:
+    """A second build says that the image is there, with its id, and does nothing; with --force it builds."""
+    images("import", saved)
+    done = images("build", "python-3.11")
+    assert re.fullmatch(rf"python-3\.11: {BASE} \(sha256:[0-9a-f]{{12}}\) is there\n", done.stdout)
+    assert built == []
+    assert images("build", BASE, "--force", "--install-tools").exit_code == 0
     assert built == [("python-3.11", True)]
 
 
-def test_an_unknown_name_is_an_error_that_helps(engine: Engine) -> None:
+@pytest.mark.engine
+def test_what_an_engine_has_is_not_built(
+    engine: Engine,
+    base_image: ResolvedImage,
+    built: list[tuple[str, bool]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An image that only the engine has will do: drivers that need it in the store take it from there."""
+    monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path / "images"))
+    name, _, tag = BASE.partition(":")
+    engine.client.tag(base_image.id, name, tag)
+    assert "is there" in images("build", "python-3.11").stdout
+    assert built == []
+    (row,) = json.loads(images("list", "--json").stdout)
+    assert (row["built"], row["id"], row["place"], row["source"]) == (True, base_image.id, "engine", "engine")
+
+
+def test_an_unknown_name_is_an_error_that_helps() -> None:
     """The whole command line: one message on stderr with a near name, and exit code 1."""
-    done = subprocess.run(
-        [sys.executable, "-m", "securebench", "images", "build", "python-3.1"],
-        check=False,
-        capture_output=True,
-        text=True,
-    )
+    argv = [sys.executable, "-m", "securebench", "images", "build", "python-3.1"]
+    done = subprocess.run(argv, check=False, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (1, "")
     assert "did you mean 'python-3.11'?" in done.stderr
     assert "recipe-unknown" in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_the_list_is_plain_where_no_terminal_is(engine: Engine) -> None:
-    """A line a recipe, its fields between tabs: name, reference, built, id, size."""
-    done = CliRunner().invoke(command, ["list"])
-    assert done.exit_code == 0, done.output
-    fields = done.stdout.splitlines()[0].split("\t")
-    assert fields[:3] == ["python-3.11", BASE, "yes"]
-    assert re.fullmatch(r"sha256:[0-9a-f]{12}", fields[3])
-    assert re.fullmatch(r"\d+ MB", fields[4])
+def test_images_are_imported_listed_and_removed(store: ImageStore, saved: Path) -> None:
+    """Each step says what it did; a line of the list has reference, id, size, source, use and state, between tabs."""
+    done = images("import", saved)
+    assert re.fullmatch(rf"{BASE}: imported \(sha256:\w{{12}}\)\ntool:1: imported \(sha256:\w{{12}}\)\n", done.stdout)
+    assert "saved.tar: unpacking\n" in done.stderr
+    listed = [line.split("\t") for line in images("list").stdout.splitlines()]
+    assert [fields[0] for fields in listed] == [BASE, "tool:1"]
+    assert listed[1][2:] == ["10 kB", "archive", "just now", "unpacked"]
+    assert images("remove", "tool:1", BASE).stdout == f"tool:1: removed\n{BASE}: removed\n"
+    assert images("list").stdout.split("\t")[0] == BASE
+    assert images("list").stdout.endswith("not built: securebench images build python-3.11\n")
 
 
-def test_the_list_says_what_is_not_built(engine: Engine, nothing_built: None) -> None:
-    """An image that the engine does not have has neither id nor size."""
-    assert CliRunner().invoke(command, ["list"]).stdout.splitlines()[0].split("\t")[2:] == ["no", "-", "-"]
-    entry = json.loads(CliRunner().invoke(command, ["list", "--json"]).stdout)[0]
-    assert (entry["built"], entry["id"], entry["size_bytes"]) == (False, None, None)
+def test_an_image_can_be_given_a_name(store: ImageStore, saved: Path, tmp_path: Path) -> None:
+    """With --name a root file system becomes an image, and an archive's own names do not count."""
+    (tmp_path / "root.tar").write_bytes(ROOT)
+    assert images("import", tmp_path / "root.tar", "--name", "root:1").stdout.startswith("root:1: imported")
+    assert images("import", saved, "--name", "own:1").stdout.startswith("own:1: imported")
+    assert {entry.reference for entry in store.entries()} == {"root:1", "own:1"}
 
 
-def test_the_list_as_json_has_the_whole_id(engine: Engine) -> None:
-    """The id is the one that a record of a run holds."""
-    entry = json.loads(CliRunner().invoke(command, ["list", "--json"]).stdout)[0]
-    assert set(entry) == {"name", "reference", "summary", "built", "id", "size_bytes"}
-    assert entry["id"] == engine.client.inspect_image(BASE)["Id"]  # type: ignore[no-untyped-call]  # so the stubs
+def test_the_list_as_json_has_all_that_is_known(store: ImageStore, saved: Path) -> None:
+    """The id is the one that a record of a run holds; a recipe without an image has none."""
+    (row,) = json.loads(images("list", "--json").stdout)
+    assert (row["name"], row["built"], row["id"], row["size_bytes"]) == ("python-3.11", False, None, None)
+    images("import", saved)
+    base, tool = json.loads(images("list", "--json").stdout)
+    assert (base["name"], base["summary"], tool["name"]) == ("python-3.11", all_recipes()[0].summary, None)
+    found = store.find("tool:1")
+    assert found is not None
+    assert (tool["id"], tool["place"], tool["source"], tool["unpacked"], tool["in_use"]) == (
+        found.id,
+        "store",
+        "archive",
+        True,
+        False,
+    )
+    with store.lease(found.id):
+        assert json.loads(images("list", "--json").stdout)[1]["in_use"]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", tool["used_at"])
 
 
-def test_on_a_terminal_the_list_is_a_table(engine: Engine) -> None:
+def test_on_a_terminal_the_list_is_a_table(store: ImageStore, saved: Path) -> None:
     """With headings and borders."""
+    images("import", saved)
     master, slave = pty.openpty()
     environment = os.environ | {"COLUMNS": "120", "TERM": "xterm"}
     argv = [sys.executable, "-m", "securebench", "images", "list"]
@@ -125,3 +175,101 @@ def test_on_a_terminal_the_list_is_a_table(engine: Engine) -> None:
     assert "reference" in shown
     assert "│" in shown
     assert BASE in shown
+
+
+def test_an_image_is_pulled_without_an_engine(store: ImageStore) -> None:
+    """Its stages go to stderr, the result to stdout."""
+    with fake_registry() as registry:
+        reference = registry.add_image(ROOT, architecture=ARCHITECTURE)
+        done = images("pull", reference)
+    assert re.fullmatch(rf"{re.escape(reference)}: pulled \(sha256:\w{{12}}\)\n", done.stdout)
+    assert f"{reference}: unpacking\n" in done.stderr
+    assert [entry.reference for entry in store.entries()] == [reference]
+
+
+def test_prune_keeps_to_its_budget(store: ImageStore, saved: Path) -> None:
+    """L27: without one only rubbish goes; with one, images do; both say what and how much."""
+    images("import", saved)
+    done = images("prune")
+    assert re.fullmatch(r"freed 0 B; the store has \d+ kB\n", done.stdout)
+    done = images("prune", "--budget", "1k")
+    assert f"{BASE}: removed\n" in done.stdout
+    assert "the store has 0 B" in done.stdout
+    images("import", saved)
+    pruned = json.loads(images("prune", "--budget", "0", "--json").stdout)
+    assert {entry["reference"] for entry in pruned["removed"]} == {BASE, "tool:1"}
+    assert pruned["bytes_before"] > pruned["bytes_after"] == 0
+
+
+@pytest.mark.parametrize("budget", ["", "G", "-1", "1X", "1e9"])
+def test_a_budget_that_is_no_size_is_a_usage_error(store: ImageStore, budget: str) -> None:
+    """Exit code 2, as for every wrong option."""
+    done = images("prune", "--budget", budget)
+    assert done.exit_code == 2
+    assert "20G" in done.stderr
+
+
+def test_sizes_are_read_and_written_in_decimal_units() -> None:
+    """1 kB is a thousand bytes; with an i it is 1024."""
+    sizes = {"20G": 20 * 10**9, "1.5 MB": 1_500_000, "2KiB": 2048, "7": 7, "1t": 10**12}
+    assert {text: parse_size(text) for text in sizes} == sizes
+    assert [human_size(size) for size in (0, 999, 1000, 1500, 209_344_000, 10**16)] == [
+        "0 B",
+        "999 B",
+        "1.0 kB",
+        "1.5 kB",
+        "209 MB",
+        "10 PB",
+    ]
+    with pytest.raises(click.BadParameter):
+        parse_size("much")
+
+
+def test_errors_are_one_message_with_what_to_do(store: ImageStore, tmp_path: Path) -> None:
+    """The whole command line, without an engine: exit code 1, the code of the error, no traceback."""
+    (tmp_path / "text").write_text("no archive" * 100)
+    for arguments, code in (
+        (("import", str(tmp_path / "text")), "image-malformed"),
+        (("remove", "never:1"), "image-unavailable"),
+        (("pull", "securebench/python:9"), "image-unavailable"),
+    ):
+        argv = [sys.executable, "-m", "securebench", "images", *arguments]
+        done = subprocess.run(argv, check=False, capture_output=True, text=True)
+        assert done.returncode == 1
+        assert f"[{code}]" in done.stderr
+        assert "hint:" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_a_check_runs_in_a_sandbox_of_the_image(
+    driver: object, base_image: ResolvedImage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As nobody, without a network, on a read-only root: as a run would run it, on every driver."""
+
+    class Kept:
+        """The session's driver, which the check must not close for good."""
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(driver, name)
+
+        def close(self) -> None:
+            """Leave it open."""
+
+    monkeypatch.setattr(select, "open_driver", lambda *_: Kept())
+    with SandboxChecks(lambda _line: None) as check:
+        assert check(base_image, ("id", "-u")) == (0, "65534")
+        outcome = check(base_image, ("sh", "-c", "echo said; : >/etc/x"))
+    assert outcome is not None
+    assert outcome[0] != 0
+    assert outcome[1].startswith("said")
+
+
+def test_without_a_driver_there_is_no_check(monkeypatch: pytest.MonkeyPatch, base_image: ResolvedImage) -> None:
+    """A machine that makes no sandboxes can still build: it says that nothing was checked."""
+
+    def open_driver(*_: object) -> None:
+        raise EngineError("none")
+
+    monkeypatch.setattr(select, "open_driver", open_driver)
+    with SandboxChecks(lambda _line: None) as check:
+        assert check(base_image, ("true",)) is None

@@ -8,7 +8,6 @@ in one step. What has no name when the work ends, or is killed, goes.
 from __future__ import annotations
 
 import os
-import re
 import secrets
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
 
     from securebench.images.index import Origin
     from securebench.images.places import Places
-
-_BLOB = re.compile(r"[0-9a-f]{64}")
 
 
 class Incoming:
@@ -83,18 +80,18 @@ class Incoming:
         manifest = self.take([Manifest(described, tuple(layers)).to_bytes()])
         image = Listed(replace(manifest, media_type=MANIFEST_TYPE), "", self._origin, pending=self._work.name)
         with locked(self._places.store_lock), explaining(self._places.top):
-            self._publish()
+            self._publish({manifest.digest, described.digest, *(layer.digest for layer in layers)})
             self._catalogue.write([*self._catalogue.read(), image])
         self._added[described.digest] = image
         return described.digest
 
     def read(self, digest: str) -> bytes:
         """Return a blob that was taken, a document. Raises :class:`ImageError` (``image-malformed``)."""
-        return read_document(self._waiting(digest))
+        return read_document(self._found(digest))
 
     def begins(self, digest: str, size: int) -> bytes:
         """Return the first bytes of a blob that was taken."""
-        with self._waiting(digest).open("rb") as file:
+        with self._found(digest).open("rb") as file:
             return file.read(size)
 
     def name(self, image_id: str, reference: str) -> None:
@@ -122,8 +119,13 @@ class Incoming:
     def _waiting(self, digest: str) -> Path:
         return self._work / digest.removeprefix("sha256:")
 
-    def _publish(self) -> None:
-        for path in self._work.iterdir():
-            if _BLOB.fullmatch(path.name):
-                path.replace(self._places.blobs / path.name)
+    def _found(self, digest: str) -> Path:
+        """Return where a blob that was taken is: it waits, or an image that was added has brought it in."""
+        waiting = self._waiting(digest)
+        return waiting if waiting.exists() else self._places.blob(digest)
+
+    def _publish(self, digests: set[str]) -> None:
+        for digest in digests:
+            if (waiting := self._waiting(digest)).exists():
+                waiting.replace(self._places.blob(digest))
         sync_file_system(self._places.top)
