@@ -1,0 +1,108 @@
+"""The oci driver as an ordinary user, without root, subordinate ids or cgroups: weaker where it says so, no more.
+
+Where root runs the tests, a process of theirs becomes somebody else.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import securebench
+from securebench.images.bring import import_path
+from securebench.images.store import ImageStore
+from securebench.sandboxes.oci import OciDriver
+from securebench.testing.conformance import CHECKS, excuse
+from securebench.testing.conformance.bench import run_checks
+from workspaces.users import ORDINARY_USER, as_ordinary_user, open_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from securebench.images.model import ResolvedImage
+
+pytestmark = pytest.mark.oci
+
+WEAKER = {"memory", "pids", "cpu", "file-owners", "groups"}
+
+
+@pytest.fixture
+def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Give the home of an ordinary user who may make user namespaces, and run this code."""
+    user: dict[str, Any] = (
+        {"user": ORDINARY_USER, "group": ORDINARY_USER, "extra_groups": ()} if os.geteuid() == 0 else {}
+    )
+    python = _python_of_everybody()
+    for argv in (["unshare", "--user", "--map-root-user", "true"], [python, "-c", ""], ["ls", _source()]):
+        if subprocess.run(argv, capture_output=True, check=False, cwd="/", **user).returncode:
+            pytest.skip(f"an ordinary user of this machine may not: {' '.join(argv)}")
+    monkeypatch.setattr(sys, "executable", python)
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    with open_directory() as directory:
+        monkeypatch.setenv("HOME", str(directory))
+        monkeypatch.setenv("SECUREBENCH_IMAGES", str(directory / "images"))
+        monkeypatch.setenv("TMPDIR", str(directory))
+        monkeypatch.setattr("tempfile.tempdir", None)
+        yield directory
+
+
+def _python_of_everybody() -> str:
+    """Return an interpreter that others may run: one of a virtual environment may lead into root's home."""
+    return shutil.which("python3", path="/usr/local/bin:/usr/bin:/bin") or sys.executable
+
+
+def _source() -> str:
+    return str(Path(securebench.__file__).parent)
+
+
+def test_isolation_is_proved_without_root(home: Path) -> None:
+    """An ordinary user's sandboxes are as asked for, but for what the driver names: limits as a whole, and owners."""
+
+    def prove() -> None:
+        with closing(OciDriver(runtime="crun")) as driver:
+            isolation = driver.prove()
+            assert set(isolation.weaker) - _where_ids_are_given() == WEAKER - _where_ids_are_given(), isolation
+            assert {"network", "capabilities", "seccomp", "user-namespace"} <= set(isolation.enforced)
+            assert driver.info().weaker == isolation.weaker
+
+    as_ordinary_user(prove)
+
+
+def _where_ids_are_given() -> set[str]:
+    """Return what is not weaker for a user who has more than this test's own: groups, limits."""
+    return set() if os.geteuid() == ORDINARY_USER else {"groups", "memory", "pids", "cpu"}
+
+
+@pytest.mark.long
+def test_an_ordinary_user_conforms(
+    home: Path, oci_driver: OciDriver, store: ImageStore, base_image: ResolvedImage
+) -> None:
+    """Without root the whole suite passes, but for checks that need what the driver says is weaker."""
+    archive = home / "image.tar"
+    with archive.open("wb") as file:
+        for chunk in store.saved(base_image.reference):
+            file.write(chunk)
+    archive.chmod(0o644)
+
+    def conform() -> None:
+        import_path(ImageStore(), archive, base_image.reference, lambda _text: None)
+        with closing(OciDriver(runtime="crun")) as driver:
+            image = driver.resolve_image(base_image.reference)
+            driver.self_test(image)
+            assert image.id == base_image.id
+            outcomes = run_checks(CHECKS, driver, image)
+            info = driver.info()
+        failed = {outcome.check.name: outcome.problem for outcome in outcomes if outcome.problem}
+        excused = {check.name for check in CHECKS if excuse(check, info)}
+        assert {name: problem for name, problem in failed.items() if name not in excused} == {}
+        assert "memory_is_limited" in failed
+
+    as_ordinary_user(conform)
