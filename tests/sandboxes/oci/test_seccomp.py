@@ -14,6 +14,7 @@ import pytest
 from seccomp_filters import ALLOW, I386, X32_BIT, X86_64, Filter, filter_of, outcome_under, system_call
 from securebench.errors import EngineError
 from securebench.images.model import ResolvedImage
+from securebench.sandboxes import docker_spec
 from securebench.sandboxes.base import Command, SandboxSpec
 from securebench.sandboxes.oci import libseccomp, seccomp
 from securebench.sandboxes.oci.libseccomp import Library
@@ -170,11 +171,25 @@ def test_both_forms_are_one_filter(ours: Filter, runc_driver: SandboxDriver) -> 
 
 @root_only
 @pytest.mark.engine
-def test_docker_refuses_nothing_that_is_allowed(ours: Filter, docker_driver: DockerDriver) -> None:
+def test_docker_is_given_the_same(ours: Filter, docker_driver: DockerDriver) -> None:
+    """I18: the filter of a container is ours too, whatever the engine's own is, on each architecture."""
+    theirs = _filter_in(docker_driver)
+    for number in NUMBERS:
+        for asked, architecture in ((number, X86_64), (number, I386), (number | X32_BIT, X86_64)):
+            allowed = {found.answer(asked, 1, architecture=architecture) == ALLOW for found in (ours, theirs)}
+            assert len(allowed) == 1, (number, hex(architecture))
+
+
+@root_only
+@pytest.mark.engine
+def test_docker_refuses_nothing_that_is_allowed(
+    ours: Filter, docker_driver: DockerDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """I18: in the filter of Docker's default profile, without capabilities, nothing is refused that ours allows.
 
     The other way round there is only ``io_uring``, and what newer engines allow.
     """
+    monkeypatch.setattr(docker_spec, "_seccomp", lambda _capabilities: ())
     dockers = _filter_in(docker_driver)
     for arguments in ((0,), (1,), (0x10000000,), (0x20000,), (0x40000,)):
         allowed = {number for number in NUMBERS if ours.answer(number, *arguments) == ALLOW}

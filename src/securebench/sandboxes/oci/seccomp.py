@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from securebench.sandboxes.capabilities import granted_capabilities
-from securebench.sandboxes.oci.libseccomp import PRELUDE_VERSION, Library, unavailable
+from securebench.sandboxes.oci.libseccomp import RECIPE, Library, unavailable
 from securebench.sandboxes.seccomp_profile import profile
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def _seccomp(capabilities: tuple[str, ...], directory: Path) -> Seccomp:
     except KeyError:
         raise unavailable(f"there is no profile for {machine}") from None
     library = Library()
-    key = hashlib.sha256(json.dumps([document, library.version, PRELUDE_VERSION]).encode()).hexdigest()
+    key = hashlib.sha256(json.dumps([document, library.version, RECIPE]).encode()).hexdigest()
     kept = _read(directory, key)
     if kept is None:
         kept = library.compile(document)
