@@ -1,0 +1,139 @@
+"""What the driver proves of itself, that it sees what is wrong, and what sandboxes do not share with the host."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from securebench.errors import EngineError
+from securebench.sandboxes import self_test
+from securebench.sandboxes.base import Command, SandboxSpec
+from securebench.sandboxes.enforcement import ENFORCEABLE
+from securebench.sandboxes.oci.host_root import host_root
+from securebench.sandboxes.self_test import look
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from securebench.images.model import ResolvedImage
+    from securebench.sandboxes.base import Sandbox
+    from securebench.sandboxes.oci import OciDriver
+
+pytestmark = pytest.mark.oci
+
+DEVICES = """
+import os, stat
+modes = {name: os.lstat('/dev/' + name).st_mode for name in os.listdir('/dev')}
+print(sorted(name for name, mode in modes.items() if stat.S_ISCHR(mode) or stat.S_ISBLK(mode)))
+"""
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user has no cgroups: see test_rootless")
+
+
+@as_root
+def test_everything_is_enforced(oci_driver: OciDriver, base_image: ResolvedImage) -> None:
+    """As root every name is enforced, and looks at both the host's programs and an image find nothing wrong."""
+    isolation = oci_driver.prove()
+    assert (isolation.enforced, isolation.weaker) == (tuple(ENFORCEABLE), ())
+    assert look(oci_driver.create, base_image, oci_driver.info().runtime) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("read-only-root", {"read_only": False}),
+        ("tmpfs", {"tmpfs": ()}),
+        ("no-new-privileges", {"security_opt": ()}),
+        ("capabilities", {"cap_add": ("SYS_CHROOT",)}),
+    ],
+)
+def test_a_weaker_sandbox_is_seen(
+    oci_driver: OciDriver, base_image: ResolvedImage, name: str, change: dict[str, Any]
+) -> None:
+    """A real sandbox that lacks one thing is told from one that has all."""
+
+    def create(spec: SandboxSpec) -> Sandbox:
+        return oci_driver.create(replace(spec, **change))
+
+    assert name in look(create, base_image, oci_driver.info().runtime)
+
+
+@as_root
+@pytest.mark.parametrize(("name", "plenty"), [("memory", 1 << 30), ("pids", 1 << 20)])
+def test_a_limit_that_is_not_there_is_seen(
+    oci_driver: OciDriver, base_image: ResolvedImage, name: str, plenty: int
+) -> None:
+    """I08, I09: where the limit that is asked for never reaches the kernel, the sandbox stands, and that is told."""
+
+    def create(spec: SandboxSpec) -> Sandbox:
+        return oci_driver.create(replace(spec, limits=replace(spec.limits, **{name: plenty})))
+
+    assert look(create, base_image, oci_driver.info().runtime)[name] == f"the limit of {name} does not bite"
+
+
+@as_root
+def test_what_is_not_proved_is_refused(oci_driver: OciDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine on which a limit does not bite cannot be used: it fails closed."""
+    monkeypatch.setattr(self_test, "_TOO_LITTLE", {"pids": {"pids": 100}})
+    with pytest.raises(EngineError, match="the limit of pids does not bite") as caught:
+        oci_driver.prove()
+    assert caught.value.code == "sandbox-not-isolated"
+
+
+@pytest.mark.parametrize(
+    ("program", "expected"),
+    [
+        # What is shared with the host in a network namespace: abstract sockets.
+        ("import socket; socket.socket(socket.AF_UNIX).connect({name!r})", "ConnectionRefusedError"),
+        # And in an ipc namespace: message queues and segments of memory.
+        ("import os; print(os.listdir('/dev/mqueue'), len(open('/proc/sysvipc/shm').readlines()))", "[] 1"),
+        # Settings of the kernel, which are the host's where they are in no namespace.
+        ("open('/proc/sys/kernel/hostname', 'w')", "OSError: [Errno 30]"),
+        ("open('/proc/sys/vm/overcommit_memory', 'w')", "OSError: [Errno 30]"),
+        ("open('/sys/kernel/mm/ksm/run', 'w')", "OSError: [Errno 30]"),
+        # The clock, and the power to make another time.
+        ("import time; time.clock_settime(time.CLOCK_REALTIME, 0)", "PermissionError"),
+        ("import ctypes; c = ctypes.CDLL(None); print(c.unshare(0x80))", "-1"),
+        # Devices: nothing but the harmless ones.
+        (DEVICES, "['full', 'null', 'random', 'tty', 'urandom', 'zero']"),
+    ],
+    ids=["abstract socket", "ipc", "host name", "memory setting", "sysfs", "clock", "time namespace", "devices"],
+)
+def test_nothing_of_the_kernel_is_shared(
+    oci_driver: OciDriver, base_image: ResolvedImage, program: str, expected: str
+) -> None:
+    """I18, I19, I20: not the host's sockets without a name, queues, settings, clock or devices, not even for root."""
+    name = f"\0securebench-test-{os.getpid()}"
+    with (
+        socket.socket(socket.AF_UNIX) as listener,
+        oci_driver.create(SandboxSpec(image=base_image, user=(0, 0))) as sandbox,
+    ):
+        listener.bind(name)
+        listener.listen()
+        argv = ("python3", "-I", "-c", program.replace("{name!r}", repr(name)))
+        result = sandbox.run(Command(argv=argv, timeout_seconds=60))
+    assert expected in (result.stdout + result.stderr).decode()
+
+
+def test_the_root_of_a_proof_is_a_few_programs(tmp_path: Path) -> None:
+    """Only directories of programs are shown, links as links; nothing is left of it."""
+    (tmp_path / "usr/bin").mkdir(parents=True)
+    (tmp_path / "bin").symlink_to("usr/bin")
+    (tmp_path / "sbin").mkdir()
+    (tmp_path / "root").mkdir()
+    (tmp_path / "lib").touch()
+    with host_root(tmp_path) as (root, mounts):
+        assert [(str(mount.source), mount.target, mount.read_only) for mount in mounts] == [
+            (f"{tmp_path}/sbin", "/sbin", True),
+            (f"{tmp_path}/usr", "/usr", True),
+        ]
+        assert (root / "bin").readlink().as_posix() == "usr/bin"
+        assert {path.name for path in root.iterdir()} == {
+            *("bin", "dev", "etc", "proc", "sbin", "sys", "tmp", "usr"),
+        }
+        assert root.stat().st_mode & 0o777 == 0o755
+    assert not root.exists()
