@@ -76,6 +76,7 @@ class Watch:
         trace: TracebackType | None,
     ) -> None:
         self._over = True
+        self._notes.put(False)  # the thread need not wait for the next poll
         self._thread.join()
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]  # what signal.signal itself returned
@@ -98,10 +99,10 @@ class Watch:
     def _watch(self) -> None:
         while not self._over:
             try:
-                self._notes.get(timeout=_POLL_SECONDS)
+                signalled = self._notes.get(timeout=_POLL_SECONDS)
             except queue.Empty:
-                pass
-            else:
+                signalled = False
+            if signalled:
                 self._control.stop()
                 with suppress(OSError):  # the terminal may be gone: that is what SIGHUP says
                     self._notify(_STOPPING)
