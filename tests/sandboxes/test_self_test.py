@@ -168,6 +168,14 @@ def test_a_limit_that_does_not_bite_is_told(name: str) -> None:
     assert look(machine.create, machine.image) == {name: f"the limit of {name} does not bite"}
 
 
+def test_gvisors_limit_of_threads_is_not_hit() -> None:
+    """There, one process is never too few; whether it is held to anything, its memory tells."""
+    machine = Machine(of_gvisor(), bites=("memory",))
+    assert look(machine.create, machine.image, "runsc") == {}
+    loose = Machine(of_gvisor(), bites=())
+    assert set(look(loose.create, loose.image, "runsc")) == {"memory"}
+
+
 def test_what_a_driver_admits_is_not_held_against_it() -> None:
     """What the driver says itself that is weaker is let pass, and nothing else."""
     seen = WELL.replace(USERS, HOST_USERS).replace("Seccomp:\t2", "Seccomp:\t0")

@@ -37,8 +37,9 @@ _TOO_LITTLE: Final[Mapping[str, dict[str, int]]] = {"pids": {"pids": 1}, "memory
 
 _OWN_KERNEL: Final = "runsc"
 """gVisor: what sandboxes see is a kernel of its own, a program that is itself in a sandbox."""
-_OF_ITS_OWN: Final = frozenset({"user-namespace", "file-owners", "kernel-settings"})
-"""What such a kernel shows of itself alone: whom its users are on the host, only the host can tell."""
+_OF_ITS_OWN: Final = frozenset({"user-namespace", "file-owners", "kernel-settings", "pids"})
+"""What such a kernel shows of itself alone: whom its users are on the host, only the host can tell, and the limit of
+processes is one of its threads. That it is in the cgroups of its sandbox, the limit of memory shows."""
 _NEED_NOT_SHOW: Final = frozenset({"no-new-privileges", "rlimits"})
 """What it need not show: no program in it ever gives privileges, and not every version has a file of limits."""
 
@@ -77,8 +78,10 @@ def look(create: Callable[[SandboxSpec], Sandbox], image: ResolvedImage, runtime
         code = result.exit_code
         raise _failed(f"it could not be looked at: {_LOOK[0]} ended with {code} in {image.reference}")
     found = weaknesses(view, spec.limits, runtime)
-    for name, change in _TOO_LITTLE.items():
-        if not view.cgroup and _stands(create, replace(spec, limits=replace(spec.limits, **change))):
+    hit = {} if view.cgroup else _TOO_LITTLE
+    for name, change in hit.items():
+        told = not (runtime == _OWN_KERNEL and name in _OF_ITS_OWN)
+        if told and _stands(create, replace(spec, limits=replace(spec.limits, **change))):
             found[name] = f"the limit of {name} does not bite"
     return found
 
