@@ -118,7 +118,9 @@ class Keeper:
     def _hear(self, cell: Cell, job: Job) -> None:
         """End the cell of a job: the driver has asked for that, or let go of the job."""
         try:
-            asked = job.channel.recv(64)
+            asked = job.channel.recv(64, socket.MSG_DONTWAIT)
+        except BlockingIOError:  # an event of an earlier job, whose number this one has: nothing was said
+            return
         except OSError:
             asked = b""
         if not asked:
