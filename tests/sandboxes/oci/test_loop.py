@@ -17,7 +17,7 @@ def test_an_event_of_an_earlier_job_ends_nothing_and_holds_nothing_up() -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ended: list[Any] = []
     keeper = Keeper.__new__(Keeper)
-    keeper._end = ended.append  # type: ignore[method-assign]  # to see what it would end
+    keeper._end = ended.append  # type: ignore[method-assign, assignment]  # to see what it would end
     cell: Any = SimpleNamespace()
     job: Any = SimpleNamespace(channel=ours)
     keeper._hear(cell, job)
