@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Self, TypeAlias
 from securebench.errors import PathPolicyError
 from securebench.limits import MIB as MIB  # noqa: PLC0414 - part of this contract, defined where tester_config may see it
 from securebench.limits import Limits as Limits  # noqa: PLC0414 - as above
+from securebench.sandboxes.enforcement import DriverInfo as DriverInfo  # noqa: PLC0414 - part of this contract
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -207,21 +208,6 @@ class Sandbox(ABC):
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-
-@dataclass(frozen=True, slots=True)
-class DriverInfo:
-    """What a record says of the driver: its name, the runtime beneath it, their versions, and what they hold to.
-
-    ``enforced`` and ``weaker`` are names out of :data:`~securebench.sandboxes.enforcement.ENFORCEABLE`.
-    """
-
-    name: str
-    runtime: str = ""
-    version: str = ""
-    details: Mapping[str, str] = field(default_factory=dict)
-    enforced: tuple[str, ...] = ()
-    weaker: tuple[str, ...] = ()
 
 
 class SandboxDriver(ABC):

@@ -1,7 +1,8 @@
-"""What a driver can enforce: one closed list of names, for records, ``doctor`` and the conformance suite."""
+"""What a driver is, and what it can enforce: one closed list of names, for records, ``doctor`` and the conformance suite."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -26,3 +27,18 @@ ENFORCEABLE: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 """Each name, and what a sandbox has where it is enforced."""
+
+
+@dataclass(frozen=True, slots=True)
+class DriverInfo:
+    """What a record says of the driver: its name, the runtime beneath it, their versions, and what they hold to.
+
+    ``enforced`` and ``weaker`` are names out of :data:`ENFORCEABLE`.
+    """
+
+    name: str
+    runtime: str = ""
+    version: str = ""
+    details: Mapping[str, str] = field(default_factory=dict)
+    enforced: tuple[str, ...] = ()
+    weaker: tuple[str, ...] = ()
