@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Self, TypeAlias
 from securebench.errors import PathPolicyError
 from securebench.limits import MIB as MIB  # noqa: PLC0414 - part of this contract, defined where tester_config may see it
 from securebench.limits import Limits as Limits  # noqa: PLC0414 - as above
-from securebench.sandboxes.enforcement import DriverInfo as DriverInfo  # noqa: PLC0414 - part of this contract
+from securebench.sandboxes.enforcement import DriverInfo as DriverInfo  # noqa: PLC0414, TC001 - part of this contract
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
