@@ -2,7 +2,7 @@
 
 BIN := .venv/bin
 
-.PHONY: help demo test bench lint format env env-dev sandboxes engine engine-stop image lock clean
+.PHONY: help demo test bench bench-peers lint format env env-dev sandboxes engine engine-stop image lock clean
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -17,6 +17,9 @@ test: lint ## Set up what is missing, run every check and test
 
 bench: env-dev image ## Measure the framework's cost against the bare floor
 	@$(BIN)/python perf/bench.py $(ARGS)
+
+bench-peers: env-dev image ## Measure other harnesses on the same task; make bench then shows them
+	@$(BIN)/python perf/peers/run.py
 
 lint: env-dev ## Check style, format, types and layers
 	@$(BIN)/ruff check

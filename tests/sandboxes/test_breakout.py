@@ -30,18 +30,13 @@ TEMPORARY = Path(tempfile.gettempdir()).resolve()
 ROOT = (0, 0)
 
 SURFACE = {attempt.name for attempt in ATTEMPTS.values() if attempt.surface}
-OPEN_IN_OLD_ENGINES = {"`io_uring_setup`", "open a socket to the hypervisor (`AF_VSOCK`)"}
-"""What Docker's seccomp profile refuses since version 25, and some distributions' before."""
 
 SEES_THE_HOST: dict[str, Any] = {"mounts": (Mount(TEMPORARY, str(TEMPORARY), read_only=False),), "tmpfs": ()}
 
 
 def may_be_reached(driver: SandboxDriver) -> set[str]:
     """Return the parts of the kernel that ``driver`` may leave to be called: gVisor's is not the host's."""
-    info = driver.info()
-    if info.runtime == "runsc":
-        return SURFACE
-    return OPEN_IN_OLD_ENGINES if info.name == "docker" else set()
+    return SURFACE if driver.info().runtime == "runsc" else set()
 
 
 @pytest.mark.slow

@@ -54,7 +54,7 @@ class Attempt(NamedTuple):
 
     ``means`` says what it would mean, ``entry`` names the catalogue's, ``staging`` says in what sandbox it is made. One
     at the ``surface`` gets nothing by itself: it asks whether a part of the kernel that has often been a way out can be
-    called at all.
+    called at all. Where the sandbox has a kernel of its own, which is not the host's, that is no harm.
     """
 
     name: str
@@ -180,7 +180,9 @@ def outcome_apart(attempt: Attempt, host: Host) -> tuple[str, str]:
         os.write(writer, json.dumps(outcome_of(attempt, host)).encode())
         os._exit(0)
     os.close(writer)
-    said = os.read(reader, 65536) if select.select([reader], [], [], SECONDS)[0] else None
+    waiting = select.poll()
+    waiting.register(reader, select.POLLIN)
+    said = os.read(reader, 65536) if waiting.poll(SECONDS * 1000) else None
     os.close(reader)
     if said is None:
         os.kill(child, signal.SIGKILL)

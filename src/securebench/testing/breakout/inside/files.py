@@ -81,7 +81,7 @@ def _leaked(host: Host) -> str:
 
 @attempt("find a descriptor of a file that is not its own", "the host's files read and written", "I03")
 def _foreign_descriptor(_host: Host) -> str:
-    allowed = ("pipe:", "socket:", "/dev/null", "/dev/urandom", "/proc/", "anon_inode:")
+    allowed = ("pipe:", "host:", "socket:", "/dev/null", "/dev/urandom", "/proc/", "anon_inode:")
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
             target = os.readlink(f"/proc/self/fd/{name}")
@@ -162,7 +162,8 @@ def _open_device(path: str, _host: Host) -> None:
 
 
 for _path, _means in _DEVICES.items():
-    add(Attempt(f"open `{_path}`", _means, "I19", functools.partial(_open_device, _path)))
+    _emulated = _path in {"/dev/fuse", "/dev/net/tun"}
+    add(Attempt(f"open `{_path}`", _means, "I19", functools.partial(_open_device, _path), surface=_emulated))
 
 
 def _make_device(kind: int, major: int, minor: int, _host: Host) -> None:

@@ -73,7 +73,7 @@ def _find_writable(root: str) -> str:
     raise Stopped("there is none")
 
 
-@attempt("find any writable file in `/proc/sys`", "a setting of the kernel changed", "I18")
+@attempt("find any writable file in `/proc/sys`", "a setting of the kernel changed", "I18", surface=True)
 def _any_setting(_host: Host) -> str:
     return _find_writable("/proc/sys")
 
@@ -169,7 +169,7 @@ def _int80(_host: Host) -> None:
         raise OSError(-result, os.strerror(-result))
 
 
-@attempt("escape the out-of-memory killer", "the host's processes killed instead", "I09")
+@attempt("escape the out-of-memory killer", "the host's processes killed instead", "I09", surface=True)
 def _oom_score(_host: Host) -> None:
     with open("/proc/self/oom_score_adj", "w") as file:
         file.write("-1000")

@@ -89,7 +89,7 @@ def _kcmp(_host: Host) -> None:
     syscall("kcmp", 1, os.getpid(), 0, 0, 0)
 
 
-@attempt("change a system call after the filter saw it (`ptrace`)", "the filter gone round", "I18")
+@attempt("change a system call after the filter saw it (`ptrace`)", "the filter gone round", "I18", surface=True)
 def _rewrite(_host: Host) -> None:
     only_on("x86_64")
     child = os.fork()
