@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 from securebench.descriptors import OPEN_DIRECTORY, opened
 from securebench.errors import ImageError
 from securebench.images.ids import tree_shift
-from securebench.images.locks import locked, take
+from securebench.images.locks import take
 from securebench.images.places import explaining, sync_directory, sync_file_system
 from securebench.images.unpack import Layer, unpack
 from securebench.images.workplaces import workplace
@@ -75,14 +75,14 @@ class Trees:
         lock, tree = self._places.lock(image_id), self._places.tree(image_id)
         with explaining(self._places.top):
             while True:
-                held = take(lock, shared=True)
+                held = take(lock, shared=True)  # which waits while somebody unpacks
                 assert held is not None
                 if tree.is_dir():
                     os.utime(held)
                     return TreeLease(tree, held)
                 os.close(held)
-                with locked(lock):
-                    if not tree.is_dir():
+                with self.claimed(image_id) as free:  # and never waits for who reads: that may take hours
+                    if free and not tree.is_dir():
                         self._unpack(image_id)
 
     def find(self, image_id: str) -> Tree | None:
