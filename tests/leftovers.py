@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 _CGROUPS = Path("/sys/fs/cgroup")
 _PROC = Path("/proc")
+_SPARE = "spare-"
+"""How cgroups begin that an open driver has ready for its next sandboxes. They lie in that driver's own."""
 
 
 def container_traces(engine: Engine) -> set[str]:
@@ -57,9 +60,10 @@ def _is_foreign(directory: Path) -> bool:
 
 
 def _cgroups() -> Iterator[Path]:
+    """Yield the cgroups of this user's sandboxes: what another's are for cannot be told."""
     for hierarchy in (_CGROUPS, *(path for path in _CGROUPS.iterdir() if path.is_dir())):
         for directory, names, _ in os.walk(hierarchy / "securebench"):
-            yield from (Path(directory, name) for name in names)
+            yield from (Path(directory, name) for name in names if not name.startswith(_SPARE))
 
 
 def _mounts() -> Iterator[str]:
@@ -71,13 +75,16 @@ def _mounts() -> Iterator[str]:
 
 def _descendants() -> Iterator[str]:
     """Yield the processes below this one, each with its start time: a number is used again."""
-    for pid, command in family_of(os.getpid()).items():
+    family = family_of(os.getpid())
+    for pid, command in family.items():
         try:
-            start = (_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()[19]
+            fields = (_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
         except OSError:  # it has just ended
             continue
-        if command:  # neither ended nor only forked
-            yield f"process {pid} started {start}: {command[:100]}"
+        if command and command != family.get(
+            int(fields[1])
+        ):  # neither ended nor only forked, as an open driver's spares
+            yield f"process {pid} started {fields[19]}: {command[:100]}"
 
 
 def family_of(pid: int) -> dict[int, str]:
