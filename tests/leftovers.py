@@ -63,7 +63,10 @@ def _cgroups() -> Iterator[Path]:
     """Yield the cgroups of this user's sandboxes: what another's are for cannot be told."""
     for hierarchy in (_CGROUPS, *(path for path in _CGROUPS.iterdir() if path.is_dir())):
         for directory, names, _ in os.walk(hierarchy / "securebench"):
-            yield from (Path(directory, name) for name in names if not name.startswith(_SPARE))
+            for path in (Path(directory, name) for name in names if not name.startswith(_SPARE)):
+                with suppress(FileNotFoundError):  # it was removed meanwhile
+                    if path.stat().st_uid == os.geteuid():
+                        yield path
 
 
 def _mounts() -> Iterator[str]:

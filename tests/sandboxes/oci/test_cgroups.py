@@ -116,7 +116,9 @@ def test_limits_of_version_1(tmp_path: Path, written: dict[str, str]) -> None:
     hierarchies = [Hierarchy(str(tmp_path / name), (name,), unified=False) for name in LIMITS]
     for name in LIMITS:
         (tmp_path / name / "securebench").mkdir(parents=True)
-    Group(hierarchies, "s1", LIMITS, inner=False).enter()
+    group = Group(hierarchies, "s1", inner=False)
+    group.limit(LIMITS)
+    group.enter()
     assert written == {
         "s1/memory.limit_in_bytes": "67108864",
         "s1/memory.memsw.limit_in_bytes": "67108864",
@@ -130,7 +132,8 @@ def test_limits_of_version_1(tmp_path: Path, written: dict[str, str]) -> None:
 def test_limits_of_version_2(tmp_path: Path, written: dict[str, str]) -> None:
     """The same in one group, with no swap at all."""
     (tmp_path / "securebench").mkdir()
-    group = Group([Hierarchy(str(tmp_path), ("memory", "pids", "cpu"), unified=True)], "s1", LIMITS, inner=False)
+    group = Group([Hierarchy(str(tmp_path), ("memory", "pids", "cpu"), unified=True)], "s1", inner=False)
+    group.limit(LIMITS)
     assert written == {
         "s1/memory.max": "67108864",
         "s1/memory.swap.max": "0",
@@ -141,18 +144,19 @@ def test_limits_of_version_2(tmp_path: Path, written: dict[str, str]) -> None:
     assert group.out_of_memory_kills() == 2
 
 
-def test_a_group_that_cannot_be_limited_is_not_left(tmp_path: Path) -> None:
-    """Where a limit cannot be set, nothing of the group stays, and the error is heard."""
-    (tmp_path / "securebench").mkdir()
-    with pytest.raises(OSError, match="memory"):
-        Group([Hierarchy(str(tmp_path), ("memory",), unified=True)], "s1", LIMITS, inner=False)
-    assert list((tmp_path / "securebench").iterdir()) == []
+def test_a_group_that_cannot_be_made_is_not_left(tmp_path: Path) -> None:
+    """Where one hierarchy refuses, nothing of the group stays in the others, and the error is heard."""
+    (tmp_path / "one/securebench").mkdir(parents=True)
+    hierarchies = [Hierarchy(str(tmp_path / name), ("pids",), unified=True) for name in ("one", "two")]
+    with pytest.raises(OSError, match="two"):
+        Group(hierarchies, "s1", inner=False)
+    assert list((tmp_path / "one/securebench").iterdir()) == []
 
 
 def test_a_runtime_with_groups_of_its_own_is_not_put_into_ours(tmp_path: Path, written: dict[str, str]) -> None:
     """Its container is, by the runtime; and the group that it makes within ours is removed with it."""
     (tmp_path / "securebench").mkdir()
-    group = Group([Hierarchy(str(tmp_path), ("pids",), unified=True)], "s1", LIMITS, inner=True)
+    group = Group([Hierarchy(str(tmp_path), ("pids",), unified=True)], "s1", inner=True)
     group.enter()
     assert "s1/cgroup.procs" not in written
     (tmp_path / "securebench/s1/runtime").mkdir()

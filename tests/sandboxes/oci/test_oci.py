@@ -205,6 +205,22 @@ def test_a_keeper_that_is_killed_is_told(
     sandbox.close()
 
 
+def test_spares_that_were_killed_are_not_needed(own_driver: OciDriver, base_image: ResolvedImage) -> None:
+    """Processes that wait to become runtimes may be gone: sandboxes start, and are limited, without them."""
+    own_driver.prove()
+    keeper = keeper_of(own_driver)
+    spares = Path(f"/proc/{keeper}/task/{keeper}/children").read_text().split()
+    assert spares or "pids" in own_driver.info().weaker
+    for pid in spares:
+        os.kill(int(pid), signal.SIGKILL)
+    image = own_driver.resolve_image(base_image.reference)
+    for _ in range(4):
+        with own_driver.create(SandboxSpec(image=image, limits=Limits(pids=16))) as sandbox:
+            result = sandbox.run(probe_command("spawn", "40"))
+        assert result.exit_code == 0
+        assert result.stdout.endswith(b"EAGAIN\n") or "pids" in own_driver.info().weaker
+
+
 def test_nothing_starts_after_kill_all(own_driver: OciDriver, base_image: ResolvedImage) -> None:
     """When a run stops, everything ends at once, whoever waits hears of it, and nothing more is started."""
     image = own_driver.resolve_image(base_image.reference)

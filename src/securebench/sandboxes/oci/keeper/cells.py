@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from securebench.sandboxes.oci.keeper.jobs import Job
+    from securebench.sandboxes.oci.keeper.spares import Spare, Spares
     from securebench.sandboxes.oci.keeper.surroundings import Surroundings
 
 _PATIENCE_SECONDS = 2.0
@@ -41,10 +42,11 @@ class Cell:
         self.main: Job | None = None
         self._surroundings = surroundings
         self._group: Group | None = None
+        self._spare: Spare | None = None
         self.held: list[tuple[Job, int]] = []
         self._first_kill: float | None = None
 
-    def prepare(self, request: dict[str, Any]) -> None:
+    def prepare(self, request: dict[str, Any], spares: Spares) -> None:
         """Make what ``request`` asks for. Raises ``OSError`` and :class:`~.mounts.UnsafeSourceError`."""
         os.mkdir(self.directory)
         mounts.mount_tmpfs(self.directory, "711", request["size"] + _DOCUMENT_BYTES)
@@ -54,8 +56,8 @@ class Cell:
             mounts.stage(source, f"{self.directory}/mounts/{number}", read_only=read_only)
         around = self._surroundings
         if around.hierarchies:
-            group = f"{around.group}/{self.name}"
-            self._group = Group(around.hierarchies, group, request["limits"], inner=around.inner_groups)
+            self._spare = spares.take(request["limits"])
+            self._group = self._spare.group if self._spare else self._make_group(request["limits"])
 
     def write(self, path: str, document: bytes) -> None:
         """Write a runtime's document to ``path``, which lies in this cell, or in a new directory of it."""
@@ -79,10 +81,15 @@ class Cell:
         """Whether it is being killed."""
         return self._first_kill is not None
 
-    def enter(self) -> None:
-        """Put this process into its groups."""
-        if self._group is not None:
-            self._group.enter()
+    def launch(self, job: Job, argv: list[str], streams: list[int]) -> None:
+        """Start the runtime of ``job`` in its groups. Raises ``OSError``."""
+        job.kills_before = self.out_of_memory_kills()
+        spare, self._spare = self._spare, None
+        if spare is not None and spare.launch(argv, self.directory, job.log, streams):
+            job.pid = spare.pid
+        else:
+            job.start(argv, self.directory, streams, self._enter)
+        self.jobs.add(job)
 
     def out_of_memory_kills(self) -> int:
         """Return how many of its processes the kernel has killed for want of memory."""
@@ -124,6 +131,20 @@ class Cell:
         with suppress(OSError):
             os.rmdir(self.directory)
         return self._group is None or self._group.remove()
+
+    def _make_group(self, limits: dict[str, float]) -> Group:
+        around = self._surroundings
+        group = Group(around.hierarchies, f"{around.group}/{self.name}", inner=around.inner_groups)
+        try:
+            group.limit(limits)
+        except OSError:
+            group.remove()
+            raise
+        return group
+
+    def _enter(self) -> None:
+        if self._group is not None:
+            self._group.enter()
 
     def _show_root(self, request: dict[str, Any]) -> None:
         for name in ("work", "root", "upper", "upper/dev"):  # gVisor makes files at /dev before it mounts there

@@ -126,20 +126,25 @@ class Group:
     With ``inner`` the runtime makes groups of its own in them, for the container alone, and removes those itself.
     """
 
-    def __init__(self, hierarchies: list[Hierarchy], name: str, limits: dict[str, float], *, inner: bool) -> None:
-        """Make it with ``limits``: ``memory`` in bytes, ``pids``, ``cpu`` in cores. Raises ``OSError``."""
+    def __init__(self, hierarchies: list[Hierarchy], name: str, *, inner: bool) -> None:
+        """Make it, without limits. Raises ``OSError``."""
+        self._hierarchies = hierarchies
         self._directories = [hierarchy.directory(name) for hierarchy in hierarchies]
         self._inner = inner
         self._kills: Callable[[], int] = int
         try:
             for hierarchy, directory in zip(hierarchies, self._directories, strict=True):
                 os.mkdir(directory)
-                _limit(hierarchy, directory, limits)
                 if "memory" in hierarchy.controllers:
                     self._kills = _kill_counter(directory, unified=hierarchy.unified, inner=inner)
         except OSError:
             self.remove()
             raise
+
+    def limit(self, limits: dict[str, float]) -> None:
+        """Set its limits: ``memory`` in bytes, ``pids``, ``cpu`` in cores. Raises ``OSError``."""
+        for hierarchy, directory in zip(self._hierarchies, self._directories, strict=True):
+            _limit(hierarchy, directory, limits)
 
     def enter(self) -> None:
         """Put this process into it, unless the runtime does so for its container."""

@@ -38,7 +38,7 @@ class Job:
         """Start the runtime with ``streams`` as its standard ones. ``prepare`` runs in the new process."""
         self.pid = os.fork()
         if self.pid == 0:
-            _become(argv, directory, streams, prepare, self.log)
+            become(argv, directory, self.log, streams, prepare)
 
     def report(self, report: dict[str, Any]) -> None:
         """Tell the driver, if it still listens."""
@@ -82,7 +82,10 @@ def _parent(pid: str) -> int:
         return 0
 
 
-def _become(argv: list[str], directory: str, streams: list[int], prepare: Callable[[], None], log: str) -> None:
+def become(
+    argv: list[str], directory: str, log: str, streams: list[int], prepare: Callable[[], None] = lambda: None
+) -> None:
+    """Let this process, a child of the keeper, become a runtime. What goes wrong stands in ``log``."""
     try:
         prepare()
         os.chdir(directory)

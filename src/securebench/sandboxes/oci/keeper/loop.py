@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from securebench.sandboxes.oci.keeper.cells import Cell
 from securebench.sandboxes.oci.keeper.jobs import Job, children, exit_code
 from securebench.sandboxes.oci.keeper.mounts import UnsafeSourceError
+from securebench.sandboxes.oci.keeper.spares import Spares
 from securebench.sandboxes.oci.wire import receive_frame
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class Keeper:
         self._poll = select.epoll()
         self._handlers: dict[int, Callable[[], None]] = {}
         self._over = False
+        self._spares = Spares(surroundings)
 
     def serve(self, owner: int) -> None:
         """Serve until the driver is done, or its process, of which ``owner`` is a descriptor, is gone."""
@@ -48,12 +50,14 @@ class Keeper:
         self._watch(self._control.fileno(), self._serve_request)
         self._watch(owner, self._stop)
         self._watch(children, partial(self._reap, children))
+        self._refill()
         while not self._over:
             for descriptor, _ in self._poll.poll(self._wait_seconds()):
                 if descriptor in self._handlers:  # handling one event may have ended what another was for
                     self._handlers[descriptor]()
             self._do_what_is_due()
         _end_everything()
+        self._spares.remove()
         self._remove_all()
 
     def _watch(self, descriptor: int, handler: Callable[[], None]) -> None:
@@ -92,24 +96,27 @@ class Keeper:
         if "tree" in request:
             cell = Cell(name, self._surroundings)
             try:
-                cell.prepare(request)
+                cell.prepare(request, self._spares)
                 self._launch(cell, request, document, job, streams)
             except BaseException:
                 cell.remove()
                 raise
             cell.main = job
             self._cells[name] = cell
+            self._later(0.0, self._refill)
         else:
             cell = self._cells[name]
             if cell.is_ending or cell.main not in cell.jobs:
                 raise KeyError(name)
             self._launch(cell, request, document, job, streams)
 
+    def _refill(self) -> None:
+        with suppress(OSError):  # what is missing is heard of when it is needed
+            self._spares.refill()
+
     def _launch(self, cell: Cell, request: dict[str, Any], document: bytes, job: Job, streams: list[int]) -> None:
         cell.write(request["document"], document)
-        job.kills_before = cell.out_of_memory_kills()
-        job.start(request["argv"], cell.directory, streams, cell.enter)
-        cell.jobs.add(job)
+        cell.launch(job, request["argv"], streams)
         self._jobs[job.pid] = (cell, job)
         self._watch(job.channel.fileno(), partial(self._hear, cell, job))
 

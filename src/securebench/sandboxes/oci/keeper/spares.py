@@ -1,0 +1,91 @@
+"""Processes that wait in cgroups of their own to become a sandbox's runtime.
+
+Putting a process into a cgroup can take the kernel 10 ms, as it waits for every processor to pass a quiet state: as
+long as a whole sandbox takes otherwise. So it is done beforehand, while nobody waits. No spare is used twice.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import socket
+from typing import TYPE_CHECKING
+
+from securebench.sandboxes.oci.keeper.cgroups import Group
+from securebench.sandboxes.oci.keeper.jobs import become
+from securebench.sandboxes.oci.wire import receive_frame, send_frame
+
+if TYPE_CHECKING:
+    from securebench.sandboxes.oci.keeper.surroundings import Surroundings
+
+_COUNT = 2
+_FIRST_DESCRIPTOR = 3
+_LAST_DESCRIPTOR = 1 << 20
+
+LEAST_MEMORY = 32 * 1024 * 1024
+"""Bytes. A spare has used some memory in its group already: none is used for a limit that it would not fit into."""
+
+
+class Spare:
+    """A process in ``group``, where it waits for what to become. Raises ``OSError``."""
+
+    def __init__(self, group: Group) -> None:
+        self.group = group
+        self._ours, theirs = socket.socketpair()
+        self.pid = os.fork()
+        if self.pid == 0:
+            _wait_in(group, theirs)
+        theirs.close()
+
+    def launch(self, argv: list[str], directory: str, log: str, streams: list[int]) -> bool:
+        """Let it become the runtime ``argv``. Return whether it was there to do so."""
+        with self._ours:
+            try:
+                send_frame(self._ours, {"argv": argv, "directory": directory, "log": log}, b"", streams)
+            except OSError:
+                return False
+        return True
+
+
+class Spares:
+    """The spares of a keeper."""
+
+    def __init__(self, surroundings: Surroundings) -> None:
+        self._surroundings = surroundings
+        self._numbers = itertools.count(1)
+        self._ready: list[Spare] = []
+
+    def take(self, limits: dict[str, float]) -> Spare | None:
+        """Return the oldest spare, now limited, or ``None`` if there is none that fits. Raises ``OSError``."""
+        if not self._ready or limits["memory"] < LEAST_MEMORY:
+            return None
+        spare = self._ready.pop(0)
+        spare.group.limit(limits)
+        return spare
+
+    def refill(self) -> None:
+        """Make spares until there are enough. Where the runtime makes its own groups, or none can be made, none are."""
+        around = self._surroundings
+        while around.hierarchies and not around.inner_groups and len(self._ready) < _COUNT:
+            group = Group(around.hierarchies, f"{around.group}/spare-{next(self._numbers)}", inner=False)
+            self._ready.append(Spare(group))
+
+    def remove(self) -> None:
+        """Remove their groups. They have been killed."""
+        for spare in self._ready:
+            spare.group.remove()
+
+
+def _wait_in(group: Group, orders: socket.socket) -> None:
+    try:
+        signal.set_wakeup_fd(-1)
+        # Whoever waits for the keeper to close one of its descriptors must not wait for this copy of it.
+        os.closerange(_FIRST_DESCRIPTOR, orders.fileno())
+        os.closerange(orders.fileno() + 1, _LAST_DESCRIPTOR)
+        group.enter()
+        if frame := receive_frame(orders):
+            order, _, streams = frame
+            become(order["argv"], order["directory"], order["log"], streams)
+    finally:
+        os._exit(127)
