@@ -83,9 +83,12 @@ def _where_ids_are_given() -> set[str]:
 
 @pytest.mark.long
 def test_an_ordinary_user_conforms(
-    home: Path, oci_driver: OciDriver, store: ImageStore, base_image: ResolvedImage
+    oci_driver: OciDriver, store: ImageStore, base_image: ResolvedImage, home: Path
 ) -> None:
-    """Without root the whole suite passes, but for checks that need what the driver says is weaker."""
+    """Without root the whole suite passes, but for checks that need what the driver says is weaker.
+
+    The image is taken from the store of whoever runs the tests, before ``home`` makes another one the default.
+    """
     archive = home / "image.tar"
     with archive.open("wb") as file:
         for chunk in store.saved(base_image.reference):
