@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,8 +17,6 @@ from tester_run.real_run import RealRun, anonymous, small_disk, wait_for
 from tester_run.running import records
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from securebench.sandboxes.oci import OciDriver
 
 pytestmark = pytest.mark.oci
@@ -27,13 +26,15 @@ needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root may mount")
 NO_ENGINE = {"DOCKER_HOST": "unix:///nowhere/docker.sock"}
 
 
-def keepers(pid: int) -> list[int]:
-    """Return the keepers below a process: the program itself, not what started it."""
-    return [
-        child
-        for child, command in family_of(pid).items()
-        if "oci.keeper" in command and not command.startswith("unshare") and "/unshare " not in command
-    ]
+def keeper_of(pid: int) -> int:
+    """Return the keeper below a process: the first of its pid namespace, whatever it forked beside it."""
+    [keeper] = [child for child, command in family_of(pid).items() if "oci.keeper" in command and _is_first(child)]
+    return keeper
+
+
+def _is_first(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return next(line for line in status.splitlines() if line.startswith("NSpid:")).split()[-1] == "1"
 
 
 @pytest.fixture
@@ -51,7 +52,7 @@ def test_the_keeper_is_killed(tmp_path: Path, oci_driver: OciDriver) -> None:
     """A keeper that is killed costs no verdict: the run ends with 3, says why, leaves nothing, and resumes (L08)."""
     one = RealRun(tmp_path / "one", oci_driver, rounds=3, sleep=0.5)
     with one.begun("--workers", "2", after=2) as process:
-        [keeper] = keepers(process.pid)
+        keeper = keeper_of(process.pid)
         os.kill(keeper, signal.SIGKILL)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 3, err
@@ -72,7 +73,7 @@ def test_the_run_and_its_keeper_are_killed(tmp_path: Path, oci_driver: OciDriver
     one = RealRun(tmp_path, oci_driver, sleep=20.0)
     with one.begun("--workers", "2", after=0) as process:
         wait_for(lambda: len([line for line in one.left() if "agent.py" in line]) >= 2)
-        [keeper] = keepers(process.pid)
+        keeper = keeper_of(process.pid)
         process.kill()
         os.kill(keeper, signal.SIGKILL)
     wait_for(lambda: not [line for line in one.left() if line.startswith("process")], 5)
