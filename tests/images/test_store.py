@@ -8,6 +8,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from image_archives import config, digest, docker_save, file, layer
+from image_archives import config, digest, directory, docker_save, file, layer
 from securebench.errors import ConfigError, DiskFullError, ImageError
 from securebench.images import incoming as incoming_module
 from securebench.images import leases
@@ -24,13 +25,14 @@ from securebench.images.bring import import_path
 from securebench.images.ids import SHIFT
 from securebench.images.index import Origin, Source
 from securebench.images.layout import LAYER_TYPE, Descriptor
+from securebench.images.locks import take
 from securebench.images.places import DIRECTORY_VARIABLE, default_directory
 from securebench.images.root_archive import RootConfig, add_root
-from securebench.images.store import ImageStore
+from securebench.images.store import ImageStore, TreeLease
 from securebench.images.unpack import Layer, unpack
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from securebench.images.incoming import Incoming
     from securebench.images.limits import ImageLimits
@@ -447,3 +449,76 @@ def test_who_waits_for_an_unpacking_gets_its_tree(own_store: ImageStore, monkeyp
         for lease in (first.result(), second.result()):
             assert (lease.root / "etc/os").exists()
             lease.close()
+
+
+def _store_of_his_own(saved: Path, directory: Path) -> list[str]:
+    """Import, look and remove, and return what was seen of the tree, and of the store in the end."""
+    store = ImageStore(directory)
+    import_path(store, saved, "tool:1", lambda _line: None)
+    image = store.find("tool:1")
+    assert image is not None
+    seen = []
+    with store.lease(image.id) as lease:
+        for path in (lease.root, *sorted(lease.root.rglob("*"))):
+            status = path.lstat()
+            is_his = (status.st_uid, status.st_gid) == (os.getuid(), os.getgid())
+            seen.append(f"{path.relative_to(lease.root)} {status.st_mode & 0o7777:o} {is_his}")
+    store.remove("tool:1")
+    return [*seen, *sorted(files_in(store))]
+
+
+def _as_nobody(call: Callable[[], list[str]]) -> list[str]:
+    """Return what ``call`` returns in a process of an ordinary user, which may be unable to start an interpreter."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgroups([])
+            os.setgid(65534)
+            os.setuid(65534)
+            os.write(write, "\n".join(call()).encode())
+        except BaseException as error:  # noqa: BLE001 - told to the parent
+            os.write(write, repr(error).encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        said = pipe.read()
+    os.waitpid(child, 0)
+    return said.splitlines()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
+def test_an_ordinary_user_has_a_store_of_his_own() -> None:
+    """H11: all of a tree is his; directories that he may not write or enter by their modes are filled, and removed."""
+    lower = layer(
+        directory("ro", mode=0o555, owner=(1, 1)),
+        directory("ro/closed", mode=0o000),
+        file("ro/closed/in", b"x", mode=0o000, owner=(33, 33)),
+        file("su", b"", mode=0o4755),
+    )
+    upper = layer(file("ro/more"), file("ro/closed/in", b"y", mode=0o400))
+    with tempfile.TemporaryDirectory() as made:
+        os.chown(made, 65534, 65534)
+        saved = Path(made) / "saved.tar"
+        saved.write_bytes(docker_save([lower, upper]))
+        saved.chmod(0o644)
+        seen = _as_nobody(lambda: _store_of_his_own(saved, Path(made) / "images"))
+    assert seen == [". 755 True", "ro 555 True", "ro/closed 0 True", "ro/more 644 True", "su 4755 True"]
+
+
+def test_a_lease_does_not_wait_for_another_to_end(own_store: ImageStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who was about to unpack, and finds that somebody has and now reads, reads too."""
+    image_id = put(own_store, "tool:1")
+    held: list[TreeLease] = []
+
+    def late(path: Path, *, shared: bool = False, wait: bool = True) -> int | None:
+        if not shared and not held:
+            monkeypatch.undo()
+            held.append(own_store.lease(image_id))
+        return take(path, shared=shared, wait=wait)
+
+    monkeypatch.setattr(leases, "take", late)
+    with own_store.lease(image_id) as lease:
+        assert lease.root == held[0].root
+    held[0].close()
