@@ -1,4 +1,4 @@
-"""What a driver is, and what it can enforce: a closed list of names, for records, ``doctor`` and the conformance suite."""
+"""What a driver is, and what it can enforce: a closed list of names, for records, ``doctor`` and the conformance."""
 
 from __future__ import annotations
 
