@@ -31,6 +31,7 @@ def oci_driver(request: pytest.FixtureRequest) -> Iterator[OciDriver]:
         if error.code != "runtime-unavailable":
             raise
         pytest.skip(error.message)
+    driver.info()  # its keeper is there by now
     yield driver
     driver.close()
 
