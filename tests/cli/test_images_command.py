@@ -25,6 +25,7 @@ from securebench.images.places import DIRECTORY_VARIABLE
 from securebench.images.recipes import Recipe, all_recipes
 from securebench.images.store import ImageStore
 from securebench.sandboxes import select
+from securebench.testing.fake_sandbox import FakeDriver
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -262,6 +263,26 @@ def test_a_check_runs_in_a_sandbox_of_the_image(
     assert outcome is not None
     assert outcome[0] != 0
     assert outcome[1].startswith("said")
+
+
+def test_a_weaker_driver_checks_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where ``auto`` finds none that is strong, as for an ordinary user without an engine, the oci driver will do."""
+    asked: list[str] = []
+
+    def open_driver(name: str, *_: object) -> FakeDriver:
+        asked.append(name)
+        if name == "auto":
+            raise EngineError("none")
+        return driver
+
+    driver = FakeDriver()
+    image = driver.add_image("recipe:1")
+    monkeypatch.setattr(driver, "resolve_image", lambda _reference: image)
+    monkeypatch.setattr(select, "open_driver", open_driver)
+    with SandboxChecks(lambda _line: None) as check:
+        assert check(image, ("nothing",)) is not None
+        assert check(image, ("nothing",)) is not None
+    assert asked == ["auto", "oci"]
 
 
 def test_without_a_driver_there_is_no_check(monkeypatch: pytest.MonkeyPatch, base_image: ResolvedImage) -> None:
