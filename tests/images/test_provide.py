@@ -9,7 +9,7 @@ import pytest
 from fake_registry import fake_registry, packed
 from image_archives import digest, file, layer
 from securebench.errors import ConfigError, EngineError, ImageError
-from securebench.images import provide as module
+from securebench.images import engine as engine_module
 from securebench.images.distribution.model import Platform
 from securebench.images.index import Origin, Source
 from securebench.images.provide import provide, pull
@@ -31,7 +31,7 @@ def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     def connect() -> None:
         raise EngineError("no engine")
 
-    monkeypatch.setattr(module, "connect", connect)
+    monkeypatch.setattr(engine_module, "connect", connect)
 
 
 @pytest.fixture

@@ -1,4 +1,7 @@
-"""From an image reference to an image of the store: found there, taken from an engine, pulled, or explained."""
+"""From an image reference to an image of the store: found there, taken from an engine, pulled, or explained.
+
+What speaks to engines and registries is loaded when one is asked: a run whose images are here starts without it.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from securebench.errors import EngineError, ImageError
-from securebench.images.archive_files import layer_type
-from securebench.images.distribution import fetch_image
-from securebench.images.engine import connect
-from securebench.images.engine_images import inspect, take_from
 from securebench.images.index import Origin, Source
-from securebench.images.layout import Descriptor
 from securebench.images.reference import LOCAL_PREFIX, check_reference, is_image_id
 
 if TYPE_CHECKING:
@@ -47,6 +45,10 @@ def pull(store: ImageStore, reference: str, report: Callable[[str], None]) -> Re
     Raises :class:`ConfigError` (``image-reference-invalid``), :class:`ImageError` (``image-unavailable`` for what no
     registry has, and what the registry's client raises).
     """
+    from securebench.images.archive_files import layer_type
+    from securebench.images.distribution import fetch_image
+    from securebench.images.layout import Descriptor
+
     check_reference(reference)
     if reference.startswith(LOCAL_PREFIX) or is_image_id(reference):
         raise unavailable(reference)
@@ -64,6 +66,9 @@ def pull(store: ImageStore, reference: str, report: Callable[[str], None]) -> Re
 
 def _take_if_new(store: ImageStore, reference: str, known: str, report: Callable[[str], None]) -> bool:
     """Take the image from an engine if that has it and it is not ``known``, and say whether the engine has it."""
+    from securebench.images.engine import connect
+    from securebench.images.engine_images import inspect, take_from
+
     try:
         engine = connect()
     except EngineError:
