@@ -245,11 +245,11 @@ def test_new_privileges_are_asked_for_by_name() -> None:
 def test_a_mount_beneath_another_comes_after_it(tmp_path: Path) -> None:
     """However a spec orders them, a mount is never hidden by the one above it."""
     (tmp_path / "file").touch()
-    mounts = (Mount(tmp_path / "file", "/tmp/a/file"), Mount(tmp_path, "/tmp/a"), Mount(tmp_path, "/work"))
-    spec = SandboxSpec(image=IMAGE, mounts=mounts, tmpfs=("/work/tmp", "/tmp"))
+    mounts = (Mount(tmp_path / "file", "/tmp/a/file"), Mount(tmp_path, "/tmp/a"), Mount(tmp_path, "/srv"))
+    spec = SandboxSpec(image=IMAGE, mounts=mounts, tmpfs=("/srv/tmp", "/tmp"))
     order = [found["destination"] for found in compile_config(spec, COMMAND, layout(spec))["mounts"]]
     assert order.index("/tmp") < order.index("/tmp/a") < order.index("/tmp/a/file")
-    assert order.index("/work") < order.index("/work/tmp")
+    assert order.index("/srv") < order.index("/srv/tmp")
 
 
 def test_unsafe_sources_are_refused(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ class Deadline:
             raise ImageError(
                 f"the download took longer than {self.patience.total:.0f} s",
                 code="registry-unreachable",
-                hint="try again: layers that are complete are kept",
+                hint="try again when the network is faster: nothing of this attempt is kept",
             )
 
     def wait(self, seconds: float) -> None:
