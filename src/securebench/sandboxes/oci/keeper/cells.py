@@ -43,6 +43,7 @@ class Cell:
         self._surroundings = surroundings
         self._group: Group | None = None
         self._spare: Spare | None = None
+        self._spares: Spares | None = None
         self.held: list[tuple[Job, int]] = []
         self._first_kill: float | None = None
 
@@ -57,6 +58,7 @@ class Cell:
         around = self._surroundings
         if around.hierarchies:
             self._spare = spares.take(request["limits"])
+            self._spares = spares if self._spare else None
             self._group = self._spare.group if self._spare else self._make_group(request["limits"])
 
     def write(self, path: str, document: bytes) -> None:
@@ -130,7 +132,11 @@ class Cell:
             mounts.detach(self.directory)
         with suppress(OSError):
             os.rmdir(self.directory)
-        return self._group is None or self._group.remove()
+        group, self._group = self._group, None
+        if group is None or (self._spares is not None and self._spares.keep(group)) or group.remove():
+            return True
+        self._group, self._spares = group, None
+        return False
 
     def _make_group(self, limits: dict[str, float]) -> Group:
         around = self._surroundings

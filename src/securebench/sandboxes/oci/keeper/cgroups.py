@@ -24,6 +24,9 @@ CONTROLLERS = ("memory", "pids", "cpu")
 INNER = "runtime"
 """The group that a runtime makes in a sandbox's, where it makes its own."""
 
+_MEMORY_LEFT = 8 * 1024 * 1024
+"""Bytes: files that were read, which the kernel forgets when it needs room, and structures that it frees by and by."""
+
 CPU_PERIOD = 100_000
 """Microseconds over which processor time is shared out."""
 
@@ -164,12 +167,22 @@ class Group:
         """Whether no process is in it."""
         return not any(_processes(directory) for directory in self._all())
 
+    def is_as_new(self) -> bool:
+        """Whether nothing is in it, and next to nothing charged to it that was left in the kernel by what was."""
+        return self.is_empty() and self._memory_used() <= _MEMORY_LEFT
+
     def remove(self) -> bool:
         """Remove it. Return whether it is gone: the kernel keeps it for a moment after its last process."""
         self._kills = int
         gone = {directory for directory in self._all() if remove_group(directory)}
         self._directories = [directory for directory in self._directories if directory not in gone]
         return not self._directories
+
+    def _memory_used(self) -> int:
+        for hierarchy, directory in zip(self._hierarchies, self._directories, strict=True):
+            if "memory" in hierarchy.controllers:
+                return int(_read(f"{directory}/memory.{'current' if hierarchy.unified else 'usage_in_bytes'}"))
+        return 0
 
     def _all(self) -> list[str]:
         inner = [f"{directory}/{INNER}" for directory in self._directories] if self._inner else []
@@ -233,12 +246,15 @@ def _processes(directory: str) -> list[int]:
 
 
 def _limit(hierarchy: Hierarchy, directory: str, limits: dict[str, float]) -> None:
+    swap = f"{directory}/memory.{'swap.max' if hierarchy.unified else 'memsw.limit_in_bytes'}"
+    has_swap = "memory" in hierarchy.controllers and os.access(swap, os.W_OK)  # not there where swap is not accounted
+    if has_swap and not hierarchy.unified:
+        _write(swap, "-1")  # it may not be below the limit of memory, also where that is raised for another sandbox
     for controller in hierarchy.controllers:
         settings = (_settings_2 if hierarchy.unified else _settings_1)(controller, limits[controller])
         for name, value in settings.items():
             _write(f"{directory}/{name}", value)
-    swap = f"{directory}/memory.{'swap.max' if hierarchy.unified else 'memsw.limit_in_bytes'}"
-    if "memory" in hierarchy.controllers and os.access(swap, os.W_OK):  # not there where swap is not accounted
+    if has_swap:
         _write(swap, "0" if hierarchy.unified else f"{limits['memory']:.0f}")
 
 

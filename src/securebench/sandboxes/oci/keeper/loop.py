@@ -57,8 +57,8 @@ class Keeper:
                     self._handlers[descriptor]()
             self._do_what_is_due()
         _end_everything()
-        self._spares.remove()
         self._remove_all()
+        self._spares.remove()  # with the groups that the cells before left to them
 
     def _watch(self, descriptor: int, handler: Callable[[], None]) -> None:
         self._handlers[descriptor] = handler

@@ -1,7 +1,9 @@
 """Processes that wait in cgroups of their own to become a sandbox's runtime.
 
 Putting a process into a cgroup can take the kernel 10 ms, as it waits for every processor to pass a quiet state: as
-long as a whole sandbox takes otherwise. So it is done beforehand, while nobody waits. No spare is used twice.
+long as a whole sandbox takes otherwise. So it is done beforehand, while nobody waits. No spare is used twice; its group
+is, once nothing is in it any more and nothing is charged to it that another sandbox could feel: removing one takes the
+kernel twice as long as entering it, and everybody would wait for that.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from securebench.sandboxes.oci.keeper.surroundings import Surroundings
 
 _COUNT = 2
+_KEPT_GROUPS = 8
 _FIRST_DESCRIPTOR = 3
 _LAST_DESCRIPTOR = 1 << 20
 
@@ -55,6 +58,7 @@ class Spares:
         self._surroundings = surroundings
         self._numbers = itertools.count(1)
         self._ready: list[Spare] = []
+        self._groups: list[Group] = []
 
     def take(self, limits: dict[str, float]) -> Spare | None:
         """Return the oldest spare, now limited, or ``None`` if there is none that fits. Raises ``OSError``."""
@@ -68,13 +72,23 @@ class Spares:
         """Make spares until there are enough. Where the runtime makes its own groups, or none can be made, none are."""
         around = self._surroundings
         while around.hierarchies and not around.inner_groups and len(self._ready) < _COUNT:
-            group = Group(around.hierarchies, f"{around.group}/spare-{next(self._numbers)}", inner=False)
-            self._ready.append(Spare(group))
+            self._ready.append(Spare(self._groups.pop() if self._groups else self._new_group()))
+
+    def keep(self, group: Group) -> bool:
+        """Keep the group of a spare that has ended for another one. Return whether it can be."""
+        if len(self._groups) >= _KEPT_GROUPS or not group.is_as_new():
+            return False
+        self._groups.append(group)
+        return True
 
     def remove(self) -> None:
         """Remove their groups. They have been killed."""
-        for spare in self._ready:
-            spare.group.remove()
+        for group in (*self._groups, *(spare.group for spare in self._ready)):
+            group.remove()
+
+    def _new_group(self) -> Group:
+        around = self._surroundings
+        return Group(around.hierarchies, f"{around.group}/spare-{next(self._numbers)}", inner=False)
 
 
 def _wait_in(group: Group, orders: socket.socket) -> None:
