@@ -23,6 +23,8 @@ _CGROUPS = Path("/sys/fs/cgroup")
 _PROC = Path("/proc")
 _SPARE = "spare-"
 """How cgroups begin that an open driver has ready for its next sandboxes. They lie in that driver's own."""
+_OF_RUNTIMES = "crun.??????"
+"""Files that crun makes for a moment when it starts."""
 
 
 def container_traces(engine: Engine) -> set[str]:
@@ -38,7 +40,18 @@ def host_traces() -> set[str]:
     cgroups = {
         f"cgroup {path}" for path in _cgroups() if foreign.isdisjoint(part.partition(".")[0] for part in path.parts)
     }
-    return directories | cgroups | set(_mounts()) | set(_descendants())
+    return directories | cgroups | runtime_files() | set(_mounts()) | set(_descendants())
+
+
+def runtime_files() -> set[str]:
+    """Return what runtimes of this user have in the directories for temporary files, whoever started them."""
+    places = {Path("/tmp"), Path("/var/tmp"), Path(tempfile.gettempdir())}
+    found = set()
+    for path in (path for place in places for path in place.glob(_OF_RUNTIMES)):
+        with suppress(FileNotFoundError):  # it was removed meanwhile
+            if path.lstat().st_uid == os.geteuid():
+                found.add(f"file {path}")
+    return found
 
 
 def _run_directories() -> Iterator[Path]:

@@ -55,6 +55,12 @@ def test_a_missing_runtime_is_told(programs: Path, name: str) -> None:
     assert (caught.value.code, "apt-get install crun" in caught.value.hint) == ("runtime-unavailable", True)
 
 
+def test_asking_for_a_version_makes_no_file(programs: Path) -> None:
+    """L10: crun, which binds itself to a file of the host when it starts, has no place for one when it is asked."""
+    install(programs, "crun", b'#!/bin/sh\n/bin/touch "$_LIBCONTAINER_STATEDIR/crun.abcdef" || echo version 1.2.3\n')
+    assert find_runtime("crun").version == "1.2.3"
+
+
 @pytest.mark.parametrize("content", [b"#!/bin/sh\nexit 1\n", b"#!/no/such/shell\n"])
 def test_a_broken_runtime_is_told(programs: Path, content: bytes) -> None:
     """One that does not even say its version is not used."""

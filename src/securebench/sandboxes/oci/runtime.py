@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from securebench.errors import EngineError
+from securebench.sandboxes.oci.keeper.jobs import SCRATCH_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -164,8 +165,9 @@ def _find(name: str, directories: Iterable[str]) -> str | None:
 
 def _version_of(path: str) -> str:
     argv = [path, "--version"]
+    env = {**os.environ, SCRATCH_VARIABLE: os.devnull}  # nothing on the host's disk, which an interrupt would leave
     try:
-        done = subprocess.run(argv, capture_output=True, timeout=_VERSION_SECONDS, check=True)  # noqa: S603 - as found
+        done = subprocess.run(argv, capture_output=True, timeout=_VERSION_SECONDS, check=True, env=env)  # noqa: S603 - as found
     except (OSError, subprocess.SubprocessError) as error:
         raise EngineError(
             f"{path} does not say its version: {error}",

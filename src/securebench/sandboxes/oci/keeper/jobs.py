@@ -19,7 +19,14 @@ SIGKILLED = 137
 
 TIMED_OUT = 124
 
-_ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+SCRATCH_VARIABLE = "_LIBCONTAINER_STATEDIR"
+"""Names the directory in which crun binds its own program, read-only, to a file that it makes and soon removes.
+
+By default that is the host's /tmp, where the file stays if crun is killed meanwhile. Where it can make none, it runs a
+copy in memory. runc, whose variable it was first, sets it itself; gVisor makes no such file.
+"""
 
 
 class Job:
@@ -85,7 +92,10 @@ def _parent(pid: str) -> int:
 def become(
     argv: list[str], directory: str, log: str, streams: list[int], prepare: Callable[[], None] = lambda: None
 ) -> None:
-    """Let this process, a child of the keeper, become a runtime. What goes wrong stands in ``log``."""
+    """Let this process, a child of the keeper, become a runtime. What goes wrong stands in ``log``.
+
+    What the runtime makes for itself lies in ``directory``, and goes with it, at whatever moment it is killed.
+    """
     try:
         prepare()
         os.chdir(directory)
@@ -94,7 +104,7 @@ def become(
         os.setsid()
         for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
-        os.execve(argv[0], argv, _ENVIRONMENT)  # noqa: S606 - what this is for
+        os.execve(argv[0], argv, {"PATH": _PATH, SCRATCH_VARIABLE: directory})  # noqa: S606 - what this is for
     except BaseException as error:  # noqa: BLE001 - this process must not go on as a second keeper
         with open(log, "w") as file:
             file.write(f"{argv[0]} could not be started: {error}")

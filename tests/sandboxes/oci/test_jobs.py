@@ -1,0 +1,84 @@
+"""Runtime processes: what they are started with, and that they leave nothing on the host, whenever they are killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from leftovers import runtime_files
+from securebench.errors import InfrastructureError
+from securebench.sandboxes.base import Command, SandboxSpec
+from securebench.sandboxes.oci import OciDriver
+from securebench.sandboxes.oci.keeper.jobs import Job
+
+if TYPE_CHECKING:
+    from securebench.images.model import ResolvedImage
+
+TRUE = Command(argv=("true",), timeout_seconds=60)
+STEP_SECONDS = 0.0001
+
+
+def test_a_runtime_is_started_with_next_to_nothing(tmp_path: Path) -> None:
+    """It gets where programs are and where its own files may be, nothing of who started the run."""
+    out, log = (tmp_path / "out").open("w+"), tmp_path / "log"
+    with out, socket.socket() as channel:
+        job = Job(channel, str(log), 60)
+        job.start(["/usr/bin/env"], str(tmp_path), [0, out.fileno(), 2], lambda: None)
+        assert os.waitpid(job.pid, 0)[1] == 0
+        out.seek(0)
+        variables = dict(line.split("=", 1) for line in out.read().splitlines())
+    assert variables.pop("PATH").endswith("/bin")
+    assert variables == {"_LIBCONTAINER_STATEDIR": str(tmp_path)}
+
+
+@pytest.mark.oci
+def test_a_runtime_killed_at_any_moment_leaves_no_file(base_image: ResolvedImage, oci_driver: OciDriver) -> None:
+    """L10: crun binds its own program to a file when it starts; killed just then, it leaves none on the host."""
+    before = runtime_files()
+    runtime = oci_driver.info().runtime
+    with closing(OciDriver(runtime=runtime)) as driver:
+        image = driver.resolve_image(base_image.reference)
+        driver.prove()
+        keeper = _keeper_of(driver)
+        for moment in range(200):
+            with driver.create(SandboxSpec(image=image)) as sandbox:
+                process = sandbox.open(TRUE)
+                time.sleep(moment % 50 * STEP_SECONDS)
+                _kill_children(keeper)
+                with suppress(InfrastructureError):
+                    process.wait()
+    assert runtime_files() - before == set()
+
+
+@pytest.mark.oci
+def test_a_run_killed_at_any_moment_leaves_no_file(base_image: ResolvedImage, oci_driver: OciDriver) -> None:
+    """L10: the same of whole runs, whose sandboxes are all ended by the kernel."""
+    before = runtime_files()
+    for moment in range(20):
+        with closing(OciDriver(runtime=oci_driver.info().runtime)) as driver:
+            image = driver.resolve_image(base_image.reference)
+            sandboxes = [driver.create(SandboxSpec(image=image)) for _ in range(4)]
+            driver.info()  # its keeper is there by now
+            for sandbox in sandboxes:
+                sandbox.open(TRUE)
+            time.sleep(moment * STEP_SECONDS * 5)
+            os.kill(_keeper_of(driver), signal.SIGKILL)
+    assert runtime_files() - before == set()
+
+
+def _keeper_of(driver: OciDriver) -> int:
+    starter = driver._surroundings.link._process.pid
+    return int(Path(f"/proc/{starter}/task/{starter}/children").read_text().split()[0])
+
+
+def _kill_children(parent: int) -> None:
+    for child in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
+        with suppress(ProcessLookupError):
+            os.kill(int(child), signal.SIGKILL)
