@@ -112,6 +112,10 @@ _WITH_CAPABILITY: Final = {
 }
 """What a capability adds that a sandbox was given by name. No other capability adds a call."""
 
+NAMES_OF_GVISOR: Final = ("pselect",)
+"""What gVisor's list of calls names otherwise than everybody else, here ``pselect6``: it would refuse ``select`` of any
+program. Others know of no call by these names, and pass over them."""
+
 _AF_VSOCK: Final = 40
 _NAMESPACES_OF_CLONE: Final = 0x7E02_0000
 """Every flag of ``clone`` that makes a namespace."""
@@ -124,7 +128,7 @@ def profile(machine: str, capabilities: Collection[str] = ()) -> dict[str, Any]:
 
     ``machine`` is what ``os.uname`` calls it. Raises :class:`KeyError` for one that is not known.
     """
-    names = {*_OF_MACHINE[machine], *_names(_ALLOWED)}
+    names = {*_OF_MACHINE[machine], *_names(_ALLOWED), *NAMES_OF_GVISOR}
     for capability in capabilities:
         names.update(_WITH_CAPABILITY.get(capability, ()))
     return {
