@@ -128,7 +128,7 @@ def _oci(name: str) -> OciDriver:
     from securebench.sandboxes.oci import OciDriver
 
     try:
-        driver = OciDriver(run_id="tests", runtime=name)
+        driver = OciDriver(runtime=name)
     except EngineError as error:
         raise _skipped_if_not_to_be_had(error) from error
     try:

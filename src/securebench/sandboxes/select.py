@@ -30,7 +30,7 @@ def open_driver(driver: str, runtime: str | None, run_id: str, notify: Callable[
     if driver == "docker":
         return _docker(runtime, run_id)
     if driver == "oci":
-        oci, weaker = _proven_oci(runtime, run_id)
+        oci, weaker = _proven_oci(runtime)
         if weaker:
             notify(f"weaker here than elsewhere: {_in_words(weaker)}")
         return oci
@@ -39,7 +39,7 @@ def open_driver(driver: str, runtime: str | None, run_id: str, notify: Callable[
 
 def _best(runtime: str | None, run_id: str, notify: Callable[[str], None]) -> SandboxDriver:
     try:
-        oci, weaker = _proven_oci(runtime, run_id)
+        oci, weaker = _proven_oci(runtime)
     except InfrastructureError as error:
         return _docker_instead(runtime, run_id, error, notify)
     if not weaker:
@@ -66,11 +66,11 @@ def _docker_instead(
     return docker
 
 
-def _proven_oci(runtime: str | None, run_id: str) -> tuple[OciDriver, tuple[str, ...]]:
+def _proven_oci(runtime: str | None) -> tuple[OciDriver, tuple[str, ...]]:
     """Return an oci driver that has made a sandbox, and what is weaker about it."""
     from securebench.sandboxes.oci import OciDriver
 
-    driver = OciDriver(run_id=run_id, runtime=runtime)
+    driver = OciDriver(runtime=runtime)
     try:
         return driver, tuple(driver.prove().weaker)
     except BaseException:

@@ -54,7 +54,7 @@ def until(condition: Callable[[], bool], timeout: float = 10) -> bool:
 @pytest.fixture
 def own_driver() -> Iterator[OciDriver]:
     """Give a driver that a test may break."""
-    driver = OciDriver(run_id="own")
+    driver = OciDriver()
     yield driver
     driver.close()
 

@@ -26,7 +26,7 @@ def oci_driver(request: pytest.FixtureRequest) -> Iterator[OciDriver]:
     if request.param in request.config.getoption("drivers").split(","):
         pytest.skip(f"{request.param} is among --drivers, so test_conformance holds it to every check")
     try:
-        driver = OciDriver(run_id="conformance", runtime=request.param)
+        driver = OciDriver(runtime=request.param)
     except EngineError as error:
         if error.code != "runtime-unavailable":
             raise

@@ -113,7 +113,7 @@ def test_what_came_before_is_not_felt(base_image: ResolvedImage) -> None:
     """A sandbox that ran out of memory, or was held to one process, leaves the next ones theirs (A24, F11)."""
     del base_image  # it is there
     small = Limits(memory=64 * MIB)
-    with closing(OciDriver(run_id="tests")) as driver:
+    with closing(OciDriver()) as driver:
         image = driver.resolve_image("securebench/python:3.11")
         for _ in range(6):
             with driver.create(SandboxSpec(image=image, limits=small)) as sandbox:

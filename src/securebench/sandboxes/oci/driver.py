@@ -36,7 +36,7 @@ class OciDriver(SandboxDriver):
     cannot, the first question that needs it says so. Raises :class:`EngineError`.
     """
 
-    def __init__(self, *, run_id: str = "", runtime: str | None = None, store: ImageStore | None = None) -> None:
+    def __init__(self, *, runtime: str | None = None, store: ImageStore | None = None) -> None:
         found, init = find_runtime(runtime), find_init()
         shown = {init: "init", **{path: path.name for path in NAME_FILES}}
         run, group = reaper.make_run_directory(secrets.token_hex(8))
@@ -46,7 +46,6 @@ class OciDriver(SandboxDriver):
         except InfrastructureError:
             reaper.remove_run(run, group)
             raise
-        self._run_id = run_id
         self._store = store
         self._surroundings = Surroundings(link, found, run, group, shown, init)
         self._images: dict[str, ResolvedImage] = {}
