@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from securebench.errors import EngineError, InfrastructureError
-from securebench.sandboxes import docker_process
 from securebench.sandboxes.base import Command, ExitState, Stream
 from securebench.sandboxes.docker_container import Job
 from securebench.sandboxes.docker_process import DockerProcess
@@ -154,7 +153,7 @@ def test_the_first_cause_counts(job: StubJob) -> None:
 
 def test_a_hanging_engine_is_told(job: StubJob, monkeypatch: pytest.MonkeyPatch) -> None:
     """L08: an engine that does not end a killed sandbox within the grace is an engine error, not a hang."""
-    monkeypatch.setattr(docker_process, "KILL_GRACE", 0.2)
+    monkeypatch.setattr("securebench.sandboxes.bounded.KILL_GRACE", 0.2)
     process, _ = start(job, timeout=0.1)
     job.kill_error = EngineError("it hangs")
     started = time.monotonic()

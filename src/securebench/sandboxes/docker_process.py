@@ -1,15 +1,15 @@
-"""A command that runs in a container: its time limit, its output limit, and how it ended."""
+"""A command that runs in a container: its time limit, and how it ended."""
 
 from __future__ import annotations
 
 import logging
 import threading
-import time
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from securebench.errors import EngineError, InfrastructureError
-from securebench.sandboxes.base import TIMEOUT_EXIT_CODE, Chunk, Command, ExitState, SandboxProcess
+from securebench.errors import InfrastructureError
+from securebench.sandboxes.base import TIMEOUT_EXIT_CODE, Command, ExitState
+from securebench.sandboxes.bounded import BoundedProcess
 from securebench.sandboxes.docker_container import SIGKILLED
 
 if TYPE_CHECKING:
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-KILL_GRACE = 30.0
-"""Seconds after its time limit in which a killed sandbox must be gone, or its engine counts as hanging."""
-
 
 class _Cause(Enum):
     TIME = auto()
@@ -30,8 +27,13 @@ class _Cause(Enum):
     CALLER = auto()
 
 
-class DockerProcess(SandboxProcess):
+class DockerProcess(BoundedProcess["EngineStream"]):
     """A started command. ``on_end`` is called once, by the thread that waits, when it has ended."""
+
+    hanging = (
+        "the engine did not end a sandbox within {:g} s of its time limit",
+        "the engine hangs: restart it, then go on with --resume",
+    )
 
     def __init__(
         self,
@@ -41,40 +43,16 @@ class DockerProcess(SandboxProcess):
         output_limit: int,
         on_end: Callable[[DockerProcess], None],
     ) -> None:
-        self._stream = stream
+        super().__init__(stream, command, output_limit)
         self._job = job
-        self._output_left = output_limit
         self._on_end = on_end
         self._cause: _Cause | None = None
         self._state: ExitState | None = None
         self._lock = threading.Lock()
         self._kill_done = threading.Event()
-        self._give_up = time.monotonic() + command.timeout_seconds + KILL_GRACE
         self._timer = threading.Timer(command.timeout_seconds, self._end, (_Cause.TIME,))
         self._timer.daemon = True
         self._timer.start()
-
-    def send(self, data: bytes) -> None:
-        """Write all of ``data``."""
-        self._stream.send(data)
-
-    def close_stdin(self) -> None:
-        """End its stdin."""
-        self._stream.close_stdin()
-
-    def receive(self, timeout: float | None = None) -> Chunk | None:
-        """Return the next output. What goes beyond the output limit is dropped, and the sandbox killed for it."""
-        while True:
-            chunk = self._receive_bounded(timeout)
-            if chunk is None:
-                return None
-            stream, data = chunk
-            kept = data[: self._output_left]
-            self._output_left -= len(kept)
-            if len(kept) < len(data):
-                self._end_soon(_Cause.OUTPUT)
-            if kept:
-                return stream, kept
 
     def wait(self) -> ExitState:
         """Drop what nobody read, and wait for its end."""
@@ -96,23 +74,11 @@ class DockerProcess(SandboxProcess):
     def abandon(self) -> None:
         """Stop watching it, and cut its stream. Its sandbox has ended, or the caller ends it now."""
         self._timer.cancel()
-        self._stream.close()
+        self._streams.close()
         self._on_end(self)
 
-    def _receive_bounded(self, timeout: float | None) -> Chunk | None:
-        remaining = self._remaining()
-        if timeout is not None and timeout < remaining:
-            return self._stream.receive(timeout)
-        try:
-            return self._stream.receive(remaining)
-        except TimeoutError:
-            raise EngineError(
-                f"the engine did not end a sandbox within {KILL_GRACE:g} s of its time limit",
-                hint="the engine hangs: restart it, then go on with --resume",
-            ) from None
-
-    def _remaining(self) -> float:
-        return max(0.1, self._give_up - time.monotonic())
+    def _end_for_output(self) -> None:
+        self._end_soon(_Cause.OUTPUT)
 
     def _end_soon(self, cause: _Cause) -> None:
         # The engine answers a kill when all output has been read, so the thread that reads must not be the one to ask.
@@ -124,7 +90,7 @@ class DockerProcess(SandboxProcess):
             if self._cause is not None:
                 return
             self._cause = cause
-        self._stream.break_pipe()
+        self._streams.break_pipe()
         try:
             self._job.kill()
         except InfrastructureError as error:

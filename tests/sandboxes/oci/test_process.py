@@ -174,7 +174,7 @@ def test_a_keeper_that_is_gone_is_an_engine_error(played: Played) -> None:
 
 def test_a_keeper_that_hangs_is_an_engine_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sandbox that outlives its time limit by far is told, not waited for."""
-    monkeypatch.setattr("securebench.sandboxes.oci.process.KILL_GRACE", 0.1)
+    monkeypatch.setattr("securebench.sandboxes.bounded.KILL_GRACE", 0.1)
     played = Played(seconds=0.1)
     with pytest.raises(EngineError, match="not ended within"):
         played.process.wait()

@@ -1,31 +1,33 @@
-"""A command that runs in a sandbox of the oci driver: its output limit, and how it ended."""
+"""A command that runs in a sandbox of the oci driver, and how it ended."""
 
 from __future__ import annotations
 
 import json
 import threading
-import time
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from securebench.errors import EngineError, InfrastructureError, MaterializationError
-from securebench.sandboxes.base import ExitState, SandboxProcess
+from securebench.sandboxes.base import ExitState
+from securebench.sandboxes.bounded import KILL_GRACE, BoundedProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from securebench.sandboxes.base import Chunk, Command
+    from securebench.sandboxes.base import Command
     from securebench.sandboxes.oci.link import Job
     from securebench.sandboxes.oci.streams import Streams
-
-KILL_GRACE = 30.0
-"""Seconds after its time limit in which a killed sandbox must be gone, or its keeper counts as hanging."""
 
 _NOT_FOUND = 127
 _NOT_EXECUTABLE = 126
 
 
-class OciProcess(SandboxProcess):
+class OciProcess(BoundedProcess["Streams"]):
     """A started command. ``on_end`` is called, by the thread that waits, when it has ended."""
+
+    hanging = (
+        "a sandbox was not ended within {:g} s of its time limit",
+        "look at what keeps this machine busy, then go on with --resume",
+    )
 
     def __init__(
         self,
@@ -35,38 +37,13 @@ class OciProcess(SandboxProcess):
         output_limit: int,
         on_end: Callable[[OciProcess], None],
     ) -> None:
-        self._streams = streams
+        super().__init__(streams, command, output_limit)
         self._job = job
-        self._output_left = output_limit
         self._on_end = on_end
         self._output_exceeded = False
         self._abandoned = False
         self._state: ExitState | None = None
         self._waiting = threading.Lock()
-        self._give_up = time.monotonic() + command.timeout_seconds + KILL_GRACE
-
-    def send(self, data: bytes) -> None:
-        """Write all of ``data``."""
-        self._streams.send(data)
-
-    def close_stdin(self) -> None:
-        """End its stdin."""
-        self._streams.close_stdin()
-
-    def receive(self, timeout: float | None = None) -> Chunk | None:
-        """Return the next output. What goes beyond the output limit is dropped, and the sandbox killed for it."""
-        while True:
-            chunk = self._receive_bounded(timeout)
-            if chunk is None:
-                return None
-            stream, data = chunk
-            kept = data[: self._output_left]
-            self._output_left -= len(kept)
-            if len(kept) < len(data) and not self._output_exceeded:
-                self._output_exceeded = True
-                self.kill()
-            if kept:
-                return stream, kept
 
     def wait(self) -> ExitState:
         """Drop what nobody read, and wait for its end."""
@@ -99,20 +76,10 @@ class OciProcess(SandboxProcess):
         self._streams.close()
         self._on_end(self)
 
-    def _receive_bounded(self, timeout: float | None) -> Chunk | None:
-        remaining = self._remaining()
-        if timeout is not None and timeout < remaining:
-            return self._streams.receive(timeout)
-        try:
-            return self._streams.receive(remaining)
-        except TimeoutError:
-            raise EngineError(
-                f"a sandbox was not ended within {KILL_GRACE:g} s of its time limit",
-                hint="look at what keeps this machine busy, then go on with --resume",
-            ) from None
-
-    def _remaining(self) -> float:
-        return max(0.1, self._give_up - time.monotonic())
+    def _end_for_output(self) -> None:
+        if not self._output_exceeded:
+            self._output_exceeded = True
+            self.kill()
 
     def _final_state(self, report: dict[str, Any]) -> ExitState:
         return ExitState(

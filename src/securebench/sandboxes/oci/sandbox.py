@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 from securebench.errors import InfrastructureError
 from securebench.sandboxes.base import Sandbox
+from securebench.sandboxes.bounded import KILL_GRACE
 from securebench.sandboxes.oci.container import Container
-from securebench.sandboxes.oci.process import KILL_GRACE, OciProcess, raise_failure
+from securebench.sandboxes.oci.process import OciProcess, raise_failure
 from securebench.sandboxes.oci.streams import Pipes, Streams
 
 if TYPE_CHECKING:

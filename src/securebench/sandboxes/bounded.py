@@ -1,0 +1,83 @@
+"""What a command in any real sandbox is held to from outside: a limit of its output, and an end to all patience."""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeVar
+
+from securebench.errors import EngineError
+from securebench.sandboxes.base import SandboxProcess
+
+if TYPE_CHECKING:
+    from securebench.sandboxes.base import Chunk, Command
+
+KILL_GRACE = 30.0
+"""Seconds after its time limit in which a killed sandbox must be gone, or its keeper or engine counts as hanging."""
+
+
+class Streams(Protocol):
+    """The standard streams of a process, as a driver has them."""
+
+    def send(self, data: bytes) -> None:
+        """Write all of ``data``. Raises ``BrokenPipeError`` once nobody reads."""
+
+    def close_stdin(self) -> None:
+        """End stdin, after what was to be sent first."""
+
+    def receive(self, timeout: float | None) -> Chunk | None:
+        """Return the next output, ``None`` at the end. Raises ``TimeoutError`` after ``timeout`` seconds."""
+
+
+StreamsT = TypeVar("StreamsT", bound=Streams)
+
+
+class BoundedProcess(SandboxProcess, Generic[StreamsT]):
+    """A started command, of which ``output_limit`` bytes are passed on, and which is waited for within bounds."""
+
+    hanging: ClassVar[tuple[str, str]]
+    """What is said of a sandbox that was not ended in time, with the grace in seconds, and what to do."""
+
+    def __init__(self, streams: StreamsT, command: Command, output_limit: int) -> None:
+        self._streams = streams
+        self._output_left = output_limit
+        self._give_up = time.monotonic() + command.timeout_seconds + KILL_GRACE
+
+    def send(self, data: bytes) -> None:
+        """Write all of ``data``."""
+        self._streams.send(data)
+
+    def close_stdin(self) -> None:
+        """End its stdin."""
+        self._streams.close_stdin()
+
+    def receive(self, timeout: float | None = None) -> Chunk | None:
+        """Return the next output. What goes beyond the output limit is dropped, and the sandbox killed for it."""
+        while True:
+            chunk = self._receive_bounded(timeout)
+            if chunk is None:
+                return None
+            stream, data = chunk
+            kept = data[: self._output_left]
+            self._output_left -= len(kept)
+            if len(kept) < len(data):
+                self._end_for_output()
+            if kept:
+                return stream, kept
+
+    @abstractmethod
+    def _end_for_output(self) -> None:
+        """Kill its sandbox for writing too much. It is called again for all that comes until then."""
+
+    def _receive_bounded(self, timeout: float | None) -> Chunk | None:
+        remaining = self._remaining()
+        if timeout is not None and timeout < remaining:
+            return self._streams.receive(timeout)
+        try:
+            return self._streams.receive(remaining)
+        except TimeoutError:
+            message, hint = self.hanging
+            raise EngineError(message.format(KILL_GRACE), hint=hint) from None
+
+    def _remaining(self) -> float:
+        return max(0.1, self._give_up - time.monotonic())
