@@ -16,9 +16,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import securebench
+from securebench.errors import EngineError
 from securebench.images.bring import import_path
 from securebench.images.store import ImageStore
 from securebench.sandboxes.oci import OciDriver
+from securebench.sandboxes.oci.link import _has_subordinate_ids
+from securebench.sandboxes.oci.runtime import find_runtime
 from securebench.testing.conformance import CHECKS, excuse
 from securebench.testing.conformance.bench import run_checks
 from workspaces.users import ORDINARY_USER, as_ordinary_user, open_directory
@@ -82,13 +85,16 @@ def _where_ids_are_given() -> set[str]:
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("runtime", ["crun", "runc", "runsc"])
 def test_an_ordinary_user_conforms(
-    oci_driver: OciDriver, store: ImageStore, base_image: ResolvedImage, home: Path
+    oci_driver: OciDriver, store: ImageStore, base_image: ResolvedImage, home: Path, runtime: str
 ) -> None:
     """Without root the whole suite passes, but for checks that need what the driver says is weaker.
 
     The image is taken from the store of whoever runs the tests, before ``home`` makes another one the default.
     """
+    if reason := _why_not(runtime):
+        pytest.skip(reason)
     archive = home / "image.tar"
     with archive.open("wb") as file:
         for chunk in store.saved(base_image.reference):
@@ -97,7 +103,7 @@ def test_an_ordinary_user_conforms(
 
     def conform() -> None:
         import_path(ImageStore(), archive, base_image.reference, lambda _text: None)
-        with closing(OciDriver(runtime="crun")) as driver:
+        with closing(OciDriver(runtime=runtime)) as driver:
             image = driver.resolve_image(base_image.reference)
             driver.self_test(image)
             assert image.id == base_image.id
@@ -109,3 +115,13 @@ def test_an_ordinary_user_conforms(
         assert "memory_is_limited" in failed
 
     as_ordinary_user(conform)
+
+
+def _why_not(runtime: str) -> str:
+    """Return why an ordinary user cannot have ``runtime``. Only crun does without subordinate ids."""
+    try:
+        found = find_runtime(runtime)
+    except EngineError as error:
+        return error.message
+    given = os.geteuid() != 0 and _has_subordinate_ids()  # nobody has any whom a process of root's becomes
+    return "" if given or not found.needs_root_id else f"{runtime} needs subordinate ids, and this user has none"
