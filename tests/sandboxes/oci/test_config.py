@@ -189,12 +189,18 @@ def test_capabilities_are_roots(user: tuple[int, int]) -> None:
     }
 
 
-def test_without_cgroups_each_process_is_limited() -> None:
-    """I08, I09: where there are no cgroups, data and processes have resource limits, and no path is named."""
-    spec = SandboxSpec(image=IMAGE, limits=Limits(memory=64 * MIB, pids=32))
-    document = compile_config(spec, COMMAND, layout(spec, "runc", cgroup=None))
+@pytest.mark.parametrize(
+    ("runtime", "memory", "data"), [("crun", 64, 64), ("runsc", 64, 64), ("runc", 64, 128), ("runc", 256, 256)]
+)
+def test_without_cgroups_each_process_is_limited(runtime: str, memory: int, data: int) -> None:
+    """I08, I09: where there are no cgroups, data and processes have resource limits, and no path is named.
+
+    No limit of data is below what the runtime needs itself to make a sandbox.
+    """
+    spec = SandboxSpec(image=IMAGE, limits=Limits(memory=memory * MIB, pids=32))
+    document = compile_config(spec, COMMAND, layout(spec, runtime, cgroup=None))
     found = {limit["type"]: (limit["soft"], limit["hard"]) for limit in document["process"]["rlimits"]}
-    assert found["RLIMIT_DATA"] == (64 * MIB, 64 * MIB)
+    assert found["RLIMIT_DATA"] == (data * MIB, data * MIB)
     assert found["RLIMIT_NPROC"] == (32, 32)
     assert "cgroupsPath" not in document["linux"]
 

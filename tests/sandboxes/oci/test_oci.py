@@ -84,10 +84,11 @@ def test_a_sandbox_gets_three_descriptors(oci_driver: OciDriver, base_image: Res
     code = (
         "import os\nfor n in range(256):\n try: print(n, os.readlink(f'/proc/self/fd/{n}')[:5])\n except OSError: pass"
     )
+    kind = "host:" if oci_driver.info().runtime == "runsc" else "pipe:"  # what gVisor calls the host's
     for persistent in (False, True):
         with oci_driver.create(SandboxSpec(image=base_image), persistent=persistent) as sandbox:
             result = sandbox.run(Command(argv=("python3", "-I", "-c", code), timeout_seconds=60))
-        assert result.stdout.decode().splitlines() == ["0 pipe:", "1 pipe:", "2 pipe:"]
+        assert result.stdout.decode().splitlines() == [f"{number} {kind}" for number in range(3)]
 
 
 def test_a_sandbox_sees_nothing_of_its_keeper(oci_driver: OciDriver, base_image: ResolvedImage) -> None:
@@ -275,7 +276,9 @@ def test_a_runtime_that_fails_is_told(oci_driver: OciDriver, base_image: Resolve
 
 
 def test_a_sandbox_without_memory_to_start_is_out_of_memory(oci_driver: OciDriver, base_image: ResolvedImage) -> None:
-    """I09: a limit that not even the start fits into is told as what it is."""
+    """I09: a limit that not even the start fits into is told as what it is, where there is one of the whole."""
+    if "memory" in oci_driver.info().weaker:
+        pytest.skip("this driver says that it cannot limit the memory of a sandbox")
     with oci_driver.create(SandboxSpec(image=base_image, limits=Limits(memory=64 * 1024))) as sandbox:
         assert sandbox.run(TRUE).out_of_memory
 

@@ -123,7 +123,7 @@ def compile_process(spec: SandboxSpec, command: Command | None, layout: Layout) 
         "env": exact_environment(process_environment(spec, of_command)),
         "cwd": spec.workdir if command is None or command.workdir is None else command.workdir,
         "capabilities": _capabilities(spec),
-        "rlimits": _rlimits(spec.limits, in_cgroup=layout.cgroup is not None),
+        "rlimits": _rlimits(spec.limits, layout),
         "noNewPrivileges": _no_new_privileges(spec),
         "oomScoreAdj": layout.oom_score,
     }
@@ -135,10 +135,10 @@ def _capabilities(spec: SandboxSpec) -> dict[str, list[str]]:
     return {"bounding": granted, "effective": held, "permitted": held, "inheritable": [], "ambient": []}
 
 
-def _rlimits(limits: Limits, *, in_cgroup: bool) -> list[dict[str, Any]]:
+def _rlimits(limits: Limits, layout: Layout) -> list[dict[str, Any]]:
     values = {"CORE": 0, "FSIZE": limits.file_size, "NOFILE": limits.open_files}
-    if not in_cgroup:
-        values |= {"DATA": limits.memory, "NPROC": limits.pids}
+    if layout.cgroup is None:
+        values |= {"DATA": max(limits.memory, layout.runtime.least_data), "NPROC": limits.pids}
     return [{"type": f"RLIMIT_{name}", "soft": value, "hard": value} for name, value in values.items()]
 
 

@@ -45,6 +45,9 @@ _MINIMUM: Final = {"crun": (1, 8), "runc": (1, 1, 12)}
 _SENTRY_THREADS: Final = 96
 """More than gVisor was seen to have at once, on machines of a few cores."""
 
+_DATA_OF_RUNC: Final = 128 * 1024 * 1024
+"""Bytes. It was seen to need between 80 and 88 MiB."""
+
 _INITS: Final = ("tini-static", "docker-init", "catatonit", "tini")
 _INIT_DIRECTORIES: Final = (*_DIRECTORIES, "/usr/libexec/docker", "/usr/libexec/podman", "/usr/libexec/catatonit")
 _VERSION_SECONDS: Final = 20.0
@@ -78,6 +81,14 @@ class Runtime:
     def extra_pids(self) -> int:
         """How many processes and threads a sandbox has beyond those that its limit is meant for: gVisor's own."""
         return _SENTRY_THREADS if self.name == "runsc" else 0
+
+    @property
+    def least_data(self) -> int:
+        """How many bytes of data a sandbox's processes must each be allowed, or it cannot be made.
+
+        runc compiles the seccomp filter in the sandbox, when it has taken on the limits of its first process.
+        """
+        return _DATA_OF_RUNC if self.name == "runc" else 0
 
     @property
     def locks_root(self) -> bool:
