@@ -214,6 +214,7 @@ def test_spares_that_were_killed_are_not_needed(own_driver: OciDriver, base_imag
     assert spares or "pids" in own_driver.info().weaker
     for pid in spares:
         os.kill(int(pid), signal.SIGKILL)
+    assert until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in spares))  # a busy machine takes its time
     image = own_driver.resolve_image(base_image.reference)
     for _ in range(4):
         with own_driver.create(SandboxSpec(image=image, limits=Limits(pids=16))) as sandbox:
