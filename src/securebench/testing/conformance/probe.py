@@ -97,7 +97,7 @@ def tick(path: str, then: str) -> None:
         os.close(1)
         os.close(2)
         _tick(path)
-    while not Path(path).exists():
+    while not Path(path).exists() or not Path(path).stat().st_size:
         time.sleep(_TICK_SECONDS)
     print("ticking", flush=True)  # noqa: T201
     if then == "wait":
