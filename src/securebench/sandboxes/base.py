@@ -21,7 +21,7 @@ from enum import StrEnum
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Self, TypeAlias
 
-from securebench.errors import PathPolicyError
+from securebench.errors import InfrastructureError, PathPolicyError
 from securebench.limits import MIB as MIB  # noqa: PLC0414 - part of this contract, defined where tester_config may see it
 from securebench.limits import Limits as Limits  # noqa: PLC0414 - as above
 from securebench.sandboxes.enforcement import DriverInfo as DriverInfo  # noqa: PLC0414, TC001 - part of this contract
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from types import TracebackType
 
+    from securebench.images.leases import TreeLease
     from securebench.images.model import ResolvedImage
+    from securebench.sandboxes.collected import Collected
 
 TIMEOUT_EXIT_CODE = 124
 """The exit code of a command whose sandbox was ended by its time limit, as coreutils' ``timeout`` has it."""
@@ -54,7 +56,8 @@ class SandboxSpec:
 
     The defaults are the strictest; nothing weaker is used unless a harness or verifier asks for it by name.
     ``environment`` is complete: unless ``inherit_image_environment``, the image's own variables are removed.
-    ``user`` is (uid, gid). ``network`` other than ``none`` is a driver's network by name.
+    ``user`` is (uid, gid). ``network`` other than ``none`` is a driver's network by name. ``collect`` is a directory
+    of the image of which an ephemeral sandbox keeps what its command changed: its root is not read-only then.
     """
 
     image: ResolvedImage
@@ -70,6 +73,7 @@ class SandboxSpec:
     inherit_image_environment: bool = False
     workdir: str = "/"
     user: tuple[int, int] = UNPRIVILEGED_USER
+    collect: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -166,6 +170,14 @@ class Sandbox(ABC):
     def open(self, command: Command) -> SandboxProcess:
         """Start ``command`` and return it running. Raises :class:`InfrastructureError`."""
 
+    def collected(self) -> Collected:
+        """Return what the command, which has ended, left of the directory ``collect`` of the spec.
+
+        No process of the sandbox lives any more, and nothing of what is returned has been looked at: it is hostile.
+        Good until the sandbox is closed. Raises :class:`InfrastructureError`.
+        """
+        raise InfrastructureError("this sandbox keeps nothing of what its commands changed")
+
     @abstractmethod
     def close(self) -> None:
         """End and remove the sandbox."""
@@ -223,6 +235,13 @@ class SandboxDriver(ABC):
 
         The first answer for a reference holds for the driver's life: a tag that moves does not move a run.
         """
+
+    def image_tree(self, image: ResolvedImage) -> TreeLease:
+        """Return the unpacked files of ``image`` on this host, read-only, to be closed by the caller.
+
+        Raises :class:`ImageError` and :class:`DiskFullError`.
+        """
+        raise InfrastructureError(f"this driver does not show the files of {image.reference}")
 
     @abstractmethod
     def self_test(self, image: ResolvedImage) -> None:
