@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from securebench.images.leases import TreeLease
     from securebench.images.model import ResolvedImage
     from securebench.sandboxes.base import Sandbox, SandboxSpec
     from securebench.sandboxes.docker import DockerDriver
@@ -84,6 +85,10 @@ class Liar(SandboxDriver):
     def resolve_image(self, reference: str, on_progress: Callable[[str], None] | None = None) -> ResolvedImage:
         """Resolve honestly."""
         return self._driver.resolve_image(reference, on_progress)
+
+    def image_tree(self, image: ResolvedImage) -> TreeLease:
+        """Show honestly."""
+        return self._driver.image_tree(image)
 
     def self_test(self, image: ResolvedImage) -> None:
         """Test honestly."""

@@ -21,7 +21,7 @@ from enum import StrEnum
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Self, TypeAlias
 
-from securebench.errors import InfrastructureError, PathPolicyError
+from securebench.errors import PathPolicyError
 from securebench.limits import MIB as MIB  # noqa: PLC0414 - part of this contract, defined where tester_config may see it
 from securebench.limits import Limits as Limits  # noqa: PLC0414 - as above
 from securebench.sandboxes.enforcement import DriverInfo as DriverInfo  # noqa: PLC0414, TC001 - part of this contract
@@ -57,7 +57,8 @@ class SandboxSpec:
     The defaults are the strictest; nothing weaker is used unless a harness or verifier asks for it by name.
     ``environment`` is complete: unless ``inherit_image_environment``, the image's own variables are removed.
     ``user`` is (uid, gid). ``network`` other than ``none`` is a driver's network by name. ``collect`` is a directory
-    of the image of which an ephemeral sandbox keeps what its command changed: its root is not read-only then.
+    of the image of which an ephemeral sandbox keeps what its one command changed: its root is not read-only then, and
+    nothing is mounted there.
     """
 
     image: ResolvedImage
@@ -170,13 +171,14 @@ class Sandbox(ABC):
     def open(self, command: Command) -> SandboxProcess:
         """Start ``command`` and return it running. Raises :class:`InfrastructureError`."""
 
+    @abstractmethod
     def collected(self) -> Collected:
-        """Return what the command, which has ended, left of the directory ``collect`` of the spec.
+        """Return what the one command, which has ended, left of the directory ``collect`` of the spec.
 
         No process of the sandbox lives any more, and nothing of what is returned has been looked at: it is hostile.
-        Good until the sandbox is closed. Raises :class:`InfrastructureError`.
+        Good until the sandbox is closed. Raises :class:`InfrastructureError`, and :class:`DirectoryReplacedError`, a
+        fault of the candidate, where the directory, or one above it, is none any more.
         """
-        raise InfrastructureError("this sandbox keeps nothing of what its commands changed")
 
     @abstractmethod
     def close(self) -> None:
@@ -236,12 +238,12 @@ class SandboxDriver(ABC):
         The first answer for a reference holds for the driver's life: a tag that moves does not move a run.
         """
 
+    @abstractmethod
     def image_tree(self, image: ResolvedImage) -> TreeLease:
         """Return the unpacked files of ``image`` on this host, read-only, to be closed by the caller.
 
         Raises :class:`ImageError` and :class:`DiskFullError`.
         """
-        raise InfrastructureError(f"this driver does not show the files of {image.reference}")
 
     @abstractmethod
     def self_test(self, image: ResolvedImage) -> None:
