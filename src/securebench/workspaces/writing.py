@@ -33,7 +33,7 @@ class TreeWriter:
     def __exit__(self, *_: object) -> None:
         os.close(self._root)
 
-    def write_file(self, path: bytes, chunks: Iterable[bytes], mode: int, *, kept: bool = False) -> None:
+    def write_file(self, path: bytes, chunks: Iterable[bytes | memoryview], mode: int, *, kept: bool = False) -> None:
         """Make the file ``path``, with exactly this mode whatever the umask."""
         with self._parent(path) as (parent, name), opened(name, _CREATE, parent) as descriptor:
             with os.fdopen(descriptor, "wb", closefd=False) as file:
@@ -46,6 +46,13 @@ class TreeWriter:
         with self._parent(path) as (parent, name):
             os.mkdir(name, _DIRECTORY_MODE, dir_fd=parent)
             self._finish_directory(parent, name, kept=kept)
+
+    def make_link(self, path: bytes, target: bytes) -> None:
+        """Make ``path`` a link to ``target``: whether it may lead there was asked when the tree was read."""
+        with self._parent(path) as (parent, name):
+            os.symlink(target, name, dir_fd=parent)
+            if self._owner is not None:
+                os.chown(name, *self._owner, dir_fd=parent, follow_symlinks=False)
 
     @contextmanager
     def _parent(self, path: bytes) -> Iterator[tuple[int, bytes]]:
