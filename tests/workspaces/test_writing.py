@@ -70,3 +70,15 @@ def test_the_owner_gets_what_is_not_kept(tmp_path: Path) -> None:
         writer.make_directory(b"ours", kept=True)
     owners = {path: (tmp_path / path).stat().st_uid for path in ("a", "a/theirs", "a/ours", "ours")}
     assert owners == {"a": ORDINARY_USER, "a/theirs": ORDINARY_USER, "a/ours": 0, "ours": 0}
+
+
+def test_a_link_is_made_and_not_followed(tmp_path: Path) -> None:
+    """A link appears as it is, wherever it leads; nothing is written through it."""
+    with TreeWriter(tmp_path) as writer:
+        writer.make_link(b"a/link", b"../b")
+        with pytest.raises(OSError, match=r"link|directory"):
+            writer.write_file(b"a/link/file", (b"x",), 0o644)
+        with pytest.raises(FileExistsError):
+            writer.make_link(b"a/link", b"elsewhere")
+    assert os.readlink(tmp_path / "a/link") == "../b"
+    assert not (tmp_path / "b").exists()
