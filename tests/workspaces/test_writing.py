@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from securebench.workspaces.writing import TreeWriter
 from workspaces.users import ORDINARY_USER
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_it_makes_files_and_their_parents(tmp_path: Path) -> None:
@@ -80,5 +77,5 @@ def test_a_link_is_made_and_not_followed(tmp_path: Path) -> None:
             writer.write_file(b"a/link/file", (b"x",), 0o644)
         with pytest.raises(FileExistsError):
             writer.make_link(b"a/link", b"elsewhere")
-    assert os.readlink(tmp_path / "a/link") == "../b"
+    assert (tmp_path / "a/link").readlink() == Path("../b")
     assert not (tmp_path / "b").exists()
