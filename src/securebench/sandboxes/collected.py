@@ -32,14 +32,17 @@ class CollectedLayer:
     """What was changed, as overlayfs keeps it: what is not here is as it was in the image.
 
     ``descriptor`` is that of the directory, open, and -1 where nothing below it was changed; it belongs to the sandbox.
-    A character device 0/0 stands for what was removed. A directory, this one too, with the extended attribute
-    ``opaque`` of value ``y`` shows nothing of what the image has there. The other attribute of these two is data: who
-    may not write ``trusted.*`` can give himself a ``user.*`` attribute of any name. Files are whole, and hard links of
-    the image are not kept, so that what was written through one name is found under that name alone.
+    ``whole``: it took the place of the image's, so that what is not here is gone.
+
+    A character device 0/0 stands for what was removed. A directory below with the extended attribute ``opaque`` of
+    value ``y`` shows nothing of what the image has there. The other attribute of these two is data: who may not write
+    ``trusted.*`` can give himself a ``user.*`` attribute of any name. Files are whole, and hard links of the image are
+    not kept, so that what was written through one name is found under that name alone.
     """
 
     descriptor: int
     opaque: str = TRUSTED_OPAQUE
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)

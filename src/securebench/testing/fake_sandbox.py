@@ -21,7 +21,7 @@ import posixpath
 import threading
 from functools import partial
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from securebench.errors import EngineError, ImageError, InfrastructureError
 from securebench.images.model import ResolvedImage
@@ -48,6 +48,9 @@ if TYPE_CHECKING:
     from securebench.testing.fake_process import Program
 
 DEFAULT_IMAGE = "securebench/python:3.11"
+
+IMAGE_FILES: Final = {"/etc/hostname": b"sandbox\n", "/etc/passwd": b"root:x:0:0::/:\n"}
+"""The files of an image whose files nobody says."""
 
 
 class FakeDriver(SandboxDriver):
@@ -78,7 +81,7 @@ class FakeDriver(SandboxDriver):
             environment={"PATH": BASE_ENVIRONMENT["PATH"]} if environment is None else environment,
             architecture="amd64",
         )
-        self._images[reference] = (image, files or {"/etc/hostname": b"sandbox\n", "/etc/passwd": b"root:x:0:0::/:\n"})
+        self._images[reference] = (image, files or IMAGE_FILES)
         return image
 
     def program(self, match: str | Callable[[tuple[str, ...]], bool]) -> Callable[[Program], Program]:

@@ -25,7 +25,7 @@ def changed_layer(job: Job, path: str) -> CollectedLayer:
         raise nothing_to_collect() if outcome is None else _lost(str(outcome))
     if job.descriptor < 0:
         raise _lost("this process has no room for more descriptors")
-    return CollectedLayer(job.descriptor, report["opaque"])
+    return CollectedLayer(job.descriptor, report["opaque"], whole=report["whole"])
 
 
 def _lost(why: str) -> InfrastructureError:

@@ -6,7 +6,6 @@ nothing of a cell needs to be kept for who reads it, and with the last reader's 
 
 from __future__ import annotations
 
-import errno
 import os
 from contextlib import suppress
 from typing import Any
@@ -20,31 +19,24 @@ def open_changes(upper: str, path: str, opaque: str) -> tuple[dict[str, Any], in
     """Return what to report of ``path`` below ``upper``, and the descriptor of that directory, or -1.
 
     It is opened component by component, and no link is followed. ``opaque`` is the attribute of a directory that shows
-    nothing of the image: above the wanted one it means that this is another directory, whatever its name.
+    nothing of the image, nor does any below it.
     """
-    try:
-        descriptor = _open_below(upper, path, opaque)
-    except FileNotFoundError:
-        return {"collected": UNCHANGED}, -1
-    except NotADirectoryError:
-        return {"collected": REPLACED}, -1
-    except OSError as error:  # such as no room for more descriptors
-        return {"collected": str(error)}, -1
-    return {"collected": CHANGED, "opaque": opaque}, descriptor
-
-
-def _open_below(upper: str, path: str, opaque: str) -> int:
-    """Return its descriptor. Raises ``NotADirectoryError`` where a link, a file or the mark of a removal stands."""
-    descriptor = os.open(upper, _OPEN)
-    for part in filter(None, path.split("/")):
+    descriptor, whole = -1, False
+    for part in (upper, *filter(None, path.split("/"))):
         try:
-            if _is_opaque(descriptor, opaque):
-                raise NotADirectoryError(errno.ENOTDIR, "it is in another directory")
-            below = os.open(part, _OPEN, dir_fd=descriptor)
+            below = os.open(part, _OPEN, dir_fd=None if descriptor < 0 else descriptor)
+        except FileNotFoundError:
+            return {"collected": REPLACED if whole else UNCHANGED}, -1
+        except NotADirectoryError:  # a link, a file, or the mark of what was removed
+            return {"collected": REPLACED}, -1
+        except OSError as error:  # such as no room for more descriptors
+            return {"collected": str(error)}, -1
         finally:
-            os.close(descriptor)
+            if descriptor >= 0:
+                os.close(descriptor)
         descriptor = below
-    return descriptor
+        whole = whole or _is_opaque(descriptor, opaque)
+    return {"collected": CHANGED, "opaque": opaque, "whole": whole}, descriptor
 
 
 def _is_opaque(descriptor: int, attribute: str) -> bool:
