@@ -25,8 +25,8 @@ def _words(text: str) -> frozenset[str]:
 FIRST_NAMES: Final = _words(".github .gitlab ci securebench .git")
 """Directories at the top of a repository that run things for it."""
 
-NAMES: Final = _words("test tests __pycache__ .cargo")
-"""Names that no part of a path may have: where tests are, and what is run or read on their behalf."""
+NAMES: Final = _words("test tests __pycache__ .cargo site-packages .venv venv node_modules")
+"""Names that no part of a path may have: where tests are, and where installed programs and libraries are."""
 
 FILES: Final = _words(
     """conftest.py pyproject.toml setup.py setup.cfg tox.ini tox.toml pytest.ini .pytest.ini pytest.toml .pytest.toml
