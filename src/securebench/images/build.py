@@ -1,9 +1,9 @@
 """Building an image from its recipe: all of it, checked, or nothing.
 
-Where an engine answers and its registry offers the recipe's base, the engine builds. Everywhere else the image is made
-from Debian's packages, in the store, and no engine is needed. What is built has no name until it has passed the
-recipe's checks inside a sandbox; only then does the reference point to it, in one step. Whatever fails or is killed
-before is cleared: at once, or by the next build.
+A whole system is built by an engine where one answers and its registry offers the recipe's base, and everywhere else
+from Debian's packages, in the store. A derived image is made in the store, and needs no engine. A Dockerfile needs one.
+What is built has no name until it has passed the recipe's checks inside a sandbox; only then does the reference point
+to it, in one step. Whatever fails or is killed before is cleared: at once, or by the next build.
 """
 
 from __future__ import annotations
@@ -14,16 +14,19 @@ from typing import TYPE_CHECKING
 
 from securebench.images import debian, engine_build, registry
 from securebench.images.bootstrap import find_bootstrap
+from securebench.images.derived.build import DerivedBuild, log_name
 from securebench.images.index import Origin, Source
+from securebench.images.recipe_kinds import DerivedRecipe, SystemRecipe
 from securebench.images.root_archive import RootConfig, add_root
 from securebench.images.workshop import open_workshop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from securebench.images.derived.build import RunsSteps
     from securebench.images.engine import Engine
     from securebench.images.model import ResolvedImage
-    from securebench.images.recipes import Recipe
+    from securebench.images.recipe_kinds import Recipe
     from securebench.images.store import ImageStore
     from securebench.images.workshop import Workshop
 
@@ -47,6 +50,7 @@ class Builder:
 
     ``engine`` is ``None`` where none answers. ``check`` runs one command in a sandbox of an image of the store, and
     returns its exit code and the end of its output: ``None`` where this machine has nothing to make a sandbox with.
+    ``steps`` runs the steps of a derived image.
     ``report`` is told the stages. ``install_tools`` lets it install ``mmdebstrap`` where that is needed and missing.
     """
 
@@ -54,6 +58,7 @@ class Builder:
     engine: Engine | None
     report: Callable[[str], None]
     check: Callable[[ResolvedImage, tuple[str, ...]], tuple[int, str] | None]
+    steps: RunsSteps
     install_tools: bool = False
 
     def state(self, recipe: Recipe) -> ImageState:
@@ -71,18 +76,45 @@ class Builder:
         ``build-directory-unsafe``), what the store raises, and what :meth:`Engine.doing` raises.
         """
         with open_workshop(self._clear) as workshop:
-            if self.engine and self._registry_offers(self.engine, recipe):
-                engine_build.build(self.engine, recipe, workshop.token, self.report)
-                self.store.forget(recipe.reference)  # or it would go before the engine's new image
-            else:
-                self._build_from_packages(recipe, workshop)
+            match recipe:
+                case SystemRecipe():
+                    self._build_system(recipe, workshop)
+                case DerivedRecipe():
+                    self._build_derived(recipe, workshop)
+                case _:
+                    raise NotImplementedError
         return self.state(recipe)
 
-    def _registry_offers(self, engine: Engine, recipe: Recipe) -> bool:
+    def _build_system(self, recipe: SystemRecipe, workshop: Workshop) -> None:
+        if self.engine and self._registry_offers(self.engine, recipe):
+            engine_build.build(self.engine, recipe, workshop.token, self.report)
+            self.store.forget(recipe.reference)  # or it would go before the engine's new image
+        else:
+            self._build_from_packages(recipe, workshop)
+
+    def _build_derived(self, recipe: DerivedRecipe, workshop: Workshop) -> None:
+        log = workshop.directory.parent / log_name(recipe.short_reference)
+        log.write_bytes(b"")
+        build = DerivedBuild(
+            store=self.store,
+            recipe=recipe,
+            directory=workshop.directory,
+            log=log,
+            report=self.report,
+            run_steps=self.steps,
+        )
+        with self.store.incoming(Origin(Source.RECIPE)) as incoming:
+            image_id = build.add(incoming)
+            self.report("unpacking")
+            self.store.lease(image_id).close()
+            self._check(recipe, image_id)
+            incoming.name(image_id, recipe.reference)
+
+    def _registry_offers(self, engine: Engine, recipe: SystemRecipe) -> bool:
         self.report(f"asking the registry for {recipe.base}")
         return registry.offers(engine, recipe.base)
 
-    def _build_from_packages(self, recipe: Recipe, workshop: Workshop) -> None:
+    def _build_from_packages(self, recipe: SystemRecipe, workshop: Workshop) -> None:
         bootstrap = find_bootstrap(self.report, install_tools=self.install_tools)
         log = workshop.directory.parent / f"{recipe.name}.log"
         self.report(f"building from Debian's packages (output: {log})")
