@@ -9,7 +9,6 @@ same changes. Not looked at, but counted: the top-level ``.git``, and caches tha
 
 from __future__ import annotations
 
-import os
 import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -26,7 +25,6 @@ from securebench.workspaces.tree import (
     Links,
     TreeLimits,
     TreeRules,
-    is_opaque,
     walk_descriptor,
 )
 
@@ -67,24 +65,21 @@ def read_changes(collected: Collected, pristine: HostTree, limits: TreeLimits = 
     """
     comparison = Comparison(pristine, limits)
     if isinstance(collected, CollectedLayer):
-        _read_layer(comparison, collected.descriptor)
+        _read_layer(comparison, collected)
     else:
         _read_archive(comparison, collected)
     ignored = comparison.finish()
     return Changes(comparison.delta, ignored)
 
 
-def _read_layer(comparison: Comparison, descriptor: int) -> None:
-    """Read the upper directory of an overlay: what is not there is as it was."""
-    if descriptor < 0:
-        return
-    if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
-        raise _replaced()
-    if is_opaque(descriptor):
+def _read_layer(comparison: Comparison, layer: CollectedLayer) -> None:
+    """Read the upper directory of an overlay: what is not there is as it was, or gone if it has the place of all."""
+    if layer.whole:
         comparison.gone(b"")
-    rules = TreeRules(links=Links.ANY, skipped=comparison.skips, layer=True)
-    for entry in walk_descriptor(descriptor, _LOOKED_AT, rules):
-        _read_layer_entry(comparison, entry)
+    if layer.descriptor >= 0:
+        rules = TreeRules(links=Links.ANY, skipped=comparison.skips, layer=layer.opaque)
+        for entry in walk_descriptor(layer.descriptor, _LOOKED_AT, rules):
+            _read_layer_entry(comparison, entry)
 
 
 def _read_layer_entry(comparison: Comparison, entry: Entry) -> None:
@@ -118,6 +113,7 @@ class _Archive:
     def __init__(self, comparison: Comparison) -> None:
         self._comparison = comparison
         self._seen: set[bytes] = set()
+        """Files and links."""
         self._skipped: set[bytes] = set()
         """Directories that are not looked at, and single files."""
         self._looked_at = 0
@@ -127,11 +123,10 @@ class _Archive:
         """Compare one member, unless it lies in what is skipped."""
         path = _below_root(member.path)
         self._count(member)
-        if not path and member.kind is not Kind.DIRECTORY:
-            raise _replaced()
         if not path or self._is_skipped(path):
             return
-        self._seen.add(path)
+        if member.kind is not Kind.DIRECTORY:
+            self._seen.add(path)
         try:
             self._compare(path, member, content)
         except TreeRefusedError as refused:
@@ -197,7 +192,3 @@ def _below_root(path: bytes) -> bytes:
     if {b"", b".", b".."} & set(parts):
         raise InfrastructureError(f"the engine's archive has a member {printable(path)!r}")
     return b"/".join(parts[1:])
-
-
-def _replaced() -> TreeRefusedError:
-    return TreeRefusedError(Refusal.UNSAFE, "the directory itself was replaced by something else")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import stat
-from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from securebench.descriptors import OPEN_DIRECTORY, OPEN_FILE, opened
@@ -16,18 +15,19 @@ from securebench.patches.model import FileVersion
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 _NO_WAY = (FileNotFoundError, NotADirectoryError)
 
 
 class HostTree:
-    """The tree below ``directory`` (through no link), as :class:`~securebench.patches.model.Tree` has trees.
+    """The tree below ``directory``, a descriptor or a path (through no link at its end), as patches have trees.
 
     A context manager. One thread's own. Paths are bytes, relative, of plain components. Raises ``OSError``.
     """
 
-    def __init__(self, directory: Path) -> None:
-        self.root = os.open(directory, OPEN_DIRECTORY)
+    def __init__(self, directory: Path | int) -> None:
+        self.root = os.dup(directory) if isinstance(directory, int) else os.open(directory, OPEN_DIRECTORY)
         self._parent = b""
         self._descriptor = os.dup(self.root)
 
@@ -46,7 +46,7 @@ class HostTree:
                 hint="name the real directory as environment.workdir, or use the image that has it",
             )
         try:
-            return cls(Path(f"/proc/self/fd/{descriptor}/."))
+            return cls(descriptor)
         finally:
             os.close(descriptor)
 

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 MAX_OFFENDERS = 20
 """A walk that has found so many offenders stops: nobody reads more."""
 _CHUNK: Final = MIB
-_OPAQUE: Final = ("trusted.overlay.opaque", "user.overlay.opaque")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,12 +62,13 @@ class Links(Enum):
 class TreeRules:
     """How a tree is read. What ``skipped(path)`` says is not looked at, nor is anything below it.
 
-    ``layer``: it is the upper directory of an overlay, where a character device 0/0 is a :attr:`EntryKind.WHITEOUT`.
+    ``layer`` is not empty for the upper directory of an overlay, where a character device 0/0 is a
+    :attr:`EntryKind.WHITEOUT`: it is the name of the attribute that makes a directory opaque.
     """
 
     links: Links = Links.INSIDE
     skipped: Callable[[bytes], bool] | None = None
-    layer: bool = False
+    layer: str = ""
 
 
 class EntryKind(StrEnum):
@@ -137,17 +137,6 @@ def walk_at(root: Path, relative: str, limits: TreeLimits | None = None) -> Gene
     *parents, name = (os.fsencode(part) for part in PurePosixPath(relative).parts)
     with opened_root(root) as top, opened_below(top, parents) as directory:
         yield from _Walk(limits or TreeLimits(), TreeRules(links=Links.NONE)).run(directory, name)
-
-
-def is_opaque(directory: int) -> bool:
-    """Say whether nothing of the layers below shows in this directory of a layer."""
-    for name in _OPAQUE:
-        try:
-            if os.getxattr(directory, name) == b"y":
-                return True
-        except OSError:  # there is none, or there are none on this file system
-            continue
-    return False
 
 
 def link_stays_inside(path: bytes, target: bytes) -> bool:
@@ -285,7 +274,7 @@ class _Walk:
         except TreeRefusedError:
             os.close(descriptor)
             raise
-        opaque = self.rules.layer and is_opaque(descriptor)
+        opaque = bool(self.rules.layer) and _is_opaque(descriptor, self.rules.layer)
         self._enter(descriptor, path)
         return Entry(path=path, kind=EntryKind.DIRECTORY, opaque=opaque)
 
@@ -323,3 +312,10 @@ def _of_mode(mode: int) -> _Hint:
     if stat.S_ISREG(mode):
         return _Hint.FILE
     return _Hint.DIRECTORY if stat.S_ISDIR(mode) else _Hint.OTHER
+
+
+def _is_opaque(directory: int, attribute: str) -> bool:
+    try:
+        return os.getxattr(directory, attribute) == b"y"
+    except OSError:  # it has none
+        return False
