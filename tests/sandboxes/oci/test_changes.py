@@ -70,7 +70,7 @@ def test_a_changed_directory_is_opened(upper: Path) -> None:
 @pytest.mark.parametrize("replaced", ["srv", "srv/app"])
 @pytest.mark.parametrize("kind", ["link", "file", "fifo", "removed"])
 def test_what_took_its_place_is_not_followed(upper: Path, replaced: str, kind: str) -> None:
-    """A link, file, FIFO, or the mark of a removal, there or above, is told and never opened (H01, H03)."""
+    """A link, file, FIFO, or the mark of a removal, there or above, is told and never opened (H01, H05)."""
     elsewhere = upper.parent / "elsewhere"
     (elsewhere / "app").mkdir(parents=True)
     path = upper / replaced

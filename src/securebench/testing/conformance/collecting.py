@@ -50,7 +50,7 @@ def what_was_not_changed_is_as_it_was(bench: Bench) -> None:
 
 @CHECKS
 def changes_are_left(bench: Bench) -> None:
-    """Added, changed and removed files, and a changed mode, are left so (C01)."""
+    """Added, changed and removed files, and a changed mode, are left so."""
     before, after = _left(bench, "add", "add deep", "edit", "remove", "mode")
     mode = before[b"policy.py"]
     expected = before | {
@@ -67,7 +67,7 @@ def changes_are_left(bench: Bench) -> None:
 
 @CHECKS
 def names_are_bytes(bench: Bench) -> None:
-    """A name that is no text is left as it is (H05)."""
+    """A name that is no text is left as it is (H09)."""
     before, after = _left(bench, "add odd")
     _require_left(after, before | {b"odd \xff\n-name": _file(b"odd")})
 
@@ -96,14 +96,14 @@ def links_are_data(bench: Bench) -> None:
 
 @CHECKS
 def set_id_files_are_told(bench: Bench) -> None:
-    """A set-id file is told as what it is (H03)."""
+    """A set-id file is told as what it is (H06)."""
     before, after = _left(bench, "set-id")
     _require_left(after, before | {b"set-id": ("file", 0o6755, 1, b"x")})
 
 
 @CHECKS
 def special_files_are_told(bench: Bench) -> None:
-    """A FIFO is told as what it is, a socket too or not at all, and no device is made (H03)."""
+    """A FIFO is told as what it is, a socket too or not at all, and no device is made (H05)."""
     before, after = _left(bench, "pipe", "socket", refused=("device",))
     require(after.pop(b"socket", ("socket",))[0] == "socket", "the socket is a socket, or not there")
     _require_left(after, before | {b"pipe": ("pipe", 0o644, 0, b"")})
@@ -111,14 +111,14 @@ def special_files_are_told(bench: Bench) -> None:
 
 @CHECKS
 def no_mark_can_be_forged(bench: Bench) -> None:
-    """What marks removed files and replaced directories in a layer cannot be made from inside (H14)."""
+    """What marks removed files and replaced directories in a layer cannot be made from inside (H17)."""
     before, after = _left(bench, refused=("removal",), either=("opaque",))
     _require_left(after, before)
 
 
 @CHECKS
 def a_sparse_file_has_its_size(bench: Bench) -> None:
-    """A sparse file is left with its apparent size, which the limit of file sizes bounds (H04)."""
+    """A sparse file is left with its apparent size, which the limit of file sizes bounds (H07)."""
     before, after = _left(bench, "sparse")
     _require_left(after, before | {b"sparse": ("file", 0o644, _SPARSE_BYTES, b"s" + bytes(63))})
     before, after = _left(bench, refused=("sparse",), limits=limits(file_size=1 << 20))
@@ -127,7 +127,7 @@ def a_sparse_file_has_its_size(bench: Bench) -> None:
 
 @CHECKS
 def a_directory_that_is_gone_is_told(bench: Bench) -> None:
-    """Where the directory was removed, or is a file or a link now, the candidate fails, and nothing is followed."""
+    """Where the directory was removed, or is a file or a link now, the candidate fails, and no link is followed (H15)."""
     for change in ("all removed", "all to file", "all to link", "parent to link"):
         sandbox, _ = _changed(bench, change)
         require_refused(sandbox.collected, DirectoryReplacedError)
