@@ -72,7 +72,7 @@ CHANGES: Mapping[str, Change] = {
     "directory": _anew("mime"),
     "directory to link": _make("mime", tarfile.SYMTYPE, b"/etc", 0o777),
     "directory to file": _make("mime", data=b"file"),
-    "set-id": _make("set-id", data=b"x", mode=0o6755),
+    "set id": _make("setid", data=b"x", mode=0o6755),
     "pipe": _make("pipe", tarfile.FIFOTYPE),
     "socket": lambda _files, _directory: None,
     "device": _refuse,

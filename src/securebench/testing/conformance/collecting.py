@@ -97,8 +97,8 @@ def links_are_data(bench: Bench) -> None:
 @CHECKS
 def set_id_files_are_told(bench: Bench) -> None:
     """A set-id file is told as what it is (H06)."""
-    before, after = _left(bench, "set-id")
-    _require_left(after, before | {b"set-id": ("file", 0o6755, 1, b"x")})
+    before, after = _left(bench, "set id")
+    _require_left(after, before | {b"setid": ("file", 0o6755, 1, b"x")})
 
 
 @CHECKS
@@ -127,7 +127,7 @@ def a_sparse_file_has_its_size(bench: Bench) -> None:
 
 @CHECKS
 def a_directory_that_is_gone_is_told(bench: Bench) -> None:
-    """Where the directory was removed, or is a file or a link now, the candidate fails, and no link is followed (H15)."""
+    """Where the directory was removed, or is a file or a link now, the candidate fails: no link is followed (H15)."""
     for change in ("all removed", "all to file", "all to link", "parent to link"):
         sandbox, _ = _changed(bench, change)
         require_refused(sandbox.collected, DirectoryReplacedError)

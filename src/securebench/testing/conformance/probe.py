@@ -360,7 +360,7 @@ _CHANGES = {
     "directory": lambda: _replace_mime(_make_mime),
     "directory to link": lambda: _replace_mime(lambda: Path("mime").symlink_to("/etc")),
     "directory to file": lambda: _replace_mime(lambda: _write_bytes(b"mime", b"file")),
-    "set-id": lambda: _write_bytes(b"set-id", b"x", 0o6755),
+    "set id": lambda: _write_bytes(b"setid", b"x", 0o6755),
     "pipe": lambda: os.mkfifo("pipe", 0o644),
     "socket": lambda: socket.socket(socket.AF_UNIX).bind("socket"),
     "device": lambda: os.mknod("device", 0o020600, os.makedev(1, 3)),
