@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from forbidden_tools import no_tools  # noqa: F401 - a fixture
 from harnesses import repository
 from layered_image import add_layered_image
 from securebench.candidates.store import CandidateStore

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import os
+import shutil
 import subprocess
-import tarfile
 from typing import TYPE_CHECKING
 
 from image_archives import directory, file, symlink
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from image_archives import Part
@@ -76,7 +76,67 @@ def run_git(root: Path, *arguments: str) -> None:
 _IDENTITY = {"NAME": "Somebody", "EMAIL": "somebody@example.org", "DATE": "2001-02-03T04:05:06Z"}
 
 
-def names(archive: bytes) -> set[str]:
-    """Return the names in a tar archive."""
-    with tarfile.open(fileobj=io.BytesIO(archive)) as members:
-        return set(members.getnames())
+def make_variant(root: Path, name: str) -> None:
+    """Make a repository at ``root`` in which the fix was made, and hidden from git in the way that ``name`` says."""
+    root.mkdir(parents=True)
+    make_repository(root)
+    (root / "src/adder/core.py").write_bytes(FIXED)
+    VARIANTS[name](root)
+    for path in (root, *root.rglob("*")):
+        path.chmod(path.stat().st_mode | 0o055)  # for whoever is root in a sandbox
+
+
+def _commands(*commands: str) -> Callable[[Path], None]:
+    def run(root: Path) -> None:
+        for command in commands:
+            run_git(root, *command.split())
+
+    return run
+
+
+def _written(path: str, content: bytes) -> Callable[[Path], None]:
+    def write(root: Path) -> None:
+        (root / path).parent.mkdir(exist_ok=True)
+        (root / path).write_bytes(content)
+
+    return write
+
+
+def _removed(root: Path) -> None:
+    shutil.rmtree(root / ".git")
+
+
+def _exchanged_for_a_file(root: Path) -> None:
+    _removed(root)
+    (root / ".git").write_text("gitdir: /nowhere\n")
+
+
+_GITLINK = f"160000,{'12' * 20},src"
+_COMMIT = "commit --quiet --all --message fix"
+VARIANTS: dict[str, Callable[[Path], None]] = {
+    "commit": _commands(_COMMIT),
+    "stash": _commands("stash"),
+    "reset": _commands(_COMMIT, "reset --quiet --hard HEAD~1"),
+    "detach": _commands(_COMMIT, "checkout --quiet --detach HEAD"),
+    "amend": _commands("commit --quiet --all --amend --message first"),
+    "replace": _commands("tag base", _COMMIT, "replace base HEAD"),
+    "another_branch": _commands("checkout --quiet -b other", _COMMIT),
+    "assume_unchanged": _commands("update-index --assume-unchanged src/adder/core.py"),
+    "skip_worktree": _commands("update-index --skip-worktree src/adder/core.py"),
+    "gitlink": _commands(
+        "rm -r --quiet --cached src",
+        f"update-index --add --cacheinfo {_GITLINK}",
+    ),
+    "worktree_elsewhere": _commands("config core.worktree /etc"),
+    "bare": _commands("config core.bare true"),
+    "sparse": _commands("config core.sparseCheckout true"),
+    "excluded": _written(".git/info/exclude", b"*\n"),
+    "attributes": _written(".git/info/attributes", b"* -diff -text binary filter=x ident\n"),
+    "broken_index": _written(".git/index", b"DIRC\xff\xff\xff\xff"),
+    "locked_index": _written(".git/index.lock", b""),
+    "broken_config": _written(".git/config", b"[no configuration\n"),
+    "broken_head": _written(".git/HEAD", b"ref: refs/heads/nowhere\n"),
+    "removed": _removed,
+    "a_file": _exchanged_for_a_file,
+}
+"""Ways to hide a change from git: what makes each, in a repository where the fix was made."""
