@@ -39,6 +39,7 @@ NOT_CODES = {
     "force-unsafe-io",
     "kernel-settings",
     "oci-layout",
+    "packed-refs",
     "pytest-json-ctrf",
     "pytest-json-report",
     "securebench-judge",

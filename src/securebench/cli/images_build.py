@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+import click
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from securebench.images.build import ImageState
@@ -46,6 +48,31 @@ class Built:
         what = f"{self.state.recipe.reference} ({self.state.id[:_SHORT_ID]})"
         name = self.state.recipe.name
         return f"{name}: {what} is there" if self.seconds is None else f"{name}: built {what} in {self.seconds:.0f} s"
+
+
+def parse_base_image(text: str) -> tuple[str, str]:
+    """Return FROM and TO of ``FROM=TO``. Raises ``click.BadParameter``."""
+    from securebench.errors import ConfigError
+    from securebench.images.reference import check_reference
+
+    old, equals, new = text.partition("=")
+    try:
+        check_reference(old)
+        check_reference(new)
+    except ConfigError as error:
+        raise click.BadParameter(error.message, param_hint="--base-image") from None
+    if not equals:
+        raise click.BadParameter(f"{text!r} is not FROM=TO", param_hint="--base-image")
+    return old, new
+
+
+def with_bases(recipe: Recipe, bases: Mapping[str, str]) -> Recipe:
+    """Return the recipe with other images in place of those that its Dockerfile starts from."""
+    from securebench.images.recipe_kinds import DockerfileRecipe
+
+    if not isinstance(recipe, DockerfileRecipe):
+        return recipe
+    return replace(recipe, base_images={**recipe.base_images, **bases})
 
 
 def build_all(

@@ -36,20 +36,31 @@ def command() -> None:
 @click.option(
     "--install-tools", is_flag=True, help="Where Debian's packages are needed, install 'mmdebstrap' if it is missing."
 )
+@click.option(
+    "--base-image",
+    "base_images",
+    multiple=True,
+    metavar="FROM=TO",
+    help="For Dockerfiles: start from the image TO in place of FROM. May be given several times.",
+)
 @_JSON
-def build(names: tuple[str, ...], *, rebuild: bool, install_tools: bool, as_json: bool) -> None:
+def build(
+    names: tuple[str, ...], *, rebuild: bool, install_tools: bool, base_images: tuple[str, ...], as_json: bool
+) -> None:
     """Build the images of the recipes NAME or PATH, or of every recipe of ours.
 
     PATH is a directory with a recipe.yaml, or a directory of such directories, as packs have them. What is there
     already stays. An image gets its name only after it has been checked; a build that fails, or is killed, leaves
     nothing.
     """
-    from securebench.cli.images_build import build_all
+    from securebench.cli.images_build import build_all, parse_base_image, with_bases
     from securebench.images.recipes import all_recipes, find_recipes, in_building_order
 
+    bases = dict(map(parse_base_image, base_images))
     found = [recipe for name in names for recipe in find_recipes(name)] if names else all_recipes()
     with _engine() as engine:
-        built = build_all(engine, in_building_order(found), _stages, rebuild=rebuild, install_tools=install_tools)
+        recipes = in_building_order(with_bases(recipe, bases) for recipe in found)
+        built = build_all(engine, recipes, _stages, rebuild=rebuild, install_tools=install_tools)
         if as_json:
             click.echo(json.dumps([image.as_dict() for image in built], indent=2))
             return

@@ -43,7 +43,7 @@ class BuildSandboxes:
         if self._driver is None:
             return None
         known = self._driver.resolve_image(image.id)
-        with self._driver.create(SandboxSpec(image=known)) as sandbox:
+        with self._driver.create(SandboxSpec(image=known, workdir=known.workdir)) as sandbox:
             result = sandbox.run(Command(argv=command, timeout_seconds=_SECONDS))
         output = (result.stdout + result.stderr).decode(errors="replace").strip()
         return result.exit_code, output[-_CHARACTERS_SHOWN:]

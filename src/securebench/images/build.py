@@ -12,16 +12,21 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from securebench.errors import ImageError
 from securebench.images import debian, engine_build, registry
 from securebench.images.bootstrap import find_bootstrap
 from securebench.images.derived.build import DerivedBuild, log_name
+from securebench.images.dockerfile.build import DockerfileBuild, require_engine
+from securebench.images.engine_images import take_from
+from securebench.images.git.leaks import image_leaks, repository_leaks
 from securebench.images.index import Origin, Source
-from securebench.images.recipe_kinds import DerivedRecipe, SystemRecipe
+from securebench.images.recipe_kinds import DerivedRecipe, DockerfileRecipe, SystemRecipe
 from securebench.images.root_archive import RootConfig, add_root
 from securebench.images.workshop import open_workshop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from securebench.images.derived.build import RunsSteps
     from securebench.images.engine import Engine
@@ -81,8 +86,10 @@ class Builder:
                     self._build_system(recipe, workshop)
                 case DerivedRecipe():
                     self._build_derived(recipe, workshop)
+                case DockerfileRecipe():
+                    self._build_dockerfile(recipe, workshop)
                 case _:
-                    raise NotImplementedError
+                    raise AssertionError(f"{type(recipe)} is no kind of recipe")
         return self.state(recipe)
 
     def _build_system(self, recipe: SystemRecipe, workshop: Workshop) -> None:
@@ -91,6 +98,28 @@ class Builder:
             self.store.forget(recipe.reference)  # or it would go before the engine's new image
         else:
             self._build_from_packages(recipe, workshop)
+
+    def _build_dockerfile(self, recipe: DockerfileRecipe, workshop: Workshop) -> None:
+        engine = require_engine(self.engine, recipe)
+        build = DockerfileBuild(
+            engine=engine,
+            store=self.store,
+            recipe=recipe,
+            labels={engine_build.RECIPE_LABEL: recipe.name, engine_build.TOKEN_LABEL: workshop.token},
+            log=workshop.directory.parent / log_name(recipe.short_reference),
+            report=self.report,
+        )
+        engine_build.finish(engine, recipe, build.run(), workshop.token, self.report)
+        self.store.forget(recipe.reference)
+        take_from(engine, self.store, recipe.reference, self.report)
+        self._warn_of_leaks(recipe)
+
+    def _warn_of_leaks(self, recipe: Recipe) -> None:
+        image = self.store.find(recipe.reference)
+        assert image is not None
+        with self.store.lease(image.id) as tree:
+            for leak in image_leaks(tree.root):
+                self.report(f"warning: {leak}")
 
     def _build_derived(self, recipe: DerivedRecipe, workshop: Workshop) -> None:
         log = workshop.directory.parent / log_name(recipe.short_reference)
@@ -106,7 +135,8 @@ class Builder:
         with self.store.incoming(Origin(Source.RECIPE)) as incoming:
             image_id = build.add(incoming)
             self.report("unpacking")
-            self.store.lease(image_id).close()
+            with self.store.lease(image_id) as tree:
+                _require_no_leaks(recipe, tree.root)
             self._check(recipe, image_id)
             incoming.name(image_id, recipe.reference)
 
@@ -143,3 +173,16 @@ class Builder:
     def _clear(self, token: str) -> None:
         if self.engine:
             engine_build.clear(self.engine, token)
+
+
+def _require_no_leaks(recipe: DerivedRecipe, root: Path) -> None:
+    """Raise :class:`ImageError` (``image-check-failed``) if the steps have given the source another history."""
+    if recipe.source is None:
+        return
+    leaks = repository_leaks(root / recipe.workdir.strip("/"))
+    if leaks:
+        raise ImageError(
+            f"the repository of {recipe.reference} has more than its one commit: {'; '.join(map(str, leaks))}",
+            code="image-check-failed",
+            hint="let no step commit, fetch or stash",
+        )

@@ -33,6 +33,11 @@ def build(engine: Engine, recipe: SystemRecipe, token: str, report: Callable[[st
     Raises :class:`ImageError` (``image-build-failed``, ``image-check-failed``) and what :meth:`Engine.doing` raises.
     """
     image = registry.build_on_base(engine, recipe, {RECIPE_LABEL: recipe.name, TOKEN_LABEL: token}, report)
+    finish(engine, recipe, image, token, report)
+
+
+def finish(engine: Engine, recipe: Recipe, image: str, token: str, report: Callable[[str], None]) -> None:
+    """Check an image that was built, and name it. Raises :class:`ImageError` (``image-check-failed``)."""
     for command in recipe.checks:
         report(f"checking: {shlex.join(command)}")
         _check(engine, recipe, image, command, token)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from securebench.errors import ConfigError
 from securebench.images.recipe_file import read_recipe
-from securebench.images.recipe_kinds import DerivedRecipe
+from securebench.images.recipe_kinds import DerivedRecipe, DockerfileRecipe
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -71,11 +71,13 @@ def in_building_order(recipes: Iterable[Recipe]) -> tuple[Recipe, ...]:
     ordered: list[Recipe] = []
     while waiting:
         missing = {recipe.reference for recipe in waiting}
-        ready = [recipe for recipe in waiting if _base(recipe) not in missing]
+        ready = [recipe for recipe in waiting if not _bases(recipe) & missing]
         ordered += ready or waiting  # a circle: the first build says what is missing
         waiting = [recipe for recipe in waiting if recipe not in ready] if ready else []
     return tuple(ordered)
 
 
-def _base(recipe: Recipe) -> str:
-    return recipe.base if isinstance(recipe, DerivedRecipe) else ""
+def _bases(recipe: Recipe) -> set[str]:
+    if isinstance(recipe, DockerfileRecipe):
+        return set(recipe.base_images.values())
+    return {recipe.base} if isinstance(recipe, DerivedRecipe) else set()

@@ -21,14 +21,20 @@ from securebench.images.tar_reader import Kind, TarReader
 from securebench.images.tree_builder import OPAQUE, WHITEOUT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from securebench.images.derived.host_tree import Found
     from securebench.images.tar_reader import Member
 
 _LEFT_OUT: Final = frozenset((b"proc", b"sys", b"dev", b"tmp", b"run"))
-_OVERLAID: Final = frozenset((b"etc/hosts", b"etc/hostname", b"etc/resolv.conf", b".dockerenv"))
+_OVERLAID: Final = frozenset(
+    (
+        *(b"etc/hosts", b"etc/hostname", b"etc/resolv.conf", b"etc/mtab"),
+        *(b".dockerenv", b"sbin/docker-init", b"usr/sbin/docker-init"),
+    )
+)
+"""What engines and runtimes put over files of an image, or where there are none."""
 _NOBODY: Final = 65534
 
 
@@ -77,13 +83,13 @@ def layer_of_archive(pieces: Iterator[bytes], tree: Path, shift: int) -> Iterato
     ``shift`` is what was added to each owner in ``tree``. Raises as :func:`layer_of_overlay` does, and
     :class:`ImageError` (``image-malformed``).
     """
-    there: set[bytes] = set()
+    there: dict[bytes, Kind] = {}
     reader = TarReader(pieces, "what the steps left", ImageLimits().header)
     with opened(tree, OPEN_DIRECTORY) as top:
         for member in reader:
             path = b"/".join(part for part in member.path.split(b"/") if part not in {b"", b"."})
             if path and not is_left_out(path):
-                there.add(path)
+                there[path] = member.kind
                 yield from _of_archive(member, path, reader, _Before(top, path, shift))
         yield from _removals(top, there)
     yield END
@@ -173,14 +179,12 @@ def _of_archive(member: Member, path: bytes, reader: TarReader, before: _Before)
         raise _unfit(path, "it is a device, FIFO or socket")
 
 
-def _removals(top: int, there: set[bytes]) -> Iterator[bytes]:
-    gone: set[bytes] = set()
+def _removals(top: int, there: Mapping[bytes, Kind]) -> Iterator[bytes]:
+    """Give the removals of what is not there any more, but of nothing below what was replaced as a whole."""
     for found in walk(top, is_left_out):
         above = found.path.rpartition(b"/")[0]
-        if found.path not in there:
-            gone.add(found.path)
-            if above not in gone:
-                yield from written(_removal(found.path))
+        if found.path not in there and (not above or there.get(above) is Kind.DIRECTORY):
+            yield from written(_removal(found.path))
 
 
 def _removal(path: bytes) -> Entry:

@@ -29,6 +29,7 @@ _LARGE: Final = 0x8000_0000
 _KINDS: Final = {1: b"commit", 2: b"tree", 3: b"blob", 4: b"tag"}
 _OFFSET_DELTA, _NAME_DELTA = 6, 7
 _MAX_CHAIN: Final = 4096
+_LOOSE = re.compile(r"[0-9a-f]{40}")
 _PACK = re.compile(r"pack-[0-9a-f]{40}\.idx")
 
 
@@ -61,6 +62,41 @@ class GitObjects:
         if found != kind or whole.hexdigest() != name:
             raise unusable(self._what, f"its object {name} is damaged, or no {kind.decode()}")
         return data
+
+    def commits(self) -> Iterator[str]:
+        """Give the ids of all commits that are there, whatever leads to them. Some may be given twice."""
+        for directory in sorted(self._directory.glob("[0-9a-f][0-9a-f]")):
+            for path in sorted(directory.iterdir()):
+                name = directory.name + path.name
+                if _LOOSE.fullmatch(name) and self._begins(path).startswith(b"commit "):
+                    yield name
+        try:
+            for pack in self._all_packs():
+                yield from (name.hex() for name, offset in pack.entries() if self._kind(pack, offset) == b"commit")
+        except (struct.error, IndexError, ValueError, OSError) as error:
+            raise unusable(self._what, f"one of its packs cannot be read: {error}") from None
+
+    @staticmethod
+    def _begins(path: Path) -> bytes:
+        """Return the first bytes of a loose object; nothing of what is none."""
+        try:
+            with opened(path, OPEN_FILE) as descriptor:
+                return zlib.decompressobj().decompress(os.read(descriptor, 512), 64)
+        except (OSError, zlib.error):
+            return b""
+
+    @staticmethod
+    def _kind(pack: _Pack, offset: int) -> bytes:
+        """Return what an entry is, or is a chain of differences to."""
+        for _ in range(_MAX_CHAIN):
+            number, _size, at = pack.header(offset)
+            if number == _OFFSET_DELTA:
+                offset -= pack.distance(at)[0]
+            elif number == _NAME_DELTA and (base := pack.find(pack.data[at : at + 20])) is not None:
+                offset = base
+            else:
+                return _KINDS.get(number, b"")
+        return b""
 
     def _loose(self, name: str) -> tuple[bytes, bytes] | None:
         try:
@@ -147,6 +183,12 @@ class _Pack:
                 return self._offset(middle)
             low, high = (middle + 1, high) if found < name else (low, middle)
         return None
+
+    def entries(self) -> Iterator[tuple[bytes, int]]:
+        """Give the name of each object, and where it is."""
+        for number in range(self._count):
+            at = _NAMES + number * 20
+            yield self._index[at : at + 20], self._offset(number)
 
     def header(self, offset: int) -> tuple[int, int, int]:
         """Return an entry's kind and size, and where its content begins."""
