@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +51,7 @@ def swe_bench(source: str, instances: tuple[str, ...], **options: Any) -> None:
     wanted = instances or _locked(options)
     records = chosen(_records(source), wanted)
     made, refused = _made(records, choices, skip=options["skip_unusable"])
+    made = [_at_its_commit(one) for one in made]
     written = finish([one.row for one in made], importer.BENCHMARK, importer.MANIFEST, options, complete=not instances)
     names = {row.id for row in written.rows}
     kept = [one for one in made if one.row.id in names]
@@ -114,6 +116,25 @@ def _made(
     if not skip:
         problems.raise_if_any()
     return list(made.values()), refused
+
+
+def _at_its_commit(one: ImportedInstance) -> ImportedInstance:
+    """Return an instance at the commit that its image will have: a build makes a fresh one of the source's files."""
+    if one.image.recipe is None or one.image.base_commit:
+        return one
+    from securebench.images.derived.content import content_layer
+    from securebench.images.derived.sources import bring_source
+    from securebench.images.recipe_file import read_recipe
+    from securebench.images.recipe_kinds import DerivedRecipe
+
+    with tempfile.TemporaryDirectory(prefix="securebench-import-") as scratch:
+        path = Path(scratch) / "recipe.yaml"
+        path.write_text(one.image.recipe_text, encoding="utf-8")
+        recipe = read_recipe(path)
+        assert isinstance(recipe, DerivedRecipe)
+        assert recipe.source is not None
+        source, _ = bring_source(recipe.source, Path(scratch), lambda text: click.echo(text, err=True))
+        return one.at(content_layer(recipe, source)[1])
 
 
 def _write_recipes(made: Sequence[ImportedInstance], options: Mapping[str, Any]) -> None:

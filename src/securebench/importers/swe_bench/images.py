@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from securebench.importers.swe_bench.records import Instance
+    from securebench.importers.swe_bench.releases import Release, Setup
 
 WORKDIR: Final = "/testbed"
 _REGISTRY_PYTHON: Final = "/opt/miniconda3/envs/testbed/bin/python"
@@ -28,7 +29,10 @@ _INSTALL: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """What an instance runs in. ``recipe`` is ``None`` for an image that a registry has."""
+    """What an instance runs in. ``recipe`` is ``None`` for an image that a registry has.
+
+    ``base_commit`` is the commit that the image's repository is at: empty until its source was read.
+    """
 
     name: str
     python: str
@@ -60,35 +64,38 @@ def built_image(instance: Instance, repositories: Path | None) -> Image:
         hint = f"there are pins for {known}; --images registry takes the authors' image"
         raise bad_record(instance.location, f"{instance.id}: no pins for {_what(instance)}", hint)
     clone = _clone(instance, repositories)
-    release = RELEASES.get((instance.repository, instance.version))
     if clone is not None:
-        return _from_clone(instance, clone)
+        return _from_clone(instance, setup, clone)
+    release = RELEASES.get((instance.repository, instance.version))
     if release is None:
         hint = "give a directory of clones with --repos, or take --images registry"
         raise bad_record(instance.location, f"{instance.id}: no release stands in for {_what(instance)}", hint)
-    return _from_release(instance)
+    return _from_release(instance, setup, release)
 
 
-def _from_clone(instance: Instance, clone: Path) -> Image:
+def _from_clone(instance: Instance, setup: Setup, clone: Path) -> Image:
+    name = image_name(instance, instance.base_commit[:12])
     source = {"git": {"path": str(clone), "commit": instance.base_commit}}
-    return _built(instance, source, differs=["history: one fresh commit holds the files of the upstream commit"])
+    recipe = _recipe(instance, setup, name, source, f"{instance.version}.0")
+    differs = ["history: one fresh commit holds the files of the upstream commit"]
+    return Image(name, _BUILT_PYTHON, "", recipe, differs=differs)
 
 
-def _from_release(instance: Instance) -> Image:
-    release = RELEASES[instance.repository, instance.version]
+def _from_release(instance: Instance, setup: Setup, release: Release) -> Image:
+    name = image_name(instance, f"{release.name}-{release.version}".lower())
     source = {"pypi": {"name": release.name, "version": release.version, "sha256": release.sha256}}
+    recipe = _recipe(instance, setup, name, source, release.version)
     tests = [test for test in (*instance.fail_to_pass, *instance.pass_to_pass) if test in release.absent]
     differs = [
         f"source: {release.name} {release.version}, the nearest release, for commit {instance.base_commit[:12]}",
         *(f"expected test that {release.name} {release.version} does not have: {test}" for test in tests),
     ]
-    return _built(instance, source, commit=release.commit, absent=release.absent, differs=differs)
+    return Image(name, _BUILT_PYTHON, release.commit, recipe, release.absent, differs)
 
 
-def _built(instance: Instance, source: dict[str, Any], *, differs: list[str], **more: Any) -> Image:
-    setup = SETUPS[instance.repository, instance.version]
-    name = image_name(instance)
-    recipe = {
+def _recipe(instance: Instance, setup: Setup, name: str, source: dict[str, Any], version: str) -> dict[str, Any]:
+    told = ["env", f"SETUPTOOLS_SCM_PRETEND_VERSION={version}"] if setup.asks_git else []
+    return {
         "reference": name,
         "summary": f"{instance.repository} as {instance.id} finds it, imported.",
         "base": DEFAULT_IMAGE,
@@ -96,17 +103,15 @@ def _built(instance: Instance, source: dict[str, Any], *, differs: list[str], **
         "python": setup.python,
         "requirements": list(setup.requirements),
         "source": source,
-        "install": [[_BUILT_PYTHON, *_INSTALL]],
+        "install": [[*told, _BUILT_PYTHON, *_INSTALL]],
         "checks": [[_BUILT_PYTHON, "-m", "pytest", "--version"]],
     }
-    commit = more.pop("commit", "") or instance.base_commit
-    return Image(name, _BUILT_PYTHON, commit, recipe, differs=differs, **more)
 
 
-def image_name(instance: Instance) -> str:
-    """Return the name of a built image: the instance, and the commit that it is of."""
+def image_name(instance: Instance, source: str) -> str:
+    """Return the name of a built image: the instance, and what it is made of."""
     plain = "-".join(filter(None, instance.id.lower().replace("_", "-").replace(".", "-").split("-")))
-    return f"securebench/swe-bench/{plain}:{instance.base_commit[:12]}"
+    return f"securebench/swe-bench/{plain}:{source}"
 
 
 def _clone(instance: Instance, repositories: Path | None) -> Path | None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from securebench.importers.report import TaskReport
 from securebench.importers.row import ImportedRow, bad_record
 from securebench.importers.swe_bench.commands import RUNNERS, changed_paths, command, test_files
 from securebench.importers.swe_bench.images import WORKDIR, built_image, registry_image
-from securebench.importers.swe_bench.sensitive import is_sensitive
 from securebench.pack_paths import relative_path_fault
+from securebench.patches.policy import is_sensitive
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,6 +48,11 @@ class ImportedInstance:
     image: Image
     report: TaskReport
 
+    def at(self, commit: str) -> ImportedInstance:
+        """Return this with another commit, the one that its built image is at."""
+        task = {**self.row.task, "input": {**self.row.task["input"], "base_commit": commit}}
+        return replace(self, row=replace(self.row, task=task))
+
 
 def imported(instance: Instance, choices: Choices) -> ImportedInstance:
     """Return an instance as a row. Raises :class:`ConfigError` (``import-row-invalid``) where none can be made."""
@@ -81,7 +86,7 @@ def _task(
         "family": "repo_patch",
         "input": {
             "repo": instance.repository,
-            "base_commit": image.base_commit,
+            "base_commit": image.base_commit or instance.base_commit,
             "instructions": instance.problem,
             **hints,
         },
