@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 
 from securebench.errors import ConfigError
 from securebench.resources import Resource, ResourceBundle, Visibility
-from securebench.tasks import AgentView, SecureBenchTask, VerifierView, task_directory_name, task_from_spec
+from securebench.tasks import (
+    DEFAULT_IMAGE,
+    AgentView,
+    Environment,
+    SecureBenchTask,
+    VerifierView,
+    task_directory_name,
+    task_from_spec,
+)
 
 CANARY = "canary-7f3a9d"
 SPEC = {
@@ -121,3 +129,19 @@ def test_two_ids_never_share_a_directory(one: str, other: str) -> None:
 def test_ids_that_look_alike_have_directories_of_their_own(one: str, other: str) -> None:
     """What a slug makes equal, the hash keeps apart."""
     assert task_directory_name(one) != task_directory_name(other)
+
+
+@pytest.mark.parametrize(
+    ("image", "checker", "images"),
+    [
+        (None, None, {DEFAULT_IMAGE}),
+        ("task:1", {"command": "true"}, {"task:1"}),
+        ("task:1", {"command": "true", "image": "check:1"}, {"task:1", "check:1"}),
+        (None, "true", {DEFAULT_IMAGE}),
+    ],
+)
+def test_a_task_names_all_its_images(image: str | None, checker: Any, images: set[str]) -> None:
+    """The images that a task needs are the agent's and, where it has one of its own, the checker's."""
+    resources = ResourceBundle((Resource("checker", checker, Visibility.EVALUATION_INPUTS),))
+    task = SecureBenchTask("id", "pack", "terminal_task", resources, environment=Environment(image=image))
+    assert task.images == images

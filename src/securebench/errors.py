@@ -56,6 +56,13 @@ class FailureReason(StrEnum):
     CANDIDATE_TOO_LARGE = "candidate_too_large"
     CANDIDATE_NOT_TEXT = "candidate_not_text"
     UNSAFE_WORKSPACE = "unsafe_workspace"
+    # Changes to a repository.
+    POLICY_VIOLATION = "policy_violation"
+    PATCH_INVALID = "patch_invalid"
+    PATCH_DOES_NOT_APPLY = "patch_does_not_apply"
+    # Terminal tasks.
+    CHECK_FAILED = "check_failed"
+    STATE_MISMATCH = "state_mismatch"
     # Text answers.
     WRONG_ANSWER = "wrong_answer"
     AMBIGUOUS_ANSWER = "ambiguous_answer"

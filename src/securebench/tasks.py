@@ -107,6 +107,13 @@ class SecureBenchTask:
     eval_assets: AssetRoot | None = None
     row_digest: str = ""
 
+    @property
+    def images(self) -> frozenset[str]:
+        """The references of all images that the task needs: the agent's, and the checker's where that is another."""
+        checker = self.resources["checker"].value if "checker" in self.resources else None
+        own = checker.get("image") if isinstance(checker, dict) else None
+        return frozenset({self.environment.image or DEFAULT_IMAGE, *([own] if isinstance(own, str) else [])})
+
     def agent_view(self) -> AgentView:
         """Return what a harness may see."""
         return AgentView(

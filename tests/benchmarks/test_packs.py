@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from securebench.resources import JsonValue
 
-OWN = ["text-smoke", "code-completion-smoke"]
+OWN = ["text-smoke", "code-completion-smoke", "terminal-task-smoke", "terminal-tasks"]
 RECIPES = {"humaneval-mini": humaneval.BENCHMARK, "mmlu-abstract-algebra-mini": mmlu.BENCHMARK}
 
 
@@ -51,7 +51,10 @@ def test_a_pack_has_all_its_parts(pack: str, tmp_path: Path) -> None:
     assert pack in (directory / "README.md").read_text()
 
 
-@pytest.mark.parametrize(("pack", "count"), [("text-smoke", 12), ("code-completion-smoke", 3)])
+@pytest.mark.parametrize(
+    ("pack", "count"),
+    [("text-smoke", 12), ("code-completion-smoke", 3), ("terminal-task-smoke", 1), ("terminal-tasks", 10)],
+)
 def test_our_own_packs_load(pack: str, count: int) -> None:
     """Our own packs load and compile as they lie in the repository."""
     assert len(tasks_of(pack)) == count
@@ -76,7 +79,8 @@ def test_no_hidden_text_stands_in_what_the_agent_sees(pack: str) -> None:
         public = {name: value for name, value in task.agent_payload().items() if name != "choices"}
         shown = normalize_text(json.dumps(public, ensure_ascii=False))
         secrets = [text for each in task.resources.secrets() for text in _texts(each.value)]
-        telling = [text for text in secrets if len(text) > 1 and text not in ("inline", "contains_any")]
+        least = 8 if task.task_type == "terminal_task" else 2  # a checker's command line is made of common words
+        telling = [text for text in secrets if len(text) >= least and text not in ("inline", "contains_any")]
         assert telling or task.task_type == "multiple_choice" or "accepted_answers" in task.resources
         assert not [text for text in telling if normalize_text(text) in shown], task.id
 
@@ -87,5 +91,9 @@ def test_answers_are_hidden_and_tests_are_evaluation_inputs(pack: str) -> None:
     for task in tasks_of(pack).values():
         lanes = {each.name: each.visibility for each in task.resources}
         assert lanes.pop("tests", Visibility.EVALUATION_INPUTS) is Visibility.EVALUATION_INPUTS
+        checks = {"checker", "test_files"} & set(lanes)
+        assert {lanes[name] for name in checks} <= {Visibility.EVALUATION_INPUTS}
         secret = {"answer", "accepted_answers", "tolerance", "rubric", "reference_answer", "reference_solution"}
-        assert {lanes[name] for name in secret & set(lanes)} == {Visibility.HIDDEN}
+        told = {"expected_state", *secret} & set(lanes)
+        assert told or checks
+        assert {lanes[name] for name in told} <= {Visibility.HIDDEN}

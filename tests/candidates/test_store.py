@@ -62,7 +62,7 @@ def test_sealing_twice_keeps_one(store: CandidateStore, tree: Path) -> None:
     assert len(list(store.root.iterdir())) == 2
 
 
-@pytest.mark.parametrize("kind", [TEXT, CandidateKind.CODE, CandidateKind.PATCH])
+@pytest.mark.parametrize("kind", [TEXT, CandidateKind.CODE])
 def test_what_is_loaded_is_what_was_sealed(store: CandidateStore, tree: Path, kind: CandidateKind) -> None:
     """A resumed run judges the same candidate as the run that sealed it."""
     sealed = store.seal_bytes(kind, "größe".encode(), "größe")

@@ -16,13 +16,13 @@ from click.testing import CliRunner
 
 from fake_registry import fake_registry
 from image_archives import ARCHITECTURE, docker_save, file, layer
-from securebench.cli.images_checks import SandboxChecks
 from securebench.cli.images_command import command
+from securebench.cli.images_sandboxes import BuildSandboxes
 from securebench.cli.images_view import human_size, parse_size
 from securebench.errors import EngineError
 from securebench.images.build import Builder, ImageState
 from securebench.images.places import DIRECTORY_VARIABLE
-from securebench.images.recipes import Recipe, all_recipes
+from securebench.images.recipes import all_recipes
 from securebench.images.store import ImageStore
 from securebench.sandboxes import select
 from securebench.testing.fake_sandbox import FakeDriver
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from securebench.images.engine import Engine
     from securebench.images.model import ResolvedImage
+    from securebench.images.recipe_kinds import SystemRecipe
 
 BASE = "securebench/python:3.11"
 ROOT = layer(file("etc/os", b"one\n"))
@@ -52,7 +53,7 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
     """Replace the building itself; give what was asked for: the recipe, and whether tools may be installed."""
     asked: list[tuple[str, bool]] = []
 
-    def build(self: Builder, recipe: Recipe) -> ImageState:
+    def build(self: Builder, recipe: SystemRecipe) -> ImageState:
         asked.append((recipe.name, self.install_tools))
         self.report("extracting [archives]")
         return ImageState(recipe, "sha256:" + "ab" * 32, 1_000_000, "store")
@@ -257,9 +258,9 @@ def test_a_check_runs_in_a_sandbox_of_the_image(
             """Leave it open."""
 
     monkeypatch.setattr(select, "open_driver", lambda *_: Kept())
-    with SandboxChecks(lambda _line: None) as check:
-        assert check(base_image, ("id", "-u")) == (0, "65534")
-        outcome = check(base_image, ("sh", "-c", "echo said; : >/etc/x"))
+    with BuildSandboxes(lambda _line: None) as sandboxes:
+        assert sandboxes.check(base_image, ("id", "-u")) == (0, "65534")
+        outcome = sandboxes.check(base_image, ("sh", "-c", "echo said; : >/etc/x"))
     assert outcome is not None
     assert outcome[0] != 0
     assert outcome[1].startswith("said")
@@ -279,9 +280,9 @@ def test_a_weaker_driver_checks_too(monkeypatch: pytest.MonkeyPatch) -> None:
     image = driver.add_image("recipe:1")
     monkeypatch.setattr(driver, "resolve_image", lambda _reference: image)
     monkeypatch.setattr(select, "open_driver", open_driver)
-    with SandboxChecks(lambda _line: None) as check:
-        assert check(image, ("nothing",)) is not None
-        assert check(image, ("nothing",)) is not None
+    with BuildSandboxes(lambda _line: None) as sandboxes:
+        assert sandboxes.check(image, ("nothing",)) is not None
+        assert sandboxes.check(image, ("nothing",)) is not None
     assert asked == ["auto", "oci"]
 
 
@@ -292,5 +293,5 @@ def test_without_a_driver_there_is_no_check(monkeypatch: pytest.MonkeyPatch, bas
         raise EngineError("none")
 
     monkeypatch.setattr(select, "open_driver", open_driver)
-    with SandboxChecks(lambda _line: None) as check:
-        assert check(base_image, ("true",)) is None
+    with BuildSandboxes(lambda _line: None) as sandboxes:
+        assert sandboxes.check(base_image, ("true",)) is None

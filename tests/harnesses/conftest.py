@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from forbidden_tools import no_tools  # noqa: F401 - a fixture
+from harnesses import repository
+from layered_image import add_layered_image
 from securebench.candidates.store import CandidateStore
 from securebench.harnesses.base import ProduceContext
 from securebench.harnesses.command import CommandHarnessProducer
+from securebench.images.engine_images import give_to
 from securebench.progress import Event, EventKind, Reporter
 from securebench.resources import FileReference, Resource, ResourceBundle, ResourceKind, Visibility
 from securebench.sandboxes.base import MIB, Limits
+from securebench.sandboxes.docker import DockerDriver
 from securebench.tasks import AgentView, AssetRoot, CandidateKind, Environment
 from securebench.tester_config import CommandConfig
 from securebench.testing.fake_sandbox import FakeDriver
@@ -23,6 +30,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from securebench.harnesses.base import Production
+    from securebench.images.engine import Engine
+    from securebench.images.store import ImageStore
     from securebench.resources import JsonValue
     from securebench.sandboxes.base import SandboxDriver
 
@@ -38,6 +47,12 @@ WORKSPACE_VIEW = replace(
     family="terminal_task",
     candidate_kind=CandidateKind.WORKSPACE,
     environment=Environment(workdir="/app"),
+)
+PATCH_VIEW = replace(
+    VIEW,
+    family="repo_patch",
+    candidate_kind=CandidateKind.PATCH,
+    environment=Environment(workdir=repository.WORKDIR),
 )
 
 
@@ -104,3 +119,29 @@ def bench(fake: FakeDriver, tmp_path: Path) -> Iterator[Bench]:
     bench = Bench(fake, tmp_path)
     yield bench
     remove_tree(bench.workspace)
+
+
+@pytest.fixture(scope="session")
+def _repository_image(store: ImageStore, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Give the name of an image in the store that has a repository. It goes after the drivers, which keep it."""
+    reference = f"securebench-tests/repository:{os.getpid()}"
+    root = tmp_path_factory.mktemp("repository")
+    repository.make_repository(root)
+    add_layered_image(store, reference, *repository.image_parts(root / ".git"), workdir=repository.WORKDIR)
+    atexit.register(store.remove, reference)
+    return reference
+
+
+@pytest.fixture(scope="session")
+def _repository_in_engine(engine: Engine, store: ImageStore, _repository_image: str) -> Iterator[None]:
+    give_to(engine, store, _repository_image, lambda _line: None)
+    yield
+    engine.client.remove_image(_repository_image, force=True)
+
+
+@pytest.fixture
+def repository_view(driver: SandboxDriver, _repository_image: str, request: pytest.FixtureRequest) -> AgentView:
+    """Give a task in a repository, in an image that the driver has."""
+    if isinstance(driver, DockerDriver):
+        request.getfixturevalue("_repository_in_engine")
+    return replace(PATCH_VIEW, environment=replace(PATCH_VIEW.environment, image=_repository_image))

@@ -133,9 +133,10 @@ def test_a_survivor_is_gone_before_anything_is_read(real: Bench) -> None:
     assert real.store.load(production.candidate.kind, production.candidate.digest) == production.candidate
 
 
+@pytest.mark.usefixtures("no_tools")
 @pytest.mark.parametrize("name", hostile.TRAPS)
 def test_hostile_workspaces(real: Bench, host_canary: Path, name: str) -> None:
-    """H: each trap that an agent can set in a container is sealed as data or is a typed failure, and can be removed."""
+    """G, H: each trap that an agent can set in a container is sealed as data or a typed failure, and can be removed."""
     trap = hostile.TRAPS[name]
     production = _run(real, name, WORKSPACE_VIEW, script="hostile.py")
     reasons = {

@@ -14,7 +14,6 @@ import pytest
 from harnesses.conftest import VIEW, WORKSPACE_VIEW, Bench, with_assets
 from securebench.candidates.extraction import MAX_CANDIDATE_BYTES
 from securebench.errors import (
-    ConfigError,
     EngineError,
     FailurePhase,
     FailureReason,
@@ -369,19 +368,6 @@ class TestWhatIsNotTheAgentsFault:
         with pytest.raises(PathPolicyError):
             bench.produce(with_assets(VIEW, tmp_path, *files))
         assert not bench.workspace.exists()
-
-    @pytest.mark.parametrize(
-        "view",
-        [
-            replace(VIEW, family="repo_patch", candidate_kind=CandidateKind.PATCH),
-            replace(WORKSPACE_VIEW, environment=Environment(workdir="/app", materialize_workdir_from_image=True)),
-        ],
-    )
-    def test_what_this_release_cannot_run(self, bench: Bench, view: object) -> None:
-        """A task without a way to its candidate is refused, not scored."""
-        with pytest.raises(ConfigError) as refused:
-            bench.produce(view)  # type: ignore[arg-type]  # a parametrised view
-        assert refused.value.code == "family-unavailable"
 
     def test_the_hosts_disk(self, bench: Bench, fake: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
         """L07: what the operating system refuses while a workspace is read is a storage error."""

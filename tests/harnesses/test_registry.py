@@ -40,24 +40,19 @@ def test_other_types_say_what_to_do(config: HarnessConfig) -> None:
 
 
 def test_tasks_that_can_run_pass() -> None:
-    """Text and terminal tasks are accepted."""
-    require_supported([VIEW, WORKSPACE_VIEW])
+    """Text tasks, repositories and terminal tasks are accepted, filled from their images or not."""
+    from_image = Environment(workdir="/app", materialize_workdir_from_image=True)
+    require_supported([VIEW, PATCH_VIEW, WORKSPACE_VIEW, replace(WORKSPACE_VIEW, environment=from_image)])
 
 
 def test_every_problem_is_named_at_once(tmp_path: Path) -> None:
     """K14: a pack is refused with all of its tasks that cannot run, before any of them does."""
-    from_image = Environment(workdir="/app", materialize_workdir_from_image=True)
-    views = [
-        PATCH_VIEW,
-        VIEW,
-        replace(WORKSPACE_VIEW, task_id="pack/image", environment=from_image),
-        with_assets(replace(VIEW, task_id="pack/mounts"), tmp_path, FileReference("a", "x"), FileReference("b", "X")),
-    ]
+    files = (FileReference("a", "x"), FileReference("b", "X"))
+    views = [with_assets(replace(VIEW, task_id=name), tmp_path, *files) for name in ("pack/first", "pack/second")]
     with pytest.raises(ConfigError) as refused:
-        require_supported(views)
-    codes = [problem.code for problem in refused.value.problems]
-    assert codes == ["family-unavailable", "family-unavailable", "path-unsafe"]
-    assert all(name in str(refused.value) for name in ("pack/patch", "pack/image", "pack/mounts"))
+        require_supported([views[0], VIEW, views[1]])
+    assert [problem.code for problem in refused.value.problems] == ["path-unsafe", "path-unsafe"]
+    assert all(name in str(refused.value) for name in ("pack/first", "pack/second"))
 
 
 def test_the_testers_task_file_counts(tmp_path: Path) -> None:

@@ -19,14 +19,16 @@ from securebench.images.bootstrap import Bootstrap
 from securebench.images.build import Builder, ImageState
 from securebench.images.engine_build import RECIPE_LABEL, TOKEN_LABEL
 from securebench.images.index import Source
-from securebench.images.recipes import Recipe
+from securebench.images.recipe_kinds import SystemRecipe
 from securebench.images.workshop import workshops_directory
 from tiny_root import tiny_root
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
+    from securebench.images.derived.build import Job, Left
     from securebench.images.engine import Engine
     from securebench.images.model import ResolvedImage
     from securebench.images.store import ImageStore
@@ -37,14 +39,14 @@ SPIN = ("/bin/sh", "-c", "while :; do :; done")
 
 
 @pytest.fixture
-def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recipe:
+def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SystemRecipe:
     """Give a recipe that is made in a moment, by an mmdebstrap that hands out a tiny root file system."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(build, "find_bootstrap", lambda *_args, **_kwargs: Bootstrap((), "auto", signal.SIGTERM))
     (tmp_path / "root.tar").write_bytes(tiny_root())
     _use_mmdebstrap(tmp_path, f'cat "{tmp_path}/root.tar"')
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    return Recipe(
+    return SystemRecipe(
         name=NAME,
         directory=tmp_path,
         reference=REFERENCE,
@@ -71,6 +73,11 @@ def _use_mmdebstrap(directory: Path, script: str) -> None:
     (directory / "mmdebstrap").chmod(0o755)
 
 
+def no_steps(_job: Job, _log: Callable[[bytes], None]) -> AbstractContextManager[Left | None]:
+    """Stand in for what runs the steps of a derived image."""
+    raise AssertionError("a whole system has no steps")
+
+
 def _builder(
     store: ImageStore,
     *,
@@ -82,7 +89,7 @@ def _builder(
         assert store.find(REFERENCE) is None or store.find(REFERENCE) != image, "it has no name before it is checked"
         return outcome
 
-    return Builder(store, engine, report, check)
+    return Builder(store, engine, report, check, no_steps)
 
 
 def _left(store: ImageStore) -> list[str]:
@@ -93,7 +100,7 @@ def _left(store: ImageStore) -> list[str]:
 
 
 def test_an_image_of_packages_is_in_the_store_with_its_name_and_configuration(
-    own_store: ImageStore, recipe: Recipe
+    own_store: ImageStore, recipe: SystemRecipe
 ) -> None:
     """No engine is asked: the reference means the new image, which has the recipe's environment, and is unpacked."""
     stages: list[str] = []
@@ -111,7 +118,7 @@ def test_an_image_of_packages_is_in_the_store_with_its_name_and_configuration(
 
 
 def test_without_anything_to_make_a_sandbox_with_it_is_said_that_nothing_was_checked(
-    own_store: ImageStore, recipe: Recipe
+    own_store: ImageStore, recipe: SystemRecipe
 ) -> None:
     """A machine that only builds has its image, and knows."""
     stages: list[str] = []
@@ -119,7 +126,7 @@ def test_without_anything_to_make_a_sandbox_with_it_is_said_that_nothing_was_che
     assert stages[-1].startswith("not checked")
 
 
-def test_an_image_that_fails_a_check_does_not_take_the_name(own_store: ImageStore, recipe: Recipe) -> None:
+def test_an_image_that_fails_a_check_does_not_take_the_name(own_store: ImageStore, recipe: SystemRecipe) -> None:
     """L25: what had the name keeps it; the new image is gone; the error has the command and its output."""
     before = _builder(own_store).build(recipe).id
     left = _left(own_store)
@@ -140,7 +147,9 @@ def test_an_image_that_fails_a_check_does_not_take_the_name(own_store: ImageStor
     ],
     ids=["nothing", "half", "whole-then-failure", "rubbish"],
 )
-def test_a_failed_build_leaves_nothing(own_store: ImageStore, recipe: Recipe, tmp_path: Path, script: str) -> None:
+def test_a_failed_build_leaves_nothing(
+    own_store: ImageStore, recipe: SystemRecipe, tmp_path: Path, script: str
+) -> None:
     """L25: whatever the package tool wrote before it failed, no image, blob, tree or directory stays."""
     _use_mmdebstrap(tmp_path, script.format(root=tmp_path / "root.tar"))
     with pytest.raises(InfrastructureError):
@@ -149,7 +158,7 @@ def test_a_failed_build_leaves_nothing(own_store: ImageStore, recipe: Recipe, tm
     assert _left(own_store) == []
 
 
-def test_building_again_moves_the_name(own_store: ImageStore, recipe: Recipe) -> None:
+def test_building_again_moves_the_name(own_store: ImageStore, recipe: SystemRecipe) -> None:
     """A second build replaces the image under its name; the first stays for a run that works with its id."""
     builder = _builder(own_store)
     first = builder.build(recipe).id
@@ -163,17 +172,19 @@ import signal, sys, time
 from pathlib import Path
 from securebench.images import build
 from securebench.images.bootstrap import Bootstrap
-from securebench.images.recipes import Recipe
+from securebench.images.recipe_kinds import SystemRecipe
 from securebench.images.store import ImageStore
 build.find_bootstrap = lambda *_, **__: Bootstrap((), "auto", signal.SIGTERM)
-recipe = Recipe(name={name!r}, directory=Path("/"), reference={reference!r}, summary="", base="registry.invalid/b:1",
-                suite="bookworm", packages=("sh",), environment={{}}, command=("/bin/sh",), checks=(("true",),))
-build.Builder(ImageStore(), None, lambda stage: print(stage, flush=True), lambda *_: time.sleep(60)).build(recipe)
+recipe = SystemRecipe(name={name!r}, directory=Path("/"), reference={reference!r}, summary="",
+                base="registry.invalid/b:1", suite="bookworm", packages=("sh",), environment={{}},
+                command=("/bin/sh",), checks=(("true",),))
+build.Builder(ImageStore(), None, lambda stage: print(stage, flush=True), lambda *_: time.sleep(60), None
+).build(recipe)
 """
 
 
 @pytest.mark.timeout(60)
-def test_a_killed_build_is_cleared_by_the_next(own_store: ImageStore, recipe: Recipe) -> None:
+def test_a_killed_build_is_cleared_by_the_next(own_store: ImageStore, recipe: SystemRecipe) -> None:
     """L25: killed while its image is checked, it leaves no name; the next build removes its image and directories."""
     code = KILLED_BUILD.format(name=NAME, reference=REFERENCE)
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as killed:
@@ -192,7 +203,7 @@ def test_a_killed_build_is_cleared_by_the_next(own_store: ImageStore, recipe: Re
 
 @pytest.mark.engine
 def test_where_a_registry_answers_its_image_is_the_base(
-    clean_engine: Engine, own_store: ImageStore, recipe: Recipe, tmp_path: Path
+    clean_engine: Engine, own_store: ImageStore, recipe: SystemRecipe, tmp_path: Path
 ) -> None:
     """The registry comes first: the engine builds, and no older image of the store goes before the new one."""
     assert _builder(own_store).build(recipe).place == "store"
@@ -217,8 +228,8 @@ def _left_on(engine: Engine) -> list[str]:
 
 @pytest.fixture
 def built_on_engine(
-    clean_engine: Engine, own_store: ImageStore, recipe: Recipe, tmp_path: Path
-) -> Iterator[Callable[[Recipe], str]]:
+    clean_engine: Engine, own_store: ImageStore, recipe: SystemRecipe, tmp_path: Path
+) -> Iterator[Callable[[SystemRecipe], str]]:
     """Give a function that builds a recipe on the real engine, from a registry of this machine."""
     (tmp_path / "Dockerfile").write_text("ARG BASE\nFROM ${BASE}\nENV MADE=yes\n")
     with registry_with(tiny_root(), clean_engine.client.version()["Arch"]) as base:
@@ -236,7 +247,7 @@ def built_on_engine(
     ],
 )
 def test_an_engines_checks_run_where_a_sandbox_would(
-    clean_engine: Engine, built_on_engine: Callable[[Recipe], str], recipe: Recipe, script: str, why: str
+    clean_engine: Engine, built_on_engine: Callable[[SystemRecipe], str], recipe: SystemRecipe, script: str, why: str
 ) -> None:
     """A check that needs more than a hardened container has fails, so an image that needs it gets no name."""
     with pytest.raises(ImageError) as caught:
@@ -247,7 +258,9 @@ def test_an_engines_checks_run_where_a_sandbox_would(
 
 
 @pytest.mark.engine
-def test_an_engines_check_may_write_to_tmp(built_on_engine: Callable[[Recipe], str], recipe: Recipe) -> None:
+def test_an_engines_check_may_write_to_tmp(
+    built_on_engine: Callable[[SystemRecipe], str], recipe: SystemRecipe
+) -> None:
     """As in a sandbox, /tmp is there to be written."""
     assert built_on_engine(replace(recipe, checks=(("/bin/sh", "-c", ": >/tmp/probe"),)))
 
@@ -256,11 +269,11 @@ KILLED_ON_ENGINE = """
 from pathlib import Path
 from securebench.images.build import Builder
 from securebench.images.engine import connect
-from securebench.images.recipes import Recipe
+from securebench.images.recipe_kinds import SystemRecipe
 from securebench.images.store import ImageStore
-recipe = Recipe(name={name!r}, directory=Path({directory!r}), reference={reference!r}, summary="", base={base!r},
+recipe = SystemRecipe(name={name!r}, directory=Path({directory!r}), reference={reference!r}, summary="", base={base!r},
                 suite="bookworm", packages=("sh",), environment={{}}, command=("/bin/sh",), checks=({check!r},))
-Builder(ImageStore(), connect(), lambda stage: print(stage, flush=True), lambda *_: None).build(recipe)
+Builder(ImageStore(), connect(), lambda stage: print(stage, flush=True), lambda *_: None, None).build(recipe)
 """
 
 
@@ -269,7 +282,7 @@ Builder(ImageStore(), connect(), lambda stage: print(stage, flush=True), lambda 
 def test_a_build_that_is_killed_on_the_engine_is_cleared_by_the_next(
     clean_engine: Engine,
     own_store: ImageStore,
-    recipe: Recipe,
+    recipe: SystemRecipe,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -13,13 +13,13 @@ from securebench.errors import ImageError
 from securebench.images import debian
 from securebench.images.bootstrap import Bootstrap
 from securebench.images.debian import machine_mirrors, mmdebstrap_command, root_file_system
-from securebench.images.recipes import Recipe
+from securebench.images.recipe_kinds import SystemRecipe
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 PLAIN = Bootstrap((), "auto", signal.SIGTERM)
-RECIPE = Recipe(
+RECIPE = SystemRecipe(
     name="tool",
     directory=Path("/nowhere"),
     reference="securebench/tool:1",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from securebench.errors import ConfigError
+from securebench.images.recipe_kinds import SystemRecipe
 from securebench.images.recipes import all_recipes, find_recipe, load_recipe
 from securebench.images.reference import check_reference
 from securebench.tasks import DEFAULT_IMAGE
@@ -39,6 +40,7 @@ def _recipe(root: Path, text: str = GOOD, name: str = "tool") -> Path:
 def test_a_recipe_is_read_as_it_is_written(tmp_path: Path) -> None:
     """Every field of the file is in the recipe, and its name is its directory's."""
     recipe = load_recipe(_recipe(tmp_path))
+    assert isinstance(recipe, SystemRecipe)
     assert (recipe.name, recipe.reference, recipe.summary) == ("tool", "securebench/tool:1", "A tool.")
     assert (recipe.base, recipe.suite, recipe.packages) == ("debian:bookworm-slim", "bookworm", ("bash",))
     assert (recipe.environment, recipe.command) == ({"PATH": "/usr/bin"}, ("bash",))
@@ -118,6 +120,7 @@ def test_our_own_recipes_are_valid_and_one_makes_the_default_image() -> None:
     assert DEFAULT_IMAGE in {recipe.reference for recipe in recipes}
     for recipe in recipes:
         check_reference(recipe.reference)
+        assert isinstance(recipe, SystemRecipe)
         assert recipe.dockerfile.read_text().startswith("ARG BASE\nFROM ${BASE}\n")
         assert recipe.checks
 

@@ -13,7 +13,7 @@ import pytest
 from fake_registry import registry_with
 from securebench.errors import ImageError
 from securebench.images import registry
-from securebench.images.recipes import Recipe
+from securebench.images.recipe_kinds import SystemRecipe
 from securebench.images.registry import build_on_base, offers
 from tiny_root import tiny_root
 
@@ -37,9 +37,9 @@ def base(engine: Engine) -> Iterator[str]:
             engine.client.remove_image(reference, force=True)
 
 
-def _recipe(directory: Path, base: str, dockerfile: str = DOCKERFILE) -> Recipe:
+def _recipe(directory: Path, base: str, dockerfile: str = DOCKERFILE) -> SystemRecipe:
     (directory / "Dockerfile").write_text(dockerfile)
-    return Recipe(
+    return SystemRecipe(
         name="tool",
         directory=directory,
         reference="securebench/test-registry:1",

@@ -77,7 +77,7 @@ def test_a_row_that_the_lock_does_not_hold_is_refused() -> None:
         (json.dumps({"benchmark": "demo", "rows": {}}), "'rows' must be an object"),
         (json.dumps({"benchmark": "demo", "rows": []}), "'rows' must be an object"),
         (json.dumps({"benchmark": "demo", "rows": {"a": "123"}}), "the digest of 'a'"),
-        (json.dumps({"benchmark": "demo", "rows": {"a": None}}), "the digest of 'a'"),
+        (json.dumps({"benchmark": "demo", "rows": {"a": ""}}), "the digest of 'a'"),
         (json.dumps({"benchmark": "demo", "rows": {"a": DIGEST}, "more": 1}), "expected an object"),
         ('{"benchmark": "demo", "rows": {"a": "' + DIGEST + '", "a": "' + DIGEST + '"}}', "cannot be used"),
     ],
@@ -97,3 +97,17 @@ def test_a_lock_that_is_missing_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         load_lock(tmp_path / "lock.json", "demo")
     assert caught.value.code == "file-missing"
+
+
+def test_a_row_that_the_lock_names_without_a_digest_needs_trust(tmp_path: Path) -> None:
+    """A name alone admits nothing: only who says that new data is trusted gets it, and a digest still binds."""
+    path = tmp_path / "lock.json"
+    path.write_text(json.dumps({"benchmark": "demo", "rows": {"demo/0": None, "demo/1": DIGEST}}), encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        load_lock(path, "demo").check(ROWS[:1])
+    assert caught.value.code == "import-lock-unpinned"
+    assert ROWS[0].digest in str(caught.value)
+    trusting = load_lock(path, "demo", trust_new=True)
+    assert trusting.checked(ROWS[:1]) == ROWS[:1]
+    with pytest.raises(ConfigError, match="the lock expects"):
+        trusting.check(ROWS[:2])

@@ -193,3 +193,9 @@ def test_nothing_to_hide_changes_nothing() -> None:
     """Without secrets a text is what it was."""
     text = "Some text\n\twith <redacted> and \x00 in it"
     assert Redactor().text(text) == text
+
+
+def test_the_name_of_a_harness_is_ours() -> None:
+    """A harness is named in its record, also where a task's tests hold the same word."""
+    redactor = Redactor(["command"], fields=["tests"])
+    assert redactor.mapping({"harness": "command", "said": "command"}) == {"harness": "command", "said": REDACTED}

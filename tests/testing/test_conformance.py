@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
+import io
+import itertools
 import string
+import tarfile
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 
-from securebench.sandboxes.base import BASE_ENVIRONMENT, MIB, DriverInfo, SandboxDriver
+from securebench.sandboxes.base import BASE_ENVIRONMENT, MIB, DriverInfo, Sandbox, SandboxDriver
+from securebench.sandboxes.collected import CollectedArchive, CollectedLayer
 from securebench.sandboxes.enforcement import ENFORCEABLE
 from securebench.testing.conformance import CHECKS, Check, ConformanceError, excuse
 from securebench.testing.conformance.bench import run_checks
 from securebench.testing.conformance.excuses import GVISOR
+from securebench.testing.fake_changes import LIBRARY_FILES
 from securebench.testing.fake_probe import install_probe
 from securebench.testing.fake_sandbox import DEFAULT_IMAGE, FakeDriver
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
+    from securebench.images.leases import TreeLease
     from securebench.images.model import ResolvedImage
-    from securebench.sandboxes.base import Sandbox, SandboxSpec
+    from securebench.sandboxes.base import Command, SandboxProcess, SandboxSpec
+    from securebench.sandboxes.collected import Collected
     from securebench.sandboxes.docker import DockerDriver
+
+Lie: TypeAlias = Callable[[tarfile.TarInfo], tarfile.TarInfo | None]
 
 every_check = pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
 
@@ -84,6 +94,10 @@ class Liar(SandboxDriver):
     def resolve_image(self, reference: str, on_progress: Callable[[str], None] | None = None) -> ResolvedImage:
         """Resolve honestly."""
         return self._driver.resolve_image(reference, on_progress)
+
+    def image_tree(self, image: ResolvedImage) -> TreeLease:
+        """Show honestly."""
+        return self._driver.image_tree(image)
 
     def self_test(self, image: ResolvedImage) -> None:
         """Test honestly."""
@@ -165,6 +179,194 @@ def test_a_real_driver_that_lies_is_found_out(
     """On the real engine, too, a sandbox that is weaker than was asked for fails the check for it."""
     with pytest.raises(ConformanceError):
         by_name[name].run(Liar(docker_driver, **weaker), base_image, directory)
+
+
+class LyingLeft(Liar):
+    """A driver whose archives of what is left are not what was left: ``lie`` changes members, or leaves them out."""
+
+    def __init__(self, driver: SandboxDriver, lie: Lie) -> None:
+        super().__init__(driver)
+        self._lie = lie
+
+    def create(self, spec: SandboxSpec, *, persistent: bool = False) -> Sandbox:
+        """Make a sandbox that lies about what is left in it."""
+        return LyingSandbox(self._driver.create(spec, persistent=persistent), self._lie)
+
+
+class LyingSandbox(Sandbox):
+    """Runs honestly, and lies afterwards."""
+
+    def __init__(self, sandbox: Sandbox, lie: Lie) -> None:
+        self._sandbox = sandbox
+        self._lie = lie
+
+    def open(self, command: Command) -> SandboxProcess:
+        """Run honestly."""
+        return self._sandbox.open(command)
+
+    def close(self) -> None:
+        """Close honestly."""
+        self._sandbox.close()
+
+    def collected(self) -> Collected:
+        """Lie."""
+        collected = self._sandbox.collected()
+        assert isinstance(collected, CollectedArchive)
+        told, whole = io.BytesIO(), io.BytesIO(b"".join(collected.pieces))
+        with (
+            tarfile.open(fileobj=whole, errors="surrogateescape") as archive,
+            tarfile.open(fileobj=told, mode="w", format=tarfile.GNU_FORMAT, errors="surrogateescape") as other,
+        ):
+            for member in archive:
+                data = archive.extractfile(member) if member.isreg() else None
+                if (changed := self._lie(member)) is not None:
+                    other.addfile(changed, data)
+        return CollectedArchive(iter([told.getvalue()]))
+
+
+def without(name: str) -> Lie:
+    """Leave out what is called ``name``."""
+    return lambda member: None if PurePosixPath(member.name).name == name else member
+
+
+def plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Give every file the same mode, as a driver that copies contents alone does."""
+    return member.replace(mode=0o644)
+
+
+def followed(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Give the target of a link, which is empty here."""
+    return member.replace(deep=False) if not member.issym() else _emptied(member)
+
+
+def _emptied(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    file = tarfile.TarInfo(member.name)
+    file.mode = 0o644
+    return file
+
+
+def text_names(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Give names that are no text another name, as a driver that decodes them does."""
+    return member.replace(name=member.name.encode("utf-8", "replace").decode())
+
+
+LIES_AFTERWARDS: list[tuple[str, Lie]] = [
+    ("changes_are_left", without("added")),
+    ("changes_are_left", without("message.py")),
+    ("changes_are_left", plain),
+    ("names_are_bytes", text_names),
+    ("links_are_data", followed),
+    ("links_are_data", without("link")),
+    ("a_replaced_directory_is_another", without("only")),
+    ("a_replaced_directory_is_another", followed),
+    ("a_directory_that_was_made_again_is_another", without("only")),
+    ("special_files_are_told", without("pipe")),
+    ("set_id_files_are_told", plain),
+    ("a_sparse_file_has_its_size", without("sparse")),
+    ("what_was_not_changed_is_as_it_was", without("message.py")),
+]
+
+
+@pytest.mark.parametrize(("name", "lie"), LIES_AFTERWARDS)
+def test_a_fake_that_lies_about_what_is_left_is_found_out(name: str, lie: Lie, directory: Path) -> None:
+    """A driver that hands over something else than what is left fails the check for it."""
+    driver = FakeDriver()
+    install_probe(driver)
+    with pytest.raises(ConformanceError):
+        by_name[name].run(LyingLeft(driver, lie), driver.resolve_image(DEFAULT_IMAGE), directory)
+
+
+class Remembering(LyingLeft):
+    """A driver that hands over what was left by an earlier command, or by nobody."""
+
+    def create(self, spec: SandboxSpec, *, persistent: bool = False) -> Sandbox:
+        """Make a sandbox whose root forgets what is changed in it."""
+        return Forgetful(self._driver.create(spec, persistent=persistent), lambda member: member)
+
+
+class Forgetful(LyingSandbox):
+    """Says of every directory that nothing was changed in it, whenever it is asked."""
+
+    def collected(self) -> Collected:
+        """Forget."""
+        return CollectedLayer(-1)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "changes_are_left",
+        "names_are_bytes",
+        "a_replaced_directory_is_another",
+        "links_are_data",
+        "special_files_are_told",
+        "set_id_files_are_told",
+        "a_sparse_file_has_its_size",
+        "a_directory_that_is_gone_is_told",
+        "a_directory_that_was_made_again_is_another",
+        "nothing_is_collected_too_early_or_too_late",
+    ],
+)
+def test_a_fake_that_forgets_is_found_out(name: str, directory: Path) -> None:
+    """A driver that says that nothing was changed, and that at any time, fails the checks of changes."""
+    driver = FakeDriver()
+    install_probe(driver)
+    with pytest.raises(ConformanceError):
+        by_name[name].run(Remembering(driver, plain), driver.resolve_image(DEFAULT_IMAGE), directory)
+
+
+def test_a_driver_that_keeps_living_is_found_out(directory: Path) -> None:
+    """A driver that hands over a directory in which a daemon still writes fails the check for it."""
+    driver = FakeDriver()
+    install_probe(driver)
+    sizes = itertools.count(1)
+
+    def growing(member: tarfile.TarInfo) -> tarfile.TarInfo:
+        return member.replace(mode=next(sizes) & 0o777) if member.name.endswith("ticks") else member
+
+    with pytest.raises(ConformanceError):
+        by_name["what_was_left_behind_changes_nothing"].run(
+            LyingLeft(driver, growing), driver.resolve_image(DEFAULT_IMAGE), directory
+        )
+
+
+class WrongTree(Liar):
+    """A driver that shows the files of another image."""
+
+    def image_tree(self, image: ResolvedImage) -> TreeLease:
+        """Show another's."""
+        other = dict.fromkeys(LIBRARY_FILES, b"another's")
+        assert isinstance(self._driver, FakeDriver)
+        return self._driver.image_tree(self._driver.add_image("another:1", files=other))
+
+
+def test_a_driver_that_shows_another_tree_is_found_out(directory: Path) -> None:
+    """A driver whose tree is not the image's fails the check for it."""
+    driver = FakeDriver()
+    install_probe(driver)
+    with pytest.raises(ConformanceError):
+        by_name["the_files_of_an_image_are_shown"].run(
+            WrongTree(driver), driver.resolve_image(DEFAULT_IMAGE), directory
+        )
+
+
+class Lenient(Liar):
+    """A driver that collects whatever it is asked for."""
+
+    def create(self, spec: SandboxSpec, *, persistent: bool = False) -> Sandbox:
+        """Drop what could not be given."""
+        del persistent
+        return self._driver.create(replace(spec, collect=None))
+
+
+def test_a_driver_that_collects_anything_is_found_out(directory: Path) -> None:
+    """A driver that refuses no directory fails the check for it."""
+    driver = FakeDriver()
+    install_probe(driver)
+    with pytest.raises(ConformanceError):
+        by_name["what_cannot_be_collected_is_refused"].run(
+            Lenient(driver), driver.resolve_image(DEFAULT_IMAGE), directory
+        )
 
 
 def test_there_are_enough_checks() -> None:

@@ -30,11 +30,12 @@ def test_a_text_family_has_its_verifier(family: str, expected: type[Verifier]) -
     assert verifier.version
 
 
-def test_code_completion_has_its_verifier() -> None:
-    """Code completion is judged by a verifier of that family."""
-    verifier = verifier_for("code_completion")
+@pytest.mark.parametrize("family", ["code_completion", "terminal_task"])
+def test_a_family_judged_in_sandboxes_has_its_verifier(family: str) -> None:
+    """A family that is judged in sandboxes has a verifier of its name."""
+    verifier = verifier_for(family)
     assert isinstance(verifier, Verifier)
-    assert verifier.family == "code_completion"
+    assert verifier.family == family
 
 
 @pytest.mark.parametrize("family", ["tool_call", "preference_pair", "multimodal_qa", "", "no_such_family"])

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from forbidden_tools import no_tools  # noqa: F401 - a fixture
 from securebench.workspaces.removal import make_fresh_directory, make_private_directory, remove_tree
 
 if TYPE_CHECKING:

@@ -7,8 +7,11 @@ library, and does as an ordinary user what it can.
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import sys
+import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,33 +32,37 @@ class Trap:
     entry: str
     outcome: str
     build: Callable[[Path], None]
+    in_repository: str
+    """What must come of it in a repository, where links are data and nothing of ``.git`` is looked at."""
 
 
 TRAPS: dict[str, Trap] = {}
 
 
-def _trap(entry: str, outcome: str) -> Callable[[Callable[[Path], None]], Callable[[Path], None]]:
+def _trap(
+    entry: str, outcome: str, in_repository: str = ""
+) -> Callable[[Callable[[Path], None]], Callable[[Path], None]]:
     def register(build: Callable[[Path], None]) -> Callable[[Path], None]:
-        TRAPS[build.__name__] = Trap(entry, outcome, build)
+        TRAPS[build.__name__] = Trap(entry, outcome, build, in_repository or outcome)
         return build
 
     return register
 
 
-@_trap("H01", UNSAFE)
+@_trap("H01", UNSAFE, SEALED)
 def link_to_host_file(root: Path) -> None:
     """Link to a file that only the host should read."""
     (root / "passwd").symlink_to("/etc/passwd")
 
 
-@_trap("H01", UNSAFE)
+@_trap("H01", UNSAFE, SEALED)
 def link_climbing_out(root: Path) -> None:
     """Link out of the tree by a relative way."""
     (root / "inner").mkdir()
     (root / "inner/out").symlink_to("../../../../../../etc/passwd")
 
 
-@_trap("H01", UNSAFE)
+@_trap("H01", UNSAFE, SEALED)
 def link_through_a_link(root: Path) -> None:
     """Climb out through a link: each target alone, read as text, seems to stay inside."""
     (root / "a/b").mkdir(parents=True)
@@ -63,13 +70,13 @@ def link_through_a_link(root: Path) -> None:
     (root / "out").symlink_to("a/b/up/../etc/passwd")
 
 
-@_trap("H01", UNSAFE)
+@_trap("H01", UNSAFE, SEALED)
 def link_to_proc(root: Path) -> None:
     """Link to the memory of whoever reads it."""
     (root / "maps").symlink_to("/proc/self/mem")
 
 
-@_trap("H02", UNSAFE)
+@_trap("H02", UNSAFE, SEALED)
 def link_to_root_directory(root: Path) -> None:
     """Link to the whole host."""
     (root / "all").symlink_to("/")
@@ -204,7 +211,7 @@ def locked_file(root: Path) -> None:
     (root / "locked").chmod(0)
 
 
-@_trap("H11", UNSAFE)
+@_trap("H11", UNSAFE, SEALED)
 def locked_workspace(root: Path) -> None:
     """Close the workspace itself."""
     (root / "file").write_text("content")
@@ -219,18 +226,163 @@ def unwritable_directory(root: Path) -> None:
     (root / "fixed").chmod(0o555)
 
 
+@_trap("H11", SEALED)
+def odd_times(root: Path) -> None:
+    """Date files before the epoch, and after the end of what an archive has digits for."""
+    for name, seconds in (("before", -(2**31)), ("after", 2**33 + 1), ("last", 2**34 - 2)):
+        (root / name).write_text("content")
+        os.utime(root / name, (seconds, seconds))
+
+
+@_trap("H17", SEALED)
+def attributes(root: Path) -> None:
+    """Give files attributes that an overlay, a capability or an archive is said to have."""
+    (root / "directory").mkdir()
+    (root / "file").write_text("content")
+    for path in (root / "directory", root / "file"):
+        for name in ("user.overlay.opaque", "user.overlay.whiteout", "user.overlay.redirect", "user.x"):
+            with suppress(OSError):  # what a file system, or the kernel, does not take
+                os.setxattr(path, name, b"y")
+
+
+@_trap("H20", SEALED)
+def deleted_but_open(root: Path) -> None:
+    """Keep a large file open that has no name any more, in a process that stays."""
+    (root / "work").write_text("content")
+    with (root / "big").open("wb") as file:
+        file.write(bytes(64 * 1024 * 1024))
+        file.flush()
+        (root / "big").unlink()
+        if __name__ == "__main__" and os.fork() == 0:
+            for stream in range(3):
+                os.close(stream)
+            time.sleep(600)
+            os._exit(0)
+
+
+_PROGRAM = "touch canary; echo ran > ran"
+_ATTRIBUTES = "* filter=x diff=x merge=x\n"
+
+
+def _git(root: Path, config: str = "", attributes: str = "") -> Path:
+    """Leave the beginning of a repository, with ``config``, and something to find in it."""
+    git = root / ".git"
+    for directory in ("objects/info", "refs/heads", "info", "hooks"):
+        (git / directory).mkdir(parents=True, exist_ok=True)
+    (git / "HEAD").write_text("ref: refs/heads/main\n")
+    (git / "config").write_text("[core]\n\trepositoryformatversion = 0\n" + config)
+    if attributes:
+        (root / ".gitattributes").write_text(attributes)
+    (root / "work").write_text("content")
+    return git
+
+
 @_trap("G01", SEALED)
-def version_control_traps(root: Path) -> None:
-    """Leave what a version control system on the host would run."""
-    program = "touch canary; echo ran > ran"
-    (root / ".git/hooks").mkdir(parents=True)
-    (root / ".git/HEAD").write_text("ref: refs/heads/main\n")
-    (root / ".git/config").write_text(
-        f'[core]\n\tfsmonitor = "{program}"\n\thooksPath = hooks\n[filter "x"]\n\tclean = "{program}"\n'
-        f'[diff]\n\texternal = "{program}"\n'
-    )
-    (root / ".git/hooks/post-index-change").write_text(f"#!/bin/sh\n{program}\n")
-    (root / ".gitattributes").write_text("* filter=x\n")
+def git_fsmonitor(root: Path) -> None:
+    """Have git ask a program what changed."""
+    _git(root, f'[core]\n\tfsmonitor = "{_PROGRAM}"\n')
+
+
+@_trap("G02", SEALED)
+def git_diff_driver(root: Path) -> None:
+    """Have git show differences by a program."""
+    _git(root, f'[diff]\n\texternal = "{_PROGRAM}"\n[diff "x"]\n\tcommand = "{_PROGRAM}"\n', _ATTRIBUTES)
+
+
+@_trap("G03", SEALED)
+def git_textconv(root: Path) -> None:
+    """Have git make text of files by a program."""
+    _git(root, f'[diff "x"]\n\ttextconv = "{_PROGRAM}"\n', _ATTRIBUTES)
+
+
+@_trap("G04", SEALED)
+def git_filters(root: Path) -> None:
+    """Have git read and write files through programs, named where no flag turns them off."""
+    filters = "".join(f'\t{kind} = "{_PROGRAM}"\n' for kind in ("clean", "smudge", "process"))
+    git = _git(root, f'[filter "x"]\n{filters}\trequired = true\n', _ATTRIBUTES)
+    (git / "info/attributes").write_text(_ATTRIBUTES)
+
+
+@_trap("G06", SEALED)
+def git_included_config(root: Path) -> None:
+    """Lead git to more configuration: by inclusion, by worktree, from outside ``.git``."""
+    git = _git(root, "[include]\n\tpath = ../more\n[extensions]\n\tworktreeConfig = true\n")
+    for path in (root / "more", git / "config.worktree", root / ".gitconfig"):
+        path.write_text(f'[core]\n\tfsmonitor = "{_PROGRAM}"\n\tworktree = /etc\n')
+
+
+@_trap("G06", SEALED)
+def git_elsewhere(root: Path) -> None:
+    """Have the version control data somewhere else."""
+    real = _git(root, f'[core]\n\tfsmonitor = "{_PROGRAM}"\n\tworktree = /etc\n')
+    shutil.copytree(real, root / "real")
+    shutil.rmtree(real)
+    (root / ".git").write_text("gitdir: real\n")
+
+
+@_trap("G07", SEALED)
+def git_hooks(root: Path) -> None:
+    """Have git run hooks, from its own place and from another."""
+    git = _git(root, "[core]\n\thooksPath = hooks\n")
+    for place in (git / "hooks", root / "hooks"):
+        place.mkdir(exist_ok=True)
+        for name in ("post-index-change", "reference-transaction", "pre-commit", "post-checkout", "fsmonitor-watchman"):
+            (place / name).write_text(f"#!/bin/sh\n{_PROGRAM}\n")
+            (place / name).chmod(0o755)
+
+
+@_trap("G10", SEALED)
+def git_nested(root: Path) -> None:
+    """Nest repositories, one of them without a commit, and name them as submodules."""
+    _git(root)
+    for name in ("inner", "inner/innermost"):
+        (root / name).mkdir()
+        _git(root / name, f'[core]\n\tfsmonitor = "{_PROGRAM}"\n')
+    (root / ".gitmodules").write_text(f'[submodule "inner"]\n\tpath = inner\n\turl = ./x\n\tupdate = !{_PROGRAM}\n')
+
+
+@_trap("G11", SEALED)
+def git_helpers(root: Path) -> None:
+    """Name programs wherever git asks one for help."""
+    keys = ("core.pager", "core.editor", "core.sshCommand", "credential.helper", "gpg.program", "sequence.editor")
+    _git(root, "".join(f'[{key.partition(".")[0]}]\n\t{key.partition(".")[2]} = "{_PROGRAM}"\n' for key in keys))
+
+
+@_trap("G13", SEALED)
+def git_broken(root: Path) -> None:
+    """Break what git reads first."""
+    git = _git(root, "[this is not a configuration\n")
+    (git / "index").write_bytes(b"DIRC\xff\xff\xff\xff" + bytes(64))
+    (git / "index.lock").write_bytes(b"")
+    (git / "HEAD").write_bytes(b"\xff" * 100)
+
+
+@_trap("G15", UNSAFE, SEALED)
+def git_objects_of_the_host(root: Path) -> None:
+    """Have objects that are the host's files."""
+    git = _git(root)
+    (git / "objects/info/alternates").write_text("/root/.git/objects\n/proc/self/cwd/.git/objects\n")
+    (git / "objects/aa").symlink_to("/etc")
+
+
+@_trap("G16", SEALED)
+def other_tools(root: Path) -> None:
+    """Leave what other tools run: Mercurial, Subversion, npm, pip, make, editors."""
+    for name, content in {
+        ".hg/hgrc": f"[hooks]\npre-status = {_PROGRAM}\n[extensions]\nx = ./ran.py\n",
+        ".svn/hooks/pre-commit": f"#!/bin/sh\n{_PROGRAM}\n",
+        ".npmrc": "node-options=--require ./ran.js\nscript-shell=./ran.sh\n",
+        "package.json": f'{{"scripts": {{"preinstall": "{_PROGRAM}"}}}}',
+        "setup.py": "open('ran', 'w')\n",
+        "pip.conf": "[global]\nindex-url = file:///etc\n",
+        "sitecustomize.py": "open('ran', 'w')\n",
+        ".vscode/tasks.json": f'{{"tasks": [{{"command": "{_PROGRAM}", "runOptions": {{"runOn": "folderOpen"}}}}]}}',
+        ".envrc": f"{_PROGRAM}\n",
+        "Makefile": f"all:\n\t{_PROGRAM}\n",
+    }.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(content)
+        (root / name).chmod(0o755)
 
 
 if __name__ == "__main__":

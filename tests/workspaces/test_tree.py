@@ -12,7 +12,17 @@ from hypothesis import strategies as st
 
 from securebench.descriptors import printable
 from securebench.workspaces.descriptors import Refusal, TreeRefusedError
-from securebench.workspaces.tree import MAX_OFFENDERS, Entry, EntryKind, TreeLimits, link_stays_inside, walk, walk_at
+from securebench.workspaces.tree import (
+    MAX_OFFENDERS,
+    Entry,
+    EntryKind,
+    Links,
+    TreeLimits,
+    TreeRules,
+    link_stays_inside,
+    walk,
+    walk_at,
+)
 from workspaces.users import as_ordinary_user, open_directory
 
 
@@ -20,9 +30,9 @@ def _paths(root: Path, limits: TreeLimits | None = None) -> list[bytes]:
     return [entry.path for entry in walk(root, limits)]
 
 
-def _refused(root: Path, limits: TreeLimits | None = None, *, links: bool = True) -> TreeRefusedError:
+def _refused(root: Path, limits: TreeLimits | None = None, rules: TreeRules | None = None) -> TreeRefusedError:
     with pytest.raises(TreeRefusedError) as refused:
-        list(walk(root, limits, links=links))
+        list(walk(root, limits, rules))
     return refused.value
 
 
@@ -115,7 +125,7 @@ def test_a_sparse_file_weighs_what_it_claims(tmp_path: Path) -> None:
 def test_a_link_is_refused_where_links_are(tmp_path: Path) -> None:
     """Without links, one that leads nowhere bad is refused too."""
     (tmp_path / "link").symlink_to("file")
-    assert _refused(tmp_path, links=False).offenders == ("link: is a link",)
+    assert _refused(tmp_path, rules=TreeRules(links=Links.NONE)).offenders == ("link: is a link",)
 
 
 def test_a_device_is_refused_before_it_is_opened(tmp_path: Path) -> None:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from securebench.workspaces.writing import TreeWriter
 from workspaces.users import ORDINARY_USER
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_it_makes_files_and_their_parents(tmp_path: Path) -> None:
@@ -70,3 +67,15 @@ def test_the_owner_gets_what_is_not_kept(tmp_path: Path) -> None:
         writer.make_directory(b"ours", kept=True)
     owners = {path: (tmp_path / path).stat().st_uid for path in ("a", "a/theirs", "a/ours", "ours")}
     assert owners == {"a": ORDINARY_USER, "a/theirs": ORDINARY_USER, "a/ours": 0, "ours": 0}
+
+
+def test_a_link_is_made_and_not_followed(tmp_path: Path) -> None:
+    """A link appears as it is, wherever it leads; nothing is written through it."""
+    with TreeWriter(tmp_path) as writer:
+        writer.make_link(b"a/link", b"../b")
+        with pytest.raises(OSError, match=r"link|directory"):
+            writer.write_file(b"a/link/file", (b"x",), 0o644)
+        with pytest.raises(FileExistsError):
+            writer.make_link(b"a/link", b"elsewhere")
+    assert (tmp_path / "a/link").readlink() == Path("../b")
+    assert not (tmp_path / "b").exists()

@@ -12,15 +12,24 @@ from typing import TYPE_CHECKING
 
 from securebench.errors import CandidateError, FailurePhase, FailureReason
 from securebench.limits import MIB
+from securebench.patches.apply import apply_patch
+from securebench.patches.errors import PatchError
+from securebench.patches.limits import MAX_PATCH_BYTES
+from securebench.patches.render import render
+from securebench.workspaces.changes import read_changes
 from securebench.workspaces.descriptors import Refusal, TreeRefusedError
 from securebench.workspaces.snapshot import read_file
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from securebench.candidates.artifact import CandidateArtifact
     from securebench.candidates.store import CandidateStore
+    from securebench.patches.model import Delta, Tree
+    from securebench.sandboxes.collected import Collected
     from securebench.tasks import CandidateKind
+    from securebench.workspaces.image_tree import HostTree
     from securebench.workspaces.tree import TreeLimits
 
 MAX_CANDIDATE_BYTES = MIB
@@ -67,6 +76,37 @@ def seal_workspace(
         return Sealed(store.seal_tree(kind, workspace, limits))
     except TreeRefusedError as refused:
         return _failed(_REASONS[refused.refusal], f"the workspace cannot be sealed: {refused}")
+
+
+def seal_changes(store: CandidateStore, collected: Collected, pristine: HostTree) -> tuple[Sealed, Mapping[str, int]]:
+    """Seal what was changed of ``pristine``, and say how much of what was ignored."""
+    try:
+        changes = read_changes(collected, pristine)
+    except TreeRefusedError as refused:
+        return _failed(_REASONS[refused.refusal], f"the changes cannot be sealed: {refused}"), {}
+    return _seal_delta(store, changes.delta, pristine), changes.ignored
+
+
+def seal_patch_file(store: CandidateStore, workspace: Path, relative: str, pristine: Tree) -> Sealed:
+    """Seal the changes that the patch in the file ``relative`` of a workspace makes to ``pristine``."""
+    try:
+        data = read_file(workspace, relative, MAX_PATCH_BYTES)
+        if not data.strip():
+            return _failed(FailureReason.CANDIDATE_EMPTY, "the patch is empty")
+        return _seal_delta(store, apply_patch(data, pristine), pristine)
+    except TreeRefusedError as refused:
+        return _failed(_REASONS[refused.refusal], str(refused))
+    except PatchError as error:
+        return _failed(error.reason, error.message)
+
+
+def _seal_delta(store: CandidateStore, delta: Delta, pristine: Tree) -> Sealed:
+    """Seal changes; none at all are kept, and a failure."""
+    try:
+        candidate = store.seal_patch(delta, render(delta, pristine))
+    except TreeRefusedError as refused:
+        return _failed(_REASONS[refused.refusal], f"the changes cannot be sealed: {refused}")
+    return Sealed(candidate, None if delta else _error(FailureReason.CANDIDATE_EMPTY, "nothing was changed"))
 
 
 def decode(data: bytes) -> str:

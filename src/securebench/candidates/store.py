@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from securebench.candidates.artifact import CandidateArtifact
+from securebench.candidates.patch_archive import read_patch, write_patch
 from securebench.descriptors import OPEN_DIRECTORY, OPEN_FILE, opened
 from securebench.errors import StorageError
+from securebench.images.streams import Digester, chunks
 from securebench.limits import MIB
 from securebench.tasks import CandidateKind
 from securebench.workspaces.snapshot import snapshot_tree
@@ -24,8 +26,11 @@ from securebench.workspaces.snapshot import snapshot_tree
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from securebench.patches.model import Delta
     from securebench.workspaces.tree import TreeLimits
 
+_TREES = frozenset({CandidateKind.PATCH, CandidateKind.WORKSPACE})
+"""Kinds whose sealed form is an archive, which is no text."""
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _UNFINISHED = ".sealing-"
 
@@ -55,6 +60,25 @@ class CandidateStore:
             self._publish(file, snapshot.digest)
         return CandidateArtifact(kind, snapshot.digest, snapshot.size, self._path(snapshot.digest))
 
+    def seal_patch(self, delta: Delta, text: str) -> CandidateArtifact:
+        """Keep the changes ``delta``, which ``text`` shows to people.
+
+        Raises :class:`~securebench.workspaces.descriptors.TreeRefusedError` for names that cannot be kept, and
+        :class:`StorageError`.
+        """
+        with self._storing(), self._temporary() as file:
+            written = write_patch(delta, file)
+            self._publish(file, written.digest)
+        return CandidateArtifact(CandidateKind.PATCH, written.digest, written.size, self._path(written.digest), text)
+
+    def read_patch(self, artifact: CandidateArtifact) -> Delta:
+        """Return the changes that were sealed as ``artifact``. Raises :class:`StorageError` as :meth:`load` does."""
+        with self._storing(), self._opened(artifact.digest) as file:
+            hashed = Digester()
+            delta = read_patch(hashed.through(chunks(file)))
+        _require_digest(artifact.digest, hashed.digest.removeprefix("sha256:"))
+        return delta
+
     def load(self, kind: CandidateKind, digest: str) -> CandidateArtifact:
         """Return a candidate that was sealed before. Raises :class:`StorageError`.
 
@@ -63,14 +87,9 @@ class CandidateStore:
         if not _DIGEST.fullmatch(digest):
             raise StorageError(f"{digest!r} is not a candidate's digest", code="candidate-not-stored")
         with self._storing():
-            data, size, found = self._read(digest, keep=kind is not CandidateKind.WORKSPACE)
-        if found != digest:
-            raise StorageError(
-                f"the sealed candidate {digest} was changed: its content now hashes to {found}",
-                code="candidate-altered",
-                hint="this run directory is no longer evidence; run the task again in a new one",
-            )
-        text = None if kind is CandidateKind.WORKSPACE else _text(data)
+            data, size, found = self._read(digest, keep=kind not in _TREES)
+        _require_digest(digest, found)
+        text = None if kind in _TREES else _text(data)
         return CandidateArtifact(kind, digest, size, self._path(digest), text)
 
     def clear_unfinished(self) -> None:
@@ -85,6 +104,16 @@ class CandidateStore:
     def _read(self, digest: str, *, keep: bool) -> tuple[bytes, int, str]:
         """Return the content (if it is to be kept), its size and its digest."""
         sha, size, kept = hashlib.sha256(), 0, bytearray()
+        with self._opened(digest) as file:
+            while chunk := file.read(MIB):
+                sha.update(chunk)
+                size += len(chunk)
+                if keep:
+                    kept += chunk
+        return bytes(kept), size, sha.hexdigest()
+
+    @contextmanager
+    def _opened(self, digest: str) -> Iterator[IO[bytes]]:
         try:
             descriptor = os.open(self._path(digest), OPEN_FILE)
         except FileNotFoundError:
@@ -93,13 +122,8 @@ class CandidateStore:
                 code="candidate-not-stored",
                 hint="the run directory is incomplete; run the task again",
             ) from None
-        with os.fdopen(descriptor, "rb") as file:
-            while chunk := file.read(MIB):
-                sha.update(chunk)
-                size += len(chunk)
-                if keep:
-                    kept += chunk
-        return bytes(kept), size, sha.hexdigest()
+        with os.fdopen(descriptor, "rb", buffering=0) as file:
+            yield file
 
     @contextmanager
     def _temporary(self) -> Iterator[IO[bytes]]:
@@ -129,6 +153,15 @@ class CandidateStore:
                 f"cannot keep a candidate in {self.root}: {error.strerror or error}",
                 hint="free space or choose another run.output_dir, then run again with --resume",
             ) from error
+
+
+def _require_digest(digest: str, found: str) -> None:
+    if found != digest:
+        raise StorageError(
+            f"the sealed candidate {digest} was changed: its content now hashes to {found}",
+            code="candidate-altered",
+            hint="this run directory is no longer evidence; run the task again in a new one",
+        )
 
 
 def _text(data: bytes) -> str | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,36 +31,41 @@ def command() -> None:
 
 
 @command.command()
-@click.argument("name", required=False)
-@click.option("--force", is_flag=True, help="Build again what is there already.")
+@click.argument("names", nargs=-1, metavar="[NAME|PATH]...")
+@click.option("--rebuild", "--force", "rebuild", is_flag=True, help="Build again what is there already.")
 @click.option(
     "--install-tools", is_flag=True, help="Where Debian's packages are needed, install 'mmdebstrap' if it is missing."
 )
-def build(name: str | None, *, force: bool, install_tools: bool) -> None:
-    """Build the image of the recipe NAME, or of every recipe.
+@click.option(
+    "--base-image",
+    "base_images",
+    multiple=True,
+    metavar="FROM=TO",
+    help="For Dockerfiles: start from the image TO in place of FROM. May be given several times.",
+)
+@_JSON
+def build(
+    names: tuple[str, ...], *, rebuild: bool, install_tools: bool, base_images: tuple[str, ...], as_json: bool
+) -> None:
+    """Build the images of the recipes NAME or PATH, or of every recipe of ours.
 
-    From an official image where an engine and a registry answer, else from Debian's packages, in the store. An image
-    gets its name only after it has been checked; a build that fails or is killed leaves nothing.
+    PATH is a directory with a recipe.yaml, or a directory of such directories, as packs have them. What is there
+    already stays. An image gets its name only after it has been checked; a build that fails, or is killed, leaves
+    nothing.
     """
-    from securebench.cli.images_checks import SandboxChecks
-    from securebench.images.build import Builder
-    from securebench.images.recipes import all_recipes, find_recipe
-    from securebench.images.store import ImageStore
+    from securebench.cli.images_build import build_all, parse_base_image, with_bases
+    from securebench.images.recipes import all_recipes, find_recipes, in_building_order
 
-    recipes = (find_recipe(name),) if name else all_recipes()
+    bases = dict(map(parse_base_image, base_images))
+    found = [recipe for name in names for recipe in find_recipes(name)] if names else all_recipes()
     with _engine() as engine:
-        for recipe in recipes:
-            with _stages(recipe.name) as report, SandboxChecks(report) as check:
-                builder = Builder(ImageStore(), engine, report, check, install_tools)
-                state = builder.state(recipe)
-                started = time.monotonic()
-                is_there = bool(state.id) and not force
-                state = state if is_there else builder.build(recipe)
-                seconds = time.monotonic() - started
-            what = f"{recipe.reference} ({state.id[:_SHORT_ID]})"
-            click.echo(
-                f"{recipe.name}: {what} is there" if is_there else f"{recipe.name}: built {what} in {seconds:.0f} s"
-            )
+        recipes = in_building_order(with_bases(recipe, bases) for recipe in found)
+        built = build_all(engine, recipes, _stages, rebuild=rebuild, install_tools=install_tools)
+        if as_json:
+            click.echo(json.dumps([image.as_dict() for image in built], indent=2))
+            return
+        for image in built:
+            click.echo(image.as_line())
 
 
 @command.command(name="list")

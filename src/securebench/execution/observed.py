@@ -11,9 +11,11 @@ from securebench.sandboxes.base import Sandbox, SandboxDriver, SandboxProcess
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from securebench.images.leases import TreeLease
     from securebench.images.model import ResolvedImage
     from securebench.progress import Reporter
     from securebench.sandboxes.base import Chunk, Command, DriverInfo, ExitState, SandboxSpec
+    from securebench.sandboxes.collected import Collected
 
 _SHOWN: Final = 2000
 """Bytes of output, and characters of a command, that an event carries."""
@@ -38,6 +40,10 @@ class ObservedDriver(SandboxDriver):
     def resolve_image(self, reference: str, on_progress: Callable[[str], None] | None = None) -> ResolvedImage:
         """Pass on."""
         return self._driver.resolve_image(reference, on_progress)
+
+    def image_tree(self, image: ResolvedImage) -> TreeLease:
+        """Pass on."""
+        return self._driver.image_tree(image)
 
     def self_test(self, image: ResolvedImage) -> None:
         """Pass on."""
@@ -74,6 +80,9 @@ class _ObservedSandbox(Sandbox):
         process = self._sandbox.open(command)
         self._report.emit(EventKind.SANDBOX_START)
         return _ObservedProcess(process, self._report, show_output=self._show_output)
+
+    def collected(self) -> Collected:
+        return self._sandbox.collected()
 
     def close(self) -> None:
         self._sandbox.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 from pydantic import AfterValidator
 
@@ -34,10 +34,14 @@ def _image(reference: str) -> str:
     return reference
 
 
+ImageName: TypeAlias = Annotated[str, AfterValidator(_image)]
+"""A reference to an image."""
+
+
 class EnvironmentModel(WireModel):
     """Where a task runs."""
 
-    image: Annotated[str, AfterValidator(_image)] = OPTIONAL
+    image: ImageName = OPTIONAL
     workdir: ContainerDirectory = OPTIONAL
     timeout_seconds: Seconds = OPTIONAL
     materialize_workdir_from_image: bool = OPTIONAL

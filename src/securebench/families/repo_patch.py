@@ -32,6 +32,11 @@ def _pattern(pattern: str) -> str:
     return pattern
 
 
+MAX_TEST_IDS: Final = 100_000
+"""Ids of tests that a row may expect."""
+
+TestIds = Annotated[list[Source], Field(max_length=MAX_TEST_IDS)]
+
 Patterns = Annotated[list[Annotated[str, AfterValidator(_pattern)]], Field(max_length=MAX_PATTERNS)]
 
 
@@ -58,6 +63,13 @@ class CandidatePolicy(WireModel):
     allow_sensitive_paths: Patterns = OPTIONAL
 
 
+class Expect(WireModel):
+    """Ids of tests, as the command's runner names them, and what must become of them."""
+
+    fail_to_pass: TestIds = OPTIONAL
+    pass_to_pass: TestIds = OPTIONAL
+
+
 class Tests(WireModel):
     """The command that judges, and what is laid over the repository before it runs."""
 
@@ -68,6 +80,7 @@ class Tests(WireModel):
     setup_patch: Patch = OPTIONAL
     test_patch: Patch = OPTIONAL
     candidate_policy: CandidatePolicy = OPTIONAL
+    expect: Expect = OPTIONAL
 
 
 class Eval(WireModel):

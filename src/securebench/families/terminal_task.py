@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from securebench.families.base import TAKES_FILES, Family
+from securebench.families.environment import ImageName
 from securebench.families.fields import ContainerDirectory, DangerousCommands, Seconds, ShellOrArgv, Text, TextOrObject
 from securebench.resources import Visibility
 from securebench.strict_input.models import OPTIONAL, WireModel
@@ -24,6 +25,8 @@ class Checker(WireModel):
     command: ShellOrArgv
     workdir: ContainerDirectory = OPTIONAL
     timeout_seconds: Seconds = OPTIONAL
+    image: ImageName = OPTIONAL
+    """The task's image with what the checker needs on top (ours). The agent never sees it."""
 
 
 class Eval(WireModel):

@@ -21,17 +21,24 @@ from typing import TYPE_CHECKING
 from securebench.candidates.extraction import (
     MAX_CANDIDATE_BYTES,
     Sealed,
+    seal_changes,
     seal_file,
     seal_output,
+    seal_patch_file,
     seal_workspace,
 )
-from securebench.errors import CandidateError, ConfigError, FailurePhase, FailureReason, StorageError
+from securebench.errors import CandidateError, FailurePhase, FailureReason, StorageError
 from securebench.harnesses.base import HarnessProducer, Production
 from securebench.harnesses.output import OutputReporter, recorded
+from securebench.harnesses.place import ROOT, image_directory, place_of
+from securebench.harnesses.place import WORKSPACE_TARGET as WORKSPACE_TARGET  # noqa: PLC0414 - of this module before
+from securebench.harnesses.reclaim import reclaim
 from securebench.resources import Component
 from securebench.sandboxes.base import BASE_ENVIRONMENT, Command, Mount, SandboxSpec, workspace_user
+from securebench.sandboxes.collected import DirectoryReplacedError
 from securebench.tasks import DEFAULT_IMAGE, CandidateKind
 from securebench.workspaces.descriptors import TreeRefusedError
+from securebench.workspaces.filling import fill
 from securebench.workspaces.materialization import VisibilityAwareMaterializer, asset_digest
 from securebench.workspaces.path_policy import DEFAULT_TASK_FILE
 from securebench.workspaces.removal import make_fresh_directory, make_private_directory
@@ -41,14 +48,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from securebench.harnesses.base import ProduceContext
+    from securebench.harnesses.place import Place
     from securebench.images.model import ResolvedImage
     from securebench.resources import JsonValue
-    from securebench.sandboxes.base import CommandResult
+    from securebench.sandboxes.base import CommandResult, Sandbox
     from securebench.tasks import AgentView
+    from securebench.workspaces.filling import Filled
+    from securebench.workspaces.image_tree import HostTree
     from securebench.workspaces.materialization import MaterializationPlan, MaterializedAsset
-
-WORKSPACE_TARGET = "/workspace"
-"""Where an agent finds its workspace, but for a terminal task that names a working directory."""
 
 TASK_FILE_VARIABLE = "SECUREBENCH_TASK_FILE"
 """Holds the absolute path of the task file, inside the sandbox."""
@@ -81,18 +88,27 @@ class AgentHarness(HarnessProducer):
         invocation = self.invocation(view)
         plan = plan_workspace(view, invocation.task_file)
         image = context.driver.resolve_image(view.environment.image or DEFAULT_IMAGE)
-        assets = _prepare_workspace(plan, context.workspace)
-        spec = _agent_spec(view, invocation, context, image, assets)
-        result = _run(invocation, context, spec)
-        with _reading(context.workspace):
-            sealed = _seal(view, invocation, context, result)
-            failure = _agent_failure(result, invocation) or _tampering(view, context.workspace, assets)
+        place = place_of(view, image)
+        with image_directory(place, context.driver, image) as tree:
+            assets, filled = _prepare_workspace(plan, place, context, image, tree)
+            spec = _agent_spec(place, invocation, context, image, assets)
+            work = _Work(view, invocation, context, tree)
+            result = work.run(spec)
+            if place.is_changed and context.driver.info().name == "docker":
+                reclaim(context, image)
+            with _reading(context.workspace):
+                sealed = work.sealed or _seal(work, result)
+                failure = _agent_failure(result, invocation) or _tampering(view, context.workspace, assets)
         return Production(
             candidate=sealed.candidate,
             failure=failure or sealed.failure,
             stdout=recorded(result.stdout),
             stderr=recorded(result.stderr),
-            metadata=self._metadata(invocation, result, None if failure is None else sealed.failure),
+            metadata={
+                **self._metadata(invocation, result, None if failure is None else sealed.failure),
+                **({"ignored": dict(work.ignored)} if work.sealed else {}),
+                **({} if filled is None else {"from_image": {"files": filled.entries, "bytes": filled.size}}),
+            },
             image_id=image.id,
             duration_seconds=time.monotonic() - started,
         )
@@ -116,38 +132,43 @@ class AgentHarness(HarnessProducer):
 def plan_workspace(view: AgentView, task_file: str = DEFAULT_TASK_FILE) -> MaterializationPlan:
     """Return where the agent's files go. Pure.
 
-    Raises :class:`ConfigError` (``family-unavailable``) for a task that this release cannot run an agent on, and
-    :class:`PathPolicyError` for unsafe or colliding paths.
+    Raises :class:`PathPolicyError` for unsafe or colliding paths.
     """
-    if problem := _unavailable(view):
-        raise ConfigError(problem, code="family-unavailable", hint="leave such tasks out of the pack for now")
     return _MATERIALIZER.plan(view.resources, public_assets=view.assets, task_file=task_file)
 
 
-def _unavailable(view: AgentView) -> str:
-    if view.candidate_kind is CandidateKind.PATCH:
-        return f"this release cannot make candidates for the family {view.family}"
-    if view.environment.materialize_workdir_from_image:
-        return "this release cannot fill a workspace from an image's working directory"
-    return ""
+def _prepare_workspace(
+    plan: MaterializationPlan, place: Place, context: ProduceContext, image: ResolvedImage, tree: HostTree | None
+) -> tuple[tuple[MaterializedAsset, ...], Filled | None]:
+    """Make the workspace anew, below a private directory, and lay out its files for whoever runs in the sandbox.
 
-
-def _prepare_workspace(plan: MaterializationPlan, workspace: Path) -> tuple[MaterializedAsset, ...]:
-    """Make the workspace anew, below a private directory, and lay out its files for whoever runs in the sandbox."""
+    Who is root there may have no right to what is anybody's here: all may write in that workspace, which nobody else
+    reaches.
+    """
+    workspace, is_open = context.workspace, place.user == ROOT
     owner = workspace_user() if os.getuid() == 0 else None
     make_private_directory(workspace.parent)
-    make_fresh_directory(workspace, owner)
-    return _MATERIALIZER.materialize(plan, workspace, owner)
+    try:
+        make_fresh_directory(workspace, owner)
+    except StorageError as error:
+        if error.code != "workspace-stuck" or not is_open:
+            raise
+        reclaim(context, image)  # a run that was killed may have left what is root's
+        make_fresh_directory(workspace, owner)
+    if is_open:
+        workspace.chmod(0o777)
+    filled = fill(workspace, tree, owner) if tree is not None and not place.is_changed else None
+    return _MATERIALIZER.materialize(plan, workspace, owner, everybody=is_open), filled
 
 
 def _agent_spec(
-    view: AgentView,
+    place: Place,
     invocation: Invocation,
     context: ProduceContext,
     image: ResolvedImage,
     assets: tuple[MaterializedAsset, ...],
 ) -> SandboxSpec:
-    workspace, target = context.workspace.resolve(), _workspace_target(view)  # a mount's source passes through no link
+    workspace, target = context.workspace.resolve(), place.workspace  # a mount's source passes through no link
     read_only = (Mount(workspace / a.target, f"{target}/{a.target}") for a in assets if a.read_only)
     return SandboxSpec(
         image=image,
@@ -161,26 +182,44 @@ def _agent_spec(
             **invocation.environment,
             TASK_FILE_VARIABLE: f"{target}/{invocation.task_file}",
         },
-        workdir=target,
-        user=workspace_user(),
+        workdir=place.workdir,
+        user=place.user,
+        read_only=not place.is_changed,
+        collect=place.image_directory if place.is_changed and invocation.artifact_path is None else None,
         labels=context.labels,
     )
 
 
-def _workspace_target(view: AgentView) -> str:
-    if view.candidate_kind is CandidateKind.WORKSPACE and view.environment.workdir:
-        return view.environment.workdir
-    return WORKSPACE_TARGET
+@dataclass(slots=True)
+class _Work:
+    """One agent's work on one task, and what was sealed of it while its sandbox still was there, dead."""
 
+    view: AgentView
+    invocation: Invocation
+    context: ProduceContext
+    tree: HostTree | None
+    sealed: Sealed | None = None
+    ignored: Mapping[str, int] = field(default_factory=dict)
 
-def _run(invocation: Invocation, context: ProduceContext, spec: SandboxSpec) -> CommandResult:
-    """Run the agent to its end. When this returns, no process of it is left."""
-    command = Command(argv=invocation.argv, timeout_seconds=invocation.timeout_seconds, capture=MAX_CANDIDATE_BYTES)
-    output = OutputReporter(context.report)
-    with context.driver.create(spec) as sandbox:
-        result = sandbox.run(command, output)
-    output.finish()
-    return result
+    def run(self, spec: SandboxSpec) -> CommandResult:
+        """Run the agent to its end. When this returns, no process of it is left."""
+        invocation = self.invocation
+        command = Command(argv=invocation.argv, timeout_seconds=invocation.timeout_seconds, capture=MAX_CANDIDATE_BYTES)
+        output = OutputReporter(self.context.report)
+        with self.context.driver.create(spec) as sandbox:
+            result = sandbox.run(command, output)
+            if spec.collect is not None:
+                self._seal_changes(sandbox)
+        output.finish()
+        return result
+
+    def _seal_changes(self, sandbox: Sandbox) -> None:
+        assert self.tree is not None
+        try:
+            with _reading(self.context.workspace):
+                self.sealed, self.ignored = seal_changes(self.context.store, sandbox.collected(), self.tree)
+        except DirectoryReplacedError as failure:
+            self.sealed = Sealed(None, failure)
 
 
 def _agent_failure(result: CommandResult, invocation: Invocation) -> CandidateError | None:
@@ -218,13 +257,15 @@ def _is_unchanged(workspace: Path, asset: MaterializedAsset) -> bool:
         return False
 
 
-def _seal(view: AgentView, invocation: Invocation, context: ProduceContext, result: CommandResult) -> Sealed:
-    kind = view.candidate_kind
+def _seal(work: _Work, result: CommandResult) -> Sealed:
+    kind, context, path = work.view.candidate_kind, work.context, work.invocation.artifact_path
     if kind is CandidateKind.WORKSPACE:
         return seal_workspace(context.store, kind, context.workspace)
-    if invocation.artifact_path is not None:
-        return seal_file(context.store, kind, context.workspace, invocation.artifact_path)
-    return seal_output(context.store, kind, result.stdout, truncated=result.stdout_truncated)
+    if path is None:
+        return seal_output(context.store, kind, result.stdout, truncated=result.stdout_truncated)
+    if work.tree is not None:
+        return seal_patch_file(context.store, context.workspace, path, work.tree)
+    return seal_file(context.store, kind, context.workspace, path)
 
 
 @contextmanager

@@ -34,7 +34,7 @@ def build_harness_producer(config: HarnessConfig) -> HarnessProducer:
 def require_supported(views: Iterable[AgentView], task_file: str = DEFAULT_TASK_FILE) -> None:
     """Raise one :class:`ConfigError` with every problem that would keep an agent from running on these tasks.
 
-    ``family-unavailable``: this release makes no candidates for it; ``path-unsafe``: its files cannot be laid out.
+    ``path-unsafe``: its files cannot be laid out.
     """
     problems: list[Problem] = []
     for view in views:

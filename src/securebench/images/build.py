@@ -1,9 +1,9 @@
 """Building an image from its recipe: all of it, checked, or nothing.
 
-Where an engine answers and its registry offers the recipe's base, the engine builds. Everywhere else the image is made
-from Debian's packages, in the store, and no engine is needed. What is built has no name until it has passed the
-recipe's checks inside a sandbox; only then does the reference point to it, in one step. Whatever fails or is killed
-before is cleared: at once, or by the next build.
+A whole system is built by an engine where one answers and its registry offers the recipe's base, and everywhere else
+from Debian's packages, in the store. A derived image is made in the store, and needs no engine. A Dockerfile needs one.
+What is built has no name until it has passed the recipe's checks inside a sandbox; only then does the reference point
+to it, in one step. Whatever fails or is killed before is cleared: at once, or by the next build.
 """
 
 from __future__ import annotations
@@ -12,18 +12,26 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from securebench.errors import ImageError
 from securebench.images import debian, engine_build, registry
 from securebench.images.bootstrap import find_bootstrap
+from securebench.images.derived.build import DerivedBuild, log_name
+from securebench.images.dockerfile.build import DockerfileBuild, require_engine
+from securebench.images.engine_images import take_from
+from securebench.images.git.leaks import image_leaks, repository_leaks
 from securebench.images.index import Origin, Source
+from securebench.images.recipe_kinds import DerivedRecipe, DockerfileRecipe, SystemRecipe
 from securebench.images.root_archive import RootConfig, add_root
 from securebench.images.workshop import open_workshop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
+    from securebench.images.derived.build import RunsSteps
     from securebench.images.engine import Engine
     from securebench.images.model import ResolvedImage
-    from securebench.images.recipes import Recipe
+    from securebench.images.recipe_kinds import Recipe
     from securebench.images.store import ImageStore
     from securebench.images.workshop import Workshop
 
@@ -47,6 +55,7 @@ class Builder:
 
     ``engine`` is ``None`` where none answers. ``check`` runs one command in a sandbox of an image of the store, and
     returns its exit code and the end of its output: ``None`` where this machine has nothing to make a sandbox with.
+    ``steps`` runs the steps of a derived image.
     ``report`` is told the stages. ``install_tools`` lets it install ``mmdebstrap`` where that is needed and missing.
     """
 
@@ -54,6 +63,7 @@ class Builder:
     engine: Engine | None
     report: Callable[[str], None]
     check: Callable[[ResolvedImage, tuple[str, ...]], tuple[int, str] | None]
+    steps: RunsSteps
     install_tools: bool = False
 
     def state(self, recipe: Recipe) -> ImageState:
@@ -71,18 +81,70 @@ class Builder:
         ``build-directory-unsafe``), what the store raises, and what :meth:`Engine.doing` raises.
         """
         with open_workshop(self._clear) as workshop:
-            if self.engine and self._registry_offers(self.engine, recipe):
-                engine_build.build(self.engine, recipe, workshop.token, self.report)
-                self.store.forget(recipe.reference)  # or it would go before the engine's new image
-            else:
-                self._build_from_packages(recipe, workshop)
+            match recipe:
+                case SystemRecipe():
+                    self._build_system(recipe, workshop)
+                case DerivedRecipe():
+                    self._build_derived(recipe, workshop)
+                case DockerfileRecipe():
+                    self._build_dockerfile(recipe, workshop)
+                case _:
+                    raise AssertionError(f"{type(recipe)} is no kind of recipe")
         return self.state(recipe)
 
-    def _registry_offers(self, engine: Engine, recipe: Recipe) -> bool:
+    def _build_system(self, recipe: SystemRecipe, workshop: Workshop) -> None:
+        if self.engine and self._registry_offers(self.engine, recipe):
+            engine_build.build(self.engine, recipe, workshop.token, self.report)
+            self.store.forget(recipe.reference)  # or it would go before the engine's new image
+        else:
+            self._build_from_packages(recipe, workshop)
+
+    def _build_dockerfile(self, recipe: DockerfileRecipe, workshop: Workshop) -> None:
+        engine = require_engine(self.engine, recipe)
+        build = DockerfileBuild(
+            engine=engine,
+            store=self.store,
+            recipe=recipe,
+            labels={engine_build.RECIPE_LABEL: recipe.name, engine_build.TOKEN_LABEL: workshop.token},
+            log=workshop.directory.parent / log_name(recipe.short_reference),
+            report=self.report,
+        )
+        engine_build.finish(engine, recipe, build.run(), workshop.token, self.report)
+        self.store.forget(recipe.reference)
+        take_from(engine, self.store, recipe.reference, self.report)
+        self._warn_of_leaks(recipe)
+
+    def _warn_of_leaks(self, recipe: Recipe) -> None:
+        image = self.store.find(recipe.reference)
+        assert image is not None
+        with self.store.lease(image.id) as tree:
+            for leak in image_leaks(tree.root):
+                self.report(f"warning: {leak}")
+
+    def _build_derived(self, recipe: DerivedRecipe, workshop: Workshop) -> None:
+        log = workshop.directory.parent / log_name(recipe.short_reference)
+        log.write_bytes(b"")
+        build = DerivedBuild(
+            store=self.store,
+            recipe=recipe,
+            directory=workshop.directory,
+            log=log,
+            report=self.report,
+            run_steps=self.steps,
+        )
+        with self.store.incoming(Origin(Source.RECIPE)) as incoming:
+            image_id = build.add(incoming)
+            self.report("unpacking")
+            with self.store.lease(image_id) as tree:
+                _require_no_leaks(recipe, tree.root)
+            self._check(recipe, image_id)
+            incoming.name(image_id, recipe.reference)
+
+    def _registry_offers(self, engine: Engine, recipe: SystemRecipe) -> bool:
         self.report(f"asking the registry for {recipe.base}")
         return registry.offers(engine, recipe.base)
 
-    def _build_from_packages(self, recipe: Recipe, workshop: Workshop) -> None:
+    def _build_from_packages(self, recipe: SystemRecipe, workshop: Workshop) -> None:
         bootstrap = find_bootstrap(self.report, install_tools=self.install_tools)
         log = workshop.directory.parent / f"{recipe.name}.log"
         self.report(f"building from Debian's packages (output: {log})")
@@ -111,3 +173,16 @@ class Builder:
     def _clear(self, token: str) -> None:
         if self.engine:
             engine_build.clear(self.engine, token)
+
+
+def _require_no_leaks(recipe: DerivedRecipe, root: Path) -> None:
+    """Raise :class:`ImageError` (``image-check-failed``) if the steps have given the source another history."""
+    if recipe.source is None:
+        return
+    leaks = repository_leaks(root / recipe.workdir.strip("/"))
+    if leaks:
+        raise ImageError(
+            f"the repository of {recipe.reference} has more than its one commit: {'; '.join(map(str, leaks))}",
+            code="image-check-failed",
+            hint="let no step commit, fetch or stash",
+        )

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from securebench.images.bootstrap import Bootstrap
-    from securebench.images.recipes import Recipe
+    from securebench.images.recipe_kinds import SystemRecipe
 
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 _CHUNK = 1024 * 1024
@@ -41,7 +41,7 @@ _DPKG_OPTIONS = (
 
 @contextmanager
 def root_file_system(
-    bootstrap: Bootstrap, recipe: Recipe, directory: Path, log: Path, report: Callable[[str], None]
+    bootstrap: Bootstrap, recipe: SystemRecipe, directory: Path, log: Path, report: Callable[[str], None]
 ) -> Iterator[Iterator[bytes]]:
     """Run ``mmdebstrap`` and give its tar archive, piece by piece, while it is made.
 
@@ -64,7 +64,7 @@ def root_file_system(
             listener.join()
 
 
-def mmdebstrap_command(recipe: Recipe, mode: str) -> tuple[str, ...]:
+def mmdebstrap_command(recipe: SystemRecipe, mode: str) -> tuple[str, ...]:
     """Return the argv that writes the recipe's root file system to stdout."""
     return (
         PROGRAM,

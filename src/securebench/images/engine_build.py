@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from securebench.images.engine import Engine
-    from securebench.images.recipes import Recipe
+    from securebench.images.recipe_kinds import Recipe, SystemRecipe
 
 TOKEN_LABEL = "securebench.build"  # noqa: S105 - a name
 RECIPE_LABEL = "securebench.recipe"
@@ -27,12 +27,17 @@ def find(engine: Engine, recipe: Recipe) -> tuple[str, int] | None:
     return (str(found[0]["Id"]), int(found[0]["Size"])) if found else None
 
 
-def build(engine: Engine, recipe: Recipe, token: str, report: Callable[[str], None]) -> None:
+def build(engine: Engine, recipe: SystemRecipe, token: str, report: Callable[[str], None]) -> None:
     """Build the recipe's image on its base, check it and name it. What is made carries ``token`` as a label.
 
     Raises :class:`ImageError` (``image-build-failed``, ``image-check-failed``) and what :meth:`Engine.doing` raises.
     """
     image = registry.build_on_base(engine, recipe, {RECIPE_LABEL: recipe.name, TOKEN_LABEL: token}, report)
+    finish(engine, recipe, image, token, report)
+
+
+def finish(engine: Engine, recipe: Recipe, image: str, token: str, report: Callable[[str], None]) -> None:
+    """Check an image that was built, and name it. Raises :class:`ImageError` (``image-check-failed``)."""
     for command in recipe.checks:
         report(f"checking: {shlex.join(command)}")
         _check(engine, recipe, image, command, token)

@@ -119,6 +119,11 @@ class Catalogue:
         with _noticing_damage(self._places.top):
             return ImageConfig.parse(self._document(manifest.config), manifest.config.digest)
 
+    def written_config(self, manifest: Manifest) -> bytes:
+        """Return an image's configuration as it is written. Raises :class:`ImageError` (``image-store-damaged``)."""
+        with _noticing_damage(self._places.top):
+            return self._document(manifest.config)
+
     def resolved(self, reference: str, manifest: Manifest) -> ResolvedImage:
         """Return the image as a run knows it, under ``reference``."""
         size = sum(layer.size for layer in manifest.layers)

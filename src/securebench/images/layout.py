@@ -99,6 +99,7 @@ class ImageConfig:
     os: str
     architecture: str
     diff_ids: tuple[str, ...]
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, data: bytes, where: str) -> ImageConfig:
@@ -122,6 +123,7 @@ class ImageConfig:
             os=text(value, "os", where, optional=True),
             architecture=text(value, "architecture", where, optional=True),
             diff_ids=diff_ids,
+            labels=_labels(inner, where),
         )
 
     def resolved(self, reference: str, image_id: str, size: int) -> ResolvedImage:
@@ -136,6 +138,13 @@ class ImageConfig:
             size_bytes=size,
             volumes=self.volumes,
         )
+
+
+def _labels(inner: Mapping[str, Any], where: str) -> dict[str, str]:
+    labels = inner.get("Labels") or {}
+    if not isinstance(labels, dict) or not all(isinstance(value, str) for value in labels.values()):
+        raise malformed(f"{where}: /config/Labels", "it is no object of texts")
+    return labels
 
 
 def parse_index(data: bytes, where: str) -> tuple[Descriptor, ...]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from securebench.images.engine import Engine
-    from securebench.images.recipes import Recipe
+    from securebench.images.recipe_kinds import SystemRecipe
 
 PROBE_SECONDS = 15
 """A registry that cannot be reached is often not refused: packets to it are dropped."""
@@ -38,7 +38,9 @@ def offers(engine: Engine, reference: str) -> bool:
     return True
 
 
-def build_on_base(engine: Engine, recipe: Recipe, labels: Mapping[str, str], report: Callable[[str], None]) -> str:
+def build_on_base(
+    engine: Engine, recipe: SystemRecipe, labels: Mapping[str, str], report: Callable[[str], None]
+) -> str:
     """Build the recipe's Dockerfile on its base, pulled anew, and return the id. The image has no name yet.
 
     Raises :class:`ImageError` (``image-build-failed``) and what :meth:`Engine.doing` raises.
@@ -58,7 +60,7 @@ def build_on_base(engine: Engine, recipe: Recipe, labels: Mapping[str, str], rep
         return _built_id(recipe, events, report)
 
 
-def _built_id(recipe: Recipe, events: Iterable[Mapping[str, Any]], report: Callable[[str], None]) -> str:
+def _built_id(recipe: SystemRecipe, events: Iterable[Mapping[str, Any]], report: Callable[[str], None]) -> str:
     image, error, told = "", "", 0.0
     for event in events:  # to their end, which frees the connection
         error = str(event.get("error") or error).strip()
@@ -77,7 +79,7 @@ def _built_id(recipe: Recipe, events: Iterable[Mapping[str, Any]], report: Calla
     return image
 
 
-def _context(recipe: Recipe) -> io.BytesIO:
+def _context(recipe: SystemRecipe) -> io.BytesIO:
     """Return the build context: the Dockerfile alone."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:

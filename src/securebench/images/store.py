@@ -22,11 +22,12 @@ from securebench.images.reference import canonical, check_reference, is_image_id
 from securebench.images.workplaces import workplace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from securebench.images.collecting import Pruned, StoreEntry
     from securebench.images.index import Origin
+    from securebench.images.layout import Manifest
     from securebench.images.model import ResolvedImage
 
 __all__ = ["ImageStore", "TreeLease"]
@@ -64,6 +65,21 @@ class ImageStore:
         """Return where the image of a reference or an id came from."""
         found = self._catalogue.find(canonical(reference))
         return found[0].origin if found else None
+
+    def documents(self, image_id: str) -> tuple[Manifest, bytes]:
+        """Return an image's manifest, and its configuration as it is written.
+
+        Raises :class:`ImageError` (``image-unavailable``).
+        """
+        found = self._catalogue.find(image_id)
+        if found is None:
+            raise ImageError(f"the store has no image {image_id}", hint="'securebench images list' shows them")
+        return found[1], self._catalogue.written_config(found[1])
+
+    def labels(self, reference: str) -> Mapping[str, str]:
+        """Return the labels of the image of a reference or an id; none if it has none, or is not there."""
+        found = self._catalogue.find(canonical(reference))
+        return self._catalogue.config(found[1]).labels if found else {}
 
     def lease(self, image_id: str) -> TreeLease:
         """Return the image's tree, unpacked on first use, to be closed by the caller.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeGuard
 
 from securebench.errors import ConfigError, Problem, SourceLocation
 from securebench.strict_input.files import read_text
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from securebench.importers.row import ImportedRow
+    from securebench.resources import JsonValue
 
 _MAX_BYTES: Final = 16 * 1024 * 1024
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
@@ -23,11 +24,16 @@ _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """The rows of a pack in order: id to sha256 (hex) of the authors' record."""
+    """The rows of a pack in order: id to sha256 (hex) of the authors' record.
+
+    A digest is empty where the lock's author knew the row by name alone. Such a row is refused, unless the user says
+    ``trust_new``: then whatever bears the name is taken.
+    """
 
     benchmark: str
     rows: Mapping[str, str]
     path: Path | None = None
+    trust_new: bool = False
 
     def rows_in(self, rows: Sequence[ImportedRow]) -> list[ImportedRow]:
         """Return those of ``rows`` that belong to the pack, in the lock's order. Raises as :meth:`check` does."""
@@ -36,6 +42,11 @@ class Lock:
         absent = [name for name in self.rows if name not in by_id]
         self.check(found, absent)
         return found
+
+    def checked(self, rows: Sequence[ImportedRow]) -> Sequence[ImportedRow]:
+        """Return ``rows``, which need not be all of the lock's. Raises as :meth:`check` does."""
+        self.check(rows)
+        return rows
 
     def check(self, rows: Sequence[ImportedRow], absent: Sequence[str] = ()) -> None:
         """Raise :class:`ConfigError` (``import-lock-mismatch``) naming each row that is not what the lock says."""
@@ -49,8 +60,15 @@ class Lock:
 
     def _mismatch(self, row: ImportedRow) -> Problem | None:
         wanted = self.rows.get(row.id)
-        if wanted == row.digest:
+        if wanted == row.digest or (wanted == "" and self.trust_new):
             return None
+        if wanted == "":
+            return Problem(
+                "import-lock-unpinned",
+                f"the lock names {row.id}, and holds no digest of it; this one has {row.digest}",
+                row.location,
+                "if you trust where it comes from: --trust-new, and --write-lock --lock FILE keeps its digest",
+            )
         expected = f"the lock expects {wanted}" if wanted else "the lock does not hold it"
         return Problem(
             "import-lock-mismatch",
@@ -60,7 +78,7 @@ class Lock:
         )
 
 
-def load_lock(path: Path, benchmark: str) -> Lock:
+def load_lock(path: Path, benchmark: str, *, trust_new: bool = False) -> Lock:
     """Read a lock of ``benchmark``. Raises :class:`ConfigError` (``import-lock-invalid``)."""
     text, _ = read_text(path, "lock", _MAX_BYTES)
     try:
@@ -74,11 +92,16 @@ def load_lock(path: Path, benchmark: str) -> Lock:
         raise _invalid(path, f"it is of benchmark {name!r}, expected {benchmark!r}")
     if not isinstance(rows, dict) or not rows:
         raise _invalid(path, "'rows' must be an object from task id to sha256")
-    digests = {key: digest for key, digest in rows.items() if isinstance(digest, str) and _DIGEST.fullmatch(digest)}
+    digests = {key: digest or "" for key, digest in rows.items() if _is_digest(digest)}
     if len(digests) != len(rows):
         wrong = next(key for key in rows if key not in digests)
         raise _invalid(path, f"the digest of {wrong!r} is not 64 hexadecimal digits")
-    return Lock(benchmark, digests, path)
+    return Lock(benchmark, digests, path, trust_new)
+
+
+def _is_digest(value: JsonValue) -> TypeGuard[str | None]:
+    """Whether ``value`` is a digest, or ``null``, which stands for one that is not known."""
+    return value is None or (isinstance(value, str) and bool(_DIGEST.fullmatch(value)))
 
 
 def lock_text(benchmark: str, rows: Sequence[ImportedRow]) -> str:

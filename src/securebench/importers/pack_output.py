@@ -5,6 +5,7 @@ from __future__ import annotations
 import filecmp
 import json
 import os
+import stat
 import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from securebench.importers.row import ImportedRow
+    from securebench.importers.terminal.files import TaskFile
 
 MANIFEST_NAME: Final = "manifest.yaml"
 TASKS_NAME: Final = "tasks.jsonl"
@@ -70,6 +72,53 @@ def write_text(path: Path, text: str, *, force: bool) -> None:
             _put(draft, path, force=force)
     except OSError as error:
         raise _unwritable(path.parent, error) from None
+
+
+def put_tree(directory: Path, files: Mapping[str, TaskFile], *, force: bool) -> None:
+    """Make ``directory`` hold exactly ``files``, at once: what a row refers to as a directory holds nothing else.
+
+    Raises :class:`ConfigError`: ``import-output-exists`` where other files are there, unless ``force``, and
+    ``import-output-unwritable``.
+    """
+    try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=directory.parent, prefix=".import-") as scratch:
+            draft = Path(scratch) / "new"
+            _fill(draft, files)
+            if directory.is_symlink() or directory.exists():
+                if _same_tree(draft, directory):
+                    return
+                if not force:
+                    hint = "replace it with --force"
+                    raise ConfigError(f"{directory} is there, and differs", code="import-output-exists", hint=hint)
+                directory.rename(Path(scratch) / "old")
+            draft.rename(directory)
+    except OSError as error:
+        raise _unwritable(directory, error) from None
+
+
+def _fill(directory: Path, files: Mapping[str, TaskFile]) -> None:
+    directory.mkdir(mode=0o755)
+    for path, file in files.items():
+        place = directory / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with place.open("xb") as out:
+            out.write(file.data)
+        place.chmod(0o755 if file.executable else 0o644)
+
+
+def _same_tree(one: Path, other: Path) -> bool:
+    return not other.is_symlink() and other.is_dir() and _listing(one) == _listing(other)
+
+
+def _listing(directory: Path) -> dict[str, tuple[int, bytes]]:
+    """Return every entry below ``directory``: its kind and executable bit, and its content where it is a file."""
+    found = {}
+    for path in sorted(directory.rglob("*")):
+        mode = path.lstat().st_mode
+        content = path.read_bytes() if stat.S_ISREG(mode) else b""
+        found[str(path.relative_to(directory))] = (stat.S_IFMT(mode) | (mode & stat.S_IXUSR), content)
+    return found
 
 
 def _write_manifest(path: Path, manifest: Mapping[str, Any]) -> None:

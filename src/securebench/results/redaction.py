@@ -49,7 +49,7 @@ _STEADY: Final = str.maketrans({"\u0130": "i", "\u03a3": "\u03c3", "\u03c2": "\u
 _FIELDS: Final = frozenset(
     {"answer", "answers", "answer_key", "gold", "reference", "canonical_solution", "ground_truth"}
 )
-_KEPT_FIELDS: Final = frozenset({"verifier", "version", "phase", "reason"})
+_KEPT_FIELDS: Final = frozenset({"harness", "verifier", "version", "phase", "reason"})
 
 
 class Redactor:

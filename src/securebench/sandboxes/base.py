@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from types import TracebackType
 
+    from securebench.images.leases import TreeLease
     from securebench.images.model import ResolvedImage
+    from securebench.sandboxes.collected import Collected
 
 TIMEOUT_EXIT_CODE = 124
 """The exit code of a command whose sandbox was ended by its time limit, as coreutils' ``timeout`` has it."""
@@ -54,7 +56,9 @@ class SandboxSpec:
 
     The defaults are the strictest; nothing weaker is used unless a harness or verifier asks for it by name.
     ``environment`` is complete: unless ``inherit_image_environment``, the image's own variables are removed.
-    ``user`` is (uid, gid). ``network`` other than ``none`` is a driver's network by name.
+    ``user`` is (uid, gid). ``network`` other than ``none`` is a driver's network by name. ``collect`` is a directory
+    of the image of which an ephemeral sandbox keeps what its one command changed: its root is not read-only then, and
+    nothing is mounted there.
     """
 
     image: ResolvedImage
@@ -70,6 +74,7 @@ class SandboxSpec:
     inherit_image_environment: bool = False
     workdir: str = "/"
     user: tuple[int, int] = UNPRIVILEGED_USER
+    collect: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -167,6 +172,15 @@ class Sandbox(ABC):
         """Start ``command`` and return it running. Raises :class:`InfrastructureError`."""
 
     @abstractmethod
+    def collected(self) -> Collected:
+        """Return what the one command, which has ended, left of the directory ``collect`` of the spec.
+
+        No process of the sandbox lives any more, and nothing of what is returned has been looked at: it is hostile.
+        Good until the sandbox is closed. Raises :class:`InfrastructureError`, and :class:`DirectoryReplacedError`, a
+        fault of the candidate, where the directory, or one above it, is none any more.
+        """
+
+    @abstractmethod
     def close(self) -> None:
         """End and remove the sandbox."""
 
@@ -222,6 +236,13 @@ class SandboxDriver(ABC):
         """Return the image that ``reference`` means now, pulled if it is missing. Raises :class:`ImageError`.
 
         The first answer for a reference holds for the driver's life: a tag that moves does not move a run.
+        """
+
+    @abstractmethod
+    def image_tree(self, image: ResolvedImage) -> TreeLease:
+        """Return the unpacked files of ``image`` on this host, read-only, to be closed by the caller.
+
+        Raises :class:`ImageError` and :class:`DiskFullError`.
         """
 
     @abstractmethod

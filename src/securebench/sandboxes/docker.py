@@ -12,10 +12,12 @@ from securebench.errors import InfrastructureError
 from securebench.images.engine import connect
 from securebench.images.resolve import resolve
 from securebench.sandboxes.base import SandboxDriver
+from securebench.sandboxes.collecting import check_collect, require_directory
 from securebench.sandboxes.docker_container import Container
 from securebench.sandboxes.docker_facts import describe, require_runtime
 from securebench.sandboxes.docker_owner import DRIVER_LABEL, OWNER_LABEL, RUN_LABEL, is_abandoned
 from securebench.sandboxes.docker_sandbox import DockerSandbox, PersistentDockerSandbox, Surroundings
+from securebench.sandboxes.docker_tree import EngineTrees
 from securebench.sandboxes.owner import Owner
 from securebench.sandboxes.self_test import require_isolation
 
@@ -23,7 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from securebench.images.engine import Engine
+    from securebench.images.leases import TreeLease
     from securebench.images.model import ResolvedImage
+    from securebench.images.store import ImageStore
     from securebench.sandboxes.base import DriverInfo, SandboxSpec
 
 __all__ = ["DockerDriver", "DockerSandbox"]
@@ -38,10 +42,18 @@ class DockerDriver(SandboxDriver):
     """A driver on the Docker Engine of this machine. Without an ``engine`` it connects to one; it closes either.
 
     Everything that it makes carries ``run_id``, this process and this driver as labels. ``runtime`` is one that the
-    engine lists, as ``runsc``; by default it is the engine's own. Raises :class:`EngineError`.
+    engine lists, as ``runsc``; by default it is the engine's own. Images are unpacked in ``store``. Raises
+    :class:`EngineError`.
     """
 
-    def __init__(self, *, run_id: str = "", engine: Engine | None = None, runtime: str | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        run_id: str = "",
+        engine: Engine | None = None,
+        runtime: str | None = None,
+        store: ImageStore | None = None,
+    ) -> None:
         self.engine = connect() if engine is None else engine
         if runtime is not None:
             self._require(runtime)
@@ -50,6 +62,7 @@ class DockerDriver(SandboxDriver):
         self._surroundings = Surroundings(self.engine, labels, runtime)
         self._images: dict[str, ResolvedImage] = {}
         self._resolving = threading.Lock()
+        self._trees = EngineTrees(self.engine, store)
         atexit.register(self.close)
 
     def info(self) -> DriverInfo:
@@ -63,12 +76,20 @@ class DockerDriver(SandboxDriver):
                 self._images[reference] = resolve(self.engine, reference, on_progress)
             return self._images[reference]
 
+    def image_tree(self, image: ResolvedImage) -> TreeLease:
+        """Return the files of ``image`` in the store, where they are brought once."""
+        return self._trees.lease(image)
+
     def self_test(self, image: ResolvedImage) -> None:
         """Ask a sandbox of ``image`` what it sees."""
         require_isolation(self, image)
 
     def create(self, spec: SandboxSpec, *, persistent: bool = False) -> DockerSandbox:
         """Make a sandbox. An ephemeral one asks the engine for nothing before its first command."""
+        check_collect(spec, persistent=persistent)
+        if spec.collect is not None:
+            with self.image_tree(spec.image) as tree:
+                require_directory(tree.root, spec.collect)
         kind = PersistentDockerSandbox if persistent else DockerSandbox
         return kind(self._surroundings, spec)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import logging
 import math
 import time
@@ -13,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 import docker.errors
 
 from securebench.errors import EngineError, ImageError, InfrastructureError
+from securebench.images.engine import CALL_TIMEOUT
 from securebench.sandboxes.arguments import exact_argv, exact_environment
 from securebench.sandboxes.docker_stream import EngineStream
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from securebench.images.engine import Engine
     from securebench.sandboxes.base import Command
@@ -28,6 +31,8 @@ SIGKILLED = 137
 """128 + SIGKILL: ended from outside, by us or by the kernel for want of memory."""
 
 _EXEC_POLL_SECONDS = 0.005
+_STAT_HEADER = "X-Docker-Container-Path-Stat"
+_PIECE = 1024 * 1024
 _OOM_NOTICE_SECONDS = 1.0
 
 
@@ -98,6 +103,28 @@ class Container(Job):
             found = any(True for _ in events)
             events.close()
             return found
+
+    def mode(self, path: str) -> int | None:
+        """Return Go's mode bits of ``path`` in it, itself and no link's target; ``None`` if there is nothing."""
+        with self.engine.doing("look at what a sandbox left"):
+            answer = self.engine.client.head(self._archive_url(), params={"path": path}, timeout=CALL_TIMEOUT)
+            if answer.status_code == HTTPStatus.NOT_FOUND:
+                return None
+            answer.raise_for_status()
+            return int(json.loads(base64.b64decode(answer.headers[_STAT_HEADER]))["mode"])
+
+    def archive(self, path: str) -> Iterator[bytes]:
+        """Give the directory ``path`` of it as a tar archive, in pieces. To be asked when it has ended."""
+        with self.engine.doing("give what a sandbox left"):
+            answer = self.engine.client.get(
+                self._archive_url(), params={"path": path}, stream=True, timeout=CALL_TIMEOUT
+            )
+            with answer:
+                answer.raise_for_status()
+                yield from answer.iter_content(_PIECE)
+
+    def _archive_url(self) -> str:
+        return f"{self.engine.client.base_url}/v{self.engine.api}/containers/{self.id}/archive"
 
     def kill(self) -> None:
         """End it, if it still runs."""

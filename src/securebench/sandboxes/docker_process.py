@@ -67,6 +67,11 @@ class DockerProcess(BoundedProcess["EngineStream"]):
                 self.abandon()
         return self._state
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether somebody has waited for its end, and it came."""
+        return self._state is not None
+
     def kill(self) -> None:
         """End its sandbox. If the engine cannot, :meth:`wait` says so."""
         self._end_soon(_Cause.CALLER)

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from securebench.errors import EngineError, InfrastructureError
 from securebench.sandboxes.base import Sandbox
+from securebench.sandboxes.collecting import nothing_to_collect, one_command_only
+from securebench.sandboxes.docker_changes import left_directory
 from securebench.sandboxes.docker_container import Container, remove_quietly
 from securebench.sandboxes.docker_process import DockerProcess
 from securebench.sandboxes.docker_spec import compile_container
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
     from securebench.images.engine import Engine
     from securebench.sandboxes.base import Command, SandboxSpec
+    from securebench.sandboxes.collected import CollectedArchive
     from securebench.sandboxes.docker_container import Job
     from securebench.sandboxes.docker_stream import EngineStream
 
@@ -80,6 +83,8 @@ class DockerSandbox(Sandbox):
         self._surroundings = surroundings
         self._spec = spec
         self._running: dict[DockerProcess, Container] = {}
+        self._collecting: DockerProcess | None = None
+        self._kept: Container | None = None
         self._closed = False
         surroundings.raise_if_stopped()
         self._prepare()
@@ -91,8 +96,17 @@ class DockerSandbox(Sandbox):
     def open(self, command: Command) -> DockerProcess:
         """Create, attach and start a container for ``command``."""
         self._raise_if_closed()
+        if self._collecting is not None:
+            raise one_command_only()
         container, stream = self._start(command, output=True)
         return self._watch(stream, container, container, command)
+
+    def collected(self) -> CollectedArchive:
+        """Return what the container has in the directory: it has ended, and is removed when this is closed."""
+        self._raise_if_closed()
+        if self._spec.collect is None or self._kept is None or not (self._collecting and self._collecting.has_ended):
+            raise nothing_to_collect()
+        return left_directory(self._kept, self._spec.collect)
 
     def close(self) -> None:
         """End what still runs: in the background, unless it could still write to the host.
@@ -105,6 +119,9 @@ class DockerSandbox(Sandbox):
             process.abandon()
             if container is not None:
                 self._end(container)
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            self._end(kept)
         self._surroundings.open.discard(self)
 
     def _end(self, container: Container) -> None:
@@ -131,6 +148,7 @@ class DockerSandbox(Sandbox):
     def _watch(self, stream: EngineStream, container: Container, job: Job, command: Command) -> DockerProcess:
         process = DockerProcess(stream, job, command, output_limit=self._spec.limits.output, on_end=self._ended)
         self._running[process] = container
+        self._collecting = process if self._spec.collect is not None else None
         if self._closed or self._surroundings.stopped.is_set():  # while it started
             self.close()
             self._raise_if_closed()
@@ -138,8 +156,12 @@ class DockerSandbox(Sandbox):
 
     def _ended(self, process: DockerProcess) -> None:
         container = self._running.pop(process, None)
-        if container is not None:
+        if container is not None and self._spec.collect is None:
             self._surroundings.background.do(partial(remove_quietly, container))
+        elif container is not None:
+            self._kept = container
+            if self._closed:  # meanwhile
+                self.close()
 
     def _raise_if_closed(self) -> None:
         self._surroundings.raise_if_stopped()

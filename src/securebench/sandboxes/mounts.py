@@ -18,7 +18,7 @@ SHM_SIZE = 64 * MIB
 NAME_FILES = tuple(Path(__file__).resolve().parent / "etc" / name for name in ("hosts", "resolv.conf"))
 """What a sandbox without a network has at ``/etc``."""
 
-_KERNEL_TREES = ("/proc", "/sys", "/dev")
+KERNEL_TREES = ("/proc", "/sys", "/dev")
 
 
 def binds(spec: SandboxSpec) -> list[Mount]:
@@ -49,7 +49,7 @@ def check_mount(mount: Mount) -> None:
     _check_source(mount)
     target = PurePosixPath(mount.target)
     plain = str(target) == mount.target and target.is_absolute() and ".." not in target.parts
-    if not plain or target.name == "" or any(target.is_relative_to(tree) for tree in _KERNEL_TREES):
+    if not plain or target.name == "" or any(target.is_relative_to(tree) for tree in KERNEL_TREES):
         raise _unsafe(mount, f"goes to {mount.target!r}, where nothing may be mounted")
 
 

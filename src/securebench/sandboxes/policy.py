@@ -17,6 +17,7 @@ from securebench.sandboxes.base import Sandbox
 
 if TYPE_CHECKING:
     from securebench.sandboxes.base import Command, SandboxProcess
+    from securebench.sandboxes.collected import Collected
 
 EVERYTHING = "*"
 
@@ -92,6 +93,10 @@ class PolicySandbox(Sandbox):
         if refusal is not None:
             raise CommandDeniedError(f"the command policy refused a command: {refusal}")
         return self._sandbox.open(command)
+
+    def collected(self) -> Collected:
+        """Pass on."""
+        return self._sandbox.collected()
 
     def close(self) -> None:
         """Close the sandbox beneath."""

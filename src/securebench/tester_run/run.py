@@ -15,7 +15,6 @@ from securebench.results.provenance import driver_provenance, harness_provenance
 from securebench.results.record import VerificationStatus
 from securebench.results.summary import Ending, TesterRunSummary, count, total
 from securebench.results.trace import TraceLog
-from securebench.tasks import DEFAULT_IMAGE
 from securebench.tester_run import directory as places
 from securebench.tester_run.coordinator import Coordinator
 from securebench.tester_run.options import RunOptions, RunParts, driver_asked_for
@@ -82,7 +81,7 @@ def _prepare(
 def _resolve_images(plan: Plan, driver: SandboxDriver, options: RunOptions) -> list[ResolvedImage]:
     """Return every image of the plan. Raises :class:`ImageError` that names all that cannot be had."""
     images, missing = [], []
-    for reference in sorted({task.environment.image or DEFAULT_IMAGE for task in plan.tasks}):
+    for reference in sorted({reference for task in plan.tasks for reference in task.images}):
         try:
             images.append(driver.resolve_image(reference, options.notify))
         except ImageError as error:

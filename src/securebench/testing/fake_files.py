@@ -8,9 +8,10 @@ from __future__ import annotations
 import errno
 import os
 import posixpath
+import tarfile
 import threading
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -22,11 +23,12 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class FakeFile:
-    """A file in memory, of user ``owner``."""
+    """A file in memory, of user ``owner``. ``kind`` is the type of a tar member: a link's ``data`` is its target."""
 
     data: bytes
     owner: int = 0
     mode: int = 0o644
+    kind: bytes = tarfile.REGTYPE
 
 
 @dataclass(slots=True)
@@ -74,7 +76,10 @@ class FakeFiles:
             old = files.get(target)
             content = (old.data if old and append else b"") + data
             self._raise_if_too_large(target, content)
-            files[target] = FakeFile(content, self._spec.user[0] if old is None else old.owner)
+            if old is None:
+                files[target] = FakeFile(content, self._spec.user[0])
+            else:
+                files[target] = replace(old, data=content)
 
     def exists(self, path: str) -> bool:
         """Whether there is a file, or a directory of files, at ``path``."""
@@ -89,6 +94,26 @@ class FakeFiles:
             return sorted(entry.name for entry in host.iterdir())
         prefix = self._absolute(path).rstrip("/") + "/"
         return sorted({name.removeprefix(prefix).split("/")[0] for name in self._all() if name.startswith(prefix)})
+
+    def make(self, path: str, kind: bytes = tarfile.REGTYPE, data: bytes = b"", mode: int = 0o644) -> None:
+        """Put something of any ``kind`` at ``path`` of the root, in place of what is there."""
+        with self._changing():
+            target = self._absolute(path)
+            self._writable(target)[target] = FakeFile(data, self._spec.user[0], mode, kind)
+
+    def change_mode(self, path: str, mode: int) -> None:
+        """Change the mode of a file of the root."""
+        with self._changing():
+            target = self._absolute(path)
+            self._writable(target)[target] = replace(self._find(path), mode=mode)
+
+    def remove_tree(self, path: str) -> None:
+        """Remove what is at ``path`` of the root, and below it."""
+        with self._changing():
+            target = self._absolute(path)
+            files = self._writable(target)
+            for name in [name for name in files if name == target or name.startswith(f"{target}/")]:
+                del files[name]
 
     def make_directory(self, path: str) -> None:
         """Make a directory in a mount. In memory, directories are there when a file is."""
@@ -106,7 +131,10 @@ class FakeFiles:
                 return
             self._find(path)
             target = self._absolute(path)
-            del self._writable(target)[target]
+            files = self._writable(target)
+            del files[target]
+            if files is self._system.root:  # its directory stays, also when nothing is in it any more
+                files.setdefault(posixpath.dirname(target), FakeFile(b"", 0, 0o755, tarfile.DIRTYPE))
 
     def host_path(self, path: str) -> Path | None:
         """Return where ``path`` lies on the host, if it is in a mount: for what only a real file system can do."""

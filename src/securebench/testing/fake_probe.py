@@ -6,11 +6,14 @@ import errno
 import hashlib
 import json
 import os
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from securebench.sandboxes.base import MIB
 from securebench.testing.conformance.bench import PROBE
+from securebench.testing.fake_changes import CHANGES, LIBRARY, LIBRARY_FILES
 from securebench.testing.fake_process import SIGKILLED
+from securebench.testing.fake_sandbox import DEFAULT_IMAGE, IMAGE_FILES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +30,7 @@ def install_probe(driver: FakeDriver) -> None:
     """Make the probe a program of ``driver``, so that the conformance suite can run on it."""
     driver.program(lambda argv: argv[1:3] == ("-c", PROBE))(_probe)
     driver.program(lambda argv: argv[0] == "/bin/cat")(_show_files)
+    driver.add_image(DEFAULT_IMAGE, files=IMAGE_FILES | LIBRARY_FILES)
 
 
 def _probe(context: FakeProcessContext) -> int | None:
@@ -214,6 +218,15 @@ def _harvest(context: FakeProcessContext, _path: str) -> None:
     _say(context, *context.user)
 
 
+def _library(context: FakeProcessContext) -> None:
+    _say(context, LIBRARY)
+
+
+def _change(context: FakeProcessContext, directory: str, *names: str) -> None:
+    for name in names:
+        _say(context, name, _outcome(partial(CHANGES[name], context.files, directory)))
+
+
 def _say(context: FakeProcessContext, *words: object) -> None:
     context.stdout.write(" ".join(map(str, words)) + "\n")
 
@@ -231,5 +244,6 @@ _ACTIONS: dict[str, Callable[..., int | None]] = {
     for action in (
         *(_emit, _cat, _digest, _converse, _stutter, _flood, _sleep, _hush, _deafen, _die, _tick, _facts, _write),
         *(_read, _remove, _fill, _connect, _resolve, _loopback, _spawn, _allocate, _attempt, _plant, _harvest),
+        *(_library, _change),
     )
 }

@@ -21,13 +21,20 @@ import posixpath
 import threading
 from functools import partial
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from securebench.errors import EngineError, ImageError, InfrastructureError
 from securebench.images.model import ResolvedImage
 from securebench.sandboxes.arguments import exact_argv, exact_environment, process_environment
 from securebench.sandboxes.base import BASE_ENVIRONMENT, DriverInfo, Sandbox, SandboxDriver, Stream
+from securebench.sandboxes.collecting import (
+    check_collect,
+    nothing_to_collect,
+    one_command_only,
+    require_directory,
+)
 from securebench.sandboxes.mounts import check_mount
+from securebench.testing.fake_collected import FakeTrees, left_directory
 from securebench.testing.fake_container import Cause, FakeContainer
 from securebench.testing.fake_files import FakeFiles, FakeFileSystem
 from securebench.testing.fake_process import NOT_FOUND, FakeProcess, FakeProcessContext
@@ -35,10 +42,15 @@ from securebench.testing.fake_process import NOT_FOUND, FakeProcess, FakeProcess
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from securebench.images.leases import TreeLease
     from securebench.sandboxes.base import Command, SandboxSpec
+    from securebench.sandboxes.collected import Collected
     from securebench.testing.fake_process import Program
 
 DEFAULT_IMAGE = "securebench/python:3.11"
+
+IMAGE_FILES: Final = {"/etc/hostname": b"sandbox\n", "/etc/passwd": b"root:x:0:0::/:\n"}
+"""The files of an image whose files nobody says."""
 
 
 class FakeDriver(SandboxDriver):
@@ -51,6 +63,7 @@ class FakeDriver(SandboxDriver):
         self._programs: list[tuple[Callable[[tuple[str, ...]], bool], Program]] = []
         self._failures: dict[str, list[Exception]] = {}
         self._stopped = threading.Event()
+        self._trees = FakeTrees()
         for reference in images:
             self.add_image(reference)
 
@@ -68,7 +81,7 @@ class FakeDriver(SandboxDriver):
             environment={"PATH": BASE_ENVIRONMENT["PATH"]} if environment is None else environment,
             architecture="amd64",
         )
-        self._images[reference] = (image, files or {"/etc/hostname": b"sandbox\n", "/etc/passwd": b"root:x:0:0::/:\n"})
+        self._images[reference] = (image, files or IMAGE_FILES)
         return image
 
     def program(self, match: str | Callable[[tuple[str, ...]], bool]) -> Callable[[Program], Program]:
@@ -103,6 +116,10 @@ class FakeDriver(SandboxDriver):
             raise ImageError(f"the image {reference} is not on this machine", hint="add_image() makes one known")
         return self._images[reference][0]
 
+    def image_tree(self, image: ResolvedImage) -> TreeLease:
+        """Return the files of an image that is known, laid out in a directory that goes with this driver."""
+        return self._trees.lease(image.id, self._files_of(image))
+
     def self_test(self, image: ResolvedImage) -> None:
         """Find nothing wrong: there is no machine outside a fake to be isolated from."""
 
@@ -110,6 +127,10 @@ class FakeDriver(SandboxDriver):
         """Make a sandbox."""
         self.raise_if_stopped()
         self.raise_failure("create")
+        check_collect(spec, persistent=persistent)
+        if spec.collect is not None:
+            with self.image_tree(spec.image) as tree:
+                require_directory(tree.root, spec.collect)
         return FakeSandbox(self, spec, persistent=persistent)
 
     def reap(self) -> int:
@@ -144,10 +165,13 @@ class FakeDriver(SandboxDriver):
         """Return a container with the files of its image. Raises as a real engine does for a bad spec."""
         for mount in spec.mounts:
             check_mount(mount)
+        return FakeContainer(FakeFileSystem.of_image(self._files_of(spec.image)))
+
+    def _files_of(self, image: ResolvedImage) -> Mapping[str, bytes]:
         known = {image.id: files for image, files in self._images.values()}
-        if spec.image.id not in known:
+        if image.id not in known:
             raise ImageError("the engine could not create a sandbox: no such image")
-        return FakeContainer(FakeFileSystem.of_image(known[spec.image.id]))
+        return known[image.id]
 
 
 class FakeSandbox(Sandbox):
@@ -158,6 +182,7 @@ class FakeSandbox(Sandbox):
         self._spec = spec
         self._shared = driver.new_container(spec) if persistent else None
         self._containers: list[FakeContainer] = [] if self._shared is None else [self._shared]
+        self._collecting: FakeContainer | None = None
         self._closed = False
         driver.open.add(self)
 
@@ -167,10 +192,13 @@ class FakeSandbox(Sandbox):
         if self._closed:
             raise InfrastructureError("this sandbox is closed", code="sandbox-closed")
         self._driver.raise_failure("open")
+        if self._collecting is not None:
+            raise one_command_only()
         container = self._driver.new_container(self._spec) if self._shared is None else self._shared
         if container.ended.is_set():
             raise InfrastructureError("the sandbox has ended")
         self._containers.append(container)
+        self._collecting = container if self._spec.collect is not None else None
         self._driver.commands.append((self._spec, command))
         process = FakeProcess(
             command,
@@ -181,6 +209,15 @@ class FakeSandbox(Sandbox):
         )
         process.start(self._driver.find_program(command.argv), self._context(command, container, process))
         return process
+
+    def collected(self) -> Collected:
+        """Return the directory as an archive, as an engine gives it."""
+        if self._closed:
+            raise InfrastructureError("this sandbox is closed", code="sandbox-closed")
+        container, collect = self._collecting, self._spec.collect
+        if container is None or collect is None or not container.ended.is_set():
+            raise nothing_to_collect()
+        return left_directory(container.system.root, collect)
 
     def close(self) -> None:
         """End what runs."""

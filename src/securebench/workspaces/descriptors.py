@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _SET_ID = stat.S_ISUID | stat.S_ISGID
 _READ_DIRECTORY = stat.S_IRUSR | stat.S_IXUSR
+_CLOSED = "may not be read by its owner"
 
 
 class Refusal(StrEnum):
@@ -54,19 +55,22 @@ def refusing(path: bytes) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno == errno.ENOENT:
-            raise TreeRefusedError(Refusal.MISSING, f"{printable(path)}: does not exist") from None
-        reason = _REFUSED_ERRORS.get(error.errno or 0)
-        if reason is None:
-            raise
-        raise TreeRefusedError(Refusal.UNSAFE, f"{printable(path)}: {reason}") from None
+        raise refusal_of(error, path) from None
+
+
+def refusal_of(error: OSError, path: bytes) -> TreeRefusedError | OSError:
+    """Return what ``error`` says about a hostile ``path``, or the error itself where the machine is in trouble."""
+    if error.errno == errno.ENOENT:
+        return TreeRefusedError(Refusal.MISSING, f"{printable(path)}: does not exist")
+    reason = _REFUSED_ERRORS.get(error.errno or 0)
+    return error if reason is None else TreeRefusedError(Refusal.UNSAFE, f"{printable(path)}: {reason}")
 
 
 _REFUSED_ERRORS = {
     errno.ELOOP: "is a link",
     errno.ENOTDIR: "is not a directory, or leads through a link",
-    errno.EACCES: "may not be read by its owner",
-    errno.EPERM: "may not be read by its owner",
+    errno.EACCES: _CLOSED,
+    errno.EPERM: _CLOSED,
     errno.ENXIO: "is a socket or device",
     errno.ENAMETOOLONG: "has too long a name",
 }
@@ -92,20 +96,26 @@ def opened_below(top: int, parents: list[bytes]) -> Iterator[int]:
 def require_readable_directory(descriptor: int, path: bytes) -> None:
     """Refuse a directory that its owner may not read and search."""
     if os.fstat(descriptor).st_mode & _READ_DIRECTORY != _READ_DIRECTORY:
-        raise TreeRefusedError(Refusal.UNSAFE, f"{printable(path)}: may not be read by its owner")
+        raise TreeRefusedError(Refusal.UNSAFE, f"{printable(path)}: {_CLOSED}")
 
 
 def require_readable_file(status: os.stat_result, path: bytes) -> None:
     """Refuse what is not a regular file that its owner may read, and set-id files."""
-    problem = ""
-    if not stat.S_ISREG(status.st_mode):
-        problem = f"is a {_KIND_NAMES.get(stat.S_IFMT(status.st_mode), 'strange object')}"
-    elif not status.st_mode & stat.S_IRUSR:
-        problem = "may not be read by its owner"
-    elif status.st_mode & _SET_ID:
-        problem = "has a set-user-id or set-group-id bit"
-    if problem:
-        raise TreeRefusedError(Refusal.UNSAFE, f"{printable(path)}: {problem}")
+    kind = stat.S_IFMT(status.st_mode)
+    fault = mode_fault(status.st_mode) if kind == stat.S_IFREG else f"is a {_KIND_NAMES.get(kind, 'strange object')}"
+    if fault:
+        raise TreeRefusedError(Refusal.UNSAFE, f"{printable(path)}: {fault}")
+
+
+def mode_fault(mode: int) -> str:
+    """Return why a file or directory of this mode is refused, or nothing. Links have no mode of their own."""
+    if stat.S_ISDIR(mode):
+        return "" if mode & _READ_DIRECTORY == _READ_DIRECTORY else _CLOSED
+    if not stat.S_ISREG(mode):
+        return ""
+    if not mode & stat.S_IRUSR:
+        return _CLOSED
+    return "has a set-user-id or set-group-id bit" if mode & _SET_ID else ""
 
 
 _KIND_NAMES = {

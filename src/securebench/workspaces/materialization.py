@@ -111,16 +111,23 @@ class VisibilityAwareMaterializer:
         return MaterializationPlan(tuple(values), tuple(assets))
 
     def materialize(
-        self, plan: MaterializationPlan, root: Path, owner: tuple[int, int] | None = None
+        self,
+        plan: MaterializationPlan,
+        root: Path,
+        owner: tuple[int, int] | None = None,
+        *,
+        everybody: bool = False,
     ) -> tuple[MaterializedAsset, ...]:
         """Lay out ``plan`` below the directory ``root``. ``owner`` (uid, gid) gets all but the read-only assets.
+
+        With ``everybody``, all users may write those files: for a root that nobody else reaches.
 
         Raises :class:`MaterializationError`: ``asset-missing``, ``asset-unsafe`` (a link, a FIFO, ...),
         ``assets-too-large``, ``target-exists``; and :class:`StorageError`.
         """
         budget = self._limits
         done = []
-        with _laying_out(root), TreeWriter(root, owner) as writer:
+        with _laying_out(root), TreeWriter(root, owner, everybody=everybody) as writer:
             for value in plan.values:
                 writer.write_file(os.fsencode(value.target), (value.content,), 0o644)
             for asset in plan.assets:

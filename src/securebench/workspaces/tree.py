@@ -1,7 +1,7 @@
 """The one way in which a tree of files that somebody else wrote is looked at.
 
 Depth, entries and bytes are bounded before anything is read, so that a walk ends in bounded time and memory whatever
-it meets. Names are bytes. What is not a plain file, a plain directory or a link that stays inside is refused by name.
+it meets. Names are bytes. What is not a plain file, a plain directory or a link that may be there is refused by name.
 """
 
 from __future__ import annotations
@@ -9,40 +9,66 @@ from __future__ import annotations
 import os
 import stat
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
+from operator import itemgetter
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from securebench.descriptors import OPEN_DIRECTORY, OPEN_FILE, opened, printable
+from securebench.descriptors import OPEN_DIRECTORY, OPEN_FILE, printable
 from securebench.limits import MIB
 from securebench.workspaces.descriptors import (
     Refusal,
     TreeRefusedError,
     opened_below,
     opened_root,
-    refusing,
+    refusal_of,
     require_readable_directory,
     require_readable_file,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Callable, Generator, Iterator
     from pathlib import Path
 
 MAX_OFFENDERS = 20
 """A walk that has found so many offenders stops: nobody reads more."""
-_CHUNK = MIB
+_CHUNK: Final = MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeLimits:
-    """What a tree may hold. ``total_bytes`` counts apparent sizes, so that a sparse file weighs what it claims."""
+    """What a tree may hold. ``total_bytes`` counts apparent sizes, so that a sparse file weighs what it claims.
 
-    total_bytes: int = 512 * MIB
+    The defaults admit 20,000 files and a gigabyte, with room for what lies beside them.
+    """
+
+    total_bytes: int = (1024 + 64) * MIB
     entries: int = 50_000
     depth: int = 64
     name_bytes: int = 255
     path_bytes: int = 4096
+
+
+class Links(Enum):
+    """Which links may be there. None is ever followed."""
+
+    NONE = auto()
+    INSIDE = auto()
+    """Those whose target can only lie inside the tree."""
+    ANY = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeRules:
+    """How a tree is read. What ``skipped(path)`` says is not looked at, nor is anything below it.
+
+    ``layer`` is not empty for the upper directory of an overlay, where a character device 0/0 is a
+    :attr:`EntryKind.WHITEOUT`: it is the name of the attribute that makes a directory opaque.
+    """
+
+    links: Links = Links.INSIDE
+    skipped: Callable[[bytes], bool] | None = None
+    layer: str = ""
 
 
 class EntryKind(StrEnum):
@@ -51,11 +77,16 @@ class EntryKind(StrEnum):
     DIRECTORY = "directory"
     FILE = "file"
     LINK = "link"
+    WHITEOUT = "whiteout"
+    """Of a layer: what lay here in the layers below is gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One entry below the root. ``descriptor`` is that of an open file, until the walk goes on; else -1."""
+    """One entry below the root. ``descriptor`` is that of an open file, until the walk goes on; else -1.
+
+    ``opaque``: of a layer's directory, in which nothing shows of the layers below.
+    """
 
     path: bytes
     kind: EntryKind
@@ -63,40 +94,49 @@ class Entry:
     executable: bool = False
     target: bytes = b""
     descriptor: int = -1
+    opaque: bool = False
 
     def chunks(self) -> Iterator[bytes]:
         """Yield the content of a file: exactly ``size`` bytes, or :class:`TreeRefusedError`."""
         left = self.size
-        while chunk := os.read(self.descriptor, _CHUNK):
+        # One byte more than is left, so that the read that has all of it also shows that there is no more.
+        while left >= 0 and (chunk := os.read(self.descriptor, min(_CHUNK, left + 1))):
             left -= len(chunk)
-            if left < 0:
-                break
-            yield chunk
+            if left >= 0:
+                yield chunk
+            if not left and len(chunk) < _CHUNK:
+                return
         if left:
             raise TreeRefusedError(Refusal.UNSAFE, f"{printable(self.path)}: changed while it was read")
 
 
-def walk(root: Path, limits: TreeLimits | None = None, *, links: bool = True) -> Generator[Entry, None, None]:
+def walk(root: Path, limits: TreeLimits | None = None, rules: TreeRules | None = None) -> Generator[Entry, None, None]:
     """Yield every entry below the directory ``root``, parents first, names in byte order.
 
-    Hard links are separate files. With ``links``, a link is an entry where its target can only lie inside the tree;
-    all other links, devices, sockets, FIFOs, set-id files and what its owner may not read are refused, after the rest
-    was looked at. Raises :class:`TreeRefusedError`; ``OSError`` for what is wrong with the machine.
+    Hard links are separate files. Links that the rules do not admit, devices, sockets, FIFOs, set-id files and what its
+    owner may not read are refused, after the rest was looked at. Raises :class:`TreeRefusedError`; ``OSError`` for what
+    is wrong with the machine.
     """
     with opened_root(root) as descriptor:
-        yield from _Walk(limits or TreeLimits(), links=links).run(descriptor)
+        yield from walk_descriptor(descriptor, limits, rules)
 
 
-def walk_at(
-    root: Path, relative: str, limits: TreeLimits | None = None, *, links: bool = False
+def walk_descriptor(
+    root: int, limits: TreeLimits | None = None, rules: TreeRules | None = None
 ) -> Generator[Entry, None, None]:
+    """Do the same below an open directory, which stays open and is the caller's."""
+    return _Walk(limits or TreeLimits(), rules or TreeRules()).run(root)
+
+
+def walk_at(root: Path, relative: str, limits: TreeLimits | None = None) -> Generator[Entry, None, None]:
     """Yield the file or directory at the plain path ``relative`` (POSIX) below ``root``, and then all below it.
 
-    Paths of entries begin with the last name of ``relative``. No link is followed on the way. Raises as :func:`walk`.
+    Paths of entries begin with the last name of ``relative``. There may be no link on the way, nor below. Raises as
+    :func:`walk`.
     """
     *parents, name = (os.fsencode(part) for part in PurePosixPath(relative).parts)
     with opened_root(root) as top, opened_below(top, parents) as directory:
-        yield from _Walk(limits or TreeLimits(), links=links).run(directory, only=name)
+        yield from _Walk(limits or TreeLimits(), TreeRules(links=Links.NONE)).run(directory, name)
 
 
 def link_stays_inside(path: bytes, target: bytes) -> bool:
@@ -113,13 +153,21 @@ def link_stays_inside(path: bytes, target: bytes) -> bool:
     return not target.startswith(b"/") and b".." not in parts[ups:] and ups <= path.count(b"/")
 
 
+class _Hint(Enum):
+    """What a directory says of an entry, which spares a look at it before it is opened."""
+
+    FILE = auto()
+    DIRECTORY = auto()
+    OTHER = auto()
+
+
 @dataclass(slots=True)
 class _Level:
     """A directory that is being walked."""
 
     descriptor: int
     path: bytes
-    names: Iterator[bytes]
+    names: Iterator[tuple[bytes, _Hint]]
 
 
 @dataclass(slots=True)
@@ -127,27 +175,27 @@ class _Walk:
     """One walk: what it has counted, and whom it has refused."""
 
     limits: TreeLimits
-    links: bool
+    rules: TreeRules
     entries: int = 0
     total: int = 0
     offenders: list[str] = field(default_factory=list)
     levels: list[_Level] = field(default_factory=list)
 
-    def run(self, root: int, only: bytes | None = None) -> Iterator[Entry]:
+    def run(self, root: int, only: bytes | None = None) -> Generator[Entry, None, None]:
         """Walk the directory ``root``, or ``only`` one entry of it."""
         try:
             if only is None:
                 self._enter(os.dup(root), b"")
             else:
                 self._count()
-                self.levels.append(_Level(os.dup(root), b"", iter((only,))))
+                self.levels.append(_Level(os.dup(root), b"", iter(((only, _Hint.OTHER),))))
             while self.levels:
                 level = self.levels[-1]
-                name = next(level.names, None)
+                name, hint = next(level.names, (None, _Hint.OTHER))
                 if name is None:
                     os.close(self.levels.pop().descriptor)
                 else:
-                    yield from self._visit(level, name)
+                    yield from self._visit(level, name, hint)
         finally:
             for level in self.levels:
                 os.close(level.descriptor)
@@ -158,37 +206,60 @@ class _Walk:
         """Begin to walk a directory; its descriptor is ours from here on."""
         level = _Level(descriptor, path, iter(()))
         self.levels.append(level)
-        names: list[bytes] = []
+        names: list[tuple[bytes, _Hint]] = []
+        skipped, prefix = self.rules.skipped, path + b"/" if path else b""
         with os.scandir(descriptor) as found:
             for entry in found:
-                self._count()
-                names.append(os.fsencode(entry.name))
-        level.names = iter(sorted(names))
+                name = os.fsencode(entry.name)
+                if skipped is None or not skipped(prefix + name):
+                    self._count()
+                    names.append((name, _hint(entry)))
+        names.sort(key=itemgetter(0))
+        level.names = iter(names)
 
     def _count(self) -> None:
         self.entries += 1
         if self.entries > self.limits.entries:
             raise TreeRefusedError(Refusal.TOO_LARGE, f"more than {self.limits.entries} files and directories")
 
-    def _visit(self, level: _Level, name: bytes) -> Iterator[Entry]:
+    def _visit(self, level: _Level, name: bytes, hint: _Hint) -> Iterator[Entry]:
         path = level.path + b"/" + name if level.path else name
         try:
             self._check_name(path, name)
-            with refusing(path):
-                status = os.stat(name, dir_fd=level.descriptor, follow_symlinks=False)
-                if stat.S_ISDIR(status.st_mode):
-                    yield self._directory(level, name, path)
-                elif stat.S_ISLNK(status.st_mode):
-                    yield self._link(level, name, path)
-                else:
-                    require_readable_file(status, path)  # before the open: opening a device can do things
-                    yield from self._file(level, name, path)
-        except TreeRefusedError as refused:
-            if refused.refusal is not Refusal.UNSAFE:
+            yield from self._look(level, name, path, hint)
+        except OSError as error:
+            refused = refusal_of(error, path)
+            if not isinstance(refused, TreeRefusedError):
                 raise
-            self.offenders += refused.offenders
-            if len(self.offenders) >= MAX_OFFENDERS:
-                raise TreeRefusedError(Refusal.UNSAFE, *self.offenders) from None
+            self._refuse(refused)
+        except TreeRefusedError as refused:
+            self._refuse(refused)
+
+    def _look(self, level: _Level, name: bytes, path: bytes, hint: _Hint) -> Iterator[Entry]:
+        status = None
+        if hint is _Hint.OTHER:
+            status = os.stat(name, dir_fd=level.descriptor, follow_symlinks=False)
+            hint = _of_mode(status.st_mode)
+        if hint is _Hint.FILE:
+            yield from self._file(level, name, path)
+        elif hint is _Hint.DIRECTORY:
+            yield self._directory(level, name, path)
+        elif status is not None:
+            yield self._other(level, name, path, status)
+
+    def _other(self, level: _Level, name: bytes, path: bytes, status: os.stat_result) -> Entry:
+        if stat.S_ISLNK(status.st_mode):
+            return self._link(level, name, path)
+        if not (self.rules.layer and stat.S_ISCHR(status.st_mode) and not status.st_rdev):
+            require_readable_file(status, path)  # which it is not; and it is never opened
+        return Entry(path=path, kind=EntryKind.WHITEOUT)
+
+    def _refuse(self, refused: TreeRefusedError) -> None:
+        if refused.refusal is not Refusal.UNSAFE:
+            raise refused
+        self.offenders += refused.offenders
+        if len(self.offenders) >= MAX_OFFENDERS:
+            raise TreeRefusedError(Refusal.UNSAFE, *self.offenders) from None
 
     def _check_name(self, path: bytes, name: bytes) -> None:
         if len(name) > self.limits.name_bytes or len(path) > self.limits.path_bytes:
@@ -203,19 +274,21 @@ class _Walk:
         except TreeRefusedError:
             os.close(descriptor)
             raise
+        opaque = bool(self.rules.layer) and _is_opaque(descriptor, self.rules.layer)
         self._enter(descriptor, path)
-        return Entry(path=path, kind=EntryKind.DIRECTORY)
+        return Entry(path=path, kind=EntryKind.DIRECTORY, opaque=opaque)
 
     def _link(self, level: _Level, name: bytes, path: bytes) -> Entry:
         target = os.readlink(name, dir_fd=level.descriptor)
-        if not self.links:
+        if self.rules.links is Links.NONE:
             raise TreeRefusedError(Refusal.UNSAFE, f"{printable(path)}: is a link")
-        if not link_stays_inside(path, target):
+        if self.rules.links is Links.INSIDE and not link_stays_inside(path, target):
             raise TreeRefusedError(Refusal.UNSAFE, f"{printable(path)}: is a link to {printable(target)}, outside")
         return Entry(path=path, kind=EntryKind.LINK, target=target)
 
     def _file(self, level: _Level, name: bytes, path: bytes) -> Iterator[Entry]:
-        with opened(name, OPEN_FILE, level.descriptor) as descriptor:
+        descriptor = os.open(name, OPEN_FILE, dir_fd=level.descriptor)
+        try:
             status = os.fstat(descriptor)
             require_readable_file(status, path)
             self.total += status.st_size
@@ -225,3 +298,24 @@ class _Walk:
             yield Entry(
                 path=path, kind=EntryKind.FILE, size=status.st_size, executable=executable, descriptor=descriptor
             )
+        finally:
+            os.close(descriptor)
+
+
+def _hint(entry: os.DirEntry[str]) -> _Hint:
+    if entry.is_file(follow_symlinks=False):
+        return _Hint.FILE
+    return _Hint.DIRECTORY if entry.is_dir(follow_symlinks=False) else _Hint.OTHER
+
+
+def _of_mode(mode: int) -> _Hint:
+    if stat.S_ISREG(mode):
+        return _Hint.FILE
+    return _Hint.DIRECTORY if stat.S_ISDIR(mode) else _Hint.OTHER
+
+
+def _is_opaque(directory: int, attribute: str) -> bool:
+    try:
+        return os.getxattr(directory, attribute) == b"y"
+    except OSError:  # it has none
+        return False

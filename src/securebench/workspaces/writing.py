@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Self
@@ -14,18 +15,23 @@ if TYPE_CHECKING:
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIRECTORY_MODE = 0o755
+_CANNOT_SHARE = frozenset({errno.EXDEV, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
+"""What is said where two file systems, or one of them, share no data."""
 
 
 class TreeWriter:
     """Writes below ``root``, a directory that exists. ``owner`` (uid, gid) gets what is not ``kept``.
 
+    With ``everybody``, all users may write what is not ``kept``: for a root that nobody else reaches.
+
     Paths are POSIX, relative, and were checked by the path policy. Missing parents are made. Methods raise ``OSError``:
     ``FileExistsError`` above all, and whatever opening a parent says that turns out to be a link.
     """
 
-    def __init__(self, root: Path, owner: tuple[int, int] | None = None) -> None:
+    def __init__(self, root: Path, owner: tuple[int, int] | None = None, *, everybody: bool = False) -> None:
         self._root = os.open(root, OPEN_DIRECTORY)
         self._owner = owner
+        self._everybody = 0o022 if everybody else 0
 
     def __enter__(self) -> Self:
         return self
@@ -33,19 +39,36 @@ class TreeWriter:
     def __exit__(self, *_: object) -> None:
         os.close(self._root)
 
-    def write_file(self, path: bytes, chunks: Iterable[bytes], mode: int, *, kept: bool = False) -> None:
+    def write_file(self, path: bytes, chunks: Iterable[bytes | memoryview], mode: int, *, kept: bool = False) -> None:
         """Make the file ``path``, with exactly this mode whatever the umask."""
         with self._parent(path) as (parent, name), opened(name, _CREATE, parent) as descriptor:
             with os.fdopen(descriptor, "wb", closefd=False) as file:
                 file.writelines(chunks)
-            os.fchmod(descriptor, mode)
-            self._own(descriptor, kept=kept)
+            self._own(descriptor, mode, kept=kept)
+
+    def copy_file(self, path: bytes, source: int, size: int, mode: int) -> None:
+        """Make the file ``path`` with the first ``size`` bytes of the file ``source``: shared, where the disk can."""
+        with self._parent(path) as (parent, name), opened(name, _CREATE, parent) as descriptor:
+            offset = 0
+            while offset < size:
+                copied = _copy_range(source, descriptor, offset, size - offset)
+                if not copied:
+                    raise OSError(errno.EIO, "a file became shorter while it was copied")
+                offset += copied
+            self._own(descriptor, mode)
 
     def make_directory(self, path: bytes, *, kept: bool = False) -> None:
         """Make the directory ``path``."""
         with self._parent(path) as (parent, name):
             os.mkdir(name, _DIRECTORY_MODE, dir_fd=parent)
             self._finish_directory(parent, name, kept=kept)
+
+    def make_link(self, path: bytes, target: bytes) -> None:
+        """Make ``path`` a link to ``target``: whether it may lead there was asked when the tree was read."""
+        with self._parent(path) as (parent, name):
+            os.symlink(target, name, dir_fd=parent)
+            if self._owner is not None:
+                os.chown(name, *self._owner, dir_fd=parent, follow_symlinks=False)
 
     @contextmanager
     def _parent(self, path: bytes) -> Iterator[tuple[int, bytes]]:
@@ -66,9 +89,18 @@ class TreeWriter:
 
     def _finish_directory(self, parent: int, name: bytes, *, kept: bool) -> None:
         with opened(name, OPEN_DIRECTORY, parent) as descriptor:
-            os.fchmod(descriptor, _DIRECTORY_MODE)
-            self._own(descriptor, kept=kept)
+            self._own(descriptor, _DIRECTORY_MODE, kept=kept)
 
-    def _own(self, descriptor: int, *, kept: bool) -> None:
+    def _own(self, descriptor: int, mode: int, *, kept: bool = False) -> None:
+        os.fchmod(descriptor, mode if kept else mode | self._everybody)
         if self._owner is not None and not kept:
             os.fchown(descriptor, *self._owner)
+
+
+def _copy_range(source: int, target: int, offset: int, size: int) -> int:
+    try:
+        return os.copy_file_range(source, target, size, offset)
+    except OSError as error:
+        if error.errno not in _CANNOT_SHARE:
+            raise
+        return os.sendfile(target, source, offset, size)

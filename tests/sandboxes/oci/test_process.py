@@ -16,7 +16,7 @@ from securebench.sandboxes.base import Command, Stream
 from securebench.sandboxes.oci.link import Job
 from securebench.sandboxes.oci.process import OciProcess
 from securebench.sandboxes.oci.streams import Pipes, Streams
-from securebench.sandboxes.oci.wire import KILL, pack_report
+from securebench.sandboxes.oci.wire import KILL, send_report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +40,7 @@ class Played:
 
     def end(self, **report: Any) -> None:
         """Report its end, and let go."""
-        self.keeper.send(pack_report({**ENDED, **report}))
+        send_report(self.keeper, {**ENDED, **report})
         self.keeper.close()
 
     def close_program(self) -> None:
@@ -210,7 +210,7 @@ def test_a_runtime_that_fails_is_the_machines_fault(played: Played, log: str) ->
 
 def test_what_the_keeper_refuses_is_told(played: Played) -> None:
     """An unsafe mount is the pack's or the caller's; anything else is the machine's."""
-    played.keeper.send(pack_report({"failed": "the mount of /x is a link", "unsafe": True}))
+    send_report(played.keeper, {"failed": "the mount of /x is a link", "unsafe": True})
     played.keeper.close()
     with pytest.raises(MaterializationError, match="link"):
         played.process.wait()

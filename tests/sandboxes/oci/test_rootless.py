@@ -19,11 +19,12 @@ import securebench
 from securebench.errors import EngineError
 from securebench.images.bring import import_path
 from securebench.images.store import ImageStore
+from securebench.sandboxes.base import MIB, Limits, SandboxSpec
 from securebench.sandboxes.oci import OciDriver
 from securebench.sandboxes.oci.link import _has_subordinate_ids
 from securebench.sandboxes.oci.runtime import find_runtime
 from securebench.testing.conformance import CHECKS, excuse
-from securebench.testing.conformance.bench import run_checks
+from securebench.testing.conformance.bench import probe_command, run_checks
 from workspaces.users import ORDINARY_USER, as_ordinary_user, open_directory
 
 if TYPE_CHECKING:
@@ -91,6 +92,8 @@ def test_an_ordinary_user_conforms(
 ) -> None:
     """Without root the whole suite passes, but for checks that need what the driver says is weaker.
 
+    Where memory is not limited, what is written to a root is still bounded by the limit.
+
     The image is taken from the store of whoever runs the tests, before ``home`` makes another one the default.
     """
     if reason := _why_not(runtime):
@@ -108,6 +111,11 @@ def test_an_ordinary_user_conforms(
             driver.self_test(image)
             assert image.id == base_image.id
             outcomes = run_checks(CHECKS, driver, image)
+            spec = SandboxSpec(image=image, read_only=False, user=(0, 0), limits=Limits(memory=64 * MIB))
+            with driver.create(spec) as sandbox:
+                filled = sandbox.run(probe_command("fill", "/big", str(128 * MIB))).stdout.split()
+            assert 60 * MIB < int(filled[0]) <= 65 * MIB
+            assert filled[1] == b"ENOSPC"
             info = driver.info()
         failed = {outcome.check.name: outcome.problem for outcome in outcomes if outcome.problem}
         excused = {check.name for check in CHECKS if excuse(check, info)}

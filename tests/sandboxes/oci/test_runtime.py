@@ -105,6 +105,15 @@ def test_gvisor_has_no_network_and_filters() -> None:
     assert {"--network=none", "--ignore-cgroups", "--oci-seccomp"} <= set(argv)
 
 
+@pytest.mark.parametrize(("name", "option"), [("crun", False), ("runc", False), ("runsc", True)])
+def test_gvisor_writes_through_what_is_collected(name: str, *, option: bool) -> None:
+    """GVisor keeps changes of the root to itself unless it is told not to, which is where they are collected."""
+    runtime = Runtime(name, f"/usr/bin/{name}", "1")
+    assert "--overlay2=none" not in runtime.run_argv("/run/b", "/run/x/state", "s1")
+    argv = runtime.run_argv("/run/b", "/run/x/state", "s1", collects=True)
+    assert ("--overlay2=none" in argv[: argv.index("run")]) == option
+
+
 def test_ids_are_those_of_a_driver() -> None:
     """Two drivers give the same name to no sandbox: gVisor names a socket of the whole host by it."""
     runsc = Runtime("runsc", "/usr/bin/runsc", "0")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from securebench.sandboxes.oci.wire import pack_report, receive_frame, send_frame, unpack_report
+from securebench.sandboxes.oci.wire import receive_frame, receive_report, send_frame, send_report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,7 +62,33 @@ def test_an_end_is_an_end(pair: tuple[socket.socket, socket.socket], rest: bytes
     assert receive_frame(theirs) is None
 
 
-def test_a_report_comes_back() -> None:
-    """A report comes back from its packet."""
+@pytest.fixture
+def channel() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Give the two ends of a job's packet socket."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        yield ours, theirs
+
+
+def test_a_report_comes_back(channel: tuple[socket.socket, socket.socket]) -> None:
+    """A report arrives as it was sent, without a descriptor; after the end there is none."""
+    ours, theirs = channel
     report = {"exit": 3, "log": "é\n"}
-    assert unpack_report(pack_report(report)) == report
+    send_report(ours, report)
+    assert receive_report(theirs) == (report, -1)
+    ours.close()
+    assert receive_report(theirs) is None
+
+
+def test_a_report_brings_a_descriptor(channel: tuple[socket.socket, socket.socket]) -> None:
+    """A descriptor comes with its report, and would not be inherited by any program that the receiver starts."""
+    ours, theirs = channel
+    readable, writable = os.pipe()
+    send_report(ours, {"exit": 0}, readable)
+    received = receive_report(theirs)
+    assert received is not None
+    assert received[0] == {"exit": 0}
+    assert os.fstat(received[1]).st_ino == os.fstat(readable).st_ino
+    assert not os.get_inheritable(received[1])
+    for descriptor in (readable, writable, received[1]):
+        os.close(descriptor)

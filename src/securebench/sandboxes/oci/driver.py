@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from securebench.errors import InfrastructureError
 from securebench.sandboxes.base import DriverInfo, SandboxDriver
+from securebench.sandboxes.collecting import check_collect, require_directory
 from securebench.sandboxes.mounts import NAME_FILES
 from securebench.sandboxes.oci import reaper
 from securebench.sandboxes.oci.container import Surroundings
@@ -79,6 +80,10 @@ class OciDriver(SandboxDriver):
                 self._images[reference] = provide(self.store, reference, on_progress)
             return self._images[reference]
 
+    def image_tree(self, image: ResolvedImage) -> TreeLease:
+        """Return the files of ``image`` in the store."""
+        return self.store.lease(image.id)
+
     def self_test(self, image: ResolvedImage) -> None:
         """Ask a sandbox of ``image`` what it sees."""
         require_isolation(self, image)
@@ -92,8 +97,12 @@ class OciDriver(SandboxDriver):
     def create(self, spec: SandboxSpec, *, persistent: bool = False) -> OciSandbox:
         """Make a sandbox. An ephemeral one asks the keeper for nothing before its first command."""
         self._surroundings.raise_if_stopped()
+        check_collect(spec, persistent=persistent)
+        tree = self._tree(spec.image)
+        if spec.collect is not None:
+            require_directory(tree, spec.collect)
         kind = PersistentOciSandbox if persistent else OciSandbox
-        return kind(self._surroundings, spec, self._tree(spec.image))
+        return kind(self._surroundings, spec, tree)
 
     def reap(self) -> int:
         """Remove what drivers of processes that are gone have left, never anything of one that lives."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from securebench.errors import EngineError, InfrastructureError
-from securebench.sandboxes.oci.wire import KILL, REPORT_BYTES, receive_frame, send_frame, unpack_report
+from securebench.sandboxes.oci.wire import KILL, receive_frame, receive_report, send_frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -141,7 +141,10 @@ class Link:
 
 
 class Job:
-    """A container, or a command in one, as its driver sees it. Thread safe. ``fileno`` is for polling alone."""
+    """A container, or a command in one, as its driver sees it. Thread safe. ``fileno`` is for polling alone.
+
+    ``descriptor`` came with its report, or is -1: a directory that the container has changed.
+    """
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
@@ -149,6 +152,7 @@ class Job:
         self._reading = threading.Lock()
         self._report: dict[str, Any] | None = None
         self._lost = False
+        self.descriptor = -1
 
     def fileno(self) -> int:
         """Return the descriptor that becomes readable with the report, and hangs up with the end."""
@@ -188,17 +192,27 @@ class Job:
         with suppress(OSError):
             self._channel.shutdown(socket.SHUT_RDWR)
 
+    def forget_changes(self) -> None:
+        """Let go of what ``descriptor`` is of. Who still reads it finds nothing, and nothing else, by its number."""
+        with self._reading:
+            if self._report is None and not self._lost:
+                self._read()
+            if self.descriptor >= 0:
+                os.dup2(self._channel.fileno(), self.descriptor, inheritable=False)
+
     def _read(self) -> None:
         try:
-            packet = self._channel.recv(REPORT_BYTES)
+            received = receive_report(self._channel)
         except BlockingIOError:
             return
         except OSError:
-            packet = b""
-        if packet:
-            self._report = unpack_report(packet)
-        else:
+            received = None
+        if received is None:
             self._lost = True
+            return
+        self._report, self.descriptor = received
+        if self.descriptor >= 0:
+            weakref.finalize(self, os.close, self.descriptor)  # not before: somebody may be reading it
 
 
 @contextmanager

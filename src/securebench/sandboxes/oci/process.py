@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from securebench.errors import EngineError, InfrastructureError, MaterializationError
 from securebench.sandboxes.base import ExitState
 from securebench.sandboxes.bounded import KILL_GRACE, BoundedProcess
+from securebench.sandboxes.collecting import nothing_to_collect
+from securebench.sandboxes.oci.changes import changed_layer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from securebench.sandboxes.base import Command
+    from securebench.sandboxes.collected import CollectedLayer
     from securebench.sandboxes.oci.link import Job
     from securebench.sandboxes.oci.streams import Streams
 
@@ -65,6 +68,16 @@ class OciProcess(BoundedProcess["Streams"]):
         """End its sandbox. It is the keeper who does it, so nothing is waited for."""
         self._streams.break_pipe()
         self._job.kill()
+
+    def changes(self, path: str) -> CollectedLayer:
+        """Return what it has changed in ``path``, when it has ended. Raises as :meth:`Sandbox.collected` does."""
+        if self._state is None:
+            raise nothing_to_collect()
+        return changed_layer(self._job, path)
+
+    def forget_changes(self) -> None:
+        """Let go of what it has changed. It was abandoned before."""
+        self._job.forget_changes()
 
     def await_end(self) -> None:
         """Wait until nothing of its sandbox runs any more. It has been killed."""

@@ -39,6 +39,8 @@ _OPTIONS: Final = {
     "runc": ("--log-format=json",),
     "runsc": ("--network=none", "--ignore-cgroups", "--oci-seccomp", "--log-format=json"),
 }
+_WRITE_THROUGH: Final = {"crun": (), "runc": (), "runsc": ("--overlay2=none",)}
+"""gVisor has an overlay of its own over the root, which nobody can read afterwards."""
 _MINIMUM: Final = {"crun": (1, 8), "runc": (1, 1, 12)}
 """Older versions have known ways out (runc: CVE-2024-21626), unless the distribution has mended them."""
 
@@ -110,10 +112,13 @@ class Runtime:
             "unless your distribution has mended them: keep it up to date"
         )
 
-    def run_argv(self, bundle: str, state: str, sandbox_id: str) -> list[str]:
-        """Return what makes a sandbox from ``bundle``/config.json, waits for its first process and removes it."""
+    def run_argv(self, bundle: str, state: str, sandbox_id: str, *, collects: bool = False) -> list[str]:
+        """Return what makes a sandbox from ``bundle``/config.json, waits for its first process and removes it.
+
+        ``collects``: what is written to the root file system is there afterwards.
+        """
         options = ("run", "--bundle", bundle, "--pid-file", f"{bundle}/{PID}", _unique(state, sandbox_id))
-        return [*self._start(state, f"{bundle}/{LOG}"), *options]
+        return [*self._start(state, f"{bundle}/{LOG}"), *(_WRITE_THROUGH[self.name] if collects else ()), *options]
 
     def exec_argv(self, process_file: str, state: str, sandbox_id: str) -> list[str]:
         """Return what runs the process of ``process_file`` in a sandbox, and waits for it."""

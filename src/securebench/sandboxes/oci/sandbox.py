@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from securebench.errors import InfrastructureError
 from securebench.sandboxes.base import Sandbox
 from securebench.sandboxes.bounded import KILL_GRACE
+from securebench.sandboxes.collecting import nothing_to_collect, one_command_only
 from securebench.sandboxes.oci.container import Container
 from securebench.sandboxes.oci.process import OciProcess, raise_failure
 from securebench.sandboxes.oci.streams import Pipes, Streams
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from securebench.sandboxes.base import Command, SandboxSpec
+    from securebench.sandboxes.collected import CollectedLayer
     from securebench.sandboxes.oci.container import Surroundings
     from securebench.sandboxes.oci.link import Job
 
@@ -36,6 +38,7 @@ class OciSandbox(Sandbox):
         self._spec = spec
         self._tree = tree
         self._running: set[OciProcess] = set()
+        self._collecting: OciProcess | None = None
         self._closed = False
         surroundings.raise_if_stopped()
         self._prepare()
@@ -47,6 +50,8 @@ class OciSandbox(Sandbox):
     def open(self, command: Command) -> OciProcess:
         """Start a container for ``command``. Whether that worked is known when it is read or waited for."""
         self._raise_if_closed()
+        if self._collecting is not None:
+            raise one_command_only()
         pipes = Pipes()
         try:
             job = self._start(command, pipes)
@@ -58,10 +63,18 @@ class OciSandbox(Sandbox):
         streams = Streams(pipes, job, command.stdin)
         process = OciProcess(streams, job, command, self._spec.limits.output, self._running.discard)
         self._running.add(process)
+        self._collecting = process if self._spec.collect is not None else None
         if self._closed or self._surroundings.stopped.is_set():  # while it started
             self.close()
             self._raise_if_closed()
         return process
+
+    def collected(self) -> CollectedLayer:
+        """Return the directory of the overlay's changes, which lies in memory until this is closed."""
+        self._raise_if_closed()
+        if self._collecting is None or self._spec.collect is None:
+            raise nothing_to_collect()
+        return self._collecting.changes(self._spec.collect)
 
     def close(self) -> None:
         """End what still runs, and wait for that only where it could still write to the host.
@@ -73,6 +86,8 @@ class OciSandbox(Sandbox):
             if not all(mount.read_only for mount in self._spec.mounts):
                 process.await_end()
             process.abandon()
+        if self._collecting is not None:
+            self._collecting.forget_changes()
         self._surroundings.open.discard(self)
 
     def kill(self) -> None:

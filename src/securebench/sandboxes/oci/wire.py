@@ -3,7 +3,8 @@
 * Over one stream socket the driver sends *requests*: four bytes of length, a JSON object, a NUL byte, a document that
   the keeper writes down unread; and descriptors. The keeper sends one such frame back when it is ready: its *hello*.
 * Every job (a container, or a command in one) has a packet socket of its own. The keeper sends *reports* over it, JSON
-  objects, and closes it when nothing of the job is left. The driver sends :data:`KILL` over it; closing it kills too.
+  objects, with a descriptor of what a container changed where that is collected, and closes it when nothing of the job
+  is left. The driver sends :data:`KILL` over it; closing it kills too.
 """
 
 from __future__ import annotations
@@ -53,11 +54,18 @@ def receive_frame(connection: socket.socket) -> tuple[dict[str, Any], bytes, lis
     return (json.loads(header), document, descriptors) if not left else None
 
 
-def pack_report(report: Mapping[str, Any]) -> bytes:
-    """Return a report as one packet."""
-    return json.dumps(report).encode()
+def send_report(channel: socket.socket, report: Mapping[str, Any], descriptor: int = -1) -> None:
+    """Send a report as one packet, with a descriptor if there is one. Raises ``OSError`` when nobody receives."""
+    held = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, _INT.pack(descriptor))] if descriptor >= 0 else []
+    channel.sendmsg([json.dumps(report).encode()], held, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 
 
-def unpack_report(packet: bytes) -> dict[str, Any]:
-    """Return the report that a packet holds."""
-    return dict(json.loads(packet))
+def receive_report(channel: socket.socket) -> tuple[dict[str, Any], int] | None:
+    """Return the next report, with the descriptor that came with it, or -1; or ``None`` at the end.
+
+    Raises ``OSError``, as when there is nothing yet.
+    """
+    room = socket.CMSG_LEN(_INT.size)
+    packet, extra, _, _ = channel.recvmsg(REPORT_BYTES, room, socket.MSG_CMSG_CLOEXEC)
+    descriptors = [number for _, _, data in extra for (number,) in _INT.iter_unpack(data)]
+    return (json.loads(packet), descriptors[0] if descriptors else -1) if packet else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from securebench.testing.conformance import ending, isolation, lifecycle, limiting, streams
+from securebench.testing.conformance import collecting, ending, isolation, lifecycle, limiting, streams
 from securebench.testing.conformance.bench import Bench, Check, ConformanceError, Outcome, run_checks
 from securebench.testing.conformance.excuses import excuse
 
@@ -24,6 +24,7 @@ CHECKS: tuple[Check, ...] = (
     *limiting.CHECKS,
     *isolation.CHECKS,
     *lifecycle.CHECKS,
+    *collecting.CHECKS,
 )
 """Every check, in the order of the contract."""
 

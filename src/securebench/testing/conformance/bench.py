@@ -41,6 +41,15 @@ def require_equal(actual: object, expected: object, what: str) -> None:
     require(actual == expected, f"{what}: got {actual!r}, expected {expected!r}")
 
 
+def require_refused(call: Callable[[], object], kind: type[Exception]) -> Exception:
+    """Return what ``call`` raises. Raises :class:`ConformanceError` unless that is of ``kind``."""
+    try:
+        call()
+    except kind as error:
+        return error
+    raise ConformanceError(f"{kind.__name__} was not raised")
+
+
 def probe_command(action: str, *arguments: str, timeout: float = PATIENCE, **options: Any) -> Command:
     """Return the command that runs ``action`` of the probe. ``options`` are fields of :class:`Command`."""
     return Command(argv=("python3", "-c", PROBE, action, *arguments), timeout_seconds=timeout, **options)

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING
 
 from securebench.errors import ConfigError, ImageError, InfrastructureError, MaterializationError
 from securebench.sandboxes.base import Command, Mount
 from securebench.testing.conformance.bench import (
     Bench,
     Checks,
-    ConformanceError,
     probe_command,
     read_until,
     require,
     require_equal,
+    require_refused,
     workspace_path,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 CHECKS = Checks()
 
@@ -83,7 +79,7 @@ def a_closed_sandbox_runs_nothing(bench: Bench) -> None:
     for persistent in (False, True):
         sandbox = bench.sandbox(persistent=persistent)
         sandbox.close()
-        _require_refused(partial(sandbox.run, probe_command("cat")), InfrastructureError)
+        require_refused(partial(sandbox.run, probe_command("cat")), InfrastructureError)
 
 
 @CHECKS
@@ -91,7 +87,7 @@ def an_ended_sandbox_runs_nothing(bench: Bench) -> None:
     """After a time limit ended a persistent sandbox, running a command raises ``InfrastructureError``."""
     sandbox = bench.sandbox(persistent=True)
     require(sandbox.run(probe_command("sleep", "60", timeout=1)).timed_out, "it was timed out")
-    _require_refused(lambda: sandbox.run(probe_command("cat")), InfrastructureError)
+    require_refused(lambda: sandbox.run(probe_command("cat")), InfrastructureError)
 
 
 @CHECKS
@@ -99,7 +95,7 @@ def a_context_closes_its_sandbox(bench: Bench) -> None:
     """A sandbox is closed at the end of its ``with`` block."""
     with bench.sandbox() as sandbox:
         sandbox.run(probe_command("emit", "", "", "0"))
-    _require_refused(lambda: sandbox.run(probe_command("cat")), InfrastructureError)
+    require_refused(lambda: sandbox.run(probe_command("cat")), InfrastructureError)
 
 
 @CHECKS
@@ -132,7 +128,7 @@ def an_image_is_resolved_once(bench: Bench) -> None:
 @CHECKS
 def a_missing_image_is_told(bench: Bench) -> None:
     """An image that is not there raises ``ImageError`` that says what to do."""
-    error = _require_refused(lambda: bench.driver.resolve_image("securebench/no-such-image:0"), ImageError)
+    error = require_refused(lambda: bench.driver.resolve_image("securebench/no-such-image:0"), ImageError)
     require(getattr(error, "hint", ""), "the error has a hint")
 
 
@@ -145,14 +141,14 @@ def a_mount_of_a_link_is_refused(bench: Bench) -> None:
     link.symlink_to(target)
     for source in (link, link / "below"):
         mounts = (Mount(source, workspace_path()),)
-        _require_refused(partial(bench.run, "cat", mounts=mounts), MaterializationError)
+        require_refused(partial(bench.run, "cat", mounts=mounts), MaterializationError)
 
 
 @CHECKS
 def a_mount_of_nothing_is_refused(bench: Bench) -> None:
     """A mount whose source is not there is refused, and nothing is made on the host."""
     source = bench.directory / "missing"
-    _require_refused(lambda: bench.run("cat", mounts=(Mount(source, workspace_path()),)), MaterializationError)
+    require_refused(lambda: bench.run("cat", mounts=(Mount(source, workspace_path()),)), MaterializationError)
     require(not source.exists(), "nothing was made")
 
 
@@ -162,7 +158,7 @@ def a_mount_over_the_kernels_files_is_refused(bench: Bench) -> None:
     source = bench.shared()
     for target in ("/", "/proc", "/sys/fs/cgroup", "/dev/shm", "relative", "/a/../etc"):  # noqa: S108 - refused anyway
         mounts = (Mount(source, target),)
-        _require_refused(partial(bench.run, "cat", mounts=mounts), MaterializationError)
+        require_refused(partial(bench.run, "cat", mounts=mounts), MaterializationError)
 
 
 @CHECKS
@@ -170,15 +166,7 @@ def what_no_argument_can_hold_is_refused(bench: Bench) -> None:
     """Arguments and variables that would not arrive exactly are refused."""
     for argument in ("nul\0", "\udcff"):
         command = Command(argv=("cat", argument), timeout_seconds=20)
-        _require_refused(partial(bench.sandbox().run, command), ConfigError)
+        require_refused(partial(bench.sandbox().run, command), ConfigError)
     for name in ("", "A=B", "A\0"):
         command = Command(argv=("cat",), timeout_seconds=20, environment={name: "x"})
-        _require_refused(partial(bench.sandbox().run, command), ConfigError)
-
-
-def _require_refused(call: Callable[[], object], kind: type[Exception]) -> Exception:
-    try:
-        call()
-    except kind as error:
-        return error
-    raise ConformanceError(f"{kind.__name__} was not raised")
+        require_refused(partial(bench.sandbox().run, command), ConfigError)

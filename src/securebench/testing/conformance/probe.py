@@ -8,6 +8,7 @@ file. Every action answers on stdout; the fake implements the same actions in
 from __future__ import annotations
 
 import ctypes
+import email
 import errno
 import hashlib
 import json
@@ -23,6 +24,7 @@ from pathlib import Path
 
 _TICK_SECONDS = 0.02
 _LIFETIME_SECONDS = 60
+_SPARSE_BYTES = 64 * 1024 * 1024
 
 
 def emit(out: str, err: str, code: str) -> int:
@@ -237,6 +239,69 @@ def harvest(path: str) -> None:
     subprocess.run([path, "-I", "-S", "-c", code], check=True)  # noqa: S603 - the attack itself
 
 
+def library() -> None:
+    """Say where a directory of the image is, with files and a directory of files in it."""
+    print(Path(email.__file__).resolve().parent)  # noqa: T201
+
+
+def change(directory: str, *names: str) -> None:
+    """Make changes in ``directory`` by their names; say of each how that went."""
+    os.chdir(directory)
+    for name in names:
+        print(name, _outcome(_CHANGES[name]), flush=True)  # noqa: T201
+
+
+def _write_bytes(path: bytes, data: bytes, mode: int = 0o644) -> None:
+    with open(path, "wb") as file:  # noqa: PTH123 - names are bytes
+        file.write(data)
+    os.chmod(path, mode)  # noqa: PTH101
+
+
+def _replace_file_by_link() -> None:
+    Path("charset.py").unlink()
+    Path("charset.py").symlink_to("../../outside")
+
+
+def _add_sparse() -> None:
+    _write_bytes(b"sparse", b"s")
+    os.truncate("sparse", _SPARSE_BYTES)
+
+
+def _make_all(here: Path) -> None:
+    here.mkdir()
+    (here / "only").write_text("only")
+
+
+def _add_deep() -> None:
+    Path("deep/er").mkdir(parents=True)
+    _write_bytes(b"deep/er/file", b"deep")
+
+
+def _replace_mime(make: object) -> None:
+    shutil.rmtree("mime")
+    make()  # type: ignore[operator]  # as in _outcome
+
+
+def _make_mime() -> None:
+    Path("mime").mkdir()
+    _write_bytes(b"mime/only", b"only")
+
+
+def _replace_all(make: object) -> None:
+    here = Path.cwd()
+    os.chdir("/")
+    shutil.rmtree(here)
+    make(here)  # type: ignore[operator]  # as in _outcome
+
+
+def _replace_parent() -> None:
+    here = Path.cwd()
+    os.chdir("/")
+    shutil.copytree(here, "/elsewhere/" + here.name)
+    shutil.rmtree(here.parent)
+    here.parent.symlink_to("/elsewhere")
+
+
 def _outcome(call: object) -> str:
     try:
         call()  # type: ignore[operator]  # this file runs without typing's names
@@ -283,9 +348,35 @@ _ATTEMPTS = {
     "set priority": lambda: os.setpriority(os.PRIO_PROCESS, 0, -20),
 }
 
+_CHANGES = {
+    "add": lambda: _write_bytes(b"added", b"new"),
+    "add odd": lambda: _write_bytes(b"odd \xff\n-name", b"odd"),
+    "add deep": _add_deep,
+    "edit": lambda: _write_bytes(b"message.py", b"edited"),
+    "remove": lambda: Path("parser.py").unlink(),
+    "mode": lambda: Path("policy.py").chmod(0o755),
+    "link": lambda: Path("link").symlink_to("/etc/passwd"),
+    "file to link": _replace_file_by_link,
+    "directory": lambda: _replace_mime(_make_mime),
+    "directory to link": lambda: _replace_mime(lambda: Path("mime").symlink_to("/etc")),
+    "directory to file": lambda: _replace_mime(lambda: _write_bytes(b"mime", b"file")),
+    "set id": lambda: _write_bytes(b"setid", b"x", 0o6755),
+    "pipe": lambda: os.mkfifo("pipe", 0o644),
+    "socket": lambda: socket.socket(socket.AF_UNIX).bind("socket"),
+    "device": lambda: os.mknod("device", 0o020600, os.makedev(1, 3)),
+    "removal": lambda: os.mknod("decoder.py", 0o020600, os.makedev(0, 0)),
+    "opaque": lambda: os.setxattr(".", "user.overlay.opaque", b"y"),
+    "sparse": _add_sparse,
+    "all removed": lambda: _replace_all(lambda _here: None),
+    "all to link": lambda: _replace_all(lambda here: here.symlink_to("/etc")),
+    "all to file": lambda: _replace_all(lambda here: here.write_text("file")),
+    "all anew": lambda: _replace_all(_make_all),
+    "parent to link": _replace_parent,
+}
+
 _ACTIONS = (
     *(emit, cat, digest, converse, stutter, flood, sleep, hush, deafen, die, tick, facts, write, read, remove, fill),
-    *(connect, resolve, loopback, spawn, allocate, attempt, plant, harvest),
+    *(connect, resolve, loopback, spawn, allocate, attempt, plant, harvest, library, change),
 )
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from securebench.sandboxes.oci.keeper import mounts
 from securebench.sandboxes.oci.keeper.cgroups import Group
+from securebench.sandboxes.oci.keeper.changes import open_changes
 from securebench.sandboxes.oci.keeper.jobs import children
 
 if TYPE_CHECKING:
@@ -46,9 +47,11 @@ class Cell:
         self._spares: Spares | None = None
         self.held: list[tuple[Job, int]] = []
         self._first_kill: float | None = None
+        self._collect: str | None = None
 
     def prepare(self, request: dict[str, Any], spares: Spares) -> None:
         """Make what ``request`` asks for. Raises ``OSError`` and :class:`~.mounts.UnsafeSourceError`."""
+        self._collect = request.get("collect")
         os.mkdir(self.directory)
         mounts.mount_tmpfs(self.directory, "711", request["size"] + _DOCUMENT_BYTES)
         self._show_root(request)
@@ -96,6 +99,13 @@ class Cell:
     def out_of_memory_kills(self) -> int:
         """Return how many of its processes the kernel has killed for want of memory."""
         return 0 if self._group is None else self._group.out_of_memory_kills()
+
+    def changes(self) -> tuple[dict[str, Any], int]:
+        """Return what is to be reported of what it changed, with a descriptor or -1. Nothing in it lives any more."""
+        if self._collect is None:
+            return {}, -1
+        opaque = mounts.opaque(user_attributes=self._surroundings.nested)
+        return open_changes(f"{self.directory}/upper", self._collect, opaque)
 
     def kill(self) -> bool:
         """Kill the container. Return whether its runtime still runs, so that it should be tried again.

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from securebench.sandboxes.oci.wire import REPORT_BYTES, pack_report
+from securebench.sandboxes.oci.wire import REPORT_BYTES, send_report
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable
 
 SIGKILLED = 137
@@ -47,10 +47,10 @@ class Job:
         if self.pid == 0:
             become(argv, directory, self.log, streams, prepare)
 
-    def report(self, report: dict[str, Any]) -> None:
+    def report(self, report: dict[str, Any], descriptor: int = -1) -> None:
         """Tell the driver, if it still listens."""
         with suppress(OSError):
-            self.channel.send(pack_report(report), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+            send_report(self.channel, report, descriptor)
 
     def outcome(self, code: int, kills: int) -> dict[str, Any]:
         """Return the report of its end with ``code``, when its sandbox has seen ``kills`` for want of memory."""

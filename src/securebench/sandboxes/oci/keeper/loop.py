@@ -175,7 +175,11 @@ class Keeper:
 
     def _report_end(self, cell: Cell, job: Job, status: int) -> None:
         cell.jobs.discard(job)
-        job.report(job.outcome(exit_code(status), cell.out_of_memory_kills()))
+        report = job.outcome(exit_code(status), cell.out_of_memory_kills())
+        changes, descriptor = cell.changes() if job is cell.main else ({}, -1)
+        job.report(report | changes, descriptor)
+        if descriptor >= 0:
+            os.close(descriptor)
         if job is not cell.main:
             cell.discard(job.log)
             self._forget(job)

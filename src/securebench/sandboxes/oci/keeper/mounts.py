@@ -14,6 +14,8 @@ _KEPT_FLAGS = MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC
 
 _INODES_PER_BYTE = 1 / 4096
 
+_PLAIN = "redirect_dir=nofollow,metacopy=off,index=off"
+
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mount.argtypes = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_ulong, ctypes.c_char_p)
 _libc.umount2.argtypes = (ctypes.c_char_p, ctypes.c_int)
@@ -34,9 +36,13 @@ def mount_overlay(directory: str, lower: str, *, locked: bool, user_attributes: 
 
     ``locked``: without devices and set-id programs, as no user namespace can undo. The names are relative and the
     lower one a descriptor: a sandbox sees them among its mounts, and no odd path can break out of them.
+
+    Whatever the kernel's defaults are, ``upper`` holds whole files, directories under their own names, and nothing that
+    refers to the image's. So what is in it is read without knowing more than two marks: a character device 0/0 for what
+    was removed, and on a directory that took the place of another one the attribute that :func:`opaque` names.
     """
     descriptor = os.open(lower, os.O_PATH | os.O_DIRECTORY)
-    options = f"lowerdir=/proc/self/fd/{descriptor},upperdir=upper,workdir=work"
+    options = f"lowerdir=/proc/self/fd/{descriptor},upperdir=upper,workdir=work,{_PLAIN}"
     os.chdir(directory)
     try:
         flags = MS_NOSUID | MS_NODEV if locked else 0
@@ -44,6 +50,15 @@ def mount_overlay(directory: str, lower: str, *, locked: bool, user_attributes: 
     finally:
         os.chdir("/")
         os.close(descriptor)
+
+
+def opaque(*, user_attributes: bool) -> str:
+    """Return the attribute that ``upper`` has, of value ``y``, on directories that show nothing of ``lower``.
+
+    Nobody in a sandbox can write one: ``trusted.*`` takes a privilege over the whole host, and with
+    ``user_attributes`` the overlay keeps names that begin like its own to itself.
+    """
+    return "user.overlay.opaque" if user_attributes else "trusted.overlay.opaque"
 
 
 def make_read_only(target: str) -> None:

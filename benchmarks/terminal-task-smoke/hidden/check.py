@@ -1,0 +1,16 @@
+"""Prints what sorted.txt holds. What it should hold is compared elsewhere, and stands nowhere here."""
+
+import json
+import os
+import stat
+import sys
+
+try:
+    descriptor = os.open("sorted.txt", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        sys.exit(10)
+    with os.fdopen(descriptor, encoding="ascii") as file:
+        lines = file.read(10_000).split("\n")
+except (OSError, ValueError):
+    sys.exit(10)
+print(json.dumps({"lines": lines}))

@@ -1,0 +1,84 @@
+"""The sealed form of a patch: a layer as images have them.
+
+Changed files and links lie in it with their content, and what was removed as an empty file ``.wh.NAME``. The same
+changes give the same bytes.
+"""
+
+from __future__ import annotations
+
+from typing import IO, TYPE_CHECKING, Final
+
+from securebench.descriptors import printable
+from securebench.errors import ImageError, StorageError
+from securebench.images.tar_reader import Kind, TarReader
+from securebench.limits import MIB
+from securebench.patches.model import FileVersion
+from securebench.workspaces.descriptors import Refusal, TreeRefusedError
+from securebench.workspaces.tar_writer import TarWriter
+from securebench.workspaces.tree import MAX_OFFENDERS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from securebench.images.tar_reader import Member
+    from securebench.patches.model import Delta
+
+GONE: Final = b".wh."
+"""What the name of a removed entry begins with."""
+_EXECUTABLE: Final = 0o100
+
+
+def write_patch(delta: Delta, output: IO[bytes]) -> TarWriter:
+    """Write ``delta``. Raises :class:`TreeRefusedError` for names that mean that something is gone."""
+    offenders = [f"{printable(path)}: is the mark of a removed file" for path in sorted(delta) if _is_mark(path)]
+    if offenders:
+        raise TreeRefusedError(Refusal.UNSAFE, *offenders[:MAX_OFFENDERS])
+    with TarWriter(output) as archive:
+        for path, version in sorted(delta.items()):
+            if version is None:
+                parent, slash, name = path.rpartition(b"/")
+                archive.file(parent + slash + GONE + name, 0, ())
+            elif version.link:
+                archive.link(path, version.content)
+            else:
+                archive.file(path, len(version.content), (version.content,), executable=version.executable)
+    return archive
+
+
+def read_patch(pieces: Iterable[bytes]) -> Delta:
+    """Return what :func:`write_patch` wrote. Raises :class:`StorageError` (``candidate-altered``) for anything else."""
+    delta: dict[bytes, FileVersion | None] = {}
+    reader = TarReader(pieces, "the sealed candidate", MIB)
+    try:
+        for member in reader:
+            path, version = _read_member(member, b"".join(reader.content()))
+            if path in delta:
+                raise _not_ours(f"{printable(path)} stands in it twice")
+            delta[path] = version
+    except ImageError as error:
+        raise _not_ours(error.message) from None
+    return delta
+
+
+def _read_member(member: Member, content: bytes) -> tuple[bytes, FileVersion | None]:
+    parts = member.path.split(b"/")
+    if {b"", b".", b".."} & set(parts) or member.kind not in {Kind.FILE, Kind.SYMLINK}:
+        raise _not_ours(f"{printable(member.path)} is no path of a patch")
+    *parents, name = parts
+    if name.startswith(GONE):
+        return b"/".join((*parents, name.removeprefix(GONE))), None
+    if member.kind is Kind.SYMLINK:
+        return member.path, FileVersion(member.link, link=True)
+    return member.path, FileVersion(content, executable=bool(member.mode & _EXECUTABLE))
+
+
+def _is_mark(path: bytes) -> bool:
+    return any(name.startswith(GONE) for name in path.split(b"/"))
+
+
+def _not_ours(problem: str) -> StorageError:
+    return StorageError(
+        f"the sealed candidate is no patch of ours: {problem}",
+        code="candidate-altered",
+        hint="this run directory is no longer evidence; run the task again in a new one",
+    )

@@ -1,0 +1,110 @@
+"""Running what recipes say as a run would run its tasks: in a sandbox of the driver that this machine has."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Final, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from securebench.images.derived.build import Job, Left
+    from securebench.images.model import ResolvedImage
+    from securebench.sandboxes.base import Sandbox, SandboxDriver, SandboxSpec
+
+_SECONDS: Final = 60
+_STEPS_SECONDS: Final = 3600
+_GIB: Final = 1024**3
+_CHARACTERS_SHOWN: Final = 2000
+
+
+class BuildSandboxes:
+    """The sandboxes of builds. One driver is opened for the first of them, and closed with this context manager."""
+
+    def __init__(self, report: Callable[[str], None]) -> None:
+        self._report = report
+        self._driver: SandboxDriver | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._driver is not None:
+            self._driver.close()
+
+    def check(self, image: ResolvedImage, command: tuple[str, ...]) -> tuple[int, str] | None:
+        """Run ``command`` in a fresh sandbox; return its exit code, and the end of what it printed.
+
+        ``None`` where there is no driver. Raises :class:`InfrastructureError` where the sandbox fails.
+        """
+        from securebench.sandboxes.base import Command, SandboxSpec
+
+        self._driver = self._driver or self._open()
+        if self._driver is None:
+            return None
+        known = self._driver.resolve_image(image.id)
+        with self._driver.create(SandboxSpec(image=known, workdir=known.workdir)) as sandbox:
+            result = sandbox.run(Command(argv=command, timeout_seconds=_SECONDS))
+        output = (result.stdout + result.stderr).decode(errors="replace").strip()
+        return result.exit_code, output[-_CHARACTERS_SHOWN:]
+
+    @contextmanager
+    def steps(self, job: Job, log: Callable[[bytes], None]) -> Iterator[Left | None]:
+        """Run a build's steps as the image's root without privileges, and give what they have left.
+
+        ``None`` where there is no driver. Raises :class:`InfrastructureError` where the sandbox fails.
+        """
+        from securebench.images.derived.build import Left
+        from securebench.sandboxes.base import Command
+
+        self._driver = driver = self._driver or self._open()
+        if driver is None:
+            yield None
+            return
+        spec = _steps_spec(driver.resolve_image(job.image_id), job)
+        with driver.create(spec) as sandbox:
+            command = Command(argv=("/bin/sh", "-c", job.script), timeout_seconds=_STEPS_SECONDS)
+            result = sandbox.run(command, lambda chunk: log(chunk[1]))
+            if result.timed_out or result.out_of_memory:
+                log(b"\nsecurebench: " + (b"out of time\n" if result.timed_out else b"out of memory\n"))
+            yield Left(result.exit_code, _layer(driver, spec, sandbox) if result.exit_code == 0 else iter(()))
+
+    def _open(self) -> SandboxDriver | None:
+        """Return the best driver; a weaker one will do, too, as the tester has asked for what the recipe says."""
+        from securebench.errors import InfrastructureError
+        from securebench.sandboxes.select import open_driver
+
+        for name in ("auto", "oci"):
+            with suppress(InfrastructureError):
+                return open_driver(name, None, "images build", self._report)
+        return None
+
+
+def _steps_spec(image: ResolvedImage, job: Job) -> SandboxSpec:
+    from securebench.images.derived.script import TOOLS
+    from securebench.limits import Limits
+    from securebench.sandboxes.base import BASE_ENVIRONMENT, Mount, SandboxSpec
+
+    return SandboxSpec(
+        image=image,
+        read_only=False,
+        collect="/",
+        user=(0, 0),
+        mounts=(Mount(job.tools, TOOLS),),
+        environment={**BASE_ENVIRONMENT, **job.environment},
+        limits=Limits(memory=4 * _GIB, tmpfs=2 * _GIB, pids=1024, cpus=2.0, file_size=2 * _GIB),
+    )
+
+
+def _layer(driver: SandboxDriver, spec: SandboxSpec, sandbox: Sandbox) -> Iterator[bytes]:
+    """Give what was changed as a layer, in either of the forms in which drivers have it."""
+    from securebench.images.derived.changed import layer_of_archive, layer_of_overlay
+    from securebench.images.ids import tree_shift
+    from securebench.sandboxes.collected import CollectedLayer
+
+    collected = sandbox.collected()
+    if isinstance(collected, CollectedLayer):
+        yield from layer_of_overlay(collected.descriptor, collected.opaque, tree_shift())
+        return
+    with driver.image_tree(spec.image) as tree:
+        yield from layer_of_archive(collected.pieces, tree.root, tree_shift())

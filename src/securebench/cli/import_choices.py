@@ -1,0 +1,93 @@
+"""What the commands of ``securebench import`` share: options, the lock, and writing the pack."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from securebench.importers.pack_output import WrittenPack
+    from securebench.importers.row import ImportedRow
+
+LOCK_NAME = "lock.json"
+_NUMBERS = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
+_MAX_ROWS = 100_000
+
+
+def _row_numbers(_context: click.Context, _option: click.Parameter, value: str | None) -> list[int] | None:
+    """Read zero-based row numbers, as in ``0-9,12``: in the order given, each once."""
+    found: dict[int, None] = {}
+    for part in value.split(",") if value is not None else ():
+        match = _NUMBERS.fullmatch(part.strip())
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
+        if not 0 <= last - first <= _MAX_ROWS:
+            raise click.BadParameter(f"{part.strip()!r} is no row number or range; write them like 0-9,12")
+        found |= dict.fromkeys(range(first, last + 1))
+    return None if value is None else list(found)
+
+
+def choosing_rows(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that every importer has."""
+    for option in (
+        click.option("--force", is_flag=True, help="Replace a tasks.jsonl or lock that is there."),
+        click.option("--skip-unusable", is_flag=True, help="Leave out rows that no pack may hold, and name them."),
+        click.option("--write-lock", is_flag=True, help="Write a lock of the chosen rows, instead of checking one."),
+        click.option(
+            "--lock",
+            "lock_path",
+            type=click.Path(path_type=Path),
+            help=f"Take the rows of this lock, and refuse what differs. Default: DIR/{LOCK_NAME}, if it is there.",
+        ),
+        click.option("--rows", "positions", callback=_row_numbers, help="Take these rows, from 0: like 0-9,12."),
+        click.option("--limit", type=click.IntRange(min=1), help="Take the first N rows."),
+        click.option(
+            "--output", required=True, type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help="The pack."
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def lock_path(options: Mapping[str, Any]) -> Path | None:
+    """Return the lock that rows are held to: the one that was named, else the pack's own, if it is there."""
+    named: Path | None = options["lock_path"]
+    path = named or options["output"] / LOCK_NAME
+    return None if options["write_lock"] or (named is None and not path.exists()) else path
+
+
+def finish(
+    rows: Sequence[ImportedRow],
+    benchmark: str,
+    manifest: Mapping[str, Any],
+    options: Mapping[str, Any],
+    *,
+    complete: bool = True,
+) -> WrittenPack:
+    """Choose among ``rows``, hold them to the lock, and write the pack.
+
+    Where ``rows`` are not ``complete``, the user chose some already: the lock need not find all of its own in them.
+    """
+    from securebench.importers.lock import load_lock, lock_text
+    from securebench.importers.pack_output import write_pack, write_text
+    from securebench.importers.row import selected
+
+    output: Path = options["output"]
+    path = lock_path(options)
+    if path is not None:
+        lock = load_lock(path, benchmark, trust_new=options.get("trust_new", False))
+        rows = lock.rows_in(rows) if complete else lock.checked(rows)
+    rows = selected(rows, options.get("positions"), options.get("limit"))
+    written = write_pack(output, rows, manifest, force=options["force"], skip_unusable=options["skip_unusable"])
+    if options["write_lock"]:
+        text = lock_text(benchmark, written.rows)
+        write_text(options["lock_path"] or output / LOCK_NAME, text, force=options["force"])
+    for problem in written.left_out:
+        click.echo(f"left out: {problem}", err=True)
+    origin = f", as {path} says" if path else ""
+    click.echo(f"{len(written.rows)} tasks{origin}: {written.tasks}", err=bool(options.get("as_json")))
+    return written

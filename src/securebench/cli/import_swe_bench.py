@@ -1,0 +1,149 @@
+"""``securebench import swe-bench``."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from securebench.cli.import_choices import choosing_rows, finish, lock_path
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from securebench.errors import SourceLocation
+    from securebench.importers.report import TaskReport
+    from securebench.importers.swe_bench.rows import Choices, ImportedInstance
+
+
+@click.command("swe-bench")
+@click.argument("source")
+@click.option("--instance", "instances", multiple=True, metavar="ID", help="Take this instance. May be repeated.")
+@click.option(
+    "--images",
+    type=click.Choice(["registry", "build"]),
+    default="registry",
+    show_default=True,
+    help="The authors' images, by name; or recipes to build images from.",
+)
+@click.option(
+    "--repos",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="With --images build: clones of the repositories. Without one, a release from the package index stands in.",
+)
+@click.option("--hints", is_flag=True, help="Show the agent the hints_text too. It may give the solution away.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report for programs.")
+@choosing_rows
+def swe_bench(source: str, instances: tuple[str, ...], **options: Any) -> None:
+    """Import SWE-bench from SOURCE: the authors' rows as .jsonl or .parquet, as a path or URL (not Parquet).
+
+    A row becomes a repo_patch task: the problem statement is public, the gold patch hidden, test patch and test
+    command judge. What differs from the authors' set-up is said, task by task.
+    """
+    from securebench.importers.swe_bench import rows as importer
+    from securebench.importers.swe_bench.records import chosen
+
+    choices = importer.Choices(options["images"] == "build", options["repos"], options["hints"])
+    wanted = instances or _locked(options)
+    records = chosen(_records(source), wanted)
+    made, refused = _made(records, choices, skip=options["skip_unusable"])
+    made = [_at_its_commit(one) for one in made]
+    written = finish([one.row for one in made], importer.BENCHMARK, importer.MANIFEST, options, complete=not instances)
+    names = {row.id for row in written.rows}
+    kept = [one for one in made if one.row.id in names]
+    _write_recipes(kept, options)
+    print_reports([*(one.report for one in kept), *refused], as_json=options["as_json"])
+
+
+def print_reports(reports: Sequence[TaskReport], *, as_json: bool) -> None:
+    """Print what became of each task."""
+    from securebench.importers.report import report_lines
+
+    if as_json:
+        click.echo(json.dumps([report.as_json() for report in reports], indent=2))
+    else:
+        click.echo("\n".join(report_lines(reports)))
+
+
+def _locked(options: Mapping[str, Any]) -> Sequence[str]:
+    """Return the instances that the lock names: others of the source are not looked at."""
+    from securebench.importers.lock import load_lock
+    from securebench.importers.swe_bench.rows import BENCHMARK
+
+    path = lock_path(options)
+    return [*load_lock(path, BENCHMARK).rows] if path else ()
+
+
+def _records(source: str) -> Sequence[tuple[SourceLocation, Any]]:
+    from securebench.importers.sources import is_url, opened, read_document
+    from securebench.importers.swe_bench.parquet import parquet_records
+    from securebench.importers.swe_bench.records import json_lines
+
+    if not is_url(source) and source.endswith(".parquet"):
+        return [*parquet_records(Path(source))]
+    with opened(source) as stream:
+        return [*json_lines(read_document(stream, source), source)]
+
+
+def _made(
+    records: Sequence[tuple[SourceLocation, Any]], choices: Choices, *, skip: bool
+) -> tuple[list[ImportedInstance], list[TaskReport]]:
+    """Return what can be made, and why the rest cannot: an error with all reasons, unless ``skip``."""
+    from securebench.errors import ConfigError
+    from securebench.importers.report import TaskReport
+    from securebench.importers.row import bad_record
+    from securebench.importers.swe_bench.records import instance
+    from securebench.importers.swe_bench.rows import imported
+    from securebench.strict_input.faults import Problems
+
+    made: dict[str, ImportedInstance] = {}
+    refused: list[TaskReport] = []
+    problems = Problems()
+    for place, record in records:
+        try:
+            one = imported(instance(place, record), choices)
+            if one.row.id in made:
+                raise bad_record(place, f"{one.row.id} stands here again")
+            made[one.row.id] = one
+        except ConfigError as error:
+            problems.found += error.problems
+            name = record.get("instance_id") if isinstance(record, dict) else None
+            refused.append(TaskReport(str(name or place), refused=error.problems[0].message))
+    if not skip:
+        problems.raise_if_any()
+    return list(made.values()), refused
+
+
+def _at_its_commit(one: ImportedInstance) -> ImportedInstance:
+    """Return an instance at the commit that its image will have: a build makes a fresh one of the source's files."""
+    if one.image.recipe is None or one.image.base_commit:
+        return one
+    from securebench.images.derived.content import content_layer
+    from securebench.images.derived.sources import bring_source
+    from securebench.images.recipe_file import read_recipe
+    from securebench.images.recipe_kinds import DerivedRecipe
+
+    with tempfile.TemporaryDirectory(prefix="securebench-import-") as scratch:
+        path = Path(scratch) / "recipe.yaml"
+        path.write_text(one.image.recipe_text, encoding="utf-8")
+        recipe = read_recipe(path)
+        assert isinstance(recipe, DerivedRecipe)
+        assert recipe.source is not None
+        source, _ = bring_source(recipe.source, Path(scratch), lambda text: click.echo(text, err=True))
+        return one.at(content_layer(recipe, source)[1])
+
+
+def _write_recipes(made: Sequence[ImportedInstance], options: Mapping[str, Any]) -> None:
+    from securebench.importers.pack_output import write_text
+
+    recipes = [one for one in made if one.image.recipe is not None]
+    for one in recipes:
+        directory = options["output"] / "images" / one.row.id
+        directory.mkdir(parents=True, exist_ok=True)
+        write_text(directory / "recipe.yaml", one.image.recipe_text, force=options["force"])
+    if recipes:
+        click.echo(f"{len(recipes)} image recipes: {options['output'] / 'images'}", err=True)

@@ -1,0 +1,202 @@
+"""``securebench import harbor`` and ``securebench import terminal-bench``."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from securebench.cli.import_choices import choosing_rows, finish, lock_path
+from securebench.cli.import_swe_bench import print_reports
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from securebench.importers.report import TaskReport
+    from securebench.importers.row import ImportedRow
+    from securebench.importers.terminal.rows import Choices, ImportedTask
+    from securebench.importers.terminal.task import TerminalTask
+
+_PYTHON = re.compile(r"3\.[0-9]{1,2}")
+
+
+def _stand_ins(_context: click.Context, _option: click.Parameter, value: tuple[str, ...]) -> dict[str, str]:
+    pairs = [text.partition("=") for text in value]
+    if wrong := next(("".join(pair) for pair in pairs if not (pair[0] and pair[2])), ""):
+        raise click.BadParameter(f"{wrong!r} is not FROM=TO")
+    return {base: stand_in for base, _, stand_in in pairs}
+
+
+def _python_version(_context: click.Context, _option: click.Parameter, value: str) -> str:
+    if not _PYTHON.fullmatch(value):
+        raise click.BadParameter(f"{value!r} is no version such as 3.11")
+    return value
+
+
+def _terminal_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Add what both formats take."""
+    for option in (
+        click.option("--json", "as_json", is_flag=True, help="Print the report for programs."),
+        click.option("--trust-new", is_flag=True, help="Take tasks that the lock names without a digest."),
+        click.option(
+            "--python",
+            default="3.11",
+            show_default=True,
+            callback=_python_version,
+            help="The Python of the images, for packages of tests that are not pure Python.",
+        ),
+        click.option(
+            "--wheels",
+            type=click.Path(exists=True, file_okay=False, path_type=Path),
+            metavar="DIR",
+            help="Take pytest, and what tests need besides, from these wheels. Default: from the package index.",
+        ),
+        click.option("--workdir", default="", metavar="PATH", help="Where tasks work whose Dockerfile does not say."),
+        click.option(
+            "--base-image",
+            "base_images",
+            multiple=True,
+            callback=_stand_ins,
+            metavar="FROM=TO",
+            help="Build on image TO where a Dockerfile says FROM. May be repeated.",
+        ),
+        choosing_rows,
+        click.argument("directories", nargs=-1, required=True, type=click.Path(path_type=Path)),
+    ):
+        function = option(function)
+    return function
+
+
+@click.command("harbor")
+@_terminal_options
+@click.option(
+    "--images",
+    type=click.Choice(["registry", "build"]),
+    default="build",
+    show_default=True,
+    help="Recipes to build the images from; or the authors' images, where a task names one.",
+)
+def harbor(directories: tuple[Path, ...], **options: Any) -> None:
+    """Import tasks of Harbor's format (Terminal-Bench 2) from DIRECTORIES: tasks, or directories of tasks.
+
+    Instructions are public; tests and solution are hidden, and never in the agent's image. A task whose verifier
+    script cannot be replaced by a runner that works without a network is refused, by name.
+    """
+    from securebench.importers.terminal import harbor as importer
+
+    _import(directories, importer.read_harbor, importer.MARK, importer.BENCHMARK, options)
+
+
+@click.command("terminal-bench")
+@_terminal_options
+def terminal_bench(directories: tuple[Path, ...], **options: Any) -> None:
+    """Import tasks of Terminal-Bench's first format from DIRECTORIES: tasks, or directories of tasks.
+
+    Otherwise as harbor.
+    """
+    from securebench.importers.terminal import terminal_bench as importer
+
+    _import(directories, importer.read_terminal_bench, importer.MARK, importer.BENCHMARK, options)
+
+
+def _import(
+    directories: Sequence[Path],
+    read: Callable[[Path], TerminalTask],
+    mark: str,
+    benchmark: str,
+    options: Mapping[str, Any],
+) -> None:
+    from securebench.importers.terminal.rows import MANIFEST_DEFAULTS, Choices
+
+    choices = Choices(options["base_images"], options["workdir"], options.get("images") == "registry")
+    places = _named(_tasks(directories, mark), benchmark, options)
+    made, refused = _made(places, read, choices, skip=options["skip_unusable"])
+    rows = _with_runner(made, options)
+    manifest = {"id": benchmark, "version": 1, "defaults": MANIFEST_DEFAULTS}
+    written = finish(rows, benchmark, manifest, options)
+    kept = {row.id for row in written.rows}
+    reports = [one.task.report for one in made if one.row.id in kept]
+    print_reports([*reports, *refused], as_json=options["as_json"])
+
+
+def _tasks(directories: Sequence[Path], mark: str) -> list[Path]:
+    """Return the directories of tasks: those given, or those in them. Raises :class:`ConfigError` if there are none."""
+    from securebench.errors import ConfigError
+
+    found: dict[Path, None] = {}
+    for directory in directories:
+        inner = (
+            [directory] if (directory / mark).is_file() else sorted(path.parent for path in directory.glob(f"*/{mark}"))
+        )
+        if not inner:
+            message = f"{directory} is no task, and holds none: there is no {mark}"
+            raise ConfigError(message, code="import-file-missing")
+        found |= dict.fromkeys(path.absolute() for path in inner)
+    return list(found)
+
+
+def _named(places: Sequence[Path], benchmark: str, options: Mapping[str, Any]) -> Sequence[Path]:
+    """Return those that the lock names, if there is one: others are not looked at."""
+    from securebench.importers.lock import load_lock
+
+    path = lock_path(options)
+    if path is None:
+        return places
+    names = load_lock(path, benchmark, trust_new=options["trust_new"]).rows
+    return [place for place in places if f"{benchmark}/{place.name}" in names]
+
+
+def _made(
+    places: Sequence[Path], read: Callable[[Path], TerminalTask], choices: Choices, *, skip: bool
+) -> tuple[list[ImportedTask], list[TaskReport]]:
+    """Return what can be imported, and why the rest cannot: an error with all reasons, unless ``skip``."""
+    from securebench.errors import ConfigError
+    from securebench.importers.report import TaskReport
+    from securebench.importers.terminal.files import refused as refusal
+    from securebench.importers.terminal.rows import imported
+    from securebench.strict_input.faults import Problems
+
+    made: dict[str, ImportedTask] = {}
+    refused: list[TaskReport] = []
+    problems = Problems()
+    for place in places:
+        try:
+            one = imported(read(place), choices)
+            if one.row.id in made:
+                raise refusal(place, f"there is another task {one.row.id}")
+            made[one.row.id] = one
+        except ConfigError as error:
+            problems.found += error.problems
+            refused.append(TaskReport(place.name, refused="; ".join(each.message for each in error.problems)))
+    if not skip:
+        problems.raise_if_any()
+    return list(made.values()), refused
+
+
+def _with_runner(made: Sequence[ImportedTask], options: Mapping[str, Any]) -> list[ImportedRow]:
+    """Write the trees of all tasks into the pack, and the layers that their tests run from. Return the rows."""
+    from securebench.importers.pack_output import put_tree
+    from securebench.importers.terminal.files import tree_digest
+    from securebench.importers.terminal.rows import finished
+    from securebench.importers.terminal.wheels import WheelSource, site_files
+
+    source = WheelSource(options["wheels"], options["python"])
+    layers: dict[tuple[tuple[str, str], ...], tuple[str, list[str]]] = {}
+    rows = []
+    for one in made:
+        packages = tuple(sorted(one.packages.items()))
+        if packages not in layers:
+            files, wheels = site_files(source, dict(packages))
+            digest = tree_digest(files)
+            put_tree(options["output"] / "hidden" / "site" / digest, files, force=options["force"])
+            layers[packages] = (digest, wheels)
+        digest, wheels = layers[packages]
+        if packages:
+            one.task.report.changed.append(f"tests run with {', '.join(wheels)}")
+        row, trees = finished(one, f"site/{digest}", digest)
+        for root, files in trees.items():
+            put_tree(options["output"] / root, files, force=options["force"])
+        rows.append(row)
+    return rows

@@ -1,0 +1,68 @@
+"""Taking a workspace back that the root of a container has written in.
+
+On Docker that root is the host's: what it left belongs to root, whoever runs SecureBench, and may carry set-id bits. A
+sandbox that sees nothing but the workspace gives it all to whom the workspace belongs, which takes those bits away.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+from securebench.errors import StorageError
+from securebench.harnesses.place import ROOT, WORKSPACE_TARGET
+from securebench.sandboxes.base import Command, Mount, SandboxSpec
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from securebench.harnesses.base import ProduceContext
+    from securebench.images.model import ResolvedImage
+
+_GIVE: Final = f'exec chown -hR "$(stat -c %u:%g {WORKSPACE_TARGET})" {WORKSPACE_TARGET}'
+_SECONDS: Final = 120.0
+_LOOKED_AT: Final = 10_000
+
+
+def reclaim(context: ProduceContext, image: ResolvedImage) -> None:
+    """Give what lies in the workspace to its owner, where something of it is somebody else's.
+
+    Nothing of the agent's sandbox lives any more. Raises :class:`StorageError` (``workspace-stuck``) if that cannot be
+    done and matters, and :class:`InfrastructureError`.
+    """
+    workspace = context.workspace.resolve()
+    if not _is_foreign(workspace):
+        return
+    spec = SandboxSpec(
+        image=image,
+        limits=context.limits,
+        mounts=(Mount(workspace, WORKSPACE_TARGET, read_only=False),),
+        user=ROOT,
+        cap_add=("CHOWN", "DAC_OVERRIDE"),
+        labels=context.labels,
+    )
+    with context.driver.create(spec) as sandbox:
+        result = sandbox.run(Command(argv=("/bin/sh", "-c", _GIVE), timeout_seconds=_SECONDS))
+    if result.exit_code and os.geteuid():
+        raise StorageError(
+            f"what the agent left in {workspace} cannot be taken back: chown ended with {result.exit_code}",
+            code="workspace-stuck",
+            hint="remove it as root, then run again with --resume",
+        )
+
+
+def _is_foreign(workspace: Path) -> bool:
+    """Say whether anything in it may belong to somebody else. What cannot be looked at in bounded time does."""
+    owner, looked_at, pending = workspace.stat().st_uid, 0, [str(workspace)]
+    while pending:
+        try:
+            with os.scandir(pending.pop()) as entries:
+                for entry in entries:
+                    looked_at += 1
+                    if looked_at > _LOOKED_AT or entry.stat(follow_symlinks=False).st_uid != owner:
+                        return True
+                    if entry.is_dir(follow_symlinks=False):
+                        pending.append(entry.path)
+        except OSError:
+            return True
+    return False

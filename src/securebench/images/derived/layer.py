@@ -1,0 +1,49 @@
+"""A layer of an image, written: a tar archive that is the same for the same content."""
+
+from __future__ import annotations
+
+import tarfile
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from securebench.images.tar_reader import BLOCK
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+MTIME: Final = 1_577_836_800
+"""2020-01-01, of everything: later than what zip archives can say, and the same wherever an image is made."""
+
+END: Final = bytes(2 * BLOCK)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One member. ``kind`` is a type of :mod:`tarfile`; ``size`` bytes of content follow those of a file."""
+
+    path: bytes
+    kind: bytes = tarfile.REGTYPE
+    mode: int = 0o644
+    owner: tuple[int, int] = (0, 0)
+    size: int = 0
+    link: bytes = b""
+
+
+def written(entry: Entry, content: Iterable[bytes] = ()) -> Iterator[bytes]:
+    """Give a member's bytes. The content must have the size that the entry says; it is cut or filled to that."""
+    yield _header(entry)
+    left = entry.size
+    for piece in content:
+        yield piece[:left]
+        left -= min(len(piece), left)
+        if not left:
+            break
+    yield bytes(left + -entry.size % BLOCK)  # a file that has shrunk meanwhile
+
+
+def _header(entry: Entry) -> bytes:
+    info = tarfile.TarInfo(entry.path.decode("utf-8", "surrogateescape"))
+    info.type, info.mode, info.size, info.mtime = entry.kind, entry.mode, entry.size, MTIME
+    info.uid, info.gid = entry.owner
+    info.linkname = entry.link.decode("utf-8", "surrogateescape")
+    return info.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape")

@@ -1,0 +1,1 @@
+"""Images from Dockerfiles, which an engine builds."""

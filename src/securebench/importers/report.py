@@ -1,0 +1,43 @@
+"""What became of each task of an import: carried over, changed, lost, or not imported at all, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclass(slots=True)
+class TaskReport:
+    """One task. ``refused`` says why it was not imported, and is empty if it was."""
+
+    name: str
+    carried: list[str] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+    refused: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the report as a program reads it."""
+        return {
+            "task": self.name,
+            "imported": not self.refused,
+            "refused": self.refused,
+            "carried": self.carried,
+            "changed": self.changed,
+            "lost": self.lost,
+        }
+
+
+def report_lines(reports: Sequence[TaskReport]) -> list[str]:
+    """Return the closing table: a task a paragraph, nothing left out."""
+    lines = []
+    for one in reports:
+        lines.append(f"{one.name}: {'NOT imported' if one.refused else 'imported'}")
+        lines += [f"    reason:  {one.refused}"] if one.refused else []
+        for word, notes in (("carried", one.carried), ("changed", one.changed), ("lost", one.lost)):
+            lines += [f"    {word + ':':<8} {note}" for note in notes]
+    refused = sum(bool(one.refused) for one in reports)
+    return [*lines, f"{len(reports) - refused} imported, {refused} not"]

@@ -1,0 +1,103 @@
+"""How each repository of SWE-bench runs its tests, and with which of them a test patch is judged."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+_PYTEST: Final = ("-m", "pytest", "-rA")
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """A repository's test command: Python's arguments, then one for each file of the test patch.
+
+    ``note`` says where we do otherwise than the authors' harness.
+    """
+
+    arguments: tuple[str, ...]
+    label: Callable[[str], str] = str
+    is_pytest: bool = True
+    note: str = ""
+    unfit: Mapping[str, str] = field(default_factory=dict)
+    """Ids of expected tests that cannot be held to, and why."""
+
+
+def _django_label(path: str) -> str:
+    return path.removeprefix("tests/").removesuffix(".py").replace("/", ".")
+
+
+_REQUESTS_UNFIT: Final = {
+    **{
+        f"tests/test_requests.py::TestTimeout::test_{kind}[timeout{number}]": "it needs a network"
+        for kind in ("connect_timeout", "total_timeout_connect")
+        for number in range(2)
+    },
+    **{
+        f"tests/test_utils.py::TestExtractZippedPaths::test_unzipped_paths_unchanged[/{name}]": "no runner names it so"
+        for name in ("test_utils.py", "__init__.py", "location")
+    },
+}
+
+RUNNERS: Final[Mapping[str, Runner]] = MappingProxyType(
+    {
+        "astropy/astropy": Runner(_PYTEST),
+        "django/django": Runner(
+            ("./tests/runtests.py", "--verbosity", "2", "--settings=test_sqlite", "--parallel", "1"),
+            _django_label,
+            is_pytest=False,
+        ),
+        "matplotlib/matplotlib": Runner(_PYTEST),
+        "mwaskom/seaborn": Runner((*_PYTEST, "--no-header")),
+        "pallets/flask": Runner(_PYTEST),
+        "psf/requests": Runner(
+            _PYTEST,
+            unfit=_REQUESTS_UNFIT,
+        ),
+        "pydata/xarray": Runner(_PYTEST),
+        "pylint-dev/pylint": Runner(_PYTEST),
+        "pytest-dev/pytest": Runner(_PYTEST),
+        "scikit-learn/scikit-learn": Runner(_PYTEST),
+        "sphinx-doc/sphinx": Runner(_PYTEST, note="pytest runs directly: the authors run it through tox"),
+        "sympy/sympy": Runner(
+            ("-W", "ignore::UserWarning", "-W", "ignore::SyntaxWarning", "bin/test", "-C", "--verbose"),
+            is_pytest=False,
+        ),
+    }
+)
+"""The twelve repositories of SWE-bench."""
+
+_SECTION = re.compile(r"^diff --git ", re.MULTILINE)
+_HEADER_PATH = re.compile(r'^(?:---|\+\+\+|rename from|rename to) "?(?:[ab]/)?(.*?)"?(?:\t.*)?$', re.MULTILINE)
+_REMOVED = re.compile(r"^\+\+\+ /dev/null$", re.MULTILINE)
+_NO_TESTS = frozenset({"__init__.py", "conftest.py"})
+
+
+def changed_paths(patch: str, *, removed: bool = True) -> tuple[str, ...]:
+    """Return the paths that a patch in git's form names, old and new, each once; or those alone that stay."""
+    headers = [section.partition("\n@@")[0] for section in _SECTION.split(patch)[1:]]
+    kept = [header for header in headers if removed or not _REMOVED.search(header)]
+    paths = [path for header in kept for path in _HEADER_PATH.findall(header) if path != "/dev/null"]
+    return tuple(dict.fromkeys(paths))
+
+
+def test_files(test_patch: str, tests: Sequence[str]) -> tuple[str, ...]:
+    """Return the files to run: modules of the test patch, else those that the ids of ``tests`` begin with."""
+    paths = [path for path in changed_paths(test_patch, removed=False) if _is_test(path)]
+    return tuple(paths or dict.fromkeys(test.partition("::")[0] for test in tests if "::" in test))
+
+
+def command(runner: Runner, python: str, files: Sequence[str]) -> list[str]:
+    """Return the command as an argument vector: no shell reads the names of files."""
+    return [python, *runner.arguments, *(runner.label(path) for path in files)]
+
+
+def _is_test(path: str) -> bool:
+    name = PurePosixPath(path).name
+    return name.endswith(".py") and name not in _NO_TESTS

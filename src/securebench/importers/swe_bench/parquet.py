@@ -1,0 +1,68 @@
+"""Parquet, which pyarrow reads: an extra that only those install who have such files."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
+from securebench.errors import ConfigError, SourceLocation
+from securebench.importers.sources import MAX_SOURCE_BYTES
+from securebench.importers.swe_bench.records import FIELDS
+from securebench.strict_input.files import open_regular
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+MAX_ROWS: Final = 100_000
+"""The largest set of this kind has 20,000."""
+
+MAGIC: Final = b"PAR1"
+
+
+def parquet_records(path: Path) -> Iterable[tuple[SourceLocation, Any]]:
+    """Yield each row's wanted columns, and its zero-based place as a line.
+
+    Raises :class:`ConfigError`: ``import-extra-missing`` without pyarrow, ``import-archive-invalid``,
+    ``import-too-large``.
+    """
+    parquet = _pyarrow()
+    with open_regular(path, "source", follow=True) as file:
+        try:
+            rows = _rows(parquet, file, path)
+        except ConfigError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a native reader says of a file that is not as it should be
+            hint = "it may be cut short: fetch it again"
+            raise ConfigError(f"{path} cannot be read: {error}", code="import-archive-invalid", hint=hint) from None
+    for number, row in enumerate(rows, start=1):
+        yield SourceLocation(str(path), number), {name: _plain(value) for name, value in row.items()}
+
+
+def _rows(parquet: Any, file: Any, path: Path) -> list[dict[str, Any]]:
+    """Return all rows, once the footer says that they are few and small: a column of zeros unpacks a thousandfold."""
+    table = parquet.ParquetFile(file)
+    metadata = table.metadata
+    groups = range(metadata.num_row_groups)
+    if metadata.num_rows > MAX_ROWS or sum(metadata.row_group(i).total_byte_size for i in groups) > MAX_SOURCE_BYTES:
+        message = f"{path} holds more than {MAX_ROWS} rows or {MAX_SOURCE_BYTES} bytes, unpacked"
+        raise ConfigError(message, code="import-too-large")
+    columns = [name for name in table.schema_arrow.names if name in FIELDS]
+    rows: list[dict[str, Any]] = table.read(columns=columns).to_pylist()
+    return rows
+
+
+def _pyarrow() -> Any:
+    try:
+        return importlib.import_module("pyarrow.parquet")
+    except ImportError:
+        raise ConfigError(
+            "Parquet files are read with pyarrow, which is not installed",
+            code="import-extra-missing",
+            hint="pip install 'securebench[parquet]', or give the same rows as JSON Lines",
+        ) from None
+
+
+def _plain(value: Any) -> Any:
+    """Return a list column's value as a list: some exports hold the ids of tests so."""
+    return list(value) if isinstance(value, tuple) else value

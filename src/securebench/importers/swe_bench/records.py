@@ -1,0 +1,154 @@
+"""The authors' records: JSON Lines or Parquet, read strictly, and held to the fields that a row is made of."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from securebench.errors import ConfigError, Problem, SourceLocation
+from securebench.importers.row import bad_record
+from securebench.strict_input.files import decode
+from securebench.strict_input.json_text import JsonSource, UnfitJsonError, decode_json, json_faults
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from securebench.resources import JsonValue
+
+TEXTS: Final = ("instance_id", "repo", "base_commit", "problem_statement", "patch", "test_patch", "version")
+TEST_LISTS: Final = ("FAIL_TO_PASS", "PASS_TO_PASS")
+FIELDS: Final = (*TEXTS, *TEST_LISTS, "hints_text")
+"""What is read of a record. ``hints_text`` may be absent."""
+
+_INSTANCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,150}")
+_REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One record, and where it stands."""
+
+    id: str
+    repository: str
+    base_commit: str
+    version: str
+    problem: str
+    hints: str
+    patch: str
+    test_patch: str
+    fail_to_pass: tuple[str, ...]
+    pass_to_pass: tuple[str, ...]
+    location: SourceLocation
+
+    @property
+    def record(self) -> JsonValue:
+        """What a lock holds the digest of: the fields alone that make the task, whatever file they came in.
+
+        Hints are not part of it (they may be left out), nor is the order of tests, which exports differ in.
+        """
+        return {
+            "instance_id": self.id,
+            "repo": self.repository,
+            "base_commit": self.base_commit,
+            "version": self.version,
+            "problem_statement": self.problem,
+            "patch": self.patch,
+            "test_patch": self.test_patch,
+            "FAIL_TO_PASS": [*sorted(self.fail_to_pass)],
+            "PASS_TO_PASS": [*sorted(self.pass_to_pass)],
+        }
+
+
+def json_lines(data: bytes, name: str) -> Iterable[tuple[SourceLocation, Any]]:
+    """Yield each line's value and place. Raises :class:`ConfigError` at the first that is no strict JSON."""
+    for number, line in enumerate(data.split(b"\n"), start=1):
+        if line.strip():
+            yield SourceLocation(name, number, 1), _value(name, number, line)
+
+
+def chosen(records: Iterable[tuple[SourceLocation, Any]], wanted: Sequence[str]) -> list[tuple[SourceLocation, Any]]:
+    """Return the records of the instances in ``wanted`` (all by default). Raises :class:`ConfigError` for unknown ones.
+
+    Records that are not wanted are not looked at: a file may hold repositories that no row can be made of.
+    """
+    found = list(records)
+    if not wanted:
+        return found
+    ids = {record.get("instance_id"): (place, record) for place, record in found if isinstance(record, dict)}
+    absent = [name for name in wanted if name not in ids]
+    if absent:
+        raise ConfigError(f"the source has no instance {', '.join(absent)}", code="import-row-unknown")
+    return [ids[name] for name in dict.fromkeys(wanted)]
+
+
+def instance(location: SourceLocation, record: Any) -> Instance:
+    """Return a record as an instance. Raises :class:`ConfigError` (``import-row-invalid``)."""
+    if not isinstance(record, dict):
+        raise bad_record(location, "expected an object")
+    texts = {name: _text(location, record, name) for name in TEXTS}
+    _held_to(location, "instance_id", texts["instance_id"], _INSTANCE)
+    _held_to(location, "repo", texts["repo"], _REPOSITORY)
+    _held_to(location, "base_commit", texts["base_commit"], _COMMIT)
+    fail_to_pass, pass_to_pass = (_tests(location, record, name) for name in TEST_LISTS)
+    if not fail_to_pass:
+        raise bad_record(location, "'FAIL_TO_PASS' names no test: nothing tells a mended repository from a broken one")
+    return Instance(
+        id=texts["instance_id"],
+        repository=texts["repo"],
+        base_commit=texts["base_commit"],
+        version=texts["version"],
+        problem=texts["problem_statement"],
+        hints=_hints(location, record),
+        patch=texts["patch"],
+        test_patch=texts["test_patch"],
+        fail_to_pass=fail_to_pass,
+        pass_to_pass=pass_to_pass,
+        location=location,
+    )
+
+
+def _value(name: str, number: int, line: bytes) -> Any:
+    text, fault = decode(line, number)
+    faults = [fault] if fault else []
+    if not faults:
+        try:
+            return decode_json(text)[0]
+        except UnfitJsonError:
+            faults = json_faults(text, number)
+    source = JsonSource(name, text, number)
+    raise ConfigError(problems=[Problem(each.code, each.message, source.locate(each), each.hint) for each in faults])
+
+
+def _text(location: SourceLocation, record: dict[str, Any], name: str) -> str:
+    value = record.get(name)
+    if not isinstance(value, str) or not value.strip():
+        hint = f"a record has the fields {', '.join((*TEXTS, *TEST_LISTS))}"
+        raise bad_record(location, f"{name!r} must be a non-empty string", hint)
+    return value
+
+
+def _hints(location: SourceLocation, record: dict[str, Any]) -> str:
+    value = record.get("hints_text") or ""
+    if not isinstance(value, str):
+        raise bad_record(location, "'hints_text' must be a string")
+    return value.strip()
+
+
+def _held_to(location: SourceLocation, name: str, value: str, pattern: re.Pattern[str]) -> None:
+    if not pattern.fullmatch(value) or ".." in value:
+        raise bad_record(location, f"{name!r} is not of the form {pattern.pattern}")
+
+
+def _tests(location: SourceLocation, record: dict[str, Any], name: str) -> tuple[str, ...]:
+    """Return a list of test ids: a list, or, as the authors publish it, a string that holds one in JSON."""
+    value = record.get(name)
+    if isinstance(value, str):
+        try:
+            value = decode_json(value)[0]
+        except UnfitJsonError as error:
+            raise bad_record(location, f"{name!r} holds no JSON: {error}") from None
+    if not isinstance(value, list) or not all(isinstance(test, str) and test.strip() for test in value):
+        raise bad_record(location, f"{name!r} must be a list of test ids, or a string that holds one")
+    return tuple(dict.fromkeys(value))

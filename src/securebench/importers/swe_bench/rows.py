@@ -1,0 +1,158 @@
+"""From an instance to a row of a pack, and the report of what became of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from securebench.importers.report import TaskReport
+from securebench.importers.row import ImportedRow, bad_record
+from securebench.importers.swe_bench.commands import RUNNERS, changed_paths, command, test_files
+from securebench.importers.swe_bench.images import WORKDIR, built_image, registry_image
+from securebench.pack_paths import relative_path_fault
+from securebench.patches.policy import is_sensitive
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from securebench.importers.swe_bench.commands import Runner
+    from securebench.importers.swe_bench.images import Image
+    from securebench.importers.swe_bench.records import Instance
+
+BENCHMARK: Final = "swe-bench"
+TEST_SECONDS: Final = 1800
+"""What the authors' harness gives a test run."""
+
+MANIFEST: Final[dict[str, Any]] = {
+    "id": BENCHMARK,
+    "version": 1,
+    "defaults": {"family": "repo_patch", "environment": {"workdir": WORKDIR}},
+}
+"""The manifest of a pack that has none of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What the user chose: where images come from, and whether hints are shown to the agent."""
+
+    build: bool = False
+    repositories: Path | None = None
+    hints: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedInstance:
+    """A row, the image that it needs, and the report."""
+
+    row: ImportedRow
+    image: Image
+    report: TaskReport
+
+    def at(self, commit: str) -> ImportedInstance:
+        """Return this with another commit, the one that its built image is at."""
+        task = {**self.row.task, "input": {**self.row.task["input"], "base_commit": commit}}
+        return replace(self, row=replace(self.row, task=task))
+
+
+def imported(instance: Instance, choices: Choices) -> ImportedInstance:
+    """Return an instance as a row. Raises :class:`ConfigError` (``import-row-invalid``) where none can be made."""
+    runner = _runner(instance)
+    image = built_image(instance, choices.repositories) if choices.build else registry_image(instance)
+    files = _files(instance)
+    report = TaskReport(instance.id)
+    evals = {
+        "tests": {
+            "source": "command",
+            "command": command(runner, image.python, files),
+            "workdir": WORKDIR,
+            "timeout_seconds": TEST_SECONDS,
+            "test_patch": {"source": "inline", "patch": instance.test_patch},
+            **_policy(instance, report),
+            "expect": _expected(instance, runner, image, report),
+        },
+        "gold_patch": {"source": "inline", "patch": instance.patch},
+    }
+    _report(instance, runner, image, choices, report)
+    row = ImportedRow(_task(instance, image, choices, evals, report), instance.record, instance.location)
+    return ImportedInstance(row, image, report)
+
+
+def _task(
+    instance: Instance, image: Image, choices: Choices, evals: dict[str, Any], report: TaskReport
+) -> dict[str, Any]:
+    hints = {"hints": instance.hints} if choices.hints and instance.hints else {}
+    return {
+        "id": instance.id,
+        "family": "repo_patch",
+        "input": {
+            "repo": instance.repository,
+            "base_commit": image.base_commit or instance.base_commit,
+            "instructions": instance.problem,
+            **hints,
+        },
+        "eval": evals,
+        "environment": {"image": image.name, "workdir": WORKDIR},
+        "metadata": {
+            "benchmark": BENCHMARK,
+            "version": instance.version,
+            "upstream_commit": instance.base_commit,
+            "changed": [*report.changed],
+            "lost": [*report.lost],
+        },
+    }
+
+
+def _runner(instance: Instance) -> Runner:
+    runner = RUNNERS.get(instance.repository)
+    if runner is None:
+        hint = f"known are {', '.join(RUNNERS)}"
+        raise bad_record(instance.location, f"it is not known how {instance.repository} runs its tests", hint)
+    return runner
+
+
+def _files(instance: Instance) -> tuple[str, ...]:
+    files = test_files(instance.test_patch, (*instance.fail_to_pass, *instance.pass_to_pass))
+    if not files:
+        raise bad_record(instance.location, "the test patch brings no test module, and no test id names one")
+    if wrong := next((path for path in files if path.startswith("-") or relative_path_fault(path)), ""):
+        raise bad_record(instance.location, f"the test patch names the path {wrong!r}")
+    return files
+
+
+def _policy(instance: Instance, report: TaskReport) -> dict[str, Any]:
+    """Let a candidate touch the sensitive paths that the gold patch touches itself, and say so."""
+    paths = [path for path in changed_paths(instance.patch) if is_sensitive(path)]
+    if not paths:
+        return {}
+    report.changed.append(f"allowed although sensitive, since the gold patch changes it: {', '.join(paths)}")
+    return {"candidate_policy": {"allow_sensitive_paths": paths}}
+
+
+def _expected(instance: Instance, runner: Runner, image: Image, report: TaskReport) -> dict[str, list[str]]:
+    unfit = image.absent | runner.unfit.keys()
+    kept = {
+        name: [test for test in tests if test not in unfit and not (runner.is_pytest and _is_cut(test))]
+        for name, tests in (("fail_to_pass", instance.fail_to_pass), ("pass_to_pass", instance.pass_to_pass))
+    }
+    if not kept["fail_to_pass"]:
+        raise bad_record(instance.location, "no test of 'FAIL_TO_PASS' is left that a runner could name")
+    tests = (*instance.fail_to_pass, *instance.pass_to_pass)
+    cut = [test for test in tests if runner.is_pytest and _is_cut(test)]
+    report.lost += [f"expected test {test}: {runner.unfit[test]}" for test in tests if test in runner.unfit]
+    report.lost += [f"expected test whose id the authors' log parser cut at a space: {test}" for test in cut]
+    return {name: tests for name, tests in kept.items() if tests}
+
+
+def _is_cut(test: str) -> bool:
+    """Whether an id of pytest's lost its end: the authors' harness reads logs up to the first space."""
+    return "[" in test and not test.endswith("]")
+
+
+def _report(instance: Instance, runner: Runner, image: Image, choices: Choices, report: TaskReport) -> None:
+    count = f"{len(instance.fail_to_pass)} tests to mend, {len(instance.pass_to_pass)} to keep"
+    report.carried += ["problem statement, gold patch (hidden), test patch", count, f"image {image.name}"]
+    report.changed += [*filter(None, [runner.note]), *image.differs]
+    if instance.hints and not choices.hints:
+        report.lost.append("hints_text, which may give the solution away: --hints carries it over")
+    if not runner.is_pytest:
+        report.lost.append("per-test results: this runner is judged by its exit code")

@@ -1,0 +1,124 @@
+"""Runs a task's tests with pytest, and says the verdict by its exit code alone: 0 if each is known to have passed.
+
+It runs in the verifier's sandbox, beside programs of the candidate that the tests start. So it keeps out of their
+reach: ``PR_SET_DUMPABLE`` 0 lets no process of the same user trace it, write its memory or open its descriptors. Tests
+run in a child; this process trusts nothing of it but a complete report that bears a word only those two know. A child
+that ends early, by whatever exit code, has failed. No file is read for a verdict.
+
+Python 3.6 and later. ``plan.json`` beside it: ``tests`` (paths), ``expected`` (names that must have been reported),
+``site`` (where pytest is).
+"""
+
+import ctypes
+import json
+import os
+import select
+import sys
+from typing import Any, Dict, Tuple
+
+PR_SET_DUMPABLE = 4
+MAX_REPORT = 16 * 1024 * 1024
+HERE = os.path.dirname(os.path.abspath(__file__))
+FAILED = 1
+UNFIT = 3
+
+
+def main() -> int:
+    """Return the exit code: 0 passed, 1 failed, 3 where tests cannot be run at all."""
+    with open(os.path.join(HERE, "plan.json"), encoding="utf-8") as file:
+        plan = json.load(file)
+    if not _out_of_reach():
+        return _say("this system does not keep other processes out", UNFIT)
+    word = os.urandom(16).hex()
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        os._exit(_run(plan, word, writing))
+    os.close(writing)
+    data, status = _wait(child, reading)
+    return _judge(data, status, word, plan)
+
+
+def _out_of_reach() -> bool:
+    try:
+        return bool(ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) == 0)
+    except (OSError, AttributeError):
+        return False
+
+
+def _run(plan: Dict[str, Any], word: str, writing: int) -> int:
+    """Run pytest, in the child, and report. Whatever ends it before its report is complete is a failure."""
+    sys.dont_write_bytecode = True
+    sys.path.insert(0, os.path.join(HERE, plan["site"]))
+    tests = [os.path.join(HERE, path) for path in plan["tests"]]
+    root = os.path.join(HERE, plan["root"])
+    for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS"):
+        os.environ.pop(name, None)
+    import pytest
+
+    outcomes: Dict[str, str] = {}
+
+    class Recorder:
+        def pytest_runtest_logreport(self, report: Any) -> None:
+            if report.when == "call" or report.outcome != "passed":
+                known = outcomes.get(report.nodeid)
+                outcomes[report.nodeid] = "failed" if "failed" in (known, report.outcome) else report.outcome
+
+    # What the candidate left in the working directory configures nothing: neither its conftest.py nor its ini files.
+    options = ["--rootdir", root, "--confcutdir", root, "-c", _configuration(root), "-p", "no:cacheprovider", "-rA"]
+    code = int(pytest.main([*options, *tests], plugins=[Recorder()]))
+    sys.stdout.flush()
+    report = json.dumps({"word": word, "code": code, "outcomes": outcomes}).encode()
+    while report:
+        report = report[os.write(writing, report) :]
+    return code
+
+
+def _configuration(root: str) -> str:
+    own = os.path.join(root, "pytest.ini")
+    return own if os.path.exists(own) else os.path.join(HERE, "empty.ini")
+
+
+def _wait(child: int, reading: int) -> Tuple[bytes, int]:
+    """Return what the child reported, and how it ended: its descendants may keep the pipe open for ever."""
+    data = b""
+    ended, status = 0, 0
+    while True:
+        if not ended:
+            ended, status = os.waitpid(child, os.WNOHANG)
+        ready, _, _ = select.select([reading], [], [], 0 if ended else 0.05)
+        part = os.read(reading, 65536) if ready else b""
+        data += part
+        if len(data) > MAX_REPORT or (ended and not part):
+            return data, status
+        if ready and not part:
+            return data, status if ended else os.waitpid(child, 0)[1]
+
+
+def _judge(data: bytes, status: int, word: str, plan: Dict[str, Any]) -> int:
+    """Return 0 if pytest ended well, and every test that must be there was reported and did not fail."""
+    try:
+        report = json.loads(data.decode("utf-8"))
+    except ValueError:
+        return _say("the tests ended without a report", FAILED)
+    if not isinstance(report, dict) or report.get("word") != word:
+        return _say("the report is not that of the tests", FAILED)
+    outcomes = report["outcomes"]
+    names = {node.split("::", 1)[-1].split("[")[0] for node in outcomes}
+    missing = sorted(set(plan["expected"]) - names)
+    if missing:
+        return _say("these tests were not run: " + ", ".join(missing), FAILED)
+    passed = sum(outcome == "passed" for outcome in outcomes.values())
+    if status != 0 or report["code"] != 0 or passed == 0 or "failed" in outcomes.values():
+        return _say("%d of %d tests passed" % (passed, len(outcomes)), FAILED)
+    return _say("%d tests passed" % passed, 0)
+
+
+def _say(text: str, code: int) -> int:
+    sys.stderr.write("securebench: " + text + "\n")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

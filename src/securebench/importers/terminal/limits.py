@@ -1,0 +1,46 @@
+"""Numbers and sizes as the authors of tasks write them, held to what they can mean."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from securebench.families.fields import MAX_TIMEOUT_SECONDS
+from securebench.importers.terminal.files import refused
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
+_GIB: Final = {"": 1 / 1024**3, "k": 1 / 1024**2, "m": 1 / 1024, "g": 1.0, "t": 1024.0}
+_MOST: Final = 10_000.0
+
+
+def number(value: Any, place: Path) -> float | None:
+    """Return a positive number, also one written as text. Raises :class:`ConfigError` for anything else."""
+    if value is None:
+        return None
+    try:
+        found = float(value)
+    except (TypeError, ValueError):
+        raise refused(place, f"{str(value)[:40]!r} is no number") from None
+    if isinstance(value, bool) or not math.isfinite(found) or not 0 < found <= _MOST * 1024:
+        raise refused(place, f"{found} is no sensible number")
+    return found
+
+
+def seconds(value: Any, place: Path) -> float | None:
+    """Return a time limit, cut to the longest that a row may have."""
+    found = number(value, place)
+    return min(found, MAX_TIMEOUT_SECONDS) if found else None
+
+
+def gigabytes(value: Any, place: Path) -> float | None:
+    """Return a size such as ``2G`` or ``512M``, in GiB."""
+    if value is None:
+        return None
+    match = _SIZE.fullmatch(str(value).strip())
+    if match is None:
+        raise refused(place, f"{str(value)[:40]!r} is no size")
+    return float(match[1]) * _GIB[match[2].lower()]

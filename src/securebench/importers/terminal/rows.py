@@ -1,0 +1,272 @@
+"""From a terminal task to a row of a pack, the files that the pack needs for it, and the report of it."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from securebench.errors import SourceLocation
+from securebench.families.fields import identifier_fault
+from securebench.importers.row import ImportedRow
+from securebench.importers.terminal.dockerfile import read_dockerfile
+from securebench.importers.terminal.files import TaskFile, refused, tree_digest
+from securebench.importers.terminal.script import needed_system_packages, read_script
+from securebench.importers.terminal.shell import UnreadableScriptError
+from securebench.importers.terminal.tests import absolute_paths, expected_names, moved
+from securebench.importers.terminal.wheels import PYTEST_VERSION
+from securebench.pack_paths import LANE_ROOTS, container_directory_fault
+from securebench.resources import Visibility
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from securebench.importers.terminal.dockerfile import Dockerfile
+    from securebench.importers.terminal.script import VerifierScript
+    from securebench.importers.terminal.task import TerminalTask
+
+_INPUTS: Final = LANE_ROOTS[Visibility.EVALUATION_INPUTS]
+_GUEST: Final = Path(__file__).parent / "guest" / "run_tests.py"
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_TELLING: Final = 64
+"""Bytes from which on two equal files are no accident."""
+
+MANIFEST_DEFAULTS: Final[dict[str, Any]] = {"family": "terminal_task"}
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What the user chose: stand-ins for images that a Dockerfile begins with, and a directory where none is set."""
+
+    base_images: Mapping[str, str] = field(default_factory=dict)
+    workdir: str = ""
+    registry: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedTask:
+    """A row, and the trees of files that the pack holds for it, by their directories in the pack.
+
+    ``packages`` are what its tests need besides pytest; ``site`` is where the row expects all of that.
+    """
+
+    row: ImportedRow
+    task: TerminalTask
+    trees: dict[str, dict[str, TaskFile]]
+    packages: Mapping[str, str]
+    plan: dict[str, Any]
+
+
+def imported(task: TerminalTask, choices: Choices) -> ImportedTask:
+    """Return a task as a row. Raises :class:`ConfigError` (``import-task-refused``) with the reason."""
+    if not _NAME.fullmatch(task.name) or identifier_fault(task.id):
+        raise refused(task.directory, f"its name {task.name!r} cannot be an id")
+    _check_leaks(task)
+    facts = read_dockerfile(task.dockerfile)
+    workdir = _workdir(task, facts, choices)
+    script = _script(task)
+    tests, changed = moved(task.tests, f"{workdir}/{_INPUTS}/tests")
+    plan = _plan(task, script, tests)
+    trees = {f"hidden/{_directory(task)}/tests": tests, f"hidden/{_directory(task)}/solution": {**task.solution}}
+    image = task.image if choices.registry and task.image else _image_name(task)
+    checker = _checker_packages(task, script, facts, choices)
+    if image != task.image:
+        trees[f"images/{task.name}"] = _recipe(task, facts, choices)
+    if checker:
+        trees[f"images/{task.name}-checker"] = _checker_recipe(task, image, checker, facts)
+    _report(task, script, workdir, changed, checker)
+    row = _row(task, image, workdir, _checker_name(task) if checker else "")
+    return ImportedTask(row, task, {root: files for root, files in trees.items() if files}, script.packages, plan)
+
+
+def finished(one: ImportedTask, site: str, site_digest: str) -> tuple[ImportedRow, dict[str, dict[str, TaskFile]]]:
+    """Return the row and its trees once it is known where the layer that tests run from lies in the pack."""
+    runner = {
+        "run_tests.py": TaskFile(_GUEST.read_bytes()),
+        "empty.ini": TaskFile(b"[pytest]\n"),
+        "plan.json": TaskFile(json.dumps(one.plan, indent=2, sort_keys=True).encode() + b"\n"),
+    }
+    place = f"hidden/{_directory(one.task)}/runner"
+    row = dict(one.row.task)
+    row["eval"] = {
+        **row["eval"],
+        "run_tests": [_file(f"{_directory(one.task)}/runner/{name}", name) for name in runner],
+        "test_files": [_file(f"{_directory(one.task)}/tests", "tests"), _file(site, "site")],
+    }
+    row["metadata"] = {
+        **row["metadata"],
+        "changed": [*one.task.report.changed],
+        "lost": [*one.task.report.lost],
+        "runner": site_digest,
+    }
+    return ImportedRow(row, one.row.record, one.row.location), {**one.trees, place: runner}
+
+
+def _file(path: str, name: str) -> dict[str, Any]:
+    return {"path": path, "mount": f"{_INPUTS}/{name}", "read_only": True}
+
+
+def _row(task: TerminalTask, image: str, workdir: str, checker_image: str) -> ImportedRow:
+    checker: dict[str, Any] = {"command": _command(task, workdir), "workdir": workdir}
+    if task.verifier_seconds:
+        checker["timeout_seconds"] = task.verifier_seconds
+    if checker_image:
+        checker["image"] = checker_image
+    environment = {"image": image, "workdir": workdir, "materialize_workdir_from_image": True}
+    if task.agent_seconds:
+        environment["timeout_seconds"] = task.agent_seconds
+    row = {
+        "id": task.id,
+        "family": "terminal_task",
+        "input": {"instructions": task.instruction},
+        "eval": {"checker": checker},
+        "environment": environment,
+        "metadata": {"benchmark": task.benchmark, "limits": dict(task.limits), **task.metadata},
+    }
+    return ImportedRow(row, task.record, SourceLocation(str(task.directory)))
+
+
+def _command(task: TerminalTask, workdir: str) -> list[str]:
+    """Return the checker: isolated from the candidate's directory, and from the image's packages if the script was."""
+    isolation = ["-I", "-S"] if read_script(task.script).own_environment else ["-I"]
+    return ["python3", *isolation, f"{workdir}/{_INPUTS}/run_tests.py"]
+
+
+def _script(task: TerminalTask) -> VerifierScript:
+    try:
+        return read_script(task.script)
+    except UnreadableScriptError as error:
+        raise refused(
+            task.directory / task.script_name,
+            f"its verifier script cannot be replaced: {error}",
+            "such a task is written anew as a row: docs/how-to/write-a-pack.md",
+        ) from None
+
+
+def _plan(task: TerminalTask, script: VerifierScript, tests: Mapping[str, TaskFile]) -> dict[str, Any]:
+    paths = [path.partition("::")[0] for path in script.tests]
+    missing = [path for path in paths if path != "." and not _is_there(path, tests)]
+    if missing:
+        raise refused(task.directory, f"its script runs tests that are not there: {', '.join(missing)}")
+    try:
+        names = expected_names(tests, paths)
+    except ValueError as error:
+        raise refused(task.directory, f"a test module cannot be read: {error}") from None
+    if not names:
+        raise refused(task.directory, "its tests define no test that could be counted")
+    chosen = [f"tests/{path}" if path != "." else "tests" for path in script.tests]
+    expected = [] if any("::" in path for path in script.tests) else names
+    return {"site": "site", "root": "tests", "tests": chosen, "expected": expected}
+
+
+def _is_there(path: str, tests: Mapping[str, TaskFile]) -> bool:
+    return path in tests or any(name.startswith(f"{path}/") for name in tests)
+
+
+def _workdir(task: TerminalTask, facts: Dockerfile, choices: Choices) -> str:
+    workdir = facts.workdir or choices.workdir
+    if not workdir:
+        hint = "name the directory that its base image starts in with --workdir"
+        raise refused(task.directory, "its Dockerfile sets no WORKDIR", hint)
+    if fault := container_directory_fault(workdir):
+        raise refused(task.directory, f"its WORKDIR {workdir!r} {fault}")
+    return workdir
+
+
+def _check_leaks(task: TerminalTask) -> None:
+    """Refuse a task whose image would be built with a file of its tests or solution."""
+    private = {file.data: path for path, file in {**task.tests, **task.solution}.items() if len(file.data) >= _TELLING}
+    for path, file in task.context.items():
+        if file.data in private and private[file.data].endswith((".py", ".sh", ".yaml")):
+            raise refused(task.directory, f"{path} of its image is the same as {private[file.data]}, which is hidden")
+
+
+def _checker_packages(task: TerminalTask, script: VerifierScript, facts: Dockerfile, choices: Choices) -> list[str]:
+    """Return the system packages that the checker needs and the task's image may not have."""
+    text = "\n".join(file.data.decode("utf-8", "replace") for file in task.tests.values())
+    stand_ins = [choices.base_images.get(base, base) for base in facts.bases]
+    has_python = facts.has_python or any("python" in base for base in stand_ins[-1:])
+    return [*([] if has_python else ["python3"]), *needed_system_packages(script, text)]
+
+
+def _recipe(task: TerminalTask, facts: Dockerfile, choices: Choices) -> dict[str, TaskFile]:
+    context = {f"context/{path}": file for path, file in task.context.items()}
+    stand_ins = {base: choices.base_images[base] for base in facts.bases if base in choices.base_images}
+    recipe = {
+        "reference": _image_name(task),
+        "summary": f"The image of {task.id}, imported.",
+        "dockerfile": "Dockerfile",
+        "context": "context",
+        "base_images": stand_ins,
+    }
+    # The context is a directory of its own, and there even if it is empty: recipe and Dockerfile are not in it.
+    files = context or {"context/.keep": TaskFile(b"")}
+    return {**files, "Dockerfile": TaskFile(task.dockerfile.encode()), "recipe.yaml": _as_json(recipe)}
+
+
+def _checker_recipe(task: TerminalTask, image: str, packages: list[str], facts: Dockerfile) -> dict[str, TaskFile]:
+    user = f"USER {facts.user}\n" if facts.user else ""
+    text = (
+        f"FROM {image}\nUSER root\nRUN apt-get update \\\n"
+        f" && apt-get install --yes --no-install-recommends {' '.join(packages)} \\\n"
+        f" && rm -rf /var/lib/apt/lists/*\n{user}"
+    )
+    recipe = {
+        "reference": _checker_name(task),
+        "summary": f"The image of {task.id} with what its checker needs.",
+        "dockerfile": "Dockerfile",
+        "checks": [["python3", "--version"]],
+    }
+    return {"Dockerfile": TaskFile(text.encode()), "recipe.yaml": _as_json(recipe)}
+
+
+def _as_json(value: Any) -> TaskFile:
+    """Return a value as JSON, which is YAML too."""
+    return TaskFile(json.dumps(value, indent=2).encode() + b"\n")
+
+
+def _report(task: TerminalTask, script: VerifierScript, workdir: str, changed: list[str], checker: list[str]) -> None:
+    report = task.report
+    report.carried += [
+        f"instruction, {len(task.tests)} files of tests (hidden), solution (hidden)",
+        f"WORKDIR {workdir}",
+    ]
+    times = {"agent": task.agent_seconds, "verifier": task.verifier_seconds}
+    report.carried += [f"time limit of the {who}: {seconds:g} s" for who, seconds in times.items() if seconds]
+    report.changed.append(
+        f"{task.script_name}: our runner (pytest {PYTEST_VERSION}) stands for {script.replaced} commands"
+    )
+    if script.pytest_version not in ("", PYTEST_VERSION):
+        report.changed.append(f"pytest {PYTEST_VERSION} instead of {script.pytest_version}")
+    if script.writes_reward:
+        report.changed.append("the verdict is the runner's exit code: no reward file is read")
+    report.changed += [f"/tests written as the place of the tests here: {path}" for path in changed]
+    report.changed += [f"checker image of its own, with {', '.join(checker)}"] if checker else []
+    report.lost += [f"{name} {value:g}: the tester's limits hold" for name, value in task.limits.items()]
+    outside = absolute_paths(task.tests, (workdir, "/tests", "/tmp", "/usr", "/bin", "/dev"))  # noqa: S108 - a container
+    if outside:
+        report.lost.append(
+            f"what an agent leaves outside of {workdir}, which the tests may look at: {', '.join(outside)}"
+        )
+
+
+def _directory(task: TerminalTask) -> str:
+    return f"{task.name}-{tree_digest({**task.tests, **task.solution})}"
+
+
+def _image_name(task: TerminalTask) -> str:
+    return f"securebench/{task.benchmark}/{_plain(task.name)}:{_version(task)}"
+
+
+def _checker_name(task: TerminalTask) -> str:
+    return f"securebench/{task.benchmark}/{_plain(task.name)}-checker:{_version(task)}"
+
+
+def _version(task: TerminalTask) -> str:
+    return tree_digest({**task.context, "Dockerfile": TaskFile(task.dockerfile.encode())})
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "task"

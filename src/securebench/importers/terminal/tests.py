@@ -1,0 +1,73 @@
+"""A task's tests, made fit for where they lie here, and the names that a run of them must report."""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from typing import TYPE_CHECKING, Final
+
+from securebench.importers.terminal.files import TaskFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+_TESTS_PATH: Final = re.compile(rb"(?<![\w./~$}-])/tests(?=[/\"'\s)\],:;]|$)")
+_MODULE: Final = re.compile(r"(?:.*/)?(?:test_[^/]*|[^/]*_test)\.py")
+
+
+def moved(tests: Mapping[str, TaskFile], to: str) -> tuple[dict[str, TaskFile], list[str]]:
+    """Return the tests with every ``/tests`` in their texts written as ``to``, and the files in which that changed."""
+    made: dict[str, TaskFile] = {}
+    changed = []
+    for path, file in tests.items():
+        data, count = _TESTS_PATH.subn(to.encode(), file.data) if b"\0" not in file.data else (file.data, 0)
+        made[path] = TaskFile(data, file.executable)
+        changed += [path] if count else []
+    return made, changed
+
+
+def modules(tests: Mapping[str, TaskFile], chosen: Sequence[str]) -> list[str]:
+    """Return the test modules below the ``chosen`` paths (``.`` is everything)."""
+    return [path for path in tests if path in chosen or (_MODULE.fullmatch(path) and _is_below(path, chosen))]
+
+
+def _is_below(path: str, directories: Sequence[str]) -> bool:
+    return any(one == "." or path.startswith(f"{one}/") for one in directories)
+
+
+def expected_names(tests: Mapping[str, TaskFile], chosen: Sequence[str]) -> list[str]:
+    """Return the names of tests in the ``chosen`` modules, as ``name`` or ``Class::name``: read, and never run.
+
+    Raises ``ValueError`` for a module that is no Python.
+    """
+    names = [name for path in modules(tests, chosen) for name in _names(tests[path].data)]
+    return list(dict.fromkeys(names))
+
+
+def absolute_paths(tests: Mapping[str, TaskFile], inside: Sequence[str]) -> list[str]:
+    """Return top-level places that the tests name by an absolute path, outside of ``inside``."""
+    found: dict[str, None] = {}
+    for path, file in tests.items():
+        if path.endswith(".py"):
+            for match in re.findall(rb"[\"'](/[A-Za-z0-9_.][A-Za-z0-9_./-]*)", file.data):
+                found[match.decode()] = None
+    return [path for path in found if not any(path == one or path.startswith(f"{one}/") for one in inside)]
+
+
+def _names(source: bytes) -> Iterator[str]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            module = ast.parse(source)
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            raise ValueError(f"it is no Python: {type(error).__name__}") from None
+    for node in module.body:
+        if _is_test(node):
+            yield node.name  # type: ignore[attr-defined]
+        elif isinstance(node, ast.ClassDef) and node.name.startswith("Test"):
+            yield from (f"{node.name}::{inner.name}" for inner in node.body if _is_test(inner))  # type: ignore[attr-defined]
+
+
+def _is_test(node: ast.stmt) -> bool:
+    return isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name.startswith("test")

@@ -1,0 +1,133 @@
+"""The layer that tests run from: pytest and what a task's tests need besides, from wheels, and never run here."""
+
+from __future__ import annotations
+
+import io
+import stat
+import subprocess
+import sys
+import tempfile
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from securebench.errors import ConfigError
+from securebench.importers.terminal.files import MAX_BYTES, MAX_FILES, TaskFile
+from securebench.pack_paths import relative_path_fault
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+PYTEST_VERSION: Final = "8.3.5"
+RUNNER: Final = (
+    ("pytest==8.3.5", "c69214aa47deac29fad6c2a4f590b9c4a9fdb16a403176fe154b79c0b4d4d820"),
+    ("pluggy==1.5.0", "44e1ad92c8ca002de6377e165f3e0f1be63266ab4d554740532335b9d75ea669"),
+    ("iniconfig==2.1.0", "9deba5723312380e77435581c6bf4935c94cbfab9b1ed33ef8d238ea168eb760"),
+    ("packaging==24.2", "09abb1bccd265c01f4a3aa3f7a7db064b36514d2cba19a2f694fe6150451a759"),
+    ("tomli==2.2.1", "cb55c73c5f4408779d0cf3eef9f762b9c9f147a77de7b258bef0a5628adc85cc"),
+    ("exceptiongroup==1.2.2", "3111b9d131c238bec2f8f516e123e14ba243563fb135d3fe885990585aa7795b"),
+)
+"""Wheels of pure Python, by sha256 (hex): what pytest needs on every Python from 3.8 on."""
+
+_DOWNLOAD_SECONDS: Final = 600
+
+
+@dataclass(frozen=True, slots=True)
+class WheelSource:
+    """Where wheels come from: a ``directory`` of them, else the index that pip is set up to use.
+
+    ``python`` is the version that they must fit, where a package is not pure Python.
+    """
+
+    directory: Path | None = None
+    python: str = "3.11"
+
+
+def site_files(source: WheelSource, packages: Mapping[str, str]) -> tuple[dict[str, TaskFile], list[str]]:
+    """Return the files of the layer, and the wheels' names. ``packages`` are name to version, or to nothing.
+
+    Raises :class:`ConfigError` (``import-package-failed``, ``import-archive-invalid``).
+    """
+    wanted = [f"{name}=={version}" if version else name for name, version in packages.items()]
+    with tempfile.TemporaryDirectory(prefix="securebench-import-") as scratch:
+        directory = Path(scratch)
+        if source.directory is None:
+            lines = [f"{requirement} --hash=sha256:{digest}" for requirement, digest in RUNNER]
+            _download(directory, lines, source, "--require-hashes", "--no-deps")
+        else:
+            _download(directory, ["pytest"], source)
+        if wanted:
+            _download(directory, wanted, source)
+        wheels = sorted(directory.glob("*.whl"))
+        files = dict(entry for wheel in wheels for entry in _unpacked(wheel))
+        return files, [wheel.name for wheel in wheels]
+
+
+def _download(directory: Path, lines: Sequence[str], source: WheelSource, *options: str) -> None:
+    """Let this environment's pip fetch wheels. Wheels alone: to download a source package is to run it."""
+    wanted = directory / "requirements.txt"
+    wanted.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    places = ["--no-index", "--find-links", str(source.directory)] if source.directory else []
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", *places, *options]
+    command += ["--only-binary=:all:", "--python-version", source.python, "--dest", str(directory)]
+    try:
+        subprocess.run(  # noqa: S603 - a fixed command of this environment, no shell
+            [*command, "--requirement", str(wanted)],
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=_DOWNLOAD_SECONDS,
+            stdin=subprocess.DEVNULL,
+        )
+    except subprocess.CalledProcessError as error:
+        raise _failed(lines, (error.stderr or error.stdout).strip()[-2000:]) from None
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise _failed(lines, str(error)) from None
+
+
+def _unpacked(wheel: Path) -> Iterator[tuple[str, TaskFile]]:
+    """Yield the files that a wheel puts on the path of modules: no scripts, headers or data."""
+    room = MAX_BYTES
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            members = archive.infolist()
+            if len(members) > MAX_FILES:
+                raise _broken(wheel, f"it holds more than {MAX_FILES} files")
+            for member in members:
+                path = _module_path(member.filename)
+                if not path or member.is_dir():
+                    continue
+                room -= member.file_size
+                if room < 0 or relative_path_fault(path) or stat.S_ISLNK(member.external_attr >> 16):
+                    raise _broken(wheel, f"it holds too much, or the unsafe name {path[:100]!r}")
+                yield path, TaskFile(_content(archive, member), executable=False)
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
+        raise _broken(wheel, str(error)) from None
+
+
+def _module_path(name: str) -> str:
+    first, _, rest = name.partition("/")
+    if not first.endswith(".data"):
+        return name
+    kind, _, inner = rest.partition("/")
+    return inner if kind in ("purelib", "platlib") else ""
+
+
+def _content(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
+    """Return a member's bytes: never more than its header promised, however far it unpacks."""
+    with archive.open(member) as file:
+        return io.BytesIO(file.read(member.file_size)).getvalue()
+
+
+def _broken(wheel: Path, message: str) -> ConfigError:
+    return ConfigError(f"{wheel.name}: {message}", code="import-archive-invalid", hint="fetch it again")
+
+
+def _failed(lines: Sequence[str], message: str) -> ConfigError:
+    names = ", ".join(line.split()[0] for line in lines)
+    return ConfigError(
+        f"cannot download {names} with pip: {message}",
+        code="import-package-failed",
+        hint="check the network, or give a directory of wheels with --wheels",
+    )

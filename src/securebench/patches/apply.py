@@ -1,0 +1,131 @@
+"""Applies a patch to a tree, all of it or nothing, and returns the changes. Nothing is written."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from securebench.patches.errors import PatchDoesNotApplyError, PatchInvalidError
+from securebench.patches.hunks import apply_hunks
+from securebench.patches.limits import MAX_CHANGED_BYTES, SEARCH_STEPS, Steps
+from securebench.patches.model import FileVersion
+from securebench.patches.names import parents, shown
+from securebench.patches.parse import Kind, parse
+
+if TYPE_CHECKING:
+    from securebench.patches.model import Delta, Tree
+    from securebench.patches.parse import FilePatch
+
+_LINK: Final = 0o120000
+_EXECUTABLE: Final = 0o100
+_FULL_ID: Final = 40
+
+
+def apply_patch(data: bytes, base: Tree) -> Delta:
+    """Return what the patch ``data`` changes in ``base``: nothing where what it writes is there already.
+
+    Hunks may have moved, and must fit exactly. A last line without a line feed is taken as if it had one. Takes
+    bounded time and memory. Raises :class:`PatchInvalidError`, also for a patch that names no file at all, and
+    :class:`PatchDoesNotApplyError`.
+    """
+    patches = parse(data)
+    applied = _Applied(base, patches)
+    for patch in patches:
+        applied.add(patch)
+    return applied.delta()
+
+
+class _Applied:
+    """What has come of a tree so far."""
+
+    def __init__(self, base: Tree, patches: list[FilePatch]) -> None:
+        self._base = base
+        self._leaving = {patch.old for patch in patches if patch.kind in (Kind.DELETE, Kind.RENAME)}
+        self._written: dict[bytes, FileVersion] = {}
+        self._removed: set[bytes] = set()
+        self._bytes = 0
+        self._steps = Steps(SEARCH_STEPS)
+
+    def add(self, patch: FilePatch) -> None:
+        """Apply one patch."""
+        if patch.kind in (Kind.DELETE, Kind.CHANGE):
+            old = self._current(patch.old)
+        elif patch.kind is Kind.CREATE:
+            old = FileVersion(b"", link=patch.new_mode == _LINK)
+        else:  # git takes the file as it was before all of the patch
+            old = _required(self._base.get(patch.old), patch.old)
+        _check_old(patch, old)
+        new = _changed(patch, old, self._steps)
+        if patch.kind in (Kind.DELETE, Kind.RENAME):
+            self._remove(patch, new)
+        if patch.kind is not Kind.DELETE:
+            self._write(patch, new)
+
+    def delta(self) -> Delta:
+        """Return what is different now. Raises :class:`PatchDoesNotApplyError` for a file below a file."""
+        for path in self._written:
+            for directory in parents(path):
+                if self._final(directory) is not None:
+                    raise PatchDoesNotApplyError(f"{shown(directory)} is a file or link, and not a directory")
+        after = {path: self._written.get(path) for path in sorted(self._removed | self._written.keys())}
+        return {path: version for path, version in after.items() if version != self._base.get(path)}
+
+    def _current(self, path: bytes) -> FileVersion:
+        if path in self._removed and path not in self._written:
+            raise PatchDoesNotApplyError(f"{shown(path)} was removed by the same patch")
+        return _required(self._written.get(path) or self._base.get(path), path)
+
+    def _final(self, path: bytes) -> FileVersion | None:
+        if path in self._written:
+            return self._written[path]
+        return None if path in self._removed else self._base.get(path)
+
+    def _remove(self, patch: FilePatch, new: FileVersion) -> None:
+        if patch.kind is Kind.DELETE and (new.content or patch.old in self._written):
+            raise PatchDoesNotApplyError(f"{shown(patch.old)} is to be removed, and is not what the patch removes")
+        if patch.old in self._removed:
+            raise PatchDoesNotApplyError(f"{shown(patch.old)} is removed twice")
+        self._removed.add(patch.old)
+
+    def _write(self, patch: FilePatch, new: FileVersion) -> None:
+        there = self._base.get(patch.new) is not None and patch.new not in self._leaving
+        if patch.kind is not Kind.CHANGE and (there or patch.new in self._written):
+            raise PatchDoesNotApplyError(f"{shown(patch.new)} is there already")
+        self._bytes += len(new.content)
+        if self._bytes > MAX_CHANGED_BYTES:
+            raise PatchInvalidError(f"the patch writes more than {MAX_CHANGED_BYTES} bytes")
+        if new.link and (not new.content or b"\0" in new.content):
+            raise PatchInvalidError(f"the link {shown(patch.new)} leads nowhere")
+        self._written[patch.new] = new
+
+
+def _required(version: FileVersion | None, path: bytes) -> FileVersion:
+    if version is None:
+        raise PatchDoesNotApplyError(f"there is no file {shown(path)}")
+    return version
+
+
+def _check_old(patch: FilePatch, old: FileVersion) -> None:
+    """Raise :class:`PatchDoesNotApplyError` if the file is of another kind, or its binary content another."""
+    if patch.old_mode is not None and (patch.old_mode == _LINK) != old.link:
+        raise PatchDoesNotApplyError(f"{shown(patch.old)} is a link where the patch has a file, or a file for a link")
+    if patch.kind is Kind.CREATE or patch.binary is None or len(patch.old_blob) != _FULL_ID:
+        return
+    blob = hashlib.sha1(b"blob %d\0" % len(old.content) + old.content, usedforsecurity=False).hexdigest()
+    if blob != patch.old_blob.decode():
+        raise PatchDoesNotApplyError(f"{shown(patch.old)} is not the file that the binary patch was made for")
+
+
+def _changed(patch: FilePatch, old: FileVersion, steps: Steps) -> FileVersion:
+    """Return the new version that ``patch`` makes of ``old``."""
+    try:
+        content = patch.binary.apply(old.content) if patch.binary else apply_hunks(old.content, patch.hunks, steps)
+    except PatchDoesNotApplyError as error:
+        raise PatchDoesNotApplyError(f"{shown(patch.old)}: {error.message}") from None
+    mode = patch.new_mode
+    if mode is None or patch.kind is Kind.DELETE:
+        return replace(old, content=content)
+    if patch.kind is not Kind.CREATE and (mode == _LINK) != old.link:
+        raise PatchInvalidError(f"{shown(patch.new)} cannot be made a link, or a file, by a change of mode")
+    return FileVersion(content, executable=bool(mode & _EXECUTABLE), link=mode == _LINK)

@@ -1,0 +1,126 @@
+"""Differences between two lists of lines, found in bounded time: small ones exactly, large ones as one block."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from securebench.patches.limits import Steps
+
+CONTEXT: Final = 3
+"""Unchanged lines around a change, as git shows them."""
+
+_MAX_EDITS: Final = 256
+"""Edits between two versions that are told apart one by one: memory grows with their square."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Lines ``old_start:old_end`` of the old version became ``new_start:new_end`` of the new one. 0-based."""
+
+    old_start: int
+    old_end: int
+    new_start: int
+    new_end: int
+
+
+def split_lines(content: bytes) -> list[bytes]:
+    """Return the lines of ``content``, each with its line feed: nothing else ends a line."""
+    lines = content.split(b"\n")
+    last = lines.pop()
+    return [line + b"\n" for line in lines] + ([last] if last else [])
+
+
+def changes(old: Sequence[bytes], new: Sequence[bytes], steps: Steps) -> list[Change]:
+    """Return what changed, in order and apart from each other. Where ``steps`` end, what is left is one change."""
+    head = _common(old, new)
+    tail = _common(old[head:][::-1], new[head:][::-1])
+    olds, news = old[head : len(old) - tail], new[head : len(new) - tail]
+    if not olds and not news:
+        return []
+    ids: dict[bytes, int] = {}
+    old_ids, new_ids = ([ids.setdefault(line, len(ids)) for line in side] for side in (olds, news))
+    found = _edits(old_ids, new_ids, steps)
+    if found is None:
+        found = [Change(0, len(olds), 0, len(news))]
+    return [Change(c.old_start + head, c.old_end + head, c.new_start + head, c.new_end + head) for c in found]
+
+
+def grouped(found: Sequence[Change]) -> list[list[Change]]:
+    """Return ``found`` in groups, each of which is one hunk: their contexts touch."""
+    groups: list[list[Change]] = []
+    for change in found:
+        if groups and change.old_start - groups[-1][-1].old_end <= 2 * CONTEXT:
+            groups[-1].append(change)
+        else:
+            groups.append([change])
+    return groups
+
+
+def _common(left: Sequence[bytes], right: Sequence[bytes]) -> int:
+    """Return how many lines both begin with."""
+    count = 0
+    for one, other in zip(left, right, strict=False):
+        if one != other:
+            break
+        count += 1
+    return count
+
+
+def _edits(old: list[int], new: list[int], steps: Steps) -> list[Change] | None:
+    """Return the fewest edits that make ``new`` of ``old`` (Myers 1986), or ``None`` where they are too many."""
+    if not old or not new:
+        return None
+    furthest, history = {1: 0}, []
+    for edits in range(_MAX_EDITS):
+        history.append(dict(furthest))
+        for diagonal in range(-edits, edits + 1, 2):
+            start = _reached(furthest, diagonal, edits)
+            x, y = start, start - diagonal
+            while x < len(old) and y < len(new) and old[x] == new[y]:
+                x, y = x + 1, y + 1
+            furthest[diagonal] = x
+            if not steps.spend(1 + x - start):
+                return None
+            if x >= len(old) and y >= len(new):
+                return _merged(_walked_back(history, x, y))
+    return None
+
+
+def _reached(furthest: dict[int, int], diagonal: int, edits: int) -> int:
+    """Return how far one more edit comes on ``diagonal``: an insertion from above it, or a removal from below."""
+    if _is_insertion(furthest, diagonal, edits):
+        return furthest[diagonal + 1]
+    return furthest[diagonal - 1] + 1
+
+
+def _is_insertion(furthest: dict[int, int], diagonal: int, edits: int) -> bool:
+    return diagonal == -edits or (diagonal != edits and furthest[diagonal - 1] < furthest[diagonal + 1])
+
+
+def _walked_back(history: list[dict[int, int]], x: int, y: int) -> list[Change]:
+    """Return the single edits on the way to ``(x, y)``, in order."""
+    single: list[Change] = []
+    for edits in range(len(history) - 1, 0, -1):
+        furthest, diagonal = history[edits], x - y
+        inserted = _is_insertion(furthest, diagonal, edits)
+        before = diagonal + 1 if inserted else diagonal - 1
+        x = furthest[before]
+        y = x - before
+        single.append(Change(x, x if inserted else x + 1, y, y + 1 if inserted else y))
+    return single[::-1]
+
+
+def _merged(single: list[Change]) -> list[Change]:
+    """Return ``single`` with edits that touch made one."""
+    merged: list[Change] = []
+    for edit in single:
+        last = merged[-1] if merged else None
+        if last and (last.old_end, last.new_end) == (edit.old_start, edit.new_start):
+            merged[-1] = Change(last.old_start, edit.old_end, last.new_start, edit.new_end)
+        else:
+            merged.append(edit)
+    return merged

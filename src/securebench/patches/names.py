@@ -1,0 +1,91 @@
+"""Names in patches: how git quotes them, and which of them nothing may have."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import TYPE_CHECKING, Final
+
+from securebench.patches.errors import PatchInvalidError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MAX_PATH_BYTES: Final = 4096
+MAX_NAME_BYTES: Final = 255
+MAX_DEPTH: Final = 64
+
+_ESCAPES: Final = {
+    b"a": b"\a",
+    b"b": b"\b",
+    b"t": b"\t",
+    b"n": b"\n",
+    b"v": b"\v",
+    b"f": b"\f",
+    b"r": b"\r",
+    b'"': b'"',
+    b"\\": b"\\",
+}
+_ESCAPED: Final = {value[0]: b"\\" + name for name, value in _ESCAPES.items()}
+_QUOTED = re.compile(rb'"((?:[^"\\\n]|\\[abtnvfr"\\]|\\[0-3][0-7]{2})*)"')
+_ESCAPE = re.compile(rb'\\(?:([abtnvfr"\\])|([0-7]{3}))')
+_IGNORED = re.compile("[\u200c-\u200f\u202a-\u202e\u206a-\u206f\ufeff]")
+_SHORT_GIT = re.compile(r"git~\d+")
+_SPACE, _DELETE = 0x20, 0x7F
+
+
+def quoted(name: bytes) -> bytes:
+    """Return ``name`` as git writes it: in quotes, if it holds a byte that is not plain. Always ASCII."""
+    if all(_SPACE <= byte < _DELETE and byte not in _ESCAPED for byte in name):
+        return name
+    return b'"' + b"".join(_escaped(byte) for byte in name) + b'"'
+
+
+def _escaped(byte: int) -> bytes:
+    if byte in _ESCAPED:
+        return _ESCAPED[byte]
+    return bytes([byte]) if _SPACE <= byte < _DELETE else b"\\%03o" % byte
+
+
+def unquoted(text: bytes) -> tuple[bytes, bytes]:
+    """Return the quoted name at the beginning of ``text``, and what follows it. Raises :class:`PatchInvalidError`."""
+    match = _QUOTED.match(text)
+    if match is None:
+        raise PatchInvalidError("a quoted name in the patch does not end, or holds an unknown escape")
+    name = _ESCAPE.sub(lambda found: _ESCAPES[found[1]] if found[1] else bytes([int(found[2], 8)]), match[1])
+    return name, text[match.end() :]
+
+
+def path_fault(path: bytes) -> str:
+    """Return why no file of a repository may lie at ``path``, or nothing."""
+    if not path or b"\0" in path:
+        return "is empty or holds a NUL byte"
+    if path.startswith(b"/"):
+        return "is absolute"
+    names = path.split(b"/")
+    if any(name in (b"", b".", b"..") for name in names):
+        return "holds '..', '.' or an empty name"
+    if len(path) > MAX_PATH_BYTES or len(names) > MAX_DEPTH or max(map(len, names)) > MAX_NAME_BYTES:
+        return "is too long or too deep"
+    return "lies in a repository's own '.git'" if any(map(is_git_directory, names)) else ""
+
+
+def is_git_directory(name: bytes) -> bool:
+    """Return whether some system or git takes ``name`` for ``.git``: by case, spelling, or its short form."""
+    text = _IGNORED.sub("", name.decode("utf-8", "surrogateescape"))
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    stems = (part.partition(":")[0].rstrip(" .") for part in folded.split("\\"))
+    return any(stem == ".git" or _SHORT_GIT.fullmatch(stem) for stem in stems)
+
+
+def parents(path: bytes) -> Iterator[bytes]:
+    """Yield each directory that ``path`` lies in, the uppermost first."""
+    at = path.find(b"/")
+    while at >= 0:
+        yield path[:at]
+        at = path.find(b"/", at + 1)
+
+
+def shown(path: bytes) -> str:
+    """Return ``path`` for people: on one line, in ASCII."""
+    return quoted(path).decode("ascii")

@@ -1,0 +1,115 @@
+"""Which changes a candidate may make, judged on the trees before and after, and never on the text of a patch."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from securebench.patches.names import path_fault, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from securebench.patches.model import Delta, FileVersion, Tree
+
+MAX_SHOWN: Final = 20
+"""Violations that are told; more are counted."""
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+FIRST_NAMES: Final = _words(".github .gitlab ci securebench .git")
+"""Directories at the top of a repository that run things for it."""
+
+NAMES: Final = _words("test tests __pycache__ .cargo site-packages .venv venv node_modules")
+"""Names that no part of a path may have: where tests are, and where installed programs and libraries are."""
+
+FILES: Final = _words(
+    """conftest.py pyproject.toml setup.py setup.cfg tox.ini tox.toml pytest.ini .pytest.ini pytest.toml .pytest.toml
+    package.json .npmrc makefile gnumakefile build.rs cargo.toml go.mod go.sum sitecustomize.py usercustomize.py
+    entry_points.txt .gitmodules .gitattributes
+    package-lock.json npm-shrinkwrap.json pnpm-lock.yaml bun.lockb go.work.sum pipfile"""
+)
+"""Files that say what runs and how, in lower case: configuration of runners, builds and interpreters, lock files."""
+
+PATTERNS: Final = re.compile(r"requirements.*\.txt|noxfile\..*|jest\.config\..*|vitest\.config\..*|\.mocharc\..*")
+SUFFIXES: Final = (".sh", ".bash", ".zsh", ".lock", ".pth", ".egg-info", ".dist-info", ".egg-link")
+"""Ends of names: shell scripts, lock files, and what Python's importers read from a directory on their path."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathPolicy:
+    """A row's ``candidate_policy``: patterns of paths, ``*`` within a name, ``**`` over any number of names.
+
+    A pattern that names a directory, or ends in ``/``, stands for all below it.
+    """
+
+    allow_paths: tuple[str, ...] = ()
+    allow_sensitive_paths: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A changed path, as people read it, and why it may not be changed."""
+
+    path: str
+    rule: str
+
+
+def violations(delta: Delta, base: Tree, policy: PathPolicy) -> tuple[Violation, ...]:
+    """Return what ``delta`` changes and must not, sorted by path.
+
+    Never allowed, whatever ``policy`` says: links that are new or lead elsewhere than before, and paths that are
+    absolute, lead upwards or into ``.git``. ``base`` is the tree before.
+    """
+    found = ((path, _rule(path, new, base, policy)) for path, new in sorted(delta.items()))
+    return tuple(Violation(shown(path), rule) for path, rule in found if rule)
+
+
+def _rule(path: bytes, new: FileVersion | None, base: Tree, policy: PathPolicy) -> str:
+    if fault := path_fault(path):
+        return f"the path {fault}"
+    if new is not None and new.link and new != base.get(path):
+        return "links may not be added or changed"
+    text = path.decode("utf-8", "surrogateescape")
+    if policy.allow_paths and not matches(text, policy.allow_paths):
+        return "lies outside the paths that the task allows"
+    if matches(text, policy.allow_sensitive_paths):
+        return ""
+    return "says what runs, or how it is judged" if is_sensitive(text) else ""
+
+
+def is_sensitive(path: str) -> bool:
+    """Return whether ``path`` is denied by default. Case is ignored: some tools and file systems do."""
+    names = path.casefold().split("/")
+    return (
+        names[0] in FIRST_NAMES
+        or not NAMES.isdisjoint(names)
+        or names[-1] in FILES
+        or PATTERNS.fullmatch(names[-1]) is not None
+        or any(name.endswith(SUFFIXES) for name in names)
+    )
+
+
+def matches(path: str, patterns: Iterable[str]) -> bool:
+    """Return whether one of ``patterns`` names ``path``, or a directory above it."""
+    return any(_compiled(pattern).match(path) for pattern in patterns)
+
+
+@lru_cache(maxsize=4096)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    names = pattern.removesuffix("/").split("/")
+    parts = ["(?:[^/]+/)*" if name == "**" else _name(name) + "/" for name in names[:-1]]
+    last = ".+" if names[-1] == "**" else _name(names[-1])
+    below = "" if names[-1] == "**" else r"(?:/.*)?"
+    return re.compile("".join(parts) + last + below + r"\Z", re.DOTALL)
+
+
+def _name(pattern: str) -> str:
+    """Return ``pattern``, of one name, as an expression. Runs of ``*`` are one: they would cost time, not mean more."""
+    pieces = re.split(r"(\*+|\?)", pattern)
+    return "".join("[^/]*" if "*" in piece else "[^/]" if piece == "?" else re.escape(piece) for piece in pieces)

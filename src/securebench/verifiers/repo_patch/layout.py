@@ -1,0 +1,111 @@
+"""Lays the final tree over the repository in a sandbox, before anything of the candidate runs there.
+
+What changes is written to a directory of the host, which the sandbox sees read-only, together with the script that
+lays it over. The script uses the image's own ``sh``, ``rm``, ``rmdir``, ``mkdir`` and ``cp``, names each path in
+single quotes, and looks afterwards whether each is as it should be. What it was laid from is gone when tests run.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+from securebench.descriptors import OPEN_DIRECTORY, opened
+from securebench.patches.names import parents
+from securebench.removal import remove_entry
+from securebench.sandboxes.base import Mount
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from securebench.patches.model import Delta, FileVersion
+
+TARGET: Final = "/opt/securebench/changes"
+"""Where the sandbox sees what is laid over."""
+
+_SCRIPT: Final = "apply.sh"
+_FILES: Final = "files"
+
+
+class Layout:
+    """What is to be laid over ``repository`` (absolute), written to ``directory``, which is made."""
+
+    def __init__(self, directory: Path, delta: Delta, repository: str) -> None:
+        self._directory = directory
+        files = directory / _FILES
+        files.mkdir(parents=True)
+        for path, version in sorted(delta.items()):
+            if version is not None:
+                _write(files / os.fsdecode(path), version)
+        (directory / _SCRIPT).write_bytes(b"\n".join(_script(delta, os.fsencode(repository))) + b"\n")
+        _open_up(directory)
+
+    @property
+    def mount(self) -> Mount:
+        """What its sandbox is shown."""
+        return Mount(self._directory, TARGET)
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """The command that lays it over."""
+        return ("/bin/sh", f"{TARGET}/{_SCRIPT}")
+
+    def remove(self) -> None:
+        """Take away what was laid over: a candidate has nothing to learn from it."""
+        with opened(self._directory, OPEN_DIRECTORY) as directory:
+            for name in (_FILES, _SCRIPT):
+                remove_entry(directory, name)
+
+
+def _write(target: Path, version: FileVersion) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if version.link:
+        target.symlink_to(os.fsdecode(version.content))
+        return
+    target.write_bytes(version.content)
+    target.chmod(0o755 if version.executable else 0o644)
+
+
+def _open_up(directory: Path) -> None:
+    """Let whoever runs in the sandbox read it, whatever this process's umask is."""
+    directory.chmod(0o755)
+    for parent, names, _ in os.walk(directory):
+        for name in names:
+            path = os.path.join(parent, name)  # noqa: PTH118 - names are bytes in disguise
+            if not os.path.islink(path):  # noqa: PTH114
+                os.chmod(path, 0o755)  # noqa: PTH101, S103 - for whoever runs in the sandbox
+
+
+def _script(delta: Delta, repository: bytes) -> Iterator[bytes]:
+    """Yield the script's lines. It ends with an error at the first thing that is not as it should be."""
+    yield b"set -eu"
+    yield b"umask 022"
+    yield b"cd %s" % _quoted(repository)
+    gone = [path for path, version in sorted(delta.items()) if version is None]
+    kept = [(path, version) for path, version in sorted(delta.items()) if version is not None]
+    for path in sorted(delta):
+        yield b"rm -f -- %s" % _quoted(b"./" + path)
+    for directory in sorted({parent for path in gone for parent in parents(path)}, reverse=True):
+        yield b"rmdir -- %s 2>/dev/null || :" % _quoted(b"./" + directory)  # which it is only where nothing is left
+    for directory in sorted({parent for path, _ in kept for parent in parents(path)}):
+        yield b"[ -d %s ] || mkdir -- %s" % (_quoted(b"./" + directory), _quoted(b"./" + directory))
+    for path, version in kept:
+        name, source = _quoted(b"./" + path), _quoted(b"%s/%s/%s" % (TARGET.encode(), _FILES.encode(), path))
+        yield b"cp -P -- %s %s" % (source, name)
+        yield _check(name, source, version)
+    for path in gone:
+        name = _quoted(b"./" + path)
+        yield b"[ ! -e %s ] && [ ! -L %s ]" % (name, name)
+
+
+def _check(name: bytes, source: bytes, version: FileVersion) -> bytes:
+    if version.link:
+        return b"[ -L %s ]" % name
+    mode = b"chmod 755 -- %s" if version.executable else b"chmod 644 -- %s"
+    compared = b"if command -v cmp >/dev/null; then cmp -s -- %s %s; fi" % (source, name)
+    return b"[ -f %s ] && [ ! -L %s ] && %s && %s" % (name, name, mode % name, compared)
+
+
+def _quoted(path: bytes) -> bytes:
+    return b"'" + path.replace(b"'", b"'\\''") + b"'"

@@ -1,0 +1,95 @@
+"""The tree that is judged, computed from data: what is trusted, what the candidate changed, and the tests over both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from securebench.errors import FailureReason, MaterializationError
+from securebench.patches.apply import apply_patch
+from securebench.patches.errors import PatchDoesNotApplyError, PatchError
+from securebench.patches.model import Delta, FileVersion, Tree
+from securebench.patches.names import parents, shown
+from securebench.patches.policy import MAX_SHOWN, violations
+from securebench.patches.render import render
+from securebench.verifiers.repo_patch.request import FaultError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from securebench.patches.policy import PathPolicy
+
+
+class PristineTree(Tree, Protocol):
+    """The repository as it is in the image."""
+
+    def files(self, top: bytes = b"") -> Iterable[bytes]:
+        """Yield the path of every file and link at or below ``top``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overlay:
+    """``base`` with ``delta`` made."""
+
+    base: Tree
+    delta: Delta
+
+    def get(self, path: bytes) -> FileVersion | None:
+        """Return the file or link at ``path``."""
+        return self.delta[path] if path in self.delta else self.base.get(path)
+
+
+def require_allowed(candidate: Delta, pristine: Tree, policy: PathPolicy, details: dict[str, Any]) -> None:
+    """Raise :class:`FaultError` (``policy_violation``) for changes that no candidate may make; say which."""
+    found = violations(candidate, pristine, policy)
+    if not found:
+        return
+    details["violations"] = [{"path": one.path, "rule": one.rule} for one in found[:MAX_SHOWN]]
+    details["violation_count"] = len(found)
+    raise FaultError(FailureReason.POLICY_VIOLATION, f"{found[0].path}: {found[0].rule}")
+
+
+def task_patch(data: bytes, base: Tree, what: str) -> Delta:
+    """Return what a patch of the task's changes. Raises :class:`MaterializationError`: it is the task that is wrong."""
+    if not data:
+        return {}
+    try:
+        return apply_patch(data, base)
+    except PatchError as error:
+        message = f"the task's {what} cannot be used"  # and no more: what it says is an evaluation input
+        raise MaterializationError(message, code=error.code, hint="make it from the files of the image") from None
+
+
+def carried_over(candidate: Delta, pristine: Tree, setup: Delta) -> Delta:
+    """Return ``candidate`` as changes of the trusted tree, which is ``pristine`` with ``setup`` made.
+
+    Where both changed a file, the candidate's difference is applied to the trusted version. Raises
+    :class:`FaultError` (``patch_does_not_apply``).
+    """
+    trusted, carried = Overlay(pristine, setup), dict(candidate)
+    for path in sorted(candidate.keys() & setup.keys()):
+        del carried[path]
+        text = render({path: candidate[path]}, pristine)
+        try:
+            carried.update(apply_patch(text.encode("utf-8"), trusted) if text else {})
+        except PatchDoesNotApplyError:
+            raise _unfit(f"the change of {shown(path)} does not fit the task's setup") from None
+    return carried
+
+
+def require_tree(delta: Delta, pristine: PristineTree) -> None:
+    """Raise :class:`FaultError` (``patch_does_not_apply``) if a file of the final tree lies below or on another."""
+    final = Overlay(pristine, delta)
+    for path, version in delta.items():
+        if version is None:
+            continue
+        for directory in parents(path):
+            if final.get(directory) is not None:
+                raise _unfit(f"{shown(directory)} is a file or link, and not a directory")
+        if any(final.get(below) is not None for below in pristine.files(path) if below != path):
+            raise _unfit(f"{shown(path)} is a directory, and not a file")
+
+
+def _unfit(message: str) -> FaultError:
+    return FaultError(FailureReason.PATCH_DOES_NOT_APPLY, message)

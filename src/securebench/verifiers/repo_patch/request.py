@@ -1,0 +1,83 @@
+"""What is to be judged: read from the view."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from securebench.errors import FailureReason, MaterializationError
+from securebench.patches.policy import PathPolicy
+from securebench.tasks import DEFAULT_IMAGE
+
+if TYPE_CHECKING:
+    from securebench.tasks import VerifierView
+
+DEFAULT_TIMEOUT_SECONDS: Final = 300.0
+
+
+class FaultError(Exception):
+    """The reason why a candidate does not pass."""
+
+    def __init__(self, reason: FailureReason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One judgement. ``repository`` and ``workdir`` are paths of the image; a ``command`` of text is a shell's."""
+
+    image: str
+    repository: str
+    workdir: str
+    base_commit: str
+    command: str | tuple[str, ...]
+    timeout_seconds: float
+    setup_patch: bytes
+    test_patch: bytes
+    policy: PathPolicy
+    fail_to_pass: tuple[str, ...]
+    pass_to_pass: tuple[str, ...]
+
+    @property
+    def expected(self) -> tuple[str, ...]:
+        """The ids of all tests that must pass."""
+        return (*self.fail_to_pass, *self.pass_to_pass)
+
+
+def read_request(view: VerifierView) -> Request:
+    """Return what is to be judged. Raises :class:`MaterializationError` for a task that cannot be."""
+    resources = view.test_sandbox
+    tests: Any = resources["tests"].value if "tests" in resources else None
+    base_commit = resources["base_commit"].value if "base_commit" in resources else None
+    repository = view.environment.workdir
+    if not isinstance(tests, dict) or tests.get("source") != "command" or not isinstance(base_commit, str):
+        raise _unusable("the task has no tests or no base commit that this verifier can use")
+    if repository is None:
+        raise _unusable("the task does not say where in its image the repository is", "set environment.workdir")
+    command = tests["command"]
+    policy, expect = tests.get("candidate_policy") or {}, tests.get("expect") or {}
+    return Request(
+        image=view.environment.image or DEFAULT_IMAGE,
+        repository=repository,
+        workdir=tests.get("workdir") or repository,
+        base_commit=base_commit.lower(),
+        command=command if isinstance(command, str) else tuple(command),
+        timeout_seconds=float(tests.get("timeout_seconds") or DEFAULT_TIMEOUT_SECONDS),
+        setup_patch=_patch(tests.get("setup_patch")),
+        test_patch=_patch(tests.get("test_patch")),
+        policy=PathPolicy(**{name: tuple(patterns) for name, patterns in policy.items()}),
+        fail_to_pass=tuple(expect.get("fail_to_pass") or ()),
+        pass_to_pass=tuple(expect.get("pass_to_pass") or ()),
+    )
+
+
+def _patch(value: Any) -> bytes:
+    """Return the patch of a row's field; nothing where it has none, or a blank one."""
+    text = value["patch"] if isinstance(value, dict) else ""
+    return text.encode("utf-8") if text.strip() else b""
+
+
+def _unusable(message: str, hint: str = "") -> MaterializationError:
+    return MaterializationError(message, hint=hint)

@@ -1,0 +1,142 @@
+"""The verifier of repo_patch."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from securebench.candidates.store import CandidateStore
+from securebench.errors import FailureReason
+from securebench.verifiers.base import VerificationResult, Verifier
+from securebench.verifiers.repo_patch.canaries import plant
+from securebench.verifiers.repo_patch.checks import Checks
+from securebench.verifiers.repo_patch.commands import read_pytest
+from securebench.verifiers.repo_patch.layout import Layout
+from securebench.verifiers.repo_patch.plan import Overlay, carried_over, require_allowed, require_tree, task_patch
+from securebench.verifiers.repo_patch.repository import require_commit
+from securebench.verifiers.repo_patch.request import FaultError, read_request
+from securebench.verifiers.repo_patch.selection import Selection
+from securebench.workspaces.image_tree import HostTree
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from securebench.candidates.artifact import CandidateArtifact
+    from securebench.images.model import ResolvedImage
+    from securebench.patches.model import Delta
+    from securebench.tasks import VerifierView
+    from securebench.verifiers.base import VerifyContext
+    from securebench.verifiers.repo_patch.canaries import Canaries
+    from securebench.verifiers.repo_patch.commands import PytestCommand
+    from securebench.verifiers.repo_patch.plan import PristineTree
+    from securebench.verifiers.repo_patch.request import Request
+
+
+class RepoPatchVerifier(Verifier):
+    """Runs the task's command over the repository with the candidate's changes, in a fresh sandbox of its image.
+
+    Metadata: ``verifier``, ``version``, ``phase`` (``base_commit``, ``candidate_policy``, ``setup_patch``,
+    ``candidate_patch``, ``test_patch``, ``checks``, ``verdict``), ``reason``, ``image_id``, ``changed_files``,
+    ``violations`` (path and rule of the first twenty) and ``violation_count``, ``restored`` (paths that were put back),
+    ``evidence``, ``assurance: lower`` where an exit code is all there is, ``exit_code`` and ``duration_seconds``.
+    """
+
+    family = "repo_patch"
+    version = "1"
+
+    def verify(self, view: VerifierView, candidate: CandidateArtifact, context: VerifyContext) -> VerificationResult:
+        """Judge ``candidate``.
+
+        Raises :class:`InfrastructureError`, and :class:`MaterializationError` for a task that is wrong in itself;
+        never anything for what a candidate did.
+        """
+        began = time.monotonic()
+        details: dict[str, Any] = {"verifier": self.family, "version": self.version, "phase": "base_commit"}
+        reason, message = None, ""
+        try:
+            _Judgement(view, candidate, context, details).run()
+            details["phase"] = "verdict"
+        except FaultError as fault:
+            reason, message = fault.reason, fault.message
+        details["reason"] = reason.value if reason else None
+        details["duration_seconds"] = time.monotonic() - began
+        return VerificationResult(reason=reason, message=message, metadata=details)
+
+
+class _Judgement:
+    """One verification, phase by phase."""
+
+    def __init__(
+        self, view: VerifierView, candidate: CandidateArtifact, context: VerifyContext, details: dict[str, Any]
+    ) -> None:
+        self._request: Request = read_request(view)
+        self._candidate = candidate
+        self._context = context
+        self._details = details
+        self._pytest: PytestCommand | None = read_pytest(self._request.command)
+        self._canaries: Canaries | None = None
+
+    def run(self) -> None:
+        """Return if the candidate passes. Raises :class:`FaultError` if it does not."""
+        image = self._context.driver.resolve_image(self._request.image)
+        self._details["image_id"] = image.id
+        layout = self._lay_out(image)
+        self._details["phase"] = "checks"
+        checks = Checks(self._request, image, self._context, self._details)
+        if self._pytest is None or self._canaries is None:
+            checks.run_command(layout)
+        else:
+            checks.run_pytest(layout, self._pytest, self._canaries)
+
+    def _lay_out(self, image: ResolvedImage) -> Layout:
+        """Return the final tree, written down: nothing of the image is held after that."""
+        with (
+            self._context.driver.image_tree(image) as lease,
+            HostTree.of_image(lease.root, self._request.repository) as pristine,
+        ):
+            final = self._final(pristine)
+        return Layout(self._context.scratch.resolve() / "changes", final, self._request.repository)
+
+    def _final(self, pristine: PristineTree) -> Delta:
+        """Return what is different from the image in the tree that is judged."""
+        request, details = self._request, self._details
+        require_commit(pristine, request.base_commit)
+        details["phase"] = "candidate_policy"
+        changes = self._changes(pristine)
+        details["phase"] = "setup_patch"
+        setup = task_patch(request.setup_patch, pristine, "setup_patch")
+        details["phase"] = "candidate_patch"
+        carried = carried_over(changes, pristine, setup)
+        require_tree({**setup, **carried}, pristine)
+        details["phase"] = "test_patch"
+        trusted = Overlay(pristine, setup)
+        tests = task_patch(request.test_patch, trusted, "test_patch")
+        return self._with_tests(carried, trusted, tests, pristine)
+
+    def _changes(self, pristine: PristineTree) -> Mapping[bytes, Any]:
+        """Return what the candidate changes, and may."""
+        changes = CandidateStore(self._candidate.path.parent).read_patch(self._candidate)
+        self._details["changed_files"] = len(changes)
+        if not changes:
+            raise FaultError(FailureReason.CANDIDATE_EMPTY, "the candidate changes nothing in the repository")
+        require_allowed(changes, pristine, self._request.policy, self._details)
+        return changes
+
+    def _with_tests(self, carried: Delta, trusted: Overlay, tests: Delta, pristine: PristineTree) -> Delta:
+        """Return what is judged: the tests over the candidate's changes, and canaries where pytest runs."""
+        final = {**trusted.delta, **carried, **tests}
+        if self._pytest is not None:
+            selection = Selection(self._request, self._pytest, pristine, {**trusted.delta, **tests})
+            restored = selection.restored(carried.keys() - tests.keys())
+            self._put_back(final, restored, trusted)
+            judged = Overlay(trusted, tests)
+            self._canaries = plant(selection.tests, selection.directories, judged, self._request.expected)
+            final.update(self._canaries.files)
+        require_tree(final, pristine)
+        return final
+
+    def _put_back(self, final: dict[bytes, Any], restored: list[bytes], trusted: Overlay) -> None:
+        for path in restored:
+            final[path] = trusted.get(path)
+        if restored:
+            self._details["restored"] = [path.decode("utf-8", "backslashreplace") for path in restored[:20]]

@@ -1,0 +1,152 @@
+"""What a checker's sandbox is shown: a copy of the sealed workspace, and over it, from elsewhere, what judges it.
+
+The two lie in directories of their own, so that nothing of the candidate is ever a path to an evaluation input. A
+candidate that holds something where an evaluation input goes is refused, whichever case or spelling its name has.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import closing
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from securebench.descriptors import OPEN_FILE, printable
+from securebench.errors import FailureReason
+from securebench.images.tar_reader import Kind, TarReader
+from securebench.limits import MIB
+from securebench.pack_paths import LANE_ROOTS, folded, is_at_or_below
+from securebench.resources import Component, Visibility
+from securebench.sandboxes.base import Mount
+from securebench.verifiers.terminal_task.request import FaultError
+from securebench.workspaces.descriptors import TreeRefusedError
+from securebench.workspaces.materialization import VisibilityAwareMaterializer, asset_digest
+from securebench.workspaces.tree import MAX_OFFENDERS
+from securebench.workspaces.writing import TreeWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from securebench.candidates.artifact import CandidateArtifact
+    from securebench.images.tar_reader import Member
+    from securebench.tasks import VerifierView
+
+FRAMEWORK_ROOT: Final = "securebench"
+"""The directory of a workspace whose content is the framework's: the checker sees its own, whole and read-only."""
+
+_JUDGING: Final = tuple(LANE_ROOTS[lane] for lane in Visibility if lane is not Visibility.PUBLIC)
+_ALL: Final = 0o666
+_EXECUTABLE: Final = 0o111
+_HEADER_LIMIT: Final = 64 * 1024
+_PLACE: Final = VisibilityAwareMaterializer(Component.TEST_SANDBOX)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Two directories of the host. ``covers`` are the paths of ``inputs`` that lie over the workspace, with digests."""
+
+    workspace: Path
+    inputs: Path
+    covers: tuple[tuple[str, str], ...]
+
+    def mounts(self, target: str) -> tuple[Mount, ...]:
+        """Return the mounts for a sandbox that has the workspace at ``target``."""
+        over = (Mount(self.inputs / path, f"{target}/{path}") for path, _ in self.covers)
+        return (Mount(self.workspace, target, read_only=False), *over)
+
+    def require_untouched(self) -> None:
+        """Raise :class:`FaultError` unless what judges is what was laid out."""
+        if any(asset_digest(self.inputs, path) != digest for path, digest in self.covers):
+            raise FaultError(FailureReason.TAMPERED, "what judges was changed while the checker ran")
+
+
+def lay_out(
+    view: VerifierView, candidate: CandidateArtifact, scratch: Path, owner: tuple[int, int] | None, *, shared: bool
+) -> Layout:
+    """Lay everything out below the empty directory ``scratch``.
+
+    The workspace belongs to ``owner`` (uid, gid), or with ``shared`` may be written by anybody whom the sandbox has.
+    Raises :class:`FaultError` for a candidate that interferes, and as :meth:`VisibilityAwareMaterializer.materialize`.
+    """
+    workspace, inputs = scratch / "workspace", scratch / "inputs"
+    for directory in (workspace, inputs):
+        directory.mkdir(mode=0o755)
+    covers = _lay_out_inputs(view, inputs)
+    with TreeWriter(workspace, owner) as writer:
+        _unpack(candidate, writer)
+        if not (workspace / FRAMEWORK_ROOT).is_dir():
+            writer.make_directory(FRAMEWORK_ROOT.encode())
+    _require_places(workspace, covers)
+    if owner is not None:
+        os.chown(workspace, *owner)
+    if shared:
+        _open_to_all(workspace)
+    return Layout(workspace, inputs, covers)
+
+
+def _lay_out_inputs(view: VerifierView, inputs: Path) -> tuple[tuple[str, str], ...]:
+    """Lay out evaluation inputs, public values, and read-only public assets: the other ones are the agent's."""
+    plan = _PLACE.plan(view.test_sandbox, public_assets=view.public_assets, eval_assets=view.eval_assets)
+    kept = tuple(asset for asset in plan.assets if asset.read_only or _is_framework(asset.target))
+    done = _PLACE.materialize(replace(plan, assets=kept), inputs)
+    assets = tuple((asset.target, asset.digest) for asset in done if not _is_framework(asset.target))
+    return ((FRAMEWORK_ROOT, asset_digest(inputs, FRAMEWORK_ROOT)), *assets)
+
+
+def _is_framework(target: str) -> bool:
+    return is_at_or_below(target, FRAMEWORK_ROOT)
+
+
+def _unpack(candidate: CandidateArtifact, writer: TreeWriter) -> None:
+    """Write the sealed workspace. Raises :class:`FaultError` (``tampered``) with what interferes."""
+    descriptor = os.open(candidate.path, OPEN_FILE)
+    with closing(os.fdopen(descriptor, "rb")) as file:
+        reader = TarReader(iter(lambda: file.read(MIB), b""), "the sealed workspace", _HEADER_LIMIT)
+        offenders = list(islice(_written(reader, writer), MAX_OFFENDERS))
+    if offenders:
+        raise FaultError(
+            FailureReason.TAMPERED, f"the workspace holds what only the task may bring: {', '.join(offenders)}"
+        )
+
+
+def _written(reader: TarReader, writer: TreeWriter) -> Iterator[str]:
+    """Write each member that does not interfere, and yield those that do."""
+    for member in reader:
+        path = member.path.rstrip(b"/")
+        if _interferes(path, member):
+            yield printable(path)
+        elif member.kind is Kind.DIRECTORY:
+            writer.make_directory(path)
+        elif member.kind is Kind.SYMLINK:
+            writer.make_link(path, member.link)
+        else:
+            writer.write_file(path, reader.content(), member.mode)
+
+
+def _interferes(path: bytes, member: Member) -> bool:
+    name = folded(path.decode("utf-8", "surrogateescape"))
+    if any(is_at_or_below(name, root) for root in _JUDGING):
+        return True
+    return name == FRAMEWORK_ROOT and member.kind is not Kind.DIRECTORY
+
+
+def _require_places(workspace: Path, covers: tuple[tuple[str, str], ...]) -> None:
+    """Raise :class:`FaultError` for a read-only asset that is not there as it was given: something replaced it."""
+    for path, digest in covers[1:]:
+        try:
+            same = asset_digest(workspace, path) == digest
+        except TreeRefusedError:
+            same = False
+        if not same:
+            raise FaultError(FailureReason.TAMPERED, f"a read-only asset was replaced: {path}")
+
+
+def _open_to_all(workspace: Path) -> None:
+    """Let any user write to our own copy, which nobody has touched yet: it lies in a directory closed to others."""
+    for path in (workspace, *workspace.rglob("*")):
+        mode = path.lstat().st_mode
+        if not stat.S_ISLNK(mode):
+            path.chmod(_ALL | (stat.S_IMODE(mode) & _EXECUTABLE))

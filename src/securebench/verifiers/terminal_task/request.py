@@ -1,0 +1,97 @@
+"""What is to be checked, and how: read from the view, or refused before any sandbox starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from securebench.errors import FailurePhase, FailureReason
+from securebench.resources import ResourceKind
+from securebench.tasks import DEFAULT_IMAGE
+from securebench.verifiers.terminal_task.state import read_expected_file
+
+if TYPE_CHECKING:
+    from securebench.dangerous_commands import VerificationPolicy
+    from securebench.resources import JsonValue
+    from securebench.tasks import VerifierView
+
+WORKSPACE_TARGET: Final = "/workspace"
+"""Where the workspace lies unless the task names a working directory: where the agent found it, too."""
+
+DEFAULT_TIMEOUT_SECONDS: Final = 300.0
+_SHELL: Final = ("/bin/sh", "-c")
+
+
+class FaultError(Exception):
+    """The reason why a candidate does not pass."""
+
+    def __init__(self, reason: FailureReason, message: str, phase: FailurePhase = FailurePhase.VERIFY) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+        self.phase = phase
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """The state that the checker is to find: its own type, so that ``null`` is a state as well."""
+
+    value: JsonValue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One check. ``target`` is where the workspace lies in the sandbox; ``workdir`` is where the checker starts."""
+
+    argv: tuple[str, ...]
+    image: str
+    target: str
+    workdir: str
+    timeout_seconds: float
+    needed_commands: tuple[str, ...]
+    expected: Expected | None
+
+
+def read_request(view: VerifierView) -> Request:
+    """Return what is to be checked. Raises :class:`FaultError` for what cannot be: never a pass."""
+    checker = _value(view, "checker")
+    command = checker.get("command") if isinstance(checker, dict) else None
+    if not isinstance(checker, dict) or not command:
+        raise FaultError(FailureReason.NO_VERDICT, "the task has no checker that this verifier can run")
+    environment = view.environment
+    target = environment.workdir or WORKSPACE_TARGET
+    return Request(
+        argv=(*_SHELL, command) if isinstance(command, str) else tuple(command),
+        image=checker.get("image") or environment.image or DEFAULT_IMAGE,
+        target=target,
+        workdir=checker.get("workdir") or target,
+        timeout_seconds=checker.get("timeout_seconds") or environment.timeout_seconds or DEFAULT_TIMEOUT_SECONDS,
+        needed_commands=tuple(_value(view, "needed_commands") or ()),
+        expected=_expected(view),
+    )
+
+
+def require_allowed(request: Request, policy: VerificationPolicy) -> tuple[str, ...]:
+    """Return the capabilities that the checker gets. Raises :class:`FaultError` for one that the tester denies."""
+    if denied := policy.denied(request.needed_commands):
+        raise FaultError(
+            FailureReason.DANGEROUS_COMMAND_DENIED,
+            f"the tester does not allow what the checker needs: {', '.join(denied)}",
+            FailurePhase.POLICY,
+        )
+    return policy.capabilities(request.needed_commands)
+
+
+def _value(view: VerifierView, name: str) -> Any:
+    return view.test_sandbox[name].value if name in view.test_sandbox else None
+
+
+def _expected(view: VerifierView) -> Expected | None:
+    if "expected_state" not in view.evaluator:
+        return None
+    resource = view.evaluator["expected_state"]
+    if resource.kind is not ResourceKind.FILE:
+        return Expected(resource.value)
+    if len(resource.files) != 1 or view.eval_assets is None:
+        raise FaultError(FailureReason.NO_VERDICT, "the task's expected state is more than one file, or none")
+    return Expected(read_expected_file(view.eval_assets.directory, resource.files[0].path))

@@ -1,0 +1,70 @@
+"""The state that a checker found, and the one that is expected: plain data, compared here and nowhere else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from securebench.errors import MaterializationError
+from securebench.limits import MIB
+from securebench.sandboxes.base import Stream
+from securebench.strict_input.json_text import UnfitJsonError, decode_json
+from securebench.workspaces.descriptors import TreeRefusedError
+from securebench.workspaces.snapshot import read_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from securebench.resources import JsonValue
+    from securebench.sandboxes.base import Chunk
+
+MAX_STATE_BYTES: Final = MIB
+"""The longest line that is read as a state."""
+
+
+class LastLine:
+    """Takes chunks of output, and keeps the end of stdout: its last line that says something."""
+
+    def __init__(self) -> None:
+        self._end = bytearray()
+
+    def __call__(self, chunk: Chunk) -> None:
+        """Take one chunk."""
+        stream, data = chunk
+        if stream is Stream.STDOUT:
+            self._end += data
+            if len(self._end) > 2 * MAX_STATE_BYTES:
+                del self._end[: -MAX_STATE_BYTES - 1]
+
+    def state(self) -> JsonValue:
+        """Return the JSON value of the last line. Raises ``ValueError`` where there is no readable one."""
+        line = self._end.rstrip().rpartition(b"\n")[2]
+        if len(line) > MAX_STATE_BYTES:
+            raise ValueError("the last line is too long")
+        return decode_json(line.decode("utf-8"))[0]
+
+
+def same_state(one: JsonValue, other: JsonValue) -> bool:
+    """Return whether two values are the same JSON: a number is a number (1 is 1.0), and true is none."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same_state(item, other[key]) for key, item in one.items())
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same_state, one, other))
+    if _is_number(one) and _is_number(other):
+        return one == other
+    return type(one) is type(other) and one == other
+
+
+def read_expected_file(root: Path, path: str) -> JsonValue:
+    """Return the JSON of the file ``path`` below an asset root. Raises :class:`MaterializationError`."""
+    try:
+        return decode_json(read_file(root, path, MAX_STATE_BYTES).decode("utf-8"))[0]
+    except (TreeRefusedError, UnfitJsonError, UnicodeDecodeError):
+        raise MaterializationError(
+            "the file of expected_state cannot be read as JSON",
+            code="asset-unsafe",
+            hint=f"it is one JSON value in UTF-8, of at most {MAX_STATE_BYTES} bytes, without NaN or a key twice",
+        ) from None
+
+
+def _is_number(value: JsonValue) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

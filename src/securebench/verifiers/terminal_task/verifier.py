@@ -1,0 +1,131 @@
+"""The verifier of terminal_task."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from securebench.errors import FailurePhase, FailureReason
+from securebench.pack_paths import is_at_or_below
+from securebench.progress import EventKind
+from securebench.sandboxes.base import BASE_ENVIRONMENT, Command, SandboxSpec, workspace_user
+from securebench.verifiers.base import VerificationResult, Verifier
+from securebench.verifiers.terminal_task.layout import lay_out
+from securebench.verifiers.terminal_task.request import FaultError, read_request, require_allowed
+from securebench.verifiers.terminal_task.state import LastLine, same_state
+
+if TYPE_CHECKING:
+    from securebench.candidates.artifact import CandidateArtifact
+    from securebench.sandboxes.base import CommandResult
+    from securebench.tasks import VerifierView
+    from securebench.verifiers.base import VerifyContext
+    from securebench.verifiers.terminal_task.layout import Layout
+    from securebench.verifiers.terminal_task.request import Request
+
+_ROOT: Final = (0, 0)
+
+
+class TerminalTaskVerifier(Verifier):
+    """Runs the checker over a copy of the sealed workspace, and takes its exit code.
+
+    Metadata: ``verifier``, ``version``, ``phase`` (``request``, ``policy``, ``workspace``, ``check``, ``state``,
+    ``verdict``), ``reason``, ``image_id``, ``timeout_seconds``, ``exit_code`` of the checker, ``capabilities`` that it
+    was given where there are any, and ``duration_seconds``. What the checker prints is not kept.
+    """
+
+    family = "terminal_task"
+    version = "1"
+
+    def verify(self, view: VerifierView, candidate: CandidateArtifact, context: VerifyContext) -> VerificationResult:
+        """Judge ``candidate``. Raises :class:`InfrastructureError`; never anything for what a candidate did."""
+        started = time.monotonic()
+        details: dict[str, Any] = {"verifier": self.family, "version": self.version, "phase": "request"}
+        reason: FailureReason | None = None
+        message, phase = "", FailurePhase.VERIFY
+        try:
+            _check(view, candidate, context, details)
+            details["phase"] = "verdict"
+        except FaultError as fault:
+            reason, message, phase = fault.reason, fault.message, fault.phase
+        details["reason"] = reason.value if reason else None
+        details["duration_seconds"] = time.monotonic() - started
+        return VerificationResult(reason=reason, message=message, phase=phase, metadata=details)
+
+
+def _check(view: VerifierView, candidate: CandidateArtifact, context: VerifyContext, details: dict[str, Any]) -> None:
+    """Return if the candidate passes. Raises :class:`FaultError` if it does not."""
+    request = read_request(view)
+    capabilities = _capabilities(request, context, details)
+    details["phase"] = "workspace"
+    layout = _lay_out(view, candidate, context, shared=bool(capabilities))
+    spec = _spec(request, layout, context, capabilities)
+    details.update(phase="check", image_id=spec.image.id, timeout_seconds=request.timeout_seconds)
+    last_line = LastLine()
+    with context.driver.create(spec, persistent=True) as sandbox:
+        command = Command(argv=request.argv, timeout_seconds=request.timeout_seconds, capture=0)
+        result = sandbox.run(command, last_line)
+    details["exit_code"] = result.exit_code
+    layout.require_untouched()
+    _require_success(result, request)
+    if request.expected is not None:
+        details["phase"] = "state"
+        _require_state(last_line, request)
+
+
+def _capabilities(request: Request, context: VerifyContext, details: dict[str, Any]) -> tuple[str, ...]:
+    details["phase"] = "policy"
+    try:
+        capabilities = require_allowed(request, context.policy)
+    except FaultError:
+        denied = context.policy.denied(request.needed_commands)
+        context.report.emit(EventKind.VERIFIER_POLICY_DENIED, commands=list(denied))
+        raise
+    if capabilities:
+        details["capabilities"] = list(capabilities)
+    return capabilities
+
+
+def _lay_out(view: VerifierView, candidate: CandidateArtifact, context: VerifyContext, *, shared: bool) -> Layout:
+    owner = workspace_user() if os.getuid() == 0 else None
+    return lay_out(view, candidate, context.scratch.resolve(), owner, shared=shared)
+
+
+def _spec(request: Request, layout: Layout, context: VerifyContext, capabilities: tuple[str, ...]) -> SandboxSpec:
+    return SandboxSpec(
+        image=context.driver.resolve_image(request.image),
+        limits=context.limits,
+        mounts=layout.mounts(request.target),
+        environment={**BASE_ENVIRONMENT, "PATH": _path_without(request.target)},
+        workdir=request.workdir,
+        user=_ROOT if capabilities else workspace_user(),  # only root has what its sandbox is granted
+        cap_add=capabilities,
+        labels=context.labels,
+    )
+
+
+def _path_without(tree: str) -> str:
+    """Return the fixed PATH, without what lies in the candidate's tree."""
+    return ":".join(entry for entry in BASE_ENVIRONMENT["PATH"].split(":") if not is_at_or_below(entry, tree))
+
+
+def _require_success(result: CommandResult, request: Request) -> None:
+    if result.timed_out:
+        message = f"the check did not end within {request.timeout_seconds:g} seconds"
+        raise FaultError(FailureReason.CANDIDATE_TIMEOUT, message)
+    if result.out_of_memory:
+        raise FaultError(FailureReason.CANDIDATE_OUT_OF_MEMORY, "the check used more memory than its sandbox has")
+    if result.output_limit_exceeded:
+        raise FaultError(FailureReason.CANDIDATE_OUTPUT_LIMIT, "the check wrote more output than its sandbox may")
+    if result.exit_code != 0:
+        raise FaultError(FailureReason.CHECK_FAILED, f"the checker ended with exit code {result.exit_code}")
+
+
+def _require_state(last_line: LastLine, request: Request) -> None:
+    assert request.expected is not None
+    try:
+        state = last_line.state()
+    except ValueError:
+        raise FaultError(FailureReason.NO_VERDICT, "the checker's last line is no state that can be read") from None
+    if not same_state(state, request.expected.value):
+        raise FaultError(FailureReason.STATE_MISMATCH, "the state that the checker found is not the expected one")

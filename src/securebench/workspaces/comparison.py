@@ -1,0 +1,135 @@
+"""Comparing what is there now with what the image has, name by name and byte by byte."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from securebench.limits import MIB
+from securebench.patches.model import FileVersion
+from securebench.workspaces.descriptors import Refusal, TreeRefusedError
+from securebench.workspaces.tree import MAX_OFFENDERS, TreeLimits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from securebench.workspaces.image_tree import HostTree
+
+CHANGE_LIMITS: Final = TreeLimits(total_bytes=64 * MIB, entries=10_000)
+"""What may be changed: ``total_bytes`` of new content, in ``entries`` files: no patch that people read comes near."""
+
+CACHES: Final = frozenset({b"__pycache__", b".pytest_cache", b".mypy_cache", b".ruff_cache"})
+"""Directories that tools leave behind."""
+BYTECODE: Final = b".pyc"
+VERSION_CONTROL: Final = b".git"
+
+
+@dataclass(slots=True)
+class Comparison:
+    """What was found to be different so far. Methods raise :class:`TreeRefusedError` for what is too much."""
+
+    pristine: HostTree
+    limits: TreeLimits
+    delta: dict[bytes, FileVersion | None] = field(default_factory=dict)
+    ignored: Counter[str] = field(default_factory=Counter)
+    offenders: list[str] = field(default_factory=list)
+    total: int = 0
+
+    def finish(self) -> dict[str, int]:
+        """Return how much of what was ignored. Raises for offenders: the comparison is at its end."""
+        if self.offenders:
+            raise TreeRefusedError(Refusal.UNSAFE, *self.offenders)
+        if self.pristine.status(VERSION_CONTROL) is not None:
+            self.ignored[VERSION_CONTROL.decode()] = 1
+        return dict(sorted(self.ignored.items()))
+
+    def skips(self, path: bytes) -> bool:
+        """Say whether ``path`` is not looked at, and count it. Asked once of each path, and of nothing below it."""
+        name = path.rpartition(b"/")[2]
+        if path == VERSION_CONTROL:
+            self.ignored[VERSION_CONTROL.decode()] = 1
+            return True
+        kind = "*.pyc" if name.endswith(BYTECODE) else name.decode() if name in CACHES else ""
+        if not kind or self.pristine.status(path) is not None:
+            return False
+        self.ignored[kind] += 1
+        return True
+
+    def refuse(self, refused: TreeRefusedError) -> None:
+        """Note an offender; when there are enough of them, raise."""
+        self.offenders += refused.offenders
+        if refused.refusal is not Refusal.UNSAFE or len(self.offenders) >= MAX_OFFENDERS:
+            raise TreeRefusedError(refused.refusal, *self.offenders)
+
+    def gone(self, top: bytes) -> None:
+        """Take note that nothing is left of what the image has at and below ``top``."""
+        for path in self.pristine.files(top):
+            if path.split(b"/", 1)[0] != VERSION_CONTROL:
+                self._set(path, None)
+
+    def link(self, path: bytes, target: bytes) -> None:
+        """Take note of a link."""
+        self.version(path, FileVersion(target, link=True))
+
+    def copy(self, path: bytes, source: bytes) -> None:
+        """Take note of a second name of the file ``source``, which was compared before."""
+        version = self.delta.get(source) or self.pristine.get(source)
+        if version is not None:
+            self.version(path, version)
+
+    def is_directory(self, path: bytes) -> bool:
+        """Say whether the image has a directory there."""
+        status = self.pristine.status(path)
+        return status is not None and stat.S_ISDIR(status.st_mode)
+
+    def version(self, path: bytes, version: FileVersion) -> None:
+        """Take note of what is known as a whole."""
+        if self.pristine.get(path) == version:
+            self.delta.pop(path, None)
+        else:
+            self._weigh(len(version.content))
+            self._set(path, version)
+
+    def file(self, path: bytes, size: int, pieces: Iterable[bytes | memoryview], *, executable: bool) -> None:
+        """Compare a file with the image's, piece by piece: what did not change is never held as a whole."""
+        before = self.pristine.status(path)
+        if before is None or not stat.S_ISREG(before.st_mode) or before.st_size != size:
+            self._weigh(size)
+            self._set(path, FileVersion(b"".join(pieces), executable))
+            return
+        descriptor = self.pristine.open_file(path)
+        try:
+            content = _different(descriptor, pieces, lambda: self._weigh(size))
+            if content is None and bool(before.st_mode & stat.S_IXUSR) != executable:
+                self._weigh(size)
+                content = os.pread(descriptor, size, 0)
+        finally:
+            os.close(descriptor)
+        if content is None:
+            self.delta.pop(path, None)
+        else:
+            self._set(path, FileVersion(content, executable))
+
+    def _set(self, path: bytes, version: FileVersion | None) -> None:
+        self.delta[path] = version
+        if len(self.delta) > self.limits.entries:
+            raise TreeRefusedError(Refusal.TOO_LARGE, f"more than {self.limits.entries} files were changed")
+
+    def _weigh(self, size: int) -> None:
+        self.total += size
+        if self.total > self.limits.total_bytes:
+            raise TreeRefusedError(Refusal.TOO_LARGE, f"more than {self.limits.total_bytes} bytes were changed")
+
+
+def _different(descriptor: int, pieces: Iterable[bytes | memoryview], weigh: Callable[[], None]) -> bytes | None:
+    """Return the content that ``pieces`` are, once weighed; ``None`` if it is that of ``descriptor``, equally long."""
+    offset, rest = 0, iter(pieces)
+    for piece in rest:
+        if os.pread(descriptor, len(piece), offset) != piece:
+            weigh()
+            return b"".join((os.pread(descriptor, offset, 0), piece, *rest))
+        offset += len(piece)
+    return None

@@ -1,0 +1,76 @@
+"""Filling a workspace with a directory of its image, before anything of the task is laid over it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from securebench.errors import MaterializationError, StorageError
+from securebench.workspaces.descriptors import Refusal, TreeRefusedError
+from securebench.workspaces.path_policy import DEFAULT_TASK_FILE
+from securebench.workspaces.tree import EntryKind, TreeLimits, walk_descriptor
+from securebench.workspaces.writing import TreeWriter
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from securebench.workspaces.image_tree import HostTree
+    from securebench.workspaces.tree import Entry
+
+_OURS: Final = (os.fsencode(DEFAULT_TASK_FILE), b"securebench")
+"""What a workspace holds of the framework."""
+
+
+@dataclass(slots=True)
+class Filled:
+    """How much was copied: files, directories and links, and the bytes of the files."""
+
+    entries: int = 0
+    size: int = 0
+
+
+def fill(workspace: Path, tree: HostTree, owner: tuple[int, int] | None, limits: TreeLimits | None = None) -> Filled:
+    """Copy ``tree`` into the empty directory ``workspace``; all of it becomes ``owner``'s (uid, gid).
+
+    Executable bits are kept, other modes, times and owners are not. Raises :class:`MaterializationError`:
+    ``target-exists`` if the image has what a workspace has of the framework, ``image-workdir-unsafe`` for what could
+    not be sealed again (a link that leads out of it, a set-id file), ``image-workdir-too-large``; and
+    :class:`StorageError`.
+    """
+    filled = Filled()
+    try:
+        with TreeWriter(workspace, owner) as writer:
+            for entry in walk_descriptor(tree.root, limits):
+                _copy(entry, writer)
+                filled.entries += 1
+                filled.size += entry.size
+    except TreeRefusedError as refused:
+        raise _unusable(refused) from None
+    except OSError as error:
+        raise StorageError(f"cannot fill {workspace} from its image: {error.strerror or error}") from error
+    return filled
+
+
+def _copy(entry: Entry, writer: TreeWriter) -> None:
+    if entry.path in _OURS:
+        raise MaterializationError(
+            f"the image's working directory holds {entry.path.decode()!r}, where the framework's own files go",
+            code="target-exists",
+            hint="remove it from the image",
+        )
+    if entry.kind is EntryKind.FILE:
+        writer.copy_file(entry.path, entry.descriptor, entry.size, 0o755 if entry.executable else 0o644)
+    elif entry.kind is EntryKind.LINK:
+        writer.make_link(entry.path, entry.target)
+    else:
+        writer.make_directory(entry.path)
+
+
+def _unusable(refused: TreeRefusedError) -> MaterializationError:
+    large = refused.refusal is Refusal.TOO_LARGE
+    return MaterializationError(
+        f"the image's working directory cannot be copied into a workspace: {refused}",
+        code="image-workdir-too-large" if large else "image-workdir-unsafe",
+        hint="keep large data elsewhere in the image" if large else "links must be relative and stay in the directory",
+    )

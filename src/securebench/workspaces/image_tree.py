@@ -1,0 +1,141 @@
+"""A directory of an unpacked image, as the tree that changes are changes to.
+
+What is in it was unpacked from layers that anybody may have made: it is reached by descriptors, through no link.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING, Self
+
+from securebench.descriptors import OPEN_DIRECTORY, OPEN_FILE, opened
+from securebench.errors import MaterializationError
+from securebench.patches.model import FileVersion
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_NO_WAY = (FileNotFoundError, NotADirectoryError)
+
+
+class HostTree:
+    """The tree below ``directory``, a descriptor or a path (through no link at its end), as patches have trees.
+
+    A context manager. One thread's own. Paths are bytes, relative, of plain components. Raises ``OSError``.
+    """
+
+    def __init__(self, directory: Path | int) -> None:
+        self.root = os.dup(directory) if isinstance(directory, int) else os.open(directory, OPEN_DIRECTORY)
+        self._parent = b""
+        self._descriptor = os.dup(self.root)
+
+    @classmethod
+    def of_image(cls, root: Path, directory: str) -> Self:
+        """Return the directory ``directory`` (absolute) of the image unpacked at ``root``.
+
+        Raises :class:`MaterializationError` (``image-workdir-missing``) if the image has none there.
+        """
+        with opened(root, OPEN_DIRECTORY) as image:
+            descriptor = _open_below(image, os.fsencode(directory))
+        if descriptor is None:
+            raise MaterializationError(
+                f"the image has no directory {directory}, or a link on the way to it",
+                code="image-workdir-missing",
+                hint="name the real directory as environment.workdir, or use the image that has it",
+            )
+        try:
+            return cls(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of it. Idempotent."""
+        for descriptor in (self.root, self._descriptor):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self.root = self._descriptor = -1
+
+    def get(self, path: bytes) -> FileVersion | None:
+        """Return the file or link at ``path``; ``None`` where there is none, or a directory."""
+        status = self.status(path)
+        if status is None:
+            return None
+        if stat.S_ISLNK(status.st_mode):
+            return FileVersion(os.readlink(_name(path), dir_fd=self._descriptor), link=True)
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        with os.fdopen(self.open_file(path), "rb") as file:
+            return FileVersion(file.read(), executable=bool(status.st_mode & stat.S_IXUSR))
+
+    def status(self, path: bytes) -> os.stat_result | None:
+        """Return what is known of what is at ``path``, through no link; ``None`` where there is nothing."""
+        if not self._enter(path):
+            return None
+        try:
+            return os.stat(_name(path), dir_fd=self._descriptor, follow_symlinks=False)
+        except _NO_WAY:
+            return None
+
+    def open_file(self, path: bytes) -> int:
+        """Return a descriptor of the file at ``path``, which :meth:`status` has just said is one."""
+        return os.open(_name(path), OPEN_FILE, dir_fd=self._descriptor)
+
+    def files(self, top: bytes = b"") -> Iterator[bytes]:
+        """Yield the path of every file and link at or below ``top``, in any order."""
+        pending = [top]
+        if top and (status := self.status(top)) is not None and not stat.S_ISDIR(status.st_mode):
+            pending = []
+            yield top
+        while pending:
+            path = pending.pop()
+            descriptor = _open_below(self.root, path)
+            if descriptor is None:
+                continue
+            try:
+                with os.scandir(descriptor) as entries:
+                    found = [(os.fsencode(entry.name), entry.is_dir(follow_symlinks=False)) for entry in entries]
+            finally:
+                os.close(descriptor)
+            for name, is_directory in found:
+                below = path + b"/" + name if path else name
+                if is_directory:
+                    pending.append(below)
+                else:
+                    yield below
+
+    def _enter(self, path: bytes) -> bool:
+        """Open the directory that ``path`` lies in, if there is one; the last one is kept."""
+        parent = path.rpartition(b"/")[0]
+        if parent == self._parent:
+            return True
+        descriptor = _open_below(self.root, parent)
+        if descriptor is None:
+            return False
+        os.close(self._descriptor)
+        self._descriptor, self._parent = descriptor, parent
+        return True
+
+
+def _open_below(root: int, path: bytes) -> int | None:
+    here = os.dup(root)
+    for part in filter(None, path.split(b"/")):
+        try:
+            child = os.open(part, OPEN_DIRECTORY, dir_fd=here)
+        except _NO_WAY:
+            return None
+        finally:
+            os.close(here)
+        here = child
+    return here
+
+
+def _name(path: bytes) -> bytes:
+    return path.rpartition(b"/")[2]

@@ -1,0 +1,135 @@
+"""Writing the archives that candidates are sealed as: one way to write each tree, and so one digest for it.
+
+The format is GNU's, whose names are raw bytes of any length. Modes are 644 or 755; owners, times and all else are zero.
+The bytes are what the standard library's ``tarfile`` writes, which is not used: it is slow, and its zeros have changed
+between releases of Python.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from concurrent.futures import ThreadPoolExecutor
+from typing import IO, TYPE_CHECKING, Final, Self
+
+from securebench.limits import MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from concurrent.futures import Future
+
+_BLOCK: Final = 512
+_RECORD: Final = 10240
+_NAME: Final = 100
+_MAX_OCTAL: Final = 8**11
+_OWNER: Final = b"0000000\x000000000\x00"
+_FILE, _LINK, _DIRECTORY, _LONG_NAME, _LONG_LINK = b"0", b"2", b"5", b"L", b"K"
+_PLAIN, _EXECUTABLE = b"0000644\0", b"0000755\0"
+_TAIL: Final = b"ustar  \0" + bytes(_BLOCK - 265)
+_AT_ONCE: Final = MIB
+
+
+class TarWriter:
+    """Writes members to ``output``, and hashes and counts what it writes. A context manager: at its end it is whole."""
+
+    def __init__(self, output: IO[bytes]) -> None:
+        self._sink = _Sink(output)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            end = bytes(2 * _BLOCK)
+            self._sink.write(end + bytes(-(self._sink.size + len(end)) % _RECORD))
+        self._sink.close()
+
+    @property
+    def digest(self) -> str:
+        """The sha256 (hex) of what was written; all of it is, at the end."""
+        return self._sink.digest
+
+    @property
+    def size(self) -> int:
+        """How many bytes were written."""
+        return self._sink.size
+
+    def directory(self, path: bytes) -> None:
+        """Write a directory."""
+        self._sink.write(_member(path + b"/", _DIRECTORY, _EXECUTABLE))
+
+    def link(self, path: bytes, target: bytes) -> None:
+        """Write a symbolic link."""
+        self._sink.write(_member(path, _LINK, _PLAIN, link=target))
+
+    def file(self, path: bytes, size: int, chunks: Iterable[bytes], *, executable: bool = False) -> None:
+        """Write a file, whose ``chunks`` are ``size`` bytes."""
+        self._sink.write(_member(path, _FILE, _EXECUTABLE if executable else _PLAIN, size=size))
+        for chunk in chunks:
+            self._sink.write(chunk)
+        self._sink.write(bytes(-size % _BLOCK))
+
+
+class _Sink:
+    """Gathers small pieces; each large one is hashed beside its writing, and beside the reading of the next."""
+
+    def __init__(self, output: IO[bytes]) -> None:
+        self._output = output
+        self._sha = hashlib.sha256()
+        self._gathered = bytearray()
+        self._hashing: Future[None] | None = None
+        self._hasher = ThreadPoolExecutor(1, "seal")
+        self.size = 0
+
+    @property
+    def digest(self) -> str:
+        return self._sha.hexdigest()
+
+    def write(self, data: bytes) -> None:
+        self.size += len(data)
+        if len(data) < _AT_ONCE // 4:
+            self._gathered += data
+            if len(self._gathered) < _AT_ONCE:
+                return
+            data = b""
+        if self._gathered:
+            gathered, self._gathered = bytes(self._gathered), bytearray()
+            self._pass_on(gathered)
+        if data:
+            self._pass_on(data)
+
+    def close(self) -> None:
+        try:
+            if self._gathered:
+                self._pass_on(bytes(self._gathered))
+            self._wait()
+        finally:
+            self._hasher.shutdown()
+
+    def _pass_on(self, data: bytes) -> None:
+        self._wait()
+        self._hashing = self._hasher.submit(self._sha.update, data)
+        self._output.write(data)
+
+    def _wait(self) -> None:
+        """Wait for the hash of the last piece: no more than two are held in memory."""
+        if self._hashing is not None:
+            self._hashing.result()
+
+
+def _member(path: bytes, kind: bytes, mode: bytes, *, size: int = 0, link: bytes = b"") -> bytes:
+    long_link = _long(link, _LONG_LINK) if len(link) > _NAME else b""
+    long_name = _long(path, _LONG_NAME) if len(path) > _NAME else b""
+    return long_link + long_name + _header(path, kind, mode, size, link)
+
+
+def _long(name: bytes, kind: bytes) -> bytes:
+    """Return the member that holds a name which has no room in a header."""
+    content = name + b"\0"
+    return _header(b"././@LongLink", kind, b"0000000\0", len(content), b"") + content + bytes(-len(content) % _BLOCK)
+
+
+def _header(path: bytes, kind: bytes, mode: bytes, size: int, link: bytes) -> bytes:
+    digits = b"%011o\0" % size if size < _MAX_OCTAL else b"\x80" + size.to_bytes(11, "big")
+    head = path[:_NAME].ljust(_NAME, b"\0") + mode + b"%b%b00000000000\0" % (_OWNER, digits)
+    tail = kind + link[:_NAME].ljust(_NAME, b"\0") + _TAIL
+    return head + b"%06o\0 " % (sum(head) + sum(tail) + 8 * 0x20) + tail

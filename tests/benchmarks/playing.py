@@ -1,0 +1,43 @@
+"""Runs an example pack from its own tester YAML, as its README says, on a driver of the test's."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.packs import BENCHMARKS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from securebench.sandboxes.base import SandboxDriver
+
+_PATHS = re.compile(r"^(\s+(?:manifest|tasks|agent_dir): )(.+)$", re.MULTILINE)
+
+
+def play(pack: str, tester: str, driver: SandboxDriver, root: Path, *arguments: str) -> dict[str, dict[str, Any]]:
+    """Run ``benchmarks/<pack>/<tester>.yaml``, and return the records by the last name of their tasks.
+
+    ``arguments`` are added to the agent's command.
+    """
+    directory = BENCHMARKS / pack
+    text = _PATHS.sub(rf"\1{directory}/\2", (directory / f"{tester}.yaml").read_text())
+    text = text.replace("agent.sh]", ", ".join(("agent.sh", *arguments)) + "]")
+    records = run(text, driver, root)
+    return {record["task_id"].partition("/")[2]: record for record in records}
+
+
+def run(tester: str, driver: SandboxDriver, root: Path) -> list[dict[str, Any]]:
+    """Run the tester YAML ``tester``, which names no sandbox, into ``root / "out"``, and return the records."""
+    info = driver.info()
+    runtime = f", runtime: {info.runtime}" if info.name == "oci" else ""
+    config = root / "tester.yaml"
+    config.write_text(f"{tester}sandbox: {{driver: {info.name}{runtime}}}\n")
+    command = [sys.executable, "-m", "securebench", "run", str(config), "--workers", "2", "--output-dir"]
+    done = subprocess.run([*command, str(root / "out")], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (root / "said.txt").write_text(done.stdout + done.stderr)
+    return [json.loads(line) for line in (root / "out/candidates.jsonl").read_text().splitlines()]

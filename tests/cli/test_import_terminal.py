@@ -1,0 +1,163 @@
+"""``securebench import harbor`` and ``terminal-bench``, as a user types them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner
+
+from importers.terminal_tasks import HARBOR, TERMINAL_BENCH, lay_out
+from importers.wheels import installed_wheels
+from securebench.benchmark_compiler import compile_benchmark_pack
+from securebench.benchmark_pack import load_benchmark_pack
+from securebench.cli.import_command import command
+from securebench.errors import ConfigError
+from securebench.resources import Component
+from securebench.strict_input.yaml_text import parse_yaml
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from click.testing import Result
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give a directory of wheels, so that no index is asked."""
+    return installed_wheels(tmp_path_factory.mktemp("wheels"))
+
+
+@pytest.fixture
+def tasks(tmp_path: Path) -> Path:
+    """Give a directory of two good tasks, and one whose script is of its own kind."""
+    root = tmp_path / "tasks"
+    lay_out(root / "one", HARBOR)
+    lay_out(root / "two", HARBOR, {"instruction.md": "Another.\n"})
+    lay_out(root / "odd", HARBOR, {"tests/test.sh": "./grade --all\n"})
+    return root
+
+
+def _run(*arguments: object) -> Result:
+    result = CliRunner().invoke(command, [str(argument) for argument in arguments])
+    if isinstance(result.exception, ConfigError):
+        raise result.exception
+    return result
+
+
+def _ids(pack: Path) -> list[str]:
+    return [json.loads(line)["id"] for line in (pack / "tasks.jsonl").read_text().splitlines()]
+
+
+def test_a_directory_of_tasks_becomes_a_pack_that_loads(tasks: Path, wheels: Path, tmp_path: Path) -> None:
+    """Each task is a row; what the agent is shown holds the instruction, and nothing of tests or solution."""
+    pack = tmp_path / "pack"
+    result = _run("harbor", tasks / "one", tasks / "two", "--output", pack, "--wheels", wheels)
+    assert result.exit_code == 0, result.output
+    compiled = compile_benchmark_pack(load_benchmark_pack(pack / "manifest.yaml", pack / "tasks.jsonl"))
+    assert [task.id for task in compiled] == ["harbor/one", "harbor/two"]
+    shown = compiled[0].resources.visible_to(Component.AGENT)
+    assert list(compiled[0].agent_payload()) == ["instructions"]
+    assert not any(resource.files for resource in shown)
+    assert "2 imported, 0 not" in result.output
+
+
+def test_a_task_that_cannot_be_imported_stops_the_import_by_name(tasks: Path, wheels: Path, tmp_path: Path) -> None:
+    """One odd task, and nothing is written, unless the user says to go on without it; then it is named, too."""
+    pack = tmp_path / "pack"
+    with pytest.raises(ConfigError, match=r"odd.*grade --all") as caught:
+        _run("harbor", tasks, "--output", pack, "--wheels", wheels)
+    assert caught.value.code == "import-task-refused"
+    assert not pack.exists()
+    result = _run("harbor", tasks, "--output", pack, "--wheels", wheels, "--skip-unusable")
+    assert _ids(pack) == ["harbor/one", "harbor/two"]
+    assert "odd: NOT imported" in result.output
+    assert "./grade --all" in result.output
+    assert "2 imported, 1 not" in result.output
+
+
+def test_the_report_is_there_for_programs(tasks: Path, wheels: Path, tmp_path: Path) -> None:
+    """`--json` prints a list with every task, and nothing else on stdout."""
+    result = _run("harbor", tasks, "--output", tmp_path / "pack", "--wheels", wheels, "--skip-unusable", "--json")
+    report = json.loads(result.stdout)
+    assert [(one["task"], one["imported"]) for one in report] == [("one", True), ("two", True), ("odd", False)]
+    assert any("time limit of the agent" in note for note in report[0]["carried"])
+    assert report[2]["refused"]
+
+
+def test_recipes_are_written_with_their_stand_ins(tasks: Path, wheels: Path, tmp_path: Path) -> None:
+    """Each task has a recipe that names its image, and what stands in for its base."""
+    pack = tmp_path / "pack"
+    stand_in = "ubuntu:24.04=securebench/python:3.11"
+    _run("harbor", tasks / "one", "--output", pack, "--wheels", wheels, "--base-image", stand_in)
+    text = (pack / "images" / "one" / "recipe.yaml").read_text()
+    recipe, _, faults = parse_yaml(text, "recipe.yaml")
+    assert not faults
+    assert isinstance(recipe, dict)
+    row = json.loads((pack / "tasks.jsonl").read_text())
+    assert recipe["reference"] == row["environment"]["image"]
+    assert recipe["base_images"] == {"ubuntu:24.04": "securebench/python:3.11"}
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        ("--base-image", "nothing"),
+        ("--base-image", "=x"),
+        ("--base-image", "x="),
+        ("--python", "python3"),
+    ],
+)
+def test_options_that_say_nothing_are_wrong_usage(tasks: Path, tmp_path: Path, option: tuple[str, str]) -> None:
+    """A stand-in without both sides, or no version, is refused before anything is read."""
+    assert _run("harbor", tasks, "--output", tmp_path / "pack", *option).exit_code == 2
+
+
+def test_a_directory_without_tasks_is_an_error(tmp_path: Path) -> None:
+    """Where nothing is found, the mark that was looked for is named."""
+    with pytest.raises(ConfigError, match=r"there is no task\.yaml"):
+        _run("terminal-bench", tmp_path, "--output", tmp_path / "pack")
+
+
+def test_the_first_format_is_imported_too(tmp_path: Path, wheels: Path) -> None:
+    """`terminal-bench` reads task.yaml and run-tests.sh."""
+    lay_out(tmp_path / "tasks" / "one", TERMINAL_BENCH)
+    _run("terminal-bench", tmp_path / "tasks", "--output", tmp_path / "pack", "--wheels", wheels)
+    assert _ids(tmp_path / "pack") == ["terminal-bench/one"]
+
+
+def test_a_lock_by_names_needs_trust_and_can_be_made_firm(tasks: Path, wheels: Path, tmp_path: Path) -> None:
+    """Names alone are refused; with `--trust-new` they choose the tasks, and `--write-lock` then keeps digests."""
+    pack = tmp_path / "pack"
+    pack.mkdir()
+    (pack / "lock.json").write_text(json.dumps({"benchmark": "harbor", "rows": {"harbor/two": None}}))
+    arguments = ("harbor", tasks, "--output", pack, "--wheels", wheels)
+    with pytest.raises(ConfigError) as caught:
+        _run(*arguments)
+    assert caught.value.code == "import-lock-unpinned"
+    assert not (pack / "tasks.jsonl").exists()
+    _run(*arguments, "--trust-new")
+    assert _ids(pack) == ["harbor/two"]
+    firm = tmp_path / "firm.json"
+    _run("harbor", tasks / "two", "--output", pack, "--wheels", wheels, "--lock", firm, "--write-lock", "--force")
+    _run("harbor", tasks, "--output", tmp_path / "other", "--wheels", wheels, "--lock", firm)
+    (tasks / "two" / "tests" / "expected.json").write_text('{"errors": 9}')
+    with pytest.raises(ConfigError) as caught:
+        _run("harbor", tasks, "--output", tmp_path / "third", "--wheels", wheels, "--lock", firm)
+    assert caught.value.code == "import-lock-mismatch"
+
+
+def test_files_of_another_import_do_not_stay_in_the_pack(tasks: Path, wheels: Path, tmp_path: Path) -> None:
+    """What lies in a task's image and differs is refused, and with `--force` replaced as a whole."""
+    pack = tmp_path / "pack"
+    arguments = ("harbor", tasks / "one", "--output", pack, "--wheels", wheels)
+    _run(*arguments)
+    stray = pack / "images" / "one" / "context" / "stray"
+    stray.write_text("x")
+    with pytest.raises(ConfigError) as caught:
+        _run(*arguments)
+    assert caught.value.code == "import-output-exists"
+    _run(*arguments, "--force")
+    assert not stray.exists()
+    assert not list(pack.rglob(".import-*"))

@@ -1,0 +1,254 @@
+"""Task directories become rows: what is public, what is hidden, and what is said of the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from importers.terminal_tasks import HARBOR, TERMINAL_BENCH, TESTS, lay_out
+from securebench.errors import ConfigError
+from securebench.importers.terminal.harbor import read_harbor
+from securebench.importers.terminal.rows import Choices, finished, imported
+from securebench.importers.terminal.terminal_bench import read_terminal_bench
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from securebench.importers.terminal.rows import ImportedTask
+
+CHOICES = Choices({"ubuntu:24.04": "securebench/python:3.11"})
+
+
+Changes = Mapping[str, str | None]
+
+
+def _harbor(tmp_path: Path, changes: Changes | None = None, *, choices: Choices = CHOICES) -> ImportedTask:
+    return imported(read_harbor(lay_out(tmp_path / "sum-the-log", HARBOR, changes)), choices)
+
+
+def _first(tmp_path: Path, changes: Changes | None = None) -> ImportedTask:
+    return imported(read_terminal_bench(lay_out(tmp_path / "sum-the-log", TERMINAL_BENCH, changes)), Choices())
+
+
+def _refusal(tmp_path: Path, changes: Changes, *, first: bool = False) -> str:
+    with pytest.raises(ConfigError) as caught:
+        _ = _first(tmp_path, changes) if first else _harbor(tmp_path, changes)
+    assert caught.value.code == "import-task-refused"
+    return str(caught.value)
+
+
+def test_a_harbor_task_becomes_a_row(tmp_path: Path) -> None:
+    """Instruction, time limits and working directory are carried over, and the image's name is its content's."""
+    row = _harbor(tmp_path).row.task
+    assert row["id"] == "harbor/sum-the-log"
+    assert row["input"] == {"instructions": HARBOR["instruction.md"]}
+    image = row["environment"].pop("image")
+    assert image.startswith("securebench/harbor/sum-the-log:")
+    assert row["environment"] == {
+        "workdir": "/app",
+        "materialize_workdir_from_image": True,
+        "timeout_seconds": 120.0,
+    }
+    assert row["eval"]["checker"]["timeout_seconds"] == 60.0
+    assert row["metadata"]["limits"] == {"memory_gib": 2.0, "cpus": 1.0, "storage_gib": 10.0}
+
+
+def test_the_checker_is_our_runner_in_isolation(tmp_path: Path) -> None:
+    """The script is not run: our program is, without the working directory, and without the image's packages."""
+    row = _harbor(tmp_path).row.task
+    command = row["eval"]["checker"]["command"]
+    assert command == ["python3", "-I", "-S", "/app/securebench/evaluation_inputs/run_tests.py"]
+    script = "pip install pytest\npytest /tests/test_outputs.py\n"
+    shared = _harbor(tmp_path / "pip", {"tests/test.sh": script}).row.task
+    assert shared["eval"]["checker"]["command"][:2] == ["python3", "-I"]
+    assert "-S" not in shared["eval"]["checker"]["command"]
+
+
+def test_tests_and_solution_are_hidden_and_nowhere_else(tmp_path: Path) -> None:
+    """The image's context holds the environment alone; tests and solution lie among the hidden files."""
+    for one in (_harbor(tmp_path / "2"), _first(tmp_path / "1")):
+        row, trees = finished(one, "site/x", "x")
+        image = {path for root, files in trees.items() if root.startswith("images/") for path in files}
+        assert image == {"Dockerfile", "recipe.yaml", "context/app.log"} | ({"context/Dockerfile"} & image)
+        hidden = {
+            f"{root.split('/')[-1]}/{path}" for root, files in trees.items() if "images/" not in root for path in files
+        }
+        assert {"tests/test_outputs.py", "tests/expected.json", "runner/run_tests.py"} <= hidden
+        assert any(path.startswith("solution/") for path in hidden)
+        public = str(row.task["input"]) + str(row.task["environment"])
+        assert "expected" not in public
+        assert not any("solution" in str(value) for value in row.task["eval"].values())
+
+
+def test_tests_find_their_files_where_they_lie_here(tmp_path: Path) -> None:
+    """`/tests` in a test is written as the place of the tests, in every text, and that is said."""
+    one = _harbor(tmp_path)
+    files = next(files for root, files in one.trees.items() if root.endswith("/tests"))
+    text = files["test_outputs.py"].data.decode()
+    assert 'Path("/app/securebench/evaluation_inputs/tests/expected.json")' in text
+    assert text.replace("/app/securebench/evaluation_inputs/tests", "/tests") == TESTS
+    assert any("test_outputs.py" in note for note in one.task.report.changed)
+
+
+def test_other_words_with_tests_in_them_stay(tmp_path: Path) -> None:
+    """Only the absolute path `/tests` is moved: not `/app/tests`, `a/tests` or `/tests2`."""
+    text = "A = ['/app/tests/x', 'a/tests/y', '/tests2', '/testsuite/', \"/tests\"]\n\n\ndef test_a():\n    pass\n"
+    one = _harbor(tmp_path, {"tests/test_outputs.py": text})
+    files = next(files for root, files in one.trees.items() if root.endswith("/tests"))
+    moved = text.replace('"/tests"', '"/app/securebench/evaluation_inputs/tests"')
+    assert files["test_outputs.py"].data.decode() == moved
+
+
+def test_the_plan_names_every_test(tmp_path: Path) -> None:
+    """The names that must be reported are read from the tests' source, methods with their class."""
+    one = _harbor(tmp_path)
+    assert one.plan["expected"] == ["test_summary_is_right", "TestProgram::test_program_counts_any_log"]
+    assert one.plan["tests"] == ["tests/test_outputs.py"]
+
+
+def test_what_has_no_place_is_reported_by_name(tmp_path: Path) -> None:
+    """Each setting that is not carried over is named: limits, build time, unknown keys, places outside."""
+    toml = HARBOR["task.toml"] + "mystery = 1\n\n[steps]\nx = 1\n"
+    tests = TESTS + "\n\ndef test_service():\n    assert open('/etc/nginx.conf').read()\n"
+    lost = "\n".join(_harbor(tmp_path, {"task.toml": toml, "tests/test_outputs.py": tests}).task.report.lost)
+    for name in ("mystery", "steps", "memory_gib 2", "cpus 1", "build_timeout_sec", "/etc/nginx.conf", "expert_time"):
+        assert name in lost, lost
+
+
+def test_an_image_without_python_gets_a_checker_image(tmp_path: Path) -> None:
+    """Where the task's image has no Python, a second recipe adds it, and the agent never sees that image."""
+    one = _harbor(tmp_path, choices=Choices())
+    checker = one.row.task["eval"]["checker"]["image"]
+    assert checker != one.row.task["environment"]["image"]
+    recipe = one.trees["images/sum-the-log-checker"]["Dockerfile"].data.decode()
+    assert recipe.startswith(f"FROM {one.row.task['environment']['image']}\n")
+    assert "python3" in recipe
+    assert "image" not in _harbor(tmp_path / "b").row.task["eval"]["checker"]
+
+
+def test_the_authors_image_is_taken_on_demand(tmp_path: Path) -> None:
+    """With `registry`, an image that the task names is used, and no recipe is written."""
+    toml = HARBOR["task.toml"] + 'docker_image = "authors/sum:1"\n'
+    one = _harbor(tmp_path, {"task.toml": toml}, choices=replace(CHOICES, registry=True))
+    assert one.row.task["environment"]["image"] == "authors/sum:1"
+    assert "images/sum-the-log" not in one.trees
+    built = _harbor(tmp_path / "b", {"task.toml": toml})
+    assert built.row.task["environment"]["image"] != "authors/sum:1"
+
+
+def test_stand_ins_for_base_images_go_into_the_recipe(tmp_path: Path) -> None:
+    """A stand-in is carried to the build, for the images that this Dockerfile begins with."""
+    choices = Choices({"ubuntu:24.04": "securebench/python:3.11", "other:1": "x:1"})
+    recipe = _harbor(tmp_path, choices=choices).trees["images/sum-the-log"]["recipe.yaml"].data.decode()
+    assert '"ubuntu:24.04": "securebench/python:3.11"' in recipe
+    assert "other" not in recipe
+
+
+def test_a_working_directory_may_be_named_where_the_dockerfile_sets_none(tmp_path: Path) -> None:
+    """Without WORKDIR the task is refused, unless the user names the base image's."""
+    dockerfile: Changes = {"environment/Dockerfile": "FROM ubuntu:24.04\n"}
+    assert "--workdir" in _refusal(tmp_path, dockerfile)
+    row = _harbor(tmp_path / "b", dockerfile, choices=replace(CHOICES, workdir="/work")).row.task
+    assert row["environment"]["workdir"] == "/work"
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"task.toml": "not toml"}, "TOML"),
+        ({"task.toml": "verifier = 1"}, "no table"),
+        ({"task.toml": None}, "has no task.toml"),
+        ({"instruction.md": None}, "has no instruction.md"),
+        ({"environment/Dockerfile": None}, "has no environment/Dockerfile"),
+        ({"tests/test.sh": None}, "has no tests/test.sh"),
+        ({"tests/test.sh": "./grade\n"}, "line 1: it is not known what this command does: ./grade"),
+        ({"tests/test_outputs.py": None}, "tests that are not there"),
+        ({"tests/test_outputs.py": "x = 1\n"}, "no test that could be counted"),
+        ({"tests/test_outputs.py": "def ("}, "no Python"),
+        ({"task.toml": "[verifier]\ntimeout_sec = -1"}, "sensible"),
+        ({"task.toml": "[verifier]\ntimeout_sec = nan"}, "sensible"),
+        ({"task.toml": '[environment]\nmemory = "much"'}, "no size"),
+        ({"task.toml": '[verifier.env]\nKEY = "x"'}, "environment variables"),
+        ({"environment/docker-compose.yaml": "services: {}"}, "several containers"),
+        ({"environment/Dockerfile": "FROM x\nWORKDIR /etc\n"}, "system"),
+        ({"environment/solve.sh": HARBOR["solution/solve.sh"]}, "which is hidden"),
+        ({"environment/grader.py": HARBOR["tests/test_outputs.py"]}, "which is hidden"),
+    ],
+)
+def test_a_harbor_task_that_cannot_be_carried_over_is_refused_with_the_reason(
+    tmp_path: Path, changes: Changes, reason: str
+) -> None:
+    """Nothing is guessed: a task that is not whole, or not safe, is refused, and the reason says why."""
+    assert reason in _refusal(tmp_path, changes)
+
+
+def test_a_first_format_task_becomes_a_row(tmp_path: Path) -> None:
+    """Instruction, time limits and image of Terminal-Bench's first format are carried over."""
+    row = _first(tmp_path).row.task
+    assert row["id"] == "terminal-bench/sum-the-log"
+    assert row["input"]["instructions"].startswith("Write /app/count.sh")
+    assert row["environment"]["timeout_seconds"] == 120.0
+    assert row["eval"]["checker"]["image"].startswith("securebench/terminal-bench/sum-the-log-checker:")
+
+
+def test_a_dockerfile_that_copies_its_whole_directory_gets_it_without_the_tests(tmp_path: Path) -> None:
+    """`COPY . .` brings what is left when tests and solution are taken out, and the report says so."""
+    one = _first(tmp_path, {"Dockerfile": "FROM x\nWORKDIR /app\nCOPY . .\n"})
+    assert sorted(one.trees["images/sum-the-log"]) == [
+        "Dockerfile",
+        "context/Dockerfile",
+        "context/app.log",
+        "recipe.yaml",
+    ]
+    assert any("copies its directory" in note for note in one.task.report.changed)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"Dockerfile": "FROM x\nWORKDIR /app\nCOPY tests/ /tests/\n"}, "it brings tests into the agent's image"),
+        ({"Dockerfile": 'FROM x\nWORKDIR /app\nADD ["solution.sh", "/x"]\n'}, "it brings solution.sh"),
+        ({"Dockerfile": "FROM x\nWORKDIR /app\nCOPY --chown=1 a \\\n  ./run-tests.sh /x/\n"}, "it brings run-tests.sh"),
+        ({"task.yaml": "instruction: x\nparser_name: swebench\n"}, "parsed as 'swebench'"),
+        ({"task.yaml": "descriptions:\n  - x\n"}, "no single instruction"),
+        ({"task.yaml": "instruction: &a x\nb: *a\n"}, "anchor"),
+        ({"docker-compose.yaml": "services:\n  a: {}\n  b: {}\n"}, "several containers"),
+        ({"docker-compose.yaml": "services: []\n"}, "several containers"),
+        ({"run-tests.sh": None}, "has no run-tests.sh"),
+    ],
+)
+def test_a_first_format_task_that_cannot_be_carried_over_is_refused(
+    tmp_path: Path, changes: Changes, reason: str
+) -> None:
+    """A Dockerfile that brings hidden files, several containers, or another kind of verdict: refused by name."""
+    assert reason in _refusal(tmp_path, changes, first=True)
+
+
+def test_limits_of_a_compose_file_are_carried_and_the_rest_is_named(tmp_path: Path) -> None:
+    """Memory and cpus are kept as metadata, and keys of the service that mean something else are named."""
+    compose = "services:\n  client:\n    mem_limit: 512m\n    cpus: 2\n    privileged: true\n"
+    one = _first(tmp_path, {"docker-compose.yaml": compose})
+    assert one.row.task["metadata"]["limits"] == {"memory_gib": 0.5, "cpus": 2.0}
+    assert "privileged of docker-compose.yaml" in one.task.report.lost
+
+
+@pytest.mark.parametrize("place", ["tests/link", "environment/link", "link"])
+def test_a_link_is_refused(tmp_path: Path, place: str) -> None:
+    """A link in a task's directory is not followed, wherever it leads."""
+    directory = lay_out(tmp_path / "sum-the-log", HARBOR)
+    (directory / place).symlink_to("/etc/passwd")
+    with pytest.raises(ConfigError, match="it is a link"):
+        read_harbor(directory)
+
+
+def test_the_digest_is_of_every_file(tmp_path: Path) -> None:
+    """A lock holds to the whole directory: another byte, mode or name is another digest."""
+    one = _harbor(tmp_path / "a").row.digest
+    assert one == _harbor(tmp_path / "b").row.digest
+    assert one != _harbor(tmp_path / "c", {"tests/expected.json": '{"errors": 4}\n'}).row.digest
+    directory = lay_out(tmp_path / "d" / "sum-the-log", HARBOR)
+    (directory / "environment" / "app.log").chmod(0o755)
+    assert one != imported(read_harbor(directory), CHOICES).row.digest

@@ -1,0 +1,113 @@
+"""Verifier scripts: those that our runner can stand for are recognised whole, and all others are refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from importers.terminal_tasks import UV_SCRIPT, UVX_SCRIPT
+from securebench.importers.terminal.script import needed_system_packages, read_script
+from securebench.importers.terminal.shell import UnreadableScriptError, commands
+
+
+def test_a_script_that_downloads_its_runner_and_writes_a_reward_is_recognised() -> None:
+    """The shape of Terminal-Bench 2: tests, an environment of their own, and a reward that nobody will read."""
+    found = read_script(UVX_SCRIPT)
+    assert found.tests == ["test_outputs.py"]
+    assert found.packages == {}
+    assert (found.pytest_version, found.own_environment, found.writes_reward) == ("8.4.1", True, True)
+    assert found.system_packages == ["curl"]
+
+
+def test_a_script_of_the_first_format_is_recognised() -> None:
+    """The shape of Terminal-Bench 1: a project of uv, and the tests' directory in a variable."""
+    found = read_script(UV_SCRIPT)
+    assert found.tests == ["test_outputs.py"]
+    assert (found.pytest_version, found.own_environment, found.writes_reward) == ("8.4.1", True, False)
+
+
+@pytest.mark.parametrize(
+    ("line", "tests", "packages", "own"),
+    [
+        ("pip install pytest requests==2.31.0\npytest /tests/test_outputs.py", ["test_outputs.py"],
+         {"requests": "2.31.0"}, False),
+        ("python3 -m pytest /tests", ["."], {}, False),
+        ("uvx --with numpy==2.1.0 --with=pandas pytest -rA ${TEST_DIR}/a/test_b.py::test_c", ["a/test_b.py::test_c"],
+         {"numpy": "2.1.0", "pandas": ""}, True),
+        ("uv run --no-project -w psutil pytest /tests/test_a.py /tests/test_b.py -v", ["test_a.py", "test_b.py"],
+         {"psutil": ""}, True),
+        ("uv venv .tbench\nuv pip install pytest==8.0 \\\n  x[y]==1\nuv run pytest /tests/t.py",
+         ["t.py"], {"x": "1"}, True),
+        ("uvx pytest@8.3.0 /tests/test_outputs.py", ["test_outputs.py"], {}, True),
+    ],
+)  # fmt: skip
+def test_other_ways_to_run_pytest_are_recognised(
+    line: str, tests: list[str], packages: dict[str, str], own: bool
+) -> None:
+    """pip, uv and uvx, with packages to add: what the tests need besides pytest is kept."""
+    found = read_script(line)
+    assert (found.tests, found.packages, found.own_environment) == (tests, packages, own)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "make test",
+        "bash /tests/check.sh",
+        "python3 /tests/check.py",
+        "python3 -c 'print(1)'",
+        "pytest /app/test_outputs.py",
+        "pytest /tests/../app/test_x.py",
+        "pytest /tests/$NAME",
+        "pytest test_outputs.py",
+        "pytest /tests/test_outputs.py -k fast",
+        "pytest /tests/test_outputs.py -p plugin",
+        "pytest /tests/test_outputs.py --override-ini=x=y",
+        "pytest /tests/test_outputs.py || true",
+        "pytest /tests/test_outputs.py | tee log",
+        "pytest /tests/test_outputs.py > /logs/out",
+        "pytest /tests/a.py\npytest /tests/b.py",
+        "if [ -f x ]; then\npytest /tests/a.py\nfi",
+        "for f in a b; do pytest /tests/a.py; done",
+        "curl https://example.org/install.sh | sh\npytest /tests/a.py",
+        "curl -O https://example.org/data\npytest /tests/a.py",
+        "cp /app/x /y\npytest /tests/a.py",
+        "export FOO=bar\npytest /tests/a.py",
+        "cd /app/sub\npytest /tests/a.py",
+        "service nginx start\npytest /tests/a.py",
+        "pytest /tests/$(ls)",
+        "pytest `ls`",
+        "cat <<EOF\nEOF\npytest /tests/a.py",
+        "echo 1 > /etc/passwd\npytest /tests/a.py",
+        "pip install ./local\npytest /tests/a.py",
+        "pip install git+https://example.org/x\npytest /tests/a.py",
+        "apt-get install -y $PKG\npytest /tests/a.py",
+        "rm -rf /app\npytest /tests/a.py",
+        "pytest 'unclosed",
+        "uvx ruff /tests",
+        "pytest -x",
+        "",
+        "echo done",
+    ],
+)
+def test_anything_that_is_not_known_is_refused(line: str) -> None:
+    """One command that our runner may not stand for, and the whole script is refused, with its line."""
+    with pytest.raises(UnreadableScriptError, match=r"line \d"):
+        read_script(line)
+
+
+def test_a_refusal_names_the_line() -> None:
+    """The reason holds where the command stands, continued lines counted, and the command itself."""
+    with pytest.raises(UnreadableScriptError, match=r"line 4: .*start-database --now"):
+        read_script("#!/bin/sh\necho \\\n  a\nstart-database --now\npytest /tests\n")
+
+
+def test_system_packages_are_needed_unless_they_only_download() -> None:
+    """What downloads the runner is not needed, unless the tests call it themselves."""
+    found = read_script("apt-get install -y curl wget jq\npytest /tests/a.py")
+    assert needed_system_packages(found, "subprocess.run(['wget', url])") == ["wget", "jq"]
+
+
+def test_commands_are_told_apart() -> None:
+    """Separators end a command, quotes and comments do not confuse, and pipes stay in it."""
+    text = "a 'b; c' # d\ne && f; g | h\n"
+    assert [each.words for each in commands(text)] == [("a", "b; c"), ("e",), ("f",), ("g", "|", "h")]

@@ -1,0 +1,73 @@
+"""The layer that tests run from: out of wheels, nothing of which is run."""
+
+from __future__ import annotations
+
+import zipfile
+from typing import TYPE_CHECKING
+
+import pytest
+
+from importers.wheels import installed_wheels, wheel
+from securebench.errors import ConfigError
+from securebench.importers.terminal.wheels import WheelSource, site_files
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_pytest_and_what_it_needs_come_from_a_directory(tmp_path: Path) -> None:
+    """Without an index, pytest and what it depends on are unpacked from wheels that lie there."""
+    files, wheels = site_files(WheelSource(installed_wheels(tmp_path)), {})
+    assert {"pytest/__init__.py", "pluggy/__init__.py", "iniconfig/__init__.py"} <= files.keys()
+    assert sorted(name.partition("-")[0] for name in wheels) == [
+        "iniconfig",
+        "packaging",
+        "pluggy",
+        "pygments",
+        "pytest",
+    ]
+
+
+def test_packages_of_the_tests_are_added(tmp_path: Path) -> None:
+    """What a script adds comes along, at the version that it names, with scripts and data left out."""
+    directory = installed_wheels(tmp_path)
+    wheel(
+        directory,
+        "extra",
+        {"extra.py": "x = 1\n", "extra-1.0.data/purelib/more.py": "", "extra-1.0.data/scripts/x": ""},
+    )
+    files, wheels = site_files(WheelSource(directory), {"extra": "1.0"})
+    assert "extra-1.0-py3-none-any.whl" in wheels
+    assert {"extra.py", "more.py"} <= files.keys()
+    assert not any("scripts" in path for path in files)
+
+
+def test_a_package_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    """A version that no wheel has is told with what pip said, and never replaced by another."""
+    with pytest.raises(ConfigError) as caught:
+        site_files(WheelSource(installed_wheels(tmp_path)), {"pytest-nothing": "9.9"})
+    assert caught.value.code == "import-package-failed"
+    assert "pytest-nothing==9.9" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["../outside.py", "/etc/outside.py", "a/../../b.py"])
+def test_a_wheel_that_leads_out_is_refused(tmp_path: Path, name: str) -> None:
+    """H08: a member whose name leads out of the layer makes the whole wheel unusable."""
+    directory = installed_wheels(tmp_path)
+    wheel(directory, "extra", {name: "x = 1\n"})
+    with pytest.raises(ConfigError) as caught:
+        site_files(WheelSource(directory), {"extra": "1.0"})
+    assert caught.value.code == "import-archive-invalid"
+
+
+def test_a_link_in_a_wheel_is_refused(tmp_path: Path) -> None:
+    """A member that is a symbolic link is none that a wheel may have."""
+    directory = installed_wheels(tmp_path)
+    path = wheel(directory, "extra", {})
+    with zipfile.ZipFile(path, "a") as archive:
+        link = zipfile.ZipInfo("extra.py")
+        link.external_attr = 0o120777 << 16
+        archive.writestr(link, "/etc/passwd")
+    with pytest.raises(ConfigError) as caught:
+        site_files(WheelSource(directory), {"extra": "1.0"})
+    assert caught.value.code == "import-archive-invalid"

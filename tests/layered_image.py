@@ -1,0 +1,27 @@
+"""An image for tests: the base image with a layer on top, in the store, and in the engine for who needs it there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from image_archives import layer as archive
+from securebench.images.derived.compose import Additions, Base, add_image
+from securebench.images.index import Origin, Source
+
+if TYPE_CHECKING:
+    from image_archives import Part
+    from securebench.images.store import ImageStore
+
+BASE_IMAGE = "securebench/python:3.11"
+
+
+def add_layered_image(store: ImageStore, reference: str, *parts: Part, workdir: str = "") -> str:
+    """Put the base image with ``parts`` on top into ``store``, as ``reference``, and return its id."""
+    found = store.find(BASE_IMAGE)
+    assert found is not None, f"{BASE_IMAGE} is not in the store"
+    base = Base(found.id, *store.documents(found.id))
+    with store.incoming(Origin(Source.ARCHIVE, "tests")) as incoming:
+        layer = incoming.take([archive(*parts)])
+        image_id = add_image(incoming, base, [layer], Additions(workdir=workdir))
+        incoming.name(image_id, reference)
+    return image_id

@@ -1,0 +1,170 @@
+"""What is rendered is what git reads, and what we read back."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from patches.trees import MemoryTree, after, git_apply, tree
+from securebench.patches.apply import apply_patch
+from securebench.patches.limits import DIFF_STEPS, Steps
+from securebench.patches.lines import changes, split_lines
+from securebench.patches.model import FileVersion
+from securebench.patches.render import MAX_TEXT_BYTES, render
+
+if TYPE_CHECKING:
+    from securebench.patches.model import Delta
+
+_LINES = st.lists(st.sampled_from([b"a\n", b"b\n", b"\n", b"c\r\n", b"\xc3\xa9\n", b"--- a/x\n", b"@@ -1 +1 @@\n"]))
+_TEXT = st.builds(lambda lines, tail: b"".join(lines) + tail, _LINES, st.sampled_from([b"", b"end", b"\r"]))
+_CONTENT = st.one_of(_TEXT, _TEXT, st.binary(max_size=200))
+_ODD_NAMES = [b"a", b"b", b"c d", b'q"q', b"t\tt", b"n\nn", b"\xff\xfe", b" lead", b"caf\xc3\xa9", b"-rf", b"$(x)"]
+_NAME = st.one_of(
+    st.sampled_from(_ODD_NAMES),
+    st.binary(min_size=1, max_size=6).filter(lambda n: not set(n) & {0, 0x2F} and n not in (b".", b"..", b".git")),
+)
+_PATH = st.lists(_NAME, min_size=1, max_size=3).map(b"/".join)
+_FILE = st.builds(FileVersion, _CONTENT, st.booleans())
+_LINK = st.builds(lambda name: FileVersion(name, link=True), _NAME)
+_VERSION = st.one_of(_FILE, _FILE, _LINK)
+
+
+def _is_tree(files: dict[bytes, FileVersion]) -> bool:
+    """Return whether no file lies below a file, and none where git or a Windows would see its directory."""
+    return not any(
+        b"/".join(path.split(b"/")[:depth]) in files for path in files for depth in range(1, path.count(b"/") + 1)
+    )
+
+
+_TREE = st.dictionaries(_PATH, _VERSION, max_size=5).filter(_is_tree)
+
+
+@st.composite
+def _changes(draw: st.DrawFn) -> tuple[MemoryTree, dict[bytes, FileVersion | None]]:
+    """Draw a tree, and a change to it that leads to a tree."""
+    base = draw(_TREE)
+    new = dict(base)
+    for path in draw(st.lists(st.sampled_from(sorted(base)), unique=True)) if base else []:
+        version = draw(st.one_of(st.none(), _VERSION))
+        if version is None:
+            del new[path]
+        else:
+            new[path] = version
+    added = {path: version for path, version in draw(_TREE).items() if _is_tree({**new, path: version})}
+    for path, version in added.items():
+        if _is_tree({**new, path: version}):
+            new[path] = version
+    paths = sorted(base.keys() | new.keys())
+    return MemoryTree(base), {path: new.get(path) for path in paths if base.get(path) != new.get(path)}
+
+
+@given(_changes())
+@settings(max_examples=400, deadline=None)
+def test_what_is_rendered_is_read_back(change: tuple[MemoryTree, Delta]) -> None:
+    """Rendering a change and applying the patch gives that change: text, data, links, modes, whatever the names."""
+    base, delta = change
+    text = render(delta, base)
+    assert (apply_patch(text.encode(), base) if text else {}) == delta
+
+
+@given(_changes())
+@settings(max_examples=120, deadline=None)
+def test_git_applies_what_is_rendered(change: tuple[MemoryTree, Delta]) -> None:
+    """``git apply`` makes the very same tree of it."""
+    base, delta = change
+    text = render(delta, base)
+    if not text:
+        return
+    with tempfile.TemporaryDirectory() as directory:
+        assert git_apply(Path(directory), base.files, text.encode()) == after(base, delta)
+
+
+def test_a_change_reads_as_git_writes_it() -> None:
+    """Header, context of three lines, counts, and the mark of a missing line feed are those of ``git diff``."""
+    old = b"".join(b"%d\n" % number for number in range(1, 13))
+    new = old.replace(b"6\n", b"six\n").removesuffix(b"\n")
+    lines = render({b"n.txt": FileVersion(new)}, MemoryTree({b"n.txt": FileVersion(old)})).splitlines()
+    assert lines[0] == "diff --git a/n.txt b/n.txt"
+    assert re.fullmatch(r"index [0-9a-f]{40}\.\.[0-9a-f]{40} 100644", lines[1])
+    assert lines[2:] == [
+        "--- a/n.txt",
+        "+++ b/n.txt",
+        "@@ -3,10 +3,10 @@",
+        *(" 3", " 4", " 5", "-6", "+six", " 7", " 8", " 9", " 10", " 11"),
+        *("-12", "+12", "\\ No newline at end of file"),
+    ]
+
+
+def test_new_removed_and_executable_files_say_so() -> None:
+    """A new file, a removed one and a change of mode have git's lines for that."""
+    base = MemoryTree({b"gone": FileVersion(b"x\n"), b"run": FileVersion(b"y\n")})
+    text = render({b"gone": None, b"new": FileVersion(b""), b"run": FileVersion(b"y\n", executable=True)}, base)
+    assert "deleted file mode 100644\n" in text
+    assert "+++ /dev/null\n" in text
+    assert "diff --git a/new b/new\nnew file mode 100644\nindex " in text
+    assert text.endswith("diff --git a/run b/run\nold mode 100644\nnew mode 100755\n")
+
+
+def test_nothing_is_rendered_of_what_does_not_change() -> None:
+    """A path that is as it was is not in the patch."""
+    base = tree(a="x\n")
+    assert render({b"a": FileVersion(b"x\n"), b"b": None}, base) == ""
+
+
+@pytest.mark.parametrize("content", [b"a\0b", b"\xff\n", b"x" * (MAX_TEXT_BYTES + 1)])
+def test_what_is_no_text_is_data(content: bytes) -> None:
+    """NUL bytes, other encodings and very large files go as git's binary data, and come back."""
+    text = render({b"f": FileVersion(content)}, MemoryTree({}))
+    assert f"GIT binary patch\nliteral {len(content)}\n" in text
+    assert apply_patch(text.encode(), MemoryTree({})) == {b"f": FileVersion(content)}
+
+
+@pytest.mark.parametrize("lines", [20_000, 200_000])
+def test_a_large_difference_is_rendered_in_bounded_time(lines: int) -> None:
+    """Two texts without a common order take the time of their size, not of its square."""
+    old = b"".join(b"%d\n" % (number * 7919 % lines) for number in range(lines))
+    new = b"".join(b"%d\n" % (number * 104_729 % lines) for number in range(lines))
+    started = time.monotonic()
+    text = render({b"f": FileVersion(new)}, MemoryTree({b"f": FileVersion(old)}))
+    assert time.monotonic() - started < 10
+    assert text
+
+
+def test_many_large_differences_share_one_bound() -> None:
+    """A thousand files that differ much do not take a thousand times what one may take."""
+    base = {b"%d" % n: FileVersion(b"".join(b"%d\n" % (i * 7 % 997) for i in range(900))) for n in range(300)}
+    delta = {name: FileVersion(b"".join(b"%d\n" % (i * 31 % 997) for i in range(900))) for name in base}
+    started = time.monotonic()
+    assert render(delta, MemoryTree(base))
+    assert time.monotonic() - started < 20
+
+
+@given(_LINES, _LINES)
+@settings(max_examples=300, deadline=None)
+def test_changes_make_the_new_lines_of_the_old(old: list[bytes], new: list[bytes]) -> None:
+    """What is between the changes is the same on both sides, and nothing is left out."""
+    at_old = at_new = 0
+    for change in changes(old, new, Steps(DIFF_STEPS)):
+        assert old[at_old : change.old_start] == new[at_new : change.new_start]
+        at_old, at_new = change.old_end, change.new_end
+    assert old[at_old:] == new[at_new:]
+
+
+def test_a_small_difference_is_found_exactly() -> None:
+    """Of a line that moved, only that line is removed and added."""
+    old = [b"%d\n" % number for number in range(100)]
+    new = [*old[1:50], old[0], *old[50:]]
+    found = changes(old, new, Steps(DIFF_STEPS))
+    assert [(c.old_end - c.old_start, c.new_end - c.new_start) for c in found] == [(1, 0), (0, 1)]
+
+
+def test_lines_end_with_line_feeds_only() -> None:
+    """Other characters that some readers take for the end of a line are part of it, as they are for git."""
+    assert split_lines("a\r\u2028b\x0cc\nd".encode()) == ["a\r\u2028b\x0cc\n".encode(), b"d"]

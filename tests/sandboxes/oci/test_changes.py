@@ -1,0 +1,218 @@
+"""What a container changed of one directory: how its keeper opens it, and how it is handed over."""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from securebench.errors import FailureReason, InfrastructureError
+from securebench.sandboxes.base import MIB, Command, Limits, SandboxSpec
+from securebench.sandboxes.collected import CollectedLayer, DirectoryReplacedError
+from securebench.sandboxes.oci import OciDriver
+from securebench.sandboxes.oci.changes import changed_layer
+from securebench.sandboxes.oci.keeper.changes import open_changes
+from securebench.sandboxes.oci.keeper.mounts import opaque
+from securebench.sandboxes.oci.link import Job
+from securebench.sandboxes.oci.wire import send_report
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from securebench.images.model import ResolvedImage
+
+OPAQUE = "user.test.opaque"
+LIBRARY = "/usr/lib/python3.11/email"
+ENDED = {"exit": 0, "timed_out": False, "out_of_memory": False, "log": ""}
+
+
+def listed(descriptor: int) -> list[str]:
+    """Return the names in the directory of a descriptor."""
+    return sorted(os.listdir(descriptor))
+
+
+def open_descriptors() -> int:
+    """Return how many this process has."""
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def opened(upper: Path, path: str) -> tuple[str, bool, str]:
+    """Return what is reported of ``path``, whether it took the image's place, and what the descriptor is of."""
+    before = open_descriptors()
+    report, descriptor = open_changes(str(upper), path, OPAQUE)
+    target = ""
+    if descriptor >= 0:
+        target = str(Path(f"/proc/self/fd/{descriptor}").readlink())
+        os.close(descriptor)
+    assert open_descriptors() == before
+    return report["collected"], report.get("whole", False), target.removeprefix(str(upper))
+
+
+@pytest.fixture
+def upper(tmp_path: Path) -> Path:
+    """Give an upper directory in which ``/srv/app`` was changed."""
+    (tmp_path / "upper/srv/app").mkdir(parents=True)
+    return tmp_path.resolve() / "upper"
+
+
+def test_a_changed_directory_is_opened(upper: Path) -> None:
+    """The directory itself, or all, is handed over; where nothing was changed there is nothing."""
+    assert opened(upper, "/srv/app") == ("changed", False, "/srv/app")
+    assert opened(upper, "/") == ("changed", False, "")
+    assert opened(upper, "/srv/other") == ("unchanged", False, "")
+    assert opened(upper, "/opt/app") == ("unchanged", False, "")
+
+
+@pytest.mark.parametrize("replaced", ["srv", "srv/app"])
+@pytest.mark.parametrize("kind", ["link", "file", "fifo", "removed"])
+def test_what_took_its_place_is_not_followed(upper: Path, replaced: str, kind: str) -> None:
+    """A link, file, FIFO, or the mark of a removal, there or above, is told and never opened (H01, H05)."""
+    elsewhere = upper.parent / "elsewhere"
+    (elsewhere / "app").mkdir(parents=True)
+    path = upper / replaced
+    path.rename(upper / "away")
+    if kind == "removed" and os.geteuid() != 0:
+        pytest.skip("only root makes the mark of a removal outside an overlay")
+    make: dict[str, Callable[[], None]] = {
+        "link": lambda: path.symlink_to(elsewhere),
+        "file": path.touch,
+        "fifo": lambda: os.mkfifo(path),
+        "removed": lambda: os.mknod(path, 0o020000, os.makedev(0, 0)),
+    }
+    make[kind]()
+    assert opened(upper, "/srv/app") == ("replaced", False, "")
+
+
+@pytest.mark.parametrize("where", ["srv", "srv/app"])
+def test_a_directory_that_was_made_again_is_whole(upper: Path, where: str) -> None:
+    """Below a directory that shows nothing of the image everything is there is; what is not there is gone."""
+    os.setxattr(upper / where, OPAQUE, b"y")
+    assert opened(upper, "/srv/app") == ("changed", True, "/srv/app")
+    assert opened(upper, "/srv/gone")[0] == ("replaced" if where == "srv" else "unchanged")
+
+
+def test_another_value_marks_nothing(upper: Path) -> None:
+    """The attribute says so with one value only: with others it is not the kernel's mark of a replaced directory."""
+    os.setxattr(upper / "srv", OPAQUE, b"x")
+    assert opened(upper, "/srv/app") == ("changed", False, "/srv/app")
+
+
+def test_no_room_is_no_absence(upper: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A directory that cannot be opened is reported as such, never as unchanged."""
+
+    def full(*_arguments: object, **_options: object) -> int:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr("securebench.sandboxes.oci.keeper.changes.os.open", full)
+    report, descriptor = open_changes(str(upper), "/srv/app", OPAQUE)
+    assert descriptor == -1
+    assert "Too many open files" in report["collected"]
+
+
+def test_the_mark_is_one_that_nobody_inside_can_write() -> None:
+    """As root the mark takes a privilege over the host; in a user namespace the overlay keeps its own names."""
+    assert opaque(user_attributes=False) == "trusted.overlay.opaque"
+    assert opaque(user_attributes=True) == "user.overlay.opaque"
+
+
+@pytest.fixture
+def job() -> Iterator[tuple[Job, socket.socket]]:
+    """Give a job, and the keeper's end of it."""
+    ours, keeper = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.setblocking(False)
+    with keeper:
+        yield Job(ours), keeper
+
+
+def test_a_lost_descriptor_is_no_absence(job: tuple[Job, socket.socket]) -> None:
+    """Where changes were reported and their descriptor did not arrive, the machine is at fault, not the candidate."""
+    send_report(job[1], {**ENDED, "collected": "changed", "opaque": OPAQUE, "whole": False})
+    with pytest.raises(InfrastructureError, match="descriptors"):
+        changed_layer(job[0], "/app")
+
+
+@pytest.mark.parametrize(
+    ("report", "kind"),
+    [({"collected": "replaced"}, DirectoryReplacedError), ({"collected": "oh"}, InfrastructureError), ({}, None)],
+)
+def test_reports_are_typed(
+    job: tuple[Job, socket.socket], report: dict[str, str], kind: type[Exception] | None
+) -> None:
+    """A replaced directory fails the candidate; trouble, and a report of nothing, are infrastructure errors."""
+    send_report(job[1], {**ENDED, **report})
+    with pytest.raises(kind or InfrastructureError) as raised:
+        changed_layer(job[0], "/app")
+    if isinstance(raised.value, DirectoryReplacedError):
+        assert raised.value.reason is FailureReason.UNSAFE_WORKSPACE
+
+
+def test_what_is_forgotten_keeps_its_number(job: tuple[Job, socket.socket], tmp_path: Path) -> None:
+    """Who still reads changes that were let go of finds no directory, and never another one under the same number."""
+    directory = os.open(tmp_path, os.O_RDONLY)
+    send_report(job[1], {**ENDED, "collected": "changed", "opaque": OPAQUE, "whole": False}, directory)
+    os.close(directory)
+    layer = changed_layer(job[0], "/app")
+    assert listed(layer.descriptor) == []
+    job[0].forget_changes()
+    assert os.open(tmp_path, os.O_RDONLY) != layer.descriptor
+    with pytest.raises(NotADirectoryError):
+        listed(layer.descriptor)
+
+
+def collecting(driver: OciDriver, image: ResolvedImage, script: str, memory: int = 256 * MIB) -> tuple[int, bool]:
+    """Run ``script`` where it may change the root. Return what was left of the memory, and whether it ran out."""
+    spec = SandboxSpec(
+        image=image, read_only=False, user=(0, 0), collect=LIBRARY, limits=Limits(memory=memory, file_size=1024 * MIB)
+    )
+    with driver.create(spec) as sandbox:
+        result = sandbox.run(Command(argv=("sh", "-c", script), timeout_seconds=60))
+        layer = sandbox.collected()
+        held = os.fstatvfs(layer.descriptor)
+        return (held.f_blocks - held.f_bfree) * held.f_frsize, result.out_of_memory
+
+
+@pytest.mark.oci
+def test_what_is_written_to_the_root_counts_as_memory(oci_driver: OciDriver, base_image: ResolvedImage) -> None:
+    """An agent that writes more to its root than its memory limit is ended for that, and what it wrote is bounded."""
+    if "memory" in oci_driver.info().weaker:
+        pytest.skip("this driver says that it does not limit memory")
+    held, out_of_memory = collecting(
+        oci_driver, base_image, f"head -c {200 * MIB} /dev/zero > {LIBRARY}/big", memory=64 * MIB
+    )
+    assert out_of_memory
+    assert MIB < held <= 65 * MIB
+
+
+@pytest.mark.oci
+@pytest.mark.parametrize("end", ["close", "kill_all"])
+def test_changes_go_with_their_sandbox(base_image: ResolvedImage, oci_driver: OciDriver, end: str) -> None:
+    """Closing a sandbox, or the driver under it, lets go of what it changed, whoever still has the descriptor."""
+    with closing(OciDriver(runtime=oci_driver.info().runtime, store=oci_driver.store)) as driver:
+        sandbox = driver.create(SandboxSpec(image=base_image, read_only=False, user=(0, 0), collect=LIBRARY))
+        sandbox.run(Command(argv=("sh", "-c", f"echo x > {LIBRARY}/new"), timeout_seconds=60))
+        layer = sandbox.collected()
+        assert isinstance(layer, CollectedLayer)
+        assert listed(layer.descriptor) == ["new"]
+        sandbox.close() if end == "close" else driver.kill_all()
+        with pytest.raises(NotADirectoryError):
+            listed(layer.descriptor)
+
+
+@pytest.mark.oci
+def test_files_of_the_layer_are_whole(base_image: ResolvedImage, oci_driver: OciDriver) -> None:
+    """A file whose mode alone was changed is there with its content, and a directory of the image cannot be renamed."""
+    script = f'chmod 700 {LIBRARY}/message.py; python3 -c \'import os; os.rename("{LIBRARY}/mime", "{LIBRARY}/x")\''
+    with (
+        oci_driver.create(SandboxSpec(image=base_image, read_only=False, user=(0, 0), collect=LIBRARY)) as sandbox,
+        oci_driver.image_tree(base_image) as tree,
+    ):
+        result = sandbox.run(Command(argv=("sh", "-c", script), timeout_seconds=60))
+        layer = sandbox.collected()
+        content = Path(f"/proc/self/fd/{layer.descriptor}/message.py").read_bytes()
+        assert content == (tree.root / LIBRARY[1:] / "message.py").read_bytes()
+        assert listed(layer.descriptor) == ["message.py"]
+        assert b"EXDEV" in result.stderr or b"cross-device" in result.stderr

@@ -1,0 +1,96 @@
+"""What may be collected, and what says so."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from securebench.errors import ConfigError
+from securebench.execution.observed import ObservedDriver
+from securebench.progress import Reporter
+from securebench.sandboxes.base import Command, Mount, SandboxSpec
+from securebench.sandboxes.collected import CollectedArchive
+from securebench.sandboxes.collecting import check_collect, require_directory
+from securebench.sandboxes.policy import CommandPolicy, PolicySandbox
+from securebench.testing.fake_sandbox import DEFAULT_IMAGE, FakeDriver
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+IMAGE = FakeDriver().resolve_image(DEFAULT_IMAGE)
+
+
+def check(*, persistent: bool = False, **options: Any) -> None:
+    """Check a spec that could collect, but for ``options``."""
+    spec = SandboxSpec(image=IMAGE, **{"read_only": False, "collect": "/srv/app", **options})
+    check_collect(spec, persistent=persistent)
+
+
+def test_a_directory_of_the_image_can_be_collected(tmp_path: Path) -> None:
+    """A plain path with nothing mounted above or below it is accepted, and a mount beside it; or all of the root."""
+    check()
+    check(collect="/")
+    check(mounts=(Mount(tmp_path.resolve(), "/srv/application"),))
+    check(collect=None, read_only=True, persistent=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"collect": "srv"}, "absolute"),
+        ({"collect": "/srv//app"}, "plain"),
+        ({"collect": "/srv/../app"}, "plain"),
+        ({"collect": "/tmp/app"}, "/tmp is mounted"),
+        ({"collect": "/proc/self"}, "/proc is mounted"),
+        ({"collect": "/etc"}, "/etc/hosts is mounted"),
+        ({"read_only": True}, "writable root"),
+        ({"persistent": True}, "ephemeral"),
+    ],
+)
+def test_anything_else_is_refused(options: dict[str, Any], why: str) -> None:
+    """What would not be in the layer, or not be the image's, is refused with the reason."""
+    with pytest.raises(ConfigError, match=why) as raised:
+        check(**options)
+    assert raised.value.code == "collect-unsupported"
+
+
+@pytest.mark.parametrize("target", ["/srv", "/srv/app", "/srv/app/below"])
+def test_a_mount_in_the_way_is_refused(tmp_path: Path, target: str) -> None:
+    """A mount above, on or below the directory would be taken for the image's."""
+    with pytest.raises(ConfigError, match=f"{target} is mounted"):
+        check(mounts=(Mount(tmp_path.resolve(), target),))
+
+
+def test_a_directory_behind_a_link_is_refused(tmp_path: Path) -> None:
+    """A path that the image reaches through a link, or not as a directory, is refused: changes would lie elsewhere."""
+    (tmp_path / "real/app").mkdir(parents=True)
+    (tmp_path / "real/file").touch()
+    (tmp_path / "link").symlink_to("real")
+    (tmp_path / "real/inner").symlink_to("app")
+    require_directory(tmp_path, "/real/app")
+    require_directory(tmp_path, "/")
+    for path in ("/link/app", "/link", "/real/inner", "/real/file", "/real/none"):
+        with pytest.raises(ConfigError) as raised:
+            require_directory(tmp_path, path)
+        assert raised.value.code == "collect-unsupported"
+
+
+def test_wrappers_hand_over_what_was_left() -> None:
+    """A sandbox that is observed, or under a policy, hands over the same as itself, and its driver the same tree."""
+    fake = FakeDriver()
+    image = fake.add_image("app:1", files={"/srv/app/a": b"a"})
+
+    @fake.program("agent")
+    def agent(context: Any) -> None:
+        context.files.write("/srv/app/b", b"b")
+
+    driver = ObservedDriver(fake, Reporter(), show_output=False)
+    with driver.image_tree(image) as tree:
+        assert (tree.root / "srv/app/a").read_bytes() == b"a"
+    spec = SandboxSpec(image=image, read_only=False, user=(0, 0), collect="/srv/app")
+    with PolicySandbox(driver.create(spec), CommandPolicy()) as sandbox:
+        sandbox.run(Command(argv=("agent",), timeout_seconds=5))
+        left = sandbox.collected()
+        assert isinstance(left, CollectedArchive)
+        assert b"app/b" in b"".join(left.pieces)

@@ -1,0 +1,166 @@
+"""In real sandboxes: the known solution passes, and each cheat fails for its own reason."""
+
+from __future__ import annotations
+
+import base64
+import secrets
+from typing import TYPE_CHECKING
+
+import pytest
+
+from securebench.dangerous_commands import VerificationPolicy
+from securebench.errors import FailureReason
+from securebench.tasks import Environment
+from verifiers.terminal_task.cheats import CHEATS, CHECKER, SOLUTION, Cheat
+from verifiers.terminal_task.judging_terminal import CHECK, Job, Link
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from securebench.resources import JsonValue
+    from securebench.sandboxes.base import SandboxDriver
+    from verifiers.terminal_task.judging_terminal import Tree
+
+_SETTLED = "import json, os, sys; print(json.dumps({'env': dict(os.environ), 'cwd': os.getcwd(), 'path': sys.path}))"
+
+
+def _job(canary: str = "x") -> Job:
+    return Job(files={"check.py": CHECKER.replace("{canary}", canary)})
+
+
+def test_the_known_solution_passes(driver: SandboxDriver, tmp_path: Path) -> None:
+    """The task that all cheats fail can be passed."""
+    assert _job().judge(driver, tmp_path, SOLUTION).passed
+
+
+@pytest.mark.parametrize("cheat", CHEATS, ids=lambda cheat: f"{cheat.entry} {cheat.name}")
+def test_no_cheat_passes(driver: SandboxDriver, host_canary: Path, tmp_path: Path, cheat: Cheat) -> None:
+    """A cheat fails, once, for a reason that fits it, and the record of it says nothing of the checker."""
+    canary = f"canary{secrets.token_hex(16)}"
+    plant = f"#!/bin/sh\nfor f in '{host_canary}' '{host_canary.parent}/x'; do (echo x > $f) 2>/dev/null; done\n"
+    tree: Tree = {**cheat.tree, "run": str(cheat.tree.get("run", "")).replace("#!/bin/sh\n", plant)}
+    result = _job(canary).judge(driver, tmp_path, tree)
+    assert result.reason in cheat.reasons, (result.reason, result.message)
+    assert result.metadata["reason"] == result.reason
+    assert result.message
+    for form in (canary, canary.encode().hex(), base64.b64encode(canary.encode()).decode()[:-4]):
+        assert form not in repr(result)
+
+
+def test_a_checker_line_with_a_shell_cannot_be_led_astray(driver: SandboxDriver, tmp_path: Path) -> None:
+    """A06, A07, D01, D11: a command line meets the image's tools, none of the workspace, no start-up file of it."""
+    line = "set -e; test \"$(python3 -c 'print(6 * 7)')\" = 42; env | grep -q x_marks && exit 9; exit 5"
+    tree = {"python3": "#!/bin/sh\necho 42\n", "sh": "#!/bin/sh\nexit 0\n", ".profile": "exit 0\n", ".env": "exit 0\n"}
+    result = Job(checker={"command": line}).judge(driver, tmp_path, dict(tree))
+    assert result.metadata["exit_code"] == 5
+
+
+def test_the_checkers_surroundings_are_known_to_the_last_variable(driver: SandboxDriver, tmp_path: Path) -> None:
+    """A07, D01: the checker has four variables, a home outside the workspace, and a search path of the image alone."""
+    expected: dict[str, JsonValue] = {
+        "env": {
+            "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "HOME": "/tmp",
+            "LANG": "C.UTF-8",
+            "LC_ALL": "C.UTF-8",
+        },
+        "cwd": "/app",
+        "path": [
+            "/app/securebench/evaluation_inputs",
+            "/usr/lib/python311.zip",
+            "/usr/lib/python3.11",
+            "/usr/lib/python3.11/lib-dynload",
+            "/usr/local/lib/python3.11/dist-packages",
+            "/usr/lib/python3/dist-packages",
+        ],
+    }
+    job = Job(
+        files={"check.py": _SETTLED}, hidden={"expected_state": expected}, environment=Environment(workdir="/app")
+    )
+    result = job.judge(driver, tmp_path, {"json.py": "raise SystemExit(0)", ".bashrc": "export X=1"})
+    assert result.passed, result.message
+
+
+def test_the_workspace_is_writable_and_the_inputs_are_not(driver: SandboxDriver, tmp_path: Path) -> None:
+    """A13: the checker may write in its copy of the workspace, and nobody in the inputs, by any way."""
+    line = (
+        "set -e; echo y > new; echo z >> data; ln -s data link; test -x run; test ! -x data; test $(cat there) = xz;"
+        " ! echo > securebench/evaluation_inputs/check.py; ! rm -f securebench/evaluation_inputs/check.py;"
+        " ! mv securebench s2; ! rm -rf securebench; ! chmod 777 securebench/evaluation_inputs;"
+        " ! umount securebench; test -f securebench/evaluation_inputs/check.py"
+    )
+    job = Job(checker={"command": line}, files={"check.py": "x"})
+    result = job.judge(driver, tmp_path, {"data": "x", "run": "#!/bin/sh\n", "there": Link("data")})
+    assert result.passed, result.metadata
+
+
+def test_a_printed_state_is_compared_on_the_host(driver: SandboxDriver, tmp_path: Path) -> None:
+    """A state that the checker finds in the workspace is compared with the hidden one."""
+    printing = "import json; print('checked'); print(json.dumps({'lines': len(open('out.txt').readlines())}))"
+    job = Job(files={"check.py": printing}, hidden={"expected_state": {"lines": 2}})
+    assert job.judge(driver, tmp_path / "right", {"out.txt": "a\nb\n"}).passed
+    wrong = job.judge(driver, tmp_path / "wrong", {"out.txt": "a\n"})
+    assert wrong.reason is FailureReason.STATE_MISMATCH
+
+
+def test_the_hidden_state_is_nowhere_in_the_sandbox(driver: SandboxDriver, tmp_path: Path) -> None:
+    """A checker that looks through its whole sandbox does not find what it is compared with."""
+    canary = f"canary{secrets.token_hex(16)}"
+    halves = f"('{canary[:9]}', '{canary[9:]}')"
+    look = (
+        f"import os, sys\nneedle = ''.join({halves}).encode()\n"
+        "for top in ('/workspace', '/tmp', '/opt', '/run', '/proc/self', '/proc/1'):\n"
+        "    for directory, _, names in os.walk(top):\n"
+        "        for name in names:\n"
+        "            path = os.path.join(directory, name)\n"
+        "            try:\n"
+        "                if os.path.isfile(path) and needle in open(path, 'rb').read(1 << 20): sys.exit(9)\n"
+        "            except OSError: pass\n"
+        "print('null')\n"
+    )
+    job = Job(files={"check.py": look}, hidden={"expected_state": [canary]})
+    result = job.judge(driver, tmp_path, {})
+    assert result.reason is FailureReason.STATE_MISMATCH, result.metadata
+    assert canary not in repr(result)
+
+
+def test_a_check_that_hangs_is_ended(driver: SandboxDriver, tmp_path: Path) -> None:
+    """A check ends at its time limit, with all that the candidate left running in it."""
+    job = Job(checker={"command": "./run & sleep 60", "timeout_seconds": 1})
+    result = job.judge(driver, tmp_path, {"run": "#!/bin/sh\nsetsid sleep 60\n"})
+    assert result.reason is FailureReason.CANDIDATE_TIMEOUT
+    assert result.metadata["exit_code"] == 124
+
+
+def test_a_memory_bomb_in_the_checkers_place_is_out_of_memory(driver: SandboxDriver, tmp_path: Path) -> None:
+    """A18: a check whose own process is killed for its memory is a failure, with that reason, and not tried again."""
+    job = Job(checker={"command": ["python3", "-c", "x = bytearray(1 << 31)"]})
+    assert job.judge(driver, tmp_path, {}).reason is FailureReason.CANDIDATE_OUT_OF_MEMORY
+
+
+@pytest.mark.parametrize("needed", [True, False])
+def test_chroot_works_where_it_is_needed_and_allowed_and_nowhere_else(
+    driver: SandboxDriver, tmp_path: Path, needed: bool
+) -> None:
+    """A22: a row that asks for chroot, and may have it, can use it; another cannot, by whatever name."""
+    script = (
+        "import os\nos.mkdir('made')\nopen('sub/new', 'w').close()\n"
+        "try:\n    os.chroot('root')\nexcept PermissionError:\n    print('\"refused\"')\n"
+        "else:\n    print('\"' + ' '.join(sorted(os.listdir('/'))) + '\"')\n"
+    )
+    job = Job(
+        files={"check.py": script},
+        evals={"needed_commands": ["chroot"]} if needed else {},
+        hidden={"expected_state": "hello" if needed else "refused"},
+        policy=VerificationPolicy(disallow_dangerous_commands=False),
+    )
+    result = job.judge(driver, tmp_path, {"root/hello": "", "sub/old": ""})
+    assert result.passed, result.metadata
+
+
+def test_a_file_of_the_checker_may_not_be_shadowed_from_its_directory(driver: SandboxDriver, tmp_path: Path) -> None:
+    """A09: modules of the workspace are not found by a checker that lies among the evaluation inputs."""
+    job = Job(files={"check.py": "import json, helper\nraise SystemExit(helper.CODE)\n", "helper.py": "CODE = 7\n"})
+    result = job.judge(driver, tmp_path, {"helper.py": "CODE = 0\n", "json.py": "raise SystemExit(0)\n"})
+    assert result.metadata["exit_code"] == 7
+    assert CHECK.endswith("check.py")

@@ -1,0 +1,128 @@
+"""The state that a checker printed: read strictly, compared as plain data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from securebench.errors import MaterializationError
+from securebench.sandboxes.base import Stream
+from securebench.verifiers.terminal_task.state import MAX_STATE_BYTES, LastLine, read_expected_file, same_state
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from securebench.resources import JsonValue
+
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def _printed(*chunks: bytes) -> LastLine:
+    line = LastLine()
+    for chunk in chunks:
+        line((Stream.STDOUT, chunk))
+    return line
+
+
+@given(_VALUES)
+def test_a_state_is_the_same_as_itself(value: JsonValue) -> None:
+    """Every value is the same as itself, and not the same as itself in a list."""
+    assert same_state(value, value)
+    assert not same_state(value, [value])
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (1, 1.0, True),
+        (1, True, False),
+        (0, False, False),
+        (0, None, False),
+        ("1", 1, False),
+        ([], {}, False),
+        ([1, 2], [1], False),
+        ([1, 2], [2, 1], False),
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}, True),
+        ({"a": 1}, {"a": 1, "b": None}, False),
+        ({"a": [1]}, {"a": [True]}, False),
+        ("a", "A", False),
+    ],
+)
+def test_states_are_compared_as_json(one: JsonValue, other: JsonValue, same: bool) -> None:
+    """A number is a number and never a boolean; lists have an order and objects have none."""
+    assert same_state(one, other) is same
+    assert same_state(other, one) is same
+
+
+@pytest.mark.parametrize(
+    ("chunks", "state"),
+    [
+        ([b'{"a": 1}'], {"a": 1}),
+        ([b'PASS\n{"a"', b": 1}\n", b"\n  \n"], {"a": 1}),
+        ([b'{"a": 1}\n{"a": 2}\n'], {"a": 2}),
+        ([b"x" * (3 * MAX_STATE_BYTES), b'\n{"a": 1}\n'], {"a": 1}),
+    ],
+)
+def test_the_state_is_the_last_line_that_says_something(chunks: list[bytes], state: JsonValue) -> None:
+    """Whatever was printed before, and however long it was, the last line with something in it is the state."""
+    assert _printed(*chunks).state() == state
+
+
+def test_stderr_is_no_state() -> None:
+    """What is printed to stderr is not looked at."""
+    line = _printed(b'{"a": 1}\n')
+    line((Stream.STDERR, b'{"a": 2}\n'))
+    assert line.state() == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    "printed",
+    [
+        b"",
+        b"\n\n",
+        b"PASSED\n",
+        b'{"a": 1} PASSED\n',
+        b'{"a": 1}\nok\n',
+        b'{"a": NaN}',
+        b'{"a": 1, "a": 2}',
+        b'{"a": 1e999}',
+        b'{"a": \xff}',
+        b"[" * 100_000,
+        b'{"a": "' + b"x" * MAX_STATE_BYTES + b'"}',
+        b'{"a": "' + b"x" * (3 * MAX_STATE_BYTES) + b'"}',
+        b'{"a":\n1}\n',
+    ],
+)
+def test_what_is_not_strict_json_is_no_state(printed: bytes) -> None:
+    """A15, A20: no line, no JSON, NaN, a key twice, too deep, too long, over two lines: no state."""
+    with pytest.raises(ValueError, match=r".*"):
+        _printed(printed).state()
+
+
+def test_an_expected_state_may_be_a_file(tmp_path: Path) -> None:
+    """A hidden file of JSON is an expected state."""
+    (tmp_path / "state.json").write_text('{"a": [1, 2]}\n')
+    assert read_expected_file(tmp_path, "state.json") == {"a": [1, 2]}
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"a": NaN}', b"\xff"])
+def test_an_expected_file_that_cannot_be_read_is_the_tasks_fault(tmp_path: Path, content: bytes) -> None:
+    """What is wrong with the file of an expected state is an error of the task, without its content."""
+    (tmp_path / "state.json").write_bytes(content)
+    with pytest.raises(MaterializationError) as caught:
+        read_expected_file(tmp_path, "state.json")
+    assert caught.value.code == "asset-unsafe"
+    assert "{" not in caught.value.message
+
+
+def test_an_expected_file_that_is_missing_is_the_tasks_fault(tmp_path: Path) -> None:
+    """A missing file of an expected state is an error of the task, never a pass."""
+    with pytest.raises(MaterializationError):
+        read_expected_file(tmp_path, "state.json")

@@ -1,0 +1,410 @@
+"""What the verifier of terminal tasks asks of its sandbox, and what it makes of each way in which a check ends."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from run_fakes import Sink
+from securebench.dangerous_commands import VerificationPolicy
+from securebench.errors import FailurePhase, FailureReason, ImageError, InfrastructureError
+from securebench.harnesses.pipeline import WORKSPACE_TARGET as OF_THE_AGENT
+from securebench.sandboxes.base import BASE_ENVIRONMENT, workspace_user
+from securebench.tasks import DEFAULT_IMAGE, Environment
+from securebench.testing.fake_sandbox import FakeDriver
+from securebench.verifiers.terminal_task.request import WORKSPACE_TARGET
+from verifiers.terminal_task.judging_terminal import CHECK, Job, Link, Tree, sealed, state_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from securebench.resources import JsonValue
+    from securebench.sandboxes.base import Command, SandboxSpec
+    from securebench.testing.fake_process import FakeProcessContext, Program
+
+SECRET = "a-hidden-check-of-the-task"
+
+
+def _driver(program: Program | None = None, name: str = "python3") -> FakeDriver:
+    driver = FakeDriver()
+    driver.program(name)(program or (lambda _: 0))
+    return driver
+
+
+def _ran(driver: FakeDriver) -> tuple[SandboxSpec, Command]:
+    (run,) = driver.commands
+    return run
+
+
+def test_exit_code_zero_is_a_pass(tmp_path: Path) -> None:
+    """A checker that ends with 0 passes the workspace, and the metadata say how that came."""
+    result = Job().judge(_driver(), tmp_path, {"out.txt": "done"})
+    assert result.passed
+    assert (result.score, result.message) == (1.0, "")
+    details = dict(result.metadata)
+    assert details.pop("duration_seconds") > 0  # type: ignore[operator]
+    assert str(details.pop("image_id")).startswith("sha256:")
+    assert details == {
+        "verifier": "terminal_task",
+        "version": "1",
+        "phase": "verdict",
+        "reason": None,
+        "timeout_seconds": 300.0,
+        "exit_code": 0,
+    }
+
+
+@pytest.mark.parametrize("code", [1, 2, 42, 126, 127, 137, 255])
+def test_any_other_exit_code_is_a_failure(tmp_path: Path, code: int) -> None:
+    """A checker that ends with anything but 0 fails the workspace, and the record says with what."""
+    result = Job().judge(_driver(lambda _: code), tmp_path, {})
+    assert result.reason is FailureReason.CHECK_FAILED
+    assert result.metadata["exit_code"] == code
+    assert str(code) in result.message
+
+
+def test_what_the_checker_prints_decides_nothing_and_is_not_recorded(tmp_path: Path) -> None:
+    """A10, F13: markers of success change no verdict, and nothing that a checker prints stands in the result."""
+
+    def shouts(context: FakeProcessContext) -> int:
+        context.stdout.write(f"PASSED\nok 1\n{SECRET}\n1\n")
+        context.stderr.write(f"{SECRET}\n")
+        return 3
+
+    result = Job().judge(_driver(shouts), tmp_path, {})
+    assert result.reason is FailureReason.CHECK_FAILED
+    assert (result.stdout, result.stderr) == ("", "")
+    assert SECRET not in repr(result)
+
+
+def test_the_sandbox_is_hardened_and_its_environment_fixed(tmp_path: Path) -> None:
+    """A06, A07, D01: no network, no capability, read-only root; the image's and the tester's variables do not count."""
+    driver = _driver()
+    driver.add_image("task:1", environment={"LD_PRELOAD": "/evil.so", "PATH": "/evil", "BASH_ENV": "/evil.sh"})
+    job = Job(environment=Environment(image="task:1", workdir="/app"))
+    assert job.judge(driver, tmp_path, {}).passed
+    spec, command = _ran(driver)
+    assert spec.image.reference == "task:1"
+    assert (spec.network, spec.cap_add, spec.read_only, spec.user) == ("none", (), True, workspace_user())
+    assert dict(spec.environment) == dict(BASE_ENVIRONMENT)
+    assert not spec.inherit_image_environment
+    assert not command.environment
+    assert not spec.environment["HOME"].startswith(spec.workdir)
+    assert (spec.workdir, command.workdir) == ("/app", None)
+
+
+def test_nothing_of_the_candidate_lies_on_the_path(tmp_path: Path) -> None:
+    """D01: where a task's working directory is one of PATH, that is left out of it."""
+    driver = _driver()
+    Job(environment=Environment(workdir="/usr/local/bin")).judge(driver, tmp_path, {})
+    entries = _ran(driver)[0].environment["PATH"].split(":")
+    assert "/usr/local/bin" not in entries
+    assert entries == [entry for entry in BASE_ENVIRONMENT["PATH"].split(":") if entry != "/usr/local/bin"]
+
+
+def test_a_string_is_run_by_a_fixed_shell_and_an_array_as_it_is(tmp_path: Path) -> None:
+    """D11: a command line goes to /bin/sh as one argument, and an argv is not interpreted."""
+    line = "python3 check.py; touch '$(x)'"
+    driver = _driver(name="sh")
+    Job(checker={"command": line}).judge(driver, tmp_path / "line", {})
+    assert _ran(driver)[1].argv == ("/bin/sh", "-c", line)
+    driver = _driver()
+    Job(checker={"command": ["python3", "-c", "$(x)"]}).judge(driver, tmp_path / "argv", {})
+    assert _ran(driver)[1].argv == ("python3", "-c", "$(x)")
+
+
+@pytest.mark.parametrize(
+    ("checker", "environment", "expected"),
+    [
+        ({}, {}, (WORKSPACE_TARGET, 300.0)),
+        ({}, {"timeout_seconds": 7.0}, (WORKSPACE_TARGET, 7.0)),
+        ({"timeout_seconds": 5}, {"timeout_seconds": 7.0}, (WORKSPACE_TARGET, 5)),
+        ({}, {"workdir": "/app"}, ("/app", 300.0)),
+        ({"workdir": "/srv"}, {"workdir": "/app"}, ("/srv", 300.0)),
+    ],
+)
+def test_workdir_and_time_limit_are_the_checkers_else_the_tasks(
+    tmp_path: Path, checker: Mapping[str, JsonValue], environment: Mapping[str, str | float], expected: object
+) -> None:
+    """The checker's own working directory and time limit come first, then the environment's, then the default."""
+    driver = _driver()
+    job = Job(checker={"command": ["python3"], **checker}, environment=Environment(**environment))  # type: ignore[arg-type]
+    job.judge(driver, tmp_path, {})
+    spec, command = _ran(driver)
+    assert (spec.workdir, command.timeout_seconds) == expected
+
+
+def test_a_workspace_lies_where_the_agent_found_it() -> None:
+    """Harness and verifier agree on where a workspace lies that has no other place."""
+    assert WORKSPACE_TARGET == OF_THE_AGENT
+
+
+def test_a_checker_may_have_an_image_of_its_own(tmp_path: Path) -> None:
+    """`checker.image` is what the checker runs in, whatever the task's image."""
+    driver = FakeDriver((DEFAULT_IMAGE, "checker:1"))
+    driver.program("python3")(lambda _: 0)
+    assert Job(checker={"command": ["python3"], "image": "checker:1"}).judge(driver, tmp_path, {}).passed
+    assert _ran(driver)[0].image.reference == "checker:1"
+
+
+def test_the_checker_sees_the_sealed_workspace_and_its_inputs(tmp_path: Path) -> None:
+    """The workspace is a copy, writable, with modes and links; evaluation inputs lie over it, from elsewhere."""
+    tree: Tree = {"bin/run": "#!/bin/sh\n", "data.txt": "left", "link": Link("data.txt"), "empty": None, "-rf": "x"}
+    seen: dict[str, bytes] = {}
+
+    def look(context: FakeProcessContext) -> int:
+        workspace, inputs = (mount.source for mount in context.spec.mounts)
+        seen.update(state_of(workspace))
+        assert os.access(workspace / "bin/run", os.X_OK)
+        assert not os.access(workspace / "data.txt", os.X_OK) or not (workspace / "data.txt").stat().st_mode & 0o111
+        assert (workspace / "link").is_symlink()
+        assert (workspace / "empty").is_dir()
+        assert sorted(state_of(inputs)) == [
+            "evaluation_inputs/check.py",
+            "evaluation_inputs/checker.json",
+            "public/instructions.json",
+        ]
+        assert not inputs.is_relative_to(workspace)
+        return 0
+
+    job = Job(files={"check.py": SECRET}, hidden={"expected_note": SECRET}, environment=Environment(workdir="/app"))
+    driver = _driver(look)
+    assert job.judge(driver, tmp_path, tree).passed
+    assert seen == {"bin/run": b"#!/bin/sh\n", "data.txt": b"left", "link": b"left", "-rf": b"x"}
+    first, second = _ran(driver)[0].mounts
+    assert (first.target, first.read_only) == ("/app", False)
+    assert (second.target, second.read_only) == ("/app/securebench", True)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root runs checkers as another user")
+def test_the_workspace_is_the_sandbox_users_and_the_inputs_are_not(tmp_path: Path) -> None:
+    """Evaluation inputs never belong to whom the checker runs as; the workspace does."""
+    owners: list[tuple[int, int]] = []
+
+    def look(context: FakeProcessContext) -> int:
+        workspace, inputs = (mount.source for mount in context.spec.mounts)
+        paths = [workspace, workspace / "a", workspace / "a/b", workspace / "link"]
+        owners.extend((path.lstat().st_uid, path.lstat().st_gid) for path in paths)
+        assert {path.lstat().st_uid for path in (inputs, *inputs.rglob("*"))} == {0}
+        return 0
+
+    assert Job(files={"check.py": ""}).judge(_driver(look), tmp_path, {"a/b": "", "link": Link("a")}).passed
+    assert set(owners) == {workspace_user()}
+
+
+def test_expected_state_is_in_no_sandbox(tmp_path: Path) -> None:
+    """A hidden state is neither laid out, nor in the environment or the arguments: it is compared on the host."""
+
+    def look(context: FakeProcessContext) -> int:
+        for mount in context.spec.mounts:
+            assert SECRET.encode() not in b"".join(state_of(mount.source).values())
+        assert SECRET not in repr((context.environment, context.argv, context.spec))
+        context.stdout.write(json.dumps({"secret": SECRET}))
+        return 0
+
+    assert Job(hidden={"expected_state": {"secret": SECRET}}).judge(_driver(look), tmp_path, {}).passed
+
+
+@pytest.mark.parametrize(
+    ("printed", "code", "reason"),
+    [
+        ('{"n": 1}', 0, None),
+        ('{"n": true}', 0, FailureReason.STATE_MISMATCH),
+        ('{"n": 2}', 0, FailureReason.STATE_MISMATCH),
+        ("[]", 0, FailureReason.STATE_MISMATCH),
+        ("PASSED", 0, FailureReason.NO_VERDICT),
+        ('{"n": NaN}', 0, FailureReason.NO_VERDICT),
+        ("", 0, FailureReason.NO_VERDICT),
+        ('{"n": 1}', 1, FailureReason.CHECK_FAILED),
+    ],
+)
+def test_a_printed_state_is_compared(tmp_path: Path, printed: str, code: int, reason: FailureReason | None) -> None:
+    """With an expected state, exit code 0 is not enough: the last line must be that state."""
+
+    def check(context: FakeProcessContext) -> int:
+        context.stdout.write(printed)
+        return code
+
+    result = Job(hidden={"expected_state": {"n": 1}}).judge(_driver(check), tmp_path, {})
+    assert result.reason is reason
+    assert printed not in repr(result) or not printed
+
+
+def test_null_is_a_state(tmp_path: Path) -> None:
+    """An expected state of null is not the absence of one."""
+    result = Job(hidden={"expected_state": None}).judge(_driver(), tmp_path, {})
+    assert result.reason is FailureReason.NO_VERDICT
+
+
+def test_a_check_that_takes_too_long_is_a_timeout(tmp_path: Path) -> None:
+    """A check that is still running at its time limit fails as a timeout."""
+
+    def hang(context: FakeProcessContext) -> int:
+        context.sleep(60)
+        return 0
+
+    job = Job(checker={"command": ["python3"], "timeout_seconds": 0.2})
+    result = job.judge(_driver(hang), tmp_path, {})
+    assert result.reason is FailureReason.CANDIDATE_TIMEOUT
+    assert "0.2" in result.message
+
+
+def test_a_check_that_floods_is_ended(tmp_path: Path) -> None:
+    """A18: a check that prints more than its sandbox may fails, whatever its exit code would have been."""
+
+    def flood(context: FakeProcessContext) -> int:
+        for _ in range(64):
+            context.stdout.write(b"x" * 65536)
+        return 0
+
+    assert Job().judge(_driver(flood), tmp_path, {}).reason is FailureReason.CANDIDATE_OUTPUT_LIMIT
+
+
+_PLACES: dict[str, Tree] = {
+    "a checker of its own": {CHECK: "raise SystemExit(0)"},
+    "an empty directory": {"securebench/evaluation_inputs": None},
+    "a file in the directory's place": {"securebench/evaluation_inputs": "x"},
+    "a link in the directory's place": {"here/check.py": "", "securebench/evaluation_inputs": Link("../here")},
+    "a file above": {"securebench": "x"},
+    "a link above": {"here/evaluation_inputs/check.py": "", "securebench": Link("here")},
+    "another case": {"SecureBench/EVALUATION_INPUTS/check.py": ""},
+    "another case above": {"SECUREBENCH": "x"},
+    "another spelling": {"\N{LATIN SMALL LETTER LONG S}ecurebench/evaluation_inputs/x": ""},
+    "full width": {"\N{FULLWIDTH LATIN SMALL LETTER S}ecurebench/evaluation_inputs": ""},
+    "the evaluator's place": {"securebench/evaluator/expected_state.json": "{}"},
+}
+
+
+@pytest.mark.parametrize("name", _PLACES)
+def test_a_candidate_where_evaluation_inputs_go_is_tampering(tmp_path: Path, name: str) -> None:
+    """A13: whatever lies where evaluation inputs go, in whichever case or spelling, fails before anything runs."""
+    driver = _driver()
+    result = Job(files={"check.py": ""}).judge(driver, tmp_path, {"out.txt": "done", **_PLACES[name]})
+    assert result.reason is FailureReason.TAMPERED
+    assert result.metadata["phase"] == "workspace"
+    assert not driver.commands
+
+
+def test_what_the_agent_was_given_is_no_tampering(tmp_path: Path) -> None:
+    """task.json and the public files may stay, or go: the checker sees the task's own, not what became of them."""
+    seen: list[bytes] = []
+
+    def look(context: FakeProcessContext) -> int:
+        seen.append((context.spec.mounts[1].source / "public/instructions.json").read_bytes())
+        return 0
+
+    edited: Tree = {"task.json": "{}", "securebench/public/instructions.json": "edited", "securebenchmark": "x"}
+    assert Job().judge(_driver(look), tmp_path / "edited", edited).passed
+    assert Job().judge(_driver(look), tmp_path / "gone", {}).passed
+    assert seen == [b'"Do it."\n'] * 2
+
+
+def test_read_only_assets_are_the_tasks_own(tmp_path: Path) -> None:
+    """A12, D10: a read-only asset lies over the candidate's copy from elsewhere, read-only."""
+    driver = _driver()
+    job = Job(public={"data/in.csv": "1,2\n"}, environment=Environment(workdir="/app"))
+    assert job.judge(driver, tmp_path, {"data/in.csv": "1,2\n", "data/mine": ""}).passed
+    mount = _ran(driver)[0].mounts[2]
+    assert (mount.target, mount.read_only, mount.source.read_text()) == ("/app/data/in.csv", True, "1,2\n")
+    assert "workspace" not in mount.source.parts
+
+
+@pytest.mark.parametrize(
+    "left",
+    [{"data/in.csv": "9,9\n"}, {"data": None}, {}, {"x": "1,2\n", "data/in.csv": Link("../x")}],
+    ids=["edited", "removed", "with its directory", "a link"],
+)
+def test_a_replaced_read_only_asset_is_tampering(tmp_path: Path, left: Tree) -> None:
+    """D10: a candidate without a read-only asset as it was given fails before anything runs."""
+    driver = _driver()
+    result = Job(public={"data/in.csv": "1,2\n"}).judge(driver, tmp_path, left)
+    assert result.reason is FailureReason.TAMPERED
+    assert "data/in.csv" in result.message
+    assert not driver.commands
+
+
+def test_inputs_that_changed_while_the_checker_ran_are_tampering(tmp_path: Path) -> None:
+    """A13: what judged is hashed again after the check, and a pass on other inputs is none."""
+
+    def rewrite(context: FakeProcessContext) -> int:
+        (context.spec.mounts[1].source / "evaluation_inputs/check.py").write_text("pass")
+        return 0
+
+    result = Job(files={"check.py": "original"}).judge(_driver(rewrite), tmp_path, {})
+    assert result.reason is FailureReason.TAMPERED
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [VerificationPolicy(), VerificationPolicy(disallow_dangerous_commands=False, deny_commands=("chroot",))],
+    ids=["by default", "by the deny list"],
+)
+def test_a_denied_command_fails_before_the_checker_runs(tmp_path: Path, policy: VerificationPolicy) -> None:
+    """A needed command that the tester does not allow is a scored failure of its own, and an event."""
+    sink, driver = Sink(), _driver()
+    job = Job(evals={"needed_commands": ["chroot"]}, policy=policy, sinks=[sink])
+    result = job.judge(driver, tmp_path, {})
+    assert (result.reason, result.phase) == (FailureReason.DANGEROUS_COMMAND_DENIED, FailurePhase.POLICY)
+    assert result.metadata["phase"] == "policy"
+    assert "chroot" in result.message
+    assert not driver.commands
+    assert not list((tmp_path / "scratch").iterdir())
+    assert [(event.kind.value, event.data) for event in sink.events] == [
+        ("verifier_policy_denied", {"commands": ["chroot"]})
+    ]
+
+
+def test_an_allowed_command_gives_its_capability_and_nothing_else(tmp_path: Path) -> None:
+    """A22: chroot is granted where the row needs it and the tester allows it, to root, who has nothing else."""
+    modes: list[int] = []
+
+    def look(context: FakeProcessContext) -> int:
+        workspace = context.spec.mounts[0].source
+        modes.extend(path.stat().st_mode & 0o777 for path in (workspace, workspace / "a", workspace / "a/b"))
+        return 0
+
+    driver = _driver(look)
+    job = Job(evals={"needed_commands": ["chroot"]}, policy=VerificationPolicy(disallow_dangerous_commands=False))
+    result = job.judge(driver, tmp_path, {"a/b": "", "run": "#!/bin/sh\n"})
+    assert result.passed
+    assert result.metadata["capabilities"] == ["SYS_CHROOT"]
+    spec = _ran(driver)[0]
+    assert (spec.cap_add, spec.cap_drop, spec.user) == (("SYS_CHROOT",), ("ALL",), (0, 0))
+    assert modes == [0o777, 0o777, 0o666]
+
+
+@pytest.mark.parametrize("checker", [None, "python3", {}, {"command": []}, {"command": ""}])
+def test_a_task_without_a_checker_is_never_passed(tmp_path: Path, checker: JsonValue) -> None:
+    """A17: where there is nothing to run, nothing passes."""
+    driver = _driver()
+    assert Job(checker=checker).judge(driver, tmp_path, {}).reason is FailureReason.NO_VERDICT
+    assert not driver.commands
+
+
+@pytest.mark.parametrize("point", ["create", "open", "wait"])
+def test_trouble_of_the_machine_is_no_verdict(tmp_path: Path, point: str) -> None:
+    """What the engine does wrong is raised, and is no verdict on the candidate."""
+    driver = _driver()
+    driver.fail_next(InfrastructureError("gone"), on=point)
+    with pytest.raises(InfrastructureError, match="gone"):
+        Job().judge(driver, tmp_path, {})
+
+
+def test_a_missing_checker_image_is_no_verdict(tmp_path: Path) -> None:
+    """An image that is not there is trouble of the machine."""
+    with pytest.raises(ImageError):
+        Job(checker={"command": ["python3"], "image": "missing:1"}).judge(_driver(), tmp_path, {})
+
+
+def test_a_sealed_workspace_that_is_no_archive_is_no_verdict(tmp_path: Path) -> None:
+    """A15: a damaged evidence file is trouble of the machine, and no verdict."""
+    driver, candidate = _driver(), sealed(tmp_path, {"a": "b"})
+    candidate.path.chmod(0o644)
+    candidate.path.write_bytes(b"x" * 1024)
+    with pytest.raises(InfrastructureError):
+        Job().judge_sealed(driver, tmp_path, candidate)
+    assert not driver.commands
