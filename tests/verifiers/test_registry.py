@@ -30,7 +30,7 @@ def test_a_text_family_has_its_verifier(family: str, expected: type[Verifier]) -
     assert verifier.version
 
 
-@pytest.mark.parametrize("family", ["code_completion", "terminal_task"])
+@pytest.mark.parametrize("family", ["code_completion", "repo_patch", "terminal_task"])
 def test_a_family_judged_in_sandboxes_has_its_verifier(family: str) -> None:
     """A family that is judged in sandboxes has a verifier of its name."""
     verifier = verifier_for(family)

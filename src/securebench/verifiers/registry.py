@@ -17,6 +17,7 @@ _VERIFIERS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
         "short_answer": ("securebench.verifiers.short_answer", "ShortAnswerVerifier"),
         "free_response": ("securebench.verifiers.free_response", "FreeResponseVerifier"),
         "code_completion": ("securebench.verifiers.code_completion", "CodeCompletionVerifier"),
+        "repo_patch": ("securebench.verifiers.repo_patch", "RepoPatchVerifier"),
         "terminal_task": ("securebench.verifiers.terminal_task", "TerminalTaskVerifier"),
     }
 )

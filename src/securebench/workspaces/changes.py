@@ -116,6 +116,8 @@ class _Archive:
         """Files and links."""
         self._skipped: set[bytes] = set()
         """Directories that are not looked at, and single files."""
+        self._open: set[bytes] = set()
+        """Directories that are."""
         self._looked_at = 0
         self._members = 0
 
@@ -169,14 +171,17 @@ class _Archive:
             raise TreeRefusedError(Refusal.UNSAFE, f"{printable(path)}: {problem}")
 
     def _is_skipped(self, path: bytes) -> bool:
-        at = path.find(b"/")
-        while at > 0:
-            if path[:at] in self._skipped:
+        end = 0
+        while end >= 0:
+            end = path.find(b"/", end + 1)
+            part = path if end < 0 else path[:end]
+            if part in self._skipped:
                 return True
-            at = path.find(b"/", at + 1)
-        if path in self._skipped or self._comparison.skips(path):
-            self._skipped.add(path)
-            return True
+            if part not in self._open and self._comparison.skips(part):
+                self._skipped.add(part)
+                return True
+            if end >= 0:
+                self._open.add(part)
         return False
 
     def _count(self, member: Member) -> None:

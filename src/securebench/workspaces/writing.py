@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
-from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Self
 
 from securebench.descriptors import OPEN_DIRECTORY, opened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
     from pathlib import Path
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -30,6 +29,7 @@ class TreeWriter:
 
     def __init__(self, root: Path, owner: tuple[int, int] | None = None, *, everybody: bool = False) -> None:
         self._root = os.open(root, OPEN_DIRECTORY)
+        self._here, self._parents = os.dup(self._root), b""
         self._owner = owner
         self._everybody = 0o022 if everybody else 0
 
@@ -37,18 +37,21 @@ class TreeWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
+        os.close(self._here)
         os.close(self._root)
 
     def write_file(self, path: bytes, chunks: Iterable[bytes | memoryview], mode: int, *, kept: bool = False) -> None:
         """Make the file ``path``, with exactly this mode whatever the umask."""
-        with self._parent(path) as (parent, name), opened(name, _CREATE, parent) as descriptor:
+        parent, name = self._parent(path)
+        with opened(name, _CREATE, parent) as descriptor:
             with os.fdopen(descriptor, "wb", closefd=False) as file:
                 file.writelines(chunks)
             self._own(descriptor, mode, kept=kept)
 
     def copy_file(self, path: bytes, source: int, size: int, mode: int) -> None:
         """Make the file ``path`` with the first ``size`` bytes of the file ``source``: shared, where the disk can."""
-        with self._parent(path) as (parent, name), opened(name, _CREATE, parent) as descriptor:
+        parent, name = self._parent(path)
+        with opened(name, _CREATE, parent) as descriptor:
             offset = 0
             while offset < size:
                 copied = _copy_range(source, descriptor, offset, size - offset)
@@ -59,33 +62,49 @@ class TreeWriter:
 
     def make_directory(self, path: bytes, *, kept: bool = False) -> None:
         """Make the directory ``path``."""
-        with self._parent(path) as (parent, name):
-            os.mkdir(name, _DIRECTORY_MODE, dir_fd=parent)
-            self._finish_directory(parent, name, kept=kept)
+        parent, name = self._parent(path)
+        os.mkdir(name, _DIRECTORY_MODE, dir_fd=parent)
+        self._finish_directory(parent, name, kept=kept)
 
     def make_link(self, path: bytes, target: bytes) -> None:
         """Make ``path`` a link to ``target``: whether it may lead there was asked when the tree was read."""
-        with self._parent(path) as (parent, name):
-            os.symlink(target, name, dir_fd=parent)
-            if self._owner is not None:
-                os.chown(name, *self._owner, dir_fd=parent, follow_symlinks=False)
+        parent, name = self._parent(path)
+        os.symlink(target, name, dir_fd=parent)
+        if self._owner is not None:
+            os.chown(name, *self._owner, dir_fd=parent, follow_symlinks=False)
 
-    @contextmanager
-    def _parent(self, path: bytes) -> Iterator[tuple[int, bytes]]:
-        """Open the directory in which ``path`` lies; missing ones are made, and are the owner's."""
-        *parents, name = path.split(b"/")
+    def _parent(self, path: bytes) -> tuple[int, bytes]:
+        """Open the directory in which ``path`` lies, and give it with the last name.
+
+        It stays open until another one is asked for: trees are written directory by directory.
+        """
+        parents, _, name = path.rpartition(b"/")
+        if parents != self._parents:
+            directory = self._directory(parents.split(b"/") if parents else [])
+            os.close(self._here)
+            self._here, self._parents = directory, parents
+        return self._here, name
+
+    def _directory(self, parts: list[bytes]) -> int:
+        """Open the directory that ``parts`` lead to; missing ones are made, and are the owner's."""
         directory = os.dup(self._root)
         try:
-            for part in parents:
-                with suppress(FileExistsError):
-                    os.mkdir(part, _DIRECTORY_MODE, dir_fd=directory)
-                    self._finish_directory(directory, part, kept=False)
-                child = os.open(part, OPEN_DIRECTORY, dir_fd=directory)
+            for part in parts:
+                child = self._child(directory, part)
                 os.close(directory)
                 directory = child
-            yield directory, name
-        finally:
+        except BaseException:
             os.close(directory)
+            raise
+        return directory
+
+    def _child(self, parent: int, name: bytes) -> int:
+        try:
+            return os.open(name, OPEN_DIRECTORY, dir_fd=parent)
+        except FileNotFoundError:
+            os.mkdir(name, _DIRECTORY_MODE, dir_fd=parent)
+            self._finish_directory(parent, name, kept=False)
+            return os.open(name, OPEN_DIRECTORY, dir_fd=parent)
 
     def _finish_directory(self, parent: int, name: bytes, *, kept: bool) -> None:
         with opened(name, OPEN_DIRECTORY, parent) as descriptor:

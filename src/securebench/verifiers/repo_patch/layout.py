@@ -96,15 +96,15 @@ def _script(delta: Delta, repository: bytes) -> Iterator[bytes]:
         yield _check(name, source, version)
     for path in gone:
         name = _quoted(b"./" + path)
-        yield b"[ ! -e %s ] && [ ! -L %s ]" % (name, name)
+        yield b"[ ! -f %s ] && [ ! -L %s ] || exit 1" % (name, name)  # it may be a directory now
 
 
 def _check(name: bytes, source: bytes, version: FileVersion) -> bytes:
     if version.link:
-        return b"[ -L %s ]" % name
+        return b"[ -L %s ] || exit 1" % name
     mode = b"chmod 755 -- %s" if version.executable else b"chmod 644 -- %s"
     compared = b"if command -v cmp >/dev/null; then cmp -s -- %s %s; fi" % (source, name)
-    return b"[ -f %s ] && [ ! -L %s ] && %s && %s" % (name, name, mode % name, compared)
+    return b"[ -f %s ] && [ ! -L %s ] && %s && %s || exit 1" % (name, name, mode % name, compared)
 
 
 def _quoted(path: bytes) -> bytes:

@@ -1,0 +1,66 @@
+"""An image with a small repository and pytest, in the store, and in the engine for its driver."""
+
+from __future__ import annotations
+
+import atexit
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from image_archives import layer
+from securebench.images.derived.compose import Additions, Base, add_image
+from securebench.images.engine_images import give_to
+from securebench.images.index import Origin, Source
+from securebench.sandboxes.docker import DockerDriver
+from verifiers.repo_patch.judging_repo import image_parts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from securebench.images.engine import Engine
+    from securebench.images.store import ImageStore
+    from securebench.sandboxes.base import SandboxDriver
+
+HOSTILE_ENVIRONMENT = {
+    "PATH": "/srv/project/bin:relative:/tmp/bin:/usr/local/bin:/usr/bin:/bin",
+    "LD_PRELOAD": "/nonexistent/evil.so",
+    "PYTHONPATH": "/srv/project/evil",
+    "PYTHONOPTIMIZE": "1",
+    "PYTEST_ADDOPTS": "--collect-only",
+    "BASH_ENV": "/srv/project/evil.sh",
+    "ENV": "/srv/project/evil.sh",
+    "NODE_OPTIONS": "--require /srv/project/evil.js",
+    "GIT_DIR": "/srv/project/evil",
+    "JAVA_HOME": "/usr/lib/jvm/default",
+    "VIRTUAL_ENV": "/srv/project/.venv",
+}
+"""What an image may say, and a verdict must not hang on. All but the last two, and some of the first, is left out."""
+
+
+@pytest.fixture(scope="session")
+def _image(store: ImageStore) -> str:
+    reference = f"securebench-tests/project:{os.getpid()}"
+    found = store.find("securebench/python:3.11")
+    assert found is not None
+    with store.incoming(Origin(Source.ARCHIVE, "tests")) as incoming:
+        made = incoming.take([layer(*image_parts())])
+        base = Base(found.id, *store.documents(found.id))
+        incoming.name(add_image(incoming, base, [made], Additions(environment=HOSTILE_ENVIRONMENT)), reference)
+    atexit.register(store.remove, reference)
+    return reference
+
+
+@pytest.fixture(scope="session")
+def _in_engine(engine: Engine, store: ImageStore, _image: str) -> Iterator[None]:
+    give_to(engine, store, _image, lambda _line: None)
+    yield
+    engine.client.remove_image(_image, force=True)
+
+
+@pytest.fixture
+def image(driver: SandboxDriver, _image: str, request: pytest.FixtureRequest) -> str:
+    """Give the name of an image that the driver has."""
+    if isinstance(driver, DockerDriver):
+        request.getfixturevalue("_in_engine")
+    return _image

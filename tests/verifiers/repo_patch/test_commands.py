@@ -1,0 +1,97 @@
+"""Which commands are pytest's, what they run, and in which environment."""
+
+from __future__ import annotations
+
+import pytest
+
+from securebench.sandboxes.base import BASE_ENVIRONMENT
+from securebench.verifiers.repo_patch.commands import PytestCommand, read_pytest, started
+from securebench.verifiers.repo_patch.environment import check_environment
+
+ARE = {
+    "pytest -q tests": PytestCommand("pytest", ("-q", "tests"), module=False),
+    "py.test": PytestCommand("py.test", (), module=False),
+    "pytest 'tests/x.py::test_a[1 2]'": PytestCommand("pytest", ("tests/x.py::test_a[1 2]",), module=False),
+    ("pytest", "a;b"): PytestCommand("pytest", ("a;b",), module=False),
+    ("python3.9", "-m", "pytest", "x"): PytestCommand("python3.9", ("x",), module=True),
+    "/opt/env/bin/python -m pytest x": PytestCommand("/opt/env/bin/python", ("x",), module=True),
+    "/opt/env/bin/pytest": PytestCommand("/opt/env/bin/pytest", (), module=False),
+}
+ARE_NOT = [
+    "make test",
+    "pytest; true",
+    "pytest || true",
+    "cd x && pytest",
+    "pytest $(cat x)",
+    "pytest > log",
+    "pytest *.py",
+    "pytest 'open",
+    "PYTHONPATH=. pytest",
+    "./pytest",
+    "bin/pytest",
+    ".venv/bin/python -m pytest",
+    "python -c pytest",
+    "python -m unittest",
+    "python2 -m pytest",
+    "pytest\ntrue",
+    ("sh", "-c", "pytest"),
+    "",
+]
+
+
+@pytest.mark.parametrize(("command", "expected"), ARE.items())
+def test_what_is_plainly_pytest_is_known_as_such(command: str | tuple[str, ...], expected: PytestCommand) -> None:
+    """A program named pytest, or Python's module, with words that no shell would change."""
+    assert read_pytest(command) == expected
+
+
+@pytest.mark.parametrize("command", ARE_NOT)
+def test_what_a_shell_may_change_or_the_repository_brings_is_not(command: str | tuple[str, ...]) -> None:
+    """Metacharacters, variables, other programs, and programs that lie in the repository."""
+    assert read_pytest(command) is None
+
+
+def test_what_a_command_selects() -> None:
+    """Files and directories, without tests in them, and without the values of options."""
+    command = read_pytest(["pytest", "-k", "tests", "-p", "no:x", "--tb=no", "a/t.py::X::y[1]", "--rootdir", "/", "b"])  # type: ignore[arg-type]
+    assert command is not None
+    assert command.selected == ("a/t.py", "b")
+
+
+def test_how_commands_are_started() -> None:
+    """A text is a shell's; the words of an array are never read by one."""
+    assert started("a && b") == ("/bin/sh", "-c", "a && b")
+    assert started(("a", "$(b)"))[3:] == ("sh", "a", "$(b)")
+
+
+def test_pytest_is_loaded_before_the_repository_is_on_its_path() -> None:
+    """``python -m`` becomes our launcher, and nothing of Python's environment is set for it."""
+    command = read_pytest("python3 -m pytest x")
+    assert command is not None
+    assert command.argv[-3:] == ("python3", "/opt/securebench/pytest/securebench_launch.py", "x")
+    assert "PYTHONPATH" not in command.environment
+
+
+def test_of_an_images_environment_little_holds() -> None:
+    """Places of installed programs do, unless they lie where a candidate writes; what loads code never does."""
+    loaders = (
+        "LD_PRELOAD LD_LIBRARY_PATH PYTHONPATH PYTHONSTARTUP PYTHONHOME PYTEST_ADDOPTS PYTEST_PLUGINS BASH_ENV ENV"
+    )
+    others = "NODE_OPTIONS PERL5LIB RUBYOPT JAVA_TOOL_OPTIONS GIT_DIR GIT_CONFIG_GLOBAL GOFLAGS RUSTC_WRAPPER SHELLOPTS"
+    dangerous = f"{loaders} {others}".split()
+    image = dict.fromkeys(dangerous, "/evil") | {
+        "PATH": "/repo/bin::.:bin:/opt/conda/bin:/tmp/x:/workspace/bin:/opt/../repo/bin:/usr/bin",
+        "CONDA_PREFIX": "/opt/conda",
+        "VIRTUAL_ENV": "/repo/.venv",
+        "HOME": "/repo",
+    }
+    assert check_environment(image, "/repo") == {
+        **BASE_ENVIRONMENT,
+        "PATH": "/opt/conda/bin:/usr/bin",
+        "CONDA_PREFIX": "/opt/conda",
+    }
+
+
+def test_an_image_without_a_path_gets_the_usual_one() -> None:
+    """Nothing usable on PATH is as no PATH."""
+    assert check_environment({"PATH": "/repo/bin"}, "/repo")["PATH"] == BASE_ENVIRONMENT["PATH"]

@@ -1,0 +1,254 @@
+"""Changes to a repository, judged in real sandboxes: what is right passes, what is not fails and says why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from securebench.errors import FailureReason, MaterializationError
+from securebench.patches.model import FileVersion
+from securebench.sandboxes.base import MIB, Limits
+from verifiers.repo_patch.cheats import CHEATS, PRODUCT_CHEATS
+from verifiers.repo_patch.judging_repo import (
+    BROKEN,
+    EVERYTHING,
+    FAIL_TO_PASS,
+    FIXED,
+    PASS_TO_PASS,
+    PYTEST,
+    TEST_PATCH,
+    Job,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from securebench.sandboxes.base import SandboxDriver
+
+FIX = {"project/numbers.py": FIXED}
+COMMANDS: dict[str, Any] = {
+    "module": PYTEST,
+    "script": ["pytest", "-q", "tests/test_numbers.py"],
+    "text": "pytest -q tests/test_numbers.py",
+    "directory": ["pytest", "tests"],
+    "everything": "python3 -m pytest",
+    "one test": ["pytest", "-x", "-k", "double or half", "-p", "no:cacheprovider", "tests/test_numbers.py"],
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS.keys())
+def test_the_right_change_passes(command: Any, driver: SandboxDriver, image: str, tmp_path: Path) -> None:
+    """An honest fix passes, however pytest is called; its evidence is whole, and says so."""
+    verdict = Job(command=command, image=image).judge(driver, tmp_path, FIX)
+    assert verdict.reason is None, (verdict.message, verdict.metadata)
+    evidence: Any = verdict.metadata["evidence"]
+    assert evidence["kind"] == "pytest"
+    assert evidence["canaries_failed"] == evidence["canaries"] > 0
+    assert evidence["copies_failed"] == evidence["copies"] > 0
+    assert evidence["expected_passed"] == evidence["expected"] == 4
+    assert verdict.metadata["phase"] == "verdict"
+    assert "assurance" not in verdict.metadata
+
+
+@pytest.mark.parametrize(
+    "command", ["make -f /dev/null x || python3 -m pytest tests", ["sh", "-c", "exec pytest tests"]]
+)
+def test_other_commands_are_judged_by_their_exit_code(
+    command: Any, driver: SandboxDriver, image: str, tmp_path: Path
+) -> None:
+    """A command that is not plainly pytest's passes with exit code 0, and the record says that this is less."""
+    job = Job(command=command, image=image, expect={})
+    right = job.judge(driver, tmp_path / "right", FIX)
+    wrong = job.judge(driver, tmp_path / "wrong", {"README.md": "x\n"})
+    assert (right.reason, right.metadata["assurance"]) == (None, "lower")
+    assert wrong.reason is FailureReason.TESTS_FAILED
+
+
+@pytest.mark.parametrize("name", CHEATS)
+def test_no_cheat_passes(name: str, driver: SandboxDriver, image: str, tmp_path: Path) -> None:
+    """Each is refused for what it changes, and where its author allows all of that, it still does not pass."""
+    plain = Job(image=image).judge(driver, tmp_path / "default", CHEATS[name])
+    lenient = Job(image=image, policy=EVERYTHING).judge(driver, tmp_path / "lenient", CHEATS[name])
+    assert plain.reason is not None
+    assert lenient.reason is not None
+    if name not in PRODUCT_CHEATS:
+        assert plain.reason is FailureReason.POLICY_VIOLATION
+        assert plain.metadata["violations"]
+
+
+TELLING = {
+    "from_call swallows": FailureReason.TAMPERED,
+    "report says passed": FailureReason.TAMPERED,
+    "equal to everything": FailureReason.TAMPERED,
+    "os._exit(0) at import": FailureReason.TAMPERED,
+    "skip": FailureReason.TESTS_FAILED,
+    "forged junit": FailureReason.TESTS_FAILED,
+}
+
+
+@pytest.mark.parametrize(("name", "reason"), TELLING.items())
+def test_what_a_cheat_did_is_told(
+    name: str, reason: FailureReason, driver: SandboxDriver, image: str, tmp_path: Path
+) -> None:
+    """Tampering is told from tests that fail."""
+    assert Job(image=image).judge(driver, tmp_path, CHEATS[name]).reason is reason
+
+
+def test_the_candidate_that_changes_nothing_that_matters_fails(
+    driver: SandboxDriver, image: str, tmp_path: Path
+) -> None:
+    """The tests of the task are run, and not those of the image, which pass."""
+    verdict = Job(image=image).judge(driver, tmp_path, {"README.md": "Better numbers.\n"})
+    assert verdict.reason is FailureReason.TESTS_FAILED
+    evidence: Any = verdict.metadata["evidence"]
+    assert evidence["missed"] == ["fail_to_pass/0", "fail_to_pass/1", "fail_to_pass/2"]
+    assert "test_double" not in str(verdict)
+
+
+def test_every_expected_test_must_have_run(driver: SandboxDriver, image: str, tmp_path: Path) -> None:
+    """An id that pytest did not name fails, though everything that ran has passed."""
+    expect = {"fail_to_pass": [*FAIL_TO_PASS, "tests/test_numbers.py::test_triple"], "pass_to_pass": PASS_TO_PASS}
+    verdict = Job(image=image, expect=expect).judge(driver, tmp_path, FIX)
+    assert verdict.reason is FailureReason.TESTS_FAILED
+    assert "fail_to_pass/3" in verdict.message
+
+
+def test_without_expected_ids_no_test_may_fail(driver: SandboxDriver, image: str, tmp_path: Path) -> None:
+    """All that is run must pass, and something must."""
+    broken_half = FIXED.replace("/ 2", "/ 3")
+    job = Job(image=image, expect={})
+    assert job.judge(driver, tmp_path / "a", FIX).passed
+    assert job.judge(driver, tmp_path / "b", {"project/numbers.py": broken_half}).reason is FailureReason.TESTS_FAILED
+
+
+def test_odd_names_are_laid_out_as_they_are(
+    driver: SandboxDriver, image: str, tmp_path: Path, host_canary: Path
+) -> None:
+    """Names with quotes, line feeds, dollars, leading dashes and no text at all are names: nothing of them is run."""
+    names = ["-rf", "--help", "$(touch x)", "a\nb", "it's", "`id`", ' "q" ', "\udcff\udcfe", "*", "new/-n/$HOME"]
+    changes: dict[str, Any] = {**FIX, **dict.fromkeys(names, "odd\n"), "tests/odd/it's a name": None}
+    changes["run me"] = FileVersion(b"#!/bin/sh\n", executable=True)
+    check = (
+        "import os, sys; names = {os.fsencode(n) for n in os.listdir('.')};"
+        "assert {b'-rf', b'--help', b'$(touch x)', b'a\\nb', b\"it's\"} <= names, names;"
+        "assert {b'`id`', b' \"q\" ', b'\\xff\\xfe', b'*'} <= names, names;"
+        "assert b'x' not in names and not os.path.exists('tests/odd');"
+        "assert open('new/-n/$HOME').read() == 'odd\\n' and os.access('run me', os.X_OK)"
+    )
+    job = Job(image=image, command=["python3", "-c", check], expect={}, policy=EVERYTHING)
+    verdict = job.judge(driver, tmp_path, changes)
+    assert verdict.reason is None, verdict
+
+
+def test_the_environment_of_a_check_is_fixed(driver: SandboxDriver, image: str, tmp_path: Path) -> None:
+    """Of the image's variables only harmless ones hold, and PATH leads to nothing that a candidate can write."""
+    check = (
+        "import os; e = dict(os.environ);"
+        "assert e['PATH'] == '/usr/local/bin:/usr/bin:/bin', e;"
+        "known = {'PATH', 'HOME', 'LANG', 'LC_ALL', 'JAVA_HOME'};"
+        "assert known <= set(e) <= known | {'PWD', 'HOSTNAME', 'SHLVL', 'OLDPWD', '_', 'LC_CTYPE'}, e;"
+        "assert os.getcwd() == '/srv/project/project'; assert not os.listdir('/opt/securebench/changes')"
+    )
+    job = Job(image=image, command=["python3", "-c", check], expect={}, workdir="/srv/project/project")
+    verdict = job.judge(driver, tmp_path, FIX)
+    assert verdict.reason is None, verdict
+
+
+def test_a_check_has_no_network(driver: SandboxDriver, image: str, tmp_path: Path) -> None:
+    """There is no interface but the loopback."""
+    check = "import socket; assert [n for _, n in socket.if_nameindex() if n != 'lo'] == []"
+    assert Job(image=image, command=["python3", "-c", check], expect={}).judge(driver, tmp_path, FIX).passed
+
+
+ENDINGS: dict[str, tuple[str, FailureReason]] = {
+    "endless": ("while True: pass", FailureReason.CANDIDATE_TIMEOUT),
+    "memory": ("x = [bytearray(1 << 20) for _ in range(4096)]", FailureReason.CANDIDATE_OUT_OF_MEMORY),
+    "output": (
+        "import os\nwhile True: os.write(2, b'x' * 65536)",
+        FailureReason.CANDIDATE_OUTPUT_LIMIT,
+    ),
+    "crash": ("import os; os.abort()", FailureReason.NO_VERDICT),
+}
+
+
+@pytest.mark.parametrize(("code", "reason"), ENDINGS.values(), ids=ENDINGS.keys())
+def test_who_breaks_the_check_has_failed(
+    code: str, reason: FailureReason, driver: SandboxDriver, image: str, tmp_path: Path
+) -> None:
+    """Time, memory and output are the candidate's: using them up is a failure with its name, and no error to retry."""
+    job = Job(image=image, command=[*PYTEST, "-s"], timeout=10, limits=Limits(memory=128 * MIB, output=MIB))
+    assert job.judge(driver, tmp_path, {"project/numbers.py": f"{FIXED}\n{code}\n"}).reason is reason
+
+
+def test_a_command_that_is_not_there_gives_no_verdict(driver: SandboxDriver, image: str, tmp_path: Path) -> None:
+    """Nothing ran: that is no pass, whoever is to blame."""
+    job = Job(image=image, command=["no-such-program"], expect={})
+    assert job.judge(driver, tmp_path, FIX).reason is FailureReason.NO_VERDICT
+
+
+def test_what_selects_nothing_gives_no_verdict(driver: SandboxDriver, image: str, tmp_path: Path) -> None:
+    """Where only the tests that must fail ran, nothing is known."""
+    job = Job(image=image, command=[*PYTEST, "-k", "nothing_is_called_so"], expect={})
+    assert job.judge(driver, tmp_path, FIX).reason is FailureReason.NO_VERDICT
+
+
+SETUP = """\
+--- a/project/numbers.py
++++ b/project/numbers.py
+@@ -4,3 +4,6 @@
+
+ def half(number):
+     return number / 2
++
++
++LIMIT = 10
+"""
+
+
+def test_the_candidate_is_carried_over_to_what_the_setup_made(
+    driver: SandboxDriver, image: str, tmp_path: Path
+) -> None:
+    """Where the task's setup changed the same file, both changes are in what is judged."""
+    check = "import project.numbers as n; assert n.LIMIT == 10 and n.double(2) == 4"
+    job = Job(image=image, setup_patch=SETUP, command=["python3", "-c", check], expect={})
+    assert job.judge(driver, tmp_path / "fits", FIX).passed
+    clash = {"project/numbers.py": FIXED.replace("number / 2", "number // 2")}
+    assert job.judge(driver, tmp_path / "clash", clash).reason is FailureReason.PATCH_DOES_NOT_APPLY
+    same = {"project/numbers.py": BROKEN + "\n\nLIMIT = 10\n"}
+    assert job.judge(driver, tmp_path / "same", same).reason is FailureReason.PATCH_DOES_NOT_APPLY
+
+
+def test_tests_are_put_back_where_a_candidate_may_change_them(
+    driver: SandboxDriver, image: str, tmp_path: Path
+) -> None:
+    """A test that is deleted or emptied is as the task has it when it runs, and configuration is the image's."""
+    changes: dict[str, Any] = {
+        **FIX,
+        "tests/test_numbers.py": None,
+        "conftest.py": "raise SystemExit(0)\n",
+        "pyproject.toml": "[tool.pytest.ini_options]\naddopts = '--collect-only'\n",
+    }
+    verdict = Job(image=image, policy=EVERYTHING).judge(driver, tmp_path, changes)
+    assert verdict.reason is None, verdict
+    assert verdict.metadata["restored"] == ["conftest.py", "pyproject.toml"]
+
+
+@pytest.mark.parametrize("commit", ["f" * 40, "89abcdef"])
+def test_another_commit_is_no_score(commit: str, driver: SandboxDriver, image: str, tmp_path: Path) -> None:
+    """An image that is at another commit is the task's fault, and no candidate's."""
+    with pytest.raises(MaterializationError) as caught:
+        Job(image=image, base_commit=commit).judge(driver, tmp_path, FIX)
+    assert caught.value.code == "base-commit-mismatch"
+
+
+@pytest.mark.parametrize(
+    "patches", [{"test_patch": TEST_PATCH.replace("half(4)", "half(5)")}, {"setup_patch": "no patch"}]
+)
+def test_a_task_whose_patches_do_not_fit_is_no_score(
+    patches: Any, driver: SandboxDriver, image: str, tmp_path: Path
+) -> None:
+    """A patch of the task's that cannot be used is the task's fault, and its text is not shown."""
+    with pytest.raises(MaterializationError) as caught:
+        Job(image=image, **patches).judge(driver, tmp_path, FIX)
+    assert "half" not in str(caught.value)

@@ -1,0 +1,179 @@
+"""What is judged is computed from data: the commit, the trusted tree, the changes, and the tests over them."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from patches.trees import MemoryTree
+from securebench.errors import FailureReason, MaterializationError
+from securebench.patches.model import FileVersion
+from securebench.verifiers.repo_patch.layout import Layout
+from securebench.verifiers.repo_patch.plan import carried_over, require_tree, task_patch
+from securebench.verifiers.repo_patch.repository import head_commit, require_commit
+from securebench.verifiers.repo_patch.request import FaultError
+from securebench.verifiers.repo_patch.selection import is_configuration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+SHA = "0123456789abcdef" * 2 + "01234567"
+
+
+class Pristine(MemoryTree):
+    """A tree that also lists its files."""
+
+    def files(self, top: bytes = b"") -> Iterator[bytes]:  # type: ignore[override] # it is a field there
+        """Yield paths below ``top``."""
+        return (path for path in self.all if path == top or not top or path.startswith(top + b"/"))
+
+    def __init__(self, files: Mapping[bytes, FileVersion]) -> None:
+        object.__setattr__(self, "all", dict(files))
+
+    all: dict[bytes, FileVersion]
+
+    def get(self, path: bytes) -> FileVersion | None:
+        """Return the file at ``path``."""
+        return self.all.get(path)
+
+
+def _tree(**files: str) -> Pristine:
+    return Pristine({name.replace("__", "/").encode(): FileVersion(text.encode()) for name, text in files.items()})
+
+
+HEADS = {
+    "detached": {".git/HEAD": f"{SHA}\n"},
+    "branch": {".git/HEAD": "ref: refs/heads/x\n", ".git/refs/heads/x": f"{SHA}\n"},
+    "packed": {
+        ".git/HEAD": "ref: refs/heads/a/b\n",
+        ".git/packed-refs": f"# pack-refs with: peeled\n{'f' * 40} refs/heads/a\n{SHA} refs/heads/a/b\n^{'e' * 40}\n",
+    },
+    "two steps": {".git/HEAD": "ref: refs/x\n", ".git/refs/x": "ref: refs/y\n", ".git/refs/y": SHA},
+}
+
+
+@pytest.mark.parametrize("files", HEADS.values(), ids=HEADS.keys())
+def test_head_is_read_without_git(files: dict[str, str]) -> None:
+    """Detached, on a branch, packed, or through another reference; a short commit is the beginning of one."""
+    tree = _tree(**files)
+    assert head_commit(tree) == SHA
+    require_commit(tree, SHA[:7].upper())
+    with pytest.raises(MaterializationError):
+        require_commit(tree, "f" * 7)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {},
+        {".git/HEAD": "ref: refs/heads/none\n"},
+        {".git/HEAD": "ref: refs/a\n", ".git/refs/a": "ref: refs/a\n"},
+        {".git/HEAD": "ref: refs/../../etc/passwd\n", ".git/refs/../../etc/passwd": SHA},
+        {".git": "gitdir: /elsewhere\n"},
+        {".git/HEAD": "nonsense"},
+    ],
+)
+def test_a_head_that_cannot_be_read_is_no_commit(files: dict[str, str]) -> None:
+    """Nothing is guessed, nothing outside is read, and loops end."""
+    tree = _tree(**files)
+    assert head_commit(tree) is None
+    with pytest.raises(MaterializationError):
+        require_commit(tree, "0")
+
+
+def test_a_patch_of_the_task_that_does_not_fit_is_the_tasks_fault() -> None:
+    """It is no candidate's, and its text is an evaluation input: the error does not show it."""
+    with pytest.raises(MaterializationError) as caught:
+        task_patch(b"--- a/secret\n+++ b/secret\n@@ -1 +1 @@\n-x\n+y\n", _tree(), "test_patch")
+    assert caught.value.code == "patch-does-not-apply"
+    assert "secret" not in str(caught.value)
+    assert task_patch(b"", _tree(), "test_patch") == {}
+
+
+def test_changes_of_other_files_are_carried_over_as_they_are() -> None:
+    """Only where the setup changed the same file is a difference applied."""
+    pristine = _tree(a="1\n2\n3\n4\n5\n6\n7\n8\n9\n", b="b\n")
+    setup = {b"a": FileVersion(b"1\n2\n3\n4\n5\n6\n7\n8\nnine\n")}
+    mine = {b"a": FileVersion(b"one\n2\n3\n4\n5\n6\n7\n8\n9\n"), b"b": None, b"c": FileVersion(b"c")}
+    assert carried_over(mine, pristine, setup) == {
+        b"a": FileVersion(b"one\n2\n3\n4\n5\n6\n7\n8\nnine\n"),
+        b"b": None,
+        b"c": FileVersion(b"c"),
+    }
+    with pytest.raises(FaultError) as caught:
+        carried_over({b"a": None}, pristine, setup)
+    assert caught.value.reason is FailureReason.PATCH_DOES_NOT_APPLY
+
+
+@pytest.mark.parametrize(
+    "delta", [{b"f/x": FileVersion(b"")}, {b"d": FileVersion(b"")}, {b"n": FileVersion(b""), b"n/x": FileVersion(b"")}]
+)
+def test_a_tree_with_a_file_below_a_file_is_none(delta: dict[bytes, FileVersion | None]) -> None:
+    """A file below a file, or where a directory with files is, cannot be laid out."""
+    pristine = _tree(f="f", d__x="x")
+    with pytest.raises(FaultError):
+        require_tree(delta, pristine)
+    require_tree({b"f": None, b"f/x": FileVersion(b""), b"d": FileVersion(b""), b"d/x": None}, pristine)
+
+
+def test_what_is_laid_out_is_what_was_computed(tmp_path: Path) -> None:
+    """The script removes, makes and replaces what it names, and nothing through a link that was there."""
+    repository, outside = tmp_path / "re'po $x", tmp_path / "outside"
+    outside.write_text("untouched")
+    (repository / "gone/deep").mkdir(parents=True)
+    (repository / "kept").mkdir()
+    for name in ("gone/deep/f", "kept/f", "kept/g", "-rf", "swap"):
+        (repository / name).write_text("old")
+    (repository / "link").symlink_to(outside)
+    delta = {
+        b"gone/deep/f": None,
+        b"kept/f": None,
+        b"-rf": FileVersion(b"new", executable=True),
+        b"link": FileVersion(b"file"),
+        b"swap": None,
+        b"swap/x\ny": FileVersion(b"inner"),
+        b"'$(touch x)'": FileVersion(b"odd"),
+        b"l2": FileVersion(b"kept/g", link=True),
+    }
+    layout = Layout(tmp_path / "changes", delta, str(repository))
+    script = (
+        (tmp_path / "changes/apply.sh").read_bytes().replace(b"/opt/securebench/changes", bytes(tmp_path / "changes"))
+    )
+    done = subprocess.run(["/bin/sh", "-s"], input=script, check=False, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    found = sorted(str(path.relative_to(repository)) for path in repository.rglob("*"))
+    assert found == sorted(["-rf", "kept", "kept/g", "link", "swap", "swap/x\ny", "'$(touch x)'", "l2"])
+    assert (repository / "-rf").stat().st_mode & 0o111 == 0o111
+    assert not (repository / "link").is_symlink()
+    assert (repository / "l2").is_symlink()
+    assert outside.read_text() == "untouched"
+    layout.remove()
+    assert list((tmp_path / "changes").iterdir()) == []
+
+
+def test_a_tree_that_cannot_be_laid_out_is_said_to_be(tmp_path: Path) -> None:
+    """The first thing that is not as it should be ends the script with an error."""
+    (tmp_path / "repo/file").mkdir(parents=True)
+    Layout(tmp_path / "changes", {b"file": FileVersion(b"x")}, str(tmp_path / "repo"))
+    assert subprocess.run(["/bin/sh", tmp_path / "changes/apply.sh"], check=False, capture_output=True).returncode != 0
+
+
+@pytest.mark.parametrize("gone", [b"cp -P", b"rm -f"])
+def test_what_is_not_as_it_should_be_is_noticed(gone: bytes, tmp_path: Path) -> None:
+    """The script looks at what it did: a copy or a removal that did nothing does not go by."""
+    (tmp_path / "repo").mkdir()
+    (tmp_path / "repo/old").write_text("old")
+    Layout(tmp_path / "changes", {b"new": FileVersion(b"x"), b"old": None}, str(tmp_path / "repo"))
+    script = (tmp_path / "changes/apply.sh").read_bytes().replace(gone, b": ") + b"true\n"
+    script = script.replace(b"/opt/securebench/changes", bytes(tmp_path / "changes"))
+    assert subprocess.run(["/bin/sh", "-s"], input=script, check=False, capture_output=True).returncode != 0
+
+
+@pytest.mark.parametrize("path", [b"conftest.py", b"a/conftest.py", b"setup.cfg", b"x.pth", b"e.egg-info/PKG-INFO"])
+def test_what_pytest_reads_on_its_way_is_put_back(path: bytes) -> None:
+    """Configuration, start-up files and metadata of distributions."""
+    assert is_configuration(path)
+    assert not is_configuration(b"src/code.py")

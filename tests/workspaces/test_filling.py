@@ -1,0 +1,79 @@
+"""A workspace begins as its image's directory, or the task says why it cannot."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING
+
+import pytest
+
+from securebench.errors import MaterializationError
+from securebench.workspaces.filling import fill
+from securebench.workspaces.image_tree import HostTree
+from securebench.workspaces.tree import TreeLimits
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Path:
+    """Give a directory of an image."""
+    (tmp_path / "image/a").mkdir(parents=True)
+    (tmp_path / "image/a/file").write_bytes(b"content" * 100_000)
+    (tmp_path / "image/empty").write_bytes(b"")
+    (tmp_path / "image/program").write_text("#!")
+    (tmp_path / "image/program").chmod(0o711)
+    (tmp_path / "image/link").symlink_to("a/file")
+    return tmp_path / "image"
+
+
+def _fill(image: Path, workspace: Path, limits: TreeLimits | None = None) -> tuple[int, int]:
+    with HostTree(image) as tree:
+        filled = fill(workspace, tree, (os.getuid(), os.getgid()), limits)
+    return filled.entries, filled.size
+
+
+def test_everything_is_copied(image: Path, workspace: Path) -> None:
+    """Files, directories, executable bits and links are as in the image; nothing else of them is."""
+    assert _fill(image, workspace) == (5, 700_002)
+    assert (workspace / "a/file").read_bytes() == b"content" * 100_000
+    assert (workspace / "link").readlink() == image.joinpath("link").readlink()
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in workspace.rglob("*")}
+    assert modes == {"a": 0o755, "file": 0o644, "link": 0o644, "empty": 0o644, "program": 0o755}
+
+
+@pytest.mark.parametrize("name", ["task.json", "securebench"])
+def test_what_is_the_frameworks_own(image: Path, workspace: Path, name: str) -> None:
+    """A13: an image that has what a workspace has of the framework cannot fill one."""
+    (image / name).mkdir()
+    with pytest.raises(MaterializationError) as refused:
+        _fill(image, workspace)
+    assert refused.value.code == "target-exists"
+
+
+def test_what_could_not_be_sealed_again(image: Path, workspace: Path) -> None:
+    """H01: a link that leads out would fail every agent, so the task says so before one runs."""
+    (image / "out").symlink_to("/etc/passwd")
+    with pytest.raises(MaterializationError, match="out: is a link to /etc/passwd, outside") as refused:
+        _fill(image, workspace)
+    assert refused.value.code == "image-workdir-unsafe"
+
+
+def test_what_is_too_large(image: Path, workspace: Path) -> None:
+    """H08: an image's directory has the limits of a workspace."""
+    with pytest.raises(MaterializationError) as refused:
+        _fill(image, workspace, TreeLimits(entries=2))
+    assert refused.value.code == "image-workdir-too-large"
+
+
+def test_another_file_system(image: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where two file systems share no data, files are copied all the same."""
+
+    def refuse(*_: object) -> int:
+        raise OSError(18, os.strerror(18))
+
+    monkeypatch.setattr(os, "copy_file_range", refuse)
+    assert _fill(image, workspace) == (5, 700_002)
+    assert (workspace / "a/file").read_bytes() == b"content" * 100_000

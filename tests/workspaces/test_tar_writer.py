@@ -1,0 +1,61 @@
+"""The writer's bytes are those of GNU tar's format, for any name, and hashed as they are written."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tarfile
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from securebench.workspaces.tar_writer import TarWriter
+
+_NAMES = st.binary(min_size=1, max_size=300).filter(lambda name: not {0, ord("/")} & set(name))
+
+
+@settings(max_examples=100, deadline=None)
+@given(name=_NAMES, target=_NAMES, content=st.binary(max_size=2000))
+def test_what_is_written_is_read(name: bytes, target: bytes, content: bytes) -> None:
+    """H09: names and targets of any bytes and length come back, and so do contents."""
+    output = io.BytesIO()
+    with TarWriter(output) as archive:
+        archive.file(name, len(content), (content,), executable=True)
+        archive.link(name, target)
+        archive.directory(name)
+    data = output.getvalue()
+    assert (archive.digest, archive.size) == (hashlib.sha256(data).hexdigest(), len(data))
+    with tarfile.open(fileobj=io.BytesIO(data), encoding="utf-8", errors="surrogateescape") as read:
+        file, link, directory = read.getmembers()
+        found = read.extractfile(file)
+        assert found is not None
+        assert found.read() == content
+    assert {member.name.encode("utf-8", "surrogateescape") for member in (file, link, directory)} == {name}
+    assert link.linkname.encode("utf-8", "surrogateescape") == target
+    assert (file.mode, link.type, directory.type) == (0o755, tarfile.SYMTYPE, tarfile.DIRTYPE)
+
+
+@pytest.mark.parametrize("size", [0, 1, 511, 512, 1024**2, 5 * 1024**2 + 3])
+def test_pieces_make_no_difference(size: int) -> None:
+    """The same content in other pieces gives the same bytes and digest."""
+    content = bytes(index % 251 for index in range(size))
+    digests = set()
+    for step in (700, 300_000, 1024**2):
+        output = io.BytesIO()
+        with TarWriter(output) as archive:
+            archive.file(b"name", size, (content[at : at + step] for at in range(0, size, step)))
+        assert hashlib.sha256(output.getvalue()).hexdigest() == archive.digest
+        digests.add(archive.digest)
+    assert len(digests) == 1
+
+
+def test_a_file_of_many_gigabytes_has_a_header() -> None:
+    """A size that octal digits do not hold is written as a number of bytes."""
+    output = io.BytesIO()
+    with TarWriter(output) as archive:
+        archive.file(b"name", 9 * 1024**3, ())
+    with tarfile.open(fileobj=io.BytesIO(output.getvalue())) as read:
+        member = read.next()
+        assert member is not None
+        assert member.size == 9 * 1024**3
