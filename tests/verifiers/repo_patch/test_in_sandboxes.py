@@ -234,6 +234,19 @@ def test_tests_are_put_back_where_a_candidate_may_change_them(
     assert verdict.metadata["restored"] == ["conftest.py", "pyproject.toml"]
 
 
+def test_tests_that_nothing_names_are_put_back_too(driver: SandboxDriver, image: str, tmp_path: Path) -> None:
+    """Where a directory is run, what the task has in it is run as the task has it; a new test may stand beside it."""
+    changes = {
+        "project/numbers.py": FIXED.replace("/ 2", "/ 3"),
+        "tests/test_numbers.py": "def test_half(): pass\n",
+        "tests/test_new.py": "def test_new(): pass\n",
+    }
+    job = Job(image=image, command=["pytest", "tests"], test_patch="", expect={}, policy=EVERYTHING)
+    verdict = job.judge(driver, tmp_path, changes)
+    assert verdict.reason is FailureReason.TESTS_FAILED
+    assert verdict.metadata["restored"] == ["tests/test_numbers.py"]
+
+
 @pytest.mark.parametrize("commit", ["f" * 40, "89abcdef"])
 def test_another_commit_is_no_score(commit: str, driver: SandboxDriver, image: str, tmp_path: Path) -> None:
     """An image that is at another commit is the task's fault, and no candidate's."""
