@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def real(driver: SandboxDriver, tmp_path: Path, host_canary: Path) -> Iterator[Bench]:
-    """Give a bench on real sandboxes."""
+    """Give a bench on real sandboxes, in a repository that is a trap: nothing may look for one around a workspace."""
+    hostile.TRAPS["git_fsmonitor"].build(tmp_path)
     bench = Bench(driver, tmp_path, limits=Limits())
     yield bench
     remove_tree(bench.workspace)
