@@ -77,8 +77,8 @@ def judge(told: Told, result: CommandResult, canaries: Canaries, request: Reques
     found, passed = _canaries(told, canaries)
     real = {name: outcome for name, outcome in told.outcomes.items() if not _is_canary(name, canaries)}
     evidence: dict[str, Any] = {
-        "kind": "pytest",
-        "tests": len(real),
+        "kind": "each test",
+        "ran": len(real),
         "canaries": len(canaries.must_fail),
         "canaries_failed": len(canaries.must_fail & found),
         "copies": len(canaries.may_vanish),
@@ -162,13 +162,16 @@ def _by_first_word(real: dict[str, str]) -> dict[str, list[str]]:
 
 
 def _canaries(told: Told, canaries: Canaries) -> tuple[set[str], set[str]]:
-    """Return which canaries failed, and which passed or claim to have."""
+    """Return which canaries failed, and which passed or claim to have.
+
+    A copied class has what it inherits, too: such a test is none of ours, and may pass.
+    """
     found: set[str] = set()
     passed: set[str] = set()
     for name, outcome in told.outcomes.items():
-        if _is_canary(name, canaries):
-            path, _, test = name.partition("::")
-            known = f"{path.rpartition('/')[2]}::{test.partition('[')[0]}"
+        path, _, test = name.partition("::")
+        known = f"{path.rpartition('/')[2]}::{test.partition('[')[0]}"
+        if known in canaries.must_fail | canaries.may_vanish:
             (found if outcome in _FAILING else passed if outcome not in ("skipped", "xfailed") else set()).add(known)
     return found - passed, passed
 
