@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 FRAMEWORK_ROOT: Final = "securebench"
 """The directory of a workspace whose content is the framework's: the checker sees its own, whole and read-only."""
 
-_JUDGING: Final = tuple(LANE_ROOTS[lane] for lane in Visibility if lane is not Visibility.PUBLIC)
+_JUDGING: Final = tuple(f"{LANE_ROOTS[lane]}/" for lane in Visibility if lane is not Visibility.PUBLIC)
 _ALL: Final = 0o777
 """For a directory that nobody else reaches."""
 _HEADER_LIMIT: Final = 64 * 1024
@@ -127,7 +127,7 @@ def _written(reader: TarReader, writer: TreeWriter) -> Iterator[str]:
 
 def _interferes(path: bytes, member: Member) -> bool:
     name = folded(path.decode("utf-8", "surrogateescape"))
-    if any(is_at_or_below(name, root) for root in _JUDGING):
+    if f"{name}/".startswith(_JUDGING):
         return True
     return name == FRAMEWORK_ROOT and member.kind is not Kind.DIRECTORY
 
