@@ -43,10 +43,10 @@ def test_the_right_change_passes(command: Any, driver: SandboxDriver, image: str
     verdict = Job(command=command, image=image).judge(driver, tmp_path, FIX)
     assert verdict.reason is None, (verdict.message, verdict.metadata)
     evidence: Any = verdict.metadata["evidence"]
-    assert evidence["kind"] == "pytest"
+    assert evidence["kind"] == "test_by_test"
     assert evidence["canaries_failed"] == evidence["canaries"] > 0
     assert evidence["copies_failed"] == evidence["copies"] > 0
-    assert evidence["expected_passed"] == evidence["expected"] == 4
+    assert evidence["required_passed"] == evidence["required"] == 4
     assert verdict.metadata["phase"] == "verdict"
     assert "assurance" not in verdict.metadata
 

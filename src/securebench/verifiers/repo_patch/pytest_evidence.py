@@ -77,7 +77,7 @@ def judge(told: Told, result: CommandResult, canaries: Canaries, request: Reques
     found, passed = _canaries(told, canaries)
     real = {name: outcome for name, outcome in told.outcomes.items() if not _is_canary(name, canaries)}
     evidence: dict[str, Any] = {
-        "kind": "each test",
+        "kind": "test_by_test",
         "ran": len(real),
         "canaries": len(canaries.must_fail),
         "canaries_failed": len(canaries.must_fail & found),
@@ -131,8 +131,8 @@ def _require_expected(real: dict[str, str], request: Request, evidence: dict[str
         *_missed(request.fail_to_pass, _PASSING, real, by_word, "fail_to_pass"),
         *_missed(request.pass_to_pass, _PASSING | {"xfailed"}, real, by_word, "pass_to_pass"),
     ]
-    evidence["expected"] = len(request.expected)
-    evidence["expected_passed"] = len(request.expected) - len(missed)
+    evidence["required"] = len(request.expected)
+    evidence["required_passed"] = len(request.expected) - len(missed)
     if missed:
         evidence["missed"] = missed[:20]  # by place in the task's lists: an id is an evaluation input
         message = f"{len(missed)} of {len(request.expected)} expected tests did not pass, the first is {missed[0]}"
