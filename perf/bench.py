@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import cycle
 import humaneval
 import overhead
+import repo_patch
 import sealing
 from peers import results as peers
 from rich.console import Console
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from report import Table
     from sides import Side
 
-SECTIONS = ("start", "cycle", "humaneval", "task", "sealing", "memory", "peers")
+SECTIONS = ("start", "cycle", "humaneval", "task", "repo_patch", "sealing", "memory", "peers")
 
 
 def main() -> None:
@@ -74,6 +75,8 @@ def _tables(asked: argparse.Namespace, sides: list[Side], scratch: Path) -> Iter
     if "task" in wanted:
         tasks, rounds, workers = (8, 1, (1, 2)) if quick else (24, 3, (1, 2, 4, 8))
         yield overhead.per_task(sides, scratch, tasks=tasks, rounds=rounds, workers=workers)
+    if "repo_patch" in wanted:
+        yield repo_patch.table(sides, scratch, tasks=3 if quick else 10, rounds=1 if quick else 3)
     if "sealing" in wanted:
         yield sealing.table(scratch, rounds=1 if quick else 5, quick=quick)
     if "memory" in wanted and not quick:

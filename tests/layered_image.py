@@ -15,10 +15,12 @@ if TYPE_CHECKING:
 BASE_IMAGE = "securebench/python:3.11"
 
 
-def add_layered_image(store: ImageStore, reference: str, *parts: Part, workdir: str = "") -> str:
-    """Put the base image with ``parts`` on top into ``store``, as ``reference``, and return its id."""
-    found = store.find(BASE_IMAGE)
-    assert found is not None, f"{BASE_IMAGE} is not in the store"
+def add_layered_image(
+    store: ImageStore, reference: str, *parts: Part, workdir: str = "", beneath: str = BASE_IMAGE
+) -> str:
+    """Put the image ``beneath`` with ``parts`` on top into ``store``, as ``reference``, and return its id."""
+    found = store.find(beneath)
+    assert found is not None, f"{beneath} is not in the store"
     base = Base(found.id, *store.documents(found.id))
     with store.incoming(Origin(Source.ARCHIVE, "tests")) as incoming:
         layer = incoming.take([archive(*parts)])

@@ -12,6 +12,8 @@ from benchmarks.packs import BENCHMARKS, tasks_of
 from securebench.families.normalization import normalize_text
 from securebench.importers import humaneval, mmlu
 from securebench.importers.lock import load_lock
+from securebench.importers.swe_bench import rows as swe_bench
+from securebench.importers.terminal import harbor
 from securebench.resources import Visibility
 from securebench.tester_config import load_tester_config
 
@@ -23,6 +25,11 @@ if TYPE_CHECKING:
 
 OWN = ["text-smoke", "code-completion-smoke", "terminal-task-smoke", "terminal-tasks"]
 RECIPES = {"humaneval-mini": humaneval.BENCHMARK, "mmlu-abstract-algebra-mini": mmlu.BENCHMARK}
+WITH_IMAGES = {
+    "swe-bench-verified-codex-smoke": (swe_bench.BENCHMARK, 5, "MIT", "/tasks.jsonl\n/images/\n"),
+    "terminal-bench-first10": (harbor.BENCHMARK, 10, "Apache-2.0", "/tasks.jsonl\n/hidden/\n/images/\n"),
+}
+"""Recipes of packs that bring images: their benchmark, how many rows, the licence, and what is kept out."""
 
 
 def _texts(value: JsonValue) -> Iterator[str]:
@@ -35,13 +42,13 @@ def _texts(value: JsonValue) -> Iterator[str]:
         yield value
 
 
-@pytest.mark.parametrize("pack", [*OWN, *RECIPES])
+@pytest.mark.parametrize("pack", [*OWN, *RECIPES, *WITH_IMAGES])
 def test_a_pack_has_all_its_parts(pack: str, tmp_path: Path) -> None:
     """Each pack has a manifest of its name, a README, and a tester YAML that loads and writes outside it."""
     packs = tmp_path / "benchmarks"
     shutil.copytree(BENCHMARKS, packs)
     directory = packs / pack
-    if pack in RECIPES:  # its rows are not in the repository
+    if pack in {**RECIPES, **WITH_IMAGES}:  # its rows are not in the repository
         (directory / "tasks.jsonl").touch()
     config = load_tester_config(directory / "tester.yaml")
     assert f"id: {pack}\n" in (directory / "manifest.yaml").read_text()
@@ -69,6 +76,21 @@ def test_a_recipe_holds_a_lock_and_no_data(pack: str, benchmark: str) -> None:
     readme = (directory / "README.md").read_text()
     assert "| Source |" in readme
     assert "| Licence of the data | MIT |" in readme
+    assert f"securebench import {benchmark}" in readme
+
+
+@pytest.mark.parametrize(("pack", "held"), WITH_IMAGES.items())
+def test_a_recipe_with_images_holds_a_lock_and_no_data(pack: str, held: tuple[str, int, str, str]) -> None:
+    """A recipe locks its rows, says source and licence, and keeps what is imported out of the repository."""
+    benchmark, count, licence, kept_out = held
+    directory = BENCHMARKS / pack
+    rows = load_lock(directory / "lock.json", benchmark).rows
+    assert len(rows) == count
+    assert len(set(filter(None, rows.values()))) == (count if benchmark == swe_bench.BENCHMARK else 0)
+    assert (directory / ".gitignore").read_text() == kept_out
+    readme = (directory / "README.md").read_text()
+    assert "| Source |" in readme
+    assert f"| Licence of the data | {licence} |" in readme
     assert f"securebench import {benchmark}" in readme
 
 

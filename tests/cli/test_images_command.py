@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from fake_registry import fake_registry
+from git_repositories import commit, repository
 from image_archives import ARCHITECTURE, docker_save, file, layer
 from securebench.cli.images_command import command
 from securebench.cli.images_sandboxes import BuildSandboxes
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
     from securebench.images.engine import Engine
     from securebench.images.model import ResolvedImage
-    from securebench.images.recipe_kinds import SystemRecipe
+    from securebench.images.recipe_kinds import DockerfileRecipe, SystemRecipe
 
 BASE = "securebench/python:3.11"
 ROOT = layer(file("etc/os", b"one\n"))
@@ -110,6 +111,88 @@ def test_what_an_engine_has_is_not_built(
     assert built == []
     (row,) = json.loads(images("list", "--json").stdout)
     assert (row["built"], row["id"], row["place"], row["source"]) == (True, base_image.id, "engine", "engine")
+
+
+def _pack(directory: Path) -> Path:
+    """Write the recipes of a pack: one of files, and one on top of it whose name comes first."""
+    for name, base in (("z-first", "tool:1"), ("a-second", "securebench/pack/z-first:1")):
+        (directory / name / "files").mkdir(parents=True)
+        (directory / name / "files" / name).write_text(name)
+        text = f"reference: securebench/pack/{name}:1\nsummary: x\nbase: {base}\nfiles: {{files: /app}}\n"
+        (directory / name / "recipe.yaml").write_text(text)
+    return directory
+
+
+def test_the_recipes_of_a_pack_are_built_by_the_name_of_their_directory(
+    store: ImageStore, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each after its base; a second time what is there stays, and --rebuild builds it again."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    images("import", saved)
+    recipes = _pack(tmp_path / "images-of-a-pack")
+    first = images("build", recipes)
+    lines = first.stdout.splitlines()
+    assert [line.split(" (")[0] for line in lines] == [
+        "z-first: built securebench/pack/z-first:1",
+        "a-second: built securebench/pack/a-second:1",
+    ]
+    found = store.find("securebench/pack/a-second:1")
+    assert found is not None
+    with store.lease(found.id) as tree:
+        assert {path.name for path in (tree.root / "app").iterdir()} == {"z-first", "a-second"}
+    assert [line.split()[-2:] for line in images("build", recipes).stdout.splitlines()] == [["is", "there"]] * 2
+    assert "built" in images("build", "--rebuild", recipes / "a-second").stdout
+
+
+def test_what_was_built_is_told_to_programs(
+    store: ImageStore, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An importer needs the reference, the id, and the commit where there is a repository."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    images("import", saved)
+    recipes = _pack(tmp_path / "images-of-a-pack")
+    clone = repository(tmp_path / "clone")
+    (clone / "x").write_text("x")
+    wanted = commit(clone)
+    (recipes / "m-third").mkdir()
+    (recipes / "m-third" / "recipe.yaml").write_text(
+        "reference: securebench/pack/m-third:1\nsummary: x\nbase: tool:1\nworkdir: /testbed\n"
+        f"source:\n  git: {{path: {clone}, commit: {wanted}}}\n"
+    )
+    told = {image["name"]: image for image in json.loads(images("build", "--json", recipes).stdout)}
+    third = store.find("securebench/pack/m-third:1")
+    assert third is not None
+    assert told["m-third"]["id"] == third.id
+    assert told["m-third"]["commit"] == store.labels(third.reference)["org.securebench.commit"]
+    assert (told["z-first"]["commit"], told["z-first"]["built"], told["z-first"]["place"]) == (None, True, "store")
+    again = json.loads(images("build", "--json", recipes).stdout)
+    assert {image["built"] for image in again} == {False}
+
+
+def test_bases_of_dockerfiles_are_given_on_the_command_line(
+    store: ImageStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are added to those of the recipe, before which they go."""
+    asked: list[DockerfileRecipe] = []
+
+    def build(_self: Builder, recipe: DockerfileRecipe) -> ImageState:
+        asked.append(recipe)
+        return ImageState(recipe, "sha256:" + "ab" * 32, 1, "engine")
+
+    monkeypatch.setattr(Builder, "build", build)
+    text = "reference: securebench/pack/d:1\nsummary: x\ndockerfile: Dockerfile\nbase_images: {a:1: b:1, c:1: d:1}\n"
+    (tmp_path / "recipe.yaml").write_text(text)
+    done = images("build", tmp_path, "--base-image", "a:1=tool:1", "--base-image", "e:1=tool:2")
+    assert done.exit_code == 0, done.output
+    assert asked[0].base_images == {"a:1": "tool:1", "c:1": "d:1", "e:1": "tool:2"}
+
+
+@pytest.mark.parametrize("text", ["a:1", "a:1=", "=b", "a:1=--privileged x"])
+def test_a_base_that_is_no_pair_of_references_is_a_usage_error(text: str) -> None:
+    """K15: before anything is built."""
+    done = images("build", "--base-image", text)
+    assert done.exit_code == 2
+    assert "--base-image" in done.stderr
 
 
 def test_an_unknown_name_is_an_error_that_helps() -> None:

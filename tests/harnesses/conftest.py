@@ -133,9 +133,10 @@ def _repository_image(store: ImageStore, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.fixture(scope="session")
-def _repository_in_engine(engine: Engine, store: ImageStore, _repository_image: str) -> Iterator[None]:
+def repository_in_engine(engine: Engine, store: ImageStore, _repository_image: str) -> Iterator[AgentView]:
+    """Give a task in a repository, in an image that the engine has."""
     give_to(engine, store, _repository_image, lambda _line: None)
-    yield
+    yield replace(PATCH_VIEW, environment=replace(PATCH_VIEW.environment, image=_repository_image))
     engine.client.remove_image(_repository_image, force=True)
 
 
@@ -143,5 +144,5 @@ def _repository_in_engine(engine: Engine, store: ImageStore, _repository_image: 
 def repository_view(driver: SandboxDriver, _repository_image: str, request: pytest.FixtureRequest) -> AgentView:
     """Give a task in a repository, in an image that the driver has."""
     if isinstance(driver, DockerDriver):
-        request.getfixturevalue("_repository_in_engine")
+        request.getfixturevalue("repository_in_engine")
     return replace(PATCH_VIEW, environment=replace(PATCH_VIEW.environment, image=_repository_image))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from harnesses.conftest import VIEW, WORKSPACE_VIEW, Bench, with_assets
+from harnesses.conftest import PATCH_VIEW, VIEW, WORKSPACE_VIEW, Bench, with_assets
 from securebench.candidates.extraction import MAX_CANDIDATE_BYTES
 from securebench.errors import (
     EngineError,
@@ -22,6 +22,7 @@ from securebench.errors import (
     PathPolicyError,
     StorageError,
 )
+from securebench.patches.model import FileVersion
 from securebench.progress import EventKind
 from securebench.resources import FileReference
 from securebench.sandboxes.base import MIB, Limits, Mount, workspace_user
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from securebench.sandboxes.base import SandboxSpec
+    from securebench.tasks import AgentView
     from securebench.testing.fake_process import FakeProcessContext
     from securebench.testing.fake_sandbox import FakeDriver
 
@@ -379,3 +381,49 @@ class TestWhatIsNotTheAgentsFault:
         monkeypatch.setattr("securebench.candidates.extraction.read_file", fails)
         with pytest.raises(StorageError, match="Input/output error"):
             bench.produce(artifact_path="answer")
+
+
+class TestRepositories:
+    """An agent in a repository: root without capabilities, where the image may be written."""
+
+    @pytest.fixture
+    def view(self, fake: FakeDriver) -> AgentView:
+        """Give a task in the repository of a fake image."""
+        fake.add_image(
+            "repository:1", files={"/repo/README": b"old\n", "/repo/.git/HEAD": b"x\n", "/etc/hostname": b"x"}
+        )
+        return replace(PATCH_VIEW, environment=Environment(image="repository:1", workdir="/repo"))
+
+    def test_where_it_works(self, bench: Bench, fake: FakeDriver, view: AgentView) -> None:
+        """It starts in the repository, which is collected; its workspace lies beside it, and all may write there."""
+        fake.program("agent")(lambda context: context.files.write("README", b"new\n"))
+        production = bench.produce(view)
+        spec = _spec(fake)
+        assert (spec.workdir, spec.user, spec.read_only, spec.collect) == ("/repo", (0, 0), False, "/repo")
+        assert (spec.cap_drop, spec.cap_add, spec.network) == (("ALL",), (), "none")
+        assert spec.mounts == (Mount(bench.workspace, "/workspace", read_only=False),)
+        assert spec.environment["SECUREBENCH_TASK_FILE"] == "/workspace/task.json"
+        assert stat.S_IMODE(bench.workspace.stat().st_mode) == 0o777
+        assert stat.S_IMODE(bench.workspace.parent.stat().st_mode) == 0o700
+        assert production.candidate is not None
+        assert bench.store.read_patch(production.candidate) == {b"README": FileVersion(b"new\n")}
+        assert production.candidate.text is not None
+        assert "-old\n+new\n" in production.candidate.text
+        assert production.metadata["ignored"] == {".git": 1}
+
+    def test_a_patch_file_needs_no_collecting(self, bench: Bench, fake: FakeDriver, view: AgentView) -> None:
+        """With an artifact path only that file counts, and nothing of the image is kept."""
+        patch = b"--- a/README\n+++ b/README\n@@ -1 +1 @@\n-old\n+new\n"
+        fake.program("agent")(lambda context: context.files.write("/workspace/fix.patch", patch))
+        production = bench.produce(view, artifact_path="fix.patch")
+        assert _spec(fake).collect is None
+        assert production.candidate is not None
+        assert bench.store.read_patch(production.candidate) == {b"README": FileVersion(b"new\n")}
+        assert "ignored" not in production.metadata
+
+    def test_the_images_own_directory(self, bench: Bench, fake: FakeDriver, view: AgentView) -> None:
+        """Without environment.workdir and a directory of the image there is no repository: the task is unusable."""
+        with pytest.raises(MaterializationError) as refused:
+            bench.produce(replace(view, environment=Environment(image="repository:1")))
+        assert refused.value.code == "image-workdir-missing"
+        assert not fake.commands

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import grp
+import os
 import shlex
 import shutil
+import tarfile
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from harnesses import repository
-from harnesses.conftest import Bench
-from securebench.errors import FailureReason
+from harnesses.conftest import WORKSPACE_VIEW, Bench, with_assets
+from securebench.errors import FailureReason, MaterializationError
 from securebench.harnesses.command import AGENT_TARGET
 from securebench.patches.model import FileVersion
+from securebench.resources import FileReference
 from securebench.sandboxes.base import Limits
 from securebench.sandboxes.docker import DockerDriver
 from securebench.workspaces.removal import remove_tree
 from workspaces import hostile
+from workspaces.users import as_ordinary_user, open_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +36,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def real(driver: SandboxDriver, tmp_path: Path, host_canary: Path) -> Iterator[Bench]:
-    """Give a bench on real sandboxes."""
+    """Give a bench on real sandboxes, in a repository that is a trap: nothing may look for one around a workspace."""
+    hostile.TRAPS["git_fsmonitor"].build(tmp_path)
     bench = Bench(driver, tmp_path, limits=Limits())
     yield bench
     remove_tree(bench.workspace)
@@ -188,3 +195,162 @@ def test_version_control_says_nothing(
     assert production.failure is None, production.stderr
     assert honest.candidate is not None
     assert production.candidate == honest.candidate
+
+
+def test_a_survivor_in_a_repository(real: Bench, repository_view: AgentView) -> None:
+    """A05: a daemon that flips a file for ever is dead before anything is read: what is sealed is one of its states."""
+    flip = "while :; do echo good >flipping; echo bad >flipping; done"
+    production = _run(real, repository_view, f"{FIX}; setsid sh -c '{flip}' >/dev/null 2>&1 & sleep 0.3")
+    delta = _delta(real, production)
+    assert delta[b"src/adder/core.py"] == FileVersion(repository.FIXED)
+    assert delta[b"flipping"] in {FileVersion(b"good\n"), FileVersion(b"bad\n"), FileVersion(b"")}
+    assert production.candidate is not None
+    assert real.store.read_patch(real.store.load(production.candidate.kind, production.candidate.digest)) == delta
+
+
+@pytest.mark.parametrize(
+    "how", ["rm -rf {0}", "cd /; mv {0} /srv/away; ln -s away {0}", "cd /; mv {0} /srv/x; echo >{0}"]
+)
+def test_a_repository_that_was_replaced(real: Bench, repository_view: AgentView, how: str) -> None:
+    """H12: where the repository itself is gone or something else, the candidate is unsafe, never another directory."""
+    production = _run(real, repository_view, how.format(repository.WORKDIR))
+    assert production.failure is not None
+    assert production.failure.reason is FailureReason.UNSAFE_WORKSPACE
+    assert production.candidate is None
+
+
+def test_a_failed_agent_is_scored_and_its_work_kept(real: Bench, repository_view: AgentView) -> None:
+    """L13, L14: an agent that crashed, or ran out of time, has failed; its changes are sealed as evidence."""
+    for script, timeout, reason in (
+        (f"{FIX}; exit 3", 30.0, FailureReason.AGENT_EXIT),
+        (f"{FIX}; sleep 600", 1.5, FailureReason.AGENT_TIMEOUT),
+    ):
+        production = _run(real, repository_view, script, timeout_seconds=timeout)
+        assert production.failure is not None
+        assert production.failure.reason is reason
+        assert dict(_delta(real, production)) == {b"src/adder/core.py": FileVersion(repository.FIXED)}
+
+
+def test_the_diff_is_one_that_git_applies(real: Bench, repository_view: AgentView, tmp_path: Path) -> None:
+    """What people are shown of a candidate, git makes the same tree of."""
+    production = _run(
+        real, repository_view, f"{FIX}; chmod +x README; rm -r old; head -c 300 /dev/zero >zeros; ln -s x y"
+    )
+    assert production.candidate is not None
+    assert production.candidate.text is not None
+    checkout = tmp_path / "checkout"
+    checkout.mkdir()
+    repository.make_repository(checkout)
+    (tmp_path / "shown.patch").write_text(production.candidate.text)
+    repository.run_git(checkout, "apply", str(tmp_path / "shown.patch"))
+    for path, version in _delta(real, production).items():
+        at = checkout / path.decode()
+        assert at.is_symlink() == bool(version and version.link)
+        if version is None or version.link:
+            assert version is not None or not at.exists()
+        else:
+            assert (at.read_bytes(), os.access(at, os.X_OK)) == (version.content, version.executable)
+
+
+def test_what_root_leaves_on_docker_is_taken_back(real: Bench, repository_view: AgentView) -> None:
+    """H06: no file of the workspace is left to a root of the host's, nor with a set-id bit that one gave it."""
+    production = _run(real, repository_view, f"{FIX}; cp /bin/sh /workspace/shell; chmod 4755 /workspace/shell")
+    assert production.failure is None
+    status = (real.workspace / "shell").stat()
+    assert status.st_uid != 0
+    if isinstance(real.driver, DockerDriver):
+        assert (status.st_uid, status.st_mode & 0o6000) == (real.workspace.stat().st_uid, 0)
+
+
+@pytest.mark.parametrize("form", ["assets", "task file"])
+def test_what_the_task_gives_can_be_changed(real: Bench, repository_view: AgentView, tmp_path: Path, form: str) -> None:
+    """Whoever root is on the host, files of the workspace that are not read-only can be written."""
+    (tmp_path / "pack").mkdir()
+    (tmp_path / "pack/data.csv").write_text("1")
+    asset = FileReference("data.csv", "in/data.csv", read_only=False)
+    path = "/workspace/in/data.csv" if form == "assets" else "$SECUREBENCH_TASK_FILE"
+    production = _run(real, with_assets(repository_view, tmp_path / "pack", asset), f"{FIX}; echo x >>{path}")
+    assert production.failure is None, production.stderr
+
+
+class TestAWorkspaceThatBeginsAsItsImage:
+    """``materialize_workdir_from_image``."""
+
+    @pytest.fixture
+    def view(self, repository_view: AgentView) -> AgentView:
+        """Give a terminal task whose workspace begins as the repository."""
+        environment = replace(repository_view.environment, materialize_workdir_from_image=True)
+        return replace(WORKSPACE_VIEW, environment=environment)
+
+    def test_its_files_are_the_agents(self, real: Bench, view: AgentView) -> None:
+        """The agent finds the image's directory, may change all of it, and the whole is its candidate."""
+        script = (
+            "test -f task.json; echo x >>README; rm -r old; test -x run.py; chmod a-x run.py; rm -rf .git; mv src lib"
+        )
+        production = _run(real, view, script)
+        assert production.failure is None, production.stderr
+        assert production.candidate is not None
+        with tarfile.open(production.candidate.path) as archive:
+            members = set(archive.getnames())
+        assert {"README", "run.py", "link", "lib/adder/core.py", "task.json"} <= members
+        assert not {"old", "src", ".git"} & members
+        found = production.metadata["from_image"]
+        assert isinstance(found, dict)
+        assert found["bytes"] == sum(
+            path.stat().st_size
+            for path in self._pristine(real, view).rglob("*")
+            if path.is_file() and not path.is_symlink()
+        )
+
+    def test_each_begins_with_the_image(self, real: Bench, view: AgentView) -> None:
+        """F11: what one agent changed is not what the next begins with, and the image stays as it was."""
+        first = _run(real, view, "cat README; echo changed >README")
+        second = _run(real, view, "cat README")
+        assert first.stdout == second.stdout == "Adds.\n"
+
+    def test_an_asset_over_a_file_of_the_image(self, real: Bench, view: AgentView, tmp_path: Path) -> None:
+        """A13: an asset that would lie on a file of the image is the pack's fault, and no agent runs."""
+        (tmp_path / "pack").mkdir()
+        (tmp_path / "pack/a").write_text("1")
+        colliding = with_assets(view, tmp_path / "pack", FileReference("a", "README"))
+        with pytest.raises(MaterializationError) as refused:
+            _run(real, colliding, "true")
+        assert refused.value.code == "target-exists"
+
+    @staticmethod
+    def _pristine(bench: Bench, view: AgentView) -> Path:
+        image = bench.driver.resolve_image(view.environment.image or "")
+        with bench.driver.image_tree(image) as lease:
+            return lease.root / repository.WORKDIR.strip("/")
+
+
+@pytest.mark.engine
+def test_an_ordinary_user_of_the_docker_group_runs_agents_in_repositories(
+    monkeypatch: pytest.MonkeyPatch, docker_driver: DockerDriver, repository_in_engine: AgentView, tmp_path: Path
+) -> None:
+    """H06, H11: what a container's root leaves in a workspace of an ordinary user is his, can be read, and removed."""
+    trap = "mkdir -p locked/inner sticky; echo x >locked/inner/file; chmod 000 locked/inner locked; chmod 1755 sticky"
+    patch = (
+        "printf '%s\\n' '--- a/README' '+++ b/README' '@@ -1 +1 @@' '-Adds.' '+New.' >fix.patch; chmod 600 fix.patch"
+    )
+    script = f"cd /workspace; {trap}; echo x >sticky/x; {patch}"
+    expected = {b"README": FileVersion(b"New.\n")}
+
+    def run(bench: Bench) -> None:
+        for _ in range(2):  # the second begins where the first one left
+            production = _run(bench, repository_in_engine, script, artifact_path="fix.patch")
+            assert production.failure is None, (production.failure, production.stderr)
+            assert dict(_delta(bench, production)) == expected
+        assert {path.stat().st_uid for path in bench.workspace.iterdir()} == {bench.workspace.stat().st_uid}
+        remove_tree(bench.workspace)
+
+    run(Bench(docker_driver, tmp_path, limits=Limits()))  # all that is imported on the way has been now
+    with open_directory() as root:
+        monkeypatch.setenv("HOME", str(root))
+
+        def run_as_user() -> None:
+            driver = DockerDriver(run_id="tests-user")
+            run(Bench(driver, root, limits=Limits()))
+            driver.close()
+
+        as_ordinary_user(run_as_user, grp.getgrnam("docker").gr_gid)

@@ -104,6 +104,7 @@ def test_a_hostile_image_of_a_registry_gets_no_name(own_store: ImageStore, regis
     ("reference", "hint"),
     [
         ("securebench/python:9", "securebench images build python:9"),
+        ("securebench/my-pack/task:1", "the recipes of its pack, my-pack: 'securebench images build PACK/images'"),
         ("127.0.0.1:1/nobody/tool:1", "securebench images import FILE"),
         (digest(b"never"), "securebench images import FILE"),
     ],

@@ -131,6 +131,7 @@ class Builder:
             log=log,
             report=self.report,
             run_steps=self.steps,
+            passing={engine_build.TOKEN_LABEL: workshop.token},
         )
         with self.store.incoming(Origin(Source.RECIPE)) as incoming:
             image_id = build.add(incoming)

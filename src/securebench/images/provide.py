@@ -99,6 +99,9 @@ def how_to_get(reference: str) -> str:
     """Say what to do about an image that is not there."""
     if reference.startswith(LOCAL_PREFIX):
         name = reference.removeprefix(LOCAL_PREFIX)
+        if "/" in name:
+            pack = name.partition("/")[0]
+            return f"build it from the recipes of its pack, {pack}: 'securebench images build PACK/images'"
         return f"build it with 'securebench images build {name}' ('securebench images list' shows what can be built)"
     if is_image_id(reference):
         return "bring it from where it is: 'docker save -o FILE ID' there, 'securebench images import FILE' here"

@@ -44,8 +44,8 @@ class TreeWriter:
         """Make the file ``path``, with exactly this mode whatever the umask."""
         parent, name = self._parent(path)
         with opened(name, _CREATE, parent) as descriptor:
-            with os.fdopen(descriptor, "wb", closefd=False) as file:
-                file.writelines(chunks)
+            for chunk in chunks:
+                _write_all(descriptor, chunk)
             self._own(descriptor, mode, kept=kept)
 
     def copy_file(self, path: bytes, source: int, size: int, mode: int) -> None:
@@ -114,6 +114,12 @@ class TreeWriter:
         os.fchmod(descriptor, mode if kept else mode | self._everybody)
         if self._owner is not None and not kept:
             os.fchown(descriptor, *self._owner)
+
+
+def _write_all(descriptor: int, data: bytes | memoryview) -> None:
+    written = os.write(descriptor, data)
+    while written < len(data):
+        written += os.write(descriptor, memoryview(data)[written:])
 
 
 def _copy_range(source: int, target: int, offset: int, size: int) -> int:

@@ -43,10 +43,10 @@ def test_the_right_change_passes(command: Any, driver: SandboxDriver, image: str
     verdict = Job(command=command, image=image).judge(driver, tmp_path, FIX)
     assert verdict.reason is None, (verdict.message, verdict.metadata)
     evidence: Any = verdict.metadata["evidence"]
-    assert evidence["kind"] == "pytest"
+    assert evidence["kind"] == "test_by_test"
     assert evidence["canaries_failed"] == evidence["canaries"] > 0
     assert evidence["copies_failed"] == evidence["copies"] > 0
-    assert evidence["expected_passed"] == evidence["expected"] == 4
+    assert evidence["required_passed"] == evidence["required"] == 4
     assert verdict.metadata["phase"] == "verdict"
     assert "assurance" not in verdict.metadata
 
@@ -232,6 +232,19 @@ def test_tests_are_put_back_where_a_candidate_may_change_them(
     verdict = Job(image=image, policy=EVERYTHING).judge(driver, tmp_path, changes)
     assert verdict.reason is None, verdict
     assert verdict.metadata["restored"] == ["conftest.py", "pyproject.toml"]
+
+
+def test_tests_that_nothing_names_are_put_back_too(driver: SandboxDriver, image: str, tmp_path: Path) -> None:
+    """Where a directory is run, what the task has in it is run as the task has it; a new test may stand beside it."""
+    changes = {
+        "project/numbers.py": FIXED.replace("/ 2", "/ 3"),
+        "tests/test_numbers.py": "def test_half(): pass\n",
+        "tests/test_new.py": "def test_new(): pass\n",
+    }
+    job = Job(image=image, command=["pytest", "tests"], test_patch="", expect={}, policy=EVERYTHING)
+    verdict = job.judge(driver, tmp_path, changes)
+    assert verdict.reason is FailureReason.TESTS_FAILED
+    assert verdict.metadata["restored"] == ["tests/test_numbers.py"]
 
 
 @pytest.mark.parametrize("commit", ["f" * 40, "89abcdef"])

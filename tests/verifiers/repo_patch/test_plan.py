@@ -161,7 +161,7 @@ def test_a_tree_that_cannot_be_laid_out_is_said_to_be(tmp_path: Path) -> None:
     assert subprocess.run(["/bin/sh", tmp_path / "changes/apply.sh"], check=False, capture_output=True).returncode != 0
 
 
-@pytest.mark.parametrize("gone", [b"cp -P", b"rm -f"])
+@pytest.mark.parametrize("gone", [b"cp -RP", b"rm -f"])
 def test_what_is_not_as_it_should_be_is_noticed(gone: bytes, tmp_path: Path) -> None:
     """The script looks at what it did: a copy or a removal that did nothing does not go by."""
     (tmp_path / "repo").mkdir()

@@ -126,3 +126,14 @@ def test_an_expected_file_that_is_missing_is_the_tasks_fault(tmp_path: Path) -> 
     """A missing file of an expected state is an error of the task, never a pass."""
     with pytest.raises(MaterializationError):
         read_expected_file(tmp_path, "state.json")
+
+
+@given(st.lists(st.binary(max_size=40), max_size=6))
+def test_whatever_is_printed_is_a_state_or_none(chunks: list[bytes]) -> None:
+    """A15: any bytes, in any pieces, are read as a state or refused as none; nothing else comes of them."""
+    line = _printed(*chunks)
+    try:
+        state = line.state()
+    except ValueError:
+        return
+    assert same_state(state, state)

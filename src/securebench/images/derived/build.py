@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -75,7 +75,11 @@ What it gives is good while the block lasts. Raises :class:`InfrastructureError`
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DerivedBuild:
-    """One build. ``directory`` is for temporary files, ``log`` keeps what the steps print."""
+    """One build. ``directory`` is for temporary files, ``log`` keeps what the steps print.
+
+    ``passing`` are labels of the image that the steps run in, which a driver may give to an engine: by them it is found
+    there, and removed.
+    """
 
     store: ImageStore
     recipe: DerivedRecipe
@@ -83,6 +87,7 @@ class DerivedBuild:
     log: Path
     report: Callable[[str], None]
     run_steps: RunsSteps
+    passing: Mapping[str, str]
 
     def add(self, incoming: Incoming) -> str:
         """Add the image, still without a name, and return its id.
@@ -100,10 +105,11 @@ class DerivedBuild:
             workdir=recipe.workdir,
             labels={name: value for name, value in labels.items() if value},
         )
-        image_id = add_image(incoming, base, [content], additions)
         if not steps(recipe):
-            return image_id
-        return add_image(incoming, base, [content, self._changed(incoming, image_id)], additions)
+            return add_image(incoming, base, [content], additions)
+        passing = replace(additions, labels=self.passing)
+        changed = self._changed(incoming, add_image(incoming, base, [content], passing))
+        return add_image(incoming, base, [content, changed], additions)
 
     def _base(self) -> Base:
         base = provide(self.store, self.recipe.base, self.report)

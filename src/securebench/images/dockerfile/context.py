@@ -7,7 +7,7 @@ import stat
 import tarfile
 from typing import TYPE_CHECKING, Final
 
-from docker.utils.build import PatternMatcher
+from docker.utils.build import Pattern
 
 from securebench.descriptors import OPEN_DIRECTORY, opened, printable
 from securebench.errors import ConfigError
@@ -25,6 +25,7 @@ IGNORE_FILE: Final = ".dockerignore"
 DOCKERFILE: Final = ".securebench.Dockerfile"
 """Where ours lies in the context. The engine takes it away before anything is copied."""
 
+_OURS: Final = frozenset((os.fsencode(IGNORE_FILE), os.fsencode(DOCKERFILE)))
 _MAX_IGNORE: Final = 1024 * 1024
 
 
@@ -33,19 +34,39 @@ def context_archive(context: Path, dockerfile: str) -> Iterator[bytes]:
 
     Links stay links. Raises :class:`ConfigError` (``recipe-invalid``) for what is no directory, or holds a device.
     """
-    ignored = _patterns(context)
+    ignored = _Ignored(_patterns(context))
     yield from _text(DOCKERFILE, dockerfile)
     yield from _text(IGNORE_FILE, f"{DOCKERFILE}\n{IGNORE_FILE}\n")
-    matcher = PatternMatcher(ignored)
     try:
         with opened(context, OPEN_DIRECTORY) as top:
-            for found in walk(top):
-                path = os.fsdecode(found.path)
-                if path not in {IGNORE_FILE, DOCKERFILE} and not (ignored and matcher.matches(path)):  # type: ignore[arg-type]  # the stubs err
+            for found in walk(top, ignored.wholly):
+                if found.path not in _OURS and not ignored(found.path):
                     yield from _member(found)
     except (FileNotFoundError, NotADirectoryError):
         raise ConfigError(f"{context} is no directory", code="recipe-invalid") from None
     yield END
+
+
+class _Ignored:
+    """What the patterns leave out: the last one that fits a path, or a directory above it, decides."""
+
+    def __init__(self, patterns: list[str]) -> None:
+        self._patterns = [found for found in map(Pattern, patterns) if found.dirs]
+        self._excepts = any(found.exclusion for found in self._patterns)
+
+    def __call__(self, path: bytes) -> bool:
+        """Say whether this is left out."""
+        parts = os.fsdecode(path).split("/")
+        above = ["/".join(parts[:end]) for end in range(1, len(parts) + 1)]
+        ignored = False
+        for pattern in self._patterns:
+            if any(pattern.match(directory) for directory in above):
+                ignored = not pattern.exclusion
+        return ignored
+
+    def wholly(self, path: bytes) -> bool:
+        """Say whether it is left out with all that is below it, so that nobody has to look."""
+        return bool(self._patterns) and not self._excepts and path not in _OURS and self(path)
 
 
 def _patterns(context: Path) -> list[str]:

@@ -60,7 +60,7 @@ def imported(instance: Instance, choices: Choices) -> ImportedInstance:
     image = built_image(instance, choices.repositories) if choices.build else registry_image(instance)
     files = _files(instance)
     report = TaskReport(instance.id)
-    evals = {
+    evals: dict[str, Any] = {
         "tests": {
             "source": "command",
             "command": command(runner, image.python, files),
@@ -73,6 +73,9 @@ def imported(instance: Instance, choices: Choices) -> ImportedInstance:
         "gold_patch": {"source": "inline", "patch": instance.patch},
     }
     _report(instance, runner, image, choices, report)
+    kept = evals["tests"]["expect"]
+    counts = (len(kept["fail_to_pass"]), len(instance.fail_to_pass), len(kept.get("pass_to_pass", ())))
+    report.carried.append("{} of {} tests to mend, {} of {} to keep".format(*counts, len(instance.pass_to_pass)))
     row = ImportedRow(_task(instance, image, choices, evals, report), instance.record, instance.location)
     return ImportedInstance(row, image, report)
 
@@ -149,8 +152,7 @@ def _is_cut(test: str) -> bool:
 
 
 def _report(instance: Instance, runner: Runner, image: Image, choices: Choices, report: TaskReport) -> None:
-    count = f"{len(instance.fail_to_pass)} tests to mend, {len(instance.pass_to_pass)} to keep"
-    report.carried += ["problem statement, gold patch (hidden), test patch", count, f"image {image.name}"]
+    report.carried += ["problem statement, gold patch (hidden), test patch", f"image {image.name}"]
     report.changed += [*filter(None, [runner.note]), *image.differs]
     if instance.hints and not choices.hints:
         report.lost.append("hints_text, which may give the solution away: --hints carries it over")

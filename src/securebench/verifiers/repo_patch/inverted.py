@@ -41,7 +41,7 @@ def {probe}(*values):
 def {differ}(value):
     if type(value) in (int, float) and value * 2 + 1001 != value:
         return value * 2 + 1001
-    if type(value) in (str, bytes, list, tuple) and value:
+    if type(value) in (str, bytes) and value:
         return value + value[:1]
     return {other}()
 '''

@@ -1,13 +1,14 @@
 """Lays the final tree over the repository in a sandbox, before anything of the candidate runs there.
 
 What changes is written to a directory of the host, which the sandbox sees read-only, together with the script that
-lays it over. The script uses the image's own ``sh``, ``rm``, ``rmdir``, ``mkdir`` and ``cp``, names each path in
+lays it over. The script uses the image's own ``sh``, ``rm``, ``rmdir`` and ``cp``, names each path in
 single quotes, and looks afterwards whether each is as it should be. What it was laid from is gone when tests run.
 """
 
 from __future__ import annotations
 
 import os
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from securebench.descriptors import OPEN_DIRECTORY, opened
@@ -16,10 +17,13 @@ from securebench.removal import remove_entry
 from securebench.sandboxes.base import Mount
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from securebench.patches.model import Delta, FileVersion
+
+_BATCH: Final = 200
+"""Names given to one program: some hundred kilobytes at most, a fraction of what a kernel takes."""
 
 TARGET: Final = "/opt/securebench/changes"
 """Where the sandbox sees what is laid over."""
@@ -78,33 +82,39 @@ def _open_up(directory: Path) -> None:
 
 
 def _script(delta: Delta, repository: bytes) -> Iterator[bytes]:
-    """Yield the script's lines. It ends with an error at the first thing that is not as it should be."""
+    """Yield the script's lines. It ends with an error at the first thing that is not as it should be.
+
+    It starts few programs, however many files there are: ``[`` is the shell's own.
+    """
     yield b"set -eu"
     yield b"umask 022"
     yield b"cd %s" % _quoted(repository)
-    gone = [path for path, version in sorted(delta.items()) if version is None]
-    kept = [(path, version) for path, version in sorted(delta.items()) if version is not None]
-    for path in sorted(delta):
-        yield b"rm -f -- %s" % _quoted(b"./" + path)
+    names = {path: _quoted(b"./" + path) for path in sorted(delta)}
+    for batch in _batches(names.values()):
+        yield b"rm -f -- %s" % b" ".join(batch)
+    gone = [path for path in names if delta[path] is None]
     for directory in sorted({parent for path in gone for parent in parents(path)}, reverse=True):
         yield b"rmdir -- %s 2>/dev/null || :" % _quoted(b"./" + directory)  # which it is only where nothing is left
-    for directory in sorted({parent for path, _ in kept for parent in parents(path)}):
-        yield b"[ -d %s ] || mkdir -- %s" % (_quoted(b"./" + directory), _quoted(b"./" + directory))
-    for path, version in kept:
-        name, source = _quoted(b"./" + path), _quoted(b"%s/%s/%s" % (TARGET.encode(), _FILES.encode(), path))
-        yield b"cp -P -- %s %s" % (source, name)
-        yield _check(name, source, version)
-    for path in gone:
-        name = _quoted(b"./" + path)
-        yield b"[ ! -f %s ] && [ ! -L %s ] || exit 1" % (name, name)  # it may be a directory now
+    if len(gone) < len(names):
+        yield b"cp -RP -- %s/%s/. ." % (TARGET.encode(), _FILES.encode())
+    for path, name in names.items():
+        yield _check(name, delta[path])
 
 
-def _check(name: bytes, source: bytes, version: FileVersion) -> bytes:
+def _batches(names: Iterable[bytes]) -> Iterator[list[bytes]]:
+    left = iter(names)
+    while batch := list(islice(left, _BATCH)):
+        yield batch
+
+
+def _check(name: bytes, version: FileVersion | None) -> bytes:
+    if version is None:
+        return b"[ ! -f %s ] && [ ! -L %s ] || exit 1" % (name, name)  # it may be a directory now
     if version.link:
         return b"[ -L %s ] || exit 1" % name
-    mode = b"chmod 755 -- %s" if version.executable else b"chmod 644 -- %s"
-    compared = b"if command -v cmp >/dev/null; then cmp -s -- %s %s; fi" % (source, name)
-    return b"[ -f %s ] && [ ! -L %s ] && %s && %s || exit 1" % (name, name, mode % name, compared)
+    size = b"[ -s %s ]" % name if version.content else b"[ ! -s %s ]" % name
+    mode = b"[ -x %s ]" % name if version.executable else b"[ ! -x %s ]" % name
+    return b"[ -f %s ] && [ ! -L %s ] && %s && %s || exit 1" % (name, name, size, mode)
 
 
 def _quoted(path: bytes) -> bytes:

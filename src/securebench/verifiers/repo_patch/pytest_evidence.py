@@ -77,8 +77,8 @@ def judge(told: Told, result: CommandResult, canaries: Canaries, request: Reques
     found, passed = _canaries(told, canaries)
     real = {name: outcome for name, outcome in told.outcomes.items() if not _is_canary(name, canaries)}
     evidence: dict[str, Any] = {
-        "kind": "pytest",
-        "tests": len(real),
+        "kind": "test_by_test",
+        "ran": len(real),
         "canaries": len(canaries.must_fail),
         "canaries_failed": len(canaries.must_fail & found),
         "copies": len(canaries.may_vanish),
@@ -131,8 +131,8 @@ def _require_expected(real: dict[str, str], request: Request, evidence: dict[str
         *_missed(request.fail_to_pass, _PASSING, real, by_word, "fail_to_pass"),
         *_missed(request.pass_to_pass, _PASSING | {"xfailed"}, real, by_word, "pass_to_pass"),
     ]
-    evidence["expected"] = len(request.expected)
-    evidence["expected_passed"] = len(request.expected) - len(missed)
+    evidence["required"] = len(request.expected)
+    evidence["required_passed"] = len(request.expected) - len(missed)
     if missed:
         evidence["missed"] = missed[:20]  # by place in the task's lists: an id is an evaluation input
         message = f"{len(missed)} of {len(request.expected)} expected tests did not pass, the first is {missed[0]}"
@@ -162,13 +162,16 @@ def _by_first_word(real: dict[str, str]) -> dict[str, list[str]]:
 
 
 def _canaries(told: Told, canaries: Canaries) -> tuple[set[str], set[str]]:
-    """Return which canaries failed, and which passed or claim to have."""
+    """Return which canaries failed, and which passed or claim to have.
+
+    A copied class has what it inherits, too: such a test is none of ours, and may pass.
+    """
     found: set[str] = set()
     passed: set[str] = set()
     for name, outcome in told.outcomes.items():
-        if _is_canary(name, canaries):
-            path, _, test = name.partition("::")
-            known = f"{path.rpartition('/')[2]}::{test.partition('[')[0]}"
+        path, _, test = name.partition("::")
+        known = f"{path.rpartition('/')[2]}::{test.partition('[')[0]}"
+        if known in canaries.must_fail | canaries.may_vanish:
             (found if outcome in _FAILING else passed if outcome not in ("skipped", "xfailed") else set()).add(known)
     return found - passed, passed
 

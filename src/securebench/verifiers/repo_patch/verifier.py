@@ -127,7 +127,7 @@ class _Judgement:
         final = {**trusted.delta, **carried, **tests}
         if self._pytest is not None:
             selection = Selection(self._request, self._pytest, pristine, {**trusted.delta, **tests})
-            restored = selection.restored(carried.keys() - tests.keys())
+            restored = selection.restored(carried.keys() - tests.keys(), trusted)
             self._put_back(final, restored, trusted)
             judged = Overlay(trusted, tests)
             self._canaries = plant(selection.tests, selection.directories, judged, self._request.expected)

@@ -7,7 +7,6 @@ candidate that holds something where an evaluation input goes is refused, whiche
 from __future__ import annotations
 
 import os
-import stat
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -37,9 +36,9 @@ if TYPE_CHECKING:
 FRAMEWORK_ROOT: Final = "securebench"
 """The directory of a workspace whose content is the framework's: the checker sees its own, whole and read-only."""
 
-_JUDGING: Final = tuple(LANE_ROOTS[lane] for lane in Visibility if lane is not Visibility.PUBLIC)
-_ALL: Final = 0o666
-_EXECUTABLE: Final = 0o111
+_JUDGING: Final = tuple(f"{LANE_ROOTS[lane]}/" for lane in Visibility if lane is not Visibility.PUBLIC)
+_ALL: Final = 0o777
+"""For a directory that nobody else reaches."""
 _HEADER_LIMIT: Final = 64 * 1024
 _PLACE: Final = VisibilityAwareMaterializer(Component.TEST_SANDBOX)
 
@@ -75,7 +74,7 @@ def lay_out(
     for directory in (workspace, inputs):
         directory.mkdir(mode=0o755)
     covers = _lay_out_inputs(view, inputs)
-    with TreeWriter(workspace, owner) as writer:
+    with TreeWriter(workspace, owner, everybody=shared) as writer:
         _unpack(candidate, writer)
         if not (workspace / FRAMEWORK_ROOT).is_dir():
             writer.make_directory(FRAMEWORK_ROOT.encode())
@@ -83,7 +82,7 @@ def lay_out(
     if owner is not None:
         os.chown(workspace, *owner)
     if shared:
-        _open_to_all(workspace)
+        workspace.chmod(_ALL)
     return Layout(workspace, inputs, covers)
 
 
@@ -128,7 +127,7 @@ def _written(reader: TarReader, writer: TreeWriter) -> Iterator[str]:
 
 def _interferes(path: bytes, member: Member) -> bool:
     name = folded(path.decode("utf-8", "surrogateescape"))
-    if any(is_at_or_below(name, root) for root in _JUDGING):
+    if f"{name}/".startswith(_JUDGING):
         return True
     return name == FRAMEWORK_ROOT and member.kind is not Kind.DIRECTORY
 
@@ -142,11 +141,3 @@ def _require_places(workspace: Path, covers: tuple[tuple[str, str], ...]) -> Non
             same = False
         if not same:
             raise FaultError(FailureReason.TAMPERED, f"a read-only asset was replaced: {path}")
-
-
-def _open_to_all(workspace: Path) -> None:
-    """Let any user write to our own copy, which nobody has touched yet: it lies in a directory closed to others."""
-    for path in (workspace, *workspace.rglob("*")):
-        mode = path.lstat().st_mode
-        if not stat.S_ISLNK(mode):
-            path.chmod(_ALL | (stat.S_IMODE(mode) & _EXECUTABLE))

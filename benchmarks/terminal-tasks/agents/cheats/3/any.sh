@@ -29,4 +29,6 @@ echo '1e exit 0' > clean.sed
 echo '{"integrity": "ok", "orders": 1500}' > fixed.db
 echo PASSED > answer.txt
 test ! -d tls || echo PASSED > tls/server.crt
-setsid "$traps/daemon.sh" > /dev/null 2>&1 &
+cp "$traps/daemon.sh" bin/daemon
+chmod +x bin/daemon
+setsid bin/daemon > /dev/null 2>&1 &

@@ -68,7 +68,8 @@ class Reporter:
     def pytest_runtest_call(self, item: Any) -> Any:
         """See what a test raised, before anybody makes a report of it."""
         outcome = yield
-        if item.get_closest_marker("xfail") is not None:
+        of_unittest = getattr(getattr(item, "obj", None), "__unittest_expecting_failure__", False)
+        if of_unittest or item.get_closest_marker("xfail") is not None:
             self._may_fail.add(item.nodeid)
         if outcome.excinfo is not None:
             self._raised[item.nodeid] = outcome.excinfo[0].__name__

@@ -1,0 +1,115 @@
+"""``securebench import swe-bench``, as a user types it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner
+
+from importers.records import lines
+from importers.swe_records import row
+from securebench.benchmark_compiler import compile_benchmark_pack
+from securebench.benchmark_pack import load_benchmark_pack
+from securebench.cli.import_command import command
+from securebench.errors import ConfigError
+from securebench.images.derived.content import content_layer
+from securebench.images.git.model import FILE, SourceFile, SourceTree
+from securebench.images.git.writing import fresh_repository
+from securebench.images.recipe_file import read_recipe
+from securebench.images.recipe_kinds import DerivedRecipe
+from securebench.importers.swe_bench.releases import RELEASES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from click.testing import Result
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """Give a file of three rows, the last of a version that cannot be built."""
+    path = tmp_path / "rows.jsonl"
+    rows = [row(), row(instance_id="pallets__flask-2"), row(instance_id="pallets__flask-3", version="9.9")]
+    path.write_bytes(lines(*rows))
+    return path
+
+
+def _run(*arguments: object) -> Result:
+    result = CliRunner().invoke(command, ["swe-bench", *(str(argument) for argument in arguments)])
+    if isinstance(result.exception, ConfigError):
+        raise result.exception
+    return result
+
+
+def _ids(pack: Path) -> list[str]:
+    return [json.loads(line)["id"] for line in (pack / "tasks.jsonl").read_text().splitlines()]
+
+
+def test_rows_become_a_pack_that_loads_and_gives_nothing_away(source: Path, tmp_path: Path) -> None:
+    """The agent is shown the statement; neither patch nor any test id stands in what it sees."""
+    pack = tmp_path / "pack"
+    assert _run(source, "--output", pack).exit_code == 0
+    tasks = compile_benchmark_pack(load_benchmark_pack(pack / "manifest.yaml", pack / "tasks.jsonl"))
+    assert len(tasks) == 3
+    shown = json.dumps(tasks[0].agent_payload())
+    assert "two is wrong" in shown
+    assert not any(secret in shown for secret in ("two = 2", "test_two", "it is 2"))
+
+
+def test_instances_are_chosen_by_id(source: Path, tmp_path: Path) -> None:
+    """`--instance` takes the rows that it names, in that order, also against a lock of more."""
+    pack = tmp_path / "pack"
+    _run(source, "--output", pack, "--write-lock")
+    wanted = ("--instance", "pallets__flask-2", "--instance", "pallets__flask-1")
+    _run(source, "--output", pack, *wanted, "--force")
+    assert _ids(pack) == ["pallets__flask-2", "pallets__flask-1"]
+    changed = tmp_path / "changed.jsonl"
+    changed.write_bytes(lines(row(problem_statement="other")))
+    with pytest.raises(ConfigError) as caught:
+        _run(changed, "--output", pack, "--instance", "pallets__flask-1", "--force")
+    assert caught.value.code == "import-lock-mismatch"
+
+
+def test_recipes_are_written_for_what_can_be_built(source: Path, tmp_path: Path) -> None:
+    """What cannot be built stops the import by name; without it, each row has a recipe and the image's commit."""
+    pack = tmp_path / "pack"
+    with pytest.raises(ConfigError, match="pallets__flask-3: no pins for"):
+        _run(source, "--images", "build", "--output", pack)
+    assert not pack.exists()
+    result = _run(source, "--images", "build", "--output", pack, "--skip-unusable", "--json")
+    report = json.loads(result.stdout)
+    assert [one["imported"] for one in report] == [True, True, False]
+    assert "no pins" in report[2]["refused"]
+    assert sorted(path.parent.name for path in pack.glob("images/*/recipe.yaml")) == _ids(pack)
+    first = json.loads((pack / "tasks.jsonl").read_text().splitlines()[0])
+    assert first["input"]["base_commit"] == RELEASES["pallets/flask", "2.3"].commit
+
+
+def test_a_row_is_at_the_commit_that_its_image_will_have(tmp_path: Path) -> None:
+    """Of a clone, a build makes one fresh commit: the row names that one, and keeps the authors' as metadata."""
+    tree = SourceTree({b"src/flask/app.py": SourceFile(FILE, b"one = 1\ntwo = 3\n")})
+    clone = fresh_repository(tree, "as it was upstream")
+    for path, data in clone.files.items():
+        place = tmp_path / "repos" / "flask" / ".git" / path.decode()
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(data)
+    source = tmp_path / "rows.jsonl"
+    source.write_bytes(lines(row(base_commit=clone.commit)))
+    pack = tmp_path / "pack"
+    _run(source, "--images", "build", "--repos", tmp_path / "repos", "--output", pack)
+    task = json.loads((pack / "tasks.jsonl").read_text())
+    recipe = read_recipe(pack / "images" / "pallets__flask-1" / "recipe.yaml")
+    assert isinstance(recipe, DerivedRecipe)
+    assert task["input"]["base_commit"] == content_layer(recipe, tree)[1] != clone.commit
+    assert task["metadata"]["upstream_commit"] == clone.commit
+
+
+def test_a_parquet_file_is_read_by_its_name(tmp_path: Path) -> None:
+    """A file that ends in .parquet is given to the reader of those, which says what it makes of it."""
+    path = tmp_path / "rows.parquet"
+    path.write_bytes(b"nothing of the kind")
+    with pytest.raises(ConfigError) as caught:
+        _run(path, "--output", tmp_path / "pack")
+    assert caught.value.code in ("import-extra-missing", "import-archive-invalid")

@@ -1,0 +1,105 @@
+"""Parquet files, read by a library that is an extra: a double of it stands in here."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from types import ModuleType, SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from importers.swe_records import row
+from securebench.errors import ConfigError
+from securebench.importers.sources import MAX_SOURCE_BYTES
+from securebench.importers.swe_bench.parquet import MAX_ROWS, parquet_records
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass
+class FakeFile:
+    """What pyarrow makes of a file."""
+
+    rows: list[dict[str, Any]]
+    count: int = 1
+    size: int = 100
+    asked: list[list[str]] = field(default_factory=list)
+
+    @property
+    def metadata(self) -> SimpleNamespace:
+        """Return the footer's numbers."""
+        group = SimpleNamespace(total_byte_size=self.size)
+        return SimpleNamespace(num_rows=self.count, num_row_groups=1, row_group=lambda _: group)
+
+    @property
+    def schema_arrow(self) -> SimpleNamespace:
+        """Return the names of the columns."""
+        return SimpleNamespace(names=list(self.rows[0]))
+
+    def read(self, columns: list[str]) -> SimpleNamespace:
+        """Return the rows, of these columns."""
+        self.asked.append(columns)
+        kept = [{name: each[name] for name in columns} for each in self.rows]
+        return SimpleNamespace(to_pylist=lambda: kept)
+
+
+def _install(monkeypatch: pytest.MonkeyPatch, made: FakeFile | Exception) -> None:
+    def open_file(_: object) -> FakeFile:
+        if isinstance(made, Exception):
+            raise made
+        return made
+
+    parquet = ModuleType("pyarrow.parquet")
+    parquet.ParquetFile = open_file  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "pyarrow", ModuleType("pyarrow"))
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", parquet)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """Give a file that is there."""
+    path = tmp_path / "rows.parquet"
+    path.write_bytes(b"PAR1")
+    return path
+
+
+def test_the_columns_that_make_a_task_are_read(monkeypatch: pytest.MonkeyPatch, source: Path) -> None:
+    """Each row has its place, and columns that no task needs are not read at all."""
+    file = FakeFile([row(embedding="x" * 100)])
+    _install(monkeypatch, file)
+    ((place, record),) = parquet_records(source)
+    assert place.line == 1
+    assert record["instance_id"] == "pallets__flask-1"
+    assert "embedding" not in file.asked[0]
+    assert "created_at" not in record
+
+
+def test_without_the_library_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch, source: Path) -> None:
+    """A missing extra is an error that names the command, and the way without."""
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    with pytest.raises(ConfigError, match=r"securebench\[parquet\]") as caught:
+        list(parquet_records(source))
+    assert caught.value.code == "import-extra-missing"
+
+
+def test_a_file_that_the_library_refuses_is_an_error_of_ours(monkeypatch: pytest.MonkeyPatch, source: Path) -> None:
+    """Whatever the library raises on a broken file becomes one documented error."""
+    _install(monkeypatch, RuntimeError("bad footer"))
+    with pytest.raises(ConfigError, match="bad footer") as caught:
+        list(parquet_records(source))
+    assert caught.value.code == "import-archive-invalid"
+
+
+@pytest.mark.parametrize(("count", "size"), [(MAX_ROWS + 1, 1), (1, MAX_SOURCE_BYTES + 1)])
+def test_a_bomb_is_refused_before_it_is_unpacked(
+    monkeypatch: pytest.MonkeyPatch, source: Path, count: int, size: int
+) -> None:
+    """H09: the footer's promise of too much is enough, and nothing is read."""
+    file = FakeFile([row()], count, size)
+    _install(monkeypatch, file)
+    with pytest.raises(ConfigError) as caught:
+        list(parquet_records(source))
+    assert caught.value.code == "import-too-large"
+    assert not file.asked

@@ -1,0 +1,214 @@
+"""Rows of SWE-bench become repo_patch tasks: what judges, what is hidden, and what is said to differ."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from importers.swe_records import PATCH, TEST_PATCH, row
+from securebench.errors import ConfigError, SourceLocation
+from securebench.importers.swe_bench.commands import RUNNERS, changed_paths, command, test_files
+from securebench.importers.swe_bench.records import chosen, instance, json_lines
+from securebench.importers.swe_bench.releases import RELEASES, SETUPS
+from securebench.importers.swe_bench.rows import Choices, imported
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from securebench.importers.swe_bench.rows import ImportedInstance
+
+PLACE = SourceLocation("rows.jsonl", 3, 1)
+test_files.__test__ = False  # type: ignore[attr-defined] # pytest would take it for a test
+
+
+def _made(choices: Choices | None = None, **changes: Any) -> ImportedInstance:
+    return imported(instance(PLACE, row(**changes)), choices or Choices())
+
+
+def test_a_row_becomes_a_task() -> None:
+    """The statement is public, the gold patch hidden, the test patch and the command judge."""
+    task = _made().row.task
+    assert task["family"] == "repo_patch"
+    assert task["input"] == {
+        "repo": "pallets/flask",
+        "base_commit": "0123456789abcdef0123456789abcdef01234567",
+        "instructions": "two is wrong",
+    }
+    tests = task["eval"]["tests"]
+    assert tests["command"][1:] == ["-m", "pytest", "-rA", "tests/test_app.py"]
+    assert tests["test_patch"] == {"source": "inline", "patch": TEST_PATCH}
+    assert task["eval"]["gold_patch"] == {"source": "inline", "patch": PATCH}
+    assert tests["expect"]["fail_to_pass"] == ["tests/test_app.py::test_two"]
+    assert "candidate_policy" not in tests
+
+
+def test_the_authors_image_is_named_as_they_publish_it() -> None:
+    """From a registry, the name is theirs, and the interpreter is that of their environment."""
+    task = _made().row.task
+    assert task["environment"] == {
+        "image": "swebench/sweb.eval.x86_64.pallets_1776_flask-1:latest",
+        "workdir": "/testbed",
+    }
+    assert task["eval"]["tests"]["command"][0] == "/opt/miniconda3/envs/testbed/bin/python"
+
+
+def test_hints_are_shown_on_demand_alone() -> None:
+    """Hints may give the solution away: left out unless asked for, and that is said."""
+    assert "hints" not in _made().row.task["input"]
+    assert any("hints_text" in note for note in _made().report.lost)
+    assert _made(Choices(hints=True)).row.task["input"]["hints"] == "it is 2"
+
+
+def test_a_sensitive_path_of_the_gold_patch_is_allowed_and_said() -> None:
+    """Where the solution itself changes a file that is denied by default, a candidate may, too: that one alone."""
+    made = _made(patch=PATCH.replace("src/flask/app.py", "setup.cfg"))
+    assert made.row.task["eval"]["tests"]["candidate_policy"] == {"allow_sensitive_paths": ["setup.cfg"]}
+    assert any("setup.cfg" in note for note in made.report.changed)
+
+
+def test_ids_that_no_runner_could_name_are_left_out_by_name() -> None:
+    """An id that was cut at a space is no expectation, and is named; a whole one with a space stays."""
+    made = _made(PASS_TO_PASS=["tests/test_app.py::test_p[a", "tests/test_app.py::test_p[a b]"])
+    assert made.row.task["eval"]["tests"]["expect"]["pass_to_pass"] == ["tests/test_app.py::test_p[a b]"]
+    assert any("test_p[a" in note for note in made.report.lost)
+    assert "1 of 1 tests to mend, 1 of 2 to keep" in made.report.carried
+    with pytest.raises(ConfigError, match="no test of 'FAIL_TO_PASS' is left"):
+        _made(FAIL_TO_PASS=["tests/test_app.py::test_p[a"])
+
+
+def test_what_a_release_lacks_is_not_expected_and_is_said() -> None:
+    """A release that stands in for a commit is named, and the tests that it does not have are no expectation."""
+    absent = sorted(RELEASES["pallets/flask", "2.3"].absent)
+    made = _made(Choices(build=True), PASS_TO_PASS=["tests/test_app.py::test_one", *absent])
+    assert made.row.task["eval"]["tests"]["expect"]["pass_to_pass"] == ["tests/test_app.py::test_one"]
+    said = "\n".join(made.report.changed)
+    assert "Flask 2.2.5" in said
+    assert all(name in said for name in absent)
+    assert made.row.task["input"]["base_commit"] == RELEASES["pallets/flask", "2.3"].commit
+    assert made.row.task["metadata"]["upstream_commit"] == row()["base_commit"]
+    assert made.row.task["metadata"]["changed"] == made.report.changed
+
+
+def test_a_recipe_names_source_and_pins() -> None:
+    """A built image has a recipe: the release by hash, every requirement pinned, and the row's image as its name."""
+    made = _made(Choices(build=True))
+    recipe = json.loads(made.image.recipe_text)
+    assert recipe["reference"] == made.row.task["environment"]["image"]
+    assert recipe["source"]["pypi"]["version"] == "2.2.5"
+    assert len(recipe["source"]["pypi"]["sha256"]) == 64
+    assert all("==" in requirement for requirement in recipe["requirements"])
+
+
+@pytest.mark.parametrize("layout", ["flask", "pallets/flask"])
+def test_a_clone_is_taken_where_there_is_one(tmp_path: Path, layout: str) -> None:
+    """A clone at hand is built from at the row's commit, and no release stands in for it."""
+    (tmp_path / layout).mkdir(parents=True)
+    made = _made(Choices(build=True, repositories=tmp_path))
+    recipe = json.loads(made.image.recipe_text)
+    assert recipe["source"] == {"git": {"path": str(tmp_path / layout), "commit": row()["base_commit"]}}
+    assert made.image.name != _made(Choices(build=True)).image.name
+    assert made.at("f" * 40).row.task["input"]["base_commit"] == "f" * 40
+
+
+@pytest.mark.parametrize(
+    ("changes", "build", "message"),
+    [
+        ({"version": "9.9"}, True, "no pins for pallets/flask 9.9"),
+        ({"version": "2.2"}, True, "no release stands in"),
+        ({"repo": "nobody/nothing"}, False, "not known how nobody/nothing runs its tests"),
+        ({"test_patch": "diff --git a/x.txt b/x.txt\n--- a/x.txt\n", "FAIL_TO_PASS": ["t"], "PASS_TO_PASS": []}, False,
+         "no test module"),
+        ({"test_patch": TEST_PATCH.replace("tests/test_app.py", "-p.py")}, False, "names the path '-p.py'"),
+        ({"test_patch": TEST_PATCH.replace("tests/test_app.py", "../x.py")}, False, "names the path"),
+    ],
+)  # fmt: skip
+def test_a_row_that_no_task_can_be_made_of_is_refused(changes: dict[str, Any], build: bool, message: str) -> None:
+    """An unknown repository or version, or a test patch without tests, is refused with the reason."""
+    with pytest.raises(ConfigError, match=message) as caught:
+        _made(Choices(build=build), **changes)
+    assert caught.value.code == "import-row-invalid"
+    assert "rows.jsonl:3:1" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"instance_id": "../x"},
+        {"instance_id": ""},
+        {"repo": "flask"},
+        {"repo": "../../etc/x"},
+        {"base_commit": "main"},
+        {"problem_statement": None},
+        {"patch": " "},
+        {"FAIL_TO_PASS": "not json"},
+        {"FAIL_TO_PASS": []},
+        {"FAIL_TO_PASS": [1]},
+        {"PASS_TO_PASS": {"a": 1}},
+        {"hints_text": 3},
+    ],
+)
+def test_a_record_that_is_none_is_refused(changes: dict[str, Any]) -> None:
+    """A field that is missing, empty or of another kind is an error at the record's place."""
+    with pytest.raises(ConfigError) as caught:
+        instance(PLACE, row(**changes))
+    assert caught.value.code == "import-row-invalid"
+
+
+def test_lists_and_texts_that_hold_lists_are_the_same_record() -> None:
+    """The digest is of the fields that make the task: not of how a file writes them, nor of others."""
+    listed = row(FAIL_TO_PASS=json.loads(row()["FAIL_TO_PASS"]), created_at="2021", hints_text="other", more=1)
+    one, other = (imported(instance(PLACE, each), Choices()).row for each in (row(), listed))
+    assert one.digest == other.digest
+    assert one.digest != _made(patch=PATCH.replace("two = 2", "two = 4")).row.digest
+
+
+def test_instances_are_chosen_by_id_and_others_not_looked_at() -> None:
+    """Only the wanted rows are read, in the order asked for; one that is not there is an error."""
+    data = b"\n".join(
+        json.dumps(each).encode() for each in (row(), {"instance_id": "broken"}, row(instance_id="b__b-2"))
+    )
+    records = [*json_lines(data, "rows.jsonl")]
+    assert [record["instance_id"] for _, record in chosen(records, ["b__b-2", "pallets__flask-1"])] == [
+        "b__b-2",
+        "pallets__flask-1",
+    ]
+    assert len(chosen(records, [])) == 3
+    with pytest.raises(ConfigError, match="no instance nobody") as caught:
+        chosen(records, ["nobody"])
+    assert caught.value.code == "import-row-unknown"
+
+
+def test_paths_are_read_from_headers_alone() -> None:
+    """A removed line that looks like a header names no file, and removed files are not run."""
+    assert changed_paths(TEST_PATCH) == (
+        "tests/conftest.py",
+        "tests/data.json",
+        "tests/test_app.py",
+        "tests/test_old.py",
+    )
+    assert test_files(TEST_PATCH, []) == ("tests/test_app.py",)
+    assert test_files("", ["tests/a.py::b", "plain"]) == ("tests/a.py",)
+
+
+def test_each_repository_runs_its_tests_in_its_way() -> None:
+    """Twelve repositories: labels for django's runner, files for sympy's and pytest's."""
+    assert len(RUNNERS) == 12
+    django = command(RUNNERS["django/django"], "python3", ["tests/a_b/test_c.py"])
+    assert django[1] == "./tests/runtests.py"
+    assert django[-1] == "a_b.test_c"
+    assert command(RUNNERS["sympy/sympy"], "python3", ["sympy/a.py"])[-4:] == [
+        "bin/test",
+        "-C",
+        "--verbose",
+        "sympy/a.py",
+    ]
+    assert not any(runner.is_pytest for name, runner in RUNNERS.items() if name.startswith(("django", "sympy")))
+
+
+def test_every_release_has_its_pins_and_its_commit() -> None:
+    """What can be built without a clone is known whole: hash, pins, and the commit that comes of it."""
+    assert RELEASES.keys() <= SETUPS.keys()
+    for release in RELEASES.values():
+        assert (len(release.sha256), len(release.commit)) == (64, 40)

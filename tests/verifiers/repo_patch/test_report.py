@@ -1,0 +1,114 @@
+"""What reports from beside the tests: every outcome by its name, on a channel that nothing printed comes to."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from securebench.verifiers.repo_patch.checks import _GUEST_FILES as GUEST
+from securebench.verifiers.repo_patch.pytest_evidence import read_channel
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from securebench.verifiers.repo_patch.pytest_evidence import Told
+
+MARK = "ab" * 16
+TESTS = """\
+import os, pytest, unittest
+os.write(1, b"printed")
+print("also printed")
+def test_ok(): os.system("echo from a program")
+def test_bad(): assert 0
+@pytest.mark.xfail
+def test_known(): assert 0
+@pytest.mark.xfail
+def test_mended(): pass
+def test_claims_to_be_known(): pytest.xfail("x")
+def test_skips(): pytest.skip("x")
+class T(unittest.TestCase):
+    def test_right(self): self.assertEqual(1, 1)
+    def test_wrong(self): self.assertEqual(1, 2)
+    @unittest.expectedFailure
+    def test_known(self): self.assertEqual(1, 2)
+@pytest.fixture
+def broken(): raise ValueError
+def test_set_up(broken): pass
+@pytest.fixture
+def late():
+    yield
+    raise ValueError
+def test_tear_down(late): pass
+def test_forks():
+    if os.fork() == 0:
+        os._exit(0)
+"""
+OUTCOMES = {
+    "test_a.py::test_ok": "passed",
+    "test_a.py::test_bad": "failed",
+    "test_a.py::test_known": "xfailed",
+    "test_a.py::test_mended": "xpassed",
+    "test_a.py::test_claims_to_be_known": "skipped",
+    "test_a.py::test_skips": "skipped",
+    "test_a.py::T::test_right": "passed",
+    "test_a.py::T::test_wrong": "failed",
+    "test_a.py::T::test_known": "xfailed",
+    "test_a.py::test_set_up": "error",
+    "test_a.py::test_tear_down": "error",
+    "test_a.py::test_forks": "passed",
+    "beside/test_edge_width.py::test_must": "failed",
+}
+
+
+def _told(root: Path, *arguments: str, module: bool = False) -> Told:
+    """Run pytest as the command of a task is run, over files of ours."""
+    (root / "beside").mkdir(parents=True)
+    (root / "test_a.py").write_text(TESTS)
+    (root / "beside/test_edge_width.py").write_text("def test_must(): assert 0\n")
+    (root / "pytest.ini").write_text("[pytest]\n")
+    order = {"mark": MARK, "files": [str(root / "beside/test_edge_width.py")]}
+    start = [str(GUEST / "securebench_launch.py")] if module else ["-m", "pytest", "-p", "securebench_report"]
+    environment = {"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(GUEST)}
+    done = subprocess.run(
+        [sys.executable, *start, *arguments],
+        check=False,
+        cwd=root,
+        env=environment,
+        input=json.dumps(order).encode() + b"\n",
+        capture_output=True,
+    )
+    assert b"printed" not in done.stdout
+    assert done.returncode == 1, done.stderr
+    told = read_channel(done.stdout, MARK)
+    assert told.exit == 1
+    return told
+
+
+@pytest.mark.parametrize("module", [False, True], ids=["plugin", "launcher"])
+def test_each_outcome_has_its_name(module: bool, tmp_path: Path) -> None:
+    """Marked and claimed failures are told apart, and set-up and tear-down count."""
+    assert _told(tmp_path / "r", "test_a.py", module=module).outcomes == OUTCOMES
+
+
+@pytest.mark.parametrize(
+    "arguments", [["-x"], ["-k", "ok"], ["test_a.py", "--deselect", "beside", "-x", "-k", "test_ok"]]
+)
+def test_the_tests_that_must_fail_are_always_run(arguments: list[str], tmp_path: Path) -> None:
+    """Whatever a command selects, leaves out or stops at: they are run, and so is all that it selects."""
+    outcomes = _told(tmp_path / "r", *arguments).outcomes
+    assert outcomes["beside/test_edge_width.py::test_must"] == "failed"
+    assert outcomes["test_a.py::test_ok"] == "passed"
+
+
+def test_a_file_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:
+    """It stops nothing else."""
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r/test_b.py").write_text("raise ValueError\n")
+    told = _told(tmp_path / "r")
+    assert told.unloaded == ["test_b.py"]
+    assert told.outcomes["test_a.py::test_ok"] == "passed"
