@@ -177,6 +177,8 @@ def _fetched(url: str, limit: int) -> Iterator[bytes]:
                     raise _unavailable(url, f"it is larger than {limit} bytes, or takes longer than {_SECONDS:.0f} s")
                 yield piece
     except (OSError, ValueError) as error:
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()  # it is the answer, too
         raise _unavailable(url, str(error)) from None
 
 
@@ -185,6 +187,7 @@ class _HttpsOnly(urllib.request.HTTPRedirectHandler):
 
     def redirect_request(self, req: Any, fp: Any, code: Any, msg: Any, headers: Any, newurl: str) -> Any:
         if urlsplit(newurl).scheme != "https":
+            fp.close()
             raise urllib.error.URLError(f"redirected to {_shown(newurl)}, which is not https")
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
