@@ -4,7 +4,7 @@ The agent had all rights in that directory, and its version control data too: no
 there now is compared, name by name and byte by byte, with the same directory of the image, where no agent ever was.
 
 Two drivers leave two forms: only what was changed, as overlayfs keeps it, or the whole as an archive. Both give the
-same changes. Not looked at, but counted: the top-level ``.git``, and caches that the image does not have.
+same changes. Not looked at, but counted: the top-level ``.git``, and caches, which every test run writes anew.
 """
 
 from __future__ import annotations

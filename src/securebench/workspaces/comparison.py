@@ -52,11 +52,10 @@ class Comparison:
         if path == VERSION_CONTROL:
             self.ignored[VERSION_CONTROL.decode()] = 1
             return True
-        kind = "*.pyc" if name.endswith(BYTECODE) else name.decode() if name in CACHES else ""
-        if not kind or self.pristine.status(path) is not None:
-            return False
-        self.ignored[kind] += 1
-        return True
+        kind = _cache(name)
+        if kind:
+            self.ignored[kind] += 1
+        return bool(kind)
 
     def refuse(self, refused: TreeRefusedError) -> None:
         """Note an offender; when there are enough of them, raise."""
@@ -67,7 +66,8 @@ class Comparison:
     def gone(self, top: bytes) -> None:
         """Take note that nothing is left of what the image has at and below ``top``."""
         for path in self.pristine.files(top):
-            if path.split(b"/", 1)[0] != VERSION_CONTROL:
+            names = path.split(b"/")
+            if names[0] != VERSION_CONTROL and not any(map(_cache, names)):
                 self._set(path, None)
 
     def link(self, path: bytes, target: bytes) -> None:
@@ -122,6 +122,11 @@ class Comparison:
         self.total += size
         if self.total > self.limits.total_bytes:
             raise TreeRefusedError(Refusal.TOO_LARGE, f"more than {self.limits.total_bytes} bytes were changed")
+
+
+def _cache(name: bytes) -> str:
+    """Return what kind of cache has such a name, or nothing."""
+    return "*.pyc" if name.endswith(BYTECODE) else name.decode() if name in CACHES else ""
 
 
 def _different(descriptor: int, pieces: Iterable[bytes | memoryview], weigh: Callable[[], None]) -> bytes | None:
