@@ -42,7 +42,7 @@ class OciDriver(SandboxDriver):
         run, group = reaper.make_run_directory(secrets.token_hex(8))
         try:
             files = {name: str(path) for path, name in shown.items()}
-            link = Link(run, group, files, inner_groups=found.owns_cgroups)
+            link = Link(run, group, files, found)
         except InfrastructureError:
             reaper.remove_run(run, group)
             raise

@@ -23,6 +23,8 @@ from securebench.sandboxes.oci.wire import KILL, REPORT_BYTES, receive_frame, se
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from securebench.sandboxes.oci.runtime import Runtime
+
 _HELLO_SECONDS: Final = 30.0
 _END_SECONDS: Final = 10.0
 _SOURCE: Final = Path(__file__).resolve().parents[3]
@@ -51,18 +53,19 @@ class Hello:
 class Link:
     """A keeper, started in the background. ``run`` is its directory, ``group`` the name of its cgroups.
 
-    ``files`` are shown below ``run`` by their names. ``inner_groups``: the runtime makes cgroups of its own, too.
-    Thread safe.
+    ``files`` are shown below ``run`` by their names. Thread safe.
     """
 
-    def __init__(self, run: Path, group: str, files: Mapping[str, str], *, inner_groups: bool) -> None:
+    def __init__(self, run: Path, group: str, files: Mapping[str, str], runtime: Runtime) -> None:
         """Start it. Raises :class:`EngineError` (``sandbox-unavailable``) where that cannot even be tried."""
         self._sending = threading.Lock()
         self._hello: Hello | None = None
         self._control, theirs = socket.socketpair()
         owner = os.pidfd_open(os.getpid())
-        names = {"run": str(run), "group": group, "files": dict(files), "inner_groups": inner_groups}
-        settings = json.dumps({**names, "control": theirs.fileno(), "owner": owner})
+        sealed = runtime.path if runtime.copies_itself else None
+        around = {"run": str(run), "group": group, "inner_groups": runtime.owns_cgroups, "sealed": sealed}
+        named = {"surroundings": around, "files": dict(files)}
+        settings = json.dumps({**named, "control": theirs.fileno(), "owner": owner})
         try:
             self._process = subprocess.Popen(  # noqa: S603 - a program of this machine, and our own code
                 [*_unshare(), sys.executable, "-I", "-S", "-c", _BOOT, settings],

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import socket
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from securebench.sandboxes.oci.wire import REPORT_BYTES, pack_report
 
@@ -18,6 +19,10 @@ SIGKILLED = 137
 """128 + SIGKILL: ended from outside, by us or by the kernel for want of memory."""
 
 TIMED_OUT = 124
+
+_ALL_SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+
+_CHILDREN = "/proc/{0}/task/{0}/children"
 
 _ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 
@@ -34,11 +39,11 @@ class Job:
         self.timed_out = False
         self.killed = False
 
-    def start(self, argv: list[str], directory: str, streams: list[int], prepare: Callable[[], None]) -> None:
+    def start(self, runtime: Runtime, streams: list[int], prepare: Callable[[], None]) -> None:
         """Start the runtime with ``streams`` as its standard ones. ``prepare`` runs in the new process."""
         self.pid = os.fork()
         if self.pid == 0:
-            become(argv, directory, self.log, streams, prepare)
+            become(runtime, streams, prepare)
 
     def report(self, report: dict[str, Any]) -> None:
         """Tell the driver, if it still listens."""
@@ -63,9 +68,39 @@ class Job:
             return ""
 
 
+class Runtime(NamedTuple):
+    """A call of a runtime: its arguments, where it runs, and where stands what goes wrong.
+
+    ``program`` is a descriptor of what to run, if that is not the program that the first argument names.
+    """
+
+    argv: list[str]
+    directory: str
+    log: str
+    program: int | None = None
+
+
+def sealed_copy(path: str) -> int:
+    """Return a descriptor of a copy in memory that nobody can change. Raises ``OSError``.
+
+    Through ``/proc`` a container can get at the program that enters it. A runtime that could be overwritten that way
+    copies itself and starts again from there, each time; one that runs from such a copy has no need to.
+    """
+    descriptor = os.memfd_create("runtime", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    with open(path, "rb") as original, os.fdopen(descriptor, "wb", closefd=False) as copy:
+        copy.write(original.read())
+    os.fchmod(descriptor, 0o555)
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _ALL_SEALS)
+    return descriptor
+
+
 def children(parent: int) -> list[int]:
-    """Return the processes whose parent is ``parent``."""
-    return [int(name) for name in os.listdir("/proc") if name.isdigit() and _parent(name) == parent]
+    """Return the processes whose parent is ``parent``, which has one thread."""
+    try:
+        with open(_CHILDREN.format(parent), "rb") as file:
+            return [int(pid) for pid in file.read().split()]
+    except FileNotFoundError:  # it has just ended, or this kernel does not list them
+        return [int(name) for name in os.listdir("/proc") if name.isdigit() and _parent(name) == parent]
 
 
 def exit_code(status: int) -> int:
@@ -82,21 +117,21 @@ def _parent(pid: str) -> int:
         return 0
 
 
-def become(
-    argv: list[str], directory: str, log: str, streams: list[int], prepare: Callable[[], None] = lambda: None
-) -> None:
-    """Let this process, a child of the keeper, become a runtime. What goes wrong stands in ``log``."""
+def become(runtime: Runtime, streams: list[int], prepare: Callable[[], None] = lambda: None) -> None:
+    """Let this process, a child of the keeper, become a runtime."""
+    argv = runtime.argv
     try:
         prepare()
-        os.chdir(directory)
+        os.chdir(runtime.directory)
         for number, descriptor in enumerate(streams):
             os.dup2(descriptor, number)
         os.setsid()
         for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
-        os.execve(argv[0], argv, _ENVIRONMENT)  # noqa: S606 - what this is for
+        program = argv[0] if runtime.program is None else runtime.program
+        os.execve(program, argv, _ENVIRONMENT)  # noqa: S606 - what this is for
     except BaseException as error:  # noqa: BLE001 - this process must not go on as a second keeper
-        with open(log, "w") as file:
+        with open(runtime.log, "w") as file:
             file.write(f"{argv[0]} could not be started: {error}")
     finally:
         os._exit(127)
