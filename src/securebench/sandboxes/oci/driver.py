@@ -108,6 +108,7 @@ class OciDriver(SandboxDriver):
             sandbox.kill()
         for sandbox in sandboxes:
             sandbox.close()
+        self._surroundings.stock.clear()
 
     def close(self) -> None:
         """Close what is open, end the keeper, and let go of the images. Idempotent."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from securebench.errors import EngineError, InfrastructureError
-from securebench.sandboxes.oci.wire import KILL, REPORT_BYTES, receive_frame, send_frame, unpack_report
+from securebench.sandboxes.oci.wire import KILL, LIMIT, REPORT_BYTES, receive_frame, send_frame, unpack_report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -185,6 +185,11 @@ class Job:
         """Ask for the end of its whole sandbox, and do not wait for it."""
         with suppress(OSError):
             self._channel.send(KILL, socket.MSG_NOSIGNAL)
+
+    def limit(self, seconds: float) -> None:
+        """Give it so much time, from now on."""
+        with suppress(OSError):
+            self._channel.send(LIMIT + str(seconds).encode("ascii"), socket.MSG_NOSIGNAL)
 
     def hang_up(self) -> None:
         """Let go of it: the keeper ends it if it still runs, and whoever polls sees a hang-up."""

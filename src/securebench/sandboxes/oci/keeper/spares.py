@@ -21,7 +21,7 @@ from securebench.sandboxes.oci.wire import receive_frame, send_frame
 if TYPE_CHECKING:
     from securebench.sandboxes.oci.keeper.surroundings import Surroundings
 
-_COUNT = 2
+_COUNT = 4
 _KEPT_GROUPS = 8
 _FIRST_DESCRIPTOR = 3
 _LAST_DESCRIPTOR = 1 << 20
