@@ -227,7 +227,7 @@ def _encodings(text: str) -> Iterator[str]:
         return
     data = text.encode("utf-8", "surrogatepass")
     yield data.hex()
-    quoted = data.decode("latin-1").translate(_URL)
+    quoted = data.decode("latin1").translate(_URL)
     yield quoted
     yield quoted.replace("%2F", "/")
     yield quoted.replace("%20", "+")
