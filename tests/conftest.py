@@ -190,10 +190,19 @@ def _nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
         return
     before = traces()
     yield
+    _end_what_was_started_ahead(request)
     deadline = time.monotonic() + _REMOVAL_SECONDS  # removal is in the background
     while (left := traces() - before) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not left, "left behind:\n" + "\n".join(sorted(left))
+
+
+def _end_what_was_started_ahead(request: pytest.FixtureRequest) -> None:
+    """End what drivers that stay open have started for whoever is next: like their spares, it is theirs."""
+    for name in _DRIVER_FIXTURES:
+        driver = request.getfixturevalue(name) if name in request.fixturenames else None
+        if stock := getattr(getattr(driver, "_surroundings", None), "stock", None):
+            stock.clear()
 
 
 def _traces(request: pytest.FixtureRequest) -> Callable[[], set[str]] | None:

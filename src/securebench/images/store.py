@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from securebench.errors import ImageError
 from securebench.images.collecting import Collector
-from securebench.images.export import saved
 from securebench.images.incoming import Incoming
 from securebench.images.index import Catalogue
 from securebench.images.leases import TreeLease, Trees
@@ -116,6 +115,8 @@ class ImageStore:
 
         Raises :class:`ImageError` (``image-unavailable``).
         """
+        from securebench.images.export import saved  # with all that speaks to registries
+
         found = self._catalogue.find(canonical(reference))
         if found is None:
             raise ImageError(f"the store has no image {reference}", hint="'securebench images list' shows them")

@@ -92,6 +92,7 @@ class Command:
     """One command: an argv, never a shell string. ``capture`` bounds what is kept of each stream, in bytes.
 
     ``stdin`` is fed to it while it runs. ``Sandbox.run`` then ends its stdin; who opened it does that himself.
+    ``waits``: it does nothing before it is sent something, so a driver may have started it before it was asked to.
     """
 
     argv: tuple[str, ...]
@@ -100,6 +101,7 @@ class Command:
     environment: Mapping[str, str] = field(default_factory=dict)
     workdir: str | None = None
     capture: int = MIB
+    waits: bool = False
 
 
 class Stream(StrEnum):

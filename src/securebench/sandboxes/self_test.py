@@ -53,18 +53,21 @@ class _Check(NamedTuple):
     problem: Callable[[View, Limits], str]
 
 
-def require_isolation(driver: SandboxDriver, image: ResolvedImage) -> None:
+def require_isolation(driver: SandboxDriver, image: ResolvedImage, *, hit_limits: bool = True) -> None:
     """Look at sandboxes of the strictest kind. Raises :class:`EngineError` (``sandbox-not-isolated``).
 
     What a driver says itself that it holds a sandbox to less strictly (``DriverInfo.weaker``) is not held against it.
+    Without ``hit_limits`` those that do not show are taken for granted: they have been hit before, in another image.
     """
     info = driver.info()
-    found = look(driver.create, image, info.runtime)
+    found = look(driver.create, image, info.runtime, hit_limits=hit_limits)
     if troubles := [trouble for name, trouble in found.items() if name not in info.weaker]:
         raise _failed("; ".join(troubles))
 
 
-def look(create: Callable[[SandboxSpec], Sandbox], image: ResolvedImage, runtime: str = "") -> dict[str, str]:
+def look(
+    create: Callable[[SandboxSpec], Sandbox], image: ResolvedImage, runtime: str = "", *, hit_limits: bool = True
+) -> dict[str, str]:
     """Return what is weaker than asked for in a sandbox of ``image``, by name, with what is wrong there.
 
     The names are those of :data:`~securebench.sandboxes.enforcement.ENFORCEABLE` but for ``cpu``, which shows in
@@ -78,7 +81,7 @@ def look(create: Callable[[SandboxSpec], Sandbox], image: ResolvedImage, runtime
         code = result.exit_code
         raise _failed(f"it could not be looked at: {_LOOK[0]} ended with {code} in {image.reference}")
     found = weaknesses(view, spec.limits, runtime)
-    hit = {} if view.cgroup else _TOO_LITTLE
+    hit = _TOO_LITTLE if hit_limits and not view.cgroup else {}
     for name, change in hit.items():
         told = not (runtime == _OWN_KERNEL and name in _OF_ITS_OWN)
         if told and _stands(create, replace(spec, limits=replace(spec.limits, **change))):

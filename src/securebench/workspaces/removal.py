@@ -37,8 +37,9 @@ def make_private_directory(path: Path) -> None:
             path.mkdir(mode=0o700)
         if path.is_symlink() or not path.is_dir():
             raise _foreign(path, "is not a directory")
-        # The marker is written before anything else: a directory with content and no marker is not ours.
-        if any(path.iterdir()) and not _is_marked(path):
+        # The marker is written before anything else: a directory with content and no marker is not ours. It is looked
+        # for again after the content, as another thread may have just made both; and first, as listing takes long.
+        if not _is_marked(path) and any(path.iterdir()) and not _is_marked(path):
             raise _foreign(path, f"holds files, but no {MARKER}")
         path.chmod(0o700)
         if not _is_marked(path):

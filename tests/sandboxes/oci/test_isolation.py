@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from securebench.errors import EngineError
 from securebench.sandboxes import self_test
 from securebench.sandboxes.base import Command, SandboxSpec
 from securebench.sandboxes.enforcement import ENFORCEABLE
+from securebench.sandboxes.oci import OciDriver
 from securebench.sandboxes.oci.host_root import host_root
 from securebench.sandboxes.self_test import look
 
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
 
     from securebench.images.model import ResolvedImage
     from securebench.sandboxes.base import Sandbox
-    from securebench.sandboxes.oci import OciDriver
 
 pytestmark = pytest.mark.oci
 
@@ -88,6 +89,20 @@ def test_what_is_not_proved_is_refused(oci_driver: OciDriver, monkeypatch: pytes
     with pytest.raises(EngineError, match="the limit of pids does not bite") as caught:
         oci_driver.prove()
     assert caught.value.code == "sandbox-not-isolated"
+
+
+@as_root
+def test_limits_are_hit_once(base_image: ResolvedImage, oci_driver: OciDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are the keeper's, whatever the image: a driver that has proved them looks at an image, and no more."""
+    monkeypatch.setattr(self_test, "_TOO_LITTLE", {"pids": {"pids": 100}})
+    with closing(OciDriver(runtime=oci_driver.info().runtime)) as fresh:
+        image = fresh.resolve_image(base_image.reference)
+        with pytest.raises(EngineError, match="the limit of pids does not bite"):
+            fresh.self_test(image)
+        monkeypatch.undo()
+        fresh.prove()
+        monkeypatch.setattr(self_test, "_TOO_LITTLE", {"pids": {"pids": 100}})
+        fresh.self_test(image)
 
 
 @pytest.mark.parametrize(

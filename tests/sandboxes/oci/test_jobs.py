@@ -16,7 +16,7 @@ from leftovers import runtime_files
 from securebench.errors import InfrastructureError
 from securebench.sandboxes.base import Command, SandboxSpec
 from securebench.sandboxes.oci import OciDriver
-from securebench.sandboxes.oci.keeper.jobs import Job
+from securebench.sandboxes.oci.keeper.jobs import Job, Runtime
 
 if TYPE_CHECKING:
     from securebench.images.model import ResolvedImage
@@ -30,7 +30,7 @@ def test_a_runtime_is_started_with_next_to_nothing(tmp_path: Path) -> None:
     out, log = (tmp_path / "out").open("w+"), tmp_path / "log"
     with out, socket.socket() as channel:
         job = Job(channel, str(log), 60)
-        job.start(["/usr/bin/env"], str(tmp_path), [0, out.fileno(), 2], lambda: None)
+        job.start(Runtime(["/usr/bin/env"], str(tmp_path), str(log)), [0, out.fileno(), 2], lambda: None)
         assert os.waitpid(job.pid, 0)[1] == 0
         out.seek(0)
         variables = dict(line.split("=", 1) for line in out.read().splitlines())

@@ -51,3 +51,14 @@ class _Unreadable:
         import marshal
 
         return b"unreadable" if version is None else marshal.dumps(value, version)
+
+
+@pytest.mark.parametrize("program", [Program.CANDIDATE, Program.TESTS])
+def test_a_guest_imports_nothing_that_takes_long(program: Program) -> None:
+    """Each of these takes an interpreter as long as a third of its start, twice a task."""
+    reads = program_bytes(program) + frame(SOURCE, code="").encode()
+    argv = (sys.executable, "-X", "importtime", *ARGV[1:])
+    done = subprocess.run(argv, input=reads, capture_output=True, check=False)
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.decode().splitlines()}
+    assert "_json" in imported
+    assert not imported & {"json", "re", "enum", "collections", "functools", "typing"}

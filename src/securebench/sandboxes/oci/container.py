@@ -18,6 +18,7 @@ from securebench.sandboxes.oci.ids import HostIds, identity_map
 from securebench.sandboxes.oci.keeper.surroundings import SHOWN
 from securebench.sandboxes.oci.runtime import LOG
 from securebench.sandboxes.oci.seccomp import seccomp_for
+from securebench.sandboxes.oci.stock import Stock
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
     from securebench.sandboxes.oci.sandbox import OciSandbox
     from securebench.sandboxes.oci.streams import Pipes
 
-_LIFETIME_SECONDS: Final = 10 * 365 * 86400.0
-"""The time limit of a persistent container itself: its commands have limits of their own."""
+LIFETIME_SECONDS: Final = 10 * 365 * 86400.0
+"""The time limit of a container that has no task: a persistent one, whose commands have limits of their own."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class Surroundings:
     shown: Mapping[Path, str]
     init: Path
     open: set[OciSandbox] = field(default_factory=set)
+    stock: Stock = field(default_factory=Stock)
     stopped: threading.Event = field(default_factory=threading.Event)
     numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
@@ -95,7 +97,7 @@ class Container:
             "collect": self._spec.collect,
             "document": f"{self._directory}/config.json",
             "log": f"{self._directory}/{LOG}",
-            "seconds": _LIFETIME_SECONDS if command is None else command.timeout_seconds,
+            "seconds": LIFETIME_SECONDS if command is None else command.timeout_seconds,
         }
         return self._ask(request, document, pipes)
 

@@ -43,7 +43,7 @@ class OciDriver(SandboxDriver):
         run, group = reaper.make_run_directory(secrets.token_hex(8))
         try:
             files = {name: str(path) for path, name in shown.items()}
-            link = Link(run, group, files, inner_groups=found.owns_cgroups)
+            link = Link(run, group, files, found)
         except InfrastructureError:
             reaper.remove_run(run, group)
             raise
@@ -54,6 +54,7 @@ class OciDriver(SandboxDriver):
         self._resolving = threading.Lock()
         self._closing = threading.Lock()
         self._closed = False
+        self._proved = False
         atexit.register(self.close)
 
     @property
@@ -85,14 +86,16 @@ class OciDriver(SandboxDriver):
         return self.store.lease(image.id)
 
     def self_test(self, image: ResolvedImage) -> None:
-        """Ask a sandbox of ``image`` what it sees."""
-        require_isolation(self, image)
+        """Ask a sandbox of ``image`` what it sees. The limits are the keeper's: it is enough to prove them once."""
+        require_isolation(self, image, hit_limits=not self._proved)
 
     def prove(self) -> Isolation:
         """Make a sandbox without any image, and return what it is held to. Raises :class:`EngineError`."""
         from securebench.sandboxes.oci.isolation import prove
 
-        return prove(self._surroundings)
+        isolation = prove(self._surroundings)
+        self._proved = True
+        return isolation
 
     def create(self, spec: SandboxSpec, *, persistent: bool = False) -> OciSandbox:
         """Make a sandbox. An ephemeral one asks the keeper for nothing before its first command."""
@@ -116,6 +119,7 @@ class OciDriver(SandboxDriver):
             sandbox.kill()
         for sandbox in sandboxes:
             sandbox.close()
+        self._surroundings.stock.clear()
 
     def close(self) -> None:
         """Close what is open, end the keeper, and let go of the images. Idempotent."""

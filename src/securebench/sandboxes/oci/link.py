@@ -18,10 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from securebench.errors import EngineError, InfrastructureError
-from securebench.sandboxes.oci.wire import KILL, receive_frame, receive_report, send_frame
+from securebench.sandboxes.oci.wire import KILL, LIMIT, receive_frame, receive_report, send_frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    from securebench.sandboxes.oci.runtime import Runtime
 
 _HELLO_SECONDS: Final = 30.0
 _END_SECONDS: Final = 10.0
@@ -51,18 +53,19 @@ class Hello:
 class Link:
     """A keeper, started in the background. ``run`` is its directory, ``group`` the name of its cgroups.
 
-    ``files`` are shown below ``run`` by their names. ``inner_groups``: the runtime makes cgroups of its own, too.
-    Thread safe.
+    ``files`` are shown below ``run`` by their names. Thread safe.
     """
 
-    def __init__(self, run: Path, group: str, files: Mapping[str, str], *, inner_groups: bool) -> None:
+    def __init__(self, run: Path, group: str, files: Mapping[str, str], runtime: Runtime) -> None:
         """Start it. Raises :class:`EngineError` (``sandbox-unavailable``) where that cannot even be tried."""
         self._sending = threading.Lock()
         self._hello: Hello | None = None
         self._control, theirs = socket.socketpair()
         owner = os.pidfd_open(os.getpid())
-        names = {"run": str(run), "group": group, "files": dict(files), "inner_groups": inner_groups}
-        settings = json.dumps({**names, "control": theirs.fileno(), "owner": owner})
+        sealed = runtime.path if runtime.copies_itself else None
+        around = {"run": str(run), "group": group, "inner_groups": runtime.owns_cgroups, "sealed": sealed}
+        named = {"surroundings": around, "files": dict(files)}
+        settings = json.dumps({**named, "control": theirs.fileno(), "owner": owner})
         try:
             self._process = subprocess.Popen(  # noqa: S603 - a program of this machine, and our own code
                 [*_unshare(), sys.executable, "-I", "-S", "-c", _BOOT, settings],
@@ -186,6 +189,11 @@ class Job:
         """Ask for the end of its whole sandbox, and do not wait for it."""
         with suppress(OSError):
             self._channel.send(KILL, socket.MSG_NOSIGNAL)
+
+    def limit(self, seconds: float) -> None:
+        """Give it so much time, from now on."""
+        with suppress(OSError):
+            self._channel.send(LIMIT + str(seconds).encode("ascii"), socket.MSG_NOSIGNAL)
 
     def hang_up(self) -> None:
         """Let go of it: the keeper ends it if it still runs, and whoever polls sees a hang-up."""

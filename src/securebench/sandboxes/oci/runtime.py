@@ -70,6 +70,11 @@ class Runtime:
         return self.name == "crun"
 
     @property
+    def copies_itself(self) -> bool:
+        """Whether it starts twice, from a copy of itself, unless it is run from a sealed one."""
+        return self.name == "crun"
+
+    @property
     def owns_cgroups(self) -> bool:
         """Whether it makes a cgroup in every hierarchy, at ``linux.cgroupsPath``, and removes that one alone."""
         return self.name == "runc" and not self.rootless

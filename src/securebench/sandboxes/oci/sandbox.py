@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import select
 import time
+from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from securebench.errors import InfrastructureError
 from securebench.sandboxes.base import Sandbox
 from securebench.sandboxes.bounded import KILL_GRACE
 from securebench.sandboxes.collecting import nothing_to_collect, one_command_only
-from securebench.sandboxes.oci.container import Container
+from securebench.sandboxes.oci.container import LIFETIME_SECONDS, Container
 from securebench.sandboxes.oci.process import OciProcess, raise_failure
+from securebench.sandboxes.oci.stock import Kind, Started
 from securebench.sandboxes.oci.streams import Pipes, Streams
 
 if TYPE_CHECKING:
@@ -39,6 +42,7 @@ class OciSandbox(Sandbox):
         self._tree = tree
         self._running: set[OciProcess] = set()
         self._collecting: OciProcess | None = None
+        self._in_use: list[Kind] = []
         self._closed = False
         surroundings.raise_if_stopped()
         self._prepare()
@@ -52,16 +56,9 @@ class OciSandbox(Sandbox):
         self._raise_if_closed()
         if self._collecting is not None:
             raise one_command_only()
-        pipes = Pipes()
-        try:
-            job = self._start(command, pipes)
-        except BaseException:
-            pipes.close_ours()
-            raise
-        finally:
-            pipes.close_theirs()
-        streams = Streams(pipes, job, command.stdin)
-        process = OciProcess(streams, job, command, self._spec.limits.output, self._running.discard)
+        started = self._take(command) or self._start_anew(command)
+        streams = Streams(started.pipes, started.job, command.stdin)
+        process = OciProcess(streams, started.job, command, self._spec.limits.output, self._running.discard)
         self._running.add(process)
         self._collecting = process if self._spec.collect is not None else None
         if self._closed or self._surroundings.stopped.is_set():  # while it started
@@ -88,6 +85,9 @@ class OciSandbox(Sandbox):
             process.abandon()
         if self._collecting is not None:
             self._collecting.forget_changes()
+        with suppress(IndexError):  # whoever else closes it may have been faster
+            while True:
+                self._replace(self._in_use.pop())
         self._surroundings.open.discard(self)
 
     def kill(self) -> None:
@@ -98,6 +98,37 @@ class OciSandbox(Sandbox):
 
     def _prepare(self) -> None:
         """Do what must be done before the first command: here nothing."""
+
+    def _take(self, command: Command) -> Started | None:
+        """Return what was started ahead for such a command, if it can be and was."""
+        kind = Kind.of(self._spec, command)
+        if kind is None:
+            return None
+        started = self._surroundings.stock.take(kind)
+        self._in_use.append(kind)
+        if started is not None:
+            started.job.limit(command.timeout_seconds)
+        return started
+
+    def _replace(self, kind: Kind) -> None:
+        """Start one ahead for the next command of this kind, in place of what has been used."""
+        stock = self._surroundings.stock
+        stock.give_back()
+        with suppress(InfrastructureError):  # who needs one hears of it
+            self._surroundings.raise_if_stopped()
+            stock.add(kind, self._start_anew(replace(kind.command, timeout_seconds=LIFETIME_SECONDS)))
+        if self._surroundings.stopped.is_set():  # while it was started
+            stock.clear()
+
+    def _start_anew(self, command: Command) -> Started:
+        pipes = Pipes()
+        try:
+            return Started(self._start(command, pipes), pipes)
+        except BaseException:
+            pipes.close_ours()
+            raise
+        finally:
+            pipes.close_theirs()
 
     def _start(self, command: Command, pipes: Pipes) -> Job:
         return Container(self._surroundings, self._spec, self._tree).start(command, pipes)
@@ -110,6 +141,9 @@ class OciSandbox(Sandbox):
 
 class PersistentOciSandbox(OciSandbox):
     """A persistent sandbox: one container for its life, idle, and each command runs in it beside that."""
+
+    def _take(self, _command: Command) -> None:
+        """Take nothing: a command is to run in this container."""
 
     def kill(self) -> None:
         """Ask for the end of the container, without waiting."""

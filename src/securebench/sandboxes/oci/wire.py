@@ -4,7 +4,8 @@
   the keeper writes down unread; and descriptors. The keeper sends one such frame back when it is ready: its *hello*.
 * Every job (a container, or a command in one) has a packet socket of its own. The keeper sends *reports* over it, JSON
   objects, with a descriptor of what a container changed where that is collected, and closes it when nothing of the job
-  is left. The driver sends :data:`KILL` over it; closing it kills too.
+  is left. The driver sends :data:`KILL` over it; closing it kills too. With :data:`LIMIT` it sends the seconds that the
+  job has from then on.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 KILL = b"kill"
+LIMIT = b"limit "
 
 REPORT_BYTES = 16 * 1024
 """The most that a report holds: what a runtime said of its failure is cut to fit."""

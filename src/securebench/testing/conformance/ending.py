@@ -60,6 +60,19 @@ def a_time_limit_ends_it(bench: Bench) -> None:
 
 
 @CHECKS
+def the_time_of_one_that_waits_starts_when_it_is_opened(bench: Bench) -> None:
+    """A command that waits to be sent something has its whole time from when it is opened, and no more."""
+    for _ in range(2):
+        waiting = bench.sandbox()
+        process = waiting.open(probe_command("converse", timeout=_SHORT, waits=True))
+        process.send(b"one\n")
+        read_until(process, b"heard one\n")
+        require(process.wait().timed_out, "it is ended by its time limit")
+        waiting.close()
+        time.sleep(_SHORT * 1.5)  # what may have been started ahead for the next is older now than its time limit
+
+
+@CHECKS
 def output_before_a_time_limit_is_kept(bench: Bench) -> None:
     """What was written before the time limit is kept."""
     result = bench.sandbox().run(probe_command("sleep", "60", timeout=_SHORT))

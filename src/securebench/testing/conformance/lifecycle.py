@@ -20,6 +20,7 @@ from securebench.testing.conformance.bench import (
 
 CHECKS = Checks()
 
+_WAITING = probe_command("converse", waits=True)
 _PATH = "/tmp/note"  # noqa: S108 - a path inside the sandbox
 
 
@@ -49,6 +50,24 @@ def commands_run_beside_each_other(bench: Bench) -> None:
     require_equal(sandbox.run(probe_command("emit", "beside", "", "0")).stdout, b"beside", "the second command")
     first.close_stdin()
     require_equal(first.wait().exit_code, 0, "exit code of the first")
+
+
+@CHECKS
+def a_command_that_waits_is_its_callers_alone(bench: Bench) -> None:
+    """A command that waits to be sent something may be started ahead: whoever opens it is the first who sends (F11)."""
+    for round_number in range(3):
+        processes = [bench.sandbox() for _ in range(2)]
+        for number, process in enumerate([sandbox.open(_WAITING) for sandbox in processes]):
+            said = f"{round_number} {number}"
+            process.send(f"{said}\n".encode())
+            process.close_stdin()
+            output = b""
+            while (chunk := process.receive()) is not None:
+                output += chunk[1]
+            require_equal(output, f"heard {said}\n".encode(), "all that it said")
+            require_equal(process.wait().exit_code, 0, "its exit code")
+        for sandbox in processes:
+            sandbox.close()
 
 
 @CHECKS

@@ -8,9 +8,9 @@
                        --VERDICT-->  |
 
 The host relays frames and reads none but the verdict, which it takes from the tests' side alone (``relay.py``). The
-programs in the sandboxes are ``guest/``: ``wire`` (frames), ``plain`` and ``codec`` (plain data), ``peer`` (requests
-and replies), ``remote`` (stand-ins for the candidate's objects), and a main program a side. They travel over stdin:
-nothing is mounted, and neither argv nor the environment says anything.
+programs in the sandboxes are ``guest/``: ``text`` (JSON), ``wire`` (frames), ``plain`` and ``codec`` (plain data),
+``peer`` (requests and replies), ``remote`` (stand-ins for the candidate's objects), and a main program a side. They
+travel over stdin: nothing is mounted, and neither argv nor the environment says anything.
 
 What a test may use of a candidate: its functions, classes and constants, as free names; methods and attributes of its
 objects, but no operators of them; exceptions, iterators, coroutines; functions of the tests as arguments. What

@@ -16,9 +16,9 @@ _ANY_VERSION: Final = 2
 """The format of ``marshal`` that every Python 3 reads."""
 
 _MODULES: Final = {
-    "candidate": ("wire", "plain", "codec", "peer", "candidate"),
-    "tests": ("wire", "plain", "codec", "peer", "remote", "tests"),
-    "shared": ("wire", "plain", "codec", "peer", "candidate", "remote", "tests", "shared"),
+    "candidate": ("text", "wire", "plain", "codec", "peer", "candidate"),
+    "tests": ("text", "wire", "plain", "codec", "peer", "remote", "tests"),
+    "shared": ("text", "wire", "plain", "codec", "peer", "candidate", "remote", "tests", "shared"),
 }
 """What each program consists of, in the order of its imports."""
 

@@ -92,7 +92,8 @@ class Session:
 
     def _start(self, sandbox: Sandbox, program: Program, code: str) -> Channel:
         limit = START_SECONDS + self._request.deadlines.total
-        channel = Channel(sandbox.open(Command(argv=ARGV, timeout_seconds=limit)), keep_output=KEPT_OUTPUT_BYTES)
+        process = sandbox.open(Command(argv=ARGV, timeout_seconds=limit, waits=True))
+        channel = Channel(process, keep_output=KEPT_OUTPUT_BYTES)
         channel.send(program_bytes(program) + frame(SOURCE, code=code).encode())
         return channel
 

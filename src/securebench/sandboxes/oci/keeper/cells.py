@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from securebench.sandboxes.oci.keeper import mounts
 from securebench.sandboxes.oci.keeper.cgroups import Group
 from securebench.sandboxes.oci.keeper.changes import open_changes
-from securebench.sandboxes.oci.keeper.jobs import children
+from securebench.sandboxes.oci.keeper.jobs import Runtime, children
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,10 +90,11 @@ class Cell:
         """Start the runtime of ``job`` in its groups. Raises ``OSError``."""
         job.kills_before = self.out_of_memory_kills()
         spare, self._spare = self._spare, None
-        if spare is not None and spare.launch(argv, self.directory, job.log, streams):
+        runtime = Runtime(argv, self.directory, job.log, self._surroundings.program)
+        if spare is not None and spare.launch(runtime, streams):
             job.pid = spare.pid
         else:
-            job.start(argv, self.directory, streams, self._enter)
+            job.start(runtime, streams, self._enter)
         self.jobs.add(job)
 
     def out_of_memory_kills(self) -> int:

@@ -135,6 +135,7 @@ class Group:
         self._directories = [hierarchy.directory(name) for hierarchy in hierarchies]
         self._inner = inner
         self._kills: Callable[[], int] = int
+        self._limits: dict[str, float] = {}
         try:
             for hierarchy, directory in zip(hierarchies, self._directories, strict=True):
                 os.mkdir(directory)
@@ -146,8 +147,12 @@ class Group:
 
     def limit(self, limits: dict[str, float]) -> None:
         """Set its limits: ``memory`` in bytes, ``pids``, ``cpu`` in cores. Raises ``OSError``."""
+        if limits == self._limits:  # as the sandbox before had them
+            return
+        self._limits = {}
         for hierarchy, directory in zip(self._hierarchies, self._directories, strict=True):
             _limit(hierarchy, directory, limits)
+        self._limits = limits
 
     def enter(self) -> None:
         """Put this process into it, unless the runtime does so for its container."""
@@ -279,8 +284,14 @@ def _mounts(text: str) -> list[tuple[str, str, list[str]]]:
 
 
 def _read(path: str) -> str:
-    with open(path) as file:
-        return file.read()
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        text = b""
+        while piece := os.read(descriptor, 65536):
+            text += piece
+        return text.decode()
+    finally:
+        os.close(descriptor)
 
 
 def _write(path: str, text: str) -> None:

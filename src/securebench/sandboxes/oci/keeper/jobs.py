@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from securebench.sandboxes.oci.wire import REPORT_BYTES, send_report
 
@@ -24,9 +25,13 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 SCRATCH_VARIABLE = "_LIBCONTAINER_STATEDIR"
 """Names the directory in which crun binds its own program, read-only, to a file that it makes and soon removes.
 
-By default that is the host's /tmp, where the file stays if crun is killed meanwhile. Where it can make none, it runs a
-copy in memory. runc, whose variable it was first, sets it itself; gVisor makes no such file.
+By default that is the host's /tmp, where the file stays if crun is killed meanwhile. Where it can make none, or is a
+copy in memory already, it needs none. runc, whose variable it was first, sets it itself; gVisor makes no such file.
 """
+
+_ALL_SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+
+_CHILDREN = "/proc/{0}/task/{0}/children"
 
 
 class Job:
@@ -41,11 +46,11 @@ class Job:
         self.timed_out = False
         self.killed = False
 
-    def start(self, argv: list[str], directory: str, streams: list[int], prepare: Callable[[], None]) -> None:
+    def start(self, runtime: Runtime, streams: list[int], prepare: Callable[[], None]) -> None:
         """Start the runtime with ``streams`` as its standard ones. ``prepare`` runs in the new process."""
         self.pid = os.fork()
         if self.pid == 0:
-            become(argv, directory, self.log, streams, prepare)
+            become(runtime, streams, prepare)
 
     def report(self, report: dict[str, Any], descriptor: int = -1) -> None:
         """Tell the driver, if it still listens."""
@@ -70,9 +75,39 @@ class Job:
             return ""
 
 
+class Runtime(NamedTuple):
+    """A call of a runtime: its arguments, where it runs, and where stands what goes wrong.
+
+    ``program`` is a descriptor of what to run, if that is not the program that the first argument names.
+    """
+
+    argv: list[str]
+    directory: str
+    log: str
+    program: int | None = None
+
+
+def sealed_copy(path: str) -> int:
+    """Return a descriptor of a copy in memory that nobody can change. Raises ``OSError``.
+
+    Through ``/proc`` a container can get at the program that enters it. A runtime that could be overwritten that way
+    copies itself and starts again from there, each time; one that runs from such a copy has no need to.
+    """
+    descriptor = os.memfd_create("runtime", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    with open(path, "rb") as original, os.fdopen(descriptor, "wb", closefd=False) as copy:
+        copy.write(original.read())
+    os.fchmod(descriptor, 0o555)
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _ALL_SEALS)
+    return descriptor
+
+
 def children(parent: int) -> list[int]:
-    """Return the processes whose parent is ``parent``."""
-    return [int(name) for name in os.listdir("/proc") if name.isdigit() and _parent(name) == parent]
+    """Return the processes whose parent is ``parent``, which has one thread."""
+    try:
+        with open(_CHILDREN.format(parent), "rb") as file:
+            return [int(pid) for pid in file.read().split()]
+    except FileNotFoundError:  # it has just ended, or this kernel does not list them
+        return [int(name) for name in os.listdir("/proc") if name.isdigit() and _parent(name) == parent]
 
 
 def exit_code(status: int) -> int:
@@ -89,24 +124,25 @@ def _parent(pid: str) -> int:
         return 0
 
 
-def become(
-    argv: list[str], directory: str, log: str, streams: list[int], prepare: Callable[[], None] = lambda: None
-) -> None:
-    """Let this process, a child of the keeper, become a runtime. What goes wrong stands in ``log``.
+def become(runtime: Runtime, streams: list[int], prepare: Callable[[], None] = lambda: None) -> None:
+    """Let this process, a child of the keeper, become a runtime. What goes wrong stands in its log.
 
-    What the runtime makes for itself lies in ``directory``, and goes with it, at whatever moment it is killed.
+    What the runtime makes for itself lies in its directory, and goes with it, at whatever moment it is killed.
     """
+    argv = runtime.argv
     try:
         prepare()
-        os.chdir(directory)
+        os.chdir(runtime.directory)
         for number, descriptor in enumerate(streams):
             os.dup2(descriptor, number)
         os.setsid()
         for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
-        os.execve(argv[0], argv, {"PATH": _PATH, SCRATCH_VARIABLE: directory})  # noqa: S606 - what this is for
+        program = argv[0] if runtime.program is None else runtime.program
+        environment = {"PATH": _PATH, SCRATCH_VARIABLE: runtime.directory}
+        os.execve(program, argv, environment)  # noqa: S606 - what this is for
     except BaseException as error:  # noqa: BLE001 - this process must not go on as a second keeper
-        with open(log, "w") as file:
+        with open(runtime.log, "w") as file:
             file.write(f"{argv[0]} could not be started: {error}")
     finally:
         os._exit(127)

@@ -15,7 +15,7 @@ from securebench.sandboxes.oci.keeper.cells import Cell
 from securebench.sandboxes.oci.keeper.jobs import Job, children, exit_code
 from securebench.sandboxes.oci.keeper.mounts import UnsafeSourceError
 from securebench.sandboxes.oci.keeper.spares import Spares
-from securebench.sandboxes.oci.wire import receive_frame
+from securebench.sandboxes.oci.wire import LIMIT, receive_frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -123,13 +123,16 @@ class Keeper:
     # --- ends
 
     def _hear(self, cell: Cell, job: Job) -> None:
-        """End the cell of a job: the driver has asked for that, or let go of the job."""
+        """End the cell of a job, as the driver has asked for that or let go of the job; or give the job its time."""
         try:
             asked = job.channel.recv(64, socket.MSG_DONTWAIT)
         except BlockingIOError:  # an event of an earlier job, whose number this one has: nothing was said
             return
         except OSError:
             asked = b""
+        if asked.startswith(LIMIT):
+            job.deadline = time.monotonic() + float(asked[len(LIMIT) :])
+            return
         if not asked:
             self._forget(job)
         self._end(cell)

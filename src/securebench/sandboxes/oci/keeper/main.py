@@ -20,7 +20,7 @@ def main(argument: str) -> None:
     for descriptor in (settings["control"], settings["owner"]):
         os.set_inheritable(descriptor, False)  # they came that way, and go no further
     control = socket.socket(fileno=settings["control"])
-    surroundings = Surroundings(settings["run"], settings["group"], inner_groups=settings["inner_groups"])
+    surroundings = Surroundings(**settings["surroundings"])
     try:
         send_frame(control, surroundings.prepare(settings["files"]))
         Keeper(control, surroundings).serve(settings["owner"])

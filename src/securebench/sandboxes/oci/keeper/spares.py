@@ -15,13 +15,13 @@ import socket
 from typing import TYPE_CHECKING
 
 from securebench.sandboxes.oci.keeper.cgroups import Group
-from securebench.sandboxes.oci.keeper.jobs import become
+from securebench.sandboxes.oci.keeper.jobs import Runtime, become
 from securebench.sandboxes.oci.wire import receive_frame, send_frame
 
 if TYPE_CHECKING:
     from securebench.sandboxes.oci.keeper.surroundings import Surroundings
 
-_COUNT = 2
+_COUNT = 4
 _KEPT_GROUPS = 8
 _FIRST_DESCRIPTOR = 3
 _LAST_DESCRIPTOR = 1 << 20
@@ -41,11 +41,12 @@ class Spare:
             _wait_in(group, theirs)
         theirs.close()
 
-    def launch(self, argv: list[str], directory: str, log: str, streams: list[int]) -> bool:
-        """Let it become the runtime ``argv``. Return whether it was there to do so."""
+    def launch(self, runtime: Runtime, streams: list[int]) -> bool:
+        """Let it become ``runtime``. Return whether it was there to do so."""
+        program = () if runtime.program is None else (runtime.program,)
         with self._ours:
             try:
-                send_frame(self._ours, {"argv": argv, "directory": directory, "log": log}, b"", streams)
+                send_frame(self._ours, {"runtime": runtime[:3]}, b"", (*streams, *program))
             except OSError:
                 return False
         return True
@@ -99,7 +100,7 @@ def _wait_in(group: Group, orders: socket.socket) -> None:
         os.closerange(orders.fileno() + 1, _LAST_DESCRIPTOR)
         group.enter()
         if frame := receive_frame(orders):
-            order, _, streams = frame
-            become(order["argv"], order["directory"], order["log"], streams)
+            order, _, (stdin, stdout, stderr, *program) = frame
+            become(Runtime(*order["runtime"], *program), [stdin, stdout, stderr])
     finally:
         os._exit(127)

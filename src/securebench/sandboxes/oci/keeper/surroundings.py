@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from securebench.sandboxes.oci.keeper import cgroups, mounts
+from securebench.sandboxes.oci.keeper.jobs import sealed_copy
 
 _REMOVAL_SECONDS = 2.0
 _RETRY_SECONDS = 0.01
@@ -17,13 +18,15 @@ class Surroundings:
     """The surroundings of every cell. ``run`` is the keeper's directory, ``group`` the name of its groups.
 
     ``inner_groups``: the runtime makes groups of its own within those of a cell, in every hierarchy there is.
+    ``program`` is a descriptor of a copy of the runtime, where it should be run from one.
     """
 
-    def __init__(self, run: str, group: str, *, inner_groups: bool) -> None:
-        """Look around. Nothing is made yet."""
+    def __init__(self, run: str, group: str, *, inner_groups: bool, sealed: str | None = None) -> None:
+        """Look around. Nothing is made yet. ``sealed`` is the path of a runtime that is to be run from a copy."""
         self.run = run
         self.group = group
         self.inner_groups = inner_groups
+        self.program = None if sealed is None else _sealed_copy(sealed)
         self.nested = _read("/proc/self/uid_map").split() != ["0", "0", "4294967295"]
         self.hierarchies = cgroups.find_hierarchies(other_controllers=inner_groups)
 
@@ -90,6 +93,13 @@ SHOWN = "shown"
 
 OWNER_FILE = "owner"
 """The file of a run directory that says whose it is."""
+
+
+def _sealed_copy(path: str) -> int | None:
+    try:
+        return sealed_copy(path)
+    except OSError:  # an administrator allows no programs in memory: the runtime does for itself what it can
+        return None
 
 
 def _read(path: str) -> str:

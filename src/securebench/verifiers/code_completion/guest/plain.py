@@ -15,13 +15,17 @@ from __future__ import annotations
 
 import builtins
 import sys
-from collections import Counter, OrderedDict, defaultdict, deque
-from functools import partial
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections import OrderedDict, defaultdict, deque
     from collections.abc import Callable
     from typing import Any
+else:
+    try:  # importing the package around them takes a guest a fifth of its time
+        from _collections import OrderedDict, defaultdict, deque
+    except ImportError:
+        from collections import OrderedDict, defaultdict, deque
 
 
 class UncrossableError(TypeError):
@@ -42,7 +46,7 @@ _TYPES: dict[str, type] = {
     each.__name__: each
     for each in (
         *(object, bool, int, float, complex, str, bytes, bytearray, list, tuple, dict, set, frozenset, range),
-        *(type(None), Counter, OrderedDict, defaultdict, deque),
+        *(type(None), OrderedDict, defaultdict, deque),
     )
 }
 _TYPES.update(
@@ -60,6 +64,8 @@ def class_tag(value: type) -> list[Any] | None:
     """Return the tag of a class that both sides have, or ``None``."""
     if value in _TYPE_NAMES:
         return ["type", "", _TYPE_NAMES[value]]
+    if _is_counter(value):
+        return ["type", "", "Counter"]
     module, name = value.__module__, value.__name__
     home = sys.modules.get(module) if module in _EXCEPTION_MODULES else None
     return ["type", module, name] if home is not None and vars(home).get(name) is value else None
@@ -68,7 +74,7 @@ def class_tag(value: type) -> list[Any] | None:
 def read_class(module: str, name: str) -> type:
     """Return the class of a tag. Raises :class:`MalformedError` or ``KeyError`` if :func:`class_tag` never names it."""
     if not module:
-        return _TYPES[name]
+        return _counter_class() if name == "Counter" else _TYPES[name]
     if module not in _EXCEPTION_MODULES:
         raise MalformedError("no such module")
     __import__(module)
@@ -76,6 +82,21 @@ def read_class(module: str, name: str) -> type:
     if type(found) is not type or not issubclass(found, Exception):
         raise MalformedError("not an exception")
     return found
+
+
+def _is_counter(value: type) -> bool:
+    """Whether this is :class:`collections.Counter`: there is none before that module is loaded."""
+    return value.__name__ == "Counter" and value is getattr(sys.modules.get("collections"), "Counter", None)
+
+
+def _counter_class() -> type:
+    from collections import Counter
+
+    return Counter
+
+
+def _empty_counter() -> Any:
+    return _counter_class()()
 
 
 # Values of the standard library that never change.
@@ -113,8 +134,9 @@ def make_stdlib(module: str, name: str, arguments: list[Any]) -> Any:
 _FACTORIES = {each.__name__: each for each in (int, float, bool, str, list, tuple, dict, set)}
 _MAPPINGS = ("dict", "OrderedDict", "Counter")
 MUTABLE: dict[str, Callable[[], Any]] = {
-    **{each.__name__: each for each in (list, set, bytearray, deque, dict, OrderedDict, Counter, defaultdict)},
-    **{"defaultdict:" + name: partial(defaultdict, each) for name, each in _FACTORIES.items()},
+    **{each.__name__: each for each in (list, set, bytearray, deque, dict, OrderedDict, defaultdict)},
+    **{"defaultdict:" + name: defaultdict(each).copy for name, each in _FACTORIES.items()},
+    "Counter": _empty_counter,
 }
 """How an empty container of each mutable kind is made."""
 IMMUTABLE: dict[str, Callable[[list[Any]], Any]] = {
@@ -129,7 +151,7 @@ _EMPTY: dict[Any, Any] = {}
 _KINDS: dict[type, str] = {
     each: each.__name__
     for each in (
-        *(list, tuple, dict, set, frozenset, bytearray, deque, OrderedDict, Counter),
+        *(list, tuple, dict, set, frozenset, bytearray, deque, OrderedDict),
         *(type(_EMPTY.keys()), type(_EMPTY.values()), type(_EMPTY.items())),
     )
 }
@@ -142,7 +164,7 @@ def kind_of(value: Any) -> str | None:
         return "defaultdict:" + name if _FACTORIES.get(name, ...) is value.default_factory else "defaultdict"
     if type(value) is deque and value.maxlen is not None:
         return None
-    return _KINDS.get(type(value))
+    return _KINDS.get(type(value)) or ("Counter" if _is_counter(type(value)) else None)
 
 
 def parts_of(value: Any, kind: str) -> Any:

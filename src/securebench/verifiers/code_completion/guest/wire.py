@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
+
+from securebench.verifiers.code_completion.guest.text import dumps, loads
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -73,11 +74,11 @@ class Wire:
         At the end of the channel the process ends: nobody is left to talk to, and no test code may catch that.
         """
         header = self._take(HEADER_BYTES)
-        return header[:1], json.loads(self._take(int.from_bytes(header[1:], "big")))
+        return header[:1], loads(self._take(int.from_bytes(header[1:], "big")))
 
     def write(self, kind: bytes, message: dict[str, Any]) -> None:
         """Write one frame. Raises :class:`FrameTooLargeError`."""
-        body = json.dumps(message, separators=(",", ":"), check_circular=False).encode("ascii")
+        body = dumps(message).encode("ascii")
         if len(body) > MAX_FRAME_BYTES:
             raise FrameTooLargeError(f"{len(body)} bytes are more than a frame may hold")
         data = memoryview(kind + len(body).to_bytes(4, "big") + body)

@@ -1,0 +1,68 @@
+"""JSON, with the part of the standard library that is written in C and without the package around it.
+
+Importing ``json`` takes a guest as long as starting Python does, all for regular expressions that its C code never
+uses. An interpreter that does not have that part, or has another one, is given the package.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+class _Settings:
+    """What the scanner asks its decoder for: the defaults of ``json.loads``."""
+
+    strict = True
+    object_hook = None
+    object_pairs_hook = None
+    parse_float = float
+    parse_int = int
+    parse_constant = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": -float("inf")}.__getitem__
+
+
+def _refuse(value: Any) -> Any:
+    raise TypeError(f"a {type(value).__name__} is not JSON")
+
+
+def _compiled() -> tuple[Any, Any] | None:
+    """Return what scans and what encodes, or ``None`` where they are not to be had as they are known here."""
+    try:
+        import _json
+
+        scan: Any = _json.make_scanner
+        encode: Any = _json.make_encoder
+        # No markers (cycles are not looked for), no indent, the separators; no sorting, no skipping; NaN is written.
+        plain = encode(None, _refuse, _json.encode_basestring_ascii, None, ":", ",", False, False, True)
+        return scan(_Settings), plain
+    except (ImportError, AttributeError, TypeError):
+        return None
+
+
+_COMPILED = _compiled()
+
+
+def dumps(value: Any) -> str:
+    """Return the JSON of ``value``, in ASCII and without spaces. Cycles are not looked for."""
+    if _COMPILED is None:
+        import json
+
+        return json.dumps(value, separators=(",", ":"), check_circular=False)
+    return "".join(_COMPILED[1](value, 0))
+
+
+def loads(data: bytes) -> Any:
+    """Return the value of a JSON text without spaces around it. Raises ``ValueError`` or ``RecursionError``."""
+    text = data.decode("utf-8")
+    if _COMPILED is None:
+        import json
+
+        return json.loads(text)
+    try:
+        value, end = _COMPILED[0](text, 0)
+    except StopIteration:
+        raise ValueError("no JSON value starts here") from None
+    if end != len(text):
+        raise ValueError("something follows the JSON value")
+    return value

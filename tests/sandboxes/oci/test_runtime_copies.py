@@ -1,0 +1,69 @@
+"""How the keeper starts a runtime: from a copy that nobody can change, and found again by its children."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from securebench.sandboxes.oci.keeper import jobs
+from securebench.sandboxes.oci.keeper.jobs import Runtime, become, children, sealed_copy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+def output_of(call: Callable[[list[int]], None]) -> bytes:
+    """Return what a child prints that becomes something else on these streams."""
+    readable, writable = os.pipe()
+    child = os.fork()
+    if child == 0:
+        call([os.open(os.devnull, os.O_RDONLY), writable, writable])
+        os._exit(1)
+    os.close(writable)
+    with os.fdopen(readable, "rb") as file:
+        said = file.read()
+    os.waitpid(child, 0)
+    return said
+
+
+def test_a_sealed_copy_cannot_be_written_to() -> None:
+    """Not through its descriptor, and not through the path of it that a container could get at."""
+    copy = sealed_copy("/bin/true")
+    with pytest.raises(PermissionError):
+        os.write(copy, b"#!")
+    with pytest.raises(PermissionError):
+        os.ftruncate(copy, 0)
+    with pytest.raises(PermissionError):
+        os.write(os.open(f"/proc/self/fd/{copy}", os.O_WRONLY), b"#!")
+    os.close(copy)
+
+
+def test_a_runtime_is_run_from_its_copy(tmp_path: Path) -> None:
+    """What runs is the copy, with the name and in the place that it was asked for."""
+    copy = sealed_copy("/bin/readlink")
+    call = Runtime(["runtime", "/proc/self/exe", "/proc/self/cwd"], str(tmp_path), str(tmp_path / "log"), copy)
+    said = output_of(lambda streams: become(call, streams)).decode().splitlines()
+    os.close(copy)
+    assert said == ["/memfd:runtime (deleted)", str(tmp_path)]
+
+
+def test_what_cannot_be_run_says_so_in_the_log(tmp_path: Path) -> None:
+    """A runtime that is gone is told from one that failed."""
+    call = Runtime(["/nowhere/runtime"], str(tmp_path), str(tmp_path / "log"))
+    output_of(lambda streams: become(call, streams))
+    assert "/nowhere/runtime could not be started" in (tmp_path / "log").read_text()
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_children_are_found(*, listed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the kernel lists them, and where all processes must be looked through."""
+    if not listed:
+        monkeypatch.setattr(jobs, "_CHILDREN", "/nowhere/{0}")
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        assert child.pid in children(os.getpid())
+    assert child.pid not in children(os.getpid())
