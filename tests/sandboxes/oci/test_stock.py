@@ -128,7 +128,7 @@ real = pytest.mark.oci
 def own_driver(oci_driver: OciDriver, base_image: ResolvedImage) -> Iterator[OciDriver]:
     """Give a driver that a test may stop."""
     del oci_driver, base_image  # both are to be had
-    driver = OciDriver(run_id="own")
+    driver = OciDriver()
     yield driver
     driver.close()
 
