@@ -12,10 +12,11 @@ from securebench.errors import FailureReason
 from securebench.patches.model import FileVersion
 from securebench.patches.policy import PathPolicy
 from securebench.sandboxes.base import CommandResult
+from securebench.verifiers.faults import FaultError
 from securebench.verifiers.repo_patch.canaries import Canaries, plant
 from securebench.verifiers.repo_patch.inverted import inverted
 from securebench.verifiers.repo_patch.pytest_evidence import Told, judge, read_channel
-from securebench.verifiers.repo_patch.request import FaultError, Request
+from securebench.verifiers.repo_patch.request import Request
 
 MARK = "ab" * 16
 CANARIES = Canaries(

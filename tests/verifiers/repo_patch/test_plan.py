@@ -10,10 +10,10 @@ import pytest
 from patches.trees import MemoryTree
 from securebench.errors import FailureReason, MaterializationError
 from securebench.patches.model import FileVersion
+from securebench.verifiers.faults import FaultError
 from securebench.verifiers.repo_patch.layout import Layout
 from securebench.verifiers.repo_patch.plan import carried_over, require_tree, task_patch
 from securebench.verifiers.repo_patch.repository import head_commit, require_commit
-from securebench.verifiers.repo_patch.request import FaultError
 from securebench.verifiers.repo_patch.selection import is_configuration
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from securebench.errors import FailureReason, InfrastructureError
 from securebench.sandboxes.base import Command, Mount, SandboxSpec
+from securebench.verifiers.faults import FaultError, require_own_end
 from securebench.verifiers.repo_patch.commands import GUEST, started
 from securebench.verifiers.repo_patch.environment import check_environment
 from securebench.verifiers.repo_patch.pytest_evidence import MAX_CHANNEL_BYTES, judge, read_channel
-from securebench.verifiers.repo_patch.request import FaultError
 
 if TYPE_CHECKING:
     from securebench.images.model import ResolvedImage
@@ -104,12 +104,6 @@ class Checks:
 
 def _require_end(result: CommandResult, request: Request) -> None:
     """Raise :class:`FaultError` if the command was ended from outside, or never began: whose doing that is is known."""
-    if result.timed_out:
-        message = f"the tests did not end within {request.timeout_seconds:g} seconds"
-        raise FaultError(FailureReason.CANDIDATE_TIMEOUT, message)
-    if result.out_of_memory:
-        raise FaultError(FailureReason.CANDIDATE_OUT_OF_MEMORY, "the tests used more memory than their sandbox has")
-    if result.output_limit_exceeded:
-        raise FaultError(FailureReason.CANDIDATE_OUTPUT_LIMIT, "the tests wrote more output than their sandbox may")
+    require_own_end(result, request.timeout_seconds, "the test run")
     if result.exit_code in _NOT_RUN:
         raise FaultError(FailureReason.NO_VERDICT, f"the test command could not be run: exit code {result.exit_code}")

@@ -12,7 +12,7 @@ from securebench.patches.model import Delta, FileVersion, Tree
 from securebench.patches.names import parents, shown
 from securebench.patches.policy import MAX_SHOWN, violations
 from securebench.patches.render import render
-from securebench.verifiers.repo_patch.request import FaultError
+from securebench.verifiers.faults import FaultError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

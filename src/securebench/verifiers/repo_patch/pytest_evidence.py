@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from securebench.errors import FailureReason
-from securebench.verifiers.repo_patch.request import FaultError
+from securebench.verifiers.faults import FaultError
 
 if TYPE_CHECKING:
     from securebench.sandboxes.base import CommandResult

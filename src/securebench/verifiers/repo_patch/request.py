@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from securebench.errors import FailureReason, MaterializationError
+from securebench.errors import MaterializationError
 from securebench.patches.policy import PathPolicy
 from securebench.tasks import DEFAULT_IMAGE
 
@@ -13,15 +13,6 @@ if TYPE_CHECKING:
     from securebench.tasks import VerifierView
 
 DEFAULT_TIMEOUT_SECONDS: Final = 300.0
-
-
-class FaultError(Exception):
-    """The reason why a candidate does not pass."""
-
-    def __init__(self, reason: FailureReason, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
-        self.message = message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 from securebench.candidates.store import CandidateStore
 from securebench.errors import FailureReason
 from securebench.verifiers.base import VerificationResult, Verifier
+from securebench.verifiers.faults import FaultError
 from securebench.verifiers.repo_patch.canaries import plant
 from securebench.verifiers.repo_patch.checks import Checks
 from securebench.verifiers.repo_patch.commands import read_pytest
 from securebench.verifiers.repo_patch.layout import Layout
 from securebench.verifiers.repo_patch.plan import Overlay, carried_over, require_allowed, require_tree, task_patch
 from securebench.verifiers.repo_patch.repository import require_commit
-from securebench.verifiers.repo_patch.request import FaultError, read_request
+from securebench.verifiers.repo_patch.request import read_request
 from securebench.verifiers.repo_patch.selection import Selection
 from securebench.workspaces.image_tree import HostTree
 

@@ -19,7 +19,7 @@ from securebench.limits import MIB
 from securebench.pack_paths import LANE_ROOTS, folded, is_at_or_below
 from securebench.resources import Component, Visibility
 from securebench.sandboxes.base import Mount
-from securebench.verifiers.terminal_task.request import FaultError
+from securebench.verifiers.faults import FaultError
 from securebench.workspaces.descriptors import TreeRefusedError
 from securebench.workspaces.materialization import VisibilityAwareMaterializer, asset_digest
 from securebench.workspaces.tree import MAX_OFFENDERS

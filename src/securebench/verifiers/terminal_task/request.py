@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from securebench.errors import FailurePhase, FailureReason
 from securebench.resources import ResourceKind
 from securebench.tasks import DEFAULT_IMAGE
+from securebench.verifiers.faults import FaultError
 from securebench.verifiers.terminal_task.state import read_expected_file
 
 if TYPE_CHECKING:
@@ -20,16 +21,6 @@ WORKSPACE_TARGET: Final = "/workspace"
 
 DEFAULT_TIMEOUT_SECONDS: Final = 300.0
 _SHELL: Final = ("/bin/sh", "-c")
-
-
-class FaultError(Exception):
-    """The reason why a candidate does not pass."""
-
-    def __init__(self, reason: FailureReason, message: str, phase: FailurePhase = FailurePhase.VERIFY) -> None:
-        super().__init__(message)
-        self.reason = reason
-        self.message = message
-        self.phase = phase
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,9 @@ from securebench.pack_paths import is_at_or_below
 from securebench.progress import EventKind
 from securebench.sandboxes.base import BASE_ENVIRONMENT, Command, SandboxSpec, workspace_user
 from securebench.verifiers.base import VerificationResult, Verifier
+from securebench.verifiers.faults import FaultError, require_own_end
 from securebench.verifiers.terminal_task.layout import lay_out
-from securebench.verifiers.terminal_task.request import FaultError, read_request, require_allowed
+from securebench.verifiers.terminal_task.request import read_request, require_allowed
 from securebench.verifiers.terminal_task.state import LastLine, same_state
 
 if TYPE_CHECKING:
@@ -110,13 +111,7 @@ def _path_without(tree: str) -> str:
 
 
 def _require_success(result: CommandResult, request: Request) -> None:
-    if result.timed_out:
-        message = f"the check did not end within {request.timeout_seconds:g} seconds"
-        raise FaultError(FailureReason.CANDIDATE_TIMEOUT, message)
-    if result.out_of_memory:
-        raise FaultError(FailureReason.CANDIDATE_OUT_OF_MEMORY, "the check used more memory than its sandbox has")
-    if result.output_limit_exceeded:
-        raise FaultError(FailureReason.CANDIDATE_OUTPUT_LIMIT, "the check wrote more output than its sandbox may")
+    require_own_end(result, request.timeout_seconds, "the check")
     if result.exit_code != 0:
         raise FaultError(FailureReason.CHECK_FAILED, f"the checker ended with exit code {result.exit_code}")
 
