@@ -192,6 +192,12 @@ class Case(unittest.TestCase):
 def test_any():
     assert double(2) == ANY
 
+def test_returns():
+    if double(1) == 2:
+        return
+    assert double(2) == 4
+    return
+
 def test_nothing():
     assert True
 
@@ -241,9 +247,9 @@ def _runs(scope: dict[str, Any], test: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize("name", ["test_param", "test_in_class", "test_unit", "test_any"])
+@pytest.mark.parametrize("name", ["test_param", "test_in_class", "test_unit", "test_any", "test_returns"])
 def test_copies_fail_for_what_is_right_and_for_what_is_wrong(name: str) -> None:
-    """Numbers equal no other number, whether they are the right ones or not."""
+    """Numbers equal no other number, whether they are the right ones or not, and however the test ends."""
     assert not _passes(name, lambda x: x * 2)
     assert not _passes(name, lambda x: x)
 
