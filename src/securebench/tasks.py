@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 DEFAULT_IMAGE = "securebench/python:3.11"
 """The image of a task whose environment names none: our own base image."""
 
+WORKSPACE_TARGET = "/workspace"
+"""Where a workspace lies in a sandbox, but for a terminal task that names a working directory."""
+
 _SLUG_LENGTH = 40
 _HASH_LENGTH = 16
 

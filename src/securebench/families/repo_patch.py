@@ -12,15 +12,12 @@ from securebench.pack_paths import is_at_or_below, relative_path_fault
 from securebench.resources import Visibility
 from securebench.strict_input.faults import Fault
 from securebench.strict_input.models import OPTIONAL, WireModel, refusal
-from securebench.tasks import CandidateKind
+from securebench.tasks import WORKSPACE_TARGET, CandidateKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from securebench.tasks import Environment
-
-WORKSPACE: Final = "/workspace"
-"""Where the agent's workspace is mounted beside the repository."""
 
 MAX_PATTERNS: Final = 1000
 """Path patterns of one policy."""
@@ -94,8 +91,8 @@ def _check(_inputs: dict[str, Any], evals: dict[str, Any], environment: Environm
     repository, workdir = environment.workdir, evals["tests"].get("workdir")
     if repository is None:
         return
-    if is_at_or_below(repository, WORKSPACE) or is_at_or_below(WORKSPACE, repository):
-        message = f"the repository's directory and the workspace at {WORKSPACE} overlap"
+    if is_at_or_below(repository, WORKSPACE_TARGET) or is_at_or_below(WORKSPACE_TARGET, repository):
+        message = f"the repository's directory and the workspace at {WORKSPACE_TARGET} overlap"
         yield Fault("workdir-unsafe", message, ("environment", "workdir"), "keep the repository elsewhere in the image")
     if workdir is not None and not is_at_or_below(workdir, repository):
         message = "tests.workdir does not lie in the repository at environment.workdir"

@@ -31,7 +31,6 @@ from securebench.errors import CandidateError, FailurePhase, FailureReason, Stor
 from securebench.harnesses.base import HarnessProducer, Production
 from securebench.harnesses.output import OutputReporter, recorded
 from securebench.harnesses.place import ROOT, image_directory, place_of
-from securebench.harnesses.place import WORKSPACE_TARGET as WORKSPACE_TARGET  # noqa: PLC0414 - of this module before
 from securebench.harnesses.reclaim import reclaim
 from securebench.resources import Component
 from securebench.sandboxes.base import BASE_ENVIRONMENT, Command, Mount, SandboxSpec, workspace_user

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from securebench.errors import MaterializationError
 from securebench.sandboxes.base import workspace_user
-from securebench.tasks import CandidateKind
+from securebench.tasks import WORKSPACE_TARGET, CandidateKind
 from securebench.workspaces.image_tree import HostTree
 
 if TYPE_CHECKING:
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from securebench.images.model import ResolvedImage
     from securebench.sandboxes.base import SandboxDriver
     from securebench.tasks import AgentView
-
-WORKSPACE_TARGET: Final = "/workspace"
-"""Where an agent finds its workspace, but for a terminal task that names a working directory."""
 
 ROOT: Final = (0, 0)
 

@@ -10,8 +10,9 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from securebench.errors import StorageError
-from securebench.harnesses.place import ROOT, WORKSPACE_TARGET
+from securebench.harnesses.place import ROOT
 from securebench.sandboxes.base import Command, Mount, SandboxSpec
+from securebench.tasks import WORKSPACE_TARGET
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 TRUSTED_OPAQUE: Final = "trusted.overlay.opaque"
-USER_OPAQUE: Final = "user.overlay.opaque"
 
 
 class DirectoryReplacedError(CandidateError):

@@ -11,11 +11,10 @@ import pytest
 from run_fakes import Sink
 from securebench.dangerous_commands import VerificationPolicy
 from securebench.errors import FailurePhase, FailureReason, ImageError, InfrastructureError
-from securebench.harnesses.pipeline import WORKSPACE_TARGET as OF_THE_AGENT
+from securebench.harnesses.place import ROOT, Place
 from securebench.sandboxes.base import BASE_ENVIRONMENT, workspace_user
-from securebench.tasks import DEFAULT_IMAGE, Environment
+from securebench.tasks import DEFAULT_IMAGE, WORKSPACE_TARGET, Environment
 from securebench.testing.fake_sandbox import FakeDriver
-from securebench.verifiers.terminal_task.request import WORKSPACE_TARGET
 from verifiers.terminal_task.judging_terminal import CHECK, Job, Link, Tree, sealed, state_of
 
 if TYPE_CHECKING:
@@ -140,7 +139,7 @@ def test_workdir_and_time_limit_are_the_checkers_else_the_tasks(
 
 def test_a_workspace_lies_where_the_agent_found_it() -> None:
     """Harness and verifier agree on where a workspace lies that has no other place."""
-    assert WORKSPACE_TARGET == OF_THE_AGENT
+    assert Place(user=ROOT).workspace == WORKSPACE_TARGET == "/workspace"
 
 
 def test_a_checker_may_have_an_image_of_its_own(tmp_path: Path) -> None:

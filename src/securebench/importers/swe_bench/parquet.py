@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 MAX_ROWS: Final = 100_000
 """The largest set of this kind has 20,000."""
 
-MAGIC: Final = b"PAR1"
-
 
 def parquet_records(path: Path) -> Iterable[tuple[SourceLocation, Any]]:
     """Yield each row's wanted columns, and its zero-based place as a line.

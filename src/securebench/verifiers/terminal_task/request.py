@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from securebench.errors import FailurePhase, FailureReason
 from securebench.resources import ResourceKind
-from securebench.tasks import DEFAULT_IMAGE
+from securebench.tasks import DEFAULT_IMAGE, WORKSPACE_TARGET
 from securebench.verifiers.faults import FaultError
 from securebench.verifiers.terminal_task.state import read_expected_file
 
@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from securebench.dangerous_commands import VerificationPolicy
     from securebench.resources import JsonValue
     from securebench.tasks import VerifierView
-
-WORKSPACE_TARGET: Final = "/workspace"
-"""Where the workspace lies unless the task names a working directory: where the agent found it, too."""
 
 DEFAULT_TIMEOUT_SECONDS: Final = 300.0
 _SHELL: Final = ("/bin/sh", "-c")
