@@ -11,6 +11,8 @@ Three kinds of trouble never mix::
         ├── EngineError              the sandbox engine is gone, or refuses
         ├── ImageError               an image is not there and cannot be had
         ├── DiskFullError            the engine has no room left
+        ├── EgressError              the way out of a sandbox broke, or cannot be had
+        ├── ProviderError            a model's provider refused, failed, or could not be reached
         └── StorageError             the run directory cannot be written
 
 Every ``code`` has an anchor in ``docs/reference/errors.md``; every :class:`FailureReason` and
@@ -50,6 +52,7 @@ class FailureReason(StrEnum):
     AGENT_TIMEOUT = "agent_timeout"
     AGENT_OUT_OF_MEMORY = "agent_out_of_memory"
     AGENT_OUTPUT_LIMIT = "agent_output_limit"
+    AGENT_OUT_OF_BUDGET = "agent_out_of_budget"
     # What it left.
     CANDIDATE_MISSING = "candidate_missing"
     CANDIDATE_EMPTY = "candidate_empty"
@@ -83,6 +86,8 @@ class FailureReason(StrEnum):
     ENGINE_UNAVAILABLE = "engine_unavailable"
     IMAGE_UNAVAILABLE = "image_unavailable"
     OUT_OF_DISK = "out_of_disk"
+    EGRESS_FAILED = "egress_failed"
+    PROVIDER_UNAVAILABLE = "provider_unavailable"
     SANDBOX_FAILED = "sandbox_failed"
     STORAGE_FAILED = "storage_failed"
     TASK_UNUSABLE = "task_unusable"
@@ -206,6 +211,20 @@ class DiskFullError(InfrastructureError):
 
     default_code = "out-of-disk"
     reason = FailureReason.OUT_OF_DISK
+
+
+class EgressError(InfrastructureError):
+    """The way out of a sandbox, to a provider or to allowed domains, broke or cannot be had."""
+
+    default_code = "egress-failed"
+    reason = FailureReason.EGRESS_FAILED
+
+
+class ProviderError(InfrastructureError):
+    """A model's provider refused the key, limited the rate, failed, or could not be reached."""
+
+    default_code = "provider-unavailable"
+    reason = FailureReason.PROVIDER_UNAVAILABLE
 
 
 class StorageError(InfrastructureError):

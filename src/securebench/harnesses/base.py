@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from securebench.candidates.artifact import CandidateArtifact
     from securebench.candidates.store import CandidateStore
     from securebench.errors import CandidateError
+    from securebench.images.model import ResolvedImage
+    from securebench.network.gateway import Gateway
     from securebench.progress import Reporter
     from securebench.resources import JsonValue
     from securebench.sandboxes.base import Limits, SandboxDriver
@@ -31,6 +33,8 @@ class ProduceContext:
     limits: Limits
     environment: Mapping[str, str] = field(default_factory=dict)
     """The variables named by ``harness.env``, with their values."""
+    gateway: Gateway | None = None
+    """The way out, where agents have one."""
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -43,14 +47,50 @@ class Production:
     stdout: str = ""
     stderr: str = ""
     metadata: Mapping[str, JsonValue] = field(default_factory=dict)
+    trajectory: str = ""
+    """What the agent did, step by step, as JSON lines: its own words, bounded. Empty if it tells none."""
     image_id: str = ""
     duration_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunContext:
+    """What a run lends to its harness before the first task.
+
+    ``images`` are those that agents will run in. ``variables`` are the tester's, from the environment and the env
+    file. ``agent`` is what an earlier part of the same run said of its agent (:meth:`HarnessProducer.prepare`).
+    """
+
+    driver: SandboxDriver
+    images: tuple[ResolvedImage, ...]
+    variables: Mapping[str, str]
+    notify: Callable[[str], None]
+    agent: Mapping[str, JsonValue] = field(default_factory=dict)
 
 
 class HarnessProducer(ABC):
     """A harness. One a run, shared by its threads: it keeps no state between tasks."""
 
     name: str
+
+    @property
+    def needs_gateway(self) -> bool:
+        """Whether its agents have a way out."""
+        return False
+
+    @property
+    def credentials(self) -> tuple[str, ...]:
+        """The secrets that it holds on the host's side. They stand in no record and no log."""
+        return ()
+
+    def prepare(self, run: RunContext) -> Mapping[str, JsonValue]:
+        """Get ready, once a run, before any task, and say which agent it is: the same answer means the same agent.
+
+        It stands in ``run.json``, where it decides whether a run may go on, and in every record. Raises
+        :class:`ConfigError` and :class:`InfrastructureError`.
+        """
+        del run
+        return {}
 
     @abstractmethod
     def produce(self, view: AgentView, context: ProduceContext) -> Production:

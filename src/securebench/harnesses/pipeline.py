@@ -28,6 +28,7 @@ from securebench.candidates.extraction import (
     seal_workspace,
 )
 from securebench.errors import CandidateError, FailurePhase, FailureReason, StorageError
+from securebench.harnesses.attendance import Attendance
 from securebench.harnesses.base import HarnessProducer, Production
 from securebench.harnesses.output import OutputReporter, recorded
 from securebench.harnesses.place import ROOT, image_directory, place_of
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from securebench.harnesses.place import Place
     from securebench.images.model import ResolvedImage
     from securebench.resources import JsonValue
-    from securebench.sandboxes.base import CommandResult, Sandbox
+    from securebench.sandboxes.base import Chunk, CommandResult, Sandbox
     from securebench.tasks import AgentView
     from securebench.workspaces.filling import Filled
     from securebench.workspaces.image_tree import HostTree
@@ -81,6 +82,11 @@ class AgentHarness(HarnessProducer):
     def invocation(self, view: AgentView) -> Invocation:
         """Say how the agent is called on this task. Pure."""
 
+    def attend(self, view: AgentView, context: ProduceContext) -> Attendance:
+        """Return what goes on beside the agent's work on this task: its way out, and what its words mean."""
+        del view, context
+        return Attendance()
+
     def produce(self, view: AgentView, context: ProduceContext) -> Production:
         """See :meth:`HarnessProducer.produce`; also raises :class:`MaterializationError` for a pack that changed."""
         started = time.monotonic()
@@ -88,26 +94,29 @@ class AgentHarness(HarnessProducer):
         plan = plan_workspace(view, invocation.task_file)
         image = context.driver.resolve_image(view.environment.image or DEFAULT_IMAGE)
         place = place_of(view, image)
-        with image_directory(place, context.driver, image) as tree:
+        with image_directory(place, context.driver, image) as tree, self.attend(view, context) as attendance:
             assets, filled = _prepare_workspace(plan, place, context, image, tree)
-            spec = _agent_spec(place, invocation, context, image, assets)
+            spec = _agent_spec(place, invocation, context, image, assets, attendance)
             work = _Work(view, invocation, context, tree)
-            result = work.run(spec)
+            result = work.run(spec, attendance)
             if place.is_changed and context.driver.info().name == "docker":
                 reclaim(context, image)
             with _reading(context.workspace):
                 sealed = work.sealed or _seal(work, result)
                 failure = _agent_failure(result, invocation) or _tampering(view, context.workspace, assets)
+            ending = attendance.end(result, sealed.candidate, failure)
         return Production(
             candidate=sealed.candidate,
-            failure=failure or sealed.failure,
+            failure=ending.failure or sealed.failure,
             stdout=recorded(result.stdout),
             stderr=recorded(result.stderr),
             metadata={
-                **self._metadata(invocation, result, None if failure is None else sealed.failure),
+                **self._metadata(invocation, result, None if ending.failure is None else sealed.failure),
                 **({"ignored": dict(work.ignored)} if work.sealed else {}),
                 **({} if filled is None else {"from_image": {"files": filled.entries, "bytes": filled.size}}),
+                **ending.metadata,
             },
+            trajectory=ending.trajectory,
             image_id=image.id,
             duration_seconds=time.monotonic() - started,
         )
@@ -166,6 +175,7 @@ def _agent_spec(
     context: ProduceContext,
     image: ResolvedImage,
     assets: tuple[MaterializedAsset, ...],
+    attendance: Attendance,
 ) -> SandboxSpec:
     workspace, target = context.workspace.resolve(), place.workspace  # a mount's source passes through no link
     read_only = (Mount(workspace / a.target, f"{target}/{a.target}") for a in assets if a.read_only)
@@ -179,11 +189,13 @@ def _agent_spec(
             "HOME": BASE_ENVIRONMENT["HOME"],
             **context.environment,
             **invocation.environment,
+            **attendance.environment,
             TASK_FILE_VARIABLE: f"{target}/{invocation.task_file}",
         },
         workdir=place.workdir,
         user=place.user,
         read_only=not place.is_changed,
+        doors=attendance.doors,
         collect=place.image_directory if place.is_changed and invocation.artifact_path is None else None,
         labels=context.labels,
     )
@@ -200,13 +212,19 @@ class _Work:
     sealed: Sealed | None = None
     ignored: Mapping[str, int] = field(default_factory=dict)
 
-    def run(self, spec: SandboxSpec) -> CommandResult:
+    def run(self, spec: SandboxSpec, attendance: Attendance) -> CommandResult:
         """Run the agent to its end. When this returns, no process of it is left."""
         invocation = self.invocation
         command = Command(argv=invocation.argv, timeout_seconds=invocation.timeout_seconds, capture=MAX_CANDIDATE_BYTES)
         output = OutputReporter(self.context.report)
+
+        def take(chunk: Chunk) -> None:
+            output(chunk)
+            attendance.hear(chunk)
+
         with self.context.driver.create(spec) as sandbox:
-            result = sandbox.run(command, output)
+            attendance.begin(sandbox)
+            result = sandbox.run(command, take)
             if spec.collect is not None:
                 self._seal_changes(sandbox)
         output.finish()

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Self, TypeAlias
 from securebench.errors import PathPolicyError
 from securebench.limits import MIB as MIB  # noqa: PLC0414 - part of this contract, defined where tester_config may see it
 from securebench.limits import Limits as Limits  # noqa: PLC0414 - as above
+from securebench.sandboxes.doors import Door as Door  # noqa: PLC0414, TC001 - part of this contract
 from securebench.sandboxes.enforcement import DriverInfo as DriverInfo  # noqa: PLC0414, TC001 - part of this contract
 
 if TYPE_CHECKING:
@@ -56,9 +57,10 @@ class SandboxSpec:
 
     The defaults are the strictest; nothing weaker is used unless a harness or verifier asks for it by name.
     ``environment`` is complete: unless ``inherit_image_environment``, the image's own variables are removed.
-    ``user`` is (uid, gid). ``network`` other than ``none`` is a driver's network by name. ``collect`` is a directory
-    of the image of which an ephemeral sandbox keeps what its one command changed: its root is not read-only then, and
-    nothing is mounted there.
+    ``user`` is (uid, gid). ``network`` other than ``none`` is a driver's network by name. ``doors`` are ports of its
+    loopback that are served from outside, with network ``none`` only. ``collect`` is a directory of the image of which
+    an ephemeral sandbox keeps what its one command changed: its root is not read-only then, and nothing is mounted
+    there.
     """
 
     image: ResolvedImage
@@ -74,6 +76,7 @@ class SandboxSpec:
     inherit_image_environment: bool = False
     workdir: str = "/"
     user: tuple[int, int] = UNPRIVILEGED_USER
+    doors: tuple[Door, ...] = ()
     collect: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
 

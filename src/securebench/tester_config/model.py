@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from securebench.dangerous_commands import VerificationPolicy
-from securebench.limits import Limits
+from securebench.limits import MIB, Limits
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,12 +45,25 @@ class CommandConfig:
     allowed_domains: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What an agent may ask of its provider on one task. ``tokens`` are those of input and output together."""
+
+    requests: int = 1000
+    tokens: int = 50_000_000
+    bytes: int = 2 * 1024 * MIB
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodexConfig:
-    """The Codex CLI as an agent."""
+    """The Codex CLI as an agent. What is said at :class:`ClaudeCodeConfig` holds here too."""
 
     model: str
     version: str | None = None
+    base_url: str | None = None
+    credentials: str = "relay"
+    provider_tools: bool = False
+    budget: Budget = field(default_factory=Budget)
     task_file: str = "task.json"
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
     allowed_domains: tuple[str, ...] = ()
@@ -58,10 +71,19 @@ class CodexConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaudeCodeConfig:
-    """Claude Code as an agent."""
+    """Claude Code as an agent.
+
+    ``version`` is exact, ``latest``, or ``None`` for the one that this release was tested with. ``base_url`` is another
+    endpoint than the provider's own. ``credentials`` is ``relay``, where the key stays outside the sandbox, or
+    ``passthrough``. ``provider_tools`` admits tools that the provider runs: web search, file fetch, code execution.
+    """
 
     model: str = "sonnet"
     version: str | None = None
+    base_url: str | None = None
+    credentials: str = "relay"
+    provider_tools: bool = False
+    budget: Budget = field(default_factory=Budget)
     task_file: str = "task.json"
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
     allowed_domains: tuple[str, ...] = ()
