@@ -41,7 +41,8 @@ class RelayPlan:
     """The way to one provider.
 
     ``base_url`` is the whole of it, with the version (``https://host/v1``) where there is one. ``key`` is put into each
-    request, none if it is ``None``. The bounds are those of one task.
+    request, none if it is ``None``. The bounds are those of one task. ``authority`` is the path of a PEM file: one more
+    authority whose word is taken for the provider's certificate.
     """
 
     provider: Provider
@@ -52,6 +53,7 @@ class RelayPlan:
     requests: int
     tokens: int
     bytes: int
+    authority: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
