@@ -13,6 +13,7 @@ from pack_files import row, write_pack
 from securebench.errors import ConfigError
 from securebench.limits import MIB, Limits
 from securebench.tester_config import (
+    Budget,
     ClaudeCodeConfig,
     CodexConfig,
     CommandConfig,
@@ -119,6 +120,149 @@ def test_the_provider_harnesses_are_read(pack_dir: Path) -> None:
     claude = load(pack_dir, harness="{type: claude_code}")
     assert claude.harness.config == ClaudeCodeConfig(model="sonnet", timeout_seconds=900.0)
     assert [problem.code for problem in problems(pack_dir, harness="{type: codex}")] == ["field-missing"]
+
+
+def codex(config: str) -> str:
+    """Return a harness section of type codex."""
+    return f"{{type: codex, config: {{model: m, {config}}}}}"
+
+
+def test_all_of_a_provider_harness_is_read(pack_dir: Path) -> None:
+    """Endpoint, credentials, tools of the provider and budget arrive where they belong; the rest of a budget stays."""
+    config = load(
+        pack_dir,
+        harness="{type: claude_code, config: {model: opus, version: latest, credentials: relay, "
+        "base_url: 'HTTPS://Models.Example.com:443/v1/', provider_tools: true, budget: {requests: 7, bytes: 2m}}}",
+    ).harness.config
+    assert config == ClaudeCodeConfig(
+        model="opus",
+        version="latest",
+        base_url="https://models.example.com/v1",
+        provider_tools=True,
+        budget=Budget(requests=7, bytes=2 * MIB),
+    )
+    assert config.budget.tokens == Budget().tokens
+
+
+@pytest.mark.parametrize(
+    ("written", "kept"),
+    [
+        ("http://127.0.0.1:8000", "http://127.0.0.1:8000"),
+        ("http://localhost:80/v1/", "http://localhost/v1"),
+        ("http://ollama:11434/v1", "http://ollama:11434/v1"),
+        ("http://models.local/a/b", "http://models.local/a/b"),
+        ("http://192.168.3.4:1234/v1", "http://192.168.3.4:1234/v1"),
+        ("http://[::1]:8000/v1", "http://[::1]:8000/v1"),
+        ("https://203.0.113.7/v1", "https://203.0.113.7/v1"),
+        ("https://a.example.com:8443", "https://a.example.com:8443"),
+    ],
+)
+def test_an_endpoint_is_kept_in_one_form(pack_dir: Path, written: str, kept: str) -> None:
+    """TLS leads anywhere, plain HTTP to this machine and private networks."""
+    config = load(pack_dir, harness=codex(f"base_url: '{written}'")).harness.config
+    assert isinstance(config, CodexConfig)
+    assert config.base_url == kept
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "api.example.com",
+        "ftp://api.example.com",
+        "//api.example.com",
+        "https://",
+        "https:///v1",
+        "https://user@api.example.com",
+        "https://user:key@api.example.com/v1",
+        "https://api.example.com/v1?key=1",
+        "https://api.example.com/v1#x",
+        "https://api.example.com:0",
+        "https://api.example.com:",
+        "https://api.example.com:65536",
+        "https://api.example.com:x",
+        "https://api.example.com/../v1",
+        "https://api.example.com/a//b",
+        "https://api.example.com/%2e%2e/",
+        "https://api.example.com\\\\@evil.example",
+        "https://api .example.com",
+        "https://b\u00fccher.example",
+        "https://-a.example.com",
+        "https://a..example.com",
+        "https://api.example.com./v1",
+        "http://127.1/v1",
+        "http://2130706433/v1",
+        "http://0x7f000001/v1",
+        "http://0177.0.0.1/v1",
+        "http://[::1/v1",
+        "http://[fe80::1%eth0]/v1",
+        "https://" + "a" * 1000 + ".example.com",
+    ],
+)
+def test_j05_what_is_no_plain_endpoint_is_refused(pack_dir: Path, url: str) -> None:
+    """J05: users, queries, escapes, odd ports, paths that lead upwards and odd spellings of addresses are refused."""
+    (problem,) = problems(pack_dir, harness=codex(f'base_url: "{url}"'))
+    assert problem.code == "base-url-invalid"
+    assert problem.location
+    assert (problem.location.line, problem.location.pointer) == (4, "/harness/config/base_url")
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://api.example.com/v1", "http://8.8.8.8", "http://0.0.0.0:8000", "http://[2600::1]", "http://local.example"],
+)
+def test_no_key_crosses_the_internet_in_the_clear(pack_dir: Path, url: str) -> None:
+    """Plain HTTP to a host that is not near is refused."""
+    assert [problem.code for problem in problems(pack_dir, harness=codex(f"base_url: '{url}'"))] == ["base-url-unsafe"]
+
+
+@pytest.mark.parametrize(
+    "url", ["http://localhost:8000", "https://10.0.0.1", "https://models", "https://a.example.com:8443"]
+)
+def test_passthrough_needs_what_the_proxy_admits(pack_dir: Path, url: str) -> None:
+    """Without a relay the agent reaches its endpoint through the proxy: a DNS name, over TLS, on port 443."""
+    found = problems(pack_dir, harness=codex(f"base_url: '{url}', credentials: passthrough"))
+    assert [problem.code for problem in found] == ["passthrough-endpoint"]
+    load(pack_dir, harness=codex("base_url: 'https://a.example.com/v1', credentials: passthrough"))
+
+
+@pytest.mark.parametrize("setting", ["budget: {requests: 1}", "provider_tools: false"])
+def test_passthrough_promises_nothing_that_the_relay_holds(pack_dir: Path, setting: str) -> None:
+    """J18: a bound that nobody would hold agents to is refused, rather than passed over."""
+    (problem,) = problems(pack_dir, harness=codex(f"credentials: passthrough, {setting}"))
+    assert problem.code == "passthrough-unbounded"
+    load(pack_dir, harness=codex(setting))
+
+
+@pytest.mark.parametrize(
+    ("setting", "pointer", "hint"),
+    [
+        ("base_urll: https://a.b", "base_urll", "base_url"),
+        ("credentials: relais", "credentials", "relay"),
+        ("credentials: true", "credentials", ""),
+        ("provider_tools: 1", "provider_tools", ""),
+        ("budget: 5", "budget", ""),
+        ("budget: {request: 5}", "budget/request", "requests"),
+        ("budget: {requests: 0}", "budget/requests", ""),
+        ("budget: {tokens: 1.5}", "budget/tokens", ""),
+        ("budget: {bytes: 1t}", "budget/bytes", ""),
+        ("version: ^1.2.3", "version", ""),
+        ("version: 1.2", "version", ""),
+        ("version: '1.2'", "version", ""),
+        ("version: newest", "version", ""),
+    ],
+)
+def test_settings_of_a_provider_harness_are_strict(pack_dir: Path, setting: str, pointer: str, hint: str) -> None:
+    """What is not known or of another type is refused at its place; a version is exact, so that it can be held to."""
+    (problem,) = problems(pack_dir, harness=codex(setting))
+    assert problem.location
+    assert problem.location.pointer == f"/harness/config/{pointer}"
+    assert hint in problem.hint
+
+
+def test_a_command_has_no_provider(pack_dir: Path) -> None:
+    """The settings of a provider are no command's."""
+    assert problems(pack_dir, harness=command("base_url: 'https://a.b'"))[0].code == "field-unknown"
 
 
 @pytest.mark.parametrize(

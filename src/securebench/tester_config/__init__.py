@@ -4,6 +4,7 @@ from securebench.tester_config.env_file import load_env_file
 from securebench.tester_config.loader import load_tester_config
 from securebench.tester_config.model import (
     BenchmarkPaths,
+    Budget,
     ClaudeCodeConfig,
     CodexConfig,
     CommandConfig,
@@ -16,6 +17,7 @@ from securebench.tester_config.places import require_output_dir
 
 __all__ = [
     "BenchmarkPaths",
+    "Budget",
     "ClaudeCodeConfig",
     "CodexConfig",
     "CommandConfig",

@@ -19,7 +19,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}", re.ASCII)
 _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
 _MAX_DOMAIN_LENGTH = 253
 _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+\[\]-]{0,199}", re.ASCII)
-_VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}", re.ASCII)
+_VERSION = re.compile(r"latest|[0-9]{1,9}(?:\.[0-9]{1,9}){2}(?:-[0-9A-Za-z.-]{1,60})?", re.ASCII)
 _SIZE = re.compile(r"([0-9]{1,15})([kmg])", re.ASCII | re.IGNORECASE)
 _UNITS = {"k": 1024, "m": 1024**2, "g": 1024**3}
 
@@ -105,7 +105,7 @@ WorkspacePath: TypeAlias = Annotated[str, AfterValidator(_workspace_path)]
 Variables: TypeAlias = Annotated[list[Annotated[str, AfterValidator(_variable)]], AfterValidator(_distinct)]
 Domains: TypeAlias = Annotated[list[Annotated[str, AfterValidator(_domain)]], AfterValidator(_distinct)]
 Model: TypeAlias = Annotated[str, _matching(_MODEL, "the name of a model")]
-Version: TypeAlias = Annotated[str, _matching(_VERSION, "a version")]
+Version: TypeAlias = Annotated[str, _matching(_VERSION, "an exact version such as '1.2.3', or 'latest'")]
 Workers: TypeAlias = Annotated[int, Field(ge=1, le=MAX_WORKERS)]
 Size: TypeAlias = Annotated[int, BeforeValidator(_size, json_schema_input_type=int | str)]
 """A size in bytes, which may be written as ``512m``."""

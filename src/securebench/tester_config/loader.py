@@ -14,8 +14,10 @@ from securebench.strict_input.faults import Fault, Problems
 from securebench.strict_input.files import open_regular, read_text
 from securebench.strict_input.models import fit
 from securebench.strict_input.yaml_text import MAX_YAML_BYTES, parse_yaml
+from securebench.tester_config.endpoints import credentials_faults
 from securebench.tester_config.model import (
     BenchmarkPaths,
+    Budget,
     ClaudeCodeConfig,
     CodexConfig,
     CommandConfig,
@@ -71,6 +73,8 @@ def _fit_agent(value: Any) -> tuple[AgentModel | None, list[Fault]]:
     if not isinstance(config, dict):
         return None, []
     agent, faults = fit(AGENT_MODELS[kind], config)
+    if agent is not None:
+        faults = list(credentials_faults(_given(agent)))
     return agent, [fault.below(("harness", "config")) for fault in faults]
 
 
@@ -139,6 +143,8 @@ def _given(model: Any) -> dict[str, Any]:
 def _agent(kind: str, agent: AgentModel, base: Path) -> AgentConfig:
     given = _given(agent)
     given["allowed_domains"] = tuple(given.get("allowed_domains", ()))
+    if "budget" in given:
+        given["budget"] = Budget(**given["budget"])
     if kind == "codex":
         return CodexConfig(**given)
     if kind == "claude_code":

@@ -9,6 +9,7 @@ from pydantic import Field
 from securebench.families.fields import DangerousCommands, Identifier, Seconds, ShellOrArgv
 from securebench.limits import MIB
 from securebench.strict_input.models import OPTIONAL, WireModel
+from securebench.tester_config.endpoints import BaseUrl
 from securebench.tester_config.fields import (
     Domains,
     HostPath,
@@ -63,18 +64,34 @@ class CommandModel(AgentModel):
     agent_dir: HostPath = OPTIONAL
 
 
-class CodexModel(AgentModel):
+class BudgetModel(WireModel):
+    """What an agent may ask of its provider on one task."""
+
+    requests: Annotated[int, Field(ge=1, le=1_000_000)] = OPTIONAL
+    tokens: Annotated[int, Field(ge=1, le=1_000_000_000_000)] = OPTIONAL
+    bytes: Annotated[Size, Field(ge=1, le=4 * _TIB)] = OPTIONAL
+
+
+class ProviderModel(AgentModel):
+    """What every harness with a provider can be told."""
+
+    version: Version = OPTIONAL
+    base_url: BaseUrl = OPTIONAL
+    credentials: Literal["relay", "passthrough"] = OPTIONAL
+    provider_tools: bool = OPTIONAL
+    budget: BudgetModel = OPTIONAL
+
+
+class CodexModel(ProviderModel):
     """The Codex CLI."""
 
     model: Model
-    version: Version = OPTIONAL
 
 
-class ClaudeCodeModel(AgentModel):
+class ClaudeCodeModel(ProviderModel):
     """Claude Code."""
 
     model: Model = OPTIONAL
-    version: Version = OPTIONAL
 
 
 AGENT_MODELS: Final[dict[str, type[AgentModel]]] = {

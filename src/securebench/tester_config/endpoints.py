@@ -1,0 +1,117 @@
+"""``harness.config.base_url``: another endpoint than a provider's own, and where a key may be sent.
+
+A URL is taken apart once, here, and put together again from its parts: whoever reads it later finds in it what was
+checked, and nothing that two readers could see differently.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator
+
+from securebench.strict_input.faults import Fault
+from securebench.strict_input.models import refusal
+from securebench.tester_config.fields import domain_fault
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_MAX_LENGTH: Final = 1000
+_PLAIN = re.compile(r"[A-Za-z0-9._~:/\[\]-]+", re.ASCII)
+"""The characters of a URL without user, query, fragment and escapes."""
+_HOST = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)*", re.ASCII)
+_LOCAL_SUFFIXES: Final = (".local", ".localhost", ".internal", ".lan", ".home.arpa")
+"""Names that are never those of a host of the Internet's."""
+_PORTS: Final[Mapping[str, int]] = {"http": 80, "https": 443}
+_EXAMPLE: Final = "give an address such as 'https://models.example.com/v1' or 'http://127.0.0.1:8000/v1'"
+_RELAY_ONLY: Final = ("budget", "provider_tools")
+"""What the relay holds agents to, and nothing else does."""
+
+
+def credentials_faults(config: Mapping[str, Any]) -> Iterator[Fault]:
+    """Yield what does not go together with ``credentials: passthrough`` in a ``harness.config`` whose parts are right.
+
+    There is no relay then: the agent itself reaches the endpoint through the proxy, which admits names and port 443.
+    """
+    if config.get("credentials") != "passthrough":
+        return
+    if (url := config.get("base_url")) is not None and (fault := _proxy_fault(url)):
+        hint = "leave credentials: passthrough out: the relay reaches such an endpoint"
+        yield Fault("passthrough-endpoint", f"base_url {fault}", ("base_url",), hint)
+    for name in _RELAY_ONLY:
+        if name in config:
+            message = f"{name} is what the relay sees to, and credentials: passthrough goes without one"
+            yield Fault("passthrough-unbounded", message, (name,), "leave one of the two out", at_key=True)
+
+
+def _endpoint(text: str) -> str:
+    """Return an endpoint as it is kept: scheme and host in lower case, no slash at its end.
+
+    Raises what a validator raises: ``base-url-invalid``, and ``base-url-unsafe`` for plain HTTP to a public host, which
+    a key and every prompt would cross in the clear.
+    """
+    url, fault = _parts(text)
+    if fault:
+        raise refusal("base-url-invalid", fault, _EXAMPLE)
+    scheme, host, port, path = url
+    if scheme == "http" and not _is_near(host):
+        hint = "use https; plain http is for this machine and private networks"
+        raise refusal("base-url-unsafe", f"sends keys and prompts in the clear to {host}", hint)
+    shown = f"[{host}]" if ":" in host else host
+    place = shown if port in (None, _PORTS[scheme]) else f"{shown}:{port}"
+    return f"{scheme}://{place}{path.rstrip('/')}"
+
+
+def _parts(text: str) -> tuple[tuple[str, str, int | None, str], str]:
+    """Return scheme, host, port and path of a URL, and why it is none that is taken here."""
+    nothing = ("", "", None, "")
+    if len(text) > _MAX_LENGTH or not _PLAIN.fullmatch(text):
+        return nothing, "is too long, or has a user, a query, a fragment, or characters that belong into none"
+    try:
+        url = urlsplit(text)
+        host, port = url.hostname or "", url.port
+    except ValueError:
+        return nothing, "has a host or a port that is none"
+    if url.scheme not in _PORTS or not host:
+        return nothing, "is not an address that begins with http:// or https://"
+    if port == 0 or url.netloc.endswith(":") or not _is_host(host):
+        return nothing, "has a host or a port that is none"
+    if any(part in {"", ".", ".."} for part in url.path.rstrip("/").split("/")[1:]):
+        return nothing, "has a path with empty parts, '.' or '..'"
+    return (url.scheme, host, port, url.path), ""
+
+
+def _is_host(host: str) -> bool:
+    """Whether it is a name, or an address as everybody writes it: ``127.1`` and ``0x7f.0.0.1`` are neither."""
+    try:
+        return str(ipaddress.ip_address(host)) == host
+    except ValueError:
+        last = host.rpartition(".")[2]
+        return len(host) <= 253 and bool(_HOST.fullmatch(host)) and not last[:1].isdecimal()  # noqa: PLR2004 - of DNS
+
+
+def _is_near(host: str) -> bool:
+    """Whether a host is this machine's or of a private network, as far as its name or address says."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return "." not in host or host.endswith(_LOCAL_SUFFIXES)
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    return address.is_private and not address.is_unspecified
+
+
+def _proxy_fault(url: str) -> str:
+    """Return why the proxy would not let an agent through to ``url``, or nothing."""
+    parts = urlsplit(url)
+    if parts.scheme != "https" or parts.port not in (None, _PORTS["https"]):
+        return "is not https on port 443, which alone the proxy admits"
+    fault = domain_fault(parts.hostname or "")
+    return f"{fault}, which the proxy does not admit" if fault else ""
+
+
+BaseUrl: TypeAlias = Annotated[str, AfterValidator(_endpoint)]
