@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from securebench.errors import ConfigError
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    from securebench.sandboxes.base import SandboxSpec
+
+MOST_DOORS: Final = 4
+"""How many doors a sandbox may have."""
+
+_PORTS: Final = range(1, 1 << 16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,10 +26,39 @@ class Door:
     The network namespace of the sandbox still holds loopback and nothing else: what comes to this port reaches whoever
     has the listening socket, and nobody else can be reached.
 
-    ``serve`` is called once for each command that has a container of its own, and once for a persistent sandbox, before
-    the first process of the image runs. It is given the listening socket, which it owns from then on, and returns at
-    once. Whoever serves closes it when the sandbox has ended.
+    The socket listens before the first process of the image runs. ``serve`` is given it, once for each command that has
+    a container of its own, and once for a persistent sandbox, before that command, or sandbox, is returned. It owns the
+    socket from then on, and returns at once. Connections end with the sandbox; the socket does not, it only hears
+    nothing more: whoever serves closes it.
     """
 
     port: int
     serve: Callable[[socket.socket], None]
+
+
+def check_doors(spec: SandboxSpec) -> None:
+    """Raise :class:`ConfigError` (``sandbox-unsupported``) unless a sandbox can have the doors of ``spec``."""
+    ports = [door.port for door in spec.doors]
+    if ports and spec.network != "none":
+        raise _unsupported(f"doors beside the network {spec.network!r}")
+    if len(ports) > MOST_DOORS or len(set(ports)) < len(ports) or any(port not in _PORTS for port in ports):
+        raise _unsupported(f"doors at the ports {ports}")
+
+
+def serve_doors(doors: Sequence[Door], listeners: Sequence[socket.socket]) -> None:
+    """Give each listener to its door. Whatever one raises is passed on, and then all are closed."""
+    try:
+        for door, listener in zip(doors, listeners, strict=True):
+            door.serve(listener)
+    except BaseException:
+        for listener in listeners:
+            listener.close()
+        raise
+
+
+def _unsupported(what: str) -> ConfigError:
+    return ConfigError(
+        f"{what} are not to be had",
+        code="sandbox-unsupported",
+        hint=f"a sandbox without a network may have {MOST_DOORS} doors, each at a port of its own",
+    )

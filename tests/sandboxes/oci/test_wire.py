@@ -75,20 +75,21 @@ def test_a_report_comes_back(channel: tuple[socket.socket, socket.socket]) -> No
     ours, theirs = channel
     report = {"exit": 3, "log": "é\n"}
     send_report(ours, report)
-    assert receive_report(theirs) == (report, -1)
+    assert receive_report(theirs) == (report, [])
     ours.close()
     assert receive_report(theirs) is None
 
 
-def test_a_report_brings_a_descriptor(channel: tuple[socket.socket, socket.socket]) -> None:
-    """A descriptor comes with its report, and would not be inherited by any program that the receiver starts."""
+def test_a_report_brings_descriptors(channel: tuple[socket.socket, socket.socket]) -> None:
+    """Descriptors come with their report, and would not be inherited by any program that the receiver starts."""
     ours, theirs = channel
-    readable, writable = os.pipe()
-    send_report(ours, {"exit": 0}, readable)
+    sent = os.pipe()
+    send_report(ours, {"exit": 0}, *sent)
     received = receive_report(theirs)
     assert received is not None
-    assert received[0] == {"exit": 0}
-    assert os.fstat(received[1]).st_ino == os.fstat(readable).st_ino
-    assert not os.get_inheritable(received[1])
-    for descriptor in (readable, writable, received[1]):
+    report, descriptors = received
+    assert report == {"exit": 0}
+    assert [os.fstat(one).st_ino for one in descriptors] == [os.fstat(one).st_ino for one in sent]
+    assert not any(map(os.get_inheritable, descriptors))
+    for descriptor in (*sent, *descriptors):
         os.close(descriptor)

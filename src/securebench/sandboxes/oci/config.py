@@ -5,7 +5,9 @@ document, and another that both drivers ask for the same. What is not obvious in
 
 * Every namespace is a new one, the user namespace too: Docker's default has none. Kernel settings are thereby closed
   twice, by their owner and by the read-only and masked paths, which are Docker's.
-* A new network namespace holds only loopback. No hook and no helper sets anything up in it.
+* A new network namespace holds only loopback. No hook and no helper sets anything up in it. With doors the keeper has
+  made it, and owns it: nobody in the sandbox has any right over it. Who does not own one may not mount ``sysfs``, and
+  runtimes would show the host's instead; so the keeper has mounted that too, and it is bound.
 * Capabilities of a user that is not root are in the bounding set alone, as ``execve`` would leave them.
 * The binds are staged: their sources are mounts that already refuse set-id programs and devices, and writing where it
   is not asked for. The options say the same again, as what a user namespace inherits is locked.
@@ -49,6 +51,9 @@ OCI_VERSION: Final = "1.0.2"
 INIT_TARGET: Final = "/dev/init"
 """Where a sandbox's init is mounted: a directory that every image has, and that is ours alone."""
 
+DEVICES_TARGET: Final = "/sys"
+"""What the kernel shows of its devices, and of those of a network namespace."""
+
 MASKED_PATHS: Final = (
     *("/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats"),
     *("/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats"),
@@ -77,6 +82,8 @@ class Layout:
     ``root`` is the root file system's path. ``sources`` are the staged paths by target: of each of
     :func:`~securebench.sandboxes.mounts.binds`, and of the init at :data:`INIT_TARGET`. ``cgroup`` is the path of the
     sandbox's own cgroup from the root of each hierarchy, or ``None`` where limits cannot be set by cgroups.
+    ``network`` is the path of a network namespace that is there already, ``None`` for a new one; there is then a source
+    for :data:`DEVICES_TARGET` too.
     """
 
     root: str
@@ -86,6 +93,7 @@ class Layout:
     seccomp: Seccomp
     runtime: Runtime
     cgroup: str | None
+    network: str | None = None
     oom_score: int = field(default_factory=_own_oom_score)
 
 
@@ -155,24 +163,32 @@ def _mounts(spec: SandboxSpec, layout: Layout) -> list[dict[str, Any]]:
     staged = [_bind(mount.target, layout, read_only=mount.read_only) for mount in binds(spec)]
     everything = [*tmpfs, *volumes, *staged]
     # A mount beneath another comes after it.
-    return [*_kernel_mounts(), _bind(INIT_TARGET, layout, read_only=True), *sorted(everything, key=_depth)]
+    return [*_kernel_mounts(layout), _bind(INIT_TARGET, layout, read_only=True), *sorted(everything, key=_depth)]
 
 
 def _depth(mount: dict[str, Any]) -> int:
     return str(mount["destination"]).rstrip("/").count("/")
 
 
-def _kernel_mounts() -> list[dict[str, Any]]:
+def _kernel_mounts(layout: Layout) -> list[dict[str, Any]]:
     closed = ("nosuid", "noexec", "nodev")
     terminals = ("nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620")
     return [
         _mount("/proc", "proc", "proc", *closed),
         _mount("/dev", "tmpfs", "tmpfs", "nosuid", "strictatime", "mode=755", "size=65536k"),
         _mount("/dev/pts", "devpts", "devpts", *terminals),
-        _mount("/sys", "sysfs", "sysfs", *closed, "ro"),
+        _devices(layout),
         _mount("/dev/mqueue", "mqueue", "mqueue", *closed),
         _tmpfs("/dev/shm", SHM_SIZE, *closed),  # noqa: S108 - a path inside the sandbox
     ]
+
+
+def _devices(layout: Layout) -> dict[str, Any]:
+    source = layout.sources.get(DEVICES_TARGET)
+    closed = ("nosuid", "noexec", "nodev", "ro")
+    if source is None:
+        return _mount(DEVICES_TARGET, "sysfs", "sysfs", *closed)
+    return _mount(DEVICES_TARGET, "bind", source, "bind", "rprivate", *closed)
 
 
 def _tmpfs(path: str, size: int, *flags: str) -> dict[str, Any]:
@@ -199,7 +215,7 @@ def _linux(layout: Layout) -> dict[str, Any]:
     below = layout.cgroup is not None and layout.runtime.owns_cgroups
     cgroup = {"cgroupsPath": f"{layout.cgroup}/runtime"} if below else {}
     return {
-        "namespaces": [{"type": name} for name in _NAMESPACES],
+        "namespaces": [_namespace(name, layout) for name in _NAMESPACES],
         "uidMappings": layout.uid_map,
         "gidMappings": layout.gid_map,
         "maskedPaths": list(MASKED_PATHS),
@@ -207,6 +223,11 @@ def _linux(layout: Layout) -> dict[str, Any]:
         **cgroup,
         **seccomp,
     }
+
+
+def _namespace(name: str, layout: Layout) -> dict[str, str]:
+    joined = name == "network" and layout.network is not None
+    return {"type": name, "path": str(layout.network)} if joined else {"type": name}
 
 
 def _has_root(ids: IdMap) -> bool:

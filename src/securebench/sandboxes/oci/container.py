@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 from securebench.errors import EngineError
 from securebench.images.ids import tree_shift
 from securebench.sandboxes.mounts import binds
-from securebench.sandboxes.oci.config import INIT_TARGET, Layout, compile_config, compile_process
+from securebench.sandboxes.oci.config import DEVICES_TARGET, INIT_TARGET, Layout, compile_config, compile_process
+from securebench.sandboxes.oci.doors import open_doors
 from securebench.sandboxes.oci.ids import HostIds, identity_map
+from securebench.sandboxes.oci.keeper.cells import DEVICES, NETWORK
 from securebench.sandboxes.oci.keeper.surroundings import SHOWN
 from securebench.sandboxes.oci.runtime import LOG
 from securebench.sandboxes.oci.seccomp import seccomp_for
@@ -82,7 +84,10 @@ class Container:
         self._documents = itertools.count(1)
 
     def start(self, command: Command | None, pipes: Pipes) -> Job:
-        """Start it on ``pipes``, with ``command`` or idle. Raises what :func:`compile_config` does."""
+        """Start it on ``pipes``, with ``command`` or idle, and let its doors be served.
+
+        Raises what :func:`compile_config` and :func:`open_doors` do.
+        """
         staged, sources = self._binds()
         document = compile_config(self._spec, command, self._layout(sources))
         limits, runtime = self._spec.limits, self._surroundings.runtime
@@ -92,6 +97,7 @@ class Container:
             "size": limits.memory,
             "locked": runtime.locks_root,
             "mounts": staged,
+            "doors": [door.port for door in self._spec.doors],
             "limits": {"memory": limits.memory, "pids": limits.pids + runtime.extra_pids, "cpu": limits.cpus},
             "argv": runtime.run_argv(self._directory, self._state, self._name, collects=self._spec.collect is not None),
             "collect": self._spec.collect,
@@ -99,7 +105,10 @@ class Container:
             "log": f"{self._directory}/{LOG}",
             "seconds": LIFETIME_SECONDS if command is None else command.timeout_seconds,
         }
-        return self._ask(request, document, pipes)
+        job = self._ask(request, document, pipes)
+        if self._spec.doors:
+            open_doors(job, self._spec.doors)
+        return job
 
     def execute(self, command: Command, pipes: Pipes) -> Job:
         """Start ``command`` in it, beside what runs there already. Raises what :func:`compile_process` does."""
@@ -125,6 +134,8 @@ class Container:
             else:
                 sources[mount.target] = f"{self._directory}/mounts/{len(staged)}"
                 staged.append((str(mount.source), mount.read_only))
+        if self._spec.doors:
+            sources[DEVICES_TARGET] = f"{self._directory}/{DEVICES}"
         return staged, sources
 
     def _layout(self, sources: dict[str, str]) -> Layout:
@@ -137,6 +148,7 @@ class Container:
             gid_map=gid_map,
             seccomp=seccomp_for(self._spec),
             runtime=self._surroundings.runtime,
+            network=f"{self._directory}/{NETWORK}" if self._spec.doors else None,
             cgroup=f"/securebench/{self._surroundings.group}/{self._name}" if limited else None,
         )
 

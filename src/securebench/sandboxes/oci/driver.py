@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from securebench.errors import InfrastructureError
 from securebench.sandboxes.base import DriverInfo, SandboxDriver
 from securebench.sandboxes.collecting import check_collect, require_directory
+from securebench.sandboxes.doors import check_doors
 from securebench.sandboxes.mounts import NAME_FILES
 from securebench.sandboxes.oci import reaper
 from securebench.sandboxes.oci.container import Surroundings
@@ -100,6 +101,7 @@ class OciDriver(SandboxDriver):
     def create(self, spec: SandboxSpec, *, persistent: bool = False) -> OciSandbox:
         """Make a sandbox. An ephemeral one asks the keeper for nothing before its first command."""
         self._surroundings.raise_if_stopped()
+        check_doors(spec)
         check_collect(spec, persistent=persistent)
         tree = self._tree(spec.image)
         if spec.collect is not None:

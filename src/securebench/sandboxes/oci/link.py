@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import select
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from securebench.errors import EngineError, InfrastructureError
-from securebench.sandboxes.oci.wire import KILL, LIMIT, receive_frame, receive_report, send_frame
+from securebench.sandboxes.oci.wire import DOORS, KILL, LIMIT, receive_frame, receive_report, send_frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -32,7 +33,7 @@ _BOOT: Final = (
     f"import sys; sys.path.append({str(_SOURCE)!r}); "
     "from securebench.sandboxes.oci.keeper.main import main; main(sys.argv[1])"
 )
-_NAMESPACES: Final = ("--mount", "--propagation", "slave", "--pid", "--fork", "--kill-child", "--mount-proc")
+_NAMESPACES: Final = ("--mount", "--propagation", "slave", "--net", "--pid", "--fork", "--kill-child", "--mount-proc")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +156,7 @@ class Job:
         self._reading = threading.Lock()
         self._report: dict[str, Any] | None = None
         self._lost = False
+        self._listeners: list[socket.socket] | None = None
         self.descriptor = -1
 
     def fileno(self) -> int:
@@ -172,13 +174,23 @@ class Job:
         """Wait for its end. Raises :class:`EngineError` when the keeper is gone, or silent for ``timeout`` seconds."""
         deadline = time.monotonic() + timeout
         while not self.is_over():
-            poll = select.poll()
-            poll.register(self, select.POLLIN)
-            if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
-                raise EngineError("a sandbox did not end in time", hint="look at what keeps this machine busy")
+            self._await_readable(deadline)
         if self._report is None:
             raise gone()
         return self._report
+
+    def listeners(self, timeout: float) -> list[socket.socket]:
+        """Wait for the listening sockets of its doors. None if it ended before, as :meth:`report` then says.
+
+        Raises as :meth:`report` does, and :class:`InfrastructureError` when this process has no room for them.
+        """
+        deadline = time.monotonic() + timeout
+        with self._reading:
+            while self._listeners is None and self._report is None and not self._lost:
+                self._await_readable(deadline)
+                self._read()
+            listeners, self._listeners = self._listeners or [], None
+        return listeners
 
     def await_end(self, timeout: float) -> None:
         """Wait for its end, however it is told: without a keeper nothing runs at all."""
@@ -208,6 +220,12 @@ class Job:
             if self.descriptor >= 0:
                 os.dup2(self._channel.fileno(), self.descriptor, inheritable=False)
 
+    def _await_readable(self, deadline: float) -> None:
+        poll = select.poll()
+        poll.register(self, select.POLLIN)
+        if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+            raise EngineError("nothing was heard of a sandbox in time", hint="look at what keeps this machine busy")
+
     def _read(self) -> None:
         try:
             received = receive_report(self._channel)
@@ -218,9 +236,24 @@ class Job:
         if received is None:
             self._lost = True
             return
-        self._report, self.descriptor = received
-        if self.descriptor >= 0:
+        report, descriptors = received
+        if DOORS in report:
+            self._listeners = _sockets(descriptors, report[DOORS])
+            return
+        self._report = report
+        if descriptors:
+            self.descriptor = descriptors[0]
             weakref.finalize(self, os.close, self.descriptor)  # not before: somebody may be reading it
+
+
+def _sockets(descriptors: list[int], expected: int) -> list[socket.socket]:
+    listeners = [socket.socket(fileno=descriptor) for descriptor in descriptors]
+    with exhaustion():
+        if len(listeners) < expected:  # the kernel gives those that there is room for
+            for listener in listeners:
+                listener.close()
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+    return listeners
 
 
 @contextmanager

@@ -5,7 +5,8 @@ is idle. So when a sandbox is closed whose command waited (:attr:`~securebench.s
 it is started, for the next who asks for exactly that. It is a new container, in which nothing but that command has run
 and to which nothing was sent; who takes it is the only one who ever does, and its time limit starts then.
 
-Nothing of a host's directory is in it: what lies at a path may be another directory by the time it is taken.
+Nothing of a host's directory is in it: what lies at a path may be another directory by the time it is taken. Nor has it
+doors, which are served for one task alone.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Kind:
     @classmethod
     def of(cls, spec: SandboxSpec, command: Command) -> Kind | None:
         """Return the kind of what can be started ahead, or ``None`` for what cannot."""
-        if not command.waits or spec.mounts or spec.collect is not None:
+        if not command.waits or spec.mounts or spec.doors or spec.collect is not None:
             return None
         return cls(replace(spec, labels={}), replace(command, timeout_seconds=0.0, stdin=b""))
 

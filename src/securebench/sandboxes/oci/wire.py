@@ -3,9 +3,10 @@
 * Over one stream socket the driver sends *requests*: four bytes of length, a JSON object, a NUL byte, a document that
   the keeper writes down unread; and descriptors. The keeper sends one such frame back when it is ready: its *hello*.
 * Every job (a container, or a command in one) has a packet socket of its own. The keeper sends *reports* over it, JSON
-  objects, with a descriptor of what a container changed where that is collected, and closes it when nothing of the job
-  is left. The driver sends :data:`KILL` over it; closing it kills too. With :data:`LIMIT` it sends the seconds that the
-  job has from then on.
+  objects, and closes it when nothing of the job is left. A container with doors has a report before its runtime starts,
+  with their listening sockets (:data:`DOORS`). That of its end comes with a descriptor of what it changed, where that
+  is collected. The driver sends :data:`KILL` over it; closing it kills too. With :data:`LIMIT` it sends the seconds
+  that the job has from then on.
 """
 
 from __future__ import annotations
@@ -21,12 +22,16 @@ if TYPE_CHECKING:
 KILL = b"kill"
 LIMIT = b"limit "
 
+DOORS = "doors"
+"""The key of a report with listening sockets. Its value is their number."""
+
 REPORT_BYTES = 16 * 1024
 """The most that a report holds: what a runtime said of its failure is cut to fit."""
 
 _LENGTH = struct.Struct("!I")
 _INT = struct.Struct("i")
 _DESCRIPTORS = 8
+"""The most that go with one frame, or one report."""
 
 
 def send_frame(
@@ -56,18 +61,19 @@ def receive_frame(connection: socket.socket) -> tuple[dict[str, Any], bytes, lis
     return (json.loads(header), document, descriptors) if not left else None
 
 
-def send_report(channel: socket.socket, report: Mapping[str, Any], descriptor: int = -1) -> None:
-    """Send a report as one packet, with a descriptor if there is one. Raises ``OSError`` when nobody receives."""
-    held = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, _INT.pack(descriptor))] if descriptor >= 0 else []
-    channel.sendmsg([json.dumps(report).encode()], held, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+def send_report(channel: socket.socket, report: Mapping[str, Any], *descriptors: int) -> None:
+    """Send a report as one packet, with descriptors if there are any. Raises ``OSError`` when nobody receives."""
+    held = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"{len(descriptors)}i", *descriptors))]
+    packet = [json.dumps(report).encode()]
+    channel.sendmsg(packet, held if descriptors else [], socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 
 
-def receive_report(channel: socket.socket) -> tuple[dict[str, Any], int] | None:
-    """Return the next report, with the descriptor that came with it, or -1; or ``None`` at the end.
+def receive_report(channel: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+    """Return the next report, with the descriptors that came with it; or ``None`` at the end.
 
-    Raises ``OSError``, as when there is nothing yet.
+    Raises ``OSError``, as when there is nothing yet. Descriptors for which this process has no room are not there.
     """
-    room = socket.CMSG_LEN(_INT.size)
+    room = socket.CMSG_LEN(_DESCRIPTORS * _INT.size)
     packet, extra, _, _ = channel.recvmsg(REPORT_BYTES, room, socket.MSG_CMSG_CLOEXEC)
     descriptors = [number for _, _, data in extra for (number,) in _INT.iter_unpack(data)]
-    return (json.loads(packet), descriptors[0] if descriptors else -1) if packet else None
+    return (json.loads(packet), descriptors) if packet else None

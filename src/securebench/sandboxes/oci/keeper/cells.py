@@ -15,6 +15,7 @@ from securebench.sandboxes.oci.keeper import mounts
 from securebench.sandboxes.oci.keeper.cgroups import Group
 from securebench.sandboxes.oci.keeper.changes import open_changes
 from securebench.sandboxes.oci.keeper.jobs import Runtime, children
+from securebench.sandboxes.oci.keeper.network import make_network
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +29,13 @@ _PATIENCE_SECONDS = 2.0
 
 _DOCUMENT_BYTES = 1024 * 1024
 """Room for what is written here for the runtime, beside what the container may write."""
+
+
+NETWORK = "network"
+"""The file of a cell's directory to which its network namespace is bound, where the keeper made that."""
+
+DEVICES = "sys"
+"""The directory of a cell that is ``/sys`` of such a container."""
 
 
 class Cell:
@@ -101,12 +109,20 @@ class Cell:
         """Return how many of its processes the kernel has killed for want of memory."""
         return 0 if self._group is None else self._group.out_of_memory_kills()
 
-    def changes(self) -> tuple[dict[str, Any], int]:
-        """Return what is to be reported of what it changed, with a descriptor or -1. Nothing in it lives any more."""
+    def open_doors(self, ports: list[int]) -> list[int]:
+        """Make its network namespace, and return a listening socket in it for each port. Raises ``OSError``."""
+        return make_network(ports, f"{self.directory}/{NETWORK}", f"{self.directory}/{DEVICES}")
+
+    def changes(self) -> tuple[dict[str, Any], list[int]]:
+        """Return what is to be reported of what it changed, with its descriptor if it did.
+
+        Nothing in it lives any more.
+        """
         if self._collect is None:
-            return {}, -1
+            return {}, []
         opaque = mounts.opaque(user_attributes=self._surroundings.nested)
-        return open_changes(f"{self.directory}/upper", self._collect, opaque)
+        report, descriptor = open_changes(f"{self.directory}/upper", self._collect, opaque)
+        return report, [descriptor] if descriptor >= 0 else []
 
     def kill(self) -> bool:
         """Kill the container. Return whether its runtime still runs, so that it should be tried again.

@@ -52,10 +52,10 @@ class Job:
         if self.pid == 0:
             become(runtime, streams, prepare)
 
-    def report(self, report: dict[str, Any], descriptor: int = -1) -> None:
+    def report(self, report: dict[str, Any], *descriptors: int) -> None:
         """Tell the driver, if it still listens."""
         with suppress(OSError):
-            send_report(self.channel, report, descriptor)
+            send_report(self.channel, report, *descriptors)
 
     def outcome(self, code: int, kills: int) -> dict[str, Any]:
         """Return the report of its end with ``code``, when its sandbox has seen ``kills`` for want of memory."""

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from securebench.sandboxes.oci.keeper.cells import Cell
 from securebench.sandboxes.oci.keeper.jobs import Job, children, exit_code
 from securebench.sandboxes.oci.keeper.mounts import UnsafeSourceError
+from securebench.sandboxes.oci.keeper.network import close_all
 from securebench.sandboxes.oci.keeper.spares import Spares
-from securebench.sandboxes.oci.wire import LIMIT, receive_frame
+from securebench.sandboxes.oci.wire import DOORS, LIMIT, receive_frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,6 +98,7 @@ class Keeper:
             cell = Cell(name, self._surroundings)
             try:
                 cell.prepare(request, self._spares)
+                _hand_over(cell, request["doors"], job)
                 self._launch(cell, request, document, job, streams)
             except BaseException:
                 cell.remove()
@@ -179,10 +181,9 @@ class Keeper:
     def _report_end(self, cell: Cell, job: Job, status: int) -> None:
         cell.jobs.discard(job)
         report = job.outcome(exit_code(status), cell.out_of_memory_kills())
-        changes, descriptor = cell.changes() if job is cell.main else ({}, -1)
-        job.report(report | changes, descriptor)
-        if descriptor >= 0:
-            os.close(descriptor)
+        changes, descriptors = cell.changes() if job is cell.main else ({}, [])
+        job.report(report | changes, *descriptors)
+        close_all(descriptors)
         if job is not cell.main:
             cell.discard(job.log)
             self._forget(job)
@@ -221,6 +222,17 @@ class Keeper:
             if job.deadline <= now and not job.killed:
                 job.timed_out = True
                 self._end(cell)
+
+
+def _hand_over(cell: Cell, ports: list[int], job: Job) -> None:
+    """Make the doors of a cell, and give them to its driver. Raises ``OSError``."""
+    if not ports:
+        return
+    listeners = cell.open_doors(ports)
+    try:
+        job.report({DOORS: len(listeners)}, *listeners)
+    finally:
+        close_all(listeners)
 
 
 def _child_signals() -> int:

@@ -61,6 +61,16 @@ def opaque(*, user_attributes: bool) -> str:
     return "user.overlay.opaque" if user_attributes else "trusted.overlay.opaque"
 
 
+def mount_devices(target: str) -> None:
+    """Show, read-only, the devices of the kernel, and of the network namespace that this process is in."""
+    _mount("sysfs", target, "sysfs", MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC)
+
+
+def bind(source: str, target: str) -> None:
+    """Bind ``source``, which is ours and no link, to ``target``, which is there."""
+    _mount(source, target, None, MS_BIND)
+
+
 def make_read_only(target: str) -> None:
     """Let nobody write to what is mounted at ``target`` any more."""
     _mount(None, target, None, MS_REMOUNT | MS_BIND | MS_NOSUID | MS_NODEV | MS_RDONLY)
