@@ -1,0 +1,57 @@
+"""A scripted provider: the OpenAI Responses and the Anthropic Messages API, for the real programs that speak them.
+
+::
+
+    with Provider((Shell("echo 42 > candidate.txt"), Say("Done."))) as provider:
+        run_an_agent(base_url=provider.url)
+    assert provider.keys_seen == {"the key that was to be used"}
+
+It keeps no state of a conversation: how far one is shows in what the client sends. Any number of clients can work with
+one provider. ``python -m securebench.testing.provider`` runs one by hand.
+"""
+
+from __future__ import annotations
+
+from securebench.testing.provider.answering import Received, ScriptBook
+from securebench.testing.provider.conversation import Conversation
+from securebench.testing.provider.faults import Asked, FaultPlan, always, at_first, numbered
+from securebench.testing.provider.server import Provider, Tls
+from securebench.testing.provider.steps import (
+    Cut,
+    Fail,
+    Fault,
+    Garble,
+    Hang,
+    Redirect,
+    Say,
+    Script,
+    Shell,
+    Slow,
+    Step,
+    Usage,
+)
+
+__all__ = [
+    "Asked",
+    "Conversation",
+    "Cut",
+    "Fail",
+    "Fault",
+    "FaultPlan",
+    "Garble",
+    "Hang",
+    "Provider",
+    "Received",
+    "Redirect",
+    "Say",
+    "Script",
+    "ScriptBook",
+    "Shell",
+    "Slow",
+    "Step",
+    "Tls",
+    "Usage",
+    "always",
+    "at_first",
+    "numbered",
+]

@@ -1,0 +1,116 @@
+"""How each request is answered, apart from any connection: what is asked, by which script, with which fault."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final
+
+from securebench.testing.provider.conversation import Conversation
+from securebench.testing.provider.faults import Asked, Delivery, FaultPlan, spoilt
+from securebench.testing.provider.reply import Reply, whole
+from securebench.testing.provider.steps import Answer, Say, Script, Usage, answer_at
+from securebench.testing.provider.wires import key_of, wire_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from securebench.testing.provider.wires import Wire
+
+ScriptBook = Callable[[Conversation], Script]
+"""Chooses the script by the conversation so far. Called from the threads of the server."""
+
+MAX_REQUESTS: Final = 4096
+"""How many requests are kept; of more, the latest."""
+
+BACKGROUND: Final = Answer((Say("Scripted."),))
+"""What a model says where nobody works: a title, a summary."""
+
+BESIDE: Final = frozenset(
+    {"files", "uploads", "batches", "containers", "conversations", "vector_stores", "embeddings", "completions"}
+)
+"""What providers have beside answers: answered as if all were well, so that whoever gets there sees it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A request as it came. Names of ``headers`` are in lower case; ``body`` is ``None`` where it is no JSON object.
+
+    ``conversation`` is there if it asks for a model's answer.
+    """
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: Mapping[str, Any] | None
+    conversation: Conversation | None = None
+
+
+class Answering:
+    """A model that follows scripts. Thread safe."""
+
+    def __init__(self, book: ScriptBook, plan: FaultPlan, models: tuple[str, ...]) -> None:
+        self.received: deque[Received] = deque(maxlen=MAX_REQUESTS)
+        self.keys: set[str] = set()
+        self._book = book
+        self._plan = plan
+        self._models = models
+        self._numbers = 0
+        self._attempts: Counter[bytes] = Counter()
+        self._lock = threading.Lock()
+
+    def answer(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Delivery:
+        """Return what goes back to a client. Names of ``headers`` are in lower case."""
+        parsed = _object(body)
+        wire, kind = wire_of(path, headers), path.partition("?")[0].rstrip("/").rpartition("/")[2]
+        is_asked = method == "POST" and kind in {"responses", "messages"} and parsed is not None
+        conversation = wire.read(parsed) if is_asked and parsed is not None else None
+        self._note(Received(method, path, headers, parsed, conversation))
+        if conversation is not None:
+            return self._model_answer(wire, conversation, key_of(headers))
+        return Delivery(self._other_answer(wire, method, kind, headers))
+
+    def _note(self, received: Received) -> None:
+        with self._lock:
+            self.received.append(received)
+            self.keys.update(filter(None, [key_of(received.headers)]))
+
+    def _model_answer(self, wire: Wire, conversation: Conversation, key: str) -> Delivery:
+        if conversation.is_background:
+            return Delivery(wire.render(BACKGROUND, conversation))
+        answer = answer_at(self._book(conversation), len(conversation.results))
+        delivery = Delivery(wire.render(answer, conversation))
+        planned = self._plan(self._asked(conversation))
+        for fault in (*answer.faults, *(() if planned is None else (planned,))):
+            delivery = spoilt(delivery, fault, wire, key)
+        return delivery
+
+    def _asked(self, conversation: Conversation) -> Asked:
+        known = sha256(f"{len(conversation.results)} {conversation.text}".encode("utf-8", "replace")).digest()
+        with self._lock:
+            self._numbers += 1
+            self._attempts[known] += 1
+            return Asked(self._numbers, self._attempts[known], conversation)
+
+    def _other_answer(self, wire: Wire, method: str, kind: str, headers: Mapping[str, str]) -> Reply:
+        if headers.get("upgrade", "").lower() == "websocket":
+            return whole(426, wire.error(426, "ask for it without a WebSocket"))
+        if kind == "count_tokens":
+            return whole(200, {"input_tokens": Usage().input})
+        if kind == "models" and method == "GET":
+            return whole(200, wire.models(list(self._models)))
+        if method == "HEAD" or kind in BESIDE:
+            return whole(200, {"id": "scripted", "object": "list", "data": [], "has_more": False})
+        return whole(404, wire.error(404, "nothing is to be found here"))
+
+
+def _object(body: bytes) -> dict[str, Any] | None:
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None

@@ -1,0 +1,94 @@
+"""When something goes wrong with an answer, and what then comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from securebench.testing.provider.reply import Reply, stream, whole
+from securebench.testing.provider.steps import Cut, Fail, Fault, Garble, Hang, Redirect, Slow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from securebench.testing.provider.conversation import Conversation
+    from securebench.testing.provider.wires import Wire
+
+_GARBLED: Final = b'{"type": "message", "content": ['
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request for a model's answer, outside of the background.
+
+    ``number`` counts those of the server from 1, ``attempt`` from 1 how often this conversation asked for this answer.
+    """
+
+    number: int
+    attempt: int
+    conversation: Conversation
+
+
+FaultPlan = Callable[[Asked], Fault | None]
+"""Says what goes wrong with the answer to a request. Called from the threads of the server."""
+
+
+def always(fault: Fault) -> FaultPlan:
+    """Have every answer go wrong."""
+    return lambda _asked: fault
+
+
+def numbered(numbers: Iterable[int], fault: Fault) -> FaultPlan:
+    """Have the answers to the requests of these numbers go wrong, whoever asks."""
+    chosen = frozenset(numbers)
+    return lambda asked: fault if asked.number in chosen else None
+
+
+def at_first(attempts: int, fault: Fault) -> FaultPlan:
+    """Have each answer of each conversation go wrong so many times before it comes."""
+    return lambda asked: fault if asked.attempt <= attempts else None
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """How a reply is sent: ``wait`` seconds before it, ``pause`` before each piece, ``cut`` after so many bytes."""
+
+    reply: Reply
+    wait: float = 0.0
+    pause: float = 0.0
+    cut: int | None = None
+
+
+def spoilt(delivery: Delivery, fault: Fault, wire: Wire, key: str) -> Delivery:
+    """Return a delivery as ``fault`` leaves it. ``key`` is the client's."""
+    match fault:
+        case Hang(seconds):
+            return replace(delivery, wait=delivery.wait + seconds)
+        case Slow(seconds):
+            return replace(delivery, pause=seconds)
+        case Cut(size):
+            return replace(delivery, cut=size)
+        case Fail():
+            return replace(delivery, reply=_failed(delivery.reply, fault, wire, key))
+        case Garble():
+            return replace(delivery, reply=_garbled(delivery.reply))
+        case Redirect(location):
+            body = wire.error(307, "the model has moved")
+            return replace(delivery, reply=whole(307, body, {"location": location}))
+
+
+def _failed(reply: Reply, fail: Fail, wire: Wire, key: str) -> Reply:
+    message = f"scripted failure with status {fail.status}" + (f"; your key is {key}" if fail.echo_key else "")
+    if fail.in_stream and reply.streams:
+        broken = stream([wire.error_event(fail.status, message)])
+        return replace(reply, pieces=(*reply.pieces[: len(reply.pieces) // 2], *broken.pieces))
+    headers = {} if fail.retry_after is None else {"retry-after": f"{fail.retry_after:g}"}
+    return whole(fail.status, wire.error(fail.status, message), headers)
+
+
+def _garbled(reply: Reply) -> Reply:
+    """Break each piece from the second one on, and the only piece of a reply that is no stream."""
+    if not reply.streams:
+        return replace(reply, pieces=(_GARBLED,))
+    return replace(reply, pieces=(reply.pieces[0], *(b"data: " + _GARBLED + b"\n\n" for _ in reply.pieces[1:])))

@@ -1,0 +1,183 @@
+"""The OpenAI Responses API, as far as a client that works with tools needs it."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from securebench.testing.provider.conversation import Conversation, Tool, objects, shell_function, text_of
+from securebench.testing.provider.reply import Reply, new_id, parts, stream, whole
+from securebench.testing.provider.steps import Say
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from securebench.testing.provider.steps import Act, Answer, Usage
+
+_RESULTS: Final = {
+    "function_call_output",
+    "custom_tool_call_output",
+    "local_shell_call_output",
+    "shell_call_output",
+}
+_ERRORS: Final = {
+    400: "invalid_request_error",
+    401: "invalid_api_key",
+    403: "permission_error",
+    404: "model_not_found",
+    429: "rate_limit_exceeded",
+}
+_STREAMED: Final = {
+    "function_call": ("response.function_call_arguments", "arguments"),
+    "custom_tool_call": ("response.custom_tool_call_input", "input"),
+}
+"""Calls whose arguments come in pieces: the events' name, and the item's field."""
+
+Event = dict[str, Any]
+
+
+def read(body: Mapping[str, Any]) -> Conversation:
+    """Return the conversation of a request's body. Nothing of the body is relied on."""
+    given = body.get("input")
+    items = objects(given) if not isinstance(given, str) else [{"role": "user", "content": given}]
+    said = [place for place, item in enumerate(items) if item.get("role") != "user" and _is_the_models(item)]
+    asked = items[: said[0]] if said else items
+    return Conversation(
+        model=str(body.get("model", "")),
+        prompt="\n".join(text_of(item.get("content")) for item in asked if item.get("role") == "user"),
+        results=tuple(text_of(item.get("output")) for item in items if item.get("type") in _RESULTS),
+        shell=_shell(objects(body.get("tools"))),
+        streams=body.get("stream") is True,
+    )
+
+
+def _is_the_models(item: Mapping[str, Any]) -> bool:
+    return item.get("role") == "assistant" or str(item.get("type", "message")) != "message"
+
+
+def _shell(tools: list[dict[str, Any]]) -> Tool | None:
+    """Return the tool for commands: a function of the client's, the API's own for it, or one that takes a program."""
+    functions = [
+        Tool("function", str(tool.get("name")), _properties(tool)) for tool in tools if tool.get("type") == "function"
+    ]
+    if found := shell_function(functions):
+        return found
+    for tool in tools:
+        if tool.get("type") == "local_shell" or (tool.get("type"), tool.get("name")) == ("custom", "exec"):
+            return Tool(str(tool["type"]), str(tool.get("name", "")), {})
+    return None
+
+
+def _properties(tool: Mapping[str, Any]) -> dict[str, Any]:
+    schema = tool.get("parameters")
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    return properties if isinstance(properties, dict) else {}
+
+
+def render(answer: Answer, conversation: Conversation) -> Reply:
+    """Return ``answer`` as the API gives it: a stream of events, or one object where the client wants that."""
+    opened: Event = {
+        "id": new_id("resp_"),
+        "object": "response",
+        "created_at": int(time.time()),
+        "model": conversation.model,
+        "status": "in_progress",
+        "output": [],
+    }
+    acts = [(act, _item(act, conversation.shell)) for act in answer.acts]
+    output = [item for _, item in acts]
+    ended = {**opened, "status": "completed", "output": output, "usage": _usage(answer.usage)}
+    if not conversation.streams:
+        return whole(200, ended)
+    events = [
+        {"type": "response.created", "response": opened},
+        {"type": "response.in_progress", "response": opened},
+        *(event for place, (act, item) in enumerate(acts) for event in _item_events(place, act, item)),
+        {"type": "response.completed", "response": ended},
+    ]
+    return stream({**event, "sequence_number": number} for number, event in enumerate(events))
+
+
+def _usage(usage: Usage) -> Event:
+    return {
+        "input_tokens": usage.input,
+        "input_tokens_details": {"cached_tokens": usage.cached},
+        "output_tokens": usage.output,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning},
+        "total_tokens": usage.input + usage.output,
+    }
+
+
+def _item(act: Act, shell: Tool | None) -> Event:
+    """Return an act as an item of an answer's output."""
+    if isinstance(act, Say):
+        return {**_named("message", "msg_"), "role": "assistant", "content": [_part(act, act.text)]}
+    if shell is None:
+        raise ValueError("a command needs a tool to run it")
+    if shell.kind == "local_shell":
+        action = {"type": "exec", "command": ["/bin/sh", "-c", act.command], "env": {}}
+        return {**_named("local_shell_call", "lsh_"), "call_id": new_id("call_"), "action": action}
+    called = {"call_id": new_id("call_"), "name": shell.name}
+    if shell.kind == "custom":
+        program = f"text(await tools.exec_command({json.dumps({'cmd': act.command})}));"
+        return {**_named("custom_tool_call", "ctc_"), **called, "input": program}
+    return {**_named("function_call", "fc_"), **called, "arguments": json.dumps(shell.arguments(act.command))}
+
+
+def _named(kind: str, prefix: str) -> Event:
+    return {"type": kind, "id": new_id(prefix), "status": "completed"}
+
+
+def _part(say: Say, text: str) -> Event:
+    if say.refused:
+        return {"type": "refusal", "refusal": text}
+    return {"type": "output_text", "text": text, "annotations": []}
+
+
+def _item_events(place: int, act: Act, item: Event) -> Iterator[Event]:
+    """Yield the events that tell one item: that it begins, its text piece by piece, and all of it once more."""
+    at = {"item_id": item["id"], "output_index": place}
+    yield {"type": "response.output_item.added", "output_index": place, "item": _begun(item)}
+    if isinstance(act, Say):
+        yield from _saying(act, {**at, "content_index": 0})
+    elif (field := _STREAMED.get(item["type"])) is not None:
+        event, key = field
+        for piece in parts(item[key]):
+            yield {"type": f"{event}.delta", **at, "delta": piece}
+        yield {"type": f"{event}.done", **at, key: item[key]}
+    yield {"type": "response.output_item.done", "output_index": place, "item": item}
+
+
+def _begun(item: Event) -> Event:
+    """Return an item as it is before anything of it has come."""
+    empty: Event = {key: type(item[key])() for key in ("content", "arguments", "input") if key in item}
+    return {**item, **empty, "status": "in_progress"}
+
+
+def _saying(say: Say, at: Event) -> Iterator[Event]:
+    event, key = ("response.refusal", "refusal") if say.refused else ("response.output_text", "text")
+    yield {"type": "response.content_part.added", **at, "part": _part(say, "")}
+    for piece in parts(say.text):
+        yield {"type": f"{event}.delta", **at, "delta": piece}
+    yield {"type": f"{event}.done", **at, key: say.text}
+    yield {"type": "response.content_part.done", **at, "part": _part(say, say.text)}
+
+
+def error(status: int, message: str) -> Event:
+    """Return the body of an answer with an error's status."""
+    kind = _ERRORS.get(status, "server_error")
+    return {"error": {"message": message, "type": kind, "param": None, "code": kind}}
+
+
+def error_event(status: int, message: str) -> Event:
+    """Return the event that breaks an answer off."""
+    failed = {"id": new_id("resp_"), "object": "response", "status": "failed", "output": []}
+    code = {"code": _ERRORS.get(status, "server_error"), "message": message}
+    return {"type": "response.failed", "response": {**failed, "error": code}}
+
+
+def models(names: list[str]) -> Event:
+    """Return the list of models."""
+    described = [{"id": name, "object": "model", "created": 0, "owned_by": "scripted"} for name in names]
+    return {"object": "list", "data": described, "models": []}

@@ -1,0 +1,136 @@
+"""The provider: an HTTP server on this machine's loopback, which speaks both APIs."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import sys
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from http.server import ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any, Self
+
+from securebench.testing.provider.answering import Answering
+from securebench.testing.provider.faults import always
+from securebench.testing.provider.handler import Handler
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+    from types import TracebackType
+
+    from securebench.testing.provider.answering import Received, ScriptBook
+    from securebench.testing.provider.faults import Delivery, FaultPlan
+    from securebench.testing.provider.steps import Fault, Script
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """A certificate for 127.0.0.1 or ``localhost``, and its key, in files of PEM."""
+
+    certificate: Path
+    key: Path
+
+
+class Provider:
+    """A provider with a model that follows a script, or the one that a book chooses. A context manager.
+
+    It serves from ``url``, which has no version and no slash at its end, until it is closed. ``fault`` spoils answers:
+    one fault all of them, a plan those that it says. Requests in the background of a conversation, which offer no
+    shell, get a harmless answer and are never spoilt. Raises ``OSError`` where the port is not to be had.
+    """
+
+    def __init__(
+        self,
+        script: Script | ScriptBook,
+        *,
+        tls: Tls | None = None,
+        fault: Fault | FaultPlan | None = None,
+        models: tuple[str, ...] = ("scripted-model",),
+        port: int = 0,
+    ) -> None:
+        book = script if callable(script) else lambda _conversation: script
+        plan = fault if callable(fault) else (lambda _asked: None) if fault is None else always(fault)
+        self._answering = Answering(book, plan, models)
+        self._server = _Server(port, self._answering, tls)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="provider")
+        self.url = f"{'http' if tls is None else 'https'}://127.0.0.1:{self._server.server_port}"
+
+    @property
+    def requests(self) -> tuple[Received, ...]:
+        """What was asked so far, in order; of very much, the latest."""
+        return tuple(self._answering.received)
+
+    @property
+    def keys_seen(self) -> frozenset[str]:
+        """The keys with which anything was asked."""
+        return frozenset(self._answering.keys)
+
+    def close(self) -> None:
+        """End it, with all its connections. Raises what went wrong in the server itself."""
+        self._server.stopped.set()
+        self._server.shutdown()
+        self._server.end_connections()
+        self._server.server_close()
+        self._thread.join()
+        if self._server.errors:
+            raise self._server.errors[0]
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class _Server(ThreadingHTTPServer):
+    request_queue_size = 256
+    daemon_threads = False  # what is closed waits for its threads
+
+    def __init__(self, port: int, answering: Answering, tls: Tls | None) -> None:
+        self.stopped = threading.Event()
+        self.errors: list[BaseException] = []
+        self._answering = answering
+        self._context = None if tls is None else _context(tls)
+        self._connections: set[socket.socket] = set()
+        super().__init__(("127.0.0.1", port), Handler)
+
+    def answer(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Delivery:
+        """Return what goes back to a client."""
+        return self._answering.answer(method, path, headers, body)
+
+    def end_connections(self) -> None:
+        """Shut what is still connected: whoever reads or writes there, ends."""
+        for connection in tuple(self._connections):
+            with suppress(OSError):
+                socket.socket.shutdown(connection, socket.SHUT_RDWR)
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """Take a connection. The handshake is its own thread's, at the first read."""
+        connection, address = super().get_request()
+        if self._context is not None:
+            connection = self._context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+        self._connections.add(connection)
+        return connection, address
+
+    def shutdown_request(self, request: Any) -> None:
+        """Let a connection go."""
+        self._connections.discard(request)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - socketserver's
+        """Keep what is our own fault. A client may leave whenever it likes."""
+        error = sys.exception()
+        if error is not None and not isinstance(error, OSError):
+            self.errors.append(error)
+
+
+def _context(tls: Tls) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tls.certificate, tls.key)
+    context.set_alpn_protocols(["http/1.1"])
+    return context

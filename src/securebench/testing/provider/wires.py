@@ -1,0 +1,53 @@
+"""Which API a request speaks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from securebench.testing.provider import anthropic_wire, openai_wire
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from securebench.testing.provider.conversation import Conversation
+    from securebench.testing.provider.reply import Reply
+    from securebench.testing.provider.steps import Answer
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """One API: how a request's body is read, and how an answer, an error and the list of models are written.
+
+    ``error_event`` breaks a streamed answer off. ``read`` takes whatever a body holds.
+    """
+
+    read: Callable[[Mapping[str, Any]], Conversation]
+    render: Callable[[Answer, Conversation], Reply]
+    error: Callable[[int, str], dict[str, Any]]
+    error_event: Callable[[int, str], dict[str, Any]]
+    models: Callable[[list[str]], dict[str, Any]]
+
+
+OPENAI: Final = Wire(
+    openai_wire.read, openai_wire.render, openai_wire.error, openai_wire.error_event, openai_wire.models
+)
+ANTHROPIC: Final = Wire(
+    anthropic_wire.read,
+    anthropic_wire.render,
+    anthropic_wire.error,
+    anthropic_wire.error_event,
+    anthropic_wire.models,
+)
+
+
+def wire_of(path: str, headers: Mapping[str, str]) -> Wire:
+    """Return the API that a request speaks, by its path or else its headers (names in lower case)."""
+    is_anthropic = "/messages" in path or "anthropic-version" in headers or "x-api-key" in headers
+    return ANTHROPIC if is_anthropic else OPENAI
+
+
+def key_of(headers: Mapping[str, str]) -> str:
+    """Return the key that a client sends, empty if there is none."""
+    bearer = headers.get("authorization", "")
+    return headers.get("x-api-key") or bearer.removeprefix("Bearer ").strip()
