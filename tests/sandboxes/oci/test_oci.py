@@ -185,6 +185,16 @@ def test_documents_of_ended_commands_are_removed(oci_driver: OciDriver, base_ima
 # --- what goes wrong
 
 
+def test_what_cannot_be_run_is_the_commands_fault(oci_driver: OciDriver, base_image: ResolvedImage) -> None:
+    """A program that is none, wherever it lies, and a working directory that is gone are told by the exit code."""
+    programs = ("no-such-program", "/no/such", "/etc/passwd", "/etc/passwd/x", "/etc", f"/{'x' * 300}")
+    commands = [Command(argv=(program,), timeout_seconds=30) for program in programs]
+    commands.append(Command(argv=("/bin/true",), timeout_seconds=30, workdir="/no/such"))
+    with oci_driver.create(SandboxSpec(image=base_image), persistent=True) as sandbox:
+        codes = [sandbox.run(command).exit_code for command in commands]
+    assert set(codes) <= {126, 127}, codes
+
+
 @pytest.mark.parametrize("persistent", [False, True])
 def test_a_keeper_that_is_killed_is_told(
     own_driver: OciDriver, base_image: ResolvedImage, tmp_path: Path, persistent: bool

@@ -189,12 +189,21 @@ def test_a_keeper_that_hangs_is_an_engine_error(monkeypatch: pytest.MonkeyPatch)
         ('{"level":"error","msg":"executable file `/x` not found in $PATH: No such file or directory"}', 127),
         ('{"level":"error","msg":"unable to start container process: exec: \\"/x\\": permission denied"}', 126),
         ('{"level":"error","msg":"failed to load /x: no such file or directory"}', 127),
+        ('{"level":"error","msg":"error finding executable \\"x\\" in PATH [/bin]: no such file or directory"}', 127),
+        ('{"level":"error","msg":"open executable: Permission denied"}', 126),
+        ('{"level":"error","msg":"open executable: Too many levels of symbolic links"}', 126),
+        ('{"level":"error","msg":"chdir `/x`: Not a directory"}', 126),
+        (
+            '{"level":"error","msg":"exec failed: chdir to cwd (\\"/x\\") failed: not a directory"}',
+            126,
+        ),
+        ('{"level":"error","msg":"failed to find initial working directory \\"/x\\": no such file or directory"}', 127),
         ('{"level":"warning","msg":"something else"}', 1),
         ("", 1),
     ],
 )
-def test_a_missing_program_is_the_commands_fault(played: Played, log: str, code: int) -> None:
-    """Where a runtime finds no program, or cannot run it, the exit code says so; warnings say nothing."""
+def test_what_cannot_be_run_is_the_commands_fault(played: Played, log: str, code: int) -> None:
+    """Where a program or a working directory is missing or no good, the exit code says so; warnings say nothing."""
     played.end(exit=1, log=log)
     assert played.process.wait().exit_code == code
 

@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 _NOT_FOUND = 127
 _NOT_EXECUTABLE = 126
 
+_NOT_RUN_SIGNS = (
+    *("executable file", "open executable", "exec:", "chdir `", 'chdir to cwd ("'),  # crun, runc
+    *("failed to load", "error finding executable", "failed to find initial working directory"),  # gVisor
+)
+"""In what a runtime says of a command whose program or working directory is not there, or cannot be used."""
+
 
 class OciProcess(BoundedProcess["Streams"]):
     """A started command. ``on_end`` is called, by the thread that waits, when it has ended."""
@@ -113,7 +119,7 @@ def _exit_code(report: dict[str, Any]) -> int:
     if "failed" in report:
         raise _refused(report)
     problem = _runtime_error(report["log"])
-    return _code_of_missing_program(problem) if problem else int(report["exit"])
+    return _code_of_not_run(problem) if problem else int(report["exit"])
 
 
 def _refused(report: dict[str, Any]) -> InfrastructureError | MaterializationError:
@@ -140,12 +146,13 @@ def _runtime_error(log: str) -> str:
     return "; ".join(messages)
 
 
-def _code_of_missing_program(problem: str) -> int:
-    """Return the exit code of a program that a runtime did not find. Raises :class:`InfrastructureError` for others.
+def _code_of_not_run(problem: str) -> int:
+    """Return the exit code of a command that could not be run for what is in its sandbox, as a shell would.
 
-    A container's first program is started by the init, which says so itself; this is for those that follow.
+    A container's first program is started by the init, which says so itself; this is for those that follow. Raises
+    :class:`InfrastructureError` for every other problem.
     """
     words = problem.lower()
-    if any(sign in words for sign in ("executable file", "exec:", "failed to load")):
+    if any(sign in words for sign in _NOT_RUN_SIGNS):
         return _NOT_FOUND if "no such file" in words or "not found" in words else _NOT_EXECUTABLE
     raise InfrastructureError(f"the runtime could not start a sandbox: {problem}")
