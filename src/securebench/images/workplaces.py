@@ -10,7 +10,7 @@ import fcntl
 import os
 import secrets
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from securebench.descriptors import OPEN_DIRECTORY, opened
 from securebench.images.locks import locked
@@ -20,11 +20,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from securebench.images.places import Places
+
+class WorkPlaces(Protocol):
+    """A store that has work in it."""
+
+    @property
+    def work(self) -> Path:
+        """The directory of what is not finished."""
+
+    @property
+    def store_lock(self) -> Path:
+        """The lock of who makes and clears work."""
 
 
 @contextmanager
-def workplace(places: Places) -> Iterator[Path]:
+def workplace(places: WorkPlaces) -> Iterator[Path]:
     """Give an empty directory, and remove it afterwards, however the block ends."""
     with locked(places.store_lock):
         directory = places.work / secrets.token_hex(8)
@@ -39,7 +49,7 @@ def workplace(places: Places) -> Iterator[Path]:
         os.close(held)
 
 
-def clear_abandoned(places: Places, on_found: Callable[[frozenset[str]], None]) -> None:
+def clear_abandoned(places: WorkPlaces, on_found: Callable[[frozenset[str]], None]) -> None:
     """Remove what killed work has left. The caller holds the store's lock.
 
     ``on_found`` is told the names of the abandoned directories before they go: if it fails, they stay to be found.

@@ -1,0 +1,165 @@
+"""The agent programs that are known: their packages, what runs of them, and the versions that were tested."""
+
+from __future__ import annotations
+
+import platform as host
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from securebench.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+LATEST: Final = "latest"
+"""In place of a version: the one that the registry has under this tag."""
+
+MUSL: Final = "-musl"
+"""Ends the platform of a program that needs musl."""
+
+_VERSION: Final = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9}){2}(?:-[0-9A-Za-z][0-9A-Za-z.]{0,31})?")
+_PLATFORMS: Final[Mapping[str, str]] = {"x86_64": "linux-x64", "aarch64": "linux-arm64"}
+"""By the kernel's name of the machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A program for one platform: the npm package ``package``, with ``suffix`` behind its version.
+
+    ``executable`` is a path in the package, ``interpreter`` what must be in an image to start it, empty for a static
+    program. ``integrity`` is that of the archive of the version that is pinned.
+    """
+
+    platform: str
+    package: str
+    suffix: str
+    executable: str
+    interpreter: str
+    integrity: str
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A program. ``package`` is what people install, whose tags name versions; ``pinned`` the version by default."""
+
+    name: str
+    package: str
+    pinned: str
+    version_line: re.Pattern[str]
+    """What it prints for ``--version``, the version as the only group."""
+    variants: tuple[Variant, ...]
+
+    def variant(self, platform: str) -> Variant:
+        """Return what there is for a platform. Raises :class:`ConfigError` (``agent-unknown``)."""
+        found = next((variant for variant in self.variants if variant.platform == platform), None)
+        if found is None:
+            platforms = ", ".join(variant.platform for variant in self.variants)
+            raise ConfigError(
+                f"{self.name} is not known for the platform {platform!r}", code="agent-unknown", hint=f"for {platforms}"
+            )
+        return found
+
+
+_CODEX: Final = Known(
+    name="codex",
+    package="@openai/codex",
+    pinned="0.169.0",
+    version_line=re.compile(r"codex-cli (\S+)"),
+    variants=(
+        Variant(
+            platform="linux-x64",
+            package="@openai/codex",
+            suffix="-linux-x64",
+            executable="vendor/x86_64-unknown-linux-musl/bin/codex",
+            interpreter="",
+            integrity="sha512-o05NyAOCDygSPRo1yinzxvkRSdmsZyBD9E7mbpmjRanSfM8lypqWtQgEo4XfNkwhuCR2aFu8mlGOsQGFXVbVww==",
+        ),
+        Variant(
+            platform="linux-arm64",
+            package="@openai/codex",
+            suffix="-linux-arm64",
+            executable="vendor/aarch64-unknown-linux-musl/bin/codex",
+            interpreter="",
+            integrity="sha512-NZ/DaQUpcQmxmqee7Z9uC1rzw3GhSbooawcaTe1LN5Yk+WlinUKGdTXJgClRT/9ogQEEM9TWxYzvxPfj5G/xFg==",
+        ),
+    ),
+)
+
+_CLAUDE_CODE: Final = Known(
+    name="claude_code",
+    package="@anthropic-ai/claude-code",
+    pinned="2.1.197",
+    version_line=re.compile(r"(\S+) \(Claude Code\)"),
+    variants=(
+        Variant(
+            platform="linux-x64",
+            package="@anthropic-ai/claude-code-linux-x64",
+            suffix="",
+            executable="claude",
+            interpreter="/lib64/ld-linux-x86-64.so.2",
+            integrity="sha512-rIlKmrY0QMyHgPRX/MYWNj039vbypICvI9jVe3rs9Xy2RnNklySjyPxqh62QadznzoftEO23uYQ1tFePcQ//bg==",
+        ),
+        Variant(
+            platform="linux-arm64",
+            package="@anthropic-ai/claude-code-linux-arm64",
+            suffix="",
+            executable="claude",
+            interpreter="/lib/ld-linux-aarch64.so.1",
+            integrity="sha512-sx6SoGj3MNR5CV+YDkNtbLHXa1tn3G8qcYFgm1gnvOi9ODQUKbhiPfankJfkTMDVekOvnKJhm6i9hGFIPzp7cQ==",
+        ),
+        Variant(
+            platform=f"linux-x64{MUSL}",
+            package="@anthropic-ai/claude-code-linux-x64-musl",
+            suffix="",
+            executable="claude",
+            interpreter="/lib/ld-musl-x86_64.so.1",
+            integrity="sha512-/Ij3+inZf96Lb1BLnO0rWArRi1HqIMh6HeGrQoykrp7a8Yj0SA1EQIO42kpNeVxM9z3o3xUaiIf0FRMzLIp6oQ==",
+        ),
+        Variant(
+            platform=f"linux-arm64{MUSL}",
+            package="@anthropic-ai/claude-code-linux-arm64-musl",
+            suffix="",
+            executable="claude",
+            interpreter="/lib/ld-musl-aarch64.so.1",
+            integrity="sha512-r3taVK9rDaMahHkrCGV8wF1Sjphs7fqXy2ZEznyDGxUqeW6HxgkbG7dPplXnwwGiMTdYLrtQTQMN21ZTxcVHBA==",
+        ),
+    ),
+)
+
+PROGRAMS: Final[Mapping[str, Known]] = {known.name: known for known in (_CODEX, _CLAUDE_CODE)}
+"""All of them, by name."""
+
+
+def find(name: str) -> Known:
+    """Return a program. Raises :class:`ConfigError` (``agent-unknown``)."""
+    known = PROGRAMS.get(name)
+    if known is None:
+        raise ConfigError(f"there is no agent program {name!r}", code="agent-unknown", hint=" or ".join(PROGRAMS))
+    return known
+
+
+def check_version(version: str) -> str:
+    """Return ``version`` if it is one. Raises :class:`ConfigError` (``agent-unknown-version``)."""
+    if _VERSION.fullmatch(version) is None:
+        raise ConfigError(
+            f"{version!r} is no version of an agent program",
+            code="agent-unknown-version",
+            hint=f"an exact one, as 1.2.3, or {LATEST!r}",
+        )
+    return version
+
+
+def machine_platform(machine: str | None = None) -> str:
+    """Return the platform of a machine by the kernel's name of it, by default this one.
+
+    Raises :class:`ConfigError` (``agent-unfit``).
+    """
+    machine = machine or host.machine()
+    if machine not in _PLATFORMS:
+        raise ConfigError(
+            f"no agent program is known for machines of the kind {machine!r}",
+            code="agent-unfit",
+            hint=f"run it on one of these: {', '.join(_PLATFORMS)}",
+        )
+    return _PLATFORMS[machine]

@@ -1,0 +1,46 @@
+"""Asking a program for its version: in a sandbox, and never on the host."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+from securebench.agents.catalogue import find
+from securebench.descriptors import printable
+from securebench.errors import ConfigError
+
+if TYPE_CHECKING:
+    from securebench.agents.model import AgentProgram
+    from securebench.sandboxes.base import CommandResult
+
+VERSION_SECONDS: Final = 60.0
+"""A generous time limit for it: it takes less than a second on a machine that is not busy."""
+_MAX_LENGTH: Final = 200
+
+
+def version_command(program: AgentProgram, mount_target: str) -> tuple[str, ...]:
+    """Return the argv that asks a program, whose directory is mounted at ``mount_target``, for its version."""
+    return (f"{mount_target}/{program.executable}", "--version")
+
+
+def parse_version(name: str, stdout: bytes | str) -> str:
+    """Return the version that a program has printed; empty if it has not printed one as the program does.
+
+    Raises :class:`ConfigError` (``agent-unknown``).
+    """
+    text = os.fsdecode(stdout[:_MAX_LENGTH]).strip()
+    found = find(name).version_line.fullmatch(text)
+    return found[1] if found else ""
+
+
+def require_version(program: AgentProgram, result: CommandResult, image: str = "the image") -> None:
+    """Raise :class:`ConfigError` (``agent-unfit``) unless a program, asked in a sandbox, has given its version."""
+    if result.exit_code == 0 and parse_version(program.name, result.stdout) == program.version:
+        return
+    said = printable(b" ".join((result.stderr or result.stdout).split()))
+    ended = "it timed out" if result.timed_out else f"exit {result.exit_code}"
+    raise ConfigError(
+        f"{program.name} does not start in {image}, or is another than {program.version}: {ended}, {said!r}",
+        code="agent-unfit",
+        hint="the message is the program's own: a library that is missing, or is too old, belongs into the image",
+    )

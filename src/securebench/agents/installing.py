@@ -1,0 +1,116 @@
+"""One installation: an archive comes into a place of work, is held to its integrity, unpacked, and moved into place."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from securebench.agents import manifest
+from securebench.agents.catalogue import PROGRAMS, check_version
+from securebench.agents.manifest import Manifest
+from securebench.agents.package import describe, unpack, unusable
+from securebench.agents.places import Key
+from securebench.agents.progress import Stage, Teller
+from securebench.errors import ConfigError, InfrastructureError
+from securebench.images.places import sync_directory, write_all
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from securebench.agents.catalogue import Variant
+    from securebench.agents.progress import OnProgress
+    from securebench.agents.registry import Download
+
+FILES: Final = "files"
+"""The directory of a program's own files, beside what is known of it."""
+_PROGRAM: Final = "program"
+_ARCHIVE: Final = "archive.tgz"
+_READABLE: Final = 0o755
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """An archive in a place of work, whole, and its sha512 as npm writes it."""
+
+    path: Path
+    integrity: str
+
+
+def download(pieces: Download, work: Path, what: str, on_progress: OnProgress) -> Arrived:
+    """Let an archive of a registry arrive. Raises what its pieces raise, and ``OSError``."""
+    teller = Teller(on_progress, what, Stage.DOWNLOADING)
+    return _arrive(pieces, work, lambda piece: teller.add(len(piece), pieces.size))
+
+
+def copy(pieces: Iterable[bytes], work: Path, what: str, on_progress: OnProgress) -> Arrived:
+    """Let an archive of this machine arrive: what is checked then is what is unpacked."""
+    teller = Teller(on_progress, what, Stage.READING)
+    return _arrive(pieces, work, lambda piece: teller.add(len(piece)))
+
+
+def _arrive(pieces: Iterable[bytes], work: Path, tell: Callable[[bytes], None]) -> Arrived:
+    digest = hashlib.sha512()
+    path = work / _ARCHIVE
+    with path.open("xb", buffering=0) as file:
+        for piece in pieces:
+            digest.update(piece)
+            write_all(file.fileno(), piece)
+            tell(piece)
+    return Arrived(path, f"sha512-{base64.b64encode(digest.digest()).decode()}")
+
+
+def require_integrity(arrived: Arrived, wanted: str, what: str) -> None:
+    """Raise :class:`InfrastructureError` (``agent-integrity``) if an archive is another than it must be."""
+    if arrived.integrity != wanted:
+        raise InfrastructureError(
+            f"the archive of {what} has the integrity {arrived.integrity}, not {wanted}",
+            code="agent-integrity",
+            hint="it was cut short, damaged or exchanged on its way: nothing of it was kept; distrust what is between "
+            "here and the registry",
+        )
+
+
+def prepare(arrived: Arrived, source: str, what: str, on_progress: OnProgress) -> tuple[Key, Path]:
+    """Unpack an archive beside itself, and return which program it is, and its directory, ready to be moved.
+
+    Raises :class:`InfrastructureError` (``agent-unusable``), :class:`ConfigError` (``agent-unknown``), ``OSError``.
+    """
+    directory = arrived.path.parent / _PROGRAM
+    directory.mkdir(mode=_READABLE)
+    directory.chmod(_READABLE)
+    root = directory / FILES
+    files = unpack(arrived.path, root, what, on_progress)
+    key, variant = _identify(*describe(root, what))
+    known = manifest.known_files(root, files)
+    if not any(file.path == variant.executable and file.mode & 0o111 for file in known):
+        raise unusable(what, f"it has no executable {variant.executable}")
+    Manifest(
+        integrity=arrived.integrity,
+        executable=variant.executable,
+        source=source,
+        installed_at=time.time(),
+        files=known,
+    ).write(directory)
+    (directory / manifest.FILE).chmod(0o644)
+    sync_directory(directory)
+    return key, directory
+
+
+def _identify(package: str, version: str) -> tuple[Key, Variant]:
+    """Return which program a package of this name and version is."""
+    for known in PROGRAMS.values():
+        for variant in known.variants:
+            if package == variant.package and version.endswith(variant.suffix):
+                return Key(known.name, check_version(version.removesuffix(variant.suffix)), variant.platform), variant
+    packages = sorted(
+        {f"{variant.package}@VERSION{variant.suffix}" for known in PROGRAMS.values() for variant in known.variants}
+    )
+    raise ConfigError(
+        f"the package {package!r} {version!r} is no agent program for any platform",
+        code="agent-unknown",
+        hint=f"one of {', '.join(packages)}",
+    )

@@ -1,0 +1,139 @@
+"""What the cache knows of a program: what its archive was, and each of its files.
+
+Reading all files of a program takes half a second. So what was unpacked is known by its inode and times, too, which
+nobody can set back who may not write the disk itself: only where one of them differs are the files read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Final
+
+from securebench.descriptors import OPEN_DIRECTORY, OPEN_FILE, opened
+from securebench.images.places import write_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from securebench.agents.package import UnpackedFile
+
+FILE: Final = "program.json"
+_FORMAT: Final = 1
+_MAX_BYTES: Final = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownFile:
+    """A file of a program: its path, size in bytes and sha256 (hex), and what tells whether it was touched."""
+
+    path: str
+    size: int
+    sha256: str
+    mode: int
+    inode: int
+    mtime_ns: int
+    ctime_ns: int
+
+    def is_untouched(self, root: Path) -> bool:
+        """Say whether nothing has happened to it since it was unpacked."""
+        try:
+            return self == _known(root, self.path, self.size, self.sha256)
+        except OSError:
+            return False
+
+    def is_right(self, root: Path) -> bool:
+        """Read it, and say whether it is what was unpacked."""
+        try:
+            with opened(root / self.path, OPEN_FILE) as descriptor:
+                status = os.fstat(descriptor)
+                if not stat.S_ISREG(status.st_mode) or (status.st_mode, status.st_size) != (self.mode, self.size):
+                    return False
+                with os.fdopen(descriptor, "rb", closefd=False) as file:
+                    return hashlib.file_digest(file, "sha256").hexdigest() == self.sha256
+        except OSError:
+            return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """A program of the cache. ``source`` is ``registry`` or ``file``; ``installed_at`` in seconds since 1970."""
+
+    integrity: str
+    executable: str
+    source: str
+    installed_at: float
+    files: tuple[KnownFile, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """How much its files hold."""
+        return sum(file.size for file in self.files)
+
+    def is_untouched(self, root: Path) -> bool:
+        """Say whether the files below ``root`` are those that were unpacked. They are read only if something differs.
+
+        A file that was added is not seen.
+        """
+        return all(file.is_untouched(root) or file.is_right(root) for file in self.files)
+
+    def is_right(self, root: Path) -> bool:
+        """Read all files below ``root``, and say whether they are those that were unpacked, and no others."""
+        try:
+            return _paths(root) == {file.path for file in self.files} and all(f.is_right(root) for f in self.files)
+        except OSError:
+            return False
+
+    def write(self, directory: Path) -> None:
+        """Write it into the directory of its program. Raises ``OSError``."""
+        write_whole(directory / FILE, (json.dumps({"format": _FORMAT} | asdict(self), indent=1) + "\n").encode())
+
+
+def read(directory: Path) -> Manifest | None:
+    """Return what is written in the directory of a program; ``None`` where nothing is that can be read."""
+    try:
+        with opened(directory / FILE, OPEN_FILE) as descriptor, os.fdopen(descriptor, "rb", closefd=False) as file:
+            value = json.loads(file.read(_MAX_BYTES))
+        if value.pop("format") != _FORMAT:
+            return None
+        return Manifest(**value | {"files": tuple(KnownFile(**file) for file in value["files"])})
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def known_files(root: Path, unpacked: Iterable[UnpackedFile]) -> tuple[KnownFile, ...]:
+    """Return what there is to know of files that were just unpacked below ``root``. Raises ``OSError``."""
+    return tuple(_known(root, file.path, file.size, file.sha256) for file in unpacked)
+
+
+def _known(root: Path, path: str, size: int, sha256: str) -> KnownFile:
+    status = (root / path).lstat()
+    return KnownFile(
+        path=path,
+        size=size if status.st_size == size else -1,
+        sha256=sha256,
+        mode=status.st_mode,
+        inode=status.st_ino,
+        mtime_ns=status.st_mtime_ns,
+        ctime_ns=status.st_ctime_ns,
+    )
+
+
+def _paths(root: Path) -> set[str]:
+    """Return the path of all below ``root`` that is no directory."""
+    found: set[str] = set()
+    pending = [""]
+    while pending:
+        top = pending.pop()
+        with opened(root / top, OPEN_DIRECTORY) as descriptor, os.scandir(descriptor) as entries:
+            for entry in entries:
+                path = f"{top}/{entry.name}" if top else entry.name
+                if entry.is_dir(follow_symlinks=False):
+                    pending.append(path)
+                else:
+                    found.add(path)
+    return found

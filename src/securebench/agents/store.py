@@ -1,0 +1,293 @@
+"""The agents' cache: each program once a version and platform, shared by all runs of this user."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from securebench.agents import installing, manifest
+from securebench.agents.catalogue import LATEST, PROGRAMS, check_version, find, machine_platform
+from securebench.agents.installing import FILES
+from securebench.agents.model import AgentProgram
+from securebench.agents.places import Key, Places, default_directory, explaining
+from securebench.agents.progress import Progress, Stage
+from securebench.agents.registry import NpmRegistry, Release
+from securebench.errors import ConfigError, InfrastructureError
+from securebench.images.locks import locked, take
+from securebench.images.places import sync_directory
+from securebench.images.streams import chunks
+from securebench.images.workplaces import clear_abandoned, workplace
+from securebench.strict_input.files import open_regular
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from types import TracebackType
+
+    from securebench.agents.manifest import Manifest
+    from securebench.agents.progress import OnProgress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installed:
+    """A program of the cache. ``size_bytes`` is what its files hold, ``installed_at`` in seconds since 1970.
+
+    ``source`` is ``registry`` or ``file``; ``pinned``: it is the version by default. One that is not ``intact`` is
+    installed anew when it is asked for; nothing else is then known of it for sure.
+    """
+
+    program: AgentProgram
+    size_bytes: int = 0
+    installed_at: float = 0.0
+    source: str = ""
+    pinned: bool = False
+    intact: bool = False
+
+
+class AgentStore:
+    """The cache in ``directory``, by default this user's; programs come from ``registry``, by default npm's.
+
+    Processes and threads may use one at once. Nothing is made on disk before something is installed. What was
+    installed or found here cannot be removed before :meth:`close`, or the end of the process. Methods raise
+    :class:`InfrastructureError` (``agent-store-unusable``) and :class:`DiskFullError` beside what they say.
+    """
+
+    def __init__(self, directory: Path | None = None, registry: NpmRegistry | None = None) -> None:
+        self._places = Places((directory or default_directory()).resolve())  # mounts pass through no link
+        self._registry = registry
+        self._held: list[int] = []
+
+    @property
+    def directory(self) -> Path:
+        """Where it is."""
+        return self._places.top
+
+    def close(self) -> None:
+        """Let go of the programs that were taken from here. Idempotent."""
+        while self._held:
+            os.close(self._held.pop())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def resolve(self, name: str, version: str | None = None, platform: str | None = None) -> Release:
+        """Return the exact version that is meant, and what its archive must be.
+
+        ``None`` is the version that is pinned. The registry is asked only for ``latest``, and for what is neither
+        pinned nor here. Raises :class:`ConfigError` (``agent-unknown``, ``agent-unknown-version``) and
+        :class:`InfrastructureError` (``agent-unavailable``, ``agent-integrity``).
+        """
+        known = find(name)
+        variant = known.variant(platform or machine_platform())
+        if version == LATEST:
+            version = self._npm.release(known.package, LATEST).version
+        version = check_version(version or known.pinned)
+        if version == known.pinned:
+            return Release(version, variant.integrity)
+        there = manifest.read(self._places.program(Key(name, version, variant.platform)))
+        if there is not None:
+            return Release(version, there.integrity)
+        return Release(version, self._npm.release(variant.package, version + variant.suffix).integrity)
+
+    def install(
+        self,
+        name: str,
+        version: str | None = None,
+        platform: str | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> AgentProgram:
+        """Return a program, from the cache if it is there, else from the registry. Raises as :meth:`resolve` does.
+
+        Raises :class:`InfrastructureError` also for an archive that is not what it must be (``agent-integrity``,
+        ``agent-unusable``), and for a damaged program that a run uses (``agent-in-use``).
+        """
+        platform = platform or machine_platform()
+        release = self.resolve(name, version, platform)
+        key = Key(name, release.version, platform)
+        if (program := self._take(key, release.integrity)) is not None:
+            return program
+        on_progress = on_progress or _quiet
+        self._places.make()
+        with explaining(self.directory), self._installing(key, on_progress):
+            if (program := self._take(key, release.integrity)) is None:
+                self._download(key, release, on_progress)
+                program = self._taken(key, release.integrity)
+        on_progress(Progress(str(key), Stage.INSTALLED))
+        return program
+
+    def install_file(self, path: Path, on_progress: OnProgress | None = None) -> AgentProgram:
+        """Install the archive of a package that is on this machine, whatever it is, and return the program.
+
+        One of a pinned version must be the one that is pinned. Raises :class:`ConfigError` (``file-missing`` and the
+        like, ``agent-unknown``) and :class:`InfrastructureError` as :meth:`install` does.
+        """
+        on_progress = on_progress or _quiet
+        with open_regular(path, "archive", follow=True) as file:
+            self._places.make()
+            with explaining(self.directory), self._work() as work:
+                arrived = installing.copy(chunks(file), work, path.name, on_progress)
+                key, directory = installing.prepare(arrived, "file", path.name, on_progress)
+                known = find(key.name)
+                if key.version == known.pinned:
+                    installing.require_integrity(arrived, known.variant(key.platform).integrity, str(key))
+                with self._installing(key, on_progress):
+                    program = self._take(key, arrived.integrity)
+                    if program is None:
+                        self._publish(key, directory)
+                        program = self._taken(key, arrived.integrity)
+        on_progress(Progress(str(key), Stage.INSTALLED))
+        return program
+
+    def installed(self, *, verify: bool = False) -> tuple[Installed, ...]:
+        """Return what is here. With ``verify`` every file is read, else only what was touched."""
+        with explaining(self.directory):
+            return tuple(self._described(key, verify=verify) for key in self._places.found())
+
+    def remove(self, name: str, version: str | None = None, platform: str | None = None) -> tuple[Key, ...]:
+        """Remove a program, of all versions and platforms unless one is named, and return what that was.
+
+        Raises :class:`ConfigError` (``agent-unknown``, ``agent-unknown-version`` if there is none) and
+        :class:`InfrastructureError` (``agent-in-use``).
+        """
+        find(name)
+        with explaining(self.directory):
+            doomed = [
+                key
+                for key in self._places.found()
+                if key.name == name and version in {None, key.version} and platform in {None, key.platform}
+            ]
+            if not doomed:
+                raise ConfigError(
+                    f"no {' '.join(filter(None, (name, version, platform)))} is installed",
+                    code="agent-unknown-version",
+                    hint="'securebench agents list' shows what is",
+                )
+            self._places.make()
+            for key in doomed:
+                with self._work() as work:
+                    self._put_away(key, work)
+        return tuple(doomed)
+
+    @property
+    def _npm(self) -> NpmRegistry:
+        if self._registry is None:
+            self._registry = NpmRegistry()
+        return self._registry
+
+    def _take(self, key: Key, integrity: str) -> AgentProgram | None:
+        """Return a program that is here, whole and held from now on; ``None`` if it is not."""
+        directory = self._places.program(key)
+        if not directory.is_dir():
+            return None
+        with explaining(self.directory):
+            self._places.locks.mkdir(mode=0o700, exist_ok=True)
+            held = take(self._places.use_lock(key), shared=True)
+        assert held is not None
+        there = manifest.read(directory)
+        if there is None or there.integrity != integrity or not there.is_untouched(directory / FILES):
+            os.close(held)
+            return None
+        self._held.append(held)
+        return self._program(key, there)
+
+    def _taken(self, key: Key, integrity: str) -> AgentProgram:
+        program = self._take(key, integrity)
+        if program is None:
+            raise InfrastructureError(
+                f"{key} was changed while it was installed", code="agent-unusable", hint="who else writes there?"
+            )
+        return program
+
+    def _program(self, key: Key, there: Manifest) -> AgentProgram:
+        return AgentProgram(
+            name=key.name,
+            version=key.version,
+            platform=key.platform,
+            integrity=there.integrity,
+            directory=self._places.program(key) / FILES,
+            executable=there.executable,
+        )
+
+    def _described(self, key: Key, *, verify: bool) -> Installed:
+        directory = self._places.program(key)
+        there = manifest.read(directory)
+        if there is None:
+            empty = manifest.Manifest(integrity="", executable="", source="", installed_at=0.0, files=())
+            return Installed(program=self._program(key, empty))
+        look = there.is_right if verify else there.is_untouched
+        return Installed(
+            program=self._program(key, there),
+            size_bytes=there.size_bytes,
+            installed_at=there.installed_at,
+            source=there.source,
+            pinned=key.name in PROGRAMS and PROGRAMS[key.name].pinned == key.version,
+            intact=look(directory / FILES),
+        )
+
+    def _download(self, key: Key, release: Release, on_progress: OnProgress) -> None:
+        variant = find(key.name).variant(key.platform)
+        with self._work() as work:
+            pieces = self._npm.archive(variant.package, release.version + variant.suffix)
+            arrived = installing.download(pieces, work, str(key), on_progress)
+            installing.require_integrity(arrived, release.integrity, str(key))
+            found, directory = installing.prepare(arrived, "registry", str(key), on_progress)
+            if found != key:
+                raise InfrastructureError(
+                    f"the archive of {key} is one of {found}", code="agent-unusable", hint="nothing of it was kept"
+                )
+            self._publish(key, directory)
+
+    def _publish(self, key: Key, directory: Path) -> None:
+        """Let a finished program be the one that is found, in place of a damaged one."""
+        place = self._places.program(key)
+        for above in (place.parent.parent, place.parent):
+            above.mkdir(exist_ok=True)
+            above.chmod(0o755)
+        if place.exists():
+            self._put_away(key, directory.parent)
+        directory.rename(place)
+        for changed in (place.parent, place.parent.parent, self._places.programs):
+            sync_directory(changed)
+
+    def _put_away(self, key: Key, work: Path) -> None:
+        """Move a program that nobody uses to a place of work, which goes with it."""
+        held = take(self._places.use_lock(key), wait=False)
+        if held is None:
+            raise InfrastructureError(
+                f"{key} is in use by a run", code="agent-in-use", hint="wait for the run, or stop it"
+            )
+        try:
+            self._places.program(key).rename(work / "old")
+        finally:
+            os.close(held)
+
+    @contextmanager
+    def _work(self) -> Iterator[Path]:
+        with locked(self._places.store_lock):
+            clear_abandoned(self._places, lambda _names: None)
+        with workplace(self._places) as work:
+            yield work
+
+    @contextmanager
+    def _installing(self, key: Key, on_progress: OnProgress) -> Iterator[None]:
+        lock = self._places.install_lock(key)
+        held = take(lock, wait=False)
+        if held is None:
+            on_progress(Progress(str(key), Stage.WAITING))
+            held = take(lock)
+        assert held is not None
+        try:
+            yield
+        finally:
+            os.close(held)
+
+
+def _quiet(_progress: Progress) -> None:
+    """Tell nobody."""
