@@ -131,6 +131,7 @@ def make_context(root: Path, sink: Sink | None = None, **changes: Any) -> TaskCo
         "store": CandidateStore(root / "candidates"),
         "workspaces": root / "workspaces",
         "scratch": root / "scratch",
+        "trajectories": root / "trajectories",
         "report": Reporter([sink] if sink else []),
         "limits": Limits(),
         "policy": VerificationPolicy(),

@@ -225,6 +225,8 @@ class ProviderError(InfrastructureError):
 
     default_code = "provider-unavailable"
     reason = FailureReason.PROVIDER_UNAVAILABLE
+    retry_after: float | None = None
+    """For how many seconds the provider asked to be left alone, where it did."""
 
 
 class StorageError(InfrastructureError):

@@ -33,7 +33,7 @@ from securebench.errors import (
     MaterializationError,
     StorageError,
 )
-from securebench.execution import RunStoppedError, TaskContext, execute_task, trail
+from securebench.execution import RunStoppedError, TaskContext, execute_task, retry
 from securebench.harnesses.base import Production
 from securebench.progress import EventKind
 from securebench.results.record import VerificationStatus
@@ -50,7 +50,7 @@ STATUS = VerificationStatus
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trail, "BACK_OFF", (0, 0))
+    monkeypatch.setattr(retry, "BACK_OFF", (0, 0))
 
 
 def run(context: TaskContext, **changes: Any) -> dict[str, Any]:
@@ -329,7 +329,7 @@ def test_a_stopped_run_voids_what_is_in_flight(tmp_path: Path, side: str, how: s
 
 def test_a_stop_cuts_the_pause_before_a_try(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for a back-off when the run is stopped."""
-    monkeypatch.setattr(trail, "BACK_OFF", (60,))
+    monkeypatch.setattr(retry, "BACK_OFF", (60,))
     context = make_context(tmp_path, producer=FakeProducer(hook=raising(EngineError("away"))))
     threading.Timer(0.05, context.control.stop).start()
     with pytest.raises(RunStoppedError):

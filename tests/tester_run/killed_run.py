@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from run_fakes import FakeProducer
 from securebench.errors import ImageError
-from securebench.execution import trail
+from securebench.execution import retry
 from securebench.tester_run import RunOptions, run_benchmark
 from tester_run.running import configuration, make_parts, pin_framework
 
@@ -71,7 +71,7 @@ def main() -> None:
     killer = Killer(point, number)
     install(killer)
     pin_framework()
-    trail.BACK_OFF = ()  # type: ignore[misc, assignment]  # no pauses
+    retry.BACK_OFF = ()  # no pauses
 
     def first_run_has_errors(_: int, view: AgentView, __: Any) -> None:
         if view.task_id.endswith(("1", "2")) and not resume:

@@ -16,7 +16,7 @@ import pytest
 
 from run_fakes import FakeProducer, Sink, seal
 from securebench.errors import ConfigError, EngineError, ImageError, StorageError
-from securebench.execution import trail
+from securebench.execution import retry
 from securebench.harnesses.base import Production
 from securebench.progress import EventKind
 from securebench.results.journal import JOURNAL, SUPERSEDED
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trail, "BACK_OFF", (0, 0))
+    monkeypatch.setattr(retry, "BACK_OFF", (0, 0))
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from securebench.candidates.store import CandidateStore
     from securebench.dangerous_commands import VerificationPolicy
     from securebench.harnesses.base import HarnessProducer
+    from securebench.network.gateway import Gateway
     from securebench.progress import Reporter
     from securebench.resources import JsonValue
     from securebench.sandboxes.base import Limits, SandboxDriver
@@ -67,8 +68,9 @@ def _ignore(_point: str) -> None:
 class TaskContext:
     """What a run lends to each of its tasks. Shared by all threads; nothing in it is a task's own.
 
-    ``provenance`` is what all records of the run say of it. ``checkpoint`` is called with the name of every point at
-    which a run may be killed: tests kill it there.
+    ``provenance`` is what all records of the run say of it. ``credentials`` are the harness's own secrets; ``gateway``
+    is there if its agents have a way out. ``checkpoint`` is called with the name of every point at which a run may be
+    killed: tests kill it there.
     """
 
     run_id: str
@@ -78,10 +80,18 @@ class TaskContext:
     store: CandidateStore
     workspaces: Path
     scratch: Path
+    trajectories: Path
     report: Reporter
     limits: Limits
     policy: VerificationPolicy
     provenance: Mapping[str, JsonValue]
     environment: Mapping[str, str] = field(default_factory=dict)
+    credentials: tuple[str, ...] = ()
+    gateway: Gateway | None = None
     control: RunControl = field(default_factory=RunControl)
     checkpoint: Callable[[str], None] = _ignore
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What stands in no record and no event, whatever the task."""
+        return (*self.environment.values(), *self.credentials)

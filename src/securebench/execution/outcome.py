@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from securebench.errors import FailurePhase, FailureReason
@@ -10,6 +10,8 @@ from securebench.results.record import Failure, Output, TaskRecord, Verification
 from securebench.tasks import DEFAULT_IMAGE
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from securebench.candidates.artifact import CandidateArtifact
     from securebench.errors import CandidateError
     from securebench.execution.context import TaskContext
@@ -30,6 +32,8 @@ class Outcome:
 
     verifier: Verifier | None
     production: Production | None = None
+    trajectory: Mapping[str, JsonValue] = field(default_factory=dict)
+    """Where it is kept, if the agent told any."""
     verdict: VerificationResult | None = None
     refusal: CandidateError | None = None
     """The agent's or the candidate's fault, where it was raised instead of returned."""
@@ -108,5 +112,6 @@ def _provenance(
             "id": production.image_id if production else "",
         },
         "verifier": {"family": verifier.family, "version": verifier.version} if verifier else None,
+        **({"trajectory": dict(outcome.trajectory)} if outcome.trajectory else {}),
         "usage": redactor.value(production.metadata.get("usage", {}) if production else {}),
     }

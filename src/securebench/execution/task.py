@@ -25,6 +25,7 @@ from securebench.harnesses.base import ProduceContext
 from securebench.progress import EventKind
 from securebench.results.record import Failure
 from securebench.results.redaction import Redactor
+from securebench.results.trajectory import discard_trajectory, keep_trajectory, trajectory_file
 from securebench.tasks import task_directory_name
 from securebench.verifiers.base import VerifyContext
 from securebench.workspaces.removal import make_fresh_directory, remove_tree
@@ -50,12 +51,16 @@ def execute_task(task: SecureBenchTask, context: TaskContext, *, attempt: int = 
     so. Raises :class:`StorageError` when the run directory cannot be written, and :class:`RunStoppedError` when the run
     was stopped meanwhile: an agent whose sandbox was taken away looks like one that crashed.
     """
-    redactor = Redactor.for_task(task, context.environment.values())
+    redactor = Redactor.for_task(task, context.secrets)
     report = context.report.task(task.id, scrub=redactor.mapping)
     report.emit(EventKind.TASK_START, family=task.task_type, attempt=attempt)
     trail, outcome = Trail(attempt), Outcome(verifier=context.verifier_for(task.task_type))
+    trajectory = trajectory_file(context.trajectories, task_directory_name(task.id))
+    discard_trajectory(trajectory)
     try:
         outcome.production = _produce(task.agent_view(), context, report, trail)
+        if told := outcome.production.trajectory:
+            outcome.trajectory = keep_trajectory(trajectory, told, redactor)
         context.checkpoint("produced")
         outcome.verdict = _verify(task.verifier_view(), outcome, context, report, trail)
         context.checkpoint("verified")
@@ -79,6 +84,7 @@ def _produce(view: AgentView, context: TaskContext, report: Reporter, trail: Tra
         report=report,
         limits=context.limits,
         environment=context.environment,
+        gateway=context.gateway,
         labels={"task": task_directory_name(view.task_id)},
     )
     report.emit(EventKind.PRODUCER_START)

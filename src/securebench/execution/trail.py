@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections import Counter
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from securebench.errors import FailurePhase, InfrastructureError, StorageError
+from securebench.execution.retry import pause_before_retry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -16,9 +17,6 @@ if TYPE_CHECKING:
     from securebench.resources import JsonValue
 
 T = TypeVar("T")
-
-BACK_OFF: Final = (0.5, 2.0)
-"""Seconds before each further try of a phase that the infrastructure failed."""
 
 
 class Trail:
@@ -40,18 +38,18 @@ class Trail:
         """
         self.phase = phase
         with self._timed(phase):
-            for pause in (*BACK_OFF, None):
+            while True:
                 control.check()
                 self._tries[phase.value] += 1
                 try:
                     return once()
                 except StorageError:
                     raise
-                except InfrastructureError:
+                except InfrastructureError as error:
+                    pause = pause_before_retry(error, self._tries[phase.value])
                     if pause is None:
                         raise
                     control.pause(pause)
-        raise AssertionError("the last try returns or raises")
 
     def to_json(self) -> dict[str, JsonValue]:
         """Return what a record's provenance says of the attempt. Durations in seconds."""

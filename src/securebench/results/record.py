@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 RECORD_VERSION: Final = 1
 """Raised when the meaning of a field changes."""
 
-VOLATILE: Final = frozenset({"sequence", "attempt", "tries", "durations", "duration_seconds", "started_at", "usage"})
+VOLATILE: Final = frozenset(
+    {"sequence", "attempt", "tries", "durations", "duration_seconds", "started_at", "usage", "trajectory"}
+)
 """Keys that differ between two honest runs of the same thing, wherever they stand in provenance and metadata."""
 
 _ENTRY_MESSAGE: Final = 200

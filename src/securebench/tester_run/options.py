@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from securebench.harnesses.base import HarnessProducer
+    from securebench.network.gateway import Gateway
+    from securebench.resources import JsonValue
     from securebench.results.run_header import RunHeader
     from securebench.sandboxes.base import SandboxDriver
     from securebench.tester_config import HarnessConfig, SandboxConfig, TesterConfig
@@ -54,6 +56,13 @@ def make_driver(config: TesterConfig, notify: Callable[[str], None]) -> SandboxD
     return open_driver(config.sandbox.driver, config.sandbox.runtime, config.run.id, notify)
 
 
+def make_gateway(log: Callable[[Mapping[str, JsonValue]], None]) -> Gateway:
+    """Return the way out of sandboxes, which gives each of its decisions to ``log``. Nothing is started yet."""
+    from securebench.network.gateway import Gateway
+
+    return Gateway(log)
+
+
 def driver_asked_for(sandbox: SandboxConfig, override: str | None, earlier: RunHeader | None) -> SandboxConfig:
     """Return what to make the sandboxes with: what is asked for, or with ``auto`` what the run began with.
 
@@ -75,5 +84,6 @@ class RunParts:
 
     make_driver: Callable[[TesterConfig, Callable[[str], None]], SandboxDriver] = make_driver
     make_producer: Callable[[HarnessConfig], HarnessProducer] = build_harness_producer
+    make_gateway: Callable[[Callable[[Mapping[str, JsonValue]], None]], Gateway] = make_gateway
     verifier_for: Callable[[str], Verifier | None] = verifier_for
     checkpoint: Callable[[str], None] = _ignore

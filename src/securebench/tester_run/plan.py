@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from securebench.benchmark_compiler import compile_benchmark_pack
@@ -47,8 +48,10 @@ class Plan:
     harness: Mapping[str, JsonValue]
     framework: Mapping[str, JsonValue]
 
-    def header(self, info: DriverInfo, images: Mapping[str, str]) -> RunHeader:
-        """Return the header of a run that does this, on the driver and images that were found."""
+    def header(
+        self, info: DriverInfo, images: Mapping[str, str], agent: Mapping[str, JsonValue] = MappingProxyType({})
+    ) -> RunHeader:
+        """Return the header of a run that does this, on the driver and images, with the ``agent``, that were found."""
         decisive: dict[str, JsonValue] = {
             "run_id": self.config.run.id,
             "benchmark": {"id": self.pack.id, "version": self.pack.version},
@@ -59,6 +62,7 @@ class Plan:
             "limits": _plain(asdict(self.config.sandbox.limits)),
             "sandbox": {"driver": info.name, "runtime": info.runtime, "weaker": list(info.weaker)},
             "framework": dict(self.framework),
+            **({"agent": dict(agent)} if agent else {}),
         }
         information: dict[str, JsonValue] = {
             "config_digest": self.config.digest,

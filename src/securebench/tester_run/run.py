@@ -15,7 +15,9 @@ from securebench.results.provenance import driver_provenance, harness_provenance
 from securebench.results.record import VerificationStatus
 from securebench.results.summary import Ending, TesterRunSummary, count, total
 from securebench.results.trace import TraceLog
+from securebench.results.trajectory import TRAJECTORIES
 from securebench.tester_run import directory as places
+from securebench.tester_run.agents import prepare_agents, way_out
 from securebench.tester_run.coordinator import Coordinator
 from securebench.tester_run.options import RunOptions, RunParts, driver_asked_for
 from securebench.tester_run.plan import make_plan
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from securebench.images.model import ResolvedImage
+    from securebench.network.gateway import Gateway
     from securebench.progress import Event
     from securebench.resources import JsonValue
     from securebench.results.run_header import RunHeader
@@ -58,7 +61,7 @@ def run_benchmark(
         header.write(plan.directory)
         parts.checkpoint("header_written")
         journal = stack.enter_context(Journal(plan.directory))
-        return _Run(plan, options, parts, driver, journal).go(info, sinks)
+        return _Run(plan, options, parts, driver, journal).go(info, header, sinks)
 
 
 def _prepare(
@@ -74,7 +77,8 @@ def _prepare(
     places.require_space(plan.directory)
     for image in images[:1]:  # it is the engine that is tested: one image will do
         driver.self_test(image)
-    header = plan.header(info, {image.reference: image.id for image in images})
+    agent = prepare_agents(plan, driver, images, earlier, options)
+    header = plan.header(info, {image.reference: image.id for image in images}, agent)
     return info, earlier.resumed_by(header) if earlier else header
 
 
@@ -106,7 +110,7 @@ class _Run:
         self._journal = journal
         self._control = RunControl()
 
-    def go(self, info: DriverInfo, sinks: Iterable[Callable[[Event], None]]) -> TesterRunSummary:
+    def go(self, info: DriverInfo, header: RunHeader, sinks: Iterable[Callable[[Event], None]]) -> TesterRunSummary:
         with ExitStack() as stack:
             all_sinks = list(sinks)
             if self._options.show_agent_output:
@@ -115,7 +119,9 @@ class _Run:
             report = Reporter(all_sinks, muted=muted)
             stack.callback(places.clear_scratch, self._plan.directory)
             redone = self._set_errors_aside()
-            coordinator = Coordinator(self._context(info, report), self._journal, self._plan.workers)
+            outward = stack.enter_context(way_out(self._plan, self._parts))
+            context = self._context(info, header, report, outward.gateway)
+            coordinator = Coordinator(context, self._journal, self._plan.workers)
             watch = stack.enter_context(
                 Watch(
                     self._control,
@@ -127,7 +133,7 @@ class _Run:
             to_do = [task for task in self._plan.tasks if task.id not in self._journal.entries]
             self._announce(report, len(to_do), redone)
             coordinator.work_through(to_do)
-            summary = self._summary(coordinator.trouble, interrupted=watch.interrupted)
+            summary = self._summary(coordinator.trouble, outward.trouble, interrupted=watch.interrupted)
             report.emit(EventKind.RUN_DONE, **summary.to_json())
             self._parts.checkpoint("run_done")
             return summary
@@ -151,13 +157,14 @@ class _Run:
         if self._options.resume:
             report.emit(EventKind.RESUME, kept=len(self._journal.entries), redone=redone)
 
-    def _context(self, info: DriverInfo, report: Reporter) -> TaskContext:
+    def _context(self, info: DriverInfo, header: RunHeader, report: Reporter, gateway: Gateway | None) -> TaskContext:
         plan, directory = self._plan, self._plan.directory
         provenance: dict[str, JsonValue] = {
             "pack": plan.pack.digest,
             "harness": dict(plan.harness),
             "framework": dict(plan.framework),
             "driver": driver_provenance(info),
+            **({"agent": header.decisive["agent"]} if "agent" in header.decisive else {}),
         }
         return TaskContext(
             run_id=plan.config.run.id,
@@ -167,16 +174,19 @@ class _Run:
             store=places.make_room(directory),
             workspaces=directory / places.WORKSPACES,
             scratch=directory / places.SCRATCH,
+            trajectories=directory / TRAJECTORIES,
             report=report,
             limits=plan.config.sandbox.limits,
             policy=plan.config.verification,
             provenance=provenance,
             environment=plan.environment,
+            credentials=plan.producer.credentials,
+            gateway=gateway,
             control=self._control,
             checkpoint=self._parts.checkpoint,
         )
 
-    def _summary(self, trouble: str, *, interrupted: bool) -> TesterRunSummary:
+    def _summary(self, trouble: str, egress_trouble: str, *, interrupted: bool) -> TesterRunSummary:
         """Count the records that are on disk, whatever this process believes."""
         planned = {task.id: task.task_type for task in self._plan.tasks}
         families, failures = count(planned, iterate_entries(self._journal.path))
@@ -189,7 +199,7 @@ class _Run:
             families=families,
             failures=failures,
             ending=ending,
-            problems=tuple(filter(None, (trouble, *self._changes()))),
+            problems=tuple(filter(None, (trouble, egress_trouble, *self._changes()))),
         )
 
     def _changes(self) -> Iterable[str]:

@@ -1,0 +1,97 @@
+"""What a run does for its agents before and around the tasks: their program, their way out, their secrets."""
+
+from __future__ import annotations
+
+import re
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from securebench.harnesses.base import RunContext
+from securebench.results.egress_log import EGRESS_LOG, EgressLog
+from securebench.results.redaction import Redactor
+from securebench.tasks import DEFAULT_IMAGE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from securebench.harnesses.base import HarnessProducer
+    from securebench.images.model import ResolvedImage
+    from securebench.network.gateway import Gateway
+    from securebench.resources import JsonValue
+    from securebench.results.run_header import RunHeader
+    from securebench.sandboxes.base import SandboxDriver
+    from securebench.tester_run.options import RunOptions, RunParts
+    from securebench.tester_run.plan import Plan
+
+_SECRET_NAME = re.compile(
+    r"(?:^|_)(?:API_?KEY|KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|PAT|AUTH)S?(?:_|$)", re.IGNORECASE
+)
+
+
+def prepare_agents(
+    plan: Plan,
+    driver: SandboxDriver,
+    images: Sequence[ResolvedImage],
+    earlier: RunHeader | None,
+    options: RunOptions,
+) -> Mapping[str, JsonValue]:
+    """Get the harness ready for ``images`` that agents run in, and return which agent it is.
+
+    Raises :class:`ConfigError` and :class:`InfrastructureError`.
+    """
+    references = {task.environment.image or DEFAULT_IMAGE for task in plan.tasks}
+    before = earlier.decisive.get("agent") if earlier else None
+    notify = _scrubbed(options.notify, plan.producer)
+    agent = plan.producer.prepare(
+        RunContext(
+            driver=driver,
+            images=tuple(image for image in images if image.reference in references),
+            variables=options.variables,
+            notify=notify,
+            agent=before if isinstance(before, dict) else {},
+        )
+    )
+    for name in exposed_secrets(plan.environment, plan.producer.credentials):
+        notify(
+            f"harness.env hands {name} to agents: whatever runs in their sandboxes can read it, and its name looks "
+            "like that of a secret"
+        )
+    return agent
+
+
+def exposed_secrets(environment: Mapping[str, str], kept: Sequence[str]) -> list[str]:
+    """Return the names of variables that look like secrets, but for those whose values are ``kept`` by the harness."""
+    return [name for name, value in environment.items() if _SECRET_NAME.search(name) and value not in kept]
+
+
+@dataclass(frozen=True, slots=True)
+class WayOut:
+    """What agents reach the world through, if they do, and the log of it."""
+
+    gateway: Gateway | None = None
+    log: EgressLog | None = None
+
+    @property
+    def trouble(self) -> str:
+        """What is missing in the log, and why."""
+        return self.log.trouble if self.log else ""
+
+
+@contextmanager
+def way_out(plan: Plan, parts: RunParts) -> Iterator[WayOut]:
+    """Give the way out for the time of a run. Raises :class:`StorageError` if its log cannot be opened."""
+    if not plan.producer.needs_gateway:
+        yield WayOut()
+        return
+    secrets = (*plan.environment.values(), *plan.producer.credentials)
+    with (
+        EgressLog(plan.directory / EGRESS_LOG, Redactor(credentials=secrets)) as log,
+        closing(parts.make_gateway(log)) as gateway,
+    ):
+        yield WayOut(gateway, log)
+
+
+def _scrubbed(notify: Callable[[str], None], producer: HarnessProducer) -> Callable[[str], None]:
+    """Return ``notify`` without what the harness holds by the time of each call."""
+    return lambda text: notify(Redactor(credentials=producer.credentials).text(text))
