@@ -91,6 +91,6 @@ def _unfit(name: str, image: str, why: str) -> ConfigError:
     return ConfigError(
         f"{name} cannot run in {image}: {why}",
         code="agent-unfit",
-        hint="use an image for this machine with glibc (Debian, Ubuntu, Fedora) or, for programs that come for it, musl "
-        "(Alpine), or another agent",
+        hint="use an image for this machine, with glibc (Debian, Ubuntu, Fedora) or, for a program that comes for it, "
+        "with musl (Alpine); or another agent",
     )

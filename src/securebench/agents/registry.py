@@ -39,7 +39,7 @@ _GOOD: Final = frozenset({200, 206})
 _INTEGRITY: Final = re.compile(r"sha512-[A-Za-z0-9+/]{86}==")
 _HERE: Final = Address("http", "127.0.0.1", 80, "/")
 _OFFLINE: Final = (
-    "without it: 'securebench agents install --from FILE.tgz', with what 'npm pack PACKAGE@VERSION' fetches"
+    "without a registry: 'securebench agents install --from FILE.tgz', fetched elsewhere by 'npm pack PACKAGE@VERSION'"
 )
 _HINT: Final = (
     f"check the network, HTTPS_PROXY and SSL_CERT_FILE, or name another registry as {REGISTRY_VARIABLES[0]}; {_OFFLINE}"

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
+    from securebench.agents.installing import Arrived
     from securebench.agents.manifest import Manifest
     from securebench.agents.progress import OnProgress
 
@@ -122,8 +123,8 @@ class AgentStore:
         on_progress(Progress(str(key), Stage.INSTALLED))
         return program
 
-    def install_file(self, path: Path, on_progress: OnProgress | None = None) -> AgentProgram:
-        """Install the archive of a package that is on this machine, whatever it is, and return the program.
+    def install_file(self, path: Path, name: str = "", on_progress: OnProgress | None = None) -> AgentProgram:
+        """Install the archive of a package that is on this machine, and return the program: that ``name``, if given.
 
         One of a pinned version must be the one that is pinned. Raises :class:`ConfigError` (``file-missing`` and the
         like, ``agent-unknown``) and :class:`InfrastructureError` as :meth:`install` does.
@@ -134,9 +135,7 @@ class AgentStore:
             with explaining(self.directory), self._work() as work:
                 arrived = installing.copy(chunks(file), work, path.name, on_progress)
                 key, directory = installing.prepare(arrived, "file", path.name, on_progress)
-                known = find(key.name)
-                if key.version == known.pinned:
-                    installing.require_integrity(arrived, known.variant(key.platform).integrity, str(key))
+                self._check_file(key, arrived, name)
                 with self._installing(key, on_progress):
                     program = self._take(key, arrived.integrity)
                     if program is None:
@@ -243,6 +242,14 @@ class AgentStore:
                     f"the archive of {key} is one of {found}", code="agent-unusable", hint="nothing of it was kept"
                 )
             self._publish(key, directory)
+
+    @staticmethod
+    def _check_file(key: Key, arrived: Arrived, name: str) -> None:
+        known = find(key.name)
+        if name not in {"", key.name}:
+            raise ConfigError(f"the archive is one of {key}, and not of {name}", code="agent-unknown")
+        if key.version == known.pinned:
+            installing.require_integrity(arrived, known.variant(key.platform).integrity, str(key))
 
     def _publish(self, key: Key, directory: Path) -> None:
         """Let a finished program be the one that is found, in place of a damaged one."""

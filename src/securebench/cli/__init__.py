@@ -22,6 +22,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "validate": "Check a benchmark pack, and say what is wrong where.",
     "doctor": "Say what this machine can do, and what mends the rest.",
     "images": "Build and list sandbox images.",
+    "agents": "Install and list agent programs.",
     "import": "Make a pack from a public benchmark's own files.",
 }
 """Each command, and its line in ``--help``: shown without importing what it needs."""
