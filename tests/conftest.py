@@ -175,8 +175,9 @@ def store() -> ImageStore:
 
 @pytest.fixture
 def base_image(request: pytest.FixtureRequest) -> ResolvedImage:
-    """Give the base image, as the test's driver resolves it; Docker's where it has none."""
-    name = next((name for name in _DRIVER_FIXTURES if name in request.fixturenames), "docker_driver")
+    """Give the base image, as the test's driver resolves it; where it has none, the one that its mark names."""
+    usual = "oci_driver" if request.node.get_closest_marker("oci") is not None else "docker_driver"
+    name = next((name for name in _DRIVER_FIXTURES if name in request.fixturenames), usual)
     driver: SandboxDriver = request.getfixturevalue(name)
     return driver.resolve_image(BASE_IMAGE)
 
