@@ -138,6 +138,21 @@ def test_a_memory_bomb_in_the_checkers_place_is_out_of_memory(driver: SandboxDri
     assert job.judge(driver, tmp_path, {}).reason is FailureReason.CANDIDATE_OUT_OF_MEMORY
 
 
+@pytest.mark.parametrize("there", ["", Link("nowhere"), Link("sub")], ids=["file", "link to nothing", "loop"])
+def test_a_checker_that_cannot_start_is_a_failure(driver: SandboxDriver, tmp_path: Path, there: str | Link) -> None:
+    """A18: what the candidate put where the checker starts, or in the place of its program, earns no other try."""
+    starts = Job(checker={"command": "exit 0", "workdir": "/workspace/sub"})
+    assert starts.judge(driver, tmp_path / "workdir", {"sub": there}).reason is FailureReason.NO_VERDICT
+    runs = Job(checker={"command": ["/workspace/sub"]})
+    assert runs.judge(driver, tmp_path / "program", {"sub": there}).reason is FailureReason.CHECK_FAILED
+
+
+def test_a_checker_starts_in_a_directory_that_was_left_out(driver: SandboxDriver, tmp_path: Path) -> None:
+    """A working directory that is missing from the workspace is made, empty."""
+    job = Job(checker={"command": 'test -z "$(ls)"', "workdir": "/workspace/sub/dir"})
+    assert job.judge(driver, tmp_path, {"sub": None}).passed
+
+
 @pytest.mark.parametrize("needed", [True, False])
 def test_chroot_works_where_it_is_needed_and_allowed_and_nowhere_else(
     driver: SandboxDriver, tmp_path: Path, needed: bool

@@ -137,6 +137,30 @@ def test_workdir_and_time_limit_are_the_checkers_else_the_tasks(
     assert (spec.workdir, command.timeout_seconds) == expected
 
 
+@pytest.mark.parametrize(
+    ("tree", "reason"),
+    [
+        ({}, None),
+        ({"sub/dir/x": ""}, None),
+        ({"there/x": "", "sub": Link("there")}, None),
+        ({"sub/dir": ""}, FailureReason.NO_VERDICT),
+        ({"sub": ""}, FailureReason.NO_VERDICT),
+        ({"sub": Link("nowhere")}, FailureReason.NO_VERDICT),
+        ({"sub": Link("sub")}, FailureReason.NO_VERDICT),
+        ({"sub/dir": Link("dir")}, FailureReason.NO_VERDICT),
+    ],
+    ids=str,
+)
+def test_what_stands_where_the_checker_starts_is_the_candidates_doing(
+    tmp_path: Path, tree: Tree, reason: FailureReason | None
+) -> None:
+    """A workspace whose file or link keeps the checker from starting fails; it earns no other try."""
+    driver = _driver()
+    job = Job(checker={"command": ["python3"], "workdir": "/app/sub/dir"}, environment=Environment(workdir="/app"))
+    assert job.judge(driver, tmp_path, tree).reason is reason
+    assert bool(driver.commands) is (reason is None)
+
+
 def test_a_workspace_lies_where_the_agent_found_it() -> None:
     """Harness and verifier agree on where a workspace lies that has no other place."""
     assert Place(user=ROOT).workspace == WORKSPACE_TARGET == "/workspace"

@@ -10,6 +10,7 @@ import os
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import islice
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 from securebench.descriptors import OPEN_FILE, printable
@@ -55,6 +56,18 @@ class Layout:
         """Return the mounts for a sandbox that has the workspace at ``target``."""
         over = (Mount(self.inputs / path, f"{target}/{path}") for path, _ in self.covers)
         return (Mount(self.workspace, target, read_only=False), *over)
+
+    def require_workdir(self, target: str, workdir: str) -> None:
+        """Raise :class:`FaultError` if a sandbox with the workspace at ``target`` can have no directory ``workdir``.
+
+        One that is missing is made; where the candidate has a file, or a link to nothing, no sandbox can begin.
+        """
+        if not is_at_or_below(workdir, target):
+            return
+        place = self.workspace / PurePosixPath(workdir).relative_to(target)
+        nearest = next(path for path in (place, *place.parents) if os.path.lexists(path))
+        if not nearest.is_dir():  # links lead to nothing outside: no other would have been sealed
+            raise FaultError(FailureReason.NO_VERDICT, "where the checker is to start is no directory any more")
 
     def require_untouched(self) -> None:
         """Raise :class:`FaultError` unless what judges is what was laid out."""

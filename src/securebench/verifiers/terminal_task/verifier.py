@@ -60,6 +60,7 @@ def _check(view: VerifierView, candidate: CandidateArtifact, context: VerifyCont
     capabilities = _capabilities(request, context, details)
     details["phase"] = "workspace"
     layout = _lay_out(view, candidate, context, shared=bool(capabilities))
+    layout.require_workdir(request.target, request.workdir)
     spec = _spec(request, layout, context, capabilities)
     details.update(phase="check", image_id=spec.image.id, timeout_seconds=request.timeout_seconds)
     last_line = LastLine()
