@@ -58,7 +58,7 @@ class JsonSource:
         return SourceLocation(self.file, position.line, position.column, pointer(fault.path))
 
 
-def decode_json(text: str) -> tuple[JsonValue, int]:
+def decode_json(text: str, max_values: int = MAX_VALUES) -> tuple[JsonValue, int]:
     """Return the value of ``text``, and how many values it holds. Raises :class:`UnfitJsonError`."""
     try:
         value: JsonValue = _STRICT.decode(text)
@@ -66,8 +66,8 @@ def decode_json(text: str) -> tuple[JsonValue, int]:
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError) as error:
         raise UnfitJsonError(str(error)) from None
-    count = _count(value)
-    if count > MAX_VALUES:
+    count = _count(value, max_values)
+    if count > max_values:
         raise UnfitJsonError("too large, or too deep")
     return value, count
 
@@ -109,15 +109,15 @@ _STRICT = json.JSONDecoder(object_pairs_hook=_unique, parse_int=_number, parse_f
 _LENIENT = json.JSONDecoder(parse_int=str, parse_float=str)
 
 
-def _count(value: JsonValue) -> int:
-    """Return how many values there are, or more than ``MAX_VALUES`` where they lie too deep."""
+def _count(value: JsonValue, max_values: int) -> int:
+    """Return how many values there are, or more than ``max_values`` where they lie too deep."""
     level, count = [value], 0
     for _ in range(MAX_DEPTH + 1):
         count += len(level)
         level = [child for node in level for child in _children(node)]
-        if not level or count > MAX_VALUES:
+        if not level or count > max_values:
             return count
-    return MAX_VALUES + 1
+    return max_values + 1
 
 
 def _children(node: JsonValue) -> list[JsonValue]:
