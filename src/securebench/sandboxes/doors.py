@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from securebench.errors import ConfigError
+from securebench.errors import ConfigError, EgressError
 
 if TYPE_CHECKING:
     import socket
@@ -36,13 +36,27 @@ class Door:
     serve: Callable[[socket.socket], None]
 
 
-def check_doors(spec: SandboxSpec) -> None:
-    """Raise :class:`ConfigError` (``sandbox-unsupported``) unless a sandbox can have the doors of ``spec``."""
+def check_doors(spec: SandboxSpec, runtime: str = "", *, possible: bool = True) -> None:
+    """Raise :class:`ConfigError` (``sandbox-unsupported``) unless a sandbox can have the doors of ``spec``.
+
+    Where ``runtime`` makes none ``possible`` it is :class:`EgressError` (``egress-unavailable``).
+    """
     ports = [door.port for door in spec.doors]
     if ports and spec.network != "none":
         raise _unsupported(f"doors beside the network {spec.network!r}")
     if len(ports) > MOST_DOORS or len(set(ports)) < len(ports) or any(port not in _PORTS for port in ports):
         raise _unsupported(f"doors at the ports {ports}")
+    if ports and not possible:
+        raise no_doors(f"with {runtime} nothing outside of a sandbox can be reached from it")
+
+
+def no_doors(why: str) -> EgressError:
+    """Return the error that says that sandboxes can have no doors here."""
+    return EgressError(
+        f"agents cannot be given a way to a provider here: {why}",
+        code="egress-unavailable",
+        hint="install crun and leave sandbox.runtime out, or use the docker driver with its default runtime",
+    )
 
 
 def serve_doors(doors: Sequence[Door], listeners: Sequence[socket.socket]) -> None:

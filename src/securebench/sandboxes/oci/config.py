@@ -7,7 +7,8 @@ document, and another that both drivers ask for the same. What is not obvious in
   twice, by their owner and by the read-only and masked paths, which are Docker's.
 * A new network namespace holds only loopback. No hook and no helper sets anything up in it. With doors the keeper has
   made it, and owns it: nobody in the sandbox has any right over it. Who does not own one may not mount ``sysfs``, and
-  runtimes would show the host's instead; so the keeper has mounted that too, and it is bound.
+  runtimes would show the host's instead; so the keeper has mounted that too, and it is bound. A runtime that is not to
+  enter a network namespace stays in the one that it was started in, which is that one.
 * Capabilities of a user that is not root are in the bounding set alone, as ``execve`` would leave them.
 * The binds are staged: their sources are mounts that already refuse set-id programs and devices, and writing where it
   is not asked for. The options say the same again, as what a user namespace inherits is locked.
@@ -215,7 +216,7 @@ def _linux(layout: Layout) -> dict[str, Any]:
     below = layout.cgroup is not None and layout.runtime.owns_cgroups
     cgroup = {"cgroupsPath": f"{layout.cgroup}/runtime"} if below else {}
     return {
-        "namespaces": [_namespace(name, layout) for name in _NAMESPACES],
+        "namespaces": _namespaces(layout),
         "uidMappings": layout.uid_map,
         "gidMappings": layout.gid_map,
         "maskedPaths": list(MASKED_PATHS),
@@ -225,9 +226,10 @@ def _linux(layout: Layout) -> dict[str, Any]:
     }
 
 
-def _namespace(name: str, layout: Layout) -> dict[str, str]:
-    joined = name == "network" and layout.network is not None
-    return {"type": name, "path": str(layout.network)} if joined else {"type": name}
+def _namespaces(layout: Layout) -> list[dict[str, str]]:
+    joined: dict[str, dict[str, str]] = {} if layout.network is None else {"network": {"path": layout.network}}
+    left_out = {"network"} if joined and not layout.runtime.enters_networks else set()
+    return [{"type": name, **joined.get(name, {})} for name in _NAMESPACES if name not in left_out]
 
 
 def _has_root(ids: IdMap) -> bool:

@@ -98,6 +98,7 @@ class Container:
             "locked": runtime.locks_root,
             "mounts": staged,
             "doors": [door.port for door in self._spec.doors],
+            "enter": bool(self._spec.doors) and not runtime.enters_networks,
             "limits": {"memory": limits.memory, "pids": limits.pids + runtime.extra_pids, "cpu": limits.cpus},
             "argv": runtime.run_argv(self._directory, self._state, self._name, collects=self._spec.collect is not None),
             "collect": self._spec.collect,

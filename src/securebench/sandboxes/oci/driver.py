@@ -101,7 +101,7 @@ class OciDriver(SandboxDriver):
     def create(self, spec: SandboxSpec, *, persistent: bool = False) -> OciSandbox:
         """Make a sandbox. An ephemeral one asks the keeper for nothing before its first command."""
         self._surroundings.raise_if_stopped()
-        check_doors(spec)
+        check_doors(spec, self._surroundings.runtime.name, possible=self._surroundings.runtime.has_doors)
         check_collect(spec, persistent=persistent)
         tree = self._tree(spec.image)
         if spec.collect is not None:

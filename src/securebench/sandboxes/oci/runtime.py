@@ -2,7 +2,9 @@
 
 * **crun** takes a compiled seccomp filter, and leaves cgroups to others: it is put into its cgroups beforehand.
 * **runc** takes the seccomp profile as text and compiles it each time. As root it makes a cgroup of its own.
-* **runsc** (gVisor) is a kernel of its own in user space, with no network; it is put into cgroups like crun.
+* **runsc** (gVisor) is a kernel of its own in user space, with no network; it is put into cgroups like crun. Its network
+  stack knows nothing of a socket that listens in its namespace, and where it is to use the host's instead, it does not
+  start under a user who is not mapped into the sandbox: so it has no doors.
 
 What a runtime has to say goes to a log, as the standard streams belong to the sandbox: in the bundle for ``run``, and
 beside the process document, with ``.log`` after its name, for ``exec``. A log with an error in it means that the
@@ -116,6 +118,19 @@ class Runtime:
             f"{self.name} {self.version} is older than {wanted}, and has known ways out "
             "unless your distribution has mended them: keep it up to date"
         )
+
+    @property
+    def has_doors(self) -> bool:
+        """Whether a sandbox can reach a socket that listens in its network namespace."""
+        return self.name != "runsc"
+
+    @property
+    def enters_networks(self) -> bool:
+        """Whether it enters a network namespace that it is given. Else it has to be started in that one.
+
+        runc does for ``run``; but for ``exec`` it enters the user namespace first, which has no right over the other.
+        """
+        return self.name != "runc"
 
     def run_argv(self, bundle: str, state: str, sandbox_id: str, *, collects: bool = False) -> list[str]:
         """Return what makes a sandbox from ``bundle``/config.json, waits for its first process and removes it.

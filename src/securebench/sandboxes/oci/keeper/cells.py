@@ -56,10 +56,12 @@ class Cell:
         self.held: list[tuple[Job, int]] = []
         self._first_kill: float | None = None
         self._collect: str | None = None
+        self._enters = False
 
     def prepare(self, request: dict[str, Any], spares: Spares) -> None:
         """Make what ``request`` asks for. Raises ``OSError`` and :class:`~.mounts.UnsafeSourceError`."""
         self._collect = request.get("collect")
+        self._enters = request["enter"]
         os.mkdir(self.directory)
         mounts.mount_tmpfs(self.directory, "711", request["size"] + _DOCUMENT_BYTES)
         self._show_root(request)
@@ -98,7 +100,8 @@ class Cell:
         """Start the runtime of ``job`` in its groups. Raises ``OSError``."""
         job.kills_before = self.out_of_memory_kills()
         spare, self._spare = self._spare, None
-        runtime = Runtime(argv, self.directory, job.log, self._surroundings.program)
+        network = f"{self.directory}/{NETWORK}" if self._enters else None
+        runtime = Runtime(argv, self.directory, job.log, network, self._surroundings.program)
         if spare is not None and spare.launch(runtime, streams):
             job.pid = spare.pid
         else:

@@ -9,6 +9,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from securebench.sandboxes.oci.keeper.network import enter_network
 from securebench.sandboxes.oci.wire import REPORT_BYTES, send_report
 
 if TYPE_CHECKING:
@@ -78,12 +79,14 @@ class Job:
 class Runtime(NamedTuple):
     """A call of a runtime: its arguments, where it runs, and where stands what goes wrong.
 
-    ``program`` is a descriptor of what to run, if that is not the program that the first argument names.
+    ``network`` is the path of a network namespace to start it in, if not the keeper's. ``program`` is a descriptor of
+    what to run, if that is not the program that the first argument names.
     """
 
     argv: list[str]
     directory: str
     log: str
+    network: str | None = None
     program: int | None = None
 
 
@@ -132,6 +135,8 @@ def become(runtime: Runtime, streams: list[int], prepare: Callable[[], None] = l
     argv = runtime.argv
     try:
         prepare()
+        if runtime.network is not None:
+            enter_network(runtime.network)
         os.chdir(runtime.directory)
         for number, descriptor in enumerate(streams):
             os.dup2(descriptor, number)

@@ -46,7 +46,7 @@ class Spare:
         program = () if runtime.program is None else (runtime.program,)
         with self._ours:
             try:
-                send_frame(self._ours, {"runtime": runtime[:3]}, b"", (*streams, *program))
+                send_frame(self._ours, {"runtime": runtime[:-1]}, b"", (*streams, *program))
             except OSError:
                 return False
         return True
