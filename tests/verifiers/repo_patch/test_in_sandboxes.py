@@ -155,6 +155,13 @@ def test_the_environment_of_a_check_is_fixed(driver: SandboxDriver, image: str, 
     assert verdict.reason is None, verdict
 
 
+def test_a_working_directory_that_is_gone_is_a_failure(driver: SandboxDriver, image: str, tmp_path: Path) -> None:
+    """A change that takes the tests' working directory away fails, and is not tried again."""
+    job = Job(image=image, command=["true"], expect={}, workdir="/srv/project/project")
+    verdict = job.judge(driver, tmp_path, dict.fromkeys(("project/__init__.py", "project/numbers.py")))
+    assert verdict.reason is FailureReason.NO_VERDICT, verdict
+
+
 def test_a_check_has_no_network(driver: SandboxDriver, image: str, tmp_path: Path) -> None:
     """There is no interface but the loopback."""
     check = "import socket; assert [n for _, n in socket.if_nameindex() if n != 'lo'] == []"
