@@ -29,13 +29,23 @@ def test_a_runtime_is_started_with_next_to_nothing(tmp_path: Path) -> None:
     """It gets where programs are and where its own files may be, nothing of who started the run."""
     out, log = (tmp_path / "out").open("w+"), tmp_path / "log"
     with out, socket.socket() as channel:
-        job = Job(channel, str(log), 60)
+        job = Job(channel, str(log), str(tmp_path / "started"), 60)
         job.start(Runtime(["/usr/bin/env"], str(tmp_path), str(log)), [0, out.fileno(), 2], lambda: None)
         assert os.waitpid(job.pid, 0)[1] == 0
         out.seek(0)
         variables = dict(line.split("=", 1) for line in out.read().splitlines())
     assert variables.pop("PATH").endswith("/bin")
     assert variables == {"_LIBCONTAINER_STATEDIR": str(tmp_path)}
+
+
+def test_whether_its_command_was_started_is_reported(tmp_path: Path) -> None:
+    """A job says whether its runtime has written down that what it was to run runs."""
+    started = tmp_path / "started"
+    with socket.socket() as channel:
+        job = Job(channel, str(tmp_path / "log"), str(started), 60)
+        assert not job.outcome(1, 0)["started"]
+        started.write_text("7")
+        assert job.outcome(1, 0)["started"]
 
 
 @pytest.mark.oci

@@ -185,6 +185,13 @@ def test_documents_of_ended_commands_are_removed(oci_driver: OciDriver, base_ima
 # --- what goes wrong
 
 
+def test_a_command_that_ends_its_sandbox_was_killed(oci_driver: OciDriver, base_image: ResolvedImage) -> None:
+    """A18: a command whose sandbox ends by what it does there was killed, and is no trouble of the machine."""
+    with oci_driver.create(SandboxSpec(image=base_image), persistent=True) as sandbox:
+        result = sandbox.run(Command(argv=("sh", "-c", "kill -KILL -1; sleep 60"), timeout_seconds=30))
+    assert (result.exit_code, result.timed_out) == (137, False)
+
+
 def test_what_cannot_be_run_is_the_commands_fault(oci_driver: OciDriver, base_image: ResolvedImage) -> None:
     """A program that is none, wherever it lies, and a working directory that is gone are told by the exit code."""
     programs = ("no-such-program", "/no/such", "/etc/passwd", "/etc/passwd/x", "/etc", f"/{'x' * 300}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from securebench.errors import EngineError, InfrastructureError, MaterializationError
-from securebench.sandboxes.base import Command, Stream
+from securebench.sandboxes.base import Command, ExitState, Stream
 from securebench.sandboxes.oci.link import Job
 from securebench.sandboxes.oci.process import OciProcess
 from securebench.sandboxes.oci.streams import Pipes, Streams
@@ -21,19 +21,21 @@ from securebench.sandboxes.oci.wire import KILL, send_report
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-ENDED = {"exit": 0, "timed_out": False, "out_of_memory": False, "log": ""}
+ENDED = {"exit": 0, "timed_out": False, "out_of_memory": False, "started": True, "log": ""}
 
 
 class Played:
     """A process, and the ends that its keeper and its program would have."""
 
-    def __init__(self, stdin: bytes = b"", output_limit: int = 1000, seconds: float = 60) -> None:
+    def __init__(
+        self, stdin: bytes = b"", output_limit: int = 1000, seconds: float = 60, within: Job | None = None
+    ) -> None:
         ours, self.keeper = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
         pipes = Pipes()
         self.stdin, self.stdout, self.stderr = map(os.dup, pipes.theirs)
         pipes.close_theirs()
-        job = Job(ours)
+        job = Job(ours, within)
         command = Command(argv=("x",), timeout_seconds=seconds)
         self.ended: list[OciProcess] = []
         self.process = OciProcess(Streams(pipes, job, stdin), job, command, output_limit, self.ended.append)
@@ -215,6 +217,64 @@ def test_a_runtime_that_fails_is_the_machines_fault(played: Played, log: str) ->
     with pytest.raises(InfrastructureError, match="denied") as raised:
         played.process.wait()
     assert raised.value.code == "sandbox-failed"
+
+
+LOST = '{"level":"error","msg":"urpc method \\"containerManager.WaitPID\\" failed: EOF"}'
+"""What gVisor says of a command when its kernel has ended."""
+
+
+class Beneath:
+    """The container in which a command runs, whose keeper a test plays."""
+
+    def __init__(self) -> None:
+        ours, self.keeper = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setblocking(False)
+        self.played = Played(within=Job(ours))
+
+    def command_is_lost(self, *, started: bool) -> ExitState:
+        """Report what gVisor does of a command whose sandbox it cannot reach, and return what comes of it."""
+        self.played.end(exit=128, log=LOST, started=started)
+        return self.played.process.wait()
+
+
+@pytest.fixture
+def beneath(monkeypatch: pytest.MonkeyPatch) -> Iterator[Beneath]:
+    """Give a container with a command in it, which is given little time to end after that."""
+    monkeypatch.setattr("securebench.sandboxes.oci.process._FALL_SECONDS", 0.5)
+    container = Beneath()
+    yield container
+    container.keeper.close()
+    container.played.close_program()
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.2])
+def test_a_command_whose_sandbox_ended_beneath_it_was_killed(beneath: Beneath, delay: float) -> None:
+    """A18: what ends its own sandbox, and gVisor's kernel with it, is no trouble of the machine to try again after."""
+    reporting = threading.Timer(delay, send_report, (beneath.keeper, {**ENDED, "exit": 2}))
+    reporting.start()
+    state = beneath.command_is_lost(started=True)
+    reporting.join()
+    assert state == ExitState(exit_code=137, timed_out=False, out_of_memory=False, output_limit_exceeded=False)
+
+
+def test_a_command_that_never_started_is_the_machines_fault(beneath: Beneath) -> None:
+    """A command that its runtime has not started was ended by nothing that runs in it, though its sandbox has ended."""
+    send_report(beneath.keeper, {**ENDED, "exit": 2})
+    with pytest.raises(InfrastructureError, match="WaitPID"):
+        beneath.command_is_lost(started=False)
+
+
+def test_a_command_that_is_lost_in_a_living_sandbox_is_the_machines_fault(beneath: Beneath) -> None:
+    """A runtime that loses a command while its sandbox lives has failed."""
+    with pytest.raises(InfrastructureError, match="WaitPID"):
+        beneath.command_is_lost(started=True)
+
+
+def test_a_command_that_is_lost_with_its_keeper_is_the_machines_fault(beneath: Beneath) -> None:
+    """A sandbox of whose end nobody tells has not been ended by what runs in it."""
+    beneath.keeper.close()
+    with pytest.raises(InfrastructureError, match="WaitPID"):
+        beneath.command_is_lost(started=True)
 
 
 def test_what_the_keeper_refuses_is_told(played: Played) -> None:

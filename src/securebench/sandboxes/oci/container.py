@@ -18,7 +18,7 @@ from securebench.sandboxes.oci.doors import open_doors
 from securebench.sandboxes.oci.ids import HostIds, identity_map
 from securebench.sandboxes.oci.keeper.cells import DEVICES, NETWORK
 from securebench.sandboxes.oci.keeper.surroundings import SHOWN
-from securebench.sandboxes.oci.runtime import LOG
+from securebench.sandboxes.oci.runtime import LOG, PID
 from securebench.sandboxes.oci.seccomp import seccomp_for
 from securebench.sandboxes.oci.stock import Stock
 
@@ -104,6 +104,7 @@ class Container:
             "collect": self._spec.collect,
             "document": f"{self._directory}/config.json",
             "log": f"{self._directory}/{LOG}",
+            "started": f"{self._directory}/{PID}",
             "seconds": LIFETIME_SECONDS if command is None else command.timeout_seconds,
         }
         job = self._ask(request, document, pipes)
@@ -111,16 +112,17 @@ class Container:
             open_doors(job, self._spec.doors)
         return job
 
-    def execute(self, command: Command, pipes: Pipes) -> Job:
-        """Start ``command`` in it, beside what runs there already. Raises what :func:`compile_process` does."""
+    def execute(self, command: Command, pipes: Pipes, within: Job) -> Job:
+        """Start ``command`` in it, which runs as ``within``. Raises what :func:`compile_process` does."""
         path = f"{self._directory}/process-{next(self._documents)}/process.json"
         request = {
             "argv": self._surroundings.runtime.exec_argv(path, self._state, self._name),
             "document": path,
             "log": f"{path}.{LOG}",
+            "started": f"{path}.{PID}",
             "seconds": command.timeout_seconds,
         }
-        return self._ask(request, compile_process(self._spec, command, self._layout({})), pipes)
+        return self._ask(request, compile_process(self._spec, command, self._layout({})), pipes, within)
 
     def _binds(self) -> tuple[list[tuple[str, bool]], dict[str, str]]:
         """Return what the keeper has to stage (source, read only), and where each target's source then is."""
@@ -153,7 +155,6 @@ class Container:
             cgroup=f"/securebench/{self._surroundings.group}/{self._name}" if limited else None,
         )
 
-    def _ask(self, request: dict[str, Any], document: dict[str, Any], pipes: Pipes) -> Job:
-        return self._surroundings.link.start(
-            {"cell": self._name, **request}, json.dumps(document).encode(), pipes.theirs
-        )
+    def _ask(self, request: dict[str, Any], document: dict[str, Any], pipes: Pipes, within: Job | None = None) -> Job:
+        named = {"cell": self._name, **request}
+        return self._surroundings.link.start(named, json.dumps(document).encode(), pipes.theirs, within)

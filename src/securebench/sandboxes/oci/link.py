@@ -97,12 +97,14 @@ class Link:
                 raise gone()
             return self._hello
 
-    def start(self, request: Mapping[str, Any], document: bytes, streams: Sequence[int]) -> Job:
-        """Start a job on three standard streams. Raises :class:`EngineError` when the keeper is gone."""
+    def start(
+        self, request: Mapping[str, Any], document: bytes, streams: Sequence[int], within: Job | None = None
+    ) -> Job:
+        """Start a job on three standard streams, ``within`` another. Raises :class:`EngineError` without a keeper."""
         with exhaustion():
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
-        job = Job(ours)
+        job = Job(ours, within)
         try:
             with self._sending:
                 send_frame(self._control, request, document, (theirs.fileno(), *streams))
@@ -147,11 +149,13 @@ class Link:
 class Job:
     """A container, or a command in one, as its driver sees it. Thread safe. ``fileno`` is for polling alone.
 
-    ``descriptor`` came with its report, or is -1: a directory that the container has changed.
+    ``within`` is the container in which it runs, if it is a command. ``descriptor`` came with its report, or is -1: a
+    directory that the container has changed.
     """
 
-    def __init__(self, channel: socket.socket) -> None:
+    def __init__(self, channel: socket.socket, within: Job | None = None) -> None:
         self._channel = channel
+        self._within = within
         weakref.finalize(self, channel.close)  # not before: somebody may be polling it
         self._reading = threading.Lock()
         self._report: dict[str, Any] | None = None
@@ -196,6 +200,16 @@ class Job:
         """Wait for its end, however it is told: without a keeper nothing runs at all."""
         with suppress(EngineError):
             self.report(timeout)
+
+    def fell(self, patience: float) -> bool:
+        """Whether the container in which it ran has ended as well, or does within ``patience`` seconds."""
+        if self._within is None:
+            return False
+        try:
+            self._within.report(patience)
+        except EngineError:  # it lives, or nobody can say how it went
+            return False
+        return True
 
     def kill(self) -> None:
         """Ask for the end of its whole sandbox, and do not wait for it."""

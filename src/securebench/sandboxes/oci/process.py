@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 _NOT_FOUND = 127
 _NOT_EXECUTABLE = 126
+_SIGKILLED = 137
+
+_FALL_SECONDS = 10.0
+"""How long the runtime of a sandbox may take to notice that it has ended, after another has lost a command in it."""
 
 _NOT_RUN_SIGNS = (
     *("executable file", "open executable", "exec:", "chdir `", 'chdir to cwd ("'),  # crun, runc
@@ -102,11 +106,24 @@ class OciProcess(BoundedProcess["Streams"]):
 
     def _final_state(self, report: dict[str, Any]) -> ExitState:
         return ExitState(
-            exit_code=_exit_code(report),
+            exit_code=self._exit_code(report),
             timed_out=report["timed_out"],
             output_limit_exceeded=self._output_exceeded,
             out_of_memory=report["out_of_memory"],
         )
+
+    def _exit_code(self, report: dict[str, Any]) -> int:
+        """Return its exit code. Raises :class:`InfrastructureError` for what the machine, or its runtime, has done.
+
+        What runs in a sandbox can end it, and gVisor's kernel with it; the runtime of a command then knows nothing of
+        its end. It was killed as all that ran there was, and by whom is no fault of the machine.
+        """
+        try:
+            return _exit_code(report)
+        except InfrastructureError:
+            if report.get("started") and self._job.fell(_FALL_SECONDS):
+                return _SIGKILLED
+            raise
 
 
 def raise_failure(report: dict[str, Any]) -> NoReturn:

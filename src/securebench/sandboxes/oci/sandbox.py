@@ -185,7 +185,7 @@ class PersistentOciSandbox(OciSandbox):
     def _start(self, command: Command, pipes: Pipes) -> Job:
         if self._job.is_over():
             raise InfrastructureError("this sandbox has ended: a limit, or a kill, ended everything in it")
-        return self._container.execute(command, pipes)
+        return self._container.execute(command, pipes, self._job)
 
 
 def _greet(job: Job, pipes: Pipes) -> None:

@@ -36,11 +36,16 @@ _CHILDREN = "/proc/{0}/task/{0}/children"
 
 
 class Job:
-    """A runtime process and the socket on which its driver hears of it. ``deadline`` is of the monotonic clock."""
+    """A runtime process and the socket on which its driver hears of it. ``deadline`` is of the monotonic clock.
 
-    def __init__(self, channel: socket.socket, log: str, seconds: float) -> None:
+    ``log`` is where the runtime says what went wrong; ``started`` is the file that it makes when it has started what
+    it was to run.
+    """
+
+    def __init__(self, channel: socket.socket, log: str, started: str, seconds: float) -> None:
         self.channel = channel
         self.log = log
+        self.started = started
         self.deadline = time.monotonic() + seconds
         self.pid = 0
         self.kills_before = 0
@@ -66,7 +71,13 @@ class Job:
         # A time limit that fires while the process ends by itself has killed nothing.
         timed_out = self.timed_out and code == SIGKILLED
         starved = code == SIGKILLED and not self.killed and kills > self.kills_before
-        return {"exit": TIMED_OUT if timed_out else code, "timed_out": timed_out, "out_of_memory": starved, "log": log}
+        return {
+            "exit": TIMED_OUT if timed_out else code,
+            "timed_out": timed_out,
+            "out_of_memory": starved,
+            "started": os.path.exists(self.started),
+            "log": log,
+        }
 
     def _read_log(self) -> str:
         try:

@@ -79,7 +79,8 @@ class Keeper:
             self._stop()
             return
         request, document, (channel, *streams) = frame
-        job = Job(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, channel), request["log"], request["seconds"])
+        talk = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, channel)
+        job = Job(talk, request["log"], request["started"], request["seconds"])
         try:
             self._start(request, document, job, streams)
         except UnsafeSourceError as error:
