@@ -2,15 +2,38 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+import threading
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Final, Self
+
+from securebench.errors import EgressError
+from securebench.network.codec import plan_to_json, settings_to_json
+from securebench.network.doors import PROXY, RELAY
+from securebench.network.link import Link
+from securebench.network.rules import Caps, ProxyRules
+from securebench.sandboxes.doors import Door
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable, Mapping
     from types import TracebackType
 
     from securebench.network.model import EgressPlan, EgressReport
     from securebench.resources import JsonValue
-    from securebench.sandboxes.doors import Door
+
+PROXY_PORT: Final = 3128
+"""Where a sandbox finds its proxy, on its own loopback."""
+
+RELAY_PORT: Final = 8788
+"""Where a sandbox finds its provider, on its own loopback."""
+
+_PROXY_URL: Final = f"http://127.0.0.1:{PROXY_PORT}"
+_HERE: Final = "127.0.0.1,localhost"
+_PROXY_VARIABLES: Final = {
+    **dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), _PROXY_URL),
+    **dict.fromkeys(("NO_PROXY", "no_proxy"), _HERE),
+}
 
 
 class Session:
@@ -24,16 +47,35 @@ class Session:
     environment: Mapping[str, str]
     relay_url: str
 
+    def __init__(self, link: Link, number: int, plan: EgressPlan) -> None:
+        self._link = link
+        self._number = number
+        self._lock = threading.Lock()
+        self._outcome: EgressReport | EgressError | None = None
+        ports = {PROXY: PROXY_PORT} if plan.domains else {}
+        ports |= {RELAY: RELAY_PORT} if plan.relay else {}
+        self.doors = tuple(Door(port, partial(self._serve, door)) for door, port in ports.items())
+        self.environment = _PROXY_VARIABLES if plan.domains else {}
+        self.relay_url = f"http://127.0.0.1:{RELAY_PORT}" if plan.relay else ""
+
     def on_death(self, call: Callable[[], None]) -> None:
         """Call it, from another thread, if the gateway dies while this session is open; at once if it has."""
-        raise AssertionError
+        self._link.on_death(self._number, call)
 
     def close(self) -> EgressReport:
-        """End it, with all its connections, and return what became of it. Idempotent.
+        """End it, with all its connections, and return what became of it all. Idempotent.
 
         Raises :class:`EgressError` (``egress-failed``) if the gateway died meanwhile.
         """
-        raise AssertionError
+        with self._lock:
+            if self._outcome is None:
+                try:
+                    self._outcome = self._link.finish(self._number)
+                except EgressError as error:
+                    self._outcome = error
+        if isinstance(self._outcome, EgressError):
+            raise self._outcome
+        return self._outcome
 
     def __enter__(self) -> Self:
         return self
@@ -41,21 +83,55 @@ class Session:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        raise AssertionError
+        try:
+            self.close()
+        except EgressError:
+            if error is None:
+                raise
+
+    def _serve(self, door: str, listener: socket.socket) -> None:
+        self._link.listen(self._number, door, listener)
 
 
 class Gateway:
     """The gateway of a run. Its process starts with the first session, and anew after a death. Thread safe.
 
-    ``log`` is given each decision as it is made: a flat JSON object, for a line of ``egress.jsonl``.
+    ``log`` is given each decision as it is made: a flat JSON object, for a line of ``egress.jsonl``. It is called from
+    one thread at a time. ``rules`` are for tests: see :class:`ProxyRules`.
     """
 
-    def __init__(self, log: Callable[[Mapping[str, JsonValue]], None]) -> None:
+    def __init__(
+        self,
+        log: Callable[[Mapping[str, JsonValue]], None],
+        *,
+        rules: ProxyRules | None = None,
+        caps: Caps | None = None,
+    ) -> None:
         self._log = log
+        self._settings = settings_to_json(rules or ProxyRules(), caps or Caps())
+        self._lock = threading.Lock()
+        self._numbers = count(1)
+        self._link: Link | None = None
+        self._closed = False
 
     def open(self, task_id: str, plan: EgressPlan) -> Session:
         """Open a way out for a task. Raises :class:`EgressError`."""
-        raise AssertionError
+        link = self._live_link()
+        number = next(self._numbers)
+        link.open(number, {"task_id": task_id, "plan": plan_to_json(plan)}, self._log)
+        return Session(link, number, plan)
 
     def close(self) -> None:
         """End the process and whatever it serves. Idempotent."""
+        with self._lock:
+            self._closed = True
+            if self._link:
+                self._link.close()
+
+    def _live_link(self) -> Link:
+        with self._lock:
+            if self._closed:
+                raise EgressError("the gateway is closed")
+            if self._link is None or self._link.is_dead:
+                self._link = Link(self._settings)
+            return self._link

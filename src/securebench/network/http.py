@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import h11
@@ -13,6 +12,9 @@ if TYPE_CHECKING:
 
 MAX_HEAD_BYTES: Final = 64 * 1024
 """What the first line and the headers of a message may hold together."""
+
+CLOSE_SECONDS: Final = 2.0
+"""How long the other end may take for what it was sent last."""
 
 PIECE: Final = 64 * 1024
 """What is read at once."""
@@ -48,7 +50,17 @@ class Peer:
             yield bytes(event.data)
 
     async def close(self) -> None:
-        """Close the connection. Whatever is still to be sent is given up."""
-        self.writer.close()
-        with suppress(OSError, asyncio.CancelledError):
-            await self.writer.wait_closed()
+        """Close the connection. Whatever the other end does not take in a few seconds is given up."""
+        await close(self.writer)
+
+
+async def close(writer: asyncio.StreamWriter) -> None:
+    """Close a connection, which takes at most :data:`CLOSE_SECONDS`. Raises nothing but cancellation."""
+    writer.close()
+    try:
+        async with asyncio.timeout(CLOSE_SECONDS):
+            await writer.wait_closed()
+    except (OSError, TimeoutError):
+        pass
+    finally:
+        writer.transport.abort()

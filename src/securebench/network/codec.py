@@ -1,0 +1,100 @@
+"""Plans and reports as the JSON of frames, and back. What comes from the gateway's process is checked strictly."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, fields
+from typing import TYPE_CHECKING, Any
+
+from securebench.network.frames import FrameError
+from securebench.network.model import EgressPlan, EgressReport, Provider, RelayPlan, RelayReport, Trouble
+from securebench.network.rules import Caps, ProxyRules
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def plan_to_json(plan: EgressPlan) -> dict[str, Any]:
+    """Return ``plan`` for a frame. It holds the key."""
+    relay = {item.name: getattr(plan.relay, item.name) for item in fields(plan.relay)} if plan.relay else None
+    return {"domains": list(plan.domains), "relay": relay}
+
+
+def plan_from_json(found: Mapping[str, Any]) -> EgressPlan:
+    """Return the plan of a frame."""
+    relay = found["relay"]
+    given = RelayPlan(**{**relay, "provider": Provider(relay["provider"])}) if relay else None
+    return EgressPlan(domains=tuple(found["domains"]), relay=given)
+
+
+def settings_to_json(rules: ProxyRules, caps: Caps) -> dict[str, Any]:
+    """Return what holds for a whole gateway, for a frame."""
+    names = {name: list(addresses) for name, addresses in rules.names.items()}
+    ports = {str(port): other for port, other in rules.ports.items()}
+    return {"names": names, "ports": ports, "trusted": list(rules.trusted), "caps": asdict(caps)}
+
+
+def settings_from_json(found: Mapping[str, Any]) -> tuple[ProxyRules, Caps]:
+    """Return what holds for a whole gateway."""
+    rules = ProxyRules(
+        names={name: tuple(addresses) for name, addresses in found["names"].items()},
+        ports={int(port): other for port, other in found["ports"].items()},
+        trusted=tuple(found["trusted"]),
+    )
+    return rules, Caps(**found["caps"])
+
+
+def report_to_json(report: EgressReport) -> dict[str, Any]:
+    """Return ``report`` for a frame."""
+    relay = {item.name: getattr(report.relay, item.name) for item in fields(report.relay)} if report.relay else None
+    counts = {"decisions": dict(report.decisions), "hosts": dict(report.hosts), "bytes": report.bytes}
+    if relay:
+        relay = {**relay, "statuses": dict(relay["statuses"]), "refused": dict(relay["refused"])}
+    return {**counts, "relay": relay}
+
+
+def report_from_json(found: object) -> EgressReport:
+    """Return the report of a frame. Raises :class:`FrameError` for anything else."""
+    report = _object(found)
+    relay = None if report.get("relay") is None else _relay_report(_object(report["relay"]))
+    return EgressReport(
+        decisions=_counts(report.get("decisions")),
+        hosts=_counts(report.get("hosts")),
+        bytes=_count(report.get("bytes")),
+        relay=relay,
+    )
+
+
+def _relay_report(found: Mapping[str, Any]) -> RelayReport:
+    trouble = found.get("trouble")
+    if trouble is not None and trouble not in Trouble.__members__.values():
+        raise FrameError("a report names a trouble that is none")
+    counted = ("requests", "answered", "input_tokens", "output_tokens", "bytes")
+    return RelayReport(
+        **{name: _count(found.get(name)) for name in counted},
+        statuses=_counts(found.get("statuses")),
+        refused=_counts(found.get("refused")),
+        trouble=None if trouble is None else Trouble(trouble),
+        message=_text(found.get("message")),
+    )
+
+
+def _object(found: object) -> dict[str, Any]:
+    if not isinstance(found, dict):
+        raise FrameError("a report is no JSON object")
+    return found
+
+
+def _counts(found: object) -> dict[str, int]:
+    return {_text(name): _count(number) for name, number in _object(found).items()}
+
+
+def _count(found: object) -> int:
+    if not isinstance(found, int) or isinstance(found, bool) or found < 0:
+        raise FrameError("a report holds something else than a count")
+    return found
+
+
+def _text(found: object) -> str:
+    if not isinstance(found, str):
+        raise FrameError("a report holds something else than a text")
+    return found

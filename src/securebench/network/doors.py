@@ -1,0 +1,8 @@
+"""What the doors of a session are called between a run and its gateway."""
+
+from __future__ import annotations
+
+from typing import Final
+
+PROXY: Final = "proxy"
+RELAY: Final = "relay"

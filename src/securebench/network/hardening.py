@@ -1,0 +1,58 @@
+"""What the gateway's process gives up before it serves anybody. It has nothing but sockets to lose."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import resource
+import signal
+from typing import Final
+
+_NOBODY: Final = 65534
+_SET_PDEATHSIG: Final = 1
+_SET_DUMPABLE: Final = 4
+_SET_NO_NEW_PRIVS: Final = 38
+_FILES: Final = 65536
+_WRITTEN: Final = 64 * 1024
+"""Bytes of its standard error, the one file that it writes."""
+
+
+def harden() -> None:
+    """Become nobody if root, without a way back; open to no debugger; gone when its parent is. Raises ``OSError``.
+
+    All that is ever imported has to be there by then: nobody may not read every place that Python lives in.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run's to handle, which then closes this
+    _raise_files()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (_WRITTEN, _WRITTEN))
+    if os.geteuid() == 0:
+        _become_nobody()
+    _prctl(_SET_NO_NEW_PRIVS, 1)
+    _prctl(_SET_DUMPABLE, 0)
+    _prctl(_SET_PDEATHSIG, signal.SIGKILL)  # after the change of user, which would take it back
+
+
+def _raise_files() -> None:
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES if most == resource.RLIM_INFINITY else min(_FILES, most)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+
+
+def _become_nobody() -> None:
+    try:
+        os.setgroups(())
+        os.setresgid(_NOBODY, _NOBODY, _NOBODY)
+        os.setresuid(_NOBODY, _NOBODY, _NOBODY)
+    except OSError as error:
+        # Root of a user namespace, or of a container without capabilities, may have nobody else to be.
+        if error.errno not in {errno.EPERM, errno.EINVAL}:
+            raise
+
+
+def _prctl(option: int, value: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))

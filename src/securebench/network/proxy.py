@@ -1,0 +1,170 @@
+"""The proxy: HTTP/1.1 from inside a sandbox, to the domains that its task may reach and to nothing else.
+
+Each request is judged anew, by the name of its host; the name is resolved here, every address judged, and only an
+address that was judged is connected to. In a tunnel the first message has to be TLS for the same name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+import h11
+
+from securebench.network.answers import ALERT, answer, refusal
+from securebench.network.client_hello import HelloError, server_name
+from securebench.network.decisions import Attempt, Decision, Reason
+from securebench.network.domains import AllowedDomains
+from securebench.network.exchange import exchange
+from securebench.network.http import PIECE, Peer, close
+from securebench.network.request import Wanted, forwarded, judge, read
+from securebench.network.resolution import Dialer, RefusalError
+from securebench.network.tunnel import LimitError, Meter, tunnel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable
+
+    from securebench.network.decisions import Ledger
+    from securebench.network.resolution import Streams
+    from securebench.network.rules import ProxyRules
+
+_BROKEN: Final = (OSError, EOFError, h11.ProtocolError, TimeoutError)
+_OK: Final = 200
+_BAD_GATEWAY: Final = 502
+_LINGER_SECONDS: Final = 1.0
+_LINGER_BYTES: Final = 1024 * 1024
+
+
+class Proxy:
+    """One task's proxy. It belongs to one event loop. ``ledger`` is told each decision."""
+
+    def __init__(self, domains: Iterable[str], ledger: Ledger, rules: ProxyRules) -> None:
+        """Take the domains. Raises :class:`~securebench.network.domains.HostError` for one that is none."""
+        self._allowed = AllowedDomains(domains)
+        self._ledger = ledger
+        self._dialer = Dialer(rules, ledger.caps)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection from the sandbox, and close it. Raises nothing but cancellation."""
+        client = Peer(h11.SERVER, reader, writer)
+        try:
+            with suppress(*_BROKEN):
+                while await self._serve_one(client):
+                    client.connection.start_next_cycle()
+        finally:
+            await client.close()
+
+    async def _serve_one(self, client: Peer) -> bool:
+        """Serve one request. Whether another may follow on the same connection."""
+        request = await self._request(client)
+        if request is None:
+            return False
+        attempt = Attempt("connect" if request.method == b"CONNECT" else "http")
+        try:
+            wanted = read(request)
+            attempt = wanted.attempt
+            judge(wanted, request, self._allowed)
+            address, outside = await self._dialer.dial(attempt.host, attempt.port)
+        except RefusalError as error:
+            await self._refuse(client, attempt, error)
+            return False
+        try:
+            if attempt.kind == "connect":
+                return await self._tunnel(client, attempt, address, outside)
+            return await self._forward(client, (wanted, request), address, outside)
+        finally:
+            await close(outside[1])
+
+    async def _request(self, client: Peer) -> h11.Request | None:
+        """Return the next request, or ``None`` if there is none; what is not even HTTP is refused here."""
+        try:
+            async with asyncio.timeout(self._ledger.caps.head_seconds):
+                event = await client.next_event()
+        except h11.RemoteProtocolError:
+            await self._refuse(client, Attempt("http"), RefusalError(Reason.REQUEST_INVALID))
+            return None
+        return event if isinstance(event, h11.Request) else None
+
+    async def _refuse(self, client: Peer, attempt: Attempt, error: RefusalError) -> None:
+        self._ledger.decide(attempt, error.decision, error.reason, error.address)
+        await self._say(client, *refusal(attempt, error))
+
+    async def _say(self, client: Peer, response: h11.Response, body: h11.Data) -> None:
+        for event in (response, body, h11.EndOfMessage()):
+            await client.send(event)
+        await linger(client)
+
+    async def _forward(self, client: Peer, asked: tuple[Wanted, h11.Request], address: str, outside: Streams) -> bool:
+        wanted, request = asked
+        head = h11.Request(method=request.method, target=wanted.target, headers=forwarded(wanted, request))
+        server = Peer(h11.CLIENT, *outside)
+        await self._metered(wanted.attempt, address, lambda meter: exchange(client, server, head, meter))
+        if client.connection.our_state is h11.SEND_RESPONSE:
+            await self._say(client, *answer(_BAD_GATEWAY, "the host broke off, or took too much"))
+        return client.connection.our_state is client.connection.their_state is h11.DONE
+
+    async def _tunnel(self, client: Peer, attempt: Attempt, address: str, outside: Streams) -> bool:
+        await client.next_event()  # the end of the request: it has no body
+        await client.send(h11.Response(status_code=_OK, headers=[]))
+        try:
+            hello = await self._hello(client, attempt.host)
+        except RefusalError as error:
+            self._ledger.decide(attempt, error.decision, error.reason, address)
+            client.writer.write(ALERT)
+            await linger(client)
+            return False
+
+        async def carry(meter: Meter) -> None:
+            meter.sent(len(hello))
+            outside[1].write(hello)
+            await tunnel((client.reader, client.writer), outside, meter)
+
+        await self._metered(attempt, address, carry)
+        return False
+
+    async def _hello(self, client: Peer, host: str) -> bytes:
+        """Return what the client says first, once it is TLS for ``host``. Raises :class:`RefusalError`."""
+        data, _ = client.connection.trailing_data
+        try:
+            async with asyncio.timeout(self._ledger.caps.head_seconds):
+                while (name := server_name(data)) is None:
+                    piece = await client.reader.read(PIECE)
+                    if not piece:
+                        raise RefusalError(Reason.TLS_REQUIRED if data else Reason.BROKEN, Decision.DENIED)
+                    data += piece
+        except HelloError as error:
+            raise RefusalError(error.reason) from error
+        except TimeoutError as error:
+            raise RefusalError(Reason.TLS_REQUIRED) from error
+        if name != host:
+            raise RefusalError(Reason.SERVER_NAME_MISMATCH)
+        return data
+
+    async def _metered(
+        self, attempt: Attempt, address: str, work: Callable[[Meter], Coroutine[None, None, None]]
+    ) -> None:
+        """Do what was allowed, and log its end, however it comes."""
+        self._ledger.decide(attempt, Decision.ALLOWED, Reason.ALLOWED, address)
+        meter = Meter(self._ledger)
+        reason = Reason.SESSION_CLOSED  # unless something else ends it
+        try:
+            await meter.watch(work(meter))
+            reason = Reason.DONE
+        except LimitError as error:
+            reason = error.reason
+        except _BROKEN:
+            reason = Reason.BROKEN
+        finally:
+            self._ledger.close(attempt, reason, meter.usage, meter.seconds)
+
+
+async def linger(client: Peer) -> None:
+    """Say that nothing more comes, and take what is still on its way: else the last words might be lost to a reset."""
+    taken = 0
+    with suppress(OSError, TimeoutError):
+        async with asyncio.timeout(_LINGER_SECONDS):
+            await client.writer.drain()
+            client.writer.write_eof()
+            while taken < _LINGER_BYTES and (piece := await client.reader.read(PIECE)):
+                taken += len(piece)

@@ -1,0 +1,159 @@
+"""A small world outside of sandboxes, on loopback: servers that answer, and doors into a gateway."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import trustme
+
+from securebench.network.gateway import Gateway
+from securebench.network.rules import ProxyRules
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from securebench.network.gateway import Session
+    from securebench.network.rules import Caps
+    from securebench.resources import JsonValue
+
+SECONDS = 10.0
+"""How long a test waits for what should come at once."""
+
+HOST = "api.example.test"
+
+Handler = "Callable[[socket.socket], None]"
+
+
+def echo(connection: socket.socket) -> None:
+    """Send back what comes, until the other end has ended."""
+    while data := connection.recv(65536):
+        connection.sendall(data)
+
+
+def hello_world(connection: socket.socket) -> None:
+    """Answer each request of HTTP with the head that came, as text."""
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):
+        head += connection.recv(65536) or b"\r\n\r\n"
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(head), head))
+
+
+class Server:
+    """A server of TCP on 127.0.0.1, or of TLS with ``context``: each connection is handled on a thread of its own."""
+
+    def __init__(self, handle: Callable[[socket.socket], None], context: ssl.SSLContext | None = None) -> None:
+        self._handle = handle
+        self._context = context
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self.port: int = self._listener.getsockname()[1]
+        self.connections = 0
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        """Take no more."""
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = self._listener.accept()
+                self.connections += 1
+                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            if self._context is None:
+                self._handle(connection)
+                return
+            with self._context.wrap_socket(connection, server_side=True) as secured:
+                self._handle(secured)
+
+
+@dataclass
+class World:
+    """A gateway, what it logged, a TLS server behind port 443 and a plain one behind port 80 of every name."""
+
+    gateway: Gateway
+    log: list[Mapping[str, JsonValue]]
+    tls: Server
+    plain: Server
+    trust: ssl.SSLContext
+    doors: list[int] = field(default_factory=list)
+
+    def decisions(self) -> list[tuple[JsonValue, JsonValue]]:
+        """Return what was decided so far, and why."""
+        return [(line["decision"], line["reason"]) for line in self.log]
+
+
+@contextmanager
+def world(
+    *names: str,
+    tls: Callable[[socket.socket], None] = echo,
+    plain: Callable[[socket.socket], None] = hello_world,
+    caps: Caps | None = None,
+    addresses: Mapping[str, tuple[str, ...]] | None = None,
+) -> Iterator[World]:
+    """Make a world in which ``names`` lead to its servers, and ``addresses`` say where other names lead."""
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert(*names).configure_cert(context)
+    trust = ssl.create_default_context()
+    authority.configure_trust(trust)
+    log: list[Mapping[str, JsonValue]] = []
+    with ExitStack() as stack:
+        servers = [Server(tls, context), Server(plain)]
+        for server in servers:
+            stack.callback(server.close)
+        found = {**dict.fromkeys(names, ("127.0.0.1",)), **(addresses or {})}
+        ports = {443: servers[0].port, 80: servers[1].port}
+        rules = ProxyRules(names=found, ports=ports, trusted=("127.0.0.1/32",))
+        gateway = Gateway(log.append, rules=rules, caps=caps)
+        stack.callback(gateway.close)
+        yield World(gateway, log, *servers, trust)
+
+
+def door_of(session: Session, index: int = 0) -> int:
+    """Serve a door of ``session`` on a port of this machine, and return that."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    port: int = listener.getsockname()[1]
+    session.doors[index].serve(listener)
+    return port
+
+
+def ask(port: int, request: bytes) -> bytes:
+    """Send ``request`` to a proxy, and return all that it answers until it closes."""
+    with socket.create_connection(("127.0.0.1", port), timeout=SECONDS) as connection:
+        connection.sendall(request)
+        return read_all(connection)
+
+
+def read_all(connection: socket.socket) -> bytes:
+    """Return what comes until the end, or a reset."""
+    data = b""
+    with suppress(ConnectionResetError):
+        while piece := connection.recv(65536):
+            data += piece
+    return data
+
+
+def connected(port: int, target: str = f"{HOST}:443") -> socket.socket:
+    """Ask a proxy for a tunnel, and return the connection once it is there."""
+    connection = socket.create_connection(("127.0.0.1", port), timeout=SECONDS)
+    connection.sendall(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):
+        head += connection.recv(1) or b"\r\n\r\n"
+    assert head.startswith(b"HTTP/1.1 200 "), head
+    return connection
+
+
+def secured(port: int, trust: ssl.SSLContext, host: str = HOST, name: str | None = None) -> ssl.SSLSocket:
+    """Ask a proxy for a tunnel to ``host``, and return TLS through it for ``name``, or for the same host."""
+    return trust.wrap_socket(connected(port, f"{host}:443"), server_hostname=name or host)
