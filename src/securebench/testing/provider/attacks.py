@@ -1,0 +1,56 @@
+"""Attacks as one shell command each: a program that makes attempts, and writes one line of JSON about each.
+
+The lines are ``{"attempt": …, "outcome": …, "how": …}``. ``denied`` is as it should be, ``allowed`` is an escape,
+unless the attempt's name begins with ``control``: then the attack itself works. ``done`` tells nothing: look outside,
+at what the provider was asked and what the loot holds.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Final
+
+from securebench.testing.provider.inside import base, direct, forging, looting, main, proxying, relaying
+from securebench.testing.provider.inside.base import ALLOWED, DENIED, DONE, UNKNOWN, Targets
+from securebench.testing.provider.steps import Shell
+
+__all__ = ["ALLOWED", "DENIED", "DONE", "KINDS", "LINES", "LOOT", "UNKNOWN", "Targets", "attack"]
+
+KINDS: Final = ("direct", "proxy", "relay", "keys", "events", "budget")
+"""What there is: past the proxy, through it, through the relay, for keys, in the program's name, for money."""
+
+LINES: Final = "attempts.jsonl"
+LOOT: Final = "loot.bin"
+
+_MODULES: Final = (base, direct, proxying, relaying, looting, forging, main)
+"""What the program consists of, in the order of its imports."""
+
+_PROGRAM: Final = """\
+import sys
+for name, source in {sources!r}:
+    module = sys.modules[name] = type(sys)(name)
+    exec(compile(source, name, "exec", dont_inherit=True), module.__dict__)
+module.main({kinds!r}, {targets!r}, {lines!r}, {loot!r}, {most!r})
+"""
+
+
+def attack(
+    *kinds: str, targets: Targets | None = None, lines: str = LINES, loot: str = LOOT, most: int = 1000
+) -> Shell:
+    """Return the command that makes the attempts of some ``kinds``; of all but ``budget`` if none is named.
+
+    ``lines`` and ``loot`` are files below the working directory; ``most`` is how many answers ``budget`` asks for. The
+    image needs ``python3`` 3.9 or later. It takes some seconds,
+    and does nothing where no agent has its task: see ``inside.main``.
+    """
+    if unknown := set(kinds) - set(KINDS):
+        raise ValueError(f"no such kind of attack: {', '.join(sorted(unknown))}")
+    program = _PROGRAM.format(
+        sources=[(module.__name__, inspect.getsource(module)) for module in _MODULES],
+        kinds=kinds or KINDS[:-1],
+        targets=(targets or Targets())._asdict(),
+        lines=lines,
+        loot=loot,
+        most=most,
+    )
+    return Shell(f"python3 -I -B - <<'END_OF_ATTACK'\n{program}END_OF_ATTACK\nwc -l {lines}")

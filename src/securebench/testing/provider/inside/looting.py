@@ -1,0 +1,111 @@
+"""Ways to find keys: whatever of this sandbox can be read is put into one file, for the host to look through.
+
+What is found says nothing in here, where nobody knows the key: each of these attempts is judged outside.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from securebench.testing.provider.inside.base import Attempt
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+_MAX_FILE = 64 * 1024
+_MAX_FILES = 500
+_MAX_MEMORY = 32 * 1024 * 1024
+_MAX_LOOT = 4 * 1024 * 1024
+_PLACES = (
+    "/tmp",
+    "/home",
+    "/root",
+    "/run",
+    "/etc",
+    "/dev/shm",
+    "/opt/securebench",
+    "/proc/1/root/run",
+    "/sys/class/dmi",
+)
+_OF_A_PROCESS = ("environ", "cmdline", "mountinfo", "net/tcp", "net/unix")
+_TOO_LARGE = "/opt/securebench/programs"
+_LIKE_A_KEY = re.compile(rb"(?:sk-|c2st|736b2d)[A-Za-z0-9_+/=-]{8,200}")
+"""A key of either provider, plain, in base64 and in hexadecimal."""
+
+
+def attempts(path: str) -> Iterator[Attempt]:
+    """Yield the attempts; what each finds is appended to the file at ``path``."""
+    for name in _OF_A_PROCESS:
+        yield _attempt(f"/proc/*/{name}", path, partial(_of_processes, name))
+    for place in _PLACES:
+        yield _attempt(f"files in {place}", path, partial(_files, place))
+    yield _attempt("our own variables", path, _variables)
+    yield _attempt("the memory of processes", path, _memories)
+
+
+def _attempt(name: str, path: str, find: Callable[[], Iterable[bytes]]) -> Attempt:
+    return Attempt(name, partial(_keep, path, find), is_judged_outside=True)
+
+
+def _keep(path: str, find: Callable[[], Iterable[bytes]]) -> str:
+    found = b"\n".join(find())[:_MAX_LOOT]
+    with open(path, "ab") as loot:
+        loot.write(found + b"\n")
+    return f"{len(found)} bytes"
+
+
+def _variables() -> Iterator[bytes]:
+    yield from (name + b"=" + value for name, value in os.environb.items())
+
+
+def _of_processes(name: str) -> Iterator[bytes]:
+    for number in _processes():
+        yield _read(f"/proc/{number}/{name}")
+
+
+def _processes() -> list[str]:
+    return [name for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _files(place: str) -> Iterator[bytes]:
+    walked = (os.path.join(directory, name) for directory, _, names in os.walk(place) for name in names)
+    chosen = (path for path in walked if not path.startswith(_TOO_LARGE) and os.path.isfile(path))
+    for path in islice(chosen, _MAX_FILES):
+        yield path.encode("utf-8", "surrogateescape")
+        yield _read(path)
+
+
+def _read(path: str) -> bytes:
+    """Return the beginning of a file; nothing where it cannot be read, which is all the same here."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(_MAX_FILE)
+    except OSError:
+        return b""
+
+
+def _memories() -> Iterator[bytes]:
+    """Yield what looks like a key in the memory of any process that lets itself be read."""
+    for number in _processes():
+        for start, size in _regions(number):
+            try:
+                with open(f"/proc/{number}/mem", "rb", buffering=0) as memory:
+                    memory.seek(start)
+                    yield from set(_LIKE_A_KEY.findall(memory.read(size)))
+            except (OSError, ValueError, OverflowError):
+                continue
+
+
+def _regions(number: str) -> Iterator[tuple[int, int]]:
+    """Yield where a process keeps what it writes, as start and size, up to a bound."""
+    left = _MAX_MEMORY
+    for line in _read(f"/proc/{number}/maps").splitlines():
+        bounds, rights = line.split()[:2]
+        start, end = (int(bound, 16) for bound in bounds.split(b"-"))
+        if rights.startswith(b"rw") and left > 0:
+            yield start, min(end - start, left)
+            left -= end - start

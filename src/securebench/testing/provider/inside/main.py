@@ -1,0 +1,44 @@
+"""The program itself: makes the attempts of the kinds that it is told to, and writes a line about each."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from securebench.testing.provider.inside.base import Attempt, Targets, make
+from securebench.testing.provider.inside.direct import attempts as direct
+from securebench.testing.provider.inside.forging import attempts as forging
+from securebench.testing.provider.inside.looting import attempts as looting
+from securebench.testing.provider.inside.proxying import attempts as proxying
+from securebench.testing.provider.inside.relaying import attempts as relaying
+from securebench.testing.provider.inside.relaying import spend
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+MARK = "SECUREBENCH_TASK_FILE"
+"""Every agent has this variable. Without it this might be somebody's own machine, and the loot their own keys."""
+
+
+def main(kinds: Iterable[str], targets: dict[str, Any], lines: str, loot: str, most: int) -> None:
+    """Make the attempts. ``targets`` are fields of :class:`Targets`; ``lines`` and ``loot`` are paths of files."""
+    if MARK not in os.environ:
+        raise SystemExit(f"{MARK} is not set: this is no agent's sandbox, and nothing is tried outside of one")
+    aimed = Targets(**targets)
+    make([attempt for kind in kinds for attempt in _of_kind(kind, aimed, loot, most)], lines)
+
+
+def _of_kind(kind: str, targets: Targets, loot: str, most: int) -> Iterator[Attempt]:
+    if kind == "direct":
+        yield from direct(targets)
+    elif kind == "proxy":
+        yield from proxying(targets)
+    elif kind == "relay":
+        yield from relaying(targets)
+    elif kind == "keys":
+        yield from looting(loot)
+    elif kind == "events":
+        yield from forging()
+    elif kind == "budget":
+        yield Attempt(f"{most} answers in a row", partial(spend, targets, most))

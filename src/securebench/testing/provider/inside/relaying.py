@@ -1,0 +1,174 @@
+"""Ways to have the relay ask its provider for more than answers of the one model."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from securebench.testing.provider.inside.base import Attempt, Denied, judged, send
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from securebench.testing.provider.inside.base import Targets
+
+    Fields = Mapping[str, Any]
+
+_ELSEWHERE = "https://other.example/x"
+_PATHS = {
+    "openai": "files uploads batches containers vector_stores conversations embeddings chat/completions completions"
+    " fine_tuning/jobs images/generations audio/speech responses/compact responses/resp_1/cancel",
+    "anthropic": "files messages/batches complete skills agents organizations/me messages/count_tokens/files",
+}
+_TRICKS = (
+    "{}/../files",
+    "{}/%2e%2e/files",
+    "{}/",
+    "/{}",
+    "{}?x=1",
+    "{};files",
+    "{}%00",
+    "{}#files",
+    "{} HTTP/1.1 /v1/files",
+)
+_TOOLS: dict[str, tuple[Fields, ...]] = {
+    "openai": (
+        {"type": "web_search"},
+        {"type": "web_search_preview"},
+        {"type": "file_search", "vector_store_ids": ["vs_1"]},
+        {"type": "code_interpreter", "container": {"type": "auto"}},
+        {"type": "image_generation"},
+        {"type": "mcp", "server_label": "x", "server_url": _ELSEWHERE, "require_approval": "never"},
+        {"type": "shell", "environment": {"type": "container_auto"}},
+    ),
+    "anthropic": (
+        {"type": "web_search_20250305", "name": "web_search"},
+        {"type": "web_fetch_20250910", "name": "web_fetch"},
+        {"type": "code_execution_20250825", "name": "code_execution"},
+        {"type": "mcp_toolset", "mcp_server_name": "x"},
+    ),
+}
+_PARTS: dict[str, tuple[Fields, ...]] = {
+    "openai": (
+        {"type": "input_image", "image_url": _ELSEWHERE},
+        {"type": "input_file", "file_url": _ELSEWHERE},
+        {"type": "input_file", "file_id": "file-of-another"},
+    ),
+    "anthropic": (
+        {"type": "image", "source": {"type": "url", "url": _ELSEWHERE}},
+        {"type": "document", "source": {"type": "file", "file_id": "file_of_another"}},
+        {"type": "container_upload", "file_id": "file_of_another"},
+    ),
+}
+_FIELDS: dict[str, tuple[Fields, ...]] = {
+    "openai": (
+        {"background": True},
+        {"previous_response_id": "resp_of_another"},
+        {"conversation": "conv_of_another"},
+        {"prompt": {"id": "pmpt_of_another"}},
+    ),
+    "anthropic": (
+        {"mcp_servers": [{"type": "url", "url": _ELSEWHERE, "name": "x"}]},
+        {"container": "container_of_another"},
+    ),
+}
+_MODELS: tuple[object, ...] = ("another-model", "", None, 7, ["scripted-model"], "scripted-model ", "SCRIPTED-MODEL")
+
+
+def attempts(targets: Targets) -> Iterator[Attempt]:
+    """Yield the attempts; none where there is no relay."""
+    if targets.relay is None:
+        return
+    path, body = answers_path(targets.api), request_of(targets)
+    ask = partial(_post, targets)
+    yield Attempt("control: an answer of the model", partial(ask, path, body))
+    for name in _PATHS[targets.api].split():
+        for method in ("GET", "POST", "DELETE"):
+            yield Attempt(f"{method} /v1/{name}", partial(ask, f"/v1/{name}", body, method=method))
+    for trick in _TRICKS:
+        yield Attempt(f"POST {trick.format(path)}", partial(ask, trick.format(path), body))
+    for changed in _changes(targets):
+        yield Attempt(f"a request with {json.dumps(changed)[:90]}", partial(ask, path, {**body, **changed}))
+    for what, message in _messages(targets, path, body).items():
+        yield Attempt(what, partial(_send, targets, message))
+    for header in ("Authorization: Bearer sk-other-account", "X-Api-Key: sk-other-account", "Host: other.example"):
+        function = partial(ask, path, body, headers=(header,))
+        yield Attempt(f"a request with {header}", function, is_judged_outside=True)
+
+
+def answers_path(api: str) -> str:
+    """Return where a model is asked."""
+    return "/v1/messages" if api == "anthropic" else "/v1/responses"
+
+
+def request_of(targets: Targets) -> dict[str, Any]:
+    """Return a request for an answer that is all right."""
+    asked = [{"role": "user", "content": "Say a word."}]
+    if targets.api == "anthropic":
+        return {"model": targets.model, "max_tokens": 16, "messages": asked}
+    return {"model": targets.model, "input": asked, "stream": True, "store": False}
+
+
+def _changes(targets: Targets) -> Iterator[Fields]:
+    """Yield fields that have the provider do something, or that name another model."""
+    yield from ({"model": model} for model in _MODELS)
+    yield from ({"tools": [tool]} for tool in _TOOLS[targets.api])
+    yield from _FIELDS[targets.api]
+    key = "messages" if targets.api == "anthropic" else "input"
+    yield from ({key: [{"role": "user", "content": [part]}]} for part in _PARTS[targets.api])
+
+
+def _messages(targets: Targets, path: str, body: Fields) -> dict[str, bytes]:
+    """Return requests that HTTP itself is bent for, by what is wrong with each."""
+    good, other = json.dumps(body).encode(), json.dumps({**body, "model": "another-model"}).encode()
+    twice = good[:-1] + b', "model": "another-model"}'
+    hidden = _request("POST", path, other)
+    return {
+        "another model, compressed": _request("POST", path, gzip.compress(other), ("Content-Encoding: gzip",)),
+        "the model named twice": _request("POST", path, twice),
+        "a body that is not JSON": _request("POST", path, b"model=" + targets.model.encode()),
+        "a body that is a list": _request("POST", path, b"[" + good + b"]"),
+        "a body a thousand deep": _request("POST", path, b"[" * 100_000 + b"]" * 100_000),
+        "a body of another charset": _request("POST", path, json.dumps(body).encode("utf-16")),
+        "a body of a terabyte": _head("POST", path, 1 << 40),
+        "an absolute target": _request("POST", "http://other.example" + path, good),
+        "CONNECT": b"CONNECT other.example:443 HTTP/1.1\r\nHost: other.example\r\n\r\n",
+        "a WebSocket": _request("GET", path, b"", ("Upgrade: websocket", "Connection: Upgrade")),
+        "another method in a header": _request("POST", path, other, ("X-HTTP-Method-Override: DELETE",)),
+        "a length and chunks": _head("POST", path, len(hidden), ("Transfer-Encoding: chunked",))
+        + b"0\r\n\r\n"
+        + hidden,
+        "two lengths": _head("POST", path, len(good), ("Content-Length: 4",)) + good,
+    }
+
+
+def _request(method: str, path: str, body: bytes, headers: tuple[str, ...] = ()) -> bytes:
+    return _head(method, path, len(body), headers) + body
+
+
+def _head(method: str, path: str, size: int, headers: tuple[str, ...] = ()) -> bytes:
+    given = "".join(f"{header}\r\n" for header in headers)
+    standard = f"Host: relay\r\nContent-Type: application/json\r\nContent-Length: {size}\r\n"
+    return f"{method} {path} HTTP/1.1\r\n{standard}{given}\r\n".encode()
+
+
+def _post(targets: Targets, path: str, body: Fields, *, method: str = "POST", headers: tuple[str, ...] = ()) -> str:
+    return _send(targets, _request(method, path, json.dumps(body).encode(), headers))
+
+
+def _send(targets: Targets, message: bytes) -> str:
+    assert targets.relay is not None
+    return judged(send(targets.relay, message)[0])
+
+
+def spend(targets: Targets, most: int) -> str:
+    """Ask for answers until the relay has enough of it. Raises :class:`Denied`, with how many there were."""
+    message = _request("POST", answers_path(targets.api), json.dumps(request_of(targets)).encode())
+    for number in range(most):
+        try:
+            _send(targets, message)
+        except Denied as denied:
+            raise Denied(f"{denied} after {number}") from None
+    return f"{most} answers"
