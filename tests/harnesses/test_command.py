@@ -77,7 +77,6 @@ def test_an_agent_directory_that_its_agent_cannot_read_is_refused(tmp_path: Path
 @pytest.mark.parametrize(
     ("config", "code"),
     [
-        ({"allowed_domains": ("example.org",)}, "egress-unavailable"),
         ({"agent_dir": Path("/nonexistent/agent")}, "agent-dir-missing"),
         ({"agent_dir": Path(__file__)}, "agent-dir-missing"),
         ({"artifact_path": "../answer"}, "path-unsafe"),

@@ -9,6 +9,8 @@ import pytest
 
 from harnesses.conftest import VIEW, WORKSPACE_VIEW, with_assets
 from securebench.errors import ConfigError, PathPolicyError
+from securebench.harnesses.claude_code import ClaudeCodeHarnessProducer
+from securebench.harnesses.codex import CodexHarnessProducer
 from securebench.harnesses.command import CommandHarnessProducer
 from securebench.harnesses.registry import build_harness_producer, require_supported
 from securebench.resources import FileReference
@@ -17,6 +19,8 @@ from securebench.tester_config import ClaudeCodeConfig, CodexConfig, CommandConf
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from securebench.harnesses.base import HarnessProducer
 
 PATCH_VIEW = replace(VIEW, task_id="pack/patch", family="repo_patch", candidate_kind=CandidateKind.PATCH)
 
@@ -29,14 +33,17 @@ def test_command_is_built() -> None:
 
 
 @pytest.mark.parametrize(
-    "config",
-    [HarnessConfig("codex", (), CodexConfig(model="m")), HarnessConfig("claude_code", (), ClaudeCodeConfig())],
+    ("config", "expected"),
+    [
+        (HarnessConfig("codex", (), CodexConfig(model="m")), CodexHarnessProducer),
+        (HarnessConfig("claude_code", (), ClaudeCodeConfig()), ClaudeCodeHarnessProducer),
+    ],
 )
-def test_other_types_say_what_to_do(config: HarnessConfig) -> None:
-    """A harness of a later release is a configuration error that names the one that runs."""
-    with pytest.raises(ConfigError, match="runs the harness 'command'") as refused:
-        build_harness_producer(config)
-    assert refused.value.code == "harness-unavailable"
+def test_agent_programs_are_built(config: HarnessConfig, expected: type[HarnessProducer]) -> None:
+    """A configuration of an agent program gives its harness, under the name that the configuration has."""
+    harness = build_harness_producer(config)
+    assert type(harness) is expected
+    assert harness.name == config.type
 
 
 def test_tasks_that_can_run_pass() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
+
+from securebench.errors import EgressError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -11,6 +14,9 @@ if TYPE_CHECKING:
 
     from securebench.candidates.artifact import CandidateArtifact
     from securebench.errors import CandidateError
+    from securebench.harnesses.base import ProduceContext
+    from securebench.network.gateway import Session
+    from securebench.network.model import EgressPlan, EgressReport
     from securebench.resources import JsonValue
     from securebench.sandboxes.base import Chunk, CommandResult, Sandbox
     from securebench.sandboxes.doors import Door
@@ -18,11 +24,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """What an agent's end means, as far as its harness can tell. ``failure`` replaces what its exit code would say."""
+    """What an agent's end means, as far as its harness can tell. ``failure`` replaces what its exit code would say.
+
+    ``stdout`` stands in the record in place of what the program printed, if it is not ``None``.
+    """
 
     failure: CandidateError | None = None
     metadata: Mapping[str, JsonValue] = field(default_factory=dict)
     trajectory: str = ""
+    stdout: str | None = None
 
 
 class Attendance:
@@ -41,7 +51,7 @@ class Attendance:
         """Take what the agent prints, as it comes."""
 
     def end(self, result: CommandResult, candidate: CandidateArtifact | None, failure: CandidateError | None) -> Ending:
-        """Say what came of it. Nothing of the agent lives any more; ``candidate`` is what it left, sealed.
+        """Say what came of it. Nothing of the agent lives any more; ``candidate`` is what it left to be judged.
 
         ``failure`` is what the exit code, the time limit and the like say. Raises :class:`InfrastructureError` where
         it was not the agent that failed.
@@ -56,3 +66,40 @@ class Attendance:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Let go of everything. Raises nothing of its own while an error is on its way."""
+
+
+class EgressAttendance(Attendance):
+    """An agent with a way out. If that dies, so does its sandbox, and its end is an :class:`EgressError`."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.doors = session.doors
+        self.environment = session.environment
+
+    def begin(self, sandbox: Sandbox) -> None:
+        """See :meth:`Attendance.begin`."""
+        self._session.on_death(sandbox.close)
+
+    def end(self, result: CommandResult, candidate: CandidateArtifact | None, failure: CandidateError | None) -> Ending:
+        """See :meth:`Attendance.end`. Raises :class:`EgressError` if the way out died."""
+        del result, candidate
+        return Ending(failure=failure, metadata={"usage": {"egress": egress_of(self._session.close())}})
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """See :meth:`Attendance.__exit__`."""
+        with suppress(EgressError):  # after end() it is closed; before it another error is on its way
+            self._session.close()
+
+
+def open_session(task_id: str, plan: EgressPlan, context: ProduceContext) -> Session:
+    """Open the way out of one task. Raises :class:`EgressError`."""
+    if context.gateway is None:
+        raise EgressError("this run has no way out for its agents")
+    return context.gateway.open(task_id, plan)
+
+
+def egress_of(report: EgressReport) -> dict[str, JsonValue]:
+    """Return what the proxy did, for a record."""
+    return {"decisions": dict(report.decisions), "hosts": dict(report.hosts), "bytes": report.bytes}

@@ -7,7 +7,9 @@ import stat
 from typing import TYPE_CHECKING, Final
 
 from securebench.errors import ConfigError, PathPolicyError
+from securebench.harnesses.attendance import Attendance, EgressAttendance, open_session
 from securebench.harnesses.pipeline import AgentHarness, Invocation
+from securebench.network.model import EgressPlan
 from securebench.pack_paths import relative_path_fault
 from securebench.sandboxes.base import Mount
 from securebench.workspaces.path_policy import require_task_file
@@ -15,6 +17,7 @@ from securebench.workspaces.path_policy import require_task_file
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from securebench.harnesses.base import ProduceContext
     from securebench.tasks import AgentView
     from securebench.tester_config import CommandConfig
 
@@ -28,24 +31,31 @@ _READ_BY_OTHERS = stat.S_IROTH | stat.S_IXOTH
 class CommandHarnessProducer(AgentHarness):
     """Runs ``config.command`` in the workspace. Its answer is its stdout, or the file ``config.artifact_path``.
 
-    Raises :class:`ConfigError`: ``egress-unavailable``, ``agent-dir-missing``, ``agent-dir-unreadable``,
-    ``path-unsafe``.
+    With ``config.allowed_domains`` a proxy to these is all that it can reach, without them there is nothing.
+
+    Raises :class:`ConfigError`: ``agent-dir-missing``, ``agent-dir-unreadable``, ``path-unsafe``.
     """
 
     name = "command"
 
     def __init__(self, config: CommandConfig) -> None:
-        if config.allowed_domains:
-            raise ConfigError(
-                "harness.config.allowed_domains: this release runs agents without any network",
-                code="egress-unavailable",
-                hint="leave allowed_domains out; access to single domains comes with a later release",
-            )
         if config.artifact_path is not None and (fault := relative_path_fault(config.artifact_path)):
             raise PathPolicyError(f"harness.config.artifact_path: {config.artifact_path!r} {fault}")
         require_task_file(config.task_file)
         self._config = config
         self._mounts = (Mount(_agent_directory(config.agent_dir), AGENT_TARGET),) if config.agent_dir else ()
+
+    @property
+    def needs_gateway(self) -> bool:
+        """Whether its agents have a way out."""
+        return bool(self._config.allowed_domains)
+
+    def attend(self, view: AgentView, context: ProduceContext) -> Attendance:
+        """Open the way to the allowed domains, if there are any. Raises :class:`EgressError`."""
+        if not self.needs_gateway:
+            return Attendance()
+        plan = EgressPlan(domains=self._config.allowed_domains)
+        return EgressAttendance(open_session(view.task_id, plan, context))
 
     def invocation(self, view: AgentView) -> Invocation:
         """Return the command; the shorter of the tester's and the task's time limits holds."""

@@ -60,12 +60,18 @@ if TYPE_CHECKING:
 TASK_FILE_VARIABLE = "SECUREBENCH_TASK_FILE"
 """Holds the absolute path of the task file, inside the sandbox."""
 
+TEMPORARY = "/tmp"  # noqa: S108 - a path inside the sandbox
+"""An empty tmpfs in every sandbox."""
+
 _MATERIALIZER = VisibilityAwareMaterializer(Component.AGENT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invocation:
-    """How an agent is called on one task. ``artifact_path``: the workspace file with its answer, else it is stdout."""
+    """How an agent is called on one task. ``artifact_path``: the workspace file with its answer, else it is stdout.
+
+    ``home`` is an empty tmpfs of its own for the agent's home; without one it is ``/tmp``, which is one as well.
+    """
 
     argv: tuple[str, ...]
     timeout_seconds: float
@@ -73,6 +79,7 @@ class Invocation:
     task_file: str = DEFAULT_TASK_FILE
     environment: Mapping[str, str] = field(default_factory=dict)
     mounts: tuple[Mount, ...] = ()
+    home: str | None = None
 
 
 class AgentHarness(HarnessProducer):
@@ -104,11 +111,11 @@ class AgentHarness(HarnessProducer):
             with _reading(context.workspace):
                 sealed = work.sealed or _seal(work, result)
                 failure = _agent_failure(result, invocation) or _tampering(view, context.workspace, assets)
-            ending = attendance.end(result, sealed.candidate, failure)
+            ending = attendance.end(result, None if sealed.failure else sealed.candidate, failure)
         return Production(
             candidate=sealed.candidate,
             failure=ending.failure or sealed.failure,
-            stdout=recorded(result.stdout),
+            stdout=recorded(result.stdout) if ending.stdout is None else ending.stdout,
             stderr=recorded(result.stderr),
             metadata={
                 **self._metadata(invocation, result, None if ending.failure is None else sealed.failure),
@@ -186,7 +193,7 @@ def _agent_spec(
         environment={
             **BASE_ENVIRONMENT,
             **image.environment,  # the agent runs in the benchmark's own environment; a verifier never does
-            "HOME": BASE_ENVIRONMENT["HOME"],
+            "HOME": invocation.home or BASE_ENVIRONMENT["HOME"],
             **context.environment,
             **invocation.environment,
             **attendance.environment,
@@ -195,6 +202,7 @@ def _agent_spec(
         workdir=place.workdir,
         user=place.user,
         read_only=not place.is_changed,
+        tmpfs=(TEMPORARY, *filter(None, [invocation.home])),
         doors=attendance.doors,
         collect=place.image_directory if place.is_changed and invocation.artifact_path is None else None,
         labels=context.labels,

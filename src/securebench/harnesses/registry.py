@@ -6,9 +6,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from securebench.errors import ConfigError
+from securebench.harnesses.claude_code import ClaudeCodeHarnessProducer
+from securebench.harnesses.codex import CodexHarnessProducer
 from securebench.harnesses.command import CommandHarnessProducer
 from securebench.harnesses.pipeline import plan_workspace
-from securebench.tester_config import CommandConfig
+from securebench.tester_config import ClaudeCodeConfig, CodexConfig, CommandConfig
 from securebench.workspaces.path_policy import DEFAULT_TASK_FILE
 
 if TYPE_CHECKING:
@@ -21,14 +23,14 @@ if TYPE_CHECKING:
 
 
 def build_harness_producer(config: HarnessConfig) -> HarnessProducer:
-    """Return the harness that ``config`` names. Raises :class:`ConfigError`, also ``harness-unavailable``."""
-    if isinstance(config.config, CommandConfig):
-        return CommandHarnessProducer(config.config)
-    raise ConfigError(
-        f"harness.type: {config.type!r} is not available: this release runs the harness 'command'",
-        code="harness-unavailable",
-        hint="set harness.type to 'command' and run the agent by a command of your own",
-    )
+    """Return the harness that ``config`` names. Raises :class:`ConfigError`."""
+    match config.config:
+        case CommandConfig():
+            return CommandHarnessProducer(config.config)
+        case CodexConfig():
+            return CodexHarnessProducer(config.config)
+        case ClaudeCodeConfig():
+            return ClaudeCodeHarnessProducer(config.config)
 
 
 def require_supported(views: Iterable[AgentView], task_file: str = DEFAULT_TASK_FILE) -> None:

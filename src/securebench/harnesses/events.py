@@ -1,0 +1,119 @@
+"""The event stream of an agent program: JSON objects, a line each, from a writer that nobody trusts.
+
+Whoever runs in the sandbox can write to this stream, so an event is a claim. Reading it is bounded in time and memory
+whatever it holds: what is too long, too deep, too much or no JSON is skipped and counted, and nothing is raised.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+from securebench.limits import MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+MAX_LINE: Final = MIB
+"""Bytes of one event. A program shows what a command printed in one line."""
+
+MAX_EVENTS: Final = 100_000
+"""Events of one task: a thousand times what a long piece of work has."""
+
+MAX_NUMBER: Final = 10**15
+"""What a count of anything may claim."""
+
+MAX_ITEMS: Final = 1000
+"""What is looked at of a list in an event."""
+
+Event = dict[str, Any]
+
+
+class EventReader:
+    """Cuts a stream into events and hands each on. Not thread safe. ``skipped`` counts lines that are none."""
+
+    def __init__(self, take: Callable[[Event], None]) -> None:
+        self._take = take
+        self._line = bytearray()
+        self._is_too_long = False
+        self._left = MAX_EVENTS
+        self.skipped = 0
+
+    def feed(self, data: bytes) -> None:
+        """Take the next bytes of the stream."""
+        *whole, rest = data.split(b"\n")
+        for part in whole:
+            self._add(part)
+            self.finish()
+        self._add(rest)
+
+    def finish(self) -> None:
+        """End the line that is being read, as the end of the stream does."""
+        line, is_too_long = bytes(self._line), self._is_too_long
+        self._line.clear()
+        self._is_too_long = False
+        if not is_too_long and not line.strip():
+            return
+        event = None if is_too_long or self._left <= 0 else parse_event(line)
+        if event is None:
+            self.skipped += 1
+            return
+        self._left -= 1
+        self._take(event)
+
+    def _add(self, part: bytes) -> None:
+        self._is_too_long = self._is_too_long or len(self._line) + len(part) > MAX_LINE
+        if not self._is_too_long:
+            self._line += part
+
+
+def parse_event(line: bytes) -> Event | None:
+    """Return the JSON object that ``line`` is, or ``None``: not JSON, not an object, nested too deep, or not finite.
+
+    The interpreter's own limit ends what is nested without an end; whoever reads an event must not recurse into it.
+    """
+    try:
+        event = json.loads(line, parse_constant=_refuse, parse_float=_finite)
+    except (ValueError, RecursionError):
+        return None
+    return event if isinstance(event, dict) else None
+
+
+def text_of(value: Any, limit: int) -> str:
+    """Return ``value`` if it is text, up to ``limit`` characters and free of what cannot be encoded, else nothing."""
+    return value[:limit].encode("utf-8", "replace").decode() if isinstance(value, str) else ""
+
+
+def number_of(value: Any) -> int:
+    """Return ``value`` if it is a count that can be, else 0."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_NUMBER else 0
+
+
+def amount_of(value: Any) -> float | None:
+    """Return ``value`` if it is a finite number that is not negative, rounded to a millionth, else ``None``."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_NUMBER:
+        return None
+    return round(float(value), 6)
+
+
+def object_of(value: Any) -> Event:
+    """Return ``value`` if it is an object, else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def objects_of(value: Any) -> Iterator[Event]:
+    """Yield the objects in the list ``value``, if it is one."""
+    if isinstance(value, list):
+        yield from (item for item in value[:MAX_ITEMS] if isinstance(item, dict))
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is out of range")
+    return number
+
+
+def _refuse(text: str) -> Any:
+    raise ValueError(f"{text} is not JSON")

@@ -1,0 +1,153 @@
+"""What came of an agent's work, judged by what no agent can write.
+
+Three things speak: the sandbox (how the program ended), the relay (what became of its requests) and the program's own
+events. The first two are evidence. The third is a claim: whoever runs in the sandbox can write there.
+
+* Before the first answer of a model nothing that is not trusted has acted. Whatever went wrong until then is no fault
+  of an agent: infrastructure.
+* After it, an agent that ended in failure has failed, unless the relay saw at last that the provider refused, limited
+  or failed. That the provider found a request wrong is the failure of who made it.
+* An agent whose budget is used up has failed.
+* Without a relay (``passthrough``) the program's claims stand in for it, and the record says so.
+
+So nothing that an agent prints makes its failure an infrastructure error where a relay saw success, and no claim makes
+a failure of a success.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from securebench.errors import CandidateError, FailurePhase, FailureReason, InfrastructureError, ProviderError
+from securebench.network.model import RelayReport, Trouble
+
+if TYPE_CHECKING:
+    from securebench.harnesses.claims import Claims
+
+
+class AgentOutcome(StrEnum):
+    """How an agent's work on a task ended. Closed: nothing else stands in a record."""
+
+    WORKED = "worked"
+    """It ended by itself and left something."""
+    GAVE_UP = "gave_up"
+    """It ended by itself and left nothing that could be judged."""
+    DENIED = "denied"
+    """The same, and its program refused it tools."""
+    NOT_STARTED = "not_started"
+    """Its program ended before it asked for an answer."""
+    PROVIDER_REFUSED = "provider_refused"
+    PROVIDER_REJECTED = "provider_rejected"
+    RATE_LIMITED = "rate_limited"
+    PROVIDER_FAILED = "provider_failed"
+    NETWORK_GONE = "network_gone"
+    """The provider could not be reached."""
+    OUT_OF_BUDGET = "out_of_budget"
+    TIMED_OUT = "timed_out"
+    OUT_OF_MEMORY = "out_of_memory"
+    TOO_MUCH_OUTPUT = "too_much_output"
+    CRASHED = "crashed"
+    """Its program ended in an error."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """All that is known. ``failure`` is what the sandbox saw of the program's end; ``relay`` is absent without one.
+
+    ``has_candidate``: it left something that may be judged.
+    """
+
+    claims: Claims
+    relay: RelayReport | None
+    failure: CandidateError | None
+    has_candidate: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """An outcome, with the failure that it is, if it is one."""
+
+    outcome: AgentOutcome
+    failure: CandidateError | None = None
+
+
+_OUTCOMES: Final = {
+    Trouble.REJECTED: AgentOutcome.PROVIDER_REJECTED,
+    Trouble.REFUSED: AgentOutcome.PROVIDER_REFUSED,
+    Trouble.RATE_LIMITED: AgentOutcome.RATE_LIMITED,
+    Trouble.FAILED: AgentOutcome.PROVIDER_FAILED,
+    Trouble.UNREACHABLE: AgentOutcome.NETWORK_GONE,
+    Trouble.OUT_OF_BUDGET: AgentOutcome.OUT_OF_BUDGET,
+}
+_ENDS: Final = {
+    FailureReason.AGENT_TIMEOUT: AgentOutcome.TIMED_OUT,
+    FailureReason.AGENT_OUT_OF_MEMORY: AgentOutcome.OUT_OF_MEMORY,
+    FailureReason.AGENT_OUTPUT_LIMIT: AgentOutcome.TOO_MUCH_OUTPUT,
+    FailureReason.TAMPERED: AgentOutcome.WORKED,
+}
+_CODES: Final = {
+    Trouble.REJECTED: ("provider-rejected", "see that the provider has the model, under the name in the configuration"),
+    Trouble.REFUSED: ("provider-refused", "see that the key is right, and that its account may use the model"),
+    Trouble.RATE_LIMITED: ("provider-rate-limited", "use fewer workers, or raise the limits of the account"),
+    Trouble.FAILED: ("provider-failed", "see the provider's status page; --resume asks again"),
+    Trouble.UNREACHABLE: ("provider-unreachable", "see that this machine reaches the endpoint; --resume asks again"),
+}
+
+
+def judge(evidence: Evidence) -> Judgement:
+    """Say what came of an agent's work.
+
+    Raises :class:`ProviderError` where the provider kept it from working, and :class:`InfrastructureError`
+    (``agent-not-started``) where its program ended before it asked anything.
+    """
+    trouble, answered = _seen(evidence)
+    if trouble is not None and (not answered or _ended_in_failure(evidence)):
+        return _troubled(trouble, evidence, answered=answered)
+    if not answered:
+        raise _not_started(evidence)
+    if evidence.failure is not None:
+        return Judgement(_ENDS.get(evidence.failure.reason, AgentOutcome.CRASHED), evidence.failure)
+    if evidence.has_candidate:
+        return Judgement(AgentOutcome.WORKED)
+    return Judgement(AgentOutcome.DENIED if evidence.claims.denials else AgentOutcome.GAVE_UP)
+
+
+def _seen(evidence: Evidence) -> tuple[Trouble | None, bool]:
+    """Return the last trouble with the provider, and whether it ever answered."""
+    relay, claims = evidence.relay, evidence.claims
+    return (claims.trouble, claims.answered) if relay is None else (relay.trouble, relay.answered > 0)
+
+
+def _ended_in_failure(evidence: Evidence) -> bool:
+    return evidence.failure is not None or not evidence.has_candidate or evidence.claims.failed
+
+
+def _troubled(trouble: Trouble, evidence: Evidence, *, answered: bool) -> Judgement:
+    outcome = _OUTCOMES[trouble]
+    if trouble is Trouble.OUT_OF_BUDGET:
+        message = "the agent used up what it may ask of its provider on one task"
+        return Judgement(outcome, _failure(FailureReason.AGENT_OUT_OF_BUDGET, message))
+    if trouble is Trouble.REJECTED and answered:
+        return Judgement(outcome, evidence.failure)
+    said = evidence.claims.error if evidence.relay is None else evidence.relay.message
+    code, hint = _CODES[trouble]
+    raise ProviderError(f"{_sentence(outcome)}{f': {said}' if said else ''}", code=code, hint=hint)
+
+
+def _sentence(outcome: AgentOutcome) -> str:
+    return f"the agent's provider did not let it work ({outcome.value})"
+
+
+def _not_started(evidence: Evidence) -> InfrastructureError:
+    end = "it ended well" if evidence.failure is None else evidence.failure.message
+    return InfrastructureError(
+        f"the agent's program asked its provider for nothing ({AgentOutcome.NOT_STARTED.value}): {end}",
+        code="agent-not-started",
+        hint="see agent-trace.log (--show-agent-output): the image may lack what the program needs, or memory",
+    )
+
+
+def _failure(reason: FailureReason, message: str) -> CandidateError:
+    return CandidateError(reason, message, phase=FailurePhase.PRODUCE)
