@@ -41,8 +41,8 @@ class RelayPlan:
     """The way to one provider.
 
     ``base_url`` is the whole of it, with the version (``https://host/v1``) where there is one. ``key`` is put into each
-    request, none if it is ``None``. The bounds are those of one task. ``authority`` is the path of a PEM file: one more
-    authority whose word is taken for the provider's certificate.
+    request, none if it is ``None``. The bounds are those of one task. ``authority`` is one more, in PEM, whose
+    word is taken for the provider's certificate: its text, since the process that needs it may read no files.
     """
 
     provider: Provider
