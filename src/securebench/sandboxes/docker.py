@@ -14,10 +14,12 @@ from securebench.images.resolve import resolve
 from securebench.sandboxes.base import SandboxDriver
 from securebench.sandboxes.collecting import check_collect, require_directory
 from securebench.sandboxes.docker_container import Container
-from securebench.sandboxes.docker_facts import describe, require_runtime
+from securebench.sandboxes.docker_facts import GVISOR, describe, require_runtime
 from securebench.sandboxes.docker_owner import DRIVER_LABEL, OWNER_LABEL, RUN_LABEL, is_abandoned
 from securebench.sandboxes.docker_sandbox import DockerSandbox, PersistentDockerSandbox, Surroundings
 from securebench.sandboxes.docker_tree import EngineTrees
+from securebench.sandboxes.doors import check_doors
+from securebench.sandboxes.oci import reaper
 from securebench.sandboxes.owner import Owner
 from securebench.sandboxes.self_test import require_isolation
 
@@ -59,7 +61,7 @@ class DockerDriver(SandboxDriver):
             self._require(runtime)
         self._token = secrets.token_hex(8)
         labels = {RUN_LABEL: run_id, OWNER_LABEL: Owner.current().label(), DRIVER_LABEL: self._token}
-        self._surroundings = Surroundings(self.engine, labels, runtime)
+        self._surroundings = Surroundings(self.engine, labels, self.resolve_image, runtime)
         self._images: dict[str, ResolvedImage] = {}
         self._resolving = threading.Lock()
         self._trees = EngineTrees(self.engine, store)
@@ -86,6 +88,9 @@ class DockerDriver(SandboxDriver):
 
     def create(self, spec: SandboxSpec, *, persistent: bool = False) -> DockerSandbox:
         """Make a sandbox. An ephemeral one asks the engine for nothing before its first command."""
+        if spec.doors:
+            runtime = self.info().runtime
+            check_doors(spec, runtime, possible=runtime != GVISOR)
         check_collect(spec, persistent=persistent)
         if spec.collect is not None:
             with self.image_tree(spec.image) as tree:
@@ -94,8 +99,8 @@ class DockerDriver(SandboxDriver):
         return kind(self._surroundings, spec)
 
     def reap(self) -> int:
-        """Remove the containers of processes that are gone, never those of one that lives."""
-        return self._remove_listed(OWNER_LABEL, is_abandoned)
+        """Remove what processes that are gone have left, never anything of one that lives."""
+        return self._remove_listed(OWNER_LABEL, is_abandoned) + reaper.reap()
 
     def kill_all(self) -> None:
         """End and remove every sandbox at once, and make no more."""
@@ -114,6 +119,7 @@ class DockerDriver(SandboxDriver):
         except InfrastructureError as error:
             _log.warning("what this run left could not be looked for, the next run will: %s", error.message)
         self._surroundings.background.close()
+        self._surroundings.meetings.remove()
         self.engine.close()
 
     def _require(self, runtime: str) -> None:

@@ -15,6 +15,7 @@ from securebench.sandboxes.base import Sandbox
 from securebench.sandboxes.collecting import nothing_to_collect, one_command_only
 from securebench.sandboxes.docker_changes import left_directory
 from securebench.sandboxes.docker_container import Container, remove_quietly
+from securebench.sandboxes.docker_doors import Meetings, holder_of
 from securebench.sandboxes.docker_process import DockerProcess
 from securebench.sandboxes.docker_spec import compile_container
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from securebench.images.engine import Engine
+    from securebench.images.model import ResolvedImage
     from securebench.sandboxes.base import Command, SandboxSpec
     from securebench.sandboxes.collected import CollectedArchive
     from securebench.sandboxes.docker_container import Job
@@ -65,7 +67,9 @@ class Surroundings:
 
     engine: Engine
     labels: Mapping[str, str]
+    resolve: Callable[[str], ResolvedImage]
     runtime: str | None = None
+    meetings: Meetings = field(default_factory=Meetings)
     background: Background = field(default_factory=Background)
     open: set[DockerSandbox] = field(default_factory=set)
     stopped: threading.Event = field(default_factory=threading.Event)
@@ -135,9 +139,9 @@ class DockerSandbox(Sandbox):
 
     def _start(self, command: Command | None, *, output: bool) -> tuple[Container, EngineStream]:
         around = self._surroundings
-        document = compile_container(self._spec, command, around.labels, around.runtime)
-        container = Container.create(around.engine, document)
-        with ExitStack() as undo:
+        with holder_of(self._spec.doors, around) as holder, ExitStack() as undo:
+            document = compile_container(self._spec, command, around.labels, around.runtime, joined=holder)
+            container = Container.create(around.engine, document)
             undo.callback(remove_quietly, container)
             stream = container.attach(output=output, stdin=b"" if command is None else command.stdin)
             undo.callback(stream.close)

@@ -7,6 +7,8 @@ A golden test holds the whole document. What is not obvious in it:
 * ``NetworkDisabled`` leaves the container alone in a fresh network namespace that holds only loopback, like network
   ``none``, but without the engine's network set-up, which would take 40 % of the whole cycle. The engine then writes
   no hosts file either, so ours are mounted: ``localhost`` resolves, and no name is ever asked for outside.
+* A container with doors joins the namespace of its holder, which is such a one, and has that one's name and nothing of
+  its own to say of names: our files are mounted in it too.
 * ``/tmp`` is mounted exec: agents build and run there, and the workspace beside it is exec too. It counts as memory.
 * The seccomp profile is ours, the same for every driver: what older engines have by default admits ``io_uring`` and
   sockets to other machines of the same host. On a machine that the profile does not know the engine's own is kept.
@@ -38,15 +40,22 @@ if TYPE_CHECKING:
 
     from securebench.sandboxes.base import Command, Limits, Mount, SandboxSpec
 
+_NO_NAMES = {"Dns": ["127.0.0.1"], "DnsSearch": ["."]}
 _ADDED_BY_ENGINE = ("HOSTNAME", "PATH")
 
 
 def compile_container(
-    spec: SandboxSpec, command: Command | None, labels: Mapping[str, str], runtime: str | None = None
+    spec: SandboxSpec,
+    command: Command | None,
+    labels: Mapping[str, str],
+    runtime: str | None = None,
+    *,
+    joined: str | None = None,
 ) -> dict[str, Any]:
     """Return the body of a container's create request. ``command`` is ``None`` for a persistent sandbox.
 
-    ``runtime`` is one that the engine lists; ``None`` leaves it to the engine.
+    ``runtime`` is one that the engine lists; ``None`` leaves it to the engine. ``joined`` is the id of a container, in
+    whose network namespace it is to be.
     Raises :class:`ConfigError` (``command-not-text``) for an argument or variable that cannot be handed over exactly,
     and :class:`MaterializationError` (``mount-unsafe``) for a mount whose source is a link or no plain file.
     """
@@ -58,7 +67,7 @@ def compile_container(
         "Env": _environment(spec, {} if command is None else command.environment),
         "WorkingDir": spec.workdir if command is None or command.workdir is None else command.workdir,
         "User": "{}:{}".format(*spec.user),
-        "Hostname": HOSTNAME,
+        "Hostname": HOSTNAME if joined is None else "",
         "Domainname": "",
         "AttachStdin": True,
         "AttachStdout": not persistent,
@@ -66,10 +75,10 @@ def compile_container(
         "OpenStdin": True,
         "StdinOnce": True,
         "Tty": False,
-        "NetworkDisabled": spec.network == "none",
+        "NetworkDisabled": spec.network == "none" and joined is None,
         "Healthcheck": {"Test": ["NONE"]},
         "Labels": {**spec.labels, **labels},
-        "HostConfig": _host_config(spec) | ({} if runtime is None else {"Runtime": runtime}),
+        "HostConfig": _host_config(spec, joined) | ({} if runtime is None else {"Runtime": runtime}),
     }
 
 
@@ -79,12 +88,10 @@ def _environment(spec: SandboxSpec, of_command: Mapping[str, str]) -> list[str]:
     return exact_environment(complete) + removed
 
 
-def _host_config(spec: SandboxSpec) -> dict[str, Any]:
+def _host_config(spec: SandboxSpec, joined: str | None) -> dict[str, Any]:
     limits = spec.limits
     return {
-        "NetworkMode": spec.network,
-        "Dns": ["127.0.0.1"],
-        "DnsSearch": ["."],
+        **({"NetworkMode": spec.network, **_NO_NAMES} if joined is None else {"NetworkMode": f"container:{joined}"}),
         "IpcMode": "private",
         "CgroupnsMode": "private",
         "Privileged": False,

@@ -46,7 +46,7 @@ def test_a_sealed_copy_cannot_be_written_to() -> None:
 def test_a_runtime_is_run_from_its_copy(tmp_path: Path) -> None:
     """What runs is the copy, with the name and in the place that it was asked for."""
     copy = sealed_copy("/bin/readlink")
-    call = Runtime(["runtime", "/proc/self/exe", "/proc/self/cwd"], str(tmp_path), str(tmp_path / "log"), copy)
+    call = Runtime(["runtime", "/proc/self/exe", "/proc/self/cwd"], str(tmp_path), str(tmp_path / "log"), program=copy)
     said = output_of(lambda streams: become(call, streams)).decode().splitlines()
     os.close(copy)
     assert said == ["/memfd:runtime (deleted)", str(tmp_path)]

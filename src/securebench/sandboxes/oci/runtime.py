@@ -2,9 +2,9 @@
 
 * **crun** takes a compiled seccomp filter, and leaves cgroups to others: it is put into its cgroups beforehand.
 * **runc** takes the seccomp profile as text and compiles it each time. As root it makes a cgroup of its own.
-* **runsc** (gVisor) is a kernel of its own in user space, with no network; it is put into cgroups like crun. Its network
-  stack knows nothing of a socket that listens in its namespace, and where it is to use the host's instead, it does not
-  start under a user who is not mapped into the sandbox: so it has no doors.
+* **runsc** (gVisor) is a kernel of its own in user space, with no network; it is put into cgroups like crun. Its own
+  network stack knows nothing of a socket that listens in its namespace, and to use the host's instead it has to be
+  started by a user who is mapped into the sandbox, as root is in none: so it has no doors.
 
 What a runtime has to say goes to a log, as the standard streams belong to the sandbox: in the bundle for ``run``, and
 beside the process document, with ``.log`` after its name, for ``exec``. A log with an error in it means that the

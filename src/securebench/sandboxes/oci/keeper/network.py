@@ -51,7 +51,7 @@ def make_network(ports: list[int], place: str, devices: str) -> list[int]:
 
 
 def enter_network(place: str) -> None:
-    """Let this process, which goes on as a runtime, be in the namespace that is bound to ``place``. Raises ``OSError``."""
+    """Let this process, which becomes a runtime, enter the namespace that is bound to ``place``. Raises ``OSError``."""
     descriptor = os.open(place, os.O_RDONLY)
     try:
         _check(_libc.setns(descriptor, _CLONE_NEWNET))
