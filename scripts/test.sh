@@ -11,4 +11,9 @@ if [ -n "$no_engine" ]; then
   export SECUREBENCH_NO_ENGINE="$no_engine"
 fi
 .venv/bin/securebench images build --install-tools
+no_agents=$(.venv/bin/python -m scripts.agents)
+if [ -n "$no_agents" ]; then
+  say "tests that run the real agent programs are skipped: $no_agents"
+  export SECUREBENCH_NO_AGENTS="$no_agents"
+fi
 exec .venv/bin/python -m pytest "$@"

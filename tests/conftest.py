@@ -5,6 +5,9 @@ driver, ``crun``, ``runc`` or ``runsc``. One is skipped, with the reason, only w
 ``DOCKER_HOST`` names an engine that does not answer, ``SECUREBENCH_NO_ENGINE`` says why there is none, the runtime is
 not installed, or this kernel lets ordinary users make no namespaces. In every other case a test fails rather than not
 to run.
+
+``agent_program`` gives the real programs, to tests that are marked with ``agents``: they are skipped only where
+``SECUREBENCH_NO_AGENTS`` says why there are none.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from securebench.agents.model import AgentProgram
     from securebench.images.engine import Engine
     from securebench.images.model import ResolvedImage
     from securebench.images.store import ImageStore
@@ -61,9 +65,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip what needs an engine where none is to be had, and what takes minutes unless that is asked for."""
+    """Skip what needs an engine or programs where none are to be had, and what takes minutes unless asked for."""
     if item.get_closest_marker("engine") is not None and (reason := why_no_engine()):
         pytest.skip(reason)
+    if item.get_closest_marker("agents") is not None and (no_agents := os.environ.get("SECUREBENCH_NO_AGENTS")):
+        pytest.skip(no_agents)
     if item.get_closest_marker("long") is not None and not item.config.getoption("long"):
         pytest.skip("it takes minutes: ask for it with --long")
 
@@ -171,6 +177,15 @@ def store() -> ImageStore:
     from securebench.images.store import ImageStore
 
     return ImageStore()
+
+
+@pytest.fixture(scope="session")
+def agent_program() -> Iterator[Callable[[str], AgentProgram]]:
+    """Give what returns an agent program of the version that is pinned, for glibc where there is a choice."""
+    from securebench.agents.store import AgentStore
+
+    with AgentStore() as cache:
+        yield cache.install
 
 
 @pytest.fixture

@@ -1,0 +1,49 @@
+"""Gets the agent programs that tests run: each of the version that is pinned, once, into the user's cache.
+
+    python -m scripts.agents    install what is missing; print why the programs are not to be had, where they are not
+
+Only a registry that does not serve, and a machine that no program is made for, are such reasons. All else is an error.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+from scripts.engine import say
+
+REASONS: Final = frozenset({"agent-unavailable", "agent-unfit"})
+
+
+def missing() -> str:
+    """Install the programs, and return why they are not to be had, or nothing. Raises ``SecureBenchError``."""
+    from securebench.agents.catalogue import PROGRAMS
+    from securebench.agents.progress import lines
+    from securebench.agents.store import AgentStore
+    from securebench.errors import SecureBenchError
+
+    try:
+        with AgentStore() as cache:
+            for name in PROGRAMS:
+                cache.install(name, on_progress=lines(say))
+    except SecureBenchError as error:
+        if error.code not in REASONS:
+            raise
+        return " ".join(error.message.split())
+    return ""
+
+
+def main() -> int:
+    """Run the command line."""
+    from securebench.errors import SecureBenchError
+
+    try:
+        print(missing())
+    except SecureBenchError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

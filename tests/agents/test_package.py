@@ -1,0 +1,134 @@
+"""A package's archive: files below one directory, and whatever else somebody put into one is refused."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import stat
+import tarfile
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fake_npm import archive, entry, package
+from securebench.agents import package as package_module
+from securebench.agents.package import describe, unpack
+from securebench.errors import InfrastructureError
+from securebench.images.limits import ImageLimits
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from securebench.agents.package import UnpackedFile
+
+
+def unpacked(data: bytes, tmp_path: Path) -> tuple[Path, tuple[UnpackedFile, ...]]:
+    """Unpack an archive, and return where and what."""
+    (tmp_path / "archive.tgz").write_bytes(data)
+    root = tmp_path / "root"
+    return root, unpack(tmp_path / "archive.tgz", root, "the archive", lambda _: None)
+
+
+def test_files_are_unpacked_without_their_top_directory(tmp_path: Path) -> None:
+    """Everybody may read them, nobody write them, and run what is a program."""
+    old = os.umask(0o077)
+    try:
+        root, files = unpacked(package("tool", "1", "bin/deep/tool", entry("package/odd", b"x", 0o4777)), tmp_path)
+    finally:
+        os.umask(old)
+    assert {file.path for file in files} == {"package.json", "bin/deep/tool", "odd"}
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (root, *root.rglob("*"))}
+    assert modes == {"root": 0o755, "package.json": 0o444, "bin": 0o755, "deep": 0o755, "tool": 0o555, "odd": 0o555}
+    assert (root / "bin/deep/tool").read_bytes() == b"#!/bin/sh\n"
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        entry("package/../../escape", b"x"),
+        entry("package/..", b"x"),
+        entry("/package/absolute", b"x"),
+        entry("/etc/passwd", b"x"),
+        entry("other/file", b"x"),
+        entry("package", b"x"),
+        entry("package//file", b"x"),
+        entry("package/./file", b"x"),
+        entry("package/new\nline", b"x"),
+        entry("package/\u202etxt", b"x"),
+        entry("package/" + "d/" * 30 + "file", b"x"),
+        entry("package/" + "n" * 256, b"x"),
+        entry("package/link", kind=tarfile.SYMTYPE, link="/etc/passwd"),
+        entry("package/link", kind=tarfile.SYMTYPE, link="package.json"),
+        entry("package/link", kind=tarfile.LNKTYPE, link="package/package.json"),
+        entry("package/link", kind=tarfile.LNKTYPE, link="/etc/passwd"),
+        entry("package/device", kind=tarfile.CHRTYPE),
+        entry("package/pipe", kind=tarfile.FIFOTYPE),
+        entry("package/package.json", b"again"),
+        entry("package/package.json/below", b"x"),
+        entry("package/bin", b"a file in place of a directory"),
+    ],
+    ids=lambda bad: bad[0].name[:24].encode("unicode_escape").decode() + bad[0].type.decode(),
+)
+def test_what_no_package_has_is_refused(tmp_path: Path, bad: Any) -> None:
+    """Nothing is written outside, through a link, or twice."""
+    outside = tmp_path / "escape"
+    with pytest.raises(InfrastructureError) as caught:
+        unpacked(package("tool", "1", "bin/tool", bad), tmp_path)
+    assert caught.value.code == "agent-unusable"
+    assert not outside.exists()
+
+
+def test_a_name_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    """It could not be written down."""
+    data = gzip.decompress(archive(entry("package/aaaa", b"x")))
+    header = bytearray(data[:512])
+    header[8:12] = b"\xff\xfe\xff\xfe"
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    with pytest.raises(InfrastructureError, match="none that a package has"):
+        unpacked(gzip.compress(bytes(header) + data[512:]), tmp_path)
+
+
+@pytest.mark.parametrize("data", [b"", b"no archive", gzip.compress(b"no archive"), b"\x1f\x8b\x08"])
+def test_what_is_no_archive_is_refused(tmp_path: Path, data: bytes) -> None:
+    """With the error of an archive, not of a machine."""
+    with pytest.raises(InfrastructureError) as caught:
+        unpacked(data, tmp_path)
+    assert caught.value.code == "agent-unusable"
+
+
+def test_an_archive_that_is_cut_short_is_refused(tmp_path: Path) -> None:
+    """At any point of it."""
+    data = package("tool", "1", "bin/tool", data=os.urandom(3000))
+    for length in (len(data) // 4, len(data) // 2, len(data) - 9):
+        place = tmp_path / str(length)
+        place.mkdir()
+        with pytest.raises(InfrastructureError, match=r"decompressed|cut short"):
+            unpacked(data[:length], place)
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [ImageLimits(bytes=1_000_000), ImageLimits(members=2), ImageLimits(ratio=2, ratio_floor=1000)],
+    ids=["bytes", "members", "ratio"],
+)
+def test_what_is_too_much_is_refused(tmp_path: Path, limits: ImageLimits, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bytes, files, and zeros that take no room in an archive."""
+    monkeypatch.setattr(package_module, "LIMITS", limits)
+    with pytest.raises(InfrastructureError, match="more than") as caught:
+        unpacked(package("tool", "1", "bin/tool", entry("package/zeros", bytes(4_000_000))), tmp_path)
+    assert caught.value.code == "agent-unusable"
+
+
+@pytest.mark.parametrize("text", [b"", b"{}", b"[]", b'{"name": "x"}', b'{"name": 1, "version": "1"}', b"\xff"])
+def test_a_package_without_a_name_is_refused(tmp_path: Path, text: bytes) -> None:
+    """Nobody would know what it is."""
+    root, _ = unpacked(archive(entry("package/package.json", text)), tmp_path)
+    with pytest.raises(InfrastructureError, match="names it"):
+        describe(root, "the archive")
+
+
+def test_a_package_says_what_it_is(tmp_path: Path) -> None:
+    """Its name and version."""
+    root, _ = unpacked(package("@scope/tool", "1.2.3", "tool"), tmp_path)
+    assert describe(root, "the archive") == ("@scope/tool", "1.2.3")

@@ -1,0 +1,474 @@
+"""The agents' cache: whole or not there, held to an integrity, installed once, and needing nobody afterwards."""
+
+from __future__ import annotations
+
+import errno
+import os
+import platform
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fake_npm import archive, breaks_after, entry, package, says, waits
+from securebench.agents import installing
+from securebench.agents.catalogue import PROGRAMS, machine_platform
+from securebench.agents.places import DIRECTORY_VARIABLE, default_directory
+from securebench.agents.progress import Stage
+from securebench.agents.registry import NpmRegistry
+from securebench.agents.store import AgentStore
+from securebench.errors import ConfigError, DiskFullError, InfrastructureError
+from workspaces.users import as_ordinary_user, open_directory
+
+if TYPE_CHECKING:
+    from fake_npm import FakeNpm
+    from securebench.agents.progress import Progress
+
+CODEX = "@openai/codex"
+EXECUTABLE = "vendor/x86_64-unknown-linux-musl/bin/codex"
+VERSION = "9.8.7"
+X64 = "linux-x64"
+_PROCESSES = 3
+
+
+def release(version: str = VERSION, *more: Any, data: bytes = b"#!/bin/sh\n", suffix: str = "-linux-x64") -> bytes:
+    """Return the archive of a version of codex."""
+    return package(CODEX, version + suffix, EXECUTABLE, *more, data=data)
+
+
+@pytest.fixture
+def integrity(npm: FakeNpm) -> str:
+    """Publish a version of codex that is not pinned, and give its integrity."""
+    return npm.publish(CODEX, f"{VERSION}-linux-x64", release())
+
+
+def left(store: AgentStore) -> list[str]:
+    """Return what there is of programs and unfinished work, by its name below the cache."""
+    if not store.directory.exists():
+        return []
+    found = [*store.directory.glob("programs/*/*/*"), *store.directory.glob("work/*")]
+    return sorted(str(path.relative_to(store.directory)) for path in found)
+
+
+def test_a_program_is_installed(cache: AgentStore, npm: FakeNpm, integrity: str) -> None:
+    """It is where it says, by its version, platform and integrity, and nothing is left of the work."""
+    program = cache.install("codex", VERSION, X64)
+    assert (program.name, program.version, program.platform) == ("codex", VERSION, X64)
+    assert program.integrity == integrity
+    assert program.executable == EXECUTABLE
+    assert (program.directory / program.executable).read_bytes() == b"#!/bin/sh\n"
+    assert left(cache) == [f"programs/codex/{VERSION}/{X64}"]
+
+
+def test_a_program_that_is_there_needs_no_registry(cache: AgentStore, npm: FakeNpm, integrity: str) -> None:
+    """Neither for its version nor for itself, also in another process that knows of none."""
+    program = cache.install("codex", VERSION, X64)
+    asked = len(npm.requests)
+    assert cache.install("codex", VERSION, X64) == program
+    with AgentStore(cache.directory, NpmRegistry("http://127.0.0.1:9")) as offline:
+        assert offline.resolve("codex", VERSION, X64) == (VERSION, integrity)
+        assert offline.install("codex", VERSION, X64) == program
+    assert len(npm.requests) == asked
+
+
+def test_latest_is_one_version(cache: AgentStore, npm: FakeNpm, integrity: str) -> None:
+    """It is looked up among those that people install, and is exact from then on."""
+    npm.publish(CODEX, VERSION, b"", tags=("latest",))
+    assert cache.resolve("codex", "latest", X64) == (VERSION, integrity)
+    assert cache.install("codex", "latest", X64).version == VERSION
+
+
+def test_a_version_that_a_registry_makes_up_is_refused(cache: AgentStore, npm: FakeNpm) -> None:
+    """It would be part of a path."""
+    npm.publish(CODEX, "../../../etc", b"", tags=("latest",))
+    npm.documents[f"/{CODEX}/latest"] = npm.documents[f"/{CODEX}/../../../etc"]
+    with pytest.raises(ConfigError) as caught:
+        cache.install("codex", "latest", X64)
+    assert caught.value.code == "agent-unknown-version"
+
+
+def test_the_pinned_version_is_the_default(cache: AgentStore) -> None:
+    """With the integrity that this release was tested with: no registry is asked."""
+    for known in PROGRAMS.values():
+        for variant in known.variants:
+            assert cache.resolve(known.name, None, variant.platform) == (known.pinned, variant.integrity)
+            assert cache.resolve(known.name, known.pinned, variant.platform).integrity == variant.integrity
+
+
+def test_a_pinned_version_is_held_to_its_pin(cache: AgentStore, npm: FakeNpm) -> None:
+    """A registry that gives another archive, and says that it is right, is not believed."""
+    pinned = PROGRAMS["codex"].pinned
+    npm.publish(CODEX, f"{pinned}-linux-x64", release(pinned))
+    with pytest.raises(InfrastructureError, match="has the integrity") as caught:
+        cache.install("codex", None, X64)
+    assert caught.value.code == "agent-integrity"
+    assert left(cache) == []
+
+
+def test_an_archive_that_was_exchanged_is_refused(cache: AgentStore, npm: FakeNpm, integrity: str) -> None:
+    """Nothing of it is unpacked."""
+    npm.faults[".tgz"] = [says(200, release(data=b"#!/bin/sh\nother\n"))]
+    with pytest.raises(InfrastructureError) as caught:
+        cache.install("codex", VERSION, X64)
+    assert caught.value.code == "agent-integrity"
+    assert left(cache) == []
+
+
+def test_an_archive_that_is_cut_short_is_refused(cache: AgentStore, npm: FakeNpm, integrity: str) -> None:
+    """Also one whose length the server does not know better."""
+    npm.faults[".tgz"] = [says(200, release()[:-1])]
+    with pytest.raises(InfrastructureError) as caught:
+        cache.install("codex", VERSION, X64)
+    assert caught.value.code == "agent-integrity"
+
+
+def test_a_connection_that_breaks_is_no_trouble(cache: AgentStore, npm: FakeNpm, integrity: str) -> None:
+    """The rest is fetched, and all of it is held to the integrity."""
+    npm.faults[".tgz"] = [breaks_after(50)]
+    assert cache.install("codex", VERSION, X64).integrity == integrity
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        release("9.8.6"),
+        release(suffix="-linux-arm64"),
+        release(VERSION, entry("package/link", kind=b"2", link="/etc/passwd")),
+        package(CODEX, f"{VERSION}-linux-x64", "bin/other"),
+        package("@somebody/else", f"{VERSION}-linux-x64", EXECUTABLE),
+    ],
+    ids=["version", "platform", "link", "executable", "package"],
+)
+def test_an_archive_of_something_else_is_refused(cache: AgentStore, npm: FakeNpm, data: bytes) -> None:
+    """Although its integrity is what the registry says: nothing of it is kept."""
+    npm.publish(CODEX, f"{VERSION}-linux-x64", data)
+    with pytest.raises((InfrastructureError, ConfigError)) as caught:
+        cache.install("codex", VERSION, X64)
+    assert caught.value.code in {"agent-unusable", "agent-unknown"}
+    assert left(cache) == []
+
+
+def test_what_is_not_executable_is_refused(cache: AgentStore, npm: FakeNpm) -> None:
+    """Each task would find that out."""
+    described = entry("package/package.json", b'{"name": "@openai/codex", "version": "9.8.7-linux-x64"}')
+    npm.publish(CODEX, f"{VERSION}-linux-x64", archive(described, entry(f"package/{EXECUTABLE}", b"x")))
+    with pytest.raises(InfrastructureError, match="no executable"):
+        cache.install("codex", VERSION, X64)
+
+
+def test_without_registry_and_cache_the_error_says_how_to_go_on(tmp_path: Path) -> None:
+    """Fetch the archive elsewhere, and install it from the file."""
+    with pytest.raises(InfrastructureError, match="npm registry") as caught:
+        AgentStore(tmp_path / "agents", NpmRegistry("http://127.0.0.1:9")).install("codex", None, X64)
+    assert caught.value.code == "agent-unavailable"
+    assert "securebench agents install --from FILE.tgz" in caught.value.hint
+    assert "npm pack" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "platform", "code"),
+    [
+        ("other", None, None, "agent-unknown"),
+        ("codex", None, "linux-x64-musl", "agent-unknown"),
+        ("codex", None, "../..", "agent-unknown"),
+        ("codex", "1.2", None, "agent-unknown-version"),
+        ("codex", "1.2.3/../../x", None, "agent-unknown-version"),
+        ("codex", "next", None, "agent-unknown-version"),
+        ("codex", "9.9.9", "linux-x64", "agent-unknown-version"),
+    ],
+)
+def test_what_is_not_known_is_refused(
+    cache: AgentStore, name: str, version: str | None, platform: str | None, code: str
+) -> None:
+    """Before anything is made on the disk."""
+    with pytest.raises(ConfigError) as caught:
+        cache.install(name, version, platform)
+    assert caught.value.code == code
+    assert left(cache) == []
+
+
+def test_a_machine_that_no_program_is_made_for_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is downloaded for it."""
+    assert machine_platform("aarch64") == "linux-arm64"
+    monkeypatch.setattr(platform, "machine", lambda: "s390x")
+    with pytest.raises(ConfigError, match="s390x") as caught:
+        machine_platform()
+    assert caught.value.code == "agent-unfit"
+
+
+def test_an_archive_of_this_machine_is_installed(cache: AgentStore, npm: FakeNpm, tmp_path: Path) -> None:
+    """It says itself what it is, and no registry is asked."""
+    path = tmp_path / "any-name.tgz"
+    path.write_bytes(package("@anthropic-ai/claude-code-linux-x64-musl", "9.0.0", "claude"))
+    program = cache.install_file(path)
+    assert (program.name, program.version, program.platform) == ("claude_code", "9.0.0", "linux-x64-musl")
+    assert cache.install("claude_code", "9.0.0", "linux-x64-musl") == program
+    assert cache.install_file(path) == program
+    assert npm.requests == []
+    assert cache.installed()[0].source == "file"
+
+
+def test_an_archive_of_another_program_than_was_named_is_refused(cache: AgentStore, tmp_path: Path) -> None:
+    """The wrong file was given."""
+    path = tmp_path / "codex.tgz"
+    path.write_bytes(release())
+    with pytest.raises(ConfigError, match="not of claude_code"):
+        cache.install_file(path, "claude_code")
+    assert left(cache) == []
+
+
+def test_an_archive_of_a_pinned_version_must_be_the_pinned_one(cache: AgentStore, tmp_path: Path) -> None:
+    """Where it comes from makes no difference."""
+    path = tmp_path / "codex.tgz"
+    path.write_bytes(release(PROGRAMS["codex"].pinned))
+    with pytest.raises(InfrastructureError) as caught:
+        cache.install_file(path)
+    assert caught.value.code == "agent-integrity"
+    with pytest.raises(ConfigError) as missing:
+        cache.install_file(tmp_path / "nothing.tgz")
+    assert missing.value.code == "file-missing"
+
+
+def touch(path: Path) -> None:
+    """Change nothing but when a file was changed."""
+    os.utime(path)
+
+
+def rewrite(path: Path) -> None:
+    """Change what a file holds, and neither its size nor its time."""
+    status, data = path.stat(), path.read_bytes()
+    path.chmod(0o755)
+    path.write_bytes(bytes(reversed(data)))
+    path.chmod(stat.S_IMODE(status.st_mode))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def exchange(path: Path) -> None:
+    """Put a link in place of a file."""
+    path.rename(path.with_name("moved"))
+    path.symlink_to("moved")
+
+
+def let_write(path: Path) -> None:
+    """Let everybody write."""
+    path.chmod(0o777)
+
+
+@pytest.mark.parametrize("damage", [rewrite, exchange, let_write, Path.unlink])
+def test_a_damaged_program_is_installed_anew(cache: AgentStore, npm: FakeNpm, integrity: str, damage: Any) -> None:
+    """It is seen without being looked for, and is not run."""
+    program = cache.install("codex", VERSION, X64)
+    cache.close()
+    damage(program.directory / program.executable)
+    assert not cache.installed()[0].intact
+    assert cache.install("codex", VERSION, X64) == program
+    assert (program.directory / program.executable).read_bytes() == b"#!/bin/sh\n"
+    assert cache.installed(verify=True)[0].intact
+    assert len([path for path, _ in npm.requests if path.endswith(".tgz")]) == 2
+
+
+def test_a_copy_of_the_cache_is_good(cache: AgentStore, npm: FakeNpm, integrity: str, tmp_path: Path) -> None:
+    """Inodes and times are others, so the files are read, and found right."""
+    program = cache.install("codex", VERSION, X64)
+    touch(program.directory / program.executable)
+    asked = len(npm.requests)
+    assert cache.install("codex", VERSION, X64) == program
+    shutil.copytree(cache.directory, tmp_path / "copy")
+    with AgentStore(tmp_path / "copy", NpmRegistry("http://127.0.0.1:9")) as copy:
+        assert copy.install("codex", VERSION, X64).integrity == integrity
+    assert len(npm.requests) == asked
+
+
+def test_a_file_that_was_added_is_found_by_verifying(cache: AgentStore, integrity: str) -> None:
+    """The quick look knows what was unpacked; the thorough one all that is there."""
+    program = cache.install("codex", VERSION, X64)
+    (program.directory / "vendor" / "added").write_text("x")
+    assert cache.installed()[0].intact
+    assert not cache.installed(verify=True)[0].intact
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 2}', '{"format": 1, "files": 3}', '{"format": 1}'])
+def test_a_damaged_description_is_one_of_a_damaged_program(cache: AgentStore, integrity: str, text: str) -> None:
+    """It is listed as such, and replaced."""
+    program = cache.install("codex", VERSION, X64)
+    cache.close()
+    (program.directory.parent / "program.json").write_text(text)
+    (entry,) = cache.installed()
+    assert (entry.program.name, entry.program.version, entry.intact) == ("codex", VERSION, False)
+    assert cache.install("codex", VERSION, X64) == program
+
+
+def test_a_damaged_program_that_a_run_uses_is_left_to_it(cache: AgentStore, integrity: str) -> None:
+    """What would be replaced is mounted somewhere."""
+    program = cache.install("codex", VERSION, X64)
+    rewrite(program.directory / program.executable)
+    with AgentStore(cache.directory, cache._registry) as other, pytest.raises(InfrastructureError) as caught:
+        other.install("codex", VERSION, X64)
+    assert caught.value.code == "agent-in-use"
+
+
+def test_what_is_removed_is_gone_but_for_what_is_used(cache: AgentStore, npm: FakeNpm, integrity: str) -> None:
+    """By name, version and platform; a run that has taken one keeps it until it ends."""
+    npm.publish(CODEX, "9.8.6-linux-x64", release("9.8.6"))
+    cache.install("codex", VERSION, X64)
+    cache.install("codex", "9.8.6", X64)
+    with AgentStore(cache.directory) as other:
+        with pytest.raises(InfrastructureError) as caught:
+            other.remove("codex", VERSION)
+        assert caught.value.code == "agent-in-use"
+        cache.close()
+        assert [str(key) for key in other.remove("codex", VERSION)] == [f"codex {VERSION} {X64}"]
+        assert left(cache) == [f"programs/codex/9.8.6/{X64}"]
+        with pytest.raises(ConfigError, match="is installed"):
+            other.remove("codex", VERSION)
+        other.remove("codex")
+    assert left(cache) == []
+
+
+def test_what_is_listed(cache: AgentStore, integrity: str) -> None:
+    """Name, version, platform, size and state; nothing where there is no cache, and none is made."""
+    assert cache.installed() == ()
+    assert not cache.directory.exists()
+    program = cache.install("codex", VERSION, X64)
+    (found,) = cache.installed()
+    assert (found.program, found.source, found.pinned, found.intact) == (program, "registry", False, True)
+    assert found.size_bytes == sum(path.stat().st_size for path in program.directory.rglob("*") if path.is_file())
+    assert found.installed_at == pytest.approx((program.directory.parent / "program.json").stat().st_mtime, abs=60)
+
+
+def test_an_installation_tells_what_it_does(cache: AgentStore, integrity: str) -> None:
+    """Stage by stage, in words for people, too."""
+    told: list[Progress] = []
+    cache.install("codex", VERSION, X64, told.append)
+    assert [progress.stage for progress in told] == [Stage.DOWNLOADING, Stage.UNPACKING, Stage.INSTALLED]
+    assert str(told[0]) == f"codex {VERSION} {X64}: downloading"
+    assert str(replace(told[0], done=2_500_000, size=167_000_000)).endswith("downloading, 2 of 167 MB")
+
+
+def test_many_threads_install_once(cache: AgentStore, npm: FakeNpm, integrity: str) -> None:
+    """One does, the others wait and find it there."""
+    stores = [AgentStore(cache.directory, NpmRegistry(npm.url)) for _ in range(8)]
+    with ThreadPoolExecutor(len(stores)) as pool:
+        programs = list(pool.map(lambda store: store.install("codex", VERSION, X64), stores))
+    for store in stores:
+        store.close()
+    assert len(set(programs)) == 1
+    assert len([path for path, _ in npm.requests if path.endswith(".tgz")]) == 1
+    assert left(cache) == [f"programs/codex/{VERSION}/{X64}"]
+
+
+_INSTALL = """
+import sys
+from pathlib import Path
+from securebench.agents.registry import NpmRegistry
+from securebench.agents.store import AgentStore
+with AgentStore(Path(sys.argv[1]), NpmRegistry(sys.argv[2])) as store:
+    print(store.install("codex", "9.8.7", "linux-x64").integrity)
+"""
+
+
+def start(cache: AgentStore, npm: FakeNpm) -> subprocess.Popen[str]:
+    """Let another process install."""
+    return subprocess.Popen(
+        [sys.executable, "-c", _INSTALL, str(cache.directory), npm.url], stdout=subprocess.PIPE, text=True
+    )
+
+
+def test_many_processes_install_once(cache: AgentStore, npm: FakeNpm, integrity: str) -> None:
+    """Two runs that start at once do not collide."""
+    running = [start(cache, npm) for _ in range(_PROCESSES)]
+    assert [process.communicate(timeout=60)[0].strip() for process in running] == [integrity] * _PROCESSES
+    assert len([path for path, _ in npm.requests if path.endswith(".tgz")]) == 1
+    assert left(cache) == [f"programs/codex/{VERSION}/{X64}"]
+
+
+def test_a_killed_installation_leaves_only_work_that_the_next_removes(
+    cache: AgentStore, npm: FakeNpm, integrity: str
+) -> None:
+    """Its lock ends with it; what it had is never taken for a program."""
+    reached = threading.Event()
+    npm.faults[".tgz"] = [waits(reached, sent=60)]
+    with start(cache, npm) as process:
+        assert reached.wait(30)
+        while not left(cache):
+            assert process.poll() is None
+        process.send_signal(signal.SIGKILL)
+    assert [path.partition("/")[0] for path in left(cache)] == ["work"]
+    assert cache.installed() == ()
+    cache.install("codex", VERSION, X64)
+    assert left(cache) == [f"programs/codex/{VERSION}/{X64}"]
+
+
+def test_a_full_disk_is_told_of_as_one(cache: AgentStore, integrity: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what makes room, and nothing is left."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(installing, "write_all", full)
+    with pytest.raises(DiskFullError, match="has no room"):
+        cache.install("codex", VERSION, X64)
+    assert left(cache) == []
+
+
+def test_a_cache_that_cannot_be_made_is_told_of(tmp_path: Path, registry: NpmRegistry, integrity: str) -> None:
+    """A file lies there, or it is somebody else's."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InfrastructureError, match="cannot be used") as caught:
+        AgentStore(tmp_path / "file", registry).install("codex", VERSION, X64)
+    assert caught.value.code == "agent-store-unusable"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_cache_of_somebody_else_is_not_used(tmp_path: Path, registry: NpmRegistry, integrity: str) -> None:
+    """Its owner could exchange what runs."""
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    os.chown(theirs, 12345, 12345)
+    with pytest.raises(InfrastructureError, match="not a directory of this user"):
+        AgentStore(theirs, registry).install("codex", VERSION, X64)
+
+
+def test_an_ordinary_user_has_a_cache_too(npm: FakeNpm, integrity: str) -> None:
+    """Below his home, readable to the users of his sandboxes."""
+    with open_directory() as home:
+
+        def install() -> None:
+            os.environ.pop(DIRECTORY_VARIABLE, None)
+            os.environ |= {"XDG_DATA_HOME": str(home / "data")}
+            os.umask(0o022)
+            with AgentStore(registry=NpmRegistry(npm.url)) as store:
+                program = store.install("codex", VERSION, X64)
+                store.close()
+                assert program.directory.is_relative_to(home / "data" / "securebench" / "agents")
+                assert (program.directory / program.executable).stat().st_mode & 0o777 == 0o555
+                assert store.remove("codex")
+
+        as_ordinary_user(install)
+
+
+def test_the_default_directory_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variable first; root's in /var/lib; others' where their data is."""
+    assert default_directory({DIRECTORY_VARIABLE: "/somewhere"}) == Path("/somewhere")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert default_directory({}) == Path("/var/lib/securebench/agents")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert default_directory({"XDG_DATA_HOME": "/data"}) == Path("/data/securebench/agents")
+    assert default_directory({"XDG_DATA_HOME": "odd"}) == Path.home() / ".local/share/securebench/agents"
+
+
+def test_what_is_mounted_is_behind_no_link(npm: FakeNpm, tmp_path: Path, integrity: str) -> None:
+    """Engines follow a link on the host, so mounts refuse one: the real path is given."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    with AgentStore(tmp_path / "link" / "agents", NpmRegistry(npm.url)) as store:
+        program = store.install("codex", VERSION, X64)
+    assert program.directory == program.directory.resolve()

@@ -1,0 +1,48 @@
+"""Getting the agent programs for the tests: had, not to be had, or an error."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from scripts.agents import main
+
+from fake_npm import fake_npm, package, says
+from securebench.agents.catalogue import PROGRAMS
+from securebench.agents.places import DIRECTORY_VARIABLE
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(autouse=True)
+def _empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give an empty cache, and no registry."""
+    monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path / "agents"))
+    monkeypatch.setenv("SECUREBENCH_NPM_REGISTRY", "http://127.0.0.1:9")
+
+
+def test_a_registry_that_does_not_serve_is_a_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    """Tests are skipped with it."""
+    assert main() == 0
+    assert capsys.readouterr().out.startswith("the npm registry 127.0.0.1:9 gives no @openai/codex")
+
+
+def test_an_exchanged_archive_is_an_error(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It never goes unnoticed as tests that were skipped."""
+    with fake_npm() as npm:
+        monkeypatch.setenv("SECUREBENCH_NPM_REGISTRY", npm.url)
+        known = PROGRAMS["codex"]
+        npm.faults[".tgz"] = [says(200, package("@openai/codex", known.pinned, "codex"))]
+        assert main() == 1
+    caught = capsys.readouterr()
+    assert caught.out == ""
+    assert "agent-integrity" in caught.err
+
+
+@pytest.mark.agents
+def test_what_is_there_is_no_reason(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the cache of this user, where 'make test' has put them, no registry is needed."""
+    monkeypatch.delenv(DIRECTORY_VARIABLE)
+    assert main() == 0
+    assert capsys.readouterr().out.strip() == ""
