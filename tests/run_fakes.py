@@ -11,7 +11,7 @@ from securebench.candidates.store import CandidateStore
 from securebench.dangerous_commands import VerificationPolicy
 from securebench.errors import CandidateError, FailurePhase, FailureReason
 from securebench.execution import TaskContext
-from securebench.harnesses.base import HarnessProducer, ProduceContext, Production
+from securebench.harnesses.base import HarnessProducer, ProduceContext, Production, RunContext
 from securebench.progress import Event, Reporter
 from securebench.resources import Resource, ResourceBundle, Visibility
 from securebench.sandboxes.base import Limits
@@ -21,10 +21,11 @@ from securebench.verifiers.base import VerificationResult, Verifier, VerifyConte
 from securebench.workspaces.removal import make_private_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from securebench.candidates.artifact import CandidateArtifact
+    from securebench.resources import JsonValue
 
 HIDDEN = "the-hidden-answer"
 TESTS = "assert the_hidden_test()"
@@ -42,13 +43,35 @@ def make_task(task_id: str = "pack/one", family: str = "short_answer") -> Secure
 
 @dataclass
 class FakeProducer(HarnessProducer):
-    """Seals ``answer`` and says what it is told to; ``hook`` is called first, with the number of the call."""
+    """Seals ``answer`` and says what it is told to; ``hook`` is called first, with the number of the call.
+
+    It is the ``agent`` that it is told to be, with a way out if it ``has_way_out``, and holds ``keys``.
+    """
 
     name = "fake"
     answer: str = "right"
     hook: Callable[[int, AgentView, ProduceContext], Production | None] = lambda *_: None
     views: list[AgentView] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
+    agent: Mapping[str, JsonValue] = field(default_factory=dict)
+    has_way_out: bool = False
+    keys: tuple[str, ...] = ()
+    prepared: list[RunContext] = field(default_factory=list)
+
+    @property
+    def needs_gateway(self) -> bool:
+        """As told."""
+        return self.has_way_out
+
+    @property
+    def credentials(self) -> tuple[str, ...]:
+        """As told."""
+        return self.keys
+
+    def prepare(self, run: RunContext) -> Mapping[str, JsonValue]:
+        """Be the agent that it is told to be."""
+        self.prepared.append(run)
+        return self.agent
 
     def produce(self, view: AgentView, context: ProduceContext) -> Production:
         """Return what the hook returns, or else a production with the sealed answer."""

@@ -12,6 +12,7 @@ from results.samples import STATUS, record
 from securebench.cli.summary_table import summary_table
 from securebench.results.record import Entry, read_entry
 from securebench.results.summary import Counts, TesterRunSummary, total
+from securebench.results.usage import Usage
 
 
 def shown(width: int = 80, **changes: Any) -> str:
@@ -65,6 +66,14 @@ def test_fits_80_columns() -> None:
 def test_one_family_has_no_sum() -> None:
     """One family is its own sum."""
     assert "all" not in rows(shown(families={"short_answer": Counts(1, 1)}, total=Counts(1, 1)))
+
+
+def test_what_was_used_is_shown_where_it_is_known() -> None:
+    """Tokens, turns and cost are one line; a cost that nobody told is not made up."""
+    assert "Usage" not in shown()
+    used = Usage(input_tokens=1_234_567, output_tokens=890, turns=12, cost_usd=3.456)
+    assert "Usage: 1,234,567 tokens in, 890 out, 12 turns, about $3.46\n" in shown(usage=used)
+    assert "$" not in shown(usage=Usage(output_tokens=1))
 
 
 def test_failures_and_where_the_results_are() -> None:

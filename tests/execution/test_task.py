@@ -36,10 +36,10 @@ from securebench.errors import (
 from securebench.execution import RunStoppedError, TaskContext, execute_task, retry
 from securebench.harnesses.base import Production
 from securebench.progress import EventKind
-from securebench.results.record import VerificationStatus
+from securebench.results.record import VerificationStatus, comparable
 from securebench.sandboxes.base import Command, SandboxSpec
 from securebench.testing.fake_sandbox import FakeDriver
-from securebench.verifiers.base import VerificationResult
+from securebench.verifiers.base import VerificationResult, VerifyContext
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -254,6 +254,64 @@ def test_credentials_are_not_recorded(tmp_path: Path) -> None:
     """The value of a variable that the agent was given stands nowhere in its record."""
     context = make_context(tmp_path, producer=FakeProducer("my key is sk-0123"), environment={"KEY": "sk-0123"})
     assert "sk-0123" not in json.dumps(run(context))
+
+
+def test_keys_of_the_harness_are_not_recorded(tmp_path: Path) -> None:
+    """J15: a key that the harness holds is redacted wherever it comes from: answers, messages, steps, events."""
+    key = "sk-canary-0123"
+
+    def produce(_: int, __: object, lent: Any) -> Production:
+        lent.report.emit(EventKind.AGENT_OUTPUT, text=key)
+        failure = CandidateError(FailureReason.AGENT_EXIT, f"it said {key}", phase=FailurePhase.PRODUCE)
+        steps = json.dumps({"text": key})
+        return Production(candidate=seal(lent.store, key), failure=failure, metadata={key: key}, trajectory=steps)
+
+    sink = Sink()
+    producer = FakeProducer(hook=produce, keys=(key,))
+    record = run(make_context(tmp_path, sink, producer=producer, credentials=(key,)))
+    told = (tmp_path / record["provenance"]["trajectory"]["path"]).read_text()
+    assert key not in json.dumps(record) + repr(sink.events) + told
+    error = run(make_context(tmp_path, producer=FakeProducer(hook=raising(EngineError(key))), credentials=(key,)))
+    assert key not in json.dumps(error)
+
+
+def test_a_trajectory_is_named_in_the_record(tmp_path: Path) -> None:
+    """What an agent tells of its steps is in a file of its task's, which is no part of what makes records equal."""
+
+    def produce(number: int, __: object, lent: Any) -> Production:
+        return Production(candidate=seal(lent.store, "right"), trajectory=f'{{"step": {number}}}\n')
+
+    producer = FakeProducer(hook=produce)
+    first, second = (run(make_context(tmp_path, producer=producer)) for _ in range(2))
+    assert first["provenance"]["trajectory"]["sha256"] != second["provenance"]["trajectory"]["sha256"]
+    assert comparable(first) == comparable(second)
+    (file,) = (tmp_path / "trajectories").iterdir()
+    assert second["provenance"]["trajectory"]["path"] == f"trajectories/{file.name}"
+    assert json.loads(file.read_text()) == {"step": 2}
+
+
+@pytest.mark.parametrize("end", [EngineError("gone"), RuntimeError()], ids=lambda error: type(error).__name__)
+def test_no_trajectory_of_an_earlier_attempt_stays(tmp_path: Path, end: Exception) -> None:
+    """A task that is done again and comes to nothing does not keep the steps of another attempt."""
+
+    def produce(number: int, __: object, lent: Any) -> Production:
+        if number > 1:
+            raise end
+        return Production(candidate=seal(lent.store, "right"), trajectory="{}")
+
+    producer = FakeProducer(hook=produce)
+    run(make_context(tmp_path, producer=producer))
+    assert "trajectory" not in run(make_context(tmp_path, producer=producer))["provenance"]
+    assert not list((tmp_path / "trajectories").iterdir())
+
+
+def test_a_harness_is_lent_the_way_out(tmp_path: Path) -> None:
+    """The run's gateway reaches the harness, and no verifier."""
+    gateway, lent = object(), []
+    producer = FakeProducer(hook=lambda _, __, context: lent.append(context.gateway))
+    run(make_context(tmp_path, producer=producer, gateway=gateway))
+    assert lent == [gateway]
+    assert not hasattr(VerifyContext, "gateway")
 
 
 def test_provenance(tmp_path: Path) -> None:

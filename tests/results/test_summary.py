@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from results.samples import STATUS, record
 from securebench.results.record import Entry, VerificationStatus, read_entry
 from securebench.results.summary import SHOWN_FAILURES, Counts, RunStatus, TesterRunSummary, count, total
+from securebench.results.usage import Usage
 
 
 def entries(*statuses: VerificationStatus, family: str = "short_answer") -> list[Entry]:
@@ -54,12 +56,22 @@ def test_pass_rate_leaves_errors_out_and_says_of_how_many(counts: Counts, scored
     assert (counts.to_json()["scored"], counts.to_json()["pass_rate"]) == (scored, rate)
 
 
+def test_usage_is_that_of_the_records() -> None:
+    """What records tell of tokens is added up, and shown only where there is any."""
+    told = [replace(entry, usage=Usage(input_tokens=5, turns=1)) for entry in entries(STATUS.PASSED, STATUS.FAILED)]
+    summary = TesterRunSummary(
+        run_id="r", benchmark_id="b", output_dir=Path(), total=Counts(), families={}, usage=count({}, told).usage
+    )
+    assert summary.to_json()["usage"] == {"input_tokens": 10, "output_tokens": 0, "turns": 2}
+    assert "usage" not in replace(summary, usage=count({}, entries(STATUS.PASSED)).usage).to_json()
+
+
 @given(st.lists(st.sampled_from(STATUS), max_size=60), st.integers(0, 10))
 def test_counts_are_those_of_the_records(statuses: list[VerificationStatus], missing: int) -> None:
     """Every record is counted once, and what has no record is said not to have run (L20, M14)."""
     found = entries(*statuses)
     planned = {f"t{n}": "short_answer" for n in range(len(statuses) + missing)}
-    families, failures = count(planned, found)
+    families, failures, _ = count(planned, found)
     summed = total(families.values())
     assert summed.passed == statuses.count(STATUS.PASSED)
     assert summed.failed == statuses.count(STATUS.FAILED)
@@ -73,7 +85,7 @@ def test_counts_are_those_of_the_records(statuses: list[VerificationStatus], mis
 def test_families_are_counted_apart() -> None:
     """Counts are by family, in order of name."""
     found = [*entries(STATUS.PASSED, family="b"), read_entry(record("x", STATUS.FAILED, task_type="a").line(9))]
-    families, _ = count({"t0": "b", "x": "a", "y": "a"}, found)
+    families, *_ = count({"t0": "b", "x": "a", "y": "a"}, found)
     assert list(families) == ["a", "b"]
     assert (families["a"].tasks, families["a"].failed, families["a"].not_run) == (2, 1, 1)
     assert families["b"].pass_rate == 1.0
@@ -81,13 +93,13 @@ def test_families_are_counted_apart() -> None:
 
 def test_a_record_beyond_the_plan_counts() -> None:
     """A run that is resumed with a smaller ``--limit`` still counts all its records."""
-    families, _ = count({"t0": "short_answer"}, entries(STATUS.PASSED, STATUS.FAILED))
+    families, *_ = count({"t0": "short_answer"}, entries(STATUS.PASSED, STATUS.FAILED))
     assert families["short_answer"].tasks == 2
 
 
 def test_nothing_planned() -> None:
     """An empty run has an empty, complete summary."""
-    families, failures = count({}, [])
+    families, failures, _ = count({}, [])
     assert (families, failures, total(families.values())) == ({}, (), Counts())
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from securebench.results.record import Entry
     from securebench.results.summary import Counts, TesterRunSummary
+    from securebench.results.usage import Usage
 
 _COLUMNS = ("tasks", "passed", "failed", "errors", "pending", "not run", "pass rate")
 
@@ -61,8 +62,14 @@ def _message(entry: Entry) -> Text:
 def _footer(summary: TesterRunSummary) -> list[RenderableType]:
     return [
         Text(f"Verification: {summary.verification_status}"),
+        *([Text(_usage(summary.usage))] if summary.usage else []),
         Text(f"Results: {printable(str(summary.output_dir / 'candidates.jsonl'))}", overflow="fold"),
     ]
+
+
+def _usage(usage: Usage) -> str:
+    cost = "" if usage.cost_usd is None else f", about ${usage.cost_usd:,.2f}"
+    return f"Usage: {usage.input_tokens:,} tokens in, {usage.output_tokens:,} out, {usage.turns:,} turns{cost}"
 
 
 def _plain(text: str) -> Text:

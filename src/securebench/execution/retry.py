@@ -24,6 +24,9 @@ SPREAD: Final = 0.5
 MAX_RETRY_AFTER: Final = 120.0
 """Seconds that a provider may ask to be left alone. One that asks for more is left to ``--resume``."""
 
+_FINAL: Final = frozenset({"provider-refused", "provider-rejected"})
+"""A key or a model that is not accepted now is not accepted in a moment either: these codes are not tried again."""
+
 _chance = random.SystemRandom()
 
 
@@ -34,7 +37,7 @@ def pause_before_retry(error: InfrastructureError, tries: int) -> float | None:
     """
     if not isinstance(error, ProviderError):
         return BACK_OFF[tries - 1] if tries <= len(BACK_OFF) else None
-    if tries > len(PROVIDER_BACK_OFF):
+    if tries > len(PROVIDER_BACK_OFF) or error.code in _FINAL:
         return None
     asked = error.retry_after or 0.0
     if asked > MAX_RETRY_AFTER:

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from securebench.resources import REDACTED
+from securebench.results.usage import read_usage
 from securebench.tasks import CandidateKind
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from securebench.candidates.artifact import CandidateArtifact
     from securebench.errors import FailurePhase, FailureReason
     from securebench.resources import JsonValue
+    from securebench.results.usage import Usage
 
 RECORD_VERSION: Final = 1
 """Raised when the meaning of a field changes."""
@@ -156,6 +158,7 @@ class Entry:
     attempt: int
     reason: str = ""
     message: str = ""
+    usage: Usage | None = None
 
 
 def read_entry(line: bytes) -> Entry:
@@ -176,6 +179,7 @@ def read_entry(line: bytes) -> Entry:
         attempt=_field(provenance, "attempt", int),
         reason=str(record.get("failure_reason", "")),
         message=str(record.get("failure_message", ""))[:_ENTRY_MESSAGE],
+        usage=read_usage(provenance.get("usage")),
     )
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from securebench.results.record import VerificationStatus
+from securebench.results.usage import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -95,6 +96,8 @@ class TesterRunSummary:
     total: Counts
     families: Mapping[str, Counts]
     failures: tuple[Entry, ...] = ()
+    usage: Usage = field(default_factory=Usage)
+    """What the recorded attempts used of their models, as far as it was told."""
     ending: Ending = Ending.FINISHED
     problems: tuple[str, ...] = field(default=())
     """What happened to the run as a whole, and what to do about it."""
@@ -144,26 +147,40 @@ class TesterRunSummary:
             "verification_status": self.verification_status.value,
             **self.total.to_json(),
             "families": {name: counts.to_json() for name, counts in self.families.items()},
+            **({"usage": self.usage.to_json()} if self.usage else {}),
             "problems": list(self.problems),
         }
 
 
-def count(planned: Mapping[str, str], entries: Iterable[Entry]) -> tuple[dict[str, Counts], tuple[Entry, ...]]:
-    """Count records by family, in order of name. ``planned`` maps task ids to families.
+class Counted(NamedTuple):
+    """What records come to: counts by family, in order of name, and all the usage that they tell.
 
-    A record of a task that is not planned (a resumed run with a smaller ``--limit``) is counted as planned. Returns the
-    counts, and the first :data:`SHOWN_FAILURES` entries that failed or ended in an error.
+    ``failures`` are the first :data:`SHOWN_FAILURES` that failed or ended in an error.
+    """
+
+    families: dict[str, Counts]
+    failures: tuple[Entry, ...]
+    usage: Usage
+
+
+def count(planned: Mapping[str, str], entries: Iterable[Entry]) -> Counted:
+    """Count records. ``planned`` maps task ids to families.
+
+    A record of a task that is not planned (a resumed run with a smaller ``--limit``) is counted as planned.
     """
     tasks = dict(planned)
     seen: Counter[tuple[str, VerificationStatus]] = Counter()
     failures: list[Entry] = []
+    usage = Usage()
     for entry in entries:
         tasks[entry.task_id] = entry.task_type
         seen[entry.task_type, entry.status] += 1
         if entry.status in {VerificationStatus.FAILED, VerificationStatus.ERROR} and len(failures) < SHOWN_FAILURES:
             failures.append(entry)
+        usage += entry.usage or Usage()
     sizes = Counter(tasks.values())
-    return {family: _counts(sizes[family], family, seen) for family in sorted(sizes)}, tuple(failures)
+    families = {family: _counts(sizes[family], family, seen) for family in sorted(sizes)}
+    return Counted(families, tuple(failures), usage)
 
 
 def total(families: Iterable[Counts]) -> Counts:

@@ -15,6 +15,12 @@ if TYPE_CHECKING:
 ERRORS_IN_A_ROW: Final = 5
 """So many infrastructure errors with no verdict between them end a run: the next task would fare no better."""
 
+_WHOSE: Final = {
+    FailureReason.PROVIDER_UNAVAILABLE: "the model's provider does not serve this run: ",
+    FailureReason.EGRESS_FAILED: "the way out of sandboxes breaks: ",
+}
+"""How the trouble is named that is not this machine's, or not all of it."""
+
 
 class Breaker:
     """Watches the records of a run. Any thread may ask it."""
@@ -32,7 +38,8 @@ class Breaker:
         if record.failure.reason is FailureReason.ENGINE_UNAVAILABLE and (trouble := self._engine_trouble()):
             return f"the sandbox engine is gone: {trouble}"
         if in_a_row >= ERRORS_IN_A_ROW:
-            return f"{in_a_row} tasks in a row ended in an infrastructure error: {record.failure.message}"
+            whose = _WHOSE.get(record.failure.reason, "")
+            return f"{whose}{in_a_row} tasks in a row ended in an infrastructure error: {record.failure.message}"
         return ""
 
     def _count(self, record: TaskRecord) -> int:

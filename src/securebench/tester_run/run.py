@@ -189,7 +189,7 @@ class _Run:
     def _summary(self, trouble: str, egress_trouble: str, *, interrupted: bool) -> TesterRunSummary:
         """Count the records that are on disk, whatever this process believes."""
         planned = {task.id: task.task_type for task in self._plan.tasks}
-        families, failures = count(planned, iterate_entries(self._journal.path))
+        families, failures, usage = count(planned, iterate_entries(self._journal.path))
         ending = Ending.INTERRUPTED if interrupted else Ending.STOPPED if trouble else Ending.FINISHED
         return TesterRunSummary(
             run_id=self._plan.config.run.id,
@@ -198,6 +198,7 @@ class _Run:
             total=total(families.values()),
             families=families,
             failures=failures,
+            usage=usage,
             ending=ending,
             problems=tuple(filter(None, (trouble, egress_trouble, *self._changes()))),
         )

@@ -1,0 +1,50 @@
+"""How long to wait before something is tried again."""
+
+from __future__ import annotations
+
+import pytest
+
+from securebench.errors import EgressError, EngineError, InfrastructureError, ProviderError
+from securebench.execution.retry import BACK_OFF, MAX_RETRY_AFTER, PROVIDER_BACK_OFF, SPREAD, pause_before_retry
+
+
+def refused(after: float | None = None, code: str = "") -> ProviderError:
+    """Return the error of a provider that asks to be left alone for so long."""
+    error = ProviderError("no", code=code)
+    error.retry_after = after
+    return error
+
+
+@pytest.mark.parametrize("error", [EngineError("x"), EgressError("x")])
+def test_the_machine_is_asked_again_soon(error: InfrastructureError) -> None:
+    """What is ours is tried again after the short pauses, then no more."""
+    assert [pause_before_retry(error, tries) for tries in (1, 2, 3)] == [*BACK_OFF, None]
+
+
+def test_tasks_do_not_come_back_at_once() -> None:
+    """L24: pauses for a provider are longer, and each is another one, within bounds."""
+    for tries, base in enumerate(PROVIDER_BACK_OFF, start=1):
+        pauses = [pause_before_retry(refused(), tries) or 0 for _ in range(40)]
+        assert len(set(pauses)) > 30
+        assert all(base * (1 - SPREAD) <= pause <= base * (1 + SPREAD) for pause in pauses)
+    assert min(PROVIDER_BACK_OFF) > min(BACK_OFF)
+    assert pause_before_retry(refused(), len(PROVIDER_BACK_OFF) + 1) is None
+
+
+def test_a_provider_is_left_alone_as_long_as_it_asks() -> None:
+    """L24: nobody comes back before the time that the provider gave, nor all at that time."""
+    pauses = [pause_before_retry(refused(30), 1) or 0 for _ in range(40)]
+    assert min(pauses) >= 30
+    assert len(set(pauses)) > 30
+    assert max(pauses) <= 30 * (1 + SPREAD)
+
+
+def test_a_provider_that_asks_for_hours_is_left_to_resume() -> None:
+    """A worker does not stand still for longer than the bound."""
+    assert pause_before_retry(refused(MAX_RETRY_AFTER + 1), 1) is None
+
+
+@pytest.mark.parametrize("code", ["provider-refused", "provider-rejected"])
+def test_a_key_that_is_not_accepted_is_not_tried_again(code: str) -> None:
+    """A wrong key or model is as wrong in ten seconds."""
+    assert pause_before_retry(refused(code=code), 1) is None

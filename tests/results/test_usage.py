@@ -1,0 +1,33 @@
+"""What agents used, added up."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from securebench.results.usage import Usage, read_usage
+
+
+def test_usage_is_added_up() -> None:
+    """Tokens and turns are summed; a cost is the sum of those that were told, and absent where none was."""
+    told = read_usage({"input_tokens": 3, "output_tokens": 2, "turns": 1, "cost_usd": 0.1, "other": "x"})
+    silent = read_usage({"input_tokens": 4, "output_tokens": 1})
+    assert told
+    assert silent
+    assert (silent + silent).to_json() == {"input_tokens": 8, "output_tokens": 2, "turns": 0}
+    assert (told + silent + told).to_json() == {"input_tokens": 10, "output_tokens": 5, "turns": 2, "cost_usd": 0.2}
+
+
+@pytest.mark.parametrize("value", [None, [], "x", {}, {"tokens": 7}, {"input_tokens": 0}])
+def test_nothing_told_is_no_usage(value: Any) -> None:
+    """A record without counts that are known has no usage."""
+    assert read_usage(value) is None
+
+
+@pytest.mark.parametrize("odd", [-1, True, "5", None, 10**16, math.nan, math.inf, [5], {"a": 1}, 1.5])
+def test_what_no_program_uses_is_not_counted(odd: Any) -> None:
+    """A hostile program moves no sum by what is no count."""
+    usage = read_usage({"input_tokens": odd, "output_tokens": odd, "turns": odd, "cost_usd": 0})
+    assert usage == Usage(cost_usd=0.0)

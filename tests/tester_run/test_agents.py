@@ -1,0 +1,336 @@
+"""A run's side of agents that have a program, keys and a way out: on fakes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from run_fakes import FakeProducer, Sink, seal
+from securebench.errors import ConfigError, EgressError, ImageError, ProviderError
+from securebench.execution import retry
+from securebench.harnesses.base import Production
+from securebench.network.gateway import Gateway
+from securebench.results.egress_log import EGRESS_LOG
+from securebench.results.run_header import HEADER
+from securebench.results.summary import Ending
+from securebench.tester_run.agents import exposed_secrets
+from securebench.tester_run.breaker import ERRORS_IN_A_ROW
+from securebench.testing.fake_sandbox import FakeDriver
+from tester_run.running import make_parts, pin_framework, records, row, run, write_run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from securebench.harnesses.base import ProduceContext, RunContext
+    from securebench.resources import JsonValue
+    from securebench.tasks import AgentView
+
+KEY = "sk-canary-0123456789"
+AGENT: dict[str, JsonValue] = {"program": "codex", "version": "1.2.3", "endpoint": "api.example.com"}
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retry, "BACK_OFF", (0, 0))
+    monkeypatch.setattr(retry, "PROVIDER_BACK_OFF", (0, 0))
+    pin_framework(monkeypatch.setattr)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Give a directory with a pack of six tasks and a tester YAML."""
+    write_run(tmp_path)
+    return tmp_path
+
+
+@dataclass
+class FakeGateways:
+    """Makes gateways that do nothing but log, and keeps them."""
+
+    made: list[FakeGateway] = field(default_factory=list)
+
+    def __call__(self, log: Callable[[Mapping[str, JsonValue]], None]) -> FakeGateway:
+        """Make one."""
+        self.made.append(FakeGateway(log))
+        return self.made[-1]
+
+
+class FakeGateway(Gateway):
+    """A gateway that opens nothing."""
+
+    def __init__(self, log: Callable[[Mapping[str, JsonValue]], None]) -> None:
+        self.log = log
+        self.closed = 0
+
+    def close(self) -> None:
+        """Count."""
+        self.closed += 1
+
+
+def reaching(host: str) -> FakeProducer:
+    """Return a harness whose agents reach for ``host``."""
+
+    def hook(_: int, view: AgentView, context: ProduceContext) -> None:
+        assert isinstance(context.gateway, FakeGateway)
+        context.gateway.log({"task_id": view.task_id, "kind": "connect", "host": host, "decision": "denied"})
+
+    return FakeProducer(hook=hook, has_way_out=True, keys=(KEY,))
+
+
+def decisions(root: Path) -> list[dict[str, Any]]:
+    """Return what stands in the log of the way out."""
+    return [json.loads(line) for line in (root / "results" / EGRESS_LOG).read_bytes().splitlines()]
+
+
+def test_a_harness_is_prepared_once_before_any_task(root: Path) -> None:
+    """It is told the images that agents run in and the tester's variables, and says which agent it is."""
+    rows = [row("pack/task-0"), {**row("pack/task-1"), "environment": {"image": "other:1"}}]
+    (root / "pack" / "tasks.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows))
+    driver = FakeDriver()
+    driver.add_image("other:1")
+    producer = FakeProducer(agent=AGENT, hook=lambda *_: assert_prepared(producer))
+    run(root, parts=make_parts(producer, driver), variables={"SOME": "thing"}, workers=2)
+    (prepared,) = producer.prepared
+    assert prepared.driver is driver
+    assert sorted(image.reference for image in prepared.images) == ["other:1", "securebench/python:3.11"]
+    assert prepared.variables == {"SOME": "thing"}
+    assert prepared.agent == {}
+
+
+def assert_prepared(producer: FakeProducer) -> None:
+    """Hold a harness to having been prepared."""
+    assert len(producer.prepared) == 1
+
+
+def test_an_image_of_a_checker_is_none_of_the_agents(root: Path) -> None:
+    """What only a verifier runs in need not fit an agent's program."""
+    task = {
+        "id": "pack/terminal",
+        "family": "terminal_task",
+        "input": {"instructions": "?"},
+        "environment": {"image": "app:1"},
+        "eval": {"checker": {"command": ["true"], "image": "checker:1"}},
+    }
+    (root / "pack" / "tasks.jsonl").write_text(json.dumps(task) + "\n")
+    driver, producer = FakeDriver(), FakeProducer()
+    for reference in ("app:1", "checker:1"):
+        driver.add_image(reference)
+    run(root, parts=make_parts(producer, driver))
+    assert [image.reference for image in producer.prepared[0].images] == ["app:1"]
+
+
+def test_which_agent_it_was_stands_in_the_header_and_in_every_record(root: Path) -> None:
+    """The answer of the harness is what records come from, and decides whether a run goes on."""
+    run(root, parts=make_parts(FakeProducer(agent=AGENT)), limit=2)
+    header = json.loads((root / "results" / HEADER).read_text())
+    assert header["decisive"]["agent"] == AGENT
+    assert [record["provenance"]["agent"] for record in records(root)] == [AGENT, AGENT]
+
+
+def test_an_agent_without_a_program_leaves_no_trace_of_one(root: Path) -> None:
+    """The records and the header of a plain command are what they were."""
+    run(root, limit=1)
+    assert "agent" not in json.loads((root / "results" / HEADER).read_text())["decisive"]
+    assert "agent" not in records(root)[0]["provenance"]
+    assert not (root / "results" / EGRESS_LOG).exists()
+
+
+def test_a_resumed_run_tells_which_agent_it_began_with(root: Path) -> None:
+    """A version that was looked up when the run began is found again, also where another is the latest now."""
+    run(root, parts=make_parts(FakeProducer(agent=AGENT)), limit=2)
+
+    class Latest(FakeProducer):
+        def prepare(self, run: RunContext) -> Mapping[str, JsonValue]:
+            return run.agent or {"program": "codex", "version": "9.9.9"}
+
+    assert run(root, parts=make_parts(Latest()), resume=True).passed == 6
+    assert {record["provenance"]["agent"]["version"] for record in records(root)} == {"1.2.3"}
+
+
+@pytest.mark.parametrize("change", [{"version": "1.2.4"}, {"endpoint": "other.example.com"}])
+def test_another_agent_does_not_go_on_with_a_run(root: Path, change: dict[str, JsonValue]) -> None:
+    """Another version or endpoint is refused by name (L05)."""
+    run(root, parts=make_parts(FakeProducer(agent=AGENT)), limit=2)
+    producer = FakeProducer(agent={**AGENT, **change})
+    with pytest.raises(ConfigError, match=f"agent.{next(iter(change))}") as caught:
+        run(root, parts=make_parts(producer), resume=True)
+    assert caught.value.code == "resume-mismatch"
+    assert not producer.views
+
+
+@pytest.mark.parametrize("error", [ConfigError("no key", code="key-missing"), ImageError("no libc")])
+def test_a_harness_that_cannot_begin_ends_the_run_before_it_does(root: Path, error: Exception) -> None:
+    """What is missing is told before any task, and the directory can be used afterwards."""
+
+    class Unready(FakeProducer):
+        def prepare(self, run: RunContext) -> Mapping[str, JsonValue]:
+            raise error
+
+    producer, gateways = Unready(has_way_out=True), FakeGateways()
+    with pytest.raises(type(error)):
+        run(root, parts=make_parts(producer, make_gateway=gateways))
+    assert not producer.views
+    assert not gateways.made
+    assert not list((root / "results").iterdir())
+    assert run(root).passed == 6
+
+
+def test_one_gateway_a_run_is_lent_and_ended(root: Path) -> None:
+    """All tasks share it; its decisions are logged as they are made, and it is closed when the run ends."""
+    gateways = FakeGateways()
+    run(root, parts=make_parts(reaching("evil.example"), make_gateway=gateways), workers=3)
+    (gateway,) = gateways.made
+    assert gateway.closed == 1
+    assert sorted(line["task_id"] for line in decisions(root)) == [f"pack/task-{n}" for n in range(6)]
+
+
+def test_an_agent_without_a_way_out_has_no_gateway(root: Path) -> None:
+    """Nothing is made that nobody needs."""
+    gateways = FakeGateways()
+    run(root, parts=make_parts(FakeProducer(), make_gateway=gateways))
+    assert not gateways.made
+
+
+def test_the_real_gateway_is_made_by_default(root: Path) -> None:
+    """Unless a test brings its own; and nothing is started for agents that do not use it."""
+    seen: list[Any] = []
+    producer = FakeProducer(hook=lambda _, __, context: seen.append(context.gateway), has_way_out=True)
+    assert run(root, parts=make_parts(producer), limit=1).passed == 1
+    assert type(seen[0]) is Gateway
+
+
+def test_the_log_goes_on_when_a_run_does(root: Path) -> None:
+    """What was reached for before a run was resumed stays."""
+    for limit, resume in ((2, False), (6, True)):
+        parts = make_parts(reaching("evil.example"), make_gateway=FakeGateways())
+        run(root, parts=parts, limit=limit, resume=resume)
+    assert len(decisions(root)) == 6
+
+
+def test_a_gateway_is_closed_also_when_the_run_breaks(root: Path) -> None:
+    """A sink that ends the run, or any defect, leaves no gateway behind."""
+    gateways = FakeGateways()
+
+    def interrupt(point: str) -> None:
+        if point == "task_started":
+            raise KeyboardInterrupt
+
+    parts = make_parts(reaching("x"), make_gateway=gateways, checkpoint=interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        run(root, parts=parts)
+    assert gateways.made[0].closed == 1
+
+
+def test_a_log_that_lacks_something_is_a_problem_of_the_run(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody takes a log for whole that is not."""
+    from securebench.results import egress_log
+
+    monkeypatch.setattr(egress_log, "MAX_BYTES", 100)
+    summary = run(root, parts=make_parts(reaching("evil.example"), make_gateway=FakeGateways()))
+    assert summary.passed == 6
+    assert "egress.jsonl is full" in summary.problems[0]
+
+
+def test_j15_a_key_stands_nowhere(root: Path) -> None:
+    """J15: a key of the harness is in no file of the run directory, no event and no notice, whoever says it."""
+
+    class Telling(FakeProducer):
+        def prepare(self, run: RunContext) -> Mapping[str, JsonValue]:
+            run.notify(f"the key is {KEY}")
+            return AGENT
+
+    def hook(number: int, view: AgentView, context: ProduceContext) -> Production:
+        assert isinstance(context.gateway, FakeGateway)
+        context.gateway.log({"task_id": view.task_id, "host": f"{KEY}.evil.example", "decision": "denied"})
+        if number > 3:
+            raise ProviderError(f"401 for {KEY}", code="provider-refused")
+        told = json.dumps({"text": KEY})
+        return Production(candidate=seal(context.store, "right"), stdout=KEY, metadata={"k": KEY}, trajectory=told)
+
+    sink, told = Sink(), list[str]()
+    producer = Telling(hook=hook, has_way_out=True, keys=(KEY,), agent=AGENT)
+    parts = make_parts(producer, make_gateway=FakeGateways())
+    summary = run(root, parts=parts, sinks=[sink], notify=told.append, show_agent_output=True)
+    assert told[-1] == "the key is <redacted>"
+    assert summary.errors == 3
+    assert KEY not in repr(sink.events) + repr(summary) + json.dumps(summary.to_json())
+    files = [path for path in (root / "results").rglob("*") if path.is_file()]
+    assert {path.name for path in files} >= {"candidates.jsonl", EGRESS_LOG, HEADER}
+    assert not [path for path in files if KEY.encode() in path.read_bytes()]
+
+
+@pytest.mark.parametrize(
+    ("name", "looks"),
+    [
+        ("OPENAI_API_KEY", True),
+        ("GITHUB_TOKEN", True),
+        ("db_password", True),
+        ("AWS_SECRET_ACCESS_KEY", True),
+        ("GOOGLE_CREDENTIALS", True),
+        ("APIKEY", True),
+        ("KEYBOARD", False),
+        ("TOKENIZER", False),
+        ("MODE", False),
+        ("AUTHOR", False),
+    ],
+)
+def test_names_that_look_like_secrets(name: str, looks: bool) -> None:
+    """A variable that agents are given is told of if its name looks so, unless the harness keeps its value outside."""
+    assert exposed_secrets({name: "v"}, ()) == ([name] if looks else [])
+    assert exposed_secrets({name: "v"}, ("v",)) == []
+
+
+def test_secrets_in_the_environment_are_told_of(tmp_path: Path) -> None:
+    """``harness.env`` is obeyed, with a warning that says no value."""
+    write_run(tmp_path, 1, env=["GITHUB_TOKEN", "MODE"])
+    told: list[str] = []
+    run(tmp_path, variables={"GITHUB_TOKEN": "ghp-0123456789", "MODE": "fast"}, notify=told.append)
+    (warning,) = (line for line in told if "harness.env" in line)
+    assert "GITHUB_TOKEN" in warning
+    assert "MODE" not in warning
+    assert "ghp-" not in warning
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [(ProviderError("529 Overloaded"), "provider does not serve this run"), (EgressError("gone"), "way out")],
+)
+def test_a_provider_that_is_down_ends_the_run(root: Path, error: Exception, said: str) -> None:
+    """A run does not burn through its tasks, says whose trouble it is, and goes on with --resume (L24)."""
+
+    def down(*_: object) -> None:
+        raise error
+
+    summary = run(root, parts=make_parts(FakeProducer(hook=down)))
+    assert (summary.ending, summary.errors, summary.total.not_run) == (Ending.STOPPED, ERRORS_IN_A_ROW, 1)
+    assert said in summary.problems[0]
+    assert str(error.args[0]) in summary.problems[0]
+    assert {record["failure_reason"] for record in records(root)} <= {"provider_unavailable", "egress_failed"}
+    assert {record["provenance"]["tries"]["produce"] for record in records(root)} == {3}
+    assert run(root, resume=True).passed == 6
+
+
+def test_what_was_used_is_added_up(root: Path) -> None:
+    """The summary has the tokens, turns and cost of all records, also of those from before it was resumed."""
+    usage: dict[str, JsonValue] = {"input_tokens": 100, "output_tokens": 10, "turns": 2, "cost_usd": 0.25}
+
+    def hook(_: int, __: AgentView, context: ProduceContext) -> Production:
+        return Production(candidate=seal(context.store, "right"), metadata={"usage": usage})
+
+    run(root, parts=make_parts(FakeProducer(hook=hook)), limit=2)
+    summary = run(root, parts=make_parts(FakeProducer(hook=hook)), resume=True)
+    wanted = {"input_tokens": 600, "output_tokens": 60, "turns": 12, "cost_usd": 1.5}
+    assert summary.to_json()["usage"] == wanted
+    assert "usage" not in run(write_elsewhere(root)).to_json()
+
+
+def write_elsewhere(root: Path) -> Path:
+    """Return another directory with a run of its own."""
+    place = root / "elsewhere"
+    place.mkdir()
+    write_run(place, 1)
+    return place
