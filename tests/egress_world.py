@@ -5,8 +5,9 @@ from __future__ import annotations
 import socket
 import ssl
 import threading
+import time
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import trustme
@@ -25,8 +26,6 @@ SECONDS = 10.0
 """How long a test waits for what should come at once."""
 
 HOST = "api.example.test"
-
-Handler = "Callable[[socket.socket], None]"
 
 
 def echo(connection: socket.socket) -> None:
@@ -85,11 +84,16 @@ class World:
     tls: Server
     plain: Server
     trust: ssl.SSLContext
-    doors: list[int] = field(default_factory=list)
 
-    def decisions(self) -> list[tuple[JsonValue, JsonValue]]:
-        """Return what was decided so far, and why."""
-        return [(line["decision"], line["reason"]) for line in self.log]
+    def decisions(self, task_id: str = "task", ends: int = 0) -> list[tuple[JsonValue, JsonValue]]:
+        """Return what was decided for a task, and why, once so many of its connections have ended."""
+        deadline = time.monotonic() + SECONDS
+        while True:
+            lines = [(line["decision"], line["reason"]) for line in tuple(self.log) if line["task_id"] == task_id]
+            if sum(decision == "closed" for decision, _ in lines) >= ends:
+                return lines
+            assert time.monotonic() < deadline, lines
+            time.sleep(0.005)
 
 
 @contextmanager
@@ -99,6 +103,7 @@ def world(
     plain: Callable[[socket.socket], None] = hello_world,
     caps: Caps | None = None,
     addresses: Mapping[str, tuple[str, ...]] | None = None,
+    trusted: tuple[str, ...] = ("127.0.0.1/32",),
 ) -> Iterator[World]:
     """Make a world in which ``names`` lead to its servers, and ``addresses`` say where other names lead."""
     authority = trustme.CA()
@@ -108,15 +113,15 @@ def world(
     authority.configure_trust(trust)
     log: list[Mapping[str, JsonValue]] = []
     with ExitStack() as stack:
-        servers = [Server(tls, context), Server(plain)]
-        for server in servers:
-            stack.callback(server.close)
+        secure, open_to_all = Server(tls, context), Server(plain)
+        stack.callback(secure.close)
+        stack.callback(open_to_all.close)
         found = {**dict.fromkeys(names, ("127.0.0.1",)), **(addresses or {})}
-        ports = {443: servers[0].port, 80: servers[1].port}
-        rules = ProxyRules(names=found, ports=ports, trusted=("127.0.0.1/32",))
+        ports = {443: secure.port, 80: open_to_all.port}
+        rules = ProxyRules(names=found, ports=ports, trusted=trusted)
         gateway = Gateway(log.append, rules=rules, caps=caps)
         stack.callback(gateway.close)
-        yield World(gateway, log, *servers, trust)
+        yield World(gateway, log, secure, open_to_all, trust)
 
 
 def door_of(session: Session, index: int = 0) -> int:

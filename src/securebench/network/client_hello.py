@@ -13,10 +13,12 @@ from securebench.network.decisions import Reason
 MAX_HELLO: Final = 32 * 1024
 """Bytes up to the end of the message. The largest in use, with keys that withstand quantum computers, take two KiB."""
 
+_CHANGE_CIPHER_SPEC: Final = 20
 _HANDSHAKE: Final = 22
 _CLIENT_HELLO: Final = 1
 _RECORD_HEADER: Final = 5
 _MESSAGE_HEADER: Final = 4
+_CHANGE_LENGTH: Final = 6
 _MAX_RECORD: Final = 1 << 14
 _MAX_RECORDS: Final = 64
 """Some clients cut the message into a few. More would only cost time."""
@@ -26,6 +28,8 @@ _SERVER_NAME: Final = 0
 _HOST_NAME: Final = 0
 _ENCRYPTED: Final = frozenset({0xFE0D, 0xFFCE})
 """Encrypted ClientHello, and the encrypted name of the drafts before it: the real name would be inside, unseen."""
+_EARLY_DATA: Final = 42
+"""Ciphertext before the server has answered: a second ClientHello could come after it, unseen."""
 
 
 class HelloError(ValueError):
@@ -36,27 +40,68 @@ class HelloError(ValueError):
         self.reason = reason
 
 
-def server_name(data: bytes) -> str | None:
-    """Return the name of the server, in lower case, once ``data`` holds all of the message; until then ``None``.
+class Introduction:
+    """What a client says until its words are ciphertext: each ClientHello of it has to be for ``host``.
 
-    ``data`` is what the client has sent from the start, in records of any size; what follows the record in which the
-    message ends is not looked at. Raises :class:`HelloError`.
+    There is a second one where the server asked for another key, and a server may go by the name in that.
     """
-    message = _message(data)
-    if message is None and len(data) > MAX_HELLO:
-        raise HelloError(Reason.TLS_REQUIRED)
-    if message is None:
-        return None
-    return _name(_extensions(message))
+
+    def __init__(self, host: str) -> None:
+        self._host = host
+        self._held = b""
+        self._is_over = False
+        self.is_made = False
+        """Whether the first message was there, and for ``host``."""
+
+    def feed(self, data: bytes) -> bytes:
+        """Take what the client sent, and return what of it may go on by now. Raises :class:`HelloError`."""
+        if self._is_over:
+            return data
+        self._held += data
+        end = 0
+        while (following := self._next(end)) > end:
+            end = following
+        passed, self._held = self._held[:end], self._held[end:]
+        return passed
+
+    def _next(self, at: int) -> int:
+        """Judge what begins at ``at``, and return where it ends, or ``at`` if there is more to come."""
+        start = self._held[at : at + _RECORD_HEADER + 1]
+        if not self.is_made or start[:1] == b"":
+            return self._hello(at)
+        if start[0] == _CHANGE_CIPHER_SPEC:  # means nothing any more, and is still sent
+            return self._change(at)
+        is_short = len(start) <= _RECORD_HEADER or start[3:_RECORD_HEADER] == bytes(2)
+        if start[0] == _HANDSHAKE and (is_short or start[-1] == _CLIENT_HELLO):
+            return self._hello(at)
+        self._is_over = True
+        return len(self._held)
+
+    def _change(self, at: int) -> int:
+        start = self._held[at + 3 : at + _CHANGE_LENGTH]
+        if not bytes((0, 1, 1)).startswith(start):
+            raise HelloError(Reason.TLS_REQUIRED)
+        return at + _CHANGE_LENGTH if len(self._held) >= at + _CHANGE_LENGTH else at
+
+    def _hello(self, at: int) -> int:
+        if (found := read_hello(self._held[at:])) is None:
+            return at
+        name, length = found
+        if name != self._host:
+            raise HelloError(Reason.SERVER_NAME_MISMATCH)
+        self.is_made = True
+        return at + length
 
 
-def _message(data: bytes) -> bytes | None:
-    """Join the pieces of the first handshake message: its body, or ``None`` if there is more to come."""
+def read_hello(data: bytes) -> tuple[str, int] | None:
+    """Return the server's name, in lower case, and where the message ends, once ``data`` holds all of it.
+
+    ``data`` begins with the message, in records of any size. Raises :class:`HelloError`.
+    """
     joined = b""
     at = 0
     for _ in range(_MAX_RECORDS):
-        record = _record(data, at)
-        if record is None:
+        if (record := _record(data, at)) is None:
             return None
         joined += record
         at += _RECORD_HEADER + len(record)
@@ -65,7 +110,7 @@ def _message(data: bytes) -> bytes | None:
     # Neither may it come in endless pieces, nor may the last record hold anything else.
     if len(joined) < _MESSAGE_HEADER or len(joined) != _end(joined):
         raise HelloError(Reason.TLS_REQUIRED)
-    return joined[_MESSAGE_HEADER:]
+    return _name(_extensions(joined[_MESSAGE_HEADER:])), at
 
 
 def _record(data: bytes, at: int) -> bytes | None:
@@ -110,6 +155,8 @@ def _name(extensions: dict[int, bytes]) -> str:
     """Return the one name of the server."""
     if not _ENCRYPTED.isdisjoint(extensions):
         raise HelloError(Reason.SERVER_NAME_ENCRYPTED)
+    if _EARLY_DATA in extensions:
+        raise HelloError(Reason.EARLY_DATA_REFUSED)
     if _SERVER_NAME not in extensions:
         raise HelloError(Reason.SERVER_NAME_MISSING)
     names = _only(extensions[_SERVER_NAME])

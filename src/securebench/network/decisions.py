@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 from securebench.network.model import EgressReport
 
@@ -54,6 +54,7 @@ class Reason(StrEnum):
     SERVER_NAME_MISSING = "server_name_missing"
     SERVER_NAME_MISMATCH = "server_name_mismatch"
     SERVER_NAME_ENCRYPTED = "server_name_encrypted"
+    EARLY_DATA_REFUSED = "early_data_refused"
     # Bounds.
     TOO_MANY_CONNECTIONS = "too_many_connections"
     BYTE_LIMIT = "byte_limit"
@@ -65,8 +66,10 @@ class Reason(StrEnum):
     SESSION_CLOSED = "session_closed"
 
 
-BOUNDS: Final = frozenset({Reason.BYTE_LIMIT, Reason.TIME_LIMIT, Reason.IDLE})
-"""Ends that a report counts: a bound of ours cut the connection."""
+_PLAIN_ENDS: Final = frozenset({Reason.DONE, Reason.BROKEN, Reason.SESSION_CLOSED})
+"""Ends that a report does not count. In all others the connection was cut by us."""
+
+_SHOWN: Final = 253
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,11 @@ class Attempt:
     kind: str
     host: str = ""
     port: int = 0
+
+    @classmethod
+    def of(cls, kind: str, asked: str) -> Self:
+        """Return one of whose host nothing but this text is known, which may be anything."""
+        return cls(kind, "".join(mark if mark.isascii() and mark.isprintable() else "?" for mark in asked[:_SHOWN]))
 
 
 @dataclass(slots=True)
@@ -113,7 +121,7 @@ class Ledger:
 
     def close(self, attempt: Attempt, reason: Reason, usage: Usage, seconds: float) -> None:
         """Log the end of a connection that was allowed."""
-        if reason in BOUNDS:
+        if reason not in _PLAIN_ENDS:
             self._reasons[reason] += 1
         facts: dict[str, JsonValue] = {"bytes_up": usage.up, "bytes_down": usage.down, "seconds": round(seconds, 3)}
         self._decided(attempt, Decision.CLOSED, reason, facts)

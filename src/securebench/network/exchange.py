@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import h11
 
 from securebench.network.request import end_to_end
+from securebench.network.tunnel import stop
 
 if TYPE_CHECKING:
     from securebench.network.http import Peer
@@ -29,9 +30,7 @@ async def exchange(client: Peer, server: Peer, head: h11.Request, meter: Meter) 
             body.result()
         await answer
     finally:
-        body.cancel()
-        answer.cancel()
-        await asyncio.wait((body, answer))
+        await stop(body, answer)
 
 
 async def _request_body(client: Peer, server: Peer, meter: Meter) -> None:

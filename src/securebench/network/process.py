@@ -12,6 +12,7 @@ import socket
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
+from securebench.errors import EgressError
 from securebench.network.codec import plan_from_json, report_to_json, settings_from_json
 from securebench.network.frames import pack, receive, send
 from securebench.network.hardening import harden
@@ -97,8 +98,9 @@ class Service:
             plan = plan_from_json(frame["plan"])
             self._sessions[number] = ServedSession(frame["task_id"], plan, self._settings, log)
         except Exception as error:  # noqa: BLE001 - whatever it is, this session fails, and the others go on
-            # Its words might hold the key.
-            self._outbox.post({"is": "failed", "session": number, "why": type(error).__name__})
+            # Other words than ours might hold the key.
+            why = error.message if isinstance(error, EgressError) else type(error).__name__
+            self._outbox.post({"is": "failed", "session": number, "why": why})
         else:
             self._outbox.post({"is": "opened", "session": number})
 

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Final
 
 import h11
 
-from securebench.network.answers import ALERT, answer, refusal
-from securebench.network.client_hello import HelloError, server_name
+from securebench.network.answers import BAD_GATEWAY, alert, answer, refuse
+from securebench.network.client_hello import HelloError, Introduction
 from securebench.network.decisions import Attempt, Decision, Reason
 from securebench.network.domains import AllowedDomains
 from securebench.network.exchange import exchange
 from securebench.network.http import PIECE, Peer, close
-from securebench.network.request import Wanted, forwarded, judge, read
+from securebench.network.request import UnreadableError, forwarded, judge, read
 from securebench.network.resolution import Dialer, RefusalError
-from securebench.network.tunnel import LimitError, Meter, tunnel
+from securebench.network.tunnel import LimitError, Meter, tunnel, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
@@ -29,11 +29,8 @@ if TYPE_CHECKING:
     from securebench.network.resolution import Streams
     from securebench.network.rules import ProxyRules
 
-_BROKEN: Final = (OSError, EOFError, h11.ProtocolError, TimeoutError)
+_BROKEN: Final = (OSError, EOFError, h11.ProtocolError)
 _OK: Final = 200
-_BAD_GATEWAY: Final = 502
-_LINGER_SECONDS: Final = 1.0
-_LINGER_BYTES: Final = 1024 * 1024
 
 
 class Proxy:
@@ -57,89 +54,77 @@ class Proxy:
 
     async def _serve_one(self, client: Peer) -> bool:
         """Serve one request. Whether another may follow on the same connection."""
-        request = await self._request(client)
-        if request is None:
+        try:
+            async with asyncio.timeout(self._ledger.caps.head_seconds):
+                request = await client.next_event()
+        except h11.RemoteProtocolError:
+            await self._refuse(client, Attempt("http"), RefusalError(Reason.REQUEST_INVALID))
             return False
-        attempt = Attempt("connect" if request.method == b"CONNECT" else "http")
+        return isinstance(request, h11.Request) and await self._judge(client, request)
+
+    async def _judge(self, client: Peer, request: h11.Request) -> bool:
+        attempt = Attempt("http")
         try:
             wanted = read(request)
             attempt = wanted.attempt
             judge(wanted, request, self._allowed)
             address, outside = await self._dialer.dial(attempt.host, attempt.port)
         except RefusalError as error:
-            await self._refuse(client, attempt, error)
+            await self._refuse(client, error.attempt if isinstance(error, UnreadableError) else attempt, error)
             return False
         try:
             if attempt.kind == "connect":
                 return await self._tunnel(client, attempt, address, outside)
-            return await self._forward(client, (wanted, request), address, outside)
+            head = h11.Request(method=request.method, target=wanted.target, headers=forwarded(wanted, request))
+            return await self._forward(client, (attempt, head), address, outside)
         finally:
             await close(outside[1])
 
-    async def _request(self, client: Peer) -> h11.Request | None:
-        """Return the next request, or ``None`` if there is none; what is not even HTTP is refused here."""
-        try:
-            async with asyncio.timeout(self._ledger.caps.head_seconds):
-                event = await client.next_event()
-        except h11.RemoteProtocolError:
-            await self._refuse(client, Attempt("http"), RefusalError(Reason.REQUEST_INVALID))
-            return None
-        return event if isinstance(event, h11.Request) else None
-
     async def _refuse(self, client: Peer, attempt: Attempt, error: RefusalError) -> None:
         self._ledger.decide(attempt, error.decision, error.reason, error.address)
-        await self._say(client, *refusal(attempt, error))
+        await refuse(client, attempt, error)
 
-    async def _say(self, client: Peer, response: h11.Response, body: h11.Data) -> None:
-        for event in (response, body, h11.EndOfMessage()):
-            await client.send(event)
-        await linger(client)
-
-    async def _forward(self, client: Peer, asked: tuple[Wanted, h11.Request], address: str, outside: Streams) -> bool:
-        wanted, request = asked
-        head = h11.Request(method=request.method, target=wanted.target, headers=forwarded(wanted, request))
+    async def _forward(self, client: Peer, asked: tuple[Attempt, h11.Request], address: str, outside: Streams) -> bool:
+        attempt, head = asked
         server = Peer(h11.CLIENT, *outside)
-        await self._metered(wanted.attempt, address, lambda meter: exchange(client, server, head, meter))
+        await self._metered(attempt, address, lambda meter: exchange(client, server, head, meter))
         if client.connection.our_state is h11.SEND_RESPONSE:
-            await self._say(client, *answer(_BAD_GATEWAY, "the host broke off, or took too much"))
+            await answer(client, BAD_GATEWAY, "the host broke off, or a bound was reached")
         return client.connection.our_state is client.connection.their_state is h11.DONE
 
     async def _tunnel(self, client: Peer, attempt: Attempt, address: str, outside: Streams) -> bool:
         await client.next_event()  # the end of the request: it has no body
         await client.send(h11.Response(status_code=_OK, headers=[]))
+        introduction = Introduction(attempt.host)
         try:
-            hello = await self._hello(client, attempt.host)
+            hello = await self._hello(client, introduction)
         except RefusalError as error:
             self._ledger.decide(attempt, error.decision, error.reason, address)
-            client.writer.write(ALERT)
-            await linger(client)
+            await alert(client)
             return False
 
         async def carry(meter: Meter) -> None:
             meter.sent(len(hello))
-            outside[1].write(hello)
-            await tunnel((client.reader, client.writer), outside, meter)
+            await write(outside[1], hello)
+            await tunnel((client.reader, client.writer), outside, meter, introduction)
 
         await self._metered(attempt, address, carry)
         return False
 
-    async def _hello(self, client: Peer, host: str) -> bytes:
-        """Return what the client says first, once it is TLS for ``host``. Raises :class:`RefusalError`."""
+    async def _hello(self, client: Peer, introduction: Introduction) -> bytes:
+        """Return what the client says first, once it is TLS for the right host. Raises :class:`RefusalError`."""
         data, _ = client.connection.trailing_data
         try:
             async with asyncio.timeout(self._ledger.caps.head_seconds):
-                while (name := server_name(data)) is None:
-                    piece = await client.reader.read(PIECE)
-                    if not piece:
-                        raise RefusalError(Reason.TLS_REQUIRED if data else Reason.BROKEN, Decision.DENIED)
-                    data += piece
+                while not (hello := introduction.feed(data)):
+                    data = await client.reader.read(PIECE)
+                    if not data:
+                        raise RefusalError(Reason.BROKEN, Decision.FAILED)
         except HelloError as error:
             raise RefusalError(error.reason) from error
         except TimeoutError as error:
             raise RefusalError(Reason.TLS_REQUIRED) from error
-        if name != host:
-            raise RefusalError(Reason.SERVER_NAME_MISMATCH)
-        return data
+        return hello
 
     async def _metered(
         self, attempt: Attempt, address: str, work: Callable[[Meter], Coroutine[None, None, None]]
@@ -151,20 +136,9 @@ class Proxy:
         try:
             await meter.watch(work(meter))
             reason = Reason.DONE
-        except LimitError as error:
+        except (LimitError, HelloError) as error:
             reason = error.reason
         except _BROKEN:
             reason = Reason.BROKEN
         finally:
             self._ledger.close(attempt, reason, meter.usage, meter.seconds)
-
-
-async def linger(client: Peer) -> None:
-    """Say that nothing more comes, and take what is still on its way: else the last words might be lost to a reset."""
-    taken = 0
-    with suppress(OSError, TimeoutError):
-        async with asyncio.timeout(_LINGER_SECONDS):
-            await client.writer.drain()
-            client.writer.write_eof()
-            while taken < _LINGER_BYTES and (piece := await client.reader.read(PIECE)):
-                taken += len(piece)

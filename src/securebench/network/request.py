@@ -37,6 +37,14 @@ class Wanted:
     target: str = ""
 
 
+class UnreadableError(RefusalError):
+    """A request whose host cannot be named. ``attempt`` is what is known of it."""
+
+    def __init__(self, attempt: Attempt, reason: Reason) -> None:
+        super().__init__(reason)
+        self.attempt = attempt
+
+
 def read(request: h11.Request) -> Wanted:
     """Return what ``request`` wants, allowed or not. Raises :class:`UnreadableError` where nobody could say."""
     target = request.target.decode("ascii", "replace")
@@ -44,19 +52,12 @@ def read(request: h11.Request) -> Wanted:
         return Wanted(_attempt("connect", target, default=None))
     matched = _ABSOLUTE.fullmatch(target)
     if not matched:
-        raise UnreadableError(Attempt("http"), Reason.REQUEST_INVALID)
+        raise UnreadableError(Attempt.of("http", target), Reason.REQUEST_INVALID)
     scheme, authority, path, fragment = matched.groups()
     if scheme.lower() != _SCHEME or fragment:
-        raise UnreadableError(Attempt("http"), Reason.REQUEST_INVALID if fragment else Reason.SCHEME_REFUSED)
+        reason = Reason.REQUEST_INVALID if fragment else Reason.SCHEME_REFUSED
+        raise UnreadableError(Attempt.of("http", authority), reason)
     return Wanted(_attempt("http", authority, default=HTTP_PORT), path if path.startswith("/") else f"/{path}")
-
-
-class UnreadableError(RefusalError):
-    """A request whose host cannot be named. ``attempt`` is what is known of it."""
-
-    def __init__(self, attempt: Attempt, reason: Reason) -> None:
-        super().__init__(reason)
-        self.attempt = attempt
 
 
 def judge(wanted: Wanted, request: h11.Request, allowed: AllowedDomains) -> None:
@@ -88,15 +89,16 @@ def end_to_end(headers: Headers) -> Headers:
 def _attempt(kind: str, authority: str, *, default: int | None) -> Attempt:
     matched = _AUTHORITY.fullmatch(authority)
     if not matched or "@" in authority:
-        raise UnreadableError(Attempt(kind), Reason.HOST_INVALID)
+        raise UnreadableError(Attempt.of(kind, authority), Reason.HOST_INVALID)
     host, digits = matched.groups()
     try:
         return Attempt(kind, canonical(host), _port(digits, default))
     except HostError as error:
-        raise UnreadableError(Attempt(kind), error.reason) from error
+        raise UnreadableError(Attempt.of(kind, authority), error.reason) from error
 
 
 def _port(digits: str | None, default: int | None) -> int:
+    """Return the port, or 0 for one that is none: it is then refused as a port."""
     if digits is None and default is not None:
         return default
     usable = digits and len(digits) <= _MAX_PORT_LENGTH and not digits.startswith("0")
@@ -105,20 +107,20 @@ def _port(digits: str | None, default: int | None) -> int:
 
 def _check_framing(request: h11.Request) -> None:
     """Refuse what would let two readers see two requests, or become something else than requests."""
-    names = [name for name, _ in request.headers]
+    names = {name for name, _ in request.headers}
     if b"upgrade" in names:
         raise RefusalError(Reason.UPGRADE_REFUSED)
-    if b"content-length" in names and b"transfer-encoding" in names:
+    lengths = names & {b"content-length", b"transfer-encoding"}
+    if len(lengths) > (0 if request.method == b"CONNECT" else 1):
         raise RefusalError(Reason.REQUEST_INVALID)
 
 
 def _check_host(attempt: Attempt, request: h11.Request) -> None:
     """Refuse a Host header, by which the server would go, that names another host than the URL."""
-    for name, value in request.headers:
-        if name == b"host":
-            try:
-                named = _attempt("http", value.decode("ascii", "replace"), default=HTTP_PORT)
-            except UnreadableError as error:
-                raise RefusalError(Reason.HOST_MISMATCH) from error
-            if named != attempt:
-                raise RefusalError(Reason.HOST_MISMATCH)
+    named = [value.decode("ascii", "replace") for name, value in request.headers if name == b"host"]
+    try:
+        others = {_attempt("http", host, default=HTTP_PORT) for host in named} - {attempt}
+    except UnreadableError as error:
+        raise RefusalError(Reason.HOST_MISMATCH) from error
+    if others:
+        raise RefusalError(Reason.HOST_MISMATCH)

@@ -21,7 +21,10 @@ _MAX_TRIED: Final = 4
 
 
 class RefusalError(Exception):
-    """A request is not served. ``decision`` and ``reason`` are those to log, ``address`` the refused one, if any."""
+    """A request is not served.
+
+    ``decision`` and ``reason`` are those to log, ``address`` the one it is about, if any.
+    """
 
     def __init__(self, reason: Reason, decision: Decision = Decision.DENIED, address: str = "") -> None:
         super().__init__(reason)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from securebench.network.decisions import Attempt, Decision, Ledger, Reason
@@ -59,7 +60,7 @@ class ServedSession:
         self._servers.append(await asyncio.start_server(connected, sock=listener, backlog=_WAITING))
 
     async def close(self) -> EgressReport:
-        """End every connection, and return what became of it all."""
+        """End every connection, and return what became of it all. Takes some seconds at most."""
         for server in self._servers:
             server.close()
         for task in self._tasks:
@@ -67,7 +68,8 @@ class ServedSession:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=_CLOSE_SECONDS)
         if self._relay:
-            await self._relay.close()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._relay.close(), _CLOSE_SECONDS)
         return self._ledger.report(self._relay.report() if self._relay else None)
 
     def _start(self, served: Coroutine[None, None, None]) -> None:

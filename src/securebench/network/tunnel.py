@@ -12,6 +12,7 @@ from securebench.network.decisions import Reason, Usage
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
+    from securebench.network.client_hello import Introduction
     from securebench.network.decisions import Ledger
     from securebench.network.resolution import Streams
 
@@ -55,10 +56,9 @@ class Meter:
         try:
             while not task.done():
                 await asyncio.wait((task,), timeout=self._patience())
+            task.result()
         finally:
-            task.cancel()
-            await asyncio.wait((task,))
-        task.result()
+            await stop(task)
 
     def _patience(self) -> float:
         """Return the seconds until a time may be over."""
@@ -77,31 +77,41 @@ class Meter:
             raise LimitError(Reason.BYTE_LIMIT)
 
 
-async def tunnel(inside: Streams, outside: Streams, meter: Meter) -> None:
-    """Carry bytes until both sides have ended, or one breaks. Raises :class:`LimitError` and ``OSError``."""
+async def tunnel(inside: Streams, outside: Streams, meter: Meter, introduction: Introduction) -> None:
+    """Carry bytes until both sides have ended, or one breaks.
+
+    What the client has said in ``introduction`` so far is carried already. Raises :class:`LimitError`, ``HelloError``
+    and ``OSError``.
+    """
 
     async def up() -> None:
         while piece := await inside[0].read(_PIECE):
             meter.sent(len(piece))
-            await _write(outside[1], piece)
+            await write(outside[1], introduction.feed(piece))
         _end(outside[1])
 
     async def down() -> None:
         while piece := await outside[0].read(_PIECE):
             meter.received(len(piece))
-            await _write(inside[1], piece)
+            await write(inside[1], piece)
         _end(inside[1])
 
-    tasks = [asyncio.ensure_future(up()), asyncio.ensure_future(down())]
+    directions = asyncio.ensure_future(up()), asyncio.ensure_future(down())
     try:
-        await asyncio.gather(*tasks)
+        await asyncio.gather(*directions)
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
+        await stop(*directions)
 
 
-async def _write(writer: asyncio.StreamWriter, piece: bytes) -> None:
+async def stop(*tasks: asyncio.Future[None]) -> None:
+    """End ``tasks``, however they end: what they had to say was heard, or matters no more."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def write(writer: asyncio.StreamWriter, piece: bytes) -> None:
+    """Send ``piece``, and wait while the other end is slower. Raises ``OSError``."""
     writer.write(piece)
     await writer.drain()
 
