@@ -61,6 +61,8 @@ class FakeMachine:
     stored: frozenset[str] = frozenset({"securebench/python:3.11"})
     in_engine: frozenset[str] | Exception = frozenset()
     registry_answer: str | Exception = "registry"
+    installed_agents: frozenset[str] = frozenset({"codex", "claude_code"})
+    npm: str | Exception = "npm"
     mirror: str | Exception = "http://mirror/debian"
     time: ClockFacts = NOW
 
@@ -137,6 +139,18 @@ class FakeMachine:
     def registry(self) -> str:
         """Return its name."""
         return _given(self.registry_answer)
+
+    def agents(self) -> tuple[str, ...]:
+        """Return both."""
+        return ("codex", "claude_code")
+
+    def has_agent(self, name: str) -> bool:
+        """Look it up."""
+        return name in self.installed_agents
+
+    def npm_registry(self) -> str:
+        """Return its name."""
+        return _given(self.npm)
 
     def package_mirror(self) -> str:
         """Return its address."""

@@ -10,6 +10,7 @@ import pytest
 from fake_machine import NOW, FakeMachine
 from securebench.doctor import State
 from securebench.doctor.place_checks import (
+    agents,
     base_images,
     build_tools,
     clock,
@@ -19,7 +20,7 @@ from securebench.doctor.place_checks import (
     room_for_images,
     room_here,
 )
-from securebench.errors import EngineError, ImageError
+from securebench.errors import EngineError, ImageError, InfrastructureError
 
 if TYPE_CHECKING:
     from securebench.doctor.model import ClockFacts
@@ -101,3 +102,24 @@ def test_a_clock_that_is_wrong_is_told(facts: ClockFacts, told: str) -> None:
     found = clock(FakeMachine(time=facts))
     assert found.state is State.WEAKER
     assert told in found.found
+
+
+def test_agents_that_are_installed_need_no_registry() -> None:
+    """It is not even asked."""
+    found = agents(FakeMachine(npm=AssertionError("asked")))
+    assert (found.state, found.found) == (State.OK, "codex, claude_code")
+
+
+def test_agents_that_are_not_installed_are_well_where_a_registry_answers() -> None:
+    """A run installs them."""
+    found = agents(FakeMachine(installed_agents=frozenset({"codex"})))
+    assert (found.state, found.found) == (State.OK, "claude_code not installed; npm answers")
+
+
+def test_agents_that_cannot_be_had_are_missing() -> None:
+    """The remedy is a file from elsewhere."""
+    silent = InfrastructureError("the npm registry does not serve", code="agent-unavailable")
+    found = agents(FakeMachine(installed_agents=frozenset(), npm=silent))
+    assert found.state is State.MISSING
+    assert "codex, claude_code not installed, and the npm registry does not serve" in found.found
+    assert found.remedy == "securebench agents install --from FILE"

@@ -43,6 +43,7 @@ CHECKS: Final[Mapping[str, Callable[[Machine], Finding]]] = {
     "docker_engine": driver_checks.docker_engine,
     _DRIVER: driver_checks.chosen_driver,
     "base_images": place_checks.base_images,
+    "agents": place_checks.agents,
     "build_tools": place_checks.build_tools,
     "room_for_images": place_checks.room_for_images,
     "room_here": place_checks.room_here,

@@ -143,6 +143,15 @@ class Machine(Protocol):
     def registry(self) -> str:
         """Return the name of the default registry, which answers. Raises :class:`ImageError`."""
 
+    def agents(self) -> tuple[str, ...]:
+        """Return the names of the agent programs."""
+
+    def has_agent(self, name: str) -> bool:
+        """Whether the version that a run takes by default is installed. Raises :class:`InfrastructureError`."""
+
+    def npm_registry(self) -> str:
+        """Return the name of the npm registry, which answers. Raises :class:`InfrastructureError`."""
+
     def package_mirror(self) -> str:
         """Return the address of a package mirror of this machine, which answers. Raises ``OSError``."""
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from securebench.doctor.model import Finding, State
 from securebench.doctor.remedies import as_root, install
-from securebench.errors import EngineError, ImageError
+from securebench.errors import EngineError, ImageError, SecureBenchError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,6 +45,20 @@ def base_images(machine: Machine) -> Finding:
         meaning, remedy = "tasks that run in it need it", "securebench images build --install-tools"
         return Finding("base_images", State.MISSING, f"no {', '.join(lacking)}", meaning, remedy)
     return Finding("base_images", State.OK, ", ".join(machine.base_images()), "tasks can run in it")
+
+
+def agents(machine: Machine) -> Finding:
+    """Look for the agent programs, and for where they come from if they are not here."""
+    lacking = [name for name in machine.agents() if not machine.has_agent(name)]
+    if not lacking:
+        return Finding("agents", State.OK, ", ".join(machine.agents()), "they can be run without a registry")
+    found = f"{', '.join(lacking)} not installed"
+    try:
+        answers = machine.npm_registry()
+    except SecureBenchError as error:
+        meaning, remedy = "runs of them need it", "securebench agents install --from FILE"
+        return Finding("agents", State.MISSING, f"{found}, and {error.message}", meaning, remedy)
+    return Finding("agents", State.OK, f"{found}; {answers} answers", "a run that needs one installs it")
 
 
 def build_tools(machine: Machine) -> Finding:

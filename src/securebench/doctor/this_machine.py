@@ -188,6 +188,34 @@ class ThisMachine:
         ask(DEFAULT_REGISTRY, Patience(connect=_NETWORK_SECONDS, read=_NETWORK_SECONDS, total=_NETWORK_SECONDS))
         return DEFAULT_REGISTRY
 
+    def agents(self) -> tuple[str, ...]:
+        """Read the catalogue."""
+        from securebench.agents.catalogue import PROGRAMS
+
+        return tuple(PROGRAMS)
+
+    def has_agent(self, name: str) -> bool:
+        """Look into the agents' cache."""
+        from securebench.agents.catalogue import machine_platform
+        from securebench.agents.store import AgentStore
+
+        return any(
+            found.program.name == name and found.program.platform == machine_platform()
+            for found in AgentStore().installed()
+            if found.pinned and found.intact
+        )
+
+    def npm_registry(self) -> str:
+        """Ask it whether it is there."""
+        from securebench.agents.registry import NpmRegistry
+        from securebench.images.distribution import Patience
+
+        registry = NpmRegistry(
+            patience=Patience(connect=_NETWORK_SECONDS, read=_NETWORK_SECONDS, total=_NETWORK_SECONDS)
+        )
+        registry.ask()
+        return str(registry)
+
     def package_mirror(self) -> str:
         """Ask the first mirror of apt, by way of its proxy."""
         from securebench.images.debian import machine_mirrors

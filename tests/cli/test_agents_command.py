@@ -1,0 +1,144 @@
+"""``securebench agents``: what it prints and does, with a registry of the test's own."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner
+
+from fake_npm import FakeNpm, fake_npm, package
+from securebench.agents.places import DIRECTORY_VARIABLE
+from securebench.agents.store import AgentStore
+from securebench.cli.agents_command import command
+from securebench.errors import ConfigError, InfrastructureError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from click.testing import Result
+
+CLAUDE = "@anthropic-ai/claude-code"
+MUSL = f"{CLAUDE}-linux-x64-musl"
+PLATFORM = ("--platform", "linux-x64-musl")
+
+
+@pytest.fixture
+def npm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeNpm]:
+    """Give a registry with one version of one program, and an empty cache."""
+    with fake_npm() as npm:
+        monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path / "agents"))
+        monkeypatch.setenv("SECUREBENCH_NPM_REGISTRY", npm.url)
+        npm.publish(MUSL, "9.8.7", package(MUSL, "9.8.7", "claude"))
+        npm.publish(CLAUDE, "9.8.7", b"", tags=("latest",))
+        yield npm
+
+
+def invoke(*arguments: str) -> Result:
+    """Run a subcommand; what it raises comes through."""
+    return CliRunner().invoke(command, arguments, catch_exceptions=False)
+
+
+def test_a_program_is_installed_listed_and_removed(npm: FakeNpm, tmp_path: Path) -> None:
+    """On a pipe: a line a stage on stderr, a line a program on stdout."""
+    done = invoke("install", "claude_code", "--version", "latest", *PLATFORM)
+    place = tmp_path / "agents/programs/claude_code/9.8.7/linux-x64-musl/files"
+    assert done.stdout == f"claude_code: 9.8.7 for linux-x64-musl is in {place}\n"
+    what = "claude_code 9.8.7 linux-x64-musl"
+    assert done.stderr.splitlines() == [f"{what}: {stage}" for stage in ("downloading", "unpacking", "installed")]
+    fields = invoke("list").stdout.rstrip("\n").split("\t")
+    assert (*fields[:3], *fields[5:]) == ("claude_code", "9.8.7", "linux-x64-musl", "registry", "-")
+    assert invoke("remove", "claude_code", "--version", "9.8.7").stdout == f"{what}: removed\n"
+    assert invoke("list").stdout == ""
+
+
+def test_what_is_there_is_told_without_a_stage(npm: FakeNpm) -> None:
+    """Nothing was done."""
+    arguments = ("install", "claude_code", "--version", "9.8.7", *PLATFORM)
+    first, second = invoke(*arguments), invoke(*arguments)
+    assert second.stdout == first.stdout
+    assert second.stderr == ""
+
+
+def test_programs_are_told_of_as_json(npm: FakeNpm) -> None:
+    """With what a script needs to mount and to trust them."""
+    (installed,) = json.loads(invoke("install", "claude_code", "--version", "9.8.7", *PLATFORM, "--json").stdout)
+    assert (installed["version"], installed["executable"]) == ("9.8.7", "claude")
+    (listed,) = json.loads(invoke("list", "--json", "--verify").stdout)
+    assert listed["integrity"] == installed["integrity"]
+    assert listed["directory"] == installed["directory"]
+    assert (listed["pinned"], listed["intact"], listed["source"]) == (False, True, "registry")
+    assert listed["size_bytes"] > 0
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:]{8}\+00:00", listed["installed_at"])
+
+
+def test_an_archive_takes_the_place_of_a_registry(npm: FakeNpm, tmp_path: Path) -> None:
+    """It says itself which program, version and platform it is."""
+    path = tmp_path / "claude.tgz"
+    path.write_bytes(package(MUSL, "9.8.6", "claude"))
+    assert "claude_code: 9.8.6 for linux-x64-musl" in invoke("install", "claude_code", "--from", str(path)).stdout
+    assert npm.requests == []
+    with pytest.raises(ConfigError, match="not of codex"):
+        invoke("install", "codex", "--from", str(path))
+    refused = invoke("install", "--from", str(path), "--version", "9.8.6")
+    assert refused.exit_code == 2
+    assert "--from takes" in refused.stderr
+
+
+def test_a_damaged_program_is_shown_as_one(npm: FakeNpm) -> None:
+    """With what to do."""
+    invoke("install", "claude_code", "--version", "9.8.7", *PLATFORM)
+    program = AgentStore().installed()[0].program
+    (program.directory / program.executable).unlink()
+    assert invoke("list").stdout.endswith("damaged: install it again\n")
+
+
+def test_all_programs_are_meant_unless_one_is_named(npm: FakeNpm) -> None:
+    """The pinned ones: this registry has none of them."""
+    with pytest.raises(ConfigError, match="has no @openai/codex") as caught:
+        invoke("install", "--platform", "linux-x64")
+    assert caught.value.code == "agent-unknown-version"
+
+
+def test_what_a_run_uses_is_not_removed(npm: FakeNpm) -> None:
+    """It is mounted."""
+    with AgentStore() as store:
+        store.install("claude_code", "9.8.7", "linux-x64-musl")
+        with pytest.raises(InfrastructureError) as caught:
+            invoke("remove", "claude_code")
+    assert caught.value.code == "agent-in-use"
+
+
+def test_a_terminal_shows_a_bar_and_a_table(npm: FakeNpm) -> None:
+    """And the same facts."""
+    arguments = ["install", "claude_code", "--version", "9.8.7", *PLATFORM]
+    assert "claude_code: 9.8.7 for linux-x64-musl is in" in on_terminal(arguments)
+    table = on_terminal(["list"])
+    assert "┃" in table
+    assert "linux-x64-musl" in table
+
+
+def on_terminal(arguments: list[str]) -> str:
+    """Run a subcommand on a terminal of its own, and return what it wrote there."""
+    ours, its = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "140"}
+    argv = [sys.executable, "-m", "securebench", "agents", *arguments]
+    with subprocess.Popen(argv, stdout=its, stderr=its, stdin=its, env=environment) as process:
+        os.close(its)
+        shown = b""
+        while True:
+            try:
+                piece = os.read(ours, 4096)
+            except OSError:  # the end of a terminal
+                break
+            shown += piece
+        assert process.wait(30) == 0, shown.decode()
+    os.close(ours)
+    return shown.decode()
