@@ -38,6 +38,8 @@ NOT_CODES = {
     "docker-init",
     "force-unsafe-io",
     "kernel-settings",
+    "linux-arm64",
+    "linux-x64",
     "oci-layout",
     "packed-refs",
     "pytest-json-ctrf",
