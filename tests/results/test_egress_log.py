@@ -98,20 +98,26 @@ def test_a_full_log_is_said_to_be_full(tmp_path: Path, monkeypatch: pytest.Monke
     assert "is full" in log.trouble
 
 
-def test_a_disk_without_room_is_told_and_raises_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The gateway goes on where its log cannot: that is told at the end of the run."""
+@pytest.mark.parametrize("taken", [None, 5])
+def test_a_decision_that_cannot_be_logged_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: int | None
+) -> None:
+    """A disk without room, or with too little, is told to who decides, and leaves no half a line."""
+    real = os.write
 
-    def full(_descriptor: int, _data: bytes) -> int:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    def full(descriptor: int, data: bytes) -> int:
+        if taken is None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(descriptor, data[:taken])
 
     with opened(tmp_path) as log:
         log({"task_id": "a"})
         with monkeypatch.context() as patch:
             patch.setattr(os, "write", full)
-            log({"task_id": "b"})
+            with pytest.raises(StorageError, match=EGRESS_LOG):
+                log({"task_id": "b"})
         log({"task_id": "c"})
-    assert [line["task_id"] for line in logged(tmp_path)] == ["a"]
-    assert "No space left" in log.trouble
+    assert [line["task_id"] for line in logged(tmp_path)] == ["a", "c"]
 
 
 def test_late_decisions_are_no_fault(tmp_path: Path) -> None:

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 _CLIP: Final = 400
 """Characters of a command's output that are shown. The record has more."""
 
+_LINE: Final = 2000
+"""Characters of a line of an agent's that are shown."""
+
 
 class CommandOutputSink:
     """Shows each sandbox command of an agent and the beginning of what it printed, for ``--show-command-output``."""
@@ -37,21 +40,31 @@ class CommandOutputSink:
 
 
 class AgentOutputSink:
-    """Shows what agents say, line by line, for ``--show-agent-output``."""
+    """Shows what agents say, line by line, for ``--show-agent-output``.
+
+    Of a long line its beginning is shown: programs tell of a whole file in one. ``agent-trace.log`` has it all.
+    """
 
     def __init__(self, echo: Callable[[str], None]) -> None:
         self._echo = echo
+        self._amid: set[tuple[str, str]] = set()
+        """The streams whose last event broke off amid a line, by task and name."""
 
     def __call__(self, event: Event) -> None:
         """Show one event."""
-        if event.kind is EventKind.AGENT_OUTPUT:
-            for line in printable(str(event.data.get("text", ""))).splitlines():
-                self._echo(f"  {shown(event.task_id)} | {line}")
+        if event.kind is EventKind.PRODUCER_START:
+            self._amid = {stream for stream in self._amid if stream[0] != event.task_id}
+        elif event.kind is EventKind.AGENT_OUTPUT:
+            text, stream = str(event.data.get("text", "")), (event.task_id, str(event.data.get("stream", "")))
+            new = text.partition("\n")[2] if stream in self._amid else text
+            (self._amid.discard if text.endswith("\n") else self._amid.add)(stream)
+            for line in filter(None, new.split("\n")):
+                self._echo(f"  {shown(event.task_id)} | {clipped(line, _LINE)}")
 
 
-def clipped(text: str) -> str:
+def clipped(text: str, room: int = _CLIP) -> str:
     """Return the beginning of ``text``, safe for a terminal."""
-    return printable(text[:_CLIP]) + ("…" if len(text) > _CLIP else "")
+    return printable(text[:room]) + ("…" if len(text) > room else "")
 
 
 def shown(task_id: str) -> str:

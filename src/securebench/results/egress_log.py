@@ -13,7 +13,7 @@ import threading
 from collections import Counter
 from typing import TYPE_CHECKING, Final, Self
 
-from securebench.results.storage import storage_errors
+from securebench.results.storage import storage_errors, write_at_once
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,9 +42,9 @@ _OPEN: Final = os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLL
 
 
 class EgressLog:
-    """The log, open; a context manager. Any thread may call it, and no call raises.
+    """The log, open; a context manager. Any thread may call it.
 
-    ``trouble`` says why it is not whole, if it is not: that the disk is full is nothing that a way out can mend.
+    ``trouble`` says why it is not whole, if it has come to its bound.
     """
 
     def __init__(self, path: Path, redactor: Redactor) -> None:
@@ -59,7 +59,10 @@ class EgressLog:
             self._size = _cut_torn_line(self._descriptor)
 
     def __call__(self, decision: Mapping[str, JsonValue]) -> None:
-        """Write down a decision: a flat object, with the task's id in ``task_id``."""
+        """Write down a decision: a flat object, with the task's id in ``task_id``.
+
+        Raises :class:`StorageError`; then nothing of it is in the log. Where nothing can be logged, nothing may pass.
+        """
         task_id = str(decision.get("task_id", ""))
         with self._lock:
             self._lines[task_id] += 1
@@ -96,14 +99,13 @@ class EgressLog:
         if self._size + len(line) > MAX_BYTES:
             self.trouble = f"{self._path} is full: what was reached after {self._size} bytes of it is not logged"
             return
-        try:
-            written = os.write(self._descriptor, line)
-        except OSError as error:
-            self.trouble = f"{self._path} cannot be written: {error.strerror}; what was reached since is not logged"
-            return
-        if written != len(line):
-            self.trouble = f"{self._path} is not whole: there is no room left on the disk"
-        self._size += written
+        with storage_errors(self._path):
+            try:
+                write_at_once(self._descriptor, line)
+            except OSError:
+                os.ftruncate(self._descriptor, self._size)
+                raise
+        self._size += len(line)
 
 
 def _cut_torn_line(descriptor: int) -> int:

@@ -7,14 +7,13 @@ anywhere else is never mended by guessing, it stops the run.
 
 from __future__ import annotations
 
-import errno
 import itertools
 import os
 from typing import TYPE_CHECKING, Final, Self
 
 from securebench.errors import ConfigError, SourceLocation
 from securebench.results.record import Entry, read_entry
-from securebench.results.storage import storage_errors, sync_directory, temporary_name, write_durably
+from securebench.results.storage import storage_errors, sync_directory, temporary_name, write_at_once, write_durably
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -93,7 +92,7 @@ class Journal:
     def _write(self, line: bytes) -> None:
         with storage_errors(self.path):
             try:
-                _write_at_once(self._descriptor, line)
+                write_at_once(self._descriptor, line)
                 os.fsync(self._descriptor)
             except OSError:
                 os.ftruncate(self._descriptor, self._size)
@@ -174,11 +173,6 @@ def _read(line: bytes, location: SourceLocation) -> Entry:
 
 def _last_entries(path: Path) -> dict[str, Entry]:
     return {entry.task_id: entry for entry in iterate_entries(path)} if path.exists() else {}
-
-
-def _write_at_once(descriptor: int, line: bytes) -> None:
-    if os.write(descriptor, line) != len(line):
-        raise OSError(errno.ENOSPC, "the disk took only a part of the record")
 
 
 def _damaged(what: str, location: SourceLocation) -> ConfigError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -22,6 +23,12 @@ def storage_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise StorageError(f"cannot write {path}: {error.strerror or error}", hint=_HINT) from error
+
+
+def write_at_once(descriptor: int, line: bytes) -> None:
+    """Write a whole line, by one call. Raises :class:`OSError`, also for one that was only begun."""
+    if os.write(descriptor, line) != len(line):
+        raise OSError(errno.ENOSPC, "the disk took only a part of a line")
 
 
 def sync_directory(directory: Path) -> None:
