@@ -26,6 +26,9 @@ _QUIET: Final = (
 )
 """Switches for what would reach other hosts."""
 
+_ALIASES: Final = frozenset({"best", "default", "fable", "haiku", "opus", "opusplan", "sonnet"})
+"""Names that the program itself turns into a model's, but not where a variable holds one for its small requests."""
+
 _PROVIDER_TOOLS: Final = "WebSearch,WebFetch"
 """Tools that the provider runs, or that ask other hosts first."""
 
@@ -65,13 +68,14 @@ class ClaudeCodeHarnessProducer(ProviderHarness):
     def settings(self, call: Call) -> Mapping[str, str]:
         """See :meth:`ProviderHarness.settings`. Without ``IS_SANDBOX`` it refuses to work as root."""
         model = self.config.model
+        is_alias = model.removesuffix("[1m]") in _ALIASES
+        small = ("ANTHROPIC_SMALL_FAST_MODEL", "ANTHROPIC_DEFAULT_HAIKU_MODEL")
         return {
             "HOME": HOME,
             "IS_SANDBOX": "1",
             "ANTHROPIC_BASE_URL": call.base_url.removesuffix("/v1"),  # it adds the version itself
-            "ANTHROPIC_SMALL_FAST_MODEL": model,
-            "ANTHROPIC_DEFAULT_HAIKU_MODEL": model,
             "CLAUDE_CODE_SUBAGENT_MODEL": model,
+            **({} if is_alias else dict.fromkeys(small, model)),
             "CLAUDE_CODE_MAX_RETRIES": _RETRIES,
             **dict.fromkeys(_QUIET, "1"),
         }

@@ -14,12 +14,6 @@ if TYPE_CHECKING:
 _SYNTHETIC: Final = "<synthetic>"
 """The model that the program names where it speaks in place of one: of an error."""
 
-_TOKENS: Final = {
-    "input_tokens": "input_tokens",
-    "cache_read_input_tokens": "cached_input_tokens",
-    "cache_creation_input_tokens": "cache_write_input_tokens",
-    "output_tokens": "output_tokens",
-}
 _SHOWN: Final = ("command", "file_path", "notebook_path", "pattern", "path", "query", "url", "prompt", "description")
 """What tells most of a tool's use, in this order."""
 
@@ -60,11 +54,10 @@ class ClaudeAccount(Account):
                 self.trajectory.add("result", output=output, failed=failed)
 
     def _complete(self, event: Event) -> None:
-        usage, denials = object_of(event.get("usage")), event.get("permission_denials")
-        claims = self.claims
+        claims, denials = self.claims, event.get("permission_denials")
         claims.turns = number_of(event.get("num_turns"))
         claims.cost_usd = amount_of(event.get("total_cost_usd"))
-        claims.tokens = {name: number_of(usage.get(key)) for key, name in _TOKENS.items() if key in usage}
+        claims.tokens = _tokens(object_of(event.get("usage")))
         claims.denials = len(denials) if isinstance(denials, list) else 0
         claims.failed = event.get("is_error") is not False
         claims.finished = not claims.failed
@@ -74,6 +67,22 @@ class ClaudeAccount(Account):
             claims.answer()
             claims.message = text_of(event.get("result"), MAX_MESSAGE) or claims.message
         self.trajectory.add("usage", turns=claims.turns, cost_usd=claims.cost_usd, **claims.tokens)
+
+
+def _tokens(usage: Event) -> dict[str, int]:
+    """Return the counts of tokens. The program does not count as input what a cache held; here that is a part of it."""
+    if not usage:
+        return {}
+    cached, written = (
+        number_of(usage.get("cache_read_input_tokens")),
+        number_of(usage.get("cache_creation_input_tokens")),
+    )
+    return {
+        "input_tokens": number_of(usage.get("input_tokens")) + cached + written,
+        "cached_input_tokens": cached,
+        "cache_write_input_tokens": written,
+        "output_tokens": number_of(usage.get("output_tokens")),
+    }
 
 
 def _trouble(status: Any, message: Any = "API Error: Unable to connect") -> Trouble | None:

@@ -38,6 +38,8 @@ class CodexAccount(Account):
         match event.get("type"):
             case "turn.started":
                 self.claims.turns += 1
+            case "item.started" if object_of(event.get("item")).get("type") != "error":
+                self.claims.answer()
             case "item.completed":
                 self._take_item(object_of(event.get("item")))
             case "error":

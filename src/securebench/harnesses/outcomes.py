@@ -4,7 +4,8 @@ Three things speak: the sandbox (how the program ended), the relay (what became 
 events. The first two are evidence. The third is a claim: whoever runs in the sandbox can write there.
 
 * Before the first answer of a model nothing that is not trusted has acted. Whatever went wrong until then is no fault
-  of an agent: infrastructure.
+  of an agent: infrastructure. An answer counts from its beginning: a program runs commands while it still comes, and a
+  command can end the program.
 * After it, an agent that ended in failure has failed, unless the relay saw at last that the provider refused, limited
   or failed. That the provider found a request wrong is the failure of who made it.
 * An agent whose budget is used up has failed.
@@ -37,7 +38,7 @@ class AgentOutcome(StrEnum):
     DENIED = "denied"
     """The same, and its program refused it tools."""
     NOT_STARTED = "not_started"
-    """Its program ended before it asked for an answer."""
+    """Its program ended before any model answered it, and no provider is to blame."""
     PROVIDER_REFUSED = "provider_refused"
     PROVIDER_REJECTED = "provider_rejected"
     RATE_LIMITED = "rate_limited"
@@ -85,7 +86,6 @@ _ENDS: Final = {
     FailureReason.AGENT_TIMEOUT: AgentOutcome.TIMED_OUT,
     FailureReason.AGENT_OUT_OF_MEMORY: AgentOutcome.OUT_OF_MEMORY,
     FailureReason.AGENT_OUTPUT_LIMIT: AgentOutcome.TOO_MUCH_OUTPUT,
-    FailureReason.TAMPERED: AgentOutcome.WORKED,
 }
 _CODES: Final = {
     Trouble.REJECTED: ("provider-rejected", "see that the provider has the model, under the name in the configuration"),
@@ -100,24 +100,29 @@ def judge(evidence: Evidence) -> Judgement:
     """Say what came of an agent's work.
 
     Raises :class:`ProviderError` where the provider kept it from working, and :class:`InfrastructureError`
-    (``agent-not-started``) where its program ended before it asked anything.
+    (``agent-not-started``) where its program ended before any answer.
     """
     trouble, answered = _seen(evidence)
+    failure = evidence.failure
+    if answered and failure is not None and failure.reason is FailureReason.TAMPERED:
+        return Judgement(AgentOutcome.WORKED, failure)
     if trouble is not None and (not answered or _ended_in_failure(evidence)):
         return _troubled(trouble, evidence, answered=answered)
     if not answered:
         raise _not_started(evidence)
-    if evidence.failure is not None:
-        return Judgement(_ENDS.get(evidence.failure.reason, AgentOutcome.CRASHED), evidence.failure)
+    if failure is not None:
+        return Judgement(_ENDS.get(failure.reason, AgentOutcome.CRASHED), failure)
     if evidence.has_candidate:
         return Judgement(AgentOutcome.WORKED)
     return Judgement(AgentOutcome.DENIED if evidence.claims.denials else AgentOutcome.GAVE_UP)
 
 
 def _seen(evidence: Evidence) -> tuple[Trouble | None, bool]:
-    """Return the last trouble with the provider, and whether it ever answered."""
+    """Return the last trouble with the provider, and whether a model ever began to answer."""
     relay, claims = evidence.relay, evidence.claims
-    return (claims.trouble, claims.answered) if relay is None else (relay.trouble, relay.answered > 0)
+    if relay is None:
+        return claims.trouble, claims.answered
+    return relay.trouble, relay.answered > 0 or any(status.startswith("2") for status in relay.statuses)
 
 
 def _ended_in_failure(evidence: Evidence) -> bool:
@@ -141,11 +146,13 @@ def _sentence(outcome: AgentOutcome) -> str:
 
 
 def _not_started(evidence: Evidence) -> InfrastructureError:
-    end = "it ended well" if evidence.failure is None else evidence.failure.message
+    relay = evidence.relay or RelayReport()
+    refused = f"; the relay refused {', '.join(sorted(relay.refused))}" if relay.refused else ""
+    end = "it ended by itself" if evidence.failure is None else evidence.failure.message
     return InfrastructureError(
-        f"the agent's program asked its provider for nothing ({AgentOutcome.NOT_STARTED.value}): {end}",
+        f"no model answered the agent's program ({AgentOutcome.NOT_STARTED.value}): {end}{refused}",
         code="agent-not-started",
-        hint="see agent-trace.log (--show-agent-output): the image may lack what the program needs, or memory",
+        hint="--show-agent-output keeps what it printed: the image may lack what it needs, or the sandbox memory",
     )
 
 

@@ -137,7 +137,7 @@ class ProviderHarness(AgentHarness):
         attended = Attended(
             account=self.account(),
             environment=self._endpoint.key_variables(context.environment, ready.key),
-            agent={"program": program.name, "version": program.version, **self._assurance()},
+            agent={"program": program.name, "version": program.version},
         )
         plan = self._endpoint.plan(self.config, ready.key, ready.authority)
         return ProviderAttendance(open_session(view.task_id, plan, context), attended)
