@@ -99,9 +99,9 @@ class Liar(SandboxDriver):
         """Show honestly."""
         return self._driver.image_tree(image)
 
-    def self_test(self, image: ResolvedImage) -> None:
+    def self_test(self, image: ResolvedImage, *, doors: bool = False) -> None:
         """Test honestly."""
-        self._driver.self_test(image)
+        self._driver.self_test(image, doors=doors)
 
     def create(self, spec: SandboxSpec, *, persistent: bool = False) -> Sandbox:
         """Make another sandbox than was asked for."""

@@ -45,9 +45,9 @@ class ObservedDriver(SandboxDriver):
         """Pass on."""
         return self._driver.image_tree(image)
 
-    def self_test(self, image: ResolvedImage) -> None:
+    def self_test(self, image: ResolvedImage, *, doors: bool = False) -> None:
         """Pass on."""
-        self._driver.self_test(image)
+        self._driver.self_test(image, doors=doors)
 
     def create(self, spec: SandboxSpec, *, persistent: bool = False) -> Sandbox:
         """Pass on, and report."""

@@ -251,15 +251,22 @@ class SandboxDriver(ABC):
         """
 
     @abstractmethod
-    def self_test(self, image: ResolvedImage) -> None:
+    def self_test(self, image: ResolvedImage, *, doors: bool = False) -> None:
         """Look, from inside a sandbox of ``image``, whether what every sandbox relies on holds on this machine.
 
-        Raises :class:`EngineError` (``sandbox-not-isolated``) if it does not, or cannot be told.
+        ``doors``: also whether a sandbox with a door has that, and nothing beside it, within its reach.
+
+        Raises :class:`EngineError` (``sandbox-not-isolated``) if it does not, or cannot be told; with ``doors`` also
+        :class:`EgressError` (``egress-unavailable``).
         """
 
     @abstractmethod
     def create(self, spec: SandboxSpec, *, persistent: bool = False) -> Sandbox:
-        """Make a sandbox. Raises :class:`InfrastructureError`."""
+        """Make a sandbox. Raises :class:`InfrastructureError`.
+
+        Raises :class:`ConfigError` for what this driver cannot give, and :class:`EgressError`
+        (``egress-unavailable``) where it cannot give doors.
+        """
 
     @abstractmethod
     def reap(self) -> int:

@@ -82,9 +82,9 @@ class DockerDriver(SandboxDriver):
         """Return the files of ``image`` in the store, where they are brought once."""
         return self._trees.lease(image)
 
-    def self_test(self, image: ResolvedImage) -> None:
+    def self_test(self, image: ResolvedImage, *, doors: bool = False) -> None:
         """Ask a sandbox of ``image`` what it sees."""
-        require_isolation(self, image)
+        require_isolation(self, image, doors=doors)
 
     def create(self, spec: SandboxSpec, *, persistent: bool = False) -> DockerSandbox:
         """Make a sandbox. An ephemeral one asks the engine for nothing before its first command."""
@@ -119,7 +119,6 @@ class DockerDriver(SandboxDriver):
         except InfrastructureError as error:
             _log.warning("what this run left could not be looked for, the next run will: %s", error.message)
         self._surroundings.background.close()
-        self._surroundings.meetings.remove()
         self.engine.close()
 
     def _require(self, runtime: str) -> None:

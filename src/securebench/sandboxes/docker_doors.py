@@ -13,7 +13,6 @@ import secrets
 import shutil
 import socket
 import struct
-import threading
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -42,42 +41,20 @@ _LIMITS: Final = Limits(memory=64 * MIB, pids=8, tmpfs=MIB, file_size=MIB, outpu
 _INT: Final = struct.Struct("i")
 
 
-class Meetings:
-    """Where holders meet this process: a directory each, in one that is made when first asked for. Thread safe.
+@contextmanager
+def _meeting() -> Iterator[tuple[Path, socket.socket]]:
+    """Give a new directory, and a socket that listens in it. Both are gone afterwards. Raises ``OSError``.
 
-    What a killed process leaves of them, the next run reaps (:mod:`securebench.sandboxes.oci.reaper`).
+    What a killed process leaves, the next run reaps.
     """
-
-    def __init__(self) -> None:
-        self._making = threading.Lock()
-        self._made: tuple[Path, str] | None = None
-
-    @contextmanager
-    def meeting(self) -> Iterator[tuple[Path, socket.socket]]:
-        """Give a new directory, and a socket that listens in it. Both are gone afterwards. Raises ``OSError``."""
-        directory = self._directory() / secrets.token_hex(8)
-        directory.mkdir()
-        directory.chmod(0o711)
-        try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-                _bind(listener, directory)
-                listener.listen(1)
-                yield directory, listener
-        finally:
-            shutil.rmtree(directory, ignore_errors=True)
-
-    def remove(self) -> None:
-        """Remove what was made."""
-        with self._making:
-            if self._made is not None:
-                reaper.remove_run(*self._made)
-                self._made = None
-
-    def _directory(self) -> Path:
-        with self._making:
-            if self._made is None:
-                self._made = reaper.make_run_directory(secrets.token_hex(8))
-            return self._made[0]
+    directory, _ = reaper.make_run_directory(secrets.token_hex(8))
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+            _bind(listener, directory)
+            listener.listen(1)
+            yield directory, listener
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 @contextmanager
@@ -91,7 +68,7 @@ def holder_of(doors: Sequence[Door], around: Surroundings) -> Iterator[str | Non
         return
     image = around.resolve(DEFAULT_IMAGE)
     try:
-        with around.meetings.meeting() as (directory, meeting), ExitStack() as undo:
+        with _meeting() as (directory, meeting), ExitStack() as undo:
             spec = SandboxSpec(image=image, limits=_LIMITS, mounts=(Mount(directory, _TARGET),))
             command = ("python3", "-I", "-S", "-c", _PROGRAM, f"{_TARGET}/{_SOCKET}", *(str(d.port) for d in doors))
             container = _create(spec, Command(argv=command, timeout_seconds=_SECONDS), around)

@@ -15,7 +15,7 @@ from securebench.sandboxes.base import Sandbox
 from securebench.sandboxes.collecting import nothing_to_collect, one_command_only
 from securebench.sandboxes.docker_changes import left_directory
 from securebench.sandboxes.docker_container import Container, remove_quietly
-from securebench.sandboxes.docker_doors import Meetings, holder_of
+from securebench.sandboxes.docker_doors import holder_of
 from securebench.sandboxes.docker_process import DockerProcess
 from securebench.sandboxes.docker_spec import compile_container
 
@@ -69,7 +69,6 @@ class Surroundings:
     labels: Mapping[str, str]
     resolve: Callable[[str], ResolvedImage]
     runtime: str | None = None
-    meetings: Meetings = field(default_factory=Meetings)
     background: Background = field(default_factory=Background)
     open: set[DockerSandbox] = field(default_factory=set)
     stopped: threading.Event = field(default_factory=threading.Event)

@@ -6,6 +6,8 @@ The files are shown one after the other, in the order of :data:`FILES`. Those th
 from __future__ import annotations
 
 import re
+import socket
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -18,11 +20,22 @@ FILES: Final = (
     *("/proc/net/dev", "/proc/self/uid_map", "/proc/mounts", "/proc/self/limits", "/proc/self/status"),
 )
 
+SOCKET_FILES: Final = tuple(
+    f"/proc/net/{name}" for name in ("tcp", "tcp6", "udp", "udp6", "raw", "raw6", "packet", "unix", "route")
+)
+"""What shows who can be spoken to in a network namespace. Those of IPv6 are not there where it is off."""
+
 _NUMBER: Final = re.compile(r"\d+|max")
 _INTERFACE: Final = re.compile(r"\s*(\S+):(?:\s*\d+){8,}\s*")
 _RANGE: Final = re.compile(r"\s*(\d+)\s+(\d+)\s+(\d+)\s*")
 _MOUNT: Final = re.compile(r"\S+ (\S+) (\S+) (\S+) \d+ \d+")
 _LIMIT: Final = re.compile(r"(Max .+?)\s{2,}(\S+)\s+(\S+)(\s+\S+)?\s*")
+_SOCKET: Final = re.compile(r"\s*\d+: ([0-9A-F]{8}):([0-9A-F]{4}) [0-9A-F]{8}:[0-9A-F]{4} ([0-9A-F]{2}) .*")
+_SOCKET_6: Final = re.compile(r"\s*\d+: [0-9A-F]{32}:[0-9A-F]{4} .*")
+_ADDRESSLESS: Final = re.compile(r"[0-9a-f]{16}:? .*")
+_ROUTE: Final = re.compile(r"(\S+)(\s+[0-9A-F]{8}){2}\s.*")
+_LISTENS: Final = "0A"
+_INODE: Final = 9
 _FIELD: Final = re.compile(r"([A-Za-z_]+):\s*(.*?)\s*")
 
 
@@ -63,3 +76,33 @@ class View:
             limits={found[1]: found[3] for found in map(_LIMIT.fullmatch, lines) if found},
             status={found[1]: found[2] for found in map(_FIELD.fullmatch, status.splitlines()) if found},
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Sockets:
+    """Who can be spoken to in a network namespace.
+
+    ``listening`` are sockets of TCP over IPv4 that wait for connections: address, port, and inode. ``others`` are
+    sockets of any kind beside them, and ``routes`` ways to elsewhere, in the kernel's words.
+    """
+
+    listening: tuple[tuple[tuple[str, int], int], ...]
+    others: tuple[str, ...]
+    routes: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> Sockets:
+        """Read :data:`SOCKET_FILES`, shown one after the other."""
+        lines = text.splitlines()
+        found = [(match, line) for line in lines if (match := _SOCKET.fullmatch(line))]
+        other = [line for line in lines if _SOCKET_6.fullmatch(line) or _ADDRESSLESS.fullmatch(line)]
+        return cls(
+            listening=tuple(_listening(match, line) for match, line in found if match[3] == _LISTENS),
+            others=tuple([line.strip() for match, line in found if match[3] != _LISTENS] + other),
+            routes=tuple(line.strip() for line in lines if _ROUTE.fullmatch(line)),
+        )
+
+
+def _listening(match: re.Match[str], line: str) -> tuple[tuple[str, int], int]:
+    address = socket.inet_ntoa(int(match[1], 16).to_bytes(4, sys.byteorder))
+    return (address, int(match[2], 16)), int(line.split()[_INODE])

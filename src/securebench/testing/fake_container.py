@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import socket
 import threading
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from securebench.sandboxes.base import MIB, Stream
+from securebench.sandboxes.doors import serve_doors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     from securebench.sandboxes.base import Chunk
+    from securebench.sandboxes.doors import Door
     from securebench.testing.fake_files import FakeFileSystem
 
 PIPE_SIZE = MIB
@@ -38,17 +44,31 @@ class Cause(Enum):
 
 @dataclass(slots=True)
 class FakeContainer:
-    """What the processes of one fake container share."""
+    """What the processes of one fake container share. ``doors`` are where each door's listener is, by its port."""
 
     system: FakeFileSystem
+    doors: Mapping[int, tuple[str, int]] = field(default_factory=dict)
     ended: threading.Event = field(default_factory=threading.Event)
     cause: Cause | None = None
     processes: int = 0
     memory: int = 0
+    connections: list[socket.socket] = field(default_factory=list)
     lock: threading.RLock = field(init=False)
 
     def __post_init__(self) -> None:
         self.lock = self.system.lock
+
+    def connect(self, port: int) -> socket.socket:
+        """Return a connection to ``port`` of its loopback. Raises ``ConnectionRefusedError`` where no door is."""
+        self.check()
+        if port not in self.doors:
+            raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
+        connection = socket.create_connection(self.doors[port])
+        with self.lock:
+            self.connections.append(connection)
+            if self.ended.is_set():
+                self._hang_up()
+        return connection
 
     def check(self) -> None:
         """Raise :class:`Killed` if it was ended."""
@@ -61,6 +81,21 @@ class FakeContainer:
             if not self.ended.is_set():
                 self.cause = cause
                 self.ended.set()
+                self._hang_up()
+
+    def _hang_up(self) -> None:
+        for connection in self.connections:
+            with suppress(OSError):  # its program has closed it
+                connection.shutdown(socket.SHUT_RDWR)
+            connection.close()
+
+
+def open_doors(doors: Sequence[Door]) -> dict[int, tuple[str, int]]:
+    """Let ``doors`` be served, and return where. A fake has no loopback of its own, so they lie on the host's."""
+    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in doors]
+    addresses = [listener.getsockname() for listener in listeners]
+    serve_doors(doors, listeners)
+    return {door.port: address for door, address in zip(doors, addresses, strict=True)}
 
 
 class FakePipe:

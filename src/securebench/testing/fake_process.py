@@ -12,6 +12,7 @@ from securebench.sandboxes.base import TIMEOUT_EXIT_CODE, ExitState, SandboxProc
 from securebench.testing.fake_container import PIPE_SIZE, Cause, FakeContainer, FakePipe, FakeStdin, Killed
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable
 
     from securebench.sandboxes.base import Chunk, Command, SandboxSpec
@@ -60,6 +61,10 @@ class FakeProcessContext:
         """Sleep, unless the sandbox is ended meanwhile."""
         if self.container.ended.wait(seconds):
             raise Killed
+
+    def connect(self, port: int) -> socket.socket:
+        """Return a connection to a door, at ``port`` of 127.0.0.1. Raises ``ConnectionRefusedError`` where none is."""
+        return self.container.connect(port)
 
     def allocate(self, size: int) -> None:
         """Use ``size`` bytes of memory: beyond the limit the sandbox is ended for it."""

@@ -86,9 +86,9 @@ class OciDriver(SandboxDriver):
         """Return the files of ``image`` in the store."""
         return self.store.lease(image.id)
 
-    def self_test(self, image: ResolvedImage) -> None:
+    def self_test(self, image: ResolvedImage, *, doors: bool = False) -> None:
         """Ask a sandbox of ``image`` what it sees. The limits are the keeper's: it is enough to prove them once."""
-        require_isolation(self, image, hit_limits=not self._proved)
+        require_isolation(self, image, hit_limits=not self._proved, doors=doors)
 
     def prove(self) -> Isolation:
         """Make a sandbox without any image, and return what it is held to. Raises :class:`EngineError`."""
