@@ -79,6 +79,15 @@ def test_a_program_that_is_there_needs_no_registry(cache: AgentStore, npm: FakeN
     assert len(npm.requests) == asked
 
 
+def test_a_program_is_held_once(cache: AgentStore, integrity: str) -> None:
+    """A run takes it for each of its images, of which there may be hundreds."""
+    cache.install("codex", VERSION, X64)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(10):
+        cache.install("codex", VERSION, X64)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
 def test_latest_is_one_version(cache: AgentStore, npm: FakeNpm, integrity: str) -> None:
     """It is looked up among those that people install, and is exact from then on."""
     npm.publish(CODEX, VERSION, b"", tags=("latest",))

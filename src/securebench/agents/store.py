@@ -58,7 +58,7 @@ class AgentStore:
     def __init__(self, directory: Path | None = None, registry: NpmRegistry | None = None) -> None:
         self._places = Places((directory or default_directory()).resolve())  # mounts pass through no link
         self._registry = registry
-        self._held: list[int] = []
+        self._held: dict[Key, int] = {}
 
     @property
     def directory(self) -> Path:
@@ -68,7 +68,7 @@ class AgentStore:
     def close(self) -> None:
         """Let go of the programs that were taken from here. Idempotent."""
         while self._held:
-            os.close(self._held.pop())
+            os.close(self._held.popitem()[1])
 
     def __enter__(self) -> Self:
         return self
@@ -193,7 +193,8 @@ class AgentStore:
         if there is None or there.integrity != integrity or not there.is_untouched(directory / FILES):
             os.close(held)
             return None
-        self._held.append(held)
+        if self._held.setdefault(key, held) != held:
+            os.close(held)  # one is enough, however many images a run has
         return self._program(key, there)
 
     def _taken(self, key: Key, integrity: str) -> AgentProgram:
