@@ -185,40 +185,6 @@ def test_a_keeper_that_hangs_is_an_engine_error(monkeypatch: pytest.MonkeyPatch)
     played.close_program()
 
 
-@pytest.mark.parametrize(
-    ("log", "code"),
-    [
-        ('{"level":"error","msg":"executable file `/x` not found in $PATH: No such file or directory"}', 127),
-        ('{"level":"error","msg":"unable to start container process: exec: \\"/x\\": permission denied"}', 126),
-        ('{"level":"error","msg":"failed to load /x: no such file or directory"}', 127),
-        ('{"level":"error","msg":"error finding executable \\"x\\" in PATH [/bin]: no such file or directory"}', 127),
-        ('{"level":"error","msg":"open executable: Permission denied"}', 126),
-        ('{"level":"error","msg":"open executable: Too many levels of symbolic links"}', 126),
-        ('{"level":"error","msg":"chdir `/x`: Not a directory"}', 126),
-        (
-            '{"level":"error","msg":"exec failed: chdir to cwd (\\"/x\\") failed: not a directory"}',
-            126,
-        ),
-        ('{"level":"error","msg":"failed to find initial working directory \\"/x\\": no such file or directory"}', 127),
-        ('{"level":"warning","msg":"something else"}', 1),
-        ("", 1),
-    ],
-)
-def test_what_cannot_be_run_is_the_commands_fault(played: Played, log: str, code: int) -> None:
-    """Where a program or a working directory is missing or no good, the exit code says so; warnings say nothing."""
-    played.end(exit=1, log=log)
-    assert played.process.wait().exit_code == code
-
-
-@pytest.mark.parametrize("log", ['{"level":"error","msg":"mount `proc`: denied"}', "mount `proc`: denied"])
-def test_a_runtime_that_fails_is_the_machines_fault(played: Played, log: str) -> None:
-    """What else a runtime logs is an infrastructure error in its own words, whatever the exit code."""
-    played.end(exit=1, log=log)
-    with pytest.raises(InfrastructureError, match="denied") as raised:
-        played.process.wait()
-    assert raised.value.code == "sandbox-failed"
-
-
 LOST = '{"level":"error","msg":"urpc method \\"containerManager.WaitPID\\" failed: EOF"}'
 """What gVisor says of a command when its kernel has ended."""
 
@@ -245,6 +211,47 @@ def beneath(monkeypatch: pytest.MonkeyPatch) -> Iterator[Beneath]:
     yield container
     container.keeper.close()
     container.played.close_program()
+
+
+@pytest.mark.parametrize(
+    ("log", "code"),
+    [
+        ('{"level":"error","msg":"executable file `/x` not found in $PATH: No such file or directory"}', 127),
+        ('{"level":"error","msg":"unable to start container process: exec: \\"/x\\": permission denied"}', 126),
+        ('{"level":"error","msg":"failed to load /x: no such file or directory"}', 127),
+        ('{"level":"error","msg":"error finding executable \\"x\\" in PATH [/bin]: no such file or directory"}', 127),
+        ('{"level":"error","msg":"open executable: Permission denied"}', 126),
+        ('{"level":"error","msg":"open executable: Too many levels of symbolic links"}', 126),
+        ('{"level":"error","msg":"chdir `/x`: Not a directory"}', 126),
+        (
+            '{"level":"error","msg":"exec failed: chdir to cwd (\\"/x\\") failed: not a directory"}',
+            126,
+        ),
+        ('{"level":"error","msg":"failed to find initial working directory \\"/x\\": no such file or directory"}', 127),
+        ('{"level":"warning","msg":"something else"}', 1),
+        ("", 1),
+    ],
+)
+def test_what_cannot_be_run_is_the_commands_fault(beneath: Beneath, log: str, code: int) -> None:
+    """Where a program or a working directory is missing or no good, the exit code says so; warnings say nothing."""
+    beneath.played.end(exit=1, log=log)
+    assert beneath.played.process.wait().exit_code == code
+
+
+def test_what_a_container_cannot_run_is_the_machines_fault(played: Played) -> None:
+    """Its first program is the init: if that, or a working directory, is no good, no command of its own is at fault."""
+    played.end(exit=1, log='{"level":"error","msg":"chdir `/x`: Not a directory"}')
+    with pytest.raises(InfrastructureError, match="chdir"):
+        played.process.wait()
+
+
+@pytest.mark.parametrize("log", ['{"level":"error","msg":"mount `proc`: denied"}', "mount `proc`: denied"])
+def test_a_runtime_that_fails_is_the_machines_fault(played: Played, log: str) -> None:
+    """What else a runtime logs is an infrastructure error in its own words, whatever the exit code."""
+    played.end(exit=1, log=log)
+    with pytest.raises(InfrastructureError, match="denied") as raised:
+        played.process.wait()
+    assert raised.value.code == "sandbox-failed"
 
 
 @pytest.mark.parametrize("delay", [0.0, 0.2])

@@ -201,6 +201,11 @@ class Job:
         with suppress(EngineError):
             self.report(timeout)
 
+    @property
+    def is_command(self) -> bool:
+        """Whether it runs in a container that was there before it."""
+        return self._within is not None
+
     def fell(self, patience: float) -> bool:
         """Whether the container in which it ran has ended as well, or does within ``patience`` seconds."""
         if self._within is None:

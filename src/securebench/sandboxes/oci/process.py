@@ -119,7 +119,7 @@ class OciProcess(BoundedProcess["Streams"]):
         its end. It was killed as all that ran there was, and by whom is no fault of the machine.
         """
         try:
-            return _exit_code(report)
+            return _exit_code(report, command=self._job.is_command)
         except InfrastructureError:
             if report.get("started") and self._job.fell(_FALL_SECONDS):
                 return _SIGKILLED
@@ -128,15 +128,20 @@ class OciProcess(BoundedProcess["Streams"]):
 
 def raise_failure(report: dict[str, Any]) -> NoReturn:
     """Raise what a report says of a container that should have run: :class:`InfrastructureError` or unsafe mounts."""
-    code = _exit_code(report)
+    code = _exit_code(report, command=False)
     raise InfrastructureError(f"a sandbox ended with {code} before it could run anything")
 
 
-def _exit_code(report: dict[str, Any]) -> int:
+def _exit_code(report: dict[str, Any], *, command: bool) -> int:
     if "failed" in report:
         raise _refused(report)
     problem = _runtime_error(report["log"])
-    return _code_of_not_run(problem) if problem else int(report["exit"])
+    if not problem:
+        return int(report["exit"])
+    code = _code_of_not_run(problem) if command else None
+    if code is None:
+        raise InfrastructureError(f"the runtime could not start a sandbox: {problem}")
+    return code
 
 
 def _refused(report: dict[str, Any]) -> InfrastructureError | MaterializationError:
@@ -163,13 +168,12 @@ def _runtime_error(log: str) -> str:
     return "; ".join(messages)
 
 
-def _code_of_not_run(problem: str) -> int:
+def _code_of_not_run(problem: str) -> int | None:
     """Return the exit code of a command that could not be run for what is in its sandbox, as a shell would.
 
-    A container's first program is started by the init, which says so itself; this is for those that follow. Raises
-    :class:`InfrastructureError` for every other problem.
+    ``None`` for every other problem. A container's first program is started by the init, which says so itself.
     """
     words = problem.lower()
-    if any(sign in words for sign in _NOT_RUN_SIGNS):
-        return _NOT_FOUND if "no such file" in words or "not found" in words else _NOT_EXECUTABLE
-    raise InfrastructureError(f"the runtime could not start a sandbox: {problem}")
+    if not any(sign in words for sign in _NOT_RUN_SIGNS):
+        return None
+    return _NOT_FOUND if "no such file" in words or "not found" in words else _NOT_EXECUTABLE
