@@ -185,6 +185,28 @@ def test_documents_of_ended_commands_are_removed(oci_driver: OciDriver, base_ima
 # --- what goes wrong
 
 
+def test_a_daemon_that_keeps_the_streams_holds_nobody_up(oci_driver: OciDriver, base_image: ResolvedImage) -> None:
+    """A04: a command of a persistent sandbox is over when it ends, whoever has its streams; the daemon lives on."""
+    with oci_driver.create(SandboxSpec(image=base_image), persistent=True) as sandbox:
+        started = time.monotonic()
+        result = sandbox.run(Command(argv=("sh", "-c", "sleep 60 & echo $!; exit 3"), timeout_seconds=30))
+        assert (result.exit_code, result.timed_out) == (3, False)
+        assert time.monotonic() - started < 15
+        daemon = result.stdout.decode().strip()
+        assert sandbox.run(Command(argv=("sh", "-c", f"kill -0 {daemon}"), timeout_seconds=30)).exit_code == 0
+
+
+def test_commands_end_with_their_own_codes(oci_driver: OciDriver, base_image: ResolvedImage) -> None:
+    """Many commands at once in one persistent sandbox, which end as soon as they begin, are not mistaken."""
+    with oci_driver.create(SandboxSpec(image=base_image), persistent=True) as sandbox:
+
+        def run(code: int) -> int:
+            return sandbox.run(Command(argv=("sh", "-c", f"exit {code}"), timeout_seconds=60)).exit_code
+
+        with ThreadPoolExecutor(4) as pool:
+            assert list(pool.map(run, range(24))) == list(range(24))
+
+
 def test_a_command_that_ends_its_sandbox_was_killed(oci_driver: OciDriver, base_image: ResolvedImage) -> None:
     """A18: a command whose sandbox ends by what it does there was killed, and is no trouble of the machine."""
     with oci_driver.create(SandboxSpec(image=base_image), persistent=True) as sandbox:

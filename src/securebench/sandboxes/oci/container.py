@@ -120,6 +120,7 @@ class Container:
             "document": path,
             "log": f"{path}.{LOG}",
             "started": f"{path}.{PID}",
+            "leaves": self._surroundings.runtime.leaves_commands,
             "seconds": command.timeout_seconds,
         }
         return self._ask(request, compile_process(self._spec, command, self._layout({})), pipes, within)

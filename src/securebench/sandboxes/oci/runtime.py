@@ -82,6 +82,14 @@ class Runtime:
         return self.name == "runc" and not self.rootless
 
     @property
+    def leaves_commands(self) -> bool:
+        """Whether it starts a command in a sandbox and goes, so that the keeper waits for the command itself.
+
+        runc would carry its streams, and wait until nobody has them open: a daemon would hold up who started it.
+        """
+        return self.name == "runc"
+
+    @property
     def needs_root_id(self) -> bool:
         """Whether a sandbox must have a root, whoever runs in it: an ordinary user then needs subordinate ids."""
         return self.name != "crun"
@@ -141,9 +149,9 @@ class Runtime:
         return [*self._start(state, f"{bundle}/{LOG}"), *(_WRITE_THROUGH[self.name] if collects else ()), *options]
 
     def exec_argv(self, process_file: str, state: str, sandbox_id: str) -> list[str]:
-        """Return what runs the process of ``process_file`` in a sandbox, and waits for it."""
+        """Return what runs the process of ``process_file`` in a sandbox, and waits for it, or leaves it and ends."""
         files = ("--process", process_file, "--pid-file", f"{process_file}.{PID}")
-        options = ("exec", *files, _unique(state, sandbox_id))
+        options = ("exec", *(["--detach"] if self.leaves_commands else []), *files, _unique(state, sandbox_id))
         return [*self._start(state, f"{process_file}.{LOG}"), *options]
 
     def delete_argv(self, state: str, sandbox_id: str) -> list[str]:

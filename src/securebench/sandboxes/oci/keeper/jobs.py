@@ -39,13 +39,16 @@ class Job:
     """A runtime process and the socket on which its driver hears of it. ``deadline`` is of the monotonic clock.
 
     ``log`` is where the runtime says what went wrong; ``started`` is the file that it makes when it has started what
-    it was to run.
+    it was to run. With ``leaves`` the runtime then ends, and leaves it to us, whom it is a child of from then on.
     """
 
-    def __init__(self, channel: socket.socket, log: str, started: str, seconds: float) -> None:
+    def __init__(  # what a request says of it
+        self, channel: socket.socket, log: str, started: str, seconds: float, *, leaves: bool = False
+    ) -> None:
         self.channel = channel
         self.log = log
         self.started = started
+        self.leaves = leaves
         self.deadline = time.monotonic() + seconds
         self.pid = 0
         self.kills_before = 0
@@ -57,6 +60,16 @@ class Job:
         self.pid = os.fork()
         if self.pid == 0:
             become(runtime, streams, prepare)
+
+    def left(self) -> int:
+        """Return the process that its runtime leaves to us, or has left: 0 if it leaves none, or has none yet."""
+        if not self.leaves:
+            return 0
+        try:
+            with open(self.started) as file:
+                return int(file.read())
+        except (OSError, ValueError):
+            return 0
 
     def report(self, report: dict[str, Any], *descriptors: int) -> None:
         """Tell the driver, if it still listens."""

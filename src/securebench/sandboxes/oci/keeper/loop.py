@@ -39,6 +39,7 @@ class Keeper:
         self._surroundings = surroundings
         self._cells: dict[str, Cell] = {}
         self._jobs: dict[int, tuple[Cell, Job]] = {}
+        self._strays: dict[int, int] = {}
         self._due: list[tuple[float, Callable[[], None]]] = []
         self._poll = select.epoll()
         self._handlers: dict[int, Callable[[], None]] = {}
@@ -80,7 +81,8 @@ class Keeper:
             return
         request, document, (channel, *streams) = frame
         talk = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, channel)
-        job = Job(talk, request["log"], request["started"], request["seconds"])
+        leaves = request.get("leaves", False)
+        job = Job(talk, request["log"], request["started"], request["seconds"], leaves=leaves)
         try:
             self._start(request, document, job, streams)
         except UnsafeSourceError as error:
@@ -160,9 +162,24 @@ class Keeper:
             os.read(children, 4096)
         with suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-                if ended[0] in self._jobs:  # else it was an orphan of some runtime
-                    cell, job = self._jobs.pop(ended[0])
-                    self._settle(cell, job, ended[1])
+                self._child_ended(*ended)
+        if not any(job.leaves for _, job in self._jobs.values()):
+            self._strays.clear()
+
+    def _child_ended(self, pid: int, status: int) -> None:
+        """Settle the job of a child that has ended, or go on with the process that a runtime has left."""
+        if pid not in self._jobs:  # an orphan of some runtime: maybe left by one that has not ended yet
+            self._strays[pid] = status
+            return
+        cell, job = self._jobs.pop(pid)
+        if not job.leaves or status:
+            self._settle(cell, job, status)
+            return
+        job.pid, job.leaves = job.left(), False
+        if _is_child(job.pid):
+            self._jobs[job.pid] = (cell, job)
+        else:
+            self._settle(cell, job, self._strays.get(job.pid, signal.SIGKILL))
 
     def _settle(self, cell: Cell, job: Job, status: int, delay: float = _RETRY_SECONDS) -> None:
         """Report the end of ``job``, but of a cell that was killed not before nothing in it can run any more."""
@@ -190,7 +207,9 @@ class Keeper:
             self._forget(job)
 
     def _orphans(self) -> list[int]:
-        return [pid for pid in children(os.getpid()) if pid not in self._jobs]
+        pids = children(os.getpid())
+        left = {job.left() for _, job in self._jobs.values()}  # read after them: what is left was written down before
+        return [pid for pid in pids if pid not in self._jobs and pid not in left]
 
     def _remove(self, cell: Cell, delay: float = _RETRY_SECONDS) -> None:
         if not cell.jobs and cell.remove():
@@ -234,6 +253,15 @@ def _hand_over(cell: Cell, ports: list[int], job: Job) -> None:
         job.report({DOORS: len(listeners)}, *listeners)
     finally:
         close_all(listeners)
+
+
+def _is_child(pid: int) -> bool:
+    """Whether ``pid`` is a child of this process that was not waited for yet."""
+    try:
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
 
 
 def _child_signals() -> int:
