@@ -55,14 +55,18 @@ class Relay:
         self._bodies = Bodies(patience.agent)
         self._slots = asyncio.Semaphore(MAX_AT_ONCE)
         self._tasks: set[asyncio.Task[object]] = set()
+        self._is_closed = False
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one connection of the agent's, and close it. Raises nothing but cancellation."""
+        """Serve one connection of the agent's, and close it. Raises nothing but the cancellation of others."""
         agent, task = Peer(h11.SERVER, reader, writer), asyncio.current_task()
         try:
-            if task is not None and len(self._tasks) < MAX_CONNECTIONS:
+            if task is not None and len(self._tasks) < MAX_CONNECTIONS and not self._is_closed:
                 self._tasks.add(task)
                 await self._serve_all(agent)
+        except asyncio.CancelledError:
+            if not self._is_closed:
+                raise
         finally:
             self._tasks.discard(task)
             await agent.close()
@@ -73,6 +77,7 @@ class Relay:
 
     async def close(self) -> None:
         """End whatever is under way, and close all connections. Idempotent."""
+        self._is_closed = True
         tasks = [task for task in self._tasks if task is not asyncio.current_task()]
         for task in tasks:
             task.cancel()

@@ -38,6 +38,8 @@ class Upstream:
             parts = urlsplit(base_url)
             self._host, self._port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
             self._tls = _tls(authority) if parts.scheme == "https" else None
+            if not self._host:
+                raise ValueError("no host")  # noqa: TRY301 - as urlsplit does for other faults
         except (KeyError, ValueError, OSError) as error:
             raise EgressError(f"the provider's base URL or authority cannot be used: {error!r}") from None
         self.path = parts.path.rstrip("/")

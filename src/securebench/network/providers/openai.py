@@ -136,6 +136,8 @@ class OpenAI(Dialect):
             b"version",
             b"x-client-request-id",
             b"x-codex-beta-features",
+            b"x-codex-parent-thread-id",
+            b"x-codex-root-turn-id",
             b"x-codex-turn-metadata",
             b"x-codex-turn-state",
             b"x-codex-window-id",

@@ -1,0 +1,250 @@
+"""A relay between a scripted provider and an agent that speaks plain HTTP/1.1: all in one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl  # noqa: TC003 - a dataclass's annotation
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import h11
+
+from securebench.network.http import Peer
+from securebench.network.model import Provider, RelayPlan
+from securebench.network.relay import Relay
+from securebench.network.relay_answer import Patience
+
+KEY = "sk-canary-0123456789abcdef"
+PATHS = {Provider.OPENAI: "/responses", Provider.ANTHROPIC: "/v1/messages?beta=true"}
+PLAN = RelayPlan(
+    provider=Provider.OPENAI,
+    base_url="",
+    key=KEY,
+    model="gpt-5.5",
+    requests=1000,
+    tokens=10**9,
+    bytes=10**9,
+)
+CLAUDE = replace(PLAN, provider=Provider.ANTHROPIC, model="sonnet")
+BODIES: dict[Provider, dict[str, Any]] = {
+    Provider.OPENAI: {"model": "gpt-5.5", "input": "hi", "store": False, "stream": True},
+    Provider.ANTHROPIC: {
+        "model": "claude-sonnet-5",
+        "messages": [{"role": "user", "content": "hi"}],
+        "max_tokens": 9,
+        "stream": True,
+    },
+}
+STREAM = {
+    Provider.OPENAI: (
+        b'event: response.created\ndata: {"type":"response.created"}\n\n'
+        b'event: response.completed\ndata: {"type":"response.completed","response":{"status":"completed",'
+        b'"usage":{"input_tokens":100,"output_tokens":20}}}\n\n'
+    ),
+    Provider.ANTHROPIC: (
+        b'event: message_start\ndata: {"type":"message_start","message":{"usage":{"input_tokens":10,'
+        b'"cache_creation_input_tokens":20,"cache_read_input_tokens":70,"output_tokens":1}}}\n\n'
+        b'event: message_delta\ndata: {"type":"message_delta","usage":{"output_tokens":20}}\n\n'
+        b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
+    ),
+}
+QUICK = Patience(stream=0.3, whole=0.3, agent=2.0)
+
+
+@dataclass
+class Seen:
+    """A request as the provider got it."""
+
+    method: str
+    target: str
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        """Its body, read."""
+        return json.loads(self.body)
+
+
+@dataclass
+class Answered:
+    """An answer as the agent got it. ``is_whole``: it came to its end."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+    is_whole: bool
+
+    @property
+    def message(self) -> str:
+        """What an error says."""
+        text: str = json.loads(self.body)["error"]["message"]
+        return text
+
+
+Script = Callable[[Seen, Peer], Awaitable[None]]
+
+
+async def respond(peer: Peer, status: int, body: bytes, **headers: str) -> None:
+    """Answer a request at once. Names of headers have ``_`` for ``-``."""
+    given = [(name.replace("_", "-"), value) for name, value in headers.items()]
+    await peer.send(h11.Response(status_code=status, headers=given))
+    await peer.send(h11.Data(data=body))
+    await peer.send(h11.EndOfMessage())
+
+
+def answering(status: int = 200, body: bytes = b"{}", **headers: str) -> Script:
+    """Return a provider that answers every request alike."""
+    given = {"content_type": "application/json"} | headers
+
+    async def script(seen: Seen, peer: Peer) -> None:
+        await respond(peer, status, body, **given)
+
+    return script
+
+
+def streaming(body: bytes) -> Script:
+    """Return a provider that streams ``body`` in one piece."""
+    return answering(200, body, content_type="text/event-stream")
+
+
+GOOD = {provider: streaming(body) for provider, body in STREAM.items()}
+
+
+@dataclass
+class Setting:
+    """A relay that serves, what its provider has seen, and what was logged."""
+
+    relay: Relay
+    plan: RelayPlan
+    port: int
+    seen: list[Seen] = field(default_factory=list)
+    lines: list[dict[str, Any]] = field(default_factory=list)
+    connections: list[int] = field(default_factory=list)
+    has_seen: asyncio.Event = field(default_factory=asyncio.Event)
+    """The provider has a first request."""
+    has_logged: asyncio.Event = field(default_factory=asyncio.Event)
+    """A first request is over."""
+
+    async def connect(self) -> Peer:
+        """Connect as an agent does."""
+        return Peer(h11.CLIENT, *await asyncio.open_connection("127.0.0.1", self.port))
+
+    def log(self, line: dict[str, Any]) -> None:
+        """Take a line of the relay's."""
+        self.lines.append(line)
+        self.has_logged.set()
+
+    async def ask(self, body: object = None, path: str = "", *, method: str = "POST", **headers: str) -> Answered:
+        """Send one request over a connection of its own, and return what is answered."""
+        agent = await self.connect()
+        try:
+            return await exchange(agent, self.request(body, path, method=method, **headers))
+        finally:
+            await agent.close()
+
+    def request(
+        self, body: object = None, path: str = "", *, method: str = "POST", **headers: str
+    ) -> tuple[h11.Request, bytes]:
+        """Make a request: a good one where nothing else is said. A body that is no bytes is made JSON."""
+        body = BODIES[self.plan.provider] if body is None else body
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        given = {"host": "provider", "content-type": "application/json", "content-length": str(len(data))}
+        given |= {name.replace("_", "-"): value for name, value in headers.items()}
+        target = path or PATHS[self.plan.provider]
+        return h11.Request(method=method, target=target, headers=list(given.items())), data
+
+    async def raw(self, data: bytes) -> bytes:
+        """Send bytes, and return all that comes back until the connection ends or is silent."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        writer.write(data)
+        got = b""
+        try:
+            async with asyncio.timeout(1):
+                while piece := await reader.read(65536):
+                    got += piece
+        except (TimeoutError, OSError):
+            pass
+        writer.close()
+        return got
+
+
+async def exchange(agent: Peer, asked: tuple[h11.Request, bytes]) -> Answered:
+    """Send a request, and return what is answered."""
+    await send(agent, asked)
+    return await answer_of(agent)
+
+
+async def send(agent: Peer, asked: tuple[h11.Request, bytes]) -> None:
+    """Send a request whole."""
+    for event in (asked[0], h11.Data(data=asked[1]), h11.EndOfMessage()):
+        await agent.send(event)
+
+
+async def answer_of(agent: Peer) -> Answered:
+    """Read one answer, to its end or to where it is cut."""
+    head = await agent.next_event()
+    assert isinstance(head, h11.Response), head
+    names = {name.decode(): value.decode() for name, value in head.headers}
+    answered = Answered(head.status_code, names, b"", is_whole=False)
+    try:
+        while isinstance(event := await agent.next_event(), h11.Data):
+            answered.body += bytes(event.data)
+        answered.is_whole = isinstance(event, h11.EndOfMessage)
+    except (OSError, h11.RemoteProtocolError):
+        pass
+    return answered
+
+
+@asynccontextmanager
+async def relayed(
+    script: Script | None = None,
+    plan: RelayPlan = PLAN,
+    *,
+    tls: ssl.SSLContext | None = None,
+    patience: Patience = QUICK,
+    base: str = "/v1",
+) -> AsyncIterator[Setting]:
+    """Serve a relay to a provider that follows ``script``. The plan's base URL is filled in unless it has one."""
+    setting = Setting(None, plan, 0)  # type: ignore[arg-type] # filled in below
+    script = script or GOOD[plan.provider]
+
+    async def provide(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peer = Peer(h11.SERVER, reader, writer)
+        setting.connections.append(1)
+        try:
+            while await _provide_one(peer, setting, script):
+                peer.connection.start_next_cycle()
+        except (OSError, h11.ProtocolError):
+            pass
+        finally:
+            await peer.close()
+
+    provider = await asyncio.start_server(provide, "127.0.0.1", 0, ssl=tls)
+    url = f"http{'s' if tls else ''}://localhost:{provider.sockets[0].getsockname()[1]}{base}"
+    setting.plan = replace(plan, base_url=plan.base_url or url)
+    setting.relay = Relay(setting.plan, setting.log, patience=patience)
+    server = await asyncio.start_server(setting.relay.serve, "127.0.0.1", 0)
+    setting.port = server.sockets[0].getsockname()[1]
+    try:
+        yield setting
+    finally:
+        server.close()
+        await setting.relay.close()
+        provider.close()
+
+
+async def _provide_one(peer: Peer, setting: Setting, script: Script) -> bool:
+    request = await peer.next_event()
+    if not isinstance(request, h11.Request):
+        return False
+    body = b"".join([piece async for piece in peer.body()])
+    names = {name.decode(): value.decode() for name, value in request.headers}
+    seen = Seen(request.method.decode(), request.target.decode(), names, body)
+    setting.seen.append(seen)
+    setting.has_seen.set()
+    await script(seen, peer)
+    return peer.connection.our_state is peer.connection.their_state is h11.DONE
