@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from run_fakes import FakeProducer, Sink, seal
-from securebench.errors import ConfigError, EgressError, ImageError, ProviderError
+from securebench.errors import ConfigError, EgressError, EngineError, ImageError, ProviderError
 from securebench.execution import retry
 from securebench.harnesses.base import Production
 from securebench.network.gateway import Gateway
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from securebench.harnesses.base import ProduceContext, RunContext
+    from securebench.images.model import ResolvedImage
     from securebench.resources import JsonValue
     from securebench.tasks import AgentView
 
@@ -177,6 +178,23 @@ def test_a_harness_that_cannot_begin_ends_the_run_before_it_does(root: Path, err
     assert not gateways.made
     assert not list((root / "results").iterdir())
     assert run(root).passed == 6
+
+
+@pytest.mark.parametrize("has_way_out", [False, True])
+def test_sandboxes_are_looked_at_with_the_doors_that_they_will_have(root: Path, has_way_out: bool) -> None:
+    """J01: a machine on which a way out opens more than itself is refused before the harness is prepared."""
+    asked: list[bool] = []
+
+    class Driver(FakeDriver):
+        def self_test(self, image: ResolvedImage, *, doors: bool = False) -> None:
+            asked.append(doors)
+            raise EngineError("a resolver is reached", code="sandbox-not-isolated")
+
+    producer = FakeProducer(has_way_out=has_way_out)
+    with pytest.raises(EngineError, match="resolver"):
+        run(root, parts=make_parts(producer, Driver()))
+    assert asked == [has_way_out]
+    assert not producer.prepared
 
 
 def test_one_gateway_a_run_is_lent_and_ended(root: Path) -> None:

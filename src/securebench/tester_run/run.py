@@ -76,7 +76,7 @@ def _prepare(
     images = _resolve_images(plan, driver, options)
     places.require_space(plan.directory)
     for image in images[:1]:  # it is the engine that is tested: one image will do
-        driver.self_test(image)
+        driver.self_test(image, doors=plan.producer.needs_gateway)
     agent = prepare_agents(plan, driver, images, earlier, options)
     header = plan.header(info, {image.reference: image.id for image in images}, agent)
     return info, earlier.resumed_by(header) if earlier else header
