@@ -55,6 +55,10 @@ PATCH_VIEW = replace(
     environment=Environment(workdir=repository.WORKDIR),
 )
 
+NEVER_OF_GVISOR = ("fifo", "unix_socket")
+"""Traps that gVisor makes in its own kernel alone, as its gofer makes neither FIFOs nor sockets: what is left on the
+host never holds one, so that there is nothing to refuse, and what else is in it is sealed."""
+
 
 def with_assets(view: AgentView, root: Path, *files: FileReference) -> AgentView:
     """Return ``view`` with these assets below ``root``."""
@@ -77,6 +81,11 @@ class Bench:
     def workspace(self) -> Path:
         """The workspace on the host."""
         return self.root / "workspaces" / "task-1"
+
+    @property
+    def is_gvisor(self) -> bool:
+        """Whether its sandboxes have a kernel of their own."""
+        return self.driver.info().runtime == "runsc"
 
     @property
     def store(self) -> CandidateStore:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from harnesses import agent as agent_module
-from harnesses.conftest import VIEW, WORKSPACE_VIEW, Bench, with_assets
+from harnesses.conftest import NEVER_OF_GVISOR, VIEW, WORKSPACE_VIEW, Bench, with_assets
 from securebench.errors import FailureReason
 from securebench.harnesses.command import AGENT_TARGET
 from securebench.resources import FileReference
@@ -31,10 +31,6 @@ if TYPE_CHECKING:
     from securebench.tasks import AgentView
 
 MIB = 1024 * 1024
-
-NEVER_OF_GVISOR = ("fifo", "unix_socket")
-"""Traps that gVisor makes in its own kernel alone, as its gofer makes neither FIFOs nor sockets: the workspace on the
-host never holds one, so that there is nothing to refuse, and what else is in it is sealed."""
 
 
 @pytest.fixture
@@ -144,7 +140,7 @@ def test_hostile_workspaces(real: Bench, host_canary: Path, name: str) -> None:
         hostile.UNSAFE: FailureReason.UNSAFE_WORKSPACE,
         hostile.TOO_LARGE: FailureReason.CANDIDATE_TOO_LARGE,
     }
-    outcome = hostile.SEALED if name in NEVER_OF_GVISOR and _is_gvisor(real) else trap.outcome
+    outcome = hostile.SEALED if name in NEVER_OF_GVISOR and real.is_gvisor else trap.outcome
     assert (production.failure and production.failure.reason) == reasons[outcome], production.stderr
     assert production.metadata["exit_code"] == 0
 
@@ -154,14 +150,10 @@ def test_a_trap_in_the_place_of_the_answer(real: Bench, kind: str) -> None:
     """H01, H05: an answer that is a link or a FIFO is refused; where it never reached the host, it is missing."""
     make = "ln -s /etc/passwd answer" if kind == "link" else "mkfifo answer"
     production = real.produce(command=("/bin/sh", "-c", make), artifact_path="answer")
-    missing = kind in NEVER_OF_GVISOR and _is_gvisor(real)
+    missing = kind in NEVER_OF_GVISOR and real.is_gvisor
     assert production.failure is not None
     assert production.failure.reason is (FailureReason.CANDIDATE_MISSING if missing else FailureReason.UNSAFE_WORKSPACE)
     assert production.candidate is None
-
-
-def _is_gvisor(bench: Bench) -> bool:
-    return bench.driver.info().runtime == "runsc"
 
 
 def test_privileged_things_are_refused(real: Bench) -> None:

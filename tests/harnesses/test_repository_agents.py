@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from harnesses import repository
-from harnesses.conftest import WORKSPACE_VIEW, Bench, with_assets
+from harnesses.conftest import NEVER_OF_GVISOR, WORKSPACE_VIEW, Bench, with_assets
 from securebench.errors import FailureReason, MaterializationError
 from securebench.harnesses.command import AGENT_TARGET
 from securebench.patches.model import FileVersion
@@ -132,6 +132,8 @@ def test_a_patch_that_the_agent_writes(real: Bench, repository_view: AgentView) 
 )
 def test_a_patch_that_is_none(real: Bench, repository_view: AgentView, make: str, reason: FailureReason) -> None:
     """C16, H01, H05: a patch that is missing, empty, no patch, of another tree, a trap or too large has its reason."""
+    if make.startswith("mkfifo") and real.is_gvisor:
+        reason = FailureReason.CANDIDATE_MISSING  # its gofer makes no FIFO on the host
     production = _run(real, repository_view, make, artifact_path="fix.patch")
     assert production.failure is not None
     assert production.failure.reason is reason
@@ -154,8 +156,9 @@ def test_hostile_repositories(real: Bench, repository_view: AgentView, name: str
         repository_view, command=("python3", f"{AGENT_TARGET}/hostile.py", name), agent_dir=real.root / "agents"
     )
     expected = REASONS[trap.in_repository]
-    if name == "unix_socket" and isinstance(real.driver, DockerDriver):
-        expected = FailureReason.CANDIDATE_EMPTY  # an engine's archives have no sockets
+    socketless = isinstance(real.driver, DockerDriver)  # an engine's archives have no sockets
+    if (name in NEVER_OF_GVISOR and real.is_gvisor) or (name == "unix_socket" and socketless):
+        expected = FailureReason.CANDIDATE_EMPTY
     assert (production.failure and production.failure.reason) is expected, (production.failure, production.stderr)
     assert production.metadata["exit_code"] == 0
     assert production.duration_seconds < MAX_SECONDS
