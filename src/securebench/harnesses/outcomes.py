@@ -130,25 +130,27 @@ def _ended_in_failure(evidence: Evidence) -> bool:
 
 
 def _troubled(trouble: Trouble, evidence: Evidence, *, answered: bool) -> Judgement:
-    outcome = _OUTCOMES[trouble]
     if trouble is Trouble.OUT_OF_BUDGET:
         message = "the agent used up what it may ask of its provider on one task"
-        return Judgement(outcome, _failure(FailureReason.AGENT_OUT_OF_BUDGET, message))
+        return Judgement(_OUTCOMES[trouble], _failure(FailureReason.AGENT_OUT_OF_BUDGET, message))
     if trouble is Trouble.REJECTED and answered:
-        return Judgement(outcome, evidence.failure)
-    said = evidence.claims.error if evidence.relay is None else evidence.relay.message
+        return Judgement(_OUTCOMES[trouble], evidence.failure)
+    raise _provider_error(trouble, evidence.claims.error if evidence.relay is None else evidence.relay.message)
+
+
+def _provider_error(trouble: Trouble, said: str) -> ProviderError:
     code, hint = _CODES[trouble]
-    raise ProviderError(f"{_sentence(outcome)}{f': {said}' if said else ''}", code=code, hint=hint)
-
-
-def _sentence(outcome: AgentOutcome) -> str:
-    return f"the agent's provider did not let it work ({outcome.value})"
+    message = f"the agent's provider did not let it work ({_OUTCOMES[trouble].value})"
+    return ProviderError(f"{message}{f': {said}' if said else ''}", code=code, hint=hint)
 
 
 def _not_started(evidence: Evidence) -> InfrastructureError:
-    relay = evidence.relay or RelayReport()
+    """Return the error of a program that ended before any answer, with no trouble that would explain it."""
+    relay, failure = evidence.relay or RelayReport(), evidence.failure
+    end = "it ended by itself" if failure is None else failure.message
+    if relay.requests and failure is not None and failure.reason is FailureReason.AGENT_TIMEOUT:
+        return _provider_error(Trouble.UNREACHABLE, f"it did not answer; {end}")
     refused = f"; the relay refused {', '.join(sorted(relay.refused))}" if relay.refused else ""
-    end = "it ended by itself" if evidence.failure is None else evidence.failure.message
     return InfrastructureError(
         f"no model answered the agent's program ({AgentOutcome.NOT_STARTED.value}): {end}{refused}",
         code="agent-not-started",

@@ -1,0 +1,237 @@
+"""What came of an agent's work is judged by what no agent can write: every cell of evidence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from securebench.errors import CandidateError, FailurePhase, FailureReason, InfrastructureError, ProviderError
+from securebench.harnesses.claims import Claims
+from securebench.harnesses.outcomes import AgentOutcome, Evidence, Judgement, judge
+from securebench.network.model import RelayReport, Trouble
+
+
+def failure(reason: FailureReason = FailureReason.AGENT_EXIT) -> CandidateError:
+    """Return what a sandbox saw of a program's end."""
+    return CandidateError(reason, f"it ended so: {reason}", phase=FailurePhase.PRODUCE)
+
+
+SUCCESS = RelayReport(requests=3, answered=3, statuses={"200": 3})
+NOTHING = RelayReport()
+INFRASTRUCTURE = {
+    Trouble.REFUSED: "provider-refused",
+    Trouble.RATE_LIMITED: "provider-rate-limited",
+    Trouble.FAILED: "provider-failed",
+    Trouble.UNREACHABLE: "provider-unreachable",
+}
+ENDS = {
+    FailureReason.AGENT_EXIT: AgentOutcome.CRASHED,
+    FailureReason.AGENT_TIMEOUT: AgentOutcome.TIMED_OUT,
+    FailureReason.AGENT_OUT_OF_MEMORY: AgentOutcome.OUT_OF_MEMORY,
+    FailureReason.AGENT_OUTPUT_LIMIT: AgentOutcome.TOO_MUCH_OUTPUT,
+}
+
+
+def case(
+    relay: RelayReport | None = SUCCESS,
+    ended: CandidateError | None = None,
+    claims: Claims | None = None,
+    *,
+    left: bool = True,
+) -> Judgement:
+    """Judge one case: by default a relay that saw success, a program that ended well, and a candidate."""
+    return judge(Evidence(claims=claims or Claims(), relay=relay, failure=ended, has_candidate=left))
+
+
+def refusal(relay: RelayReport | None, ended: CandidateError | None, claims: Claims | None = None) -> str:
+    """Return the code of the infrastructure error that a case is."""
+    with pytest.raises(InfrastructureError) as raised:
+        case(relay, ended, claims, left=ended is None)
+    return raised.value.code
+
+
+def test_an_agent_that_left_something_worked() -> None:
+    """What it left is judged, and its outcome is no failure."""
+    assert case() == Judgement(AgentOutcome.WORKED)
+
+
+def test_an_agent_that_left_nothing_gave_up_or_was_denied() -> None:
+    """Exit 0 is no proof of work: without a candidate nothing was done, by choice or because tools were denied."""
+    assert case(left=False).outcome is AgentOutcome.GAVE_UP
+    assert case(left=False, claims=Claims(finished=True, message="All done!")).outcome is AgentOutcome.GAVE_UP
+    assert case(left=False, claims=Claims(denials=1)).outcome is AgentOutcome.DENIED
+
+
+@pytest.mark.parametrize(("reason", "outcome"), ENDS.items())
+@pytest.mark.parametrize("left", [True, False])
+def test_a_failure_stays_one_where_the_relay_saw_success(
+    reason: FailureReason, outcome: AgentOutcome, left: bool
+) -> None:
+    """How the program ended is the failure, whatever it left."""
+    ended = failure(reason)
+    assert case(ended=ended, left=left) == Judgement(outcome, ended)
+
+
+@pytest.mark.parametrize("trouble", INFRASTRUCTURE)
+@pytest.mark.parametrize("reason", ENDS)
+@pytest.mark.parametrize("answered", [0, 3])
+def test_a_provider_in_trouble_is_no_failure_of_an_agent(
+    trouble: Trouble, reason: FailureReason, answered: int
+) -> None:
+    """Refused, limited, failed or out of reach at last, and a program that ended in failure: infrastructure."""
+    relay = RelayReport(requests=4, answered=answered, trouble=trouble, message="the provider answered 599")
+    with pytest.raises(ProviderError, match="the provider answered 599") as raised:
+        case(relay, failure(reason))
+    assert raised.value.code == INFRASTRUCTURE[trouble]
+
+
+@pytest.mark.parametrize("trouble", INFRASTRUCTURE)
+def test_trouble_counts_where_a_program_ends_well_without_work(trouble: Trouble) -> None:
+    """A program that takes trouble for an end, exit 0, has not given up; with work done, it has worked."""
+    relay = replace(SUCCESS, trouble=trouble)
+    with pytest.raises(ProviderError):
+        case(relay, left=False)
+    assert case(relay).outcome is AgentOutcome.WORKED
+
+
+@pytest.mark.parametrize("trouble", Trouble)
+def test_trouble_before_any_answer_is_never_a_score(trouble: Trouble) -> None:
+    """Until a model answers nothing untrusted has acted: even a request found wrong is none of an agent's."""
+    relay = RelayReport(requests=1, statuses={"400": 1}, trouble=trouble)
+    if trouble is Trouble.OUT_OF_BUDGET:
+        assert case(relay).failure is not None
+        return
+    for ended in (None, failure()):
+        assert refusal(relay, ended).startswith("provider-")
+
+
+def test_an_answer_counts_from_its_beginning() -> None:
+    """A command that kills its program while the answer still comes makes a failure, not an error to be redone."""
+    cut = RelayReport(requests=1, answered=0, statuses={"200": 1})
+    ended = failure()
+    assert case(cut, ended) == Judgement(AgentOutcome.CRASHED, ended)
+    provoked = replace(cut, statuses={"200": 1, "400": 1}, trouble=Trouble.REJECTED)
+    assert case(provoked, ended) == Judgement(AgentOutcome.PROVIDER_REJECTED, ended)
+
+
+def test_a_request_found_wrong_later_is_the_agents_failure() -> None:
+    """After an answer, whoever makes malformed requests has failed, by itself."""
+    relay, ended = replace(SUCCESS, trouble=Trouble.REJECTED), failure()
+    assert case(relay, ended) == Judgement(AgentOutcome.PROVIDER_REJECTED, ended)
+    assert case(relay) == Judgement(AgentOutcome.WORKED)
+
+
+def test_a_used_up_budget_is_a_failure() -> None:
+    """J18: an agent that asks for too much has failed; one that ended well before that hurt is judged."""
+    relay = replace(SUCCESS, trouble=Trouble.OUT_OF_BUDGET)
+    for ended in (failure(), failure(FailureReason.AGENT_TIMEOUT)):
+        judged = case(relay, ended)
+        assert judged.outcome is AgentOutcome.OUT_OF_BUDGET
+        assert judged.failure is not None
+        assert judged.failure.reason is FailureReason.AGENT_OUT_OF_BUDGET
+    assert case(relay, left=False).outcome is AgentOutcome.OUT_OF_BUDGET
+    assert case(relay) == Judgement(AgentOutcome.WORKED)
+
+
+@pytest.mark.parametrize("ended", [None, failure(), failure(FailureReason.AGENT_OUT_OF_MEMORY)])
+def test_a_program_that_asked_nothing_did_not_start(ended: CandidateError | None) -> None:
+    """Without any request no model was at work: no score, and the message says how it ended."""
+    assert refusal(NOTHING, ended) == "agent-not-started"
+
+
+def test_a_provider_that_never_answers_is_out_of_reach() -> None:
+    """A program that waits for its first answer to the end of its time has not timed out by itself."""
+    waiting = RelayReport(requests=1)
+    assert refusal(waiting, failure(FailureReason.AGENT_TIMEOUT)) == "provider-unreachable"
+    assert refusal(waiting, failure()) == "agent-not-started"
+
+
+def test_what_the_relay_refused_is_named() -> None:
+    """A program whose requests are none that the relay admits says so in its error."""
+    with pytest.raises(InfrastructureError, match="the relay refused model, path"):
+        case(RelayReport(refused={"path": 1, "model": 3}), failure())
+
+
+def test_tampering_stays_a_failure() -> None:
+    """Nobody gets away with a replaced file by having the provider in trouble afterwards."""
+    ended = failure(FailureReason.TAMPERED)
+    assert case(replace(SUCCESS, trouble=Trouble.RATE_LIMITED), ended) == Judgement(AgentOutcome.WORKED, ended)
+
+
+_CLAIMS = st.builds(
+    Claims,
+    answered=st.booleans(),
+    finished=st.booleans(),
+    failed=st.booleans(),
+    error=st.text(max_size=3),
+    trouble=st.none() | st.sampled_from(Trouble),
+    message=st.text(max_size=3),
+    denials=st.integers(0, 2),
+)
+
+
+@given(claims=_CLAIMS, reason=st.none() | st.sampled_from(list(ENDS)), left=st.booleans())
+def test_no_claim_changes_what_the_relay_saw(claims: Claims, reason: FailureReason | None, left: bool) -> None:
+    """J15: with a relay that saw success, nothing that an agent prints makes a failure an error, or a success one."""
+    ended = reason and failure(reason)
+    judged = case(SUCCESS, ended, claims, left=left)
+    assert judged.failure is ended
+    assert judged.outcome is case(SUCCESS, ended, Claims(denials=claims.denials), left=left).outcome
+
+
+@given(claims=_CLAIMS)
+def test_no_claim_starts_a_program(claims: Claims) -> None:
+    """Where the relay saw nothing, no event says that a model was at work."""
+    assert refusal(NOTHING, None, claims) == "agent-not-started"
+
+
+@pytest.mark.parametrize(("trouble", "code"), INFRASTRUCTURE.items())
+def test_without_a_relay_the_programs_word_counts(trouble: Trouble, code: str) -> None:
+    """Passthrough: the program's own events stand in for the relay, with its words."""
+    said = Claims(trouble=trouble, error="status 599", failed=True)
+    for claims in (said, replace(said, answered=True)):
+        with pytest.raises(ProviderError, match="status 599") as raised:
+            case(None, failure(), claims)
+        assert raised.value.code == code
+    assert case(None, None, Claims(answered=True, trouble=trouble)).outcome is AgentOutcome.WORKED
+
+
+def test_without_a_relay_or_an_answer_nothing_was_started() -> None:
+    """Passthrough: a program that tells of no answer and of no trouble did not start."""
+    assert refusal(None, failure(), Claims()) == "agent-not-started"
+    assert case(None, failure(), Claims(answered=True)).outcome is AgentOutcome.CRASHED
+
+
+def test_every_cell_ends() -> None:
+    """Each combination is a judgement, or an infrastructure error: nothing else comes of it."""
+    relays = [
+        None,
+        *(
+            RelayReport(requests=requests, answered=answered, trouble=trouble)
+            for requests, answered, trouble in product((0, 2), (0, 2), (None, *Trouble))
+        ),
+    ]
+    ends = (None, *map(failure, FailureReason))
+    claims = [Claims(failed=failed, answered=answered) for failed, answered in product((True, False), repeat=2)]
+    seen = set()
+    for relay, ended, claim, left in product(relays, ends, claims, (True, False)):
+        try:
+            seen.add(case(relay, ended, claim, left=left).outcome)
+        except InfrastructureError as error:
+            seen.add(error.code)
+    assert {outcome for outcome in seen if isinstance(outcome, AgentOutcome)} == {
+        *ENDS.values(),
+        AgentOutcome.WORKED,
+        AgentOutcome.GAVE_UP,
+        AgentOutcome.OUT_OF_BUDGET,
+        AgentOutcome.PROVIDER_REJECTED,
+    }
+    assert {code for code in seen if not isinstance(code, AgentOutcome)} == {
+        *INFRASTRUCTURE.values(),
+        "provider-rejected",
+        "agent-not-started",
+    }
