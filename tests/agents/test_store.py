@@ -304,7 +304,16 @@ def test_a_file_that_was_added_is_found_by_verifying(cache: AgentStore, integrit
     assert not cache.installed(verify=True)[0].intact
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 2}', '{"format": 1, "files": 3}', '{"format": 1}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "{", "[]", '{"format": 2}', '{"format": 1, "files": 3}', '{"format": 1}', "[" * 100_000),
+        '{"format": 1, "integrity": 1, "executable": "x", "source": "", "installed_at": 0.0, "files": []}',
+        '{"format": 1, "integrity": "", "executable": "x", "source": "", "installed_at": "now", "files": []}',
+        '{"format": 1, "integrity": "", "executable": "x", "source": "", "installed_at": 0.0, "files": []}',
+    ],
+    ids=lambda text: text[:60],
+)
 def test_a_damaged_description_is_one_of_a_damaged_program(cache: AgentStore, integrity: str, text: str) -> None:
     """It is listed as such, and replaced."""
     program = cache.install("codex", VERSION, X64)

@@ -11,7 +11,7 @@ import json
 import os
 import stat
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from securebench.descriptors import OPEN_DIRECTORY, OPEN_FILE, opened
 from securebench.images.places import write_whole
@@ -100,14 +100,26 @@ def read(directory: Path) -> Manifest | None:
             value = json.loads(file.read(_MAX_BYTES))
         if value.pop("format") != _FORMAT:
             return None
-        return Manifest(**value | {"files": tuple(KnownFile(**file) for file in value["files"])})
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        found = Manifest(**value | {"files": tuple(KnownFile(**file) for file in value["files"])})
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
+    return found if _is_sound(found) else None
 
 
 def known_files(root: Path, unpacked: Iterable[UnpackedFile]) -> tuple[KnownFile, ...]:
     """Return what there is to know of files that were just unpacked below ``root``. Raises ``OSError``."""
     return tuple(_known(root, file.path, file.size, file.sha256) for file in unpacked)
+
+
+def _is_sound(found: Any) -> bool:
+    """Say whether a manifest that was read has the types that it says, and the program among its files."""
+    texts = (found.integrity, found.executable, found.source, *(file.path for file in found.files))
+    return (
+        all(isinstance(text, str) and "\0" not in text for text in texts)
+        and isinstance(found.installed_at, float)
+        and all(isinstance(file.size, int) for file in found.files)
+        and any(file.path == found.executable for file in found.files)
+    )
 
 
 def _known(root: Path, path: str, size: int, sha256: str) -> KnownFile:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from securebench.agents import installing, manifest
-from securebench.agents.catalogue import LATEST, PROGRAMS, check_version, find, machine_platform
+from securebench.agents.catalogue import LATEST, check_version, find, machine_platform
 from securebench.agents.installing import FILES
-from securebench.agents.model import AgentProgram
+from securebench.agents.listing import describe, program_at
 from securebench.agents.places import Key, Places, default_directory, explaining
 from securebench.agents.progress import Progress, Stage
 from securebench.agents.registry import NpmRegistry, Release
@@ -27,24 +26,9 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from securebench.agents.installing import Arrived
-    from securebench.agents.manifest import Manifest
+    from securebench.agents.listing import Installed
+    from securebench.agents.model import AgentProgram
     from securebench.agents.progress import OnProgress
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Installed:
-    """A program of the cache. ``size_bytes`` is what its files hold, ``installed_at`` in seconds since 1970.
-
-    ``source`` is ``registry`` or ``file``; ``pinned``: it is the version by default. One that is not ``intact`` is
-    installed anew when it is asked for; nothing else is then known of it for sure.
-    """
-
-    program: AgentProgram
-    size_bytes: int = 0
-    installed_at: float = 0.0
-    source: str = ""
-    pinned: bool = False
-    intact: bool = False
 
 
 class AgentStore:
@@ -147,7 +131,7 @@ class AgentStore:
     def installed(self, *, verify: bool = False) -> tuple[Installed, ...]:
         """Return what is here. With ``verify`` every file is read, else only what was touched."""
         with explaining(self.directory):
-            return tuple(self._described(key, verify=verify) for key in self._places.found())
+            return tuple(describe(self._places, key, verify=verify) for key in self._places.found())
 
     def remove(self, name: str, version: str | None = None, platform: str | None = None) -> tuple[Key, ...]:
         """Remove a program, of all versions and platforms unless one is named, and return what that was.
@@ -195,7 +179,7 @@ class AgentStore:
             return None
         if self._held.setdefault(key, held) != held:
             os.close(held)  # one is enough, however many images a run has
-        return self._program(key, there)
+        return program_at(self._places, key, there)
 
     def _taken(self, key: Key, integrity: str) -> AgentProgram:
         program = self._take(key, integrity)
@@ -204,32 +188,6 @@ class AgentStore:
                 f"{key} was changed while it was installed", code="agent-unusable", hint="who else writes there?"
             )
         return program
-
-    def _program(self, key: Key, there: Manifest) -> AgentProgram:
-        return AgentProgram(
-            name=key.name,
-            version=key.version,
-            platform=key.platform,
-            integrity=there.integrity,
-            directory=self._places.program(key) / FILES,
-            executable=there.executable,
-        )
-
-    def _described(self, key: Key, *, verify: bool) -> Installed:
-        directory = self._places.program(key)
-        there = manifest.read(directory)
-        if there is None:
-            empty = manifest.Manifest(integrity="", executable="", source="", installed_at=0.0, files=())
-            return Installed(program=self._program(key, empty))
-        look = there.is_right if verify else there.is_untouched
-        return Installed(
-            program=self._program(key, there),
-            size_bytes=there.size_bytes,
-            installed_at=there.installed_at,
-            source=there.source,
-            pinned=key.name in PROGRAMS and PROGRAMS[key.name].pinned == key.version,
-            intact=look(directory / FILES),
-        )
 
     def _download(self, key: Key, release: Release, on_progress: OnProgress) -> None:
         variant = find(key.name).variant(key.platform)

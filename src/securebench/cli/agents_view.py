@@ -13,7 +13,7 @@ from securebench.cli.images_view import human_size
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from securebench.agents.store import Installed
+    from securebench.agents.listing import Installed
 
 _DATE: Final = 10
 """Characters of a time that are its date."""

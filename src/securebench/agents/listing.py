@@ -1,0 +1,60 @@
+"""What there is in the cache, told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from securebench.agents import manifest
+from securebench.agents.catalogue import PROGRAMS
+from securebench.agents.installing import FILES
+from securebench.agents.model import AgentProgram
+
+if TYPE_CHECKING:
+    from securebench.agents.manifest import Manifest
+    from securebench.agents.places import Key, Places
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installed:
+    """A program of the cache. ``size_bytes`` is what its files hold, ``installed_at`` in seconds since 1970.
+
+    ``source`` is ``registry`` or ``file``; ``pinned``: it is the version by default. One that is not ``intact`` is
+    installed anew when it is asked for; nothing else is then known of it for sure.
+    """
+
+    program: AgentProgram
+    size_bytes: int = 0
+    installed_at: float = 0.0
+    source: str = ""
+    pinned: bool = False
+    intact: bool = False
+
+
+def describe(places: Places, key: Key, *, verify: bool) -> Installed:
+    """Return what is known of a program, whatever state it is in. With ``verify`` every file of it is read."""
+    there = manifest.read(places.program(key))
+    if there is None:
+        nothing = manifest.Manifest(integrity="", executable="", source="", installed_at=0.0, files=())
+        return Installed(program=program_at(places, key, nothing))
+    look = there.is_right if verify else there.is_untouched
+    return Installed(
+        program=program_at(places, key, there),
+        size_bytes=there.size_bytes,
+        installed_at=there.installed_at,
+        source=there.source,
+        pinned=key.name in PROGRAMS and PROGRAMS[key.name].pinned == key.version,
+        intact=look(places.program(key) / FILES),
+    )
+
+
+def program_at(places: Places, key: Key, there: Manifest) -> AgentProgram:
+    """Return a program as runs have it."""
+    return AgentProgram(
+        name=key.name,
+        version=key.version,
+        platform=key.platform,
+        integrity=there.integrity,
+        directory=places.program(key) / FILES,
+        executable=there.executable,
+    )
