@@ -1,0 +1,57 @@
+"""A pack with one task of every active family, and what solves each."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import TYPE_CHECKING, Any, Final
+
+from benchmarks.packs import BENCHMARKS
+from real_agents.solutions import CODE, REPOSITORY, TERMINAL, TEXT, rows_of, scripts_of
+from securebench.testing.provider.scripts import by_marker, give_up
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from securebench.testing.provider import ScriptBook
+
+FAMILIES: Final = (
+    "multiple_choice",
+    "short_answer",
+    "free_response",
+    "code_completion",
+    "terminal_task",
+    "repo_patch",
+)
+_ENVIRONMENTS: Final[dict[str, dict[str, Any]]] = {
+    TERMINAL: {"image": "securebench/python:3.11", "workdir": "/app", "timeout_seconds": 60},
+    REPOSITORY: {"workdir": "/testbed", "timeout_seconds": 120},
+}
+_OWN_FAMILY: Final = {TERMINAL: "terminal_task", REPOSITORY: "repo_patch", CODE: "code_completion"}
+
+
+def mixed_pack(root: Path) -> tuple[Path, Path]:
+    """Write the pack below ``root``, and return its manifest and its tasks."""
+    directory = root / "pack"
+    shutil.copytree(BENCHMARKS / TERMINAL, directory, ignore=shutil.ignore_patterns("*.yaml", "*.jsonl"))
+    (directory / "manifest.yaml").write_text("id: mixed\nversion: 1\n")
+    rows = [row for _, row in _rows().values()]
+    (directory / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return directory / "manifest.yaml", directory / "tasks.jsonl"
+
+
+def solving_all() -> ScriptBook:
+    """Return a book in which every task is solved."""
+    known = {marker: script for pack, row in _rows().values() for marker, script in scripts_of(pack, [row])}
+    return by_marker(known, give_up())
+
+
+def _rows() -> dict[str, tuple[str, dict[str, Any]]]:
+    """Return the first row of each family, with the pack that it is from."""
+    found: dict[str, tuple[str, dict[str, Any]]] = {}
+    for pack in (TEXT, CODE, TERMINAL, REPOSITORY):
+        for row in rows_of(pack):
+            family = row.get("family") or _OWN_FAMILY[pack]
+            environment = {**_ENVIRONMENTS.get(pack, {}), **row.get("environment", {})}
+            found.setdefault(family, (pack, {**row, "family": family, "environment": environment}))
+    return {family: found[family] for family in FAMILIES}

@@ -1,0 +1,129 @@
+"""Runs of packs by the real agent programs, with a scripted model behind the real relay."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from benchmarks.packs import BENCHMARKS
+from securebench.tester_config import load_tester_config
+from securebench.tester_run import RunOptions, run_benchmark
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from securebench.results.summary import TesterRunSummary
+    from securebench.sandboxes.base import SandboxDriver
+    from securebench.tester_run.options import RunParts
+    from securebench.testing.provider import Provider
+
+PROGRAMS: Final = ("codex", "claude_code")
+MODEL: Final = "scripted-model"
+KEYS: Final = {"codex": "OPENAI_API_KEY", "claude_code": "ANTHROPIC_API_KEY"}
+CANARY: Final = "sk-canary-7d1f0c5b9a3e4826"
+"""The key of every run here. It must be found nowhere but at the provider."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agent:
+    """An agent program with a provider. ``config`` is added to its ``harness.config``."""
+
+    program: str
+    provider: Provider
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+    def harness(self) -> dict[str, Any]:
+        """Return the part of a tester configuration that asks for it."""
+        config = {"model": MODEL, "base_url": f"{self.provider.url}/v1", "timeout_seconds": 90, **self.config}
+        return {"type": self.program, "config": config}
+
+    def variables(self) -> dict[str, str]:
+        """Return the environment of a run: this one, with the canary for a key."""
+        return {**os.environ, KEYS[self.program]: CANARY}
+
+
+@dataclass(frozen=True)
+class Done:
+    """A run that has ended: its exit code, what it printed, and where it wrote."""
+
+    code: int
+    said: str
+    directory: Path
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """The records, in the order in which tasks ended."""
+        path = self.directory / "candidates.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    @property
+    def statuses(self) -> dict[str, str]:
+        """The status of each task."""
+        return {record["task_id"]: record["verification_status"] for record in self.records}
+
+    @property
+    def egress(self) -> list[dict[str, Any]]:
+        """What was decided about each way out."""
+        path = self.directory / "egress.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def write_tester(root: Path, pack: str | tuple[Path, Path], agent: Agent, driver: SandboxDriver) -> Path:
+    """Write a tester YAML for an example pack, or for a manifest and tasks; JSON is YAML too."""
+    info = driver.info()
+    directory = BENCHMARKS / str(pack)
+    files = (directory / "manifest.yaml", directory / "tasks.jsonl") if isinstance(pack, str) else pack
+    config = {
+        "schema_version": "0.2",
+        "run": {"id": "real-agents", "output_dir": str(root / "out")},
+        "benchmark": {"manifest": str(files[0]), "tasks": str(files[1])},
+        "harness": agent.harness(),
+        "sandbox": {"driver": info.name, **({"runtime": info.runtime} if info.name == "oci" else {})},
+    }
+    path = root / "tester.yaml"
+    path.write_text(json.dumps(config, indent=1))
+    return path
+
+
+def run(
+    root: Path, pack: str | tuple[Path, Path], agent: Agent, driver: SandboxDriver, *arguments: str, workers: int = 2
+) -> Done:
+    """Run a pack from the command line, as a tester does."""
+    tester = write_tester(root, pack, agent, driver)
+    done = subprocess.run(
+        [sys.executable, "-m", "securebench", "run", str(tester), "--workers", str(workers), *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=agent.variables(),
+    )
+    return Done(done.returncode, done.stdout + done.stderr, root / "out")
+
+
+@dataclass(frozen=True)
+class Here(Done):
+    """A run in this process."""
+
+    summary: TesterRunSummary
+
+
+def run_here(
+    root: Path,
+    pack: str | tuple[Path, Path],
+    agent: Agent,
+    driver: SandboxDriver,
+    *,
+    workers: int = 6,
+    parts: RunParts | None = None,
+) -> Here:
+    """Run a pack in this process, where a test can change its parts."""
+    notes: list[str] = []
+    config = load_tester_config(write_tester(root, pack, agent, driver))
+    options = RunOptions(workers=workers, variables=agent.variables(), notify=notes.append)
+    summary = run_benchmark(config, options, parts=parts)
+    return Here(0, "\n".join(notes), root / "out", summary)

@@ -1,0 +1,102 @@
+"""How the work of the real programs ends, in every family: what is a verdict, and what is no fault of an agent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from real_agents.mixed import FAMILIES, mixed_pack, solving_all
+from real_agents.runs import PROGRAMS, Agent, run_here
+from securebench.execution import retry
+from securebench.testing.provider import Cut, Fail, Provider, Say, Shell, Slow, at_first
+from securebench.testing.provider.scripts import READ_TASK, refuse
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from real_agents.runs import Here
+    from securebench.sandboxes.base import SandboxDriver
+    from securebench.sandboxes.oci import OciDriver
+
+pytestmark = [pytest.mark.agents, pytest.mark.slow, pytest.mark.usefixtures("images")]
+
+
+@pytest.fixture(autouse=True)
+def _once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a provider's trouble be final at once: the programs themselves have asked again often enough."""
+    monkeypatch.setattr(retry, "PROVIDER_BACK_OFF", ())
+
+
+def _by_family(done: Here, key: str) -> dict[str, Any]:
+    return {record["task_type"]: record.get(key) for record in done.records}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_every_family_is_solved(program: str, driver: SandboxDriver, tmp_path: Path) -> None:
+    """A task of each active family is solved end to end, though the provider is slow and fails now and then."""
+    with Provider(solving_all(), fault=lambda asked: Slow(0.01) if asked.number % 2 else None) as provider:
+        done = run_here(tmp_path, mixed_pack(tmp_path), Agent(program=program, provider=provider), driver)
+    assert _by_family(done, "verification_status") == dict.fromkeys(FAMILIES, "passed"), done.records
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_no_family_is_passed_by_a_refusal(program: str, driver: SandboxDriver, tmp_path: Path) -> None:
+    """A model that refuses to work fails each task, which is no crash and no trouble of the machine."""
+    with Provider(refuse()) as provider:
+        done = run_here(tmp_path, mixed_pack(tmp_path), Agent(program=program, provider=provider), driver)
+    assert _by_family(done, "verification_status") == dict.fromkeys(FAMILIES, "failed"), done.records
+    assert {record["producer_metadata"]["outcome"] for record in done.records} <= {"gave_up", "worked"}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_an_agent_out_of_time_has_failed(program: str, driver: SandboxDriver, tmp_path: Path) -> None:
+    """An agent that does not end in time is ended with its sandbox, in every family, and has failed."""
+    script = (READ_TASK, Shell("sleep 600"), Say("It took a while."))
+    with Provider(script) as provider:
+        agent = Agent(program=program, provider=provider, config={"timeout_seconds": 12})
+        done = run_here(tmp_path, mixed_pack(tmp_path), agent, driver)
+    assert _by_family(done, "failure_reason") == dict.fromkeys(FAMILIES, "agent_timeout"), done.records
+    assert {record["producer_metadata"]["outcome"] for record in done.records} == {"timed_out"}
+
+
+@pytest.mark.oci
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [(Fail(401, echo_key=True), "provider-refused"), (Fail(429), "provider-rate-limited"), (Fail(400), "rejected")],
+    ids=["key refused", "rate limited", "rejected"],
+)
+def test_a_provider_that_refuses_is_no_score(
+    program: str, fault: Fail, code: str, oci_driver: OciDriver, tmp_path: Path
+) -> None:
+    """Where the provider never answers well, no family has a score: the task is redone on ``--resume``."""
+    with Provider(solving_all(), fault=fault) as provider:
+        done = run_here(tmp_path, mixed_pack(tmp_path), Agent(program=program, provider=provider), oci_driver)
+    assert _by_family(done, "failure_reason") == dict.fromkeys(FAMILIES, "provider_unavailable"), done.records
+    assert all("score" not in record and code in record["failure_message"] for record in done.records)
+
+
+@pytest.mark.oci
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("fault", [Fail(529), Cut(300)], ids=["overloaded", "cut"])
+def test_a_provider_that_is_down_is_no_score(
+    program: str, fault: Fail | Cut, oci_driver: OciDriver, tmp_path: Path
+) -> None:
+    """A provider that fails, or whose answers break off, is trouble of the machine in every family."""
+    with Provider(solving_all(), fault=fault) as provider:
+        done = run_here(tmp_path, mixed_pack(tmp_path), Agent(program=program, provider=provider), oci_driver)
+    assert _by_family(done, "verification_status") == dict.fromkeys(FAMILIES, "error"), done.records
+    assert _by_family(done, "failure_reason") == dict.fromkeys(FAMILIES, "provider_unavailable"), done.records
+
+
+@pytest.mark.oci
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_provider_that_comes_back_is_waited_for(program: str, oci_driver: OciDriver, tmp_path: Path) -> None:
+    """The programs ask again, a few times: one failure for each answer costs no task."""
+    with Provider(solving_all(), fault=at_first(1, Fail(500))) as provider:
+        done = run_here(tmp_path, mixed_pack(tmp_path), Agent(program=program, provider=provider), oci_driver)
+    assert _by_family(done, "verification_status") == dict.fromkeys(FAMILIES, "passed"), done.records
