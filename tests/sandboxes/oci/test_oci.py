@@ -368,7 +368,9 @@ def sizes(directory: Path) -> list[int]:
 
 def cgroups_of(run: Path) -> list[Path]:
     """Return the cgroups of a driver, by its run directory."""
-    return list(Path("/sys/fs/cgroup").glob(f"**/securebench/{run.name}.*"))
+    found = os.walk("/sys/fs/cgroup")  # which goes on where a directory is removed meanwhile; Path.glob does not
+    directories = (Path(parent, name) for parent, names, _ in found for name in names)
+    return [path for path in directories if path.parent.name == "securebench" and path.name.startswith(f"{run.name}.")]
 
 
 def test_a_killed_run_leaves_nothing(victim: tuple[subprocess.Popen[str], Path, Path], oci_driver: OciDriver) -> None:
