@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 import os
+import socket
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -171,6 +172,44 @@ def _connect(context: FakeProcessContext, host: str, _port: str) -> None:
     _say(context, "ECONNREFUSED" if own else "ENETUNREACH")
 
 
+def _call(context: FakeProcessContext, port: str, text: str) -> None:
+    def speak() -> None:
+        with context.connect(int(port)) as connection:
+            connection.sendall(text.encode())
+            connection.shutdown(socket.SHUT_WR)
+            context.stdout.write(connection.makefile("rb").read())
+
+    outcome = _outcome(speak)
+    _say(context, "" if outcome == "ok" else outcome)
+
+
+def _linger(context: FakeProcessContext, port: str) -> None:
+    with context.connect(int(port)) as connection:
+        connection.sendall(b"here\n")
+        context.stdout.write(connection.makefile("rb").readline())
+        context.sleep(60)
+
+
+def _ask(context: FakeProcessContext, host: str, _port: str) -> None:
+    _say(context, "ECONNREFUSED" if host.startswith("127.") else "ENETUNREACH")
+
+
+def _listen(context: FakeProcessContext, _port: str) -> None:
+    _say(context, "listening")
+    context.sleep(60)
+
+
+def _network(context: FakeProcessContext) -> None:
+    outside = context.spec.network != "none"
+    answer = {
+        "interfaces": ["eth0", "lo"] if outside else ["lo"],
+        "listening": [f"127.0.0.1:{port}" for port in context.container.doors],
+        "others": 0,
+        "routes": 2 if outside else 0,
+    }
+    context.stdout.write(json.dumps(answer))
+
+
 def _resolve(context: FakeProcessContext, name: str) -> None:
     _say(context, "127.0.0.1" if name == "localhost" else "unknown")
 
@@ -244,6 +283,6 @@ _ACTIONS: dict[str, Callable[..., int | None]] = {
     for action in (
         *(_emit, _cat, _digest, _converse, _stutter, _flood, _sleep, _hush, _deafen, _die, _tick, _facts, _write),
         *(_read, _remove, _fill, _connect, _resolve, _loopback, _spawn, _allocate, _attempt, _plant, _harvest),
-        *(_library, _change),
+        *(_library, _change, _call, _linger, _ask, _listen, _network),
     )
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import resource
 import secrets
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from securebench.limits import MIB
 from securebench.sandboxes.base import UNPRIVILEGED_USER
+from securebench.testing.addresses import own_addresses
 from securebench.testing.breakout.inside.base import Host
 
 if TYPE_CHECKING:
@@ -132,14 +132,6 @@ class Target:
                     yield path.parent.name
             except OSError:  # it has ended meanwhile
                 continue
-
-
-def own_addresses() -> list[str]:
-    """Return this machine's IPv4 addresses, the loopback's aside, as the kernel's table of local routes has them."""
-    text = Path("/proc/net/fib_trie").read_text(encoding="ascii")
-    lines = [line.split() for line in text.splitlines()]
-    found = {before[-1] for before, line in itertools.pairwise(lines) if line[:3] == ["/32", "host", "LOCAL"]}
-    return sorted(address for address in found if not address.startswith("127."))
 
 
 def _settings() -> dict[str, str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from securebench.testing.conformance import collecting, ending, isolation, lifecycle, limiting, streams
+from securebench.testing.conformance import collecting, doors, ending, isolation, lifecycle, limiting, streams
 from securebench.testing.conformance.bench import Bench, Check, ConformanceError, Outcome, run_checks
 from securebench.testing.conformance.excuses import excuse
 
@@ -23,6 +23,7 @@ CHECKS: tuple[Check, ...] = (
     *ending.CHECKS,
     *limiting.CHECKS,
     *isolation.CHECKS,
+    *doors.CHECKS,
     *lifecycle.CHECKS,
     *collecting.CHECKS,
 )

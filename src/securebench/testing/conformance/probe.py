@@ -24,6 +24,9 @@ from pathlib import Path
 
 _TICK_SECONDS = 0.02
 _LIFETIME_SECONDS = 60
+_CALL_SECONDS = 10
+_LISTENS = "0A"
+_QUESTION = b"\x12\x34\x01\0\0\x01\0\0\0\0\0\0\x07example\x03com\0\0\x01\0\x01"
 _SPARSE_BYTES = 64 * 1024 * 1024
 
 
@@ -183,6 +186,71 @@ def fill(path: str, size: str) -> None:
 def connect(host: str, port: str) -> None:
     """Open a connection."""
     print(_outcome(lambda: socket.create_connection((host, int(port)), timeout=3).close()))  # noqa: T201
+
+
+def call(port: str, text: str) -> None:
+    """Say something to a port of this sandbox, and show the answer."""
+
+    def speak() -> None:
+        with socket.create_connection(("127.0.0.1", int(port)), timeout=_CALL_SECONDS) as connection:
+            connection.sendall(text.encode())
+            connection.shutdown(socket.SHUT_WR)
+            sys.stdout.write(connection.makefile().read())
+
+    outcome = _outcome(speak)
+    print("" if outcome == "ok" else outcome)  # noqa: T201
+
+
+def linger(port: str) -> None:
+    """Say something to a port of this sandbox, show the answer, and stay connected."""
+    with socket.create_connection(("127.0.0.1", int(port)), timeout=_CALL_SECONDS) as connection:
+        connection.sendall(b"here\n")
+        sys.stdout.write(connection.makefile().readline())
+        sys.stdout.flush()
+        time.sleep(_LIFETIME_SECONDS)
+
+
+def ask(host: str, port: str) -> None:
+    """Ask a resolver for a name, and say whether it hears."""
+
+    def send() -> None:
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM) as asking:
+            asking.settimeout(_CALL_SECONDS)
+            asking.connect((host, int(port)))
+            asking.send(_QUESTION)
+            asking.recv(512)
+
+    print(_outcome(send))  # noqa: T201
+
+
+def listen(port: str) -> None:
+    """Listen at a port of every address of this sandbox, and stay."""
+    with socket.create_server(("", int(port))):
+        print("listening", flush=True)  # noqa: T201
+        time.sleep(_LIFETIME_SECONDS)
+
+
+def network() -> None:
+    """Say what there is in the network namespace: interfaces, listening sockets, how many others, how many routes."""
+    tcp = [line.split() for line in _shown("tcp")]
+    answer = {
+        "interfaces": sorted(line.split(":")[0].strip() for line in _shown("dev")[1:]),
+        "listening": [_address(words[1]) for words in tcp if words[3] == _LISTENS],
+        "others": sum(words[3] != _LISTENS for words in tcp)
+        + sum(len(_shown(name)) for name in ("tcp6", "udp", "udp6", "raw", "raw6", "packet", "unix")),
+        "routes": len(_shown("route")),
+    }
+    json.dump(answer, sys.stdout)
+
+
+def _shown(name: str) -> list[str]:
+    path = Path("/proc/net", name)
+    return path.read_text().splitlines()[1:] if path.exists() else []
+
+
+def _address(shown: str) -> str:
+    address, _, port = shown.partition(":")
+    return f"{socket.inet_ntoa(int(address, 16).to_bytes(4, sys.byteorder))}:{int(port, 16)}"
 
 
 def resolve(name: str) -> None:
@@ -376,6 +444,7 @@ _CHANGES = {
 
 _ACTIONS = (
     *(emit, cat, digest, converse, stutter, flood, sleep, hush, deafen, die, tick, facts, write, read, remove, fill),
+    *(call, linger, ask, listen, network),
     *(connect, resolve, loopback, spawn, allocate, attempt, plant, harvest, library, change),
 )
 
