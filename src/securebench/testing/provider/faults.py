@@ -83,7 +83,7 @@ def _failed(reply: Reply, fail: Fail, wire: Wire, key: str) -> Reply:
     if fail.in_stream and reply.streams:
         broken = stream([wire.error_event(fail.status, message)])
         return replace(reply, pieces=(*reply.pieces[: len(reply.pieces) // 2], *broken.pieces))
-    headers = {} if fail.retry_after is None else {"retry-after": f"{fail.retry_after:g}"}
+    headers = {} if fail.retry_after is None else {"retry-after": str(fail.retry_after)}
     return whole(fail.status, wire.error(fail.status, message), headers)
 
 

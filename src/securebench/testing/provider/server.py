@@ -68,12 +68,13 @@ class Provider:
         return frozenset(self._answering.keys)
 
     def close(self) -> None:
-        """End it, with all its connections. Raises what went wrong in the server itself."""
+        """End it, with all its connections. Idempotent. Raises what went wrong in the server itself."""
         self._server.stopped.set()
-        self._server.shutdown()
-        self._server.end_connections()
+        if self._thread.ident is not None:
+            self._server.shutdown()
+            self._server.end_connections()
+            self._thread.join()
         self._server.server_close()
-        self._thread.join()
         if self._server.errors:
             raise self._server.errors[0]
 

@@ -42,7 +42,7 @@ class Fail:
     """
 
     status: int
-    retry_after: float | None = None
+    retry_after: int | None = None
     echo_key: bool = False
     in_stream: bool = False
 

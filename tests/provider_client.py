@@ -1,0 +1,118 @@
+"""A plain client of both APIs: it sends what a test says, and takes apart what comes."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Mapping, Sequence
+
+KEY: Final = "sk-canary-0123456789"
+APIS: Final = ("openai", "anthropic")
+
+_HEADERS: Final = {
+    "openai": {"Authorization": f"Bearer {KEY}"},
+    "anthropic": {"X-Api-Key": KEY, "Anthropic-Version": "2023-06-01"},
+}
+_SCHEMA: Final = {"type": "object", "properties": {"command": {"type": "string"}}}
+TOOLS: Final[dict[str, list[dict[str, Any]]]] = {
+    "openai": [{"type": "function", "name": "shell", "parameters": _SCHEMA}],
+    "anthropic": [{"name": "Read"}, {"name": "Bash", "input_schema": _SCHEMA}],
+}
+PATHS: Final = {"openai": "/v1/responses", "anthropic": "/v1/messages"}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came: names of ``headers`` are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def value(self) -> Any:
+        """The body as JSON."""
+        return json.loads(self.body)
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """The body as server-sent events, each of which has the name that its data has as type."""
+        found = []
+        for block in self.body.decode().removesuffix("\n\n").split("\n\n"):
+            name, data = block.split("\n")
+            found.append(json.loads(data.removeprefix("data: ")))
+            assert name == f"event: {found[-1]['type']}"
+        return found
+
+    @property
+    def types(self) -> list[str]:
+        """The types of the events."""
+        return [event["type"] for event in self.events]
+
+
+def request_of(api: str, prompt: str = "Do it.", results: Sequence[str] = (), **more: Any) -> dict[str, Any]:
+    """Return a request for the next answer of a conversation in which commands gave ``results``."""
+    if api == "openai":
+        items: list[dict[str, Any]] = [{"role": "user", "content": [{"type": "input_text", "text": prompt}]}]
+        for number, result in enumerate(results):
+            items.append({"type": "function_call", "call_id": f"c{number}", "name": "shell", "arguments": "{}"})
+            items.append({"type": "function_call_output", "call_id": f"c{number}", "output": result})
+        return {"model": "m", "input": items, "tools": TOOLS[api], "stream": True, **more}
+    messages: list[dict[str, Any]] = [{"role": "user", "content": prompt}]
+    for number, result in enumerate(results):
+        used = {"type": "tool_use", "id": f"c{number}", "name": "Bash", "input": {}}
+        messages.append({"role": "assistant", "content": [used]})
+        given = {"type": "tool_result", "tool_use_id": f"c{number}", "content": result}
+        messages.append({"role": "user", "content": [given]})
+    return {"model": "m", "max_tokens": 9, "messages": messages, "tools": TOOLS[api], "stream": True, **more}
+
+
+def ask(
+    url: str,
+    api: str,
+    body: object,
+    *,
+    method: str = "POST",
+    path: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    context: ssl.SSLContext | None = None,
+) -> Answer:
+    """Ask for an answer, or whatever lies at ``path``. A body of bytes is sent as it is."""
+    parts = urlsplit(url)
+    assert parts.hostname is not None
+    if context is None:
+        connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=10)
+    else:
+        connection = http.client.HTTPSConnection(parts.hostname, parts.port, timeout=10, context=context)
+    sent = body if isinstance(body, bytes) else json.dumps(body).encode()
+    try:
+        connection.request(method, path or PATHS[api], sent, {**_HEADERS[api], **(headers or {})})
+        response = connection.getresponse()
+        return Answer(response.status, {name.lower(): value for name, value in response.getheaders()}, response.read())
+    finally:
+        connection.close()
+
+
+def said(api: str, answer: Answer) -> str:
+    """Return the text of a streamed answer, from its pieces."""
+    if api == "openai":
+        return "".join(event["delta"] for event in answer.events if event["type"] == "response.output_text.delta")
+    return "".join(event["delta"].get("text", "") for event in answer.events if event["type"] == "content_block_delta")
+
+
+def commanded(api: str, answer: Answer) -> str | None:
+    """Return the command that a streamed answer has run, from its pieces."""
+    if api == "openai":
+        kind, key = "response.function_call_arguments.delta", "delta"
+        pieces = [event[key] for event in answer.events if event["type"] == kind]
+    else:
+        deltas = [event["delta"] for event in answer.events if event["type"] == "content_block_delta"]
+        pieces = [delta["partial_json"] for delta in deltas if delta["type"] == "input_json_delta"]
+    command: str | None = json.loads("".join(pieces))["command"] if pieces else None
+    return command

@@ -1,0 +1,146 @@
+"""Faults, as a client sees them over HTTP."""
+
+from __future__ import annotations
+
+import http.client
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from provider_client import APIS, KEY, Answer, ask, commanded, request_of, said
+from securebench.testing.provider import (
+    Cut,
+    Fail,
+    Garble,
+    Hang,
+    Provider,
+    Redirect,
+    Say,
+    Shell,
+    Slow,
+    always,
+    at_first,
+    numbered,
+)
+
+if TYPE_CHECKING:
+    from securebench.testing.provider import Fault
+
+SCRIPT = (Shell("true"), Say("Done."))
+
+
+def answered(api: str, fault: Fault, **more: Any) -> Answer:
+    """Return an answer that is spoilt."""
+    with Provider(SCRIPT, fault=fault) as provider:
+        return ask(provider.url, api, request_of(api, **more))
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 429, 500, 529])
+@pytest.mark.parametrize("api", APIS)
+def test_an_error_has_the_form_of_the_api(api: str, status: int) -> None:
+    """Each status comes with a body that says what kind of error it is, and without the client's key."""
+    answer = answered(api, Fail(status))
+    assert answer.status == status
+    assert str(status) in answer.value["error"]["message"]
+    assert answer.value["error"]["type"].islower()
+    assert answer.value.get("type") == (None if api == "openai" else "error")
+    assert KEY not in answer.body.decode()
+    assert "retry-after" not in answer.headers
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_an_error_may_say_when_to_come_again(api: str) -> None:
+    """``retry-after`` is in seconds."""
+    assert answered(api, Fail(429, retry_after=2)).headers["retry-after"] == "2"
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_an_error_may_echo_the_key(api: str) -> None:
+    """The message then has the key that the client sent."""
+    assert KEY in answered(api, Fail(401, echo_key=True)).value["error"]["message"]
+
+
+@pytest.mark.parametrize(("api", "last"), [("openai", "response.failed"), ("anthropic", "error")])
+def test_an_answer_may_break_off_with_an_error(api: str, last: str) -> None:
+    """It has status 200, begins well, and ends with the event for that."""
+    answer = answered(api, Fail(529, in_stream=True))
+    assert (answer.status, answer.types[-1]) == (200, last)
+    assert len(answer.types) > 2
+    assert not {"response.completed", "message_stop"} & set(answer.types)
+
+
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("is_stream", [True, False])
+def test_a_connection_is_cut_where_it_should_be(api: str, is_stream: bool) -> None:
+    """So many bytes of the body come, and then its end does not."""
+    with pytest.raises(http.client.IncompleteRead) as cut:
+        answered(api, Cut(100), stream=is_stream)
+    assert len(cut.value.partial) == 100
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_a_hang_ends_in_the_answer(api: str) -> None:
+    """Nothing comes for that time; then all is well."""
+    started = time.monotonic()
+    answer = answered(api, Hang(0.3))
+    assert time.monotonic() - started >= 0.3
+    assert commanded(api, answer) == "true"
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_a_slow_answer_comes_all_the_same(api: str) -> None:
+    """There is a pause before each piece."""
+    started = time.monotonic()
+    answer = answered(api, Slow(0.03))
+    assert time.monotonic() - started >= 0.03 * len(answer.types)
+    assert commanded(api, answer) == "true"
+
+
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("is_stream", [True, False])
+def test_a_garbled_answer_is_no_json(api: str, is_stream: bool) -> None:
+    """It has status 200, and cannot be read."""
+    answer = answered(api, Garble(), stream=is_stream)
+    assert answer.status == 200
+    with pytest.raises(ValueError, match=r"Expecting|not enough values"):
+        assert answer.events if is_stream else answer.value
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_a_redirect_names_another_host(api: str) -> None:
+    """It keeps the method, as status 307 says."""
+    answer = answered(api, Redirect("http://other.example/v1"))
+    assert (answer.status, answer.headers["location"]) == (307, "http://other.example/v1")
+
+
+def test_faults_come_by_number() -> None:
+    """Requests count from 1, over all conversations."""
+    with Provider(SCRIPT, fault=numbered([2], Fail(500))) as provider:
+        statuses = [ask(provider.url, api, request_of(api)).status for api in ("openai", "anthropic", "openai")]
+    assert statuses == [200, 500, 200]
+
+
+def test_faults_come_at_first() -> None:
+    """Each answer of each conversation fails so often, and then comes."""
+    with Provider(SCRIPT, fault=at_first(1, Fail(500))) as provider:
+        asked = [request_of("openai", prompt, results) for prompt in "ab" for results in ([], ["x"])]
+        statuses = [ask(provider.url, "openai", body).status for body in asked for _ in range(3)]
+    assert statuses == [500, 200, 200] * 4
+
+
+def test_the_background_is_never_spoilt() -> None:
+    """It does not count, either."""
+    with Provider(SCRIPT, fault=always(Fail(500))) as provider:
+        assert ask(provider.url, "anthropic", request_of("anthropic", tools=[])).status == 200
+        assert ask(provider.url, "anthropic", request_of("anthropic")).status == 500
+
+
+def test_a_script_may_have_its_own_faults() -> None:
+    """They come each time that this answer is asked for, with those of the server."""
+    script = (Shell("true"), Slow(0.01), Say("Done."))
+    with Provider((Fail(401), *script)) as failing, Provider(script, fault=Hang(0.2)) as slow:
+        assert [ask(failing.url, "openai", request_of("openai")).status for _ in range(2)] == [401, 401]
+        started = time.monotonic()
+        assert said("openai", ask(slow.url, "openai", request_of("openai", results=["x"]))) == "Done."
+        assert time.monotonic() - started >= 0.2

@@ -1,0 +1,48 @@
+"""The provider by hand: ``python -m securebench.testing.provider``."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from provider_client import ask, commanded, request_of, said
+
+if TYPE_CHECKING:
+    from provider_client import Answer
+
+
+def answered(*arguments: str, results: list[str]) -> Answer:
+    """Start it, ask it for one answer, and interrupt it."""
+    command = [sys.executable, "-m", "securebench.testing.provider", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as started:
+        assert started.stdout is not None
+        url = started.stdout.readline().strip()
+        answer = ask(url, "openai", request_of("openai", results=results))
+        started.send_signal(signal.SIGINT)
+        assert started.wait(10) == 0
+        assert started.stderr is not None
+        assert started.stderr.read() == "POST /v1/responses\n"
+    return answer
+
+
+def test_it_prints_its_url_and_serves() -> None:
+    """The script is that of its options; what was asked is told at the end."""
+    answer = answered("--family", "code_completion", "--answer", "x = 1", results=["the task"])
+    assert "x = 1" in str(commanded("openai", answer))
+    assert "candidate.py" in str(commanded("openai", answer))
+
+
+@pytest.mark.parametrize(("script", "words"), [("give-up", "could not"), ("shell", "Done.")])
+def test_it_knows_scripts(script: str, words: str) -> None:
+    """Each is found by its name."""
+    assert words in said("openai", answered("--script", script, results=["the task"]))
+
+
+def test_it_knows_faults() -> None:
+    """A status, or one of the others by name."""
+    assert answered("--fault", "529", results=[]).status == 529
+    assert b'{"type": "message", "content": [' in answered("--fault", "garble", results=[]).body

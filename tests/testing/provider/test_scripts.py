@@ -1,0 +1,172 @@
+"""Scripts: their commands, run as a client would run them, and the books that choose them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from git_repositories import commit, git, repository
+from securebench.families.registry import FAMILIES
+from securebench.testing.provider import Conversation, Say, Script, Shell, scripts
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PATCH = """\
+diff --git a/code.py b/code.py
+--- a/code.py
++++ b/code.py
+@@ -1 +1 @@
+-x = 1
++x = "it's $HOME"
+"""
+
+
+def played(script: Script, directory: Path, *, in_sandbox: bool = True) -> list[str]:
+    """Run a script's commands in a directory, and return what they printed."""
+    environment = {name: value for name, value in os.environ.items() if name != "SECUREBENCH_TASK_FILE"}
+    if in_sandbox:
+        environment["SECUREBENCH_TASK_FILE"] = str(directory / "task.json")
+    printed = []
+    for step in script:
+        if isinstance(step, Shell):
+            argv = ["timeout", "20", "/bin/sh", "-c", step.command]
+            done = subprocess.run(argv, check=False, cwd=directory, env=environment, capture_output=True, text=True)
+            printed.append(done.stdout + done.stderr)
+    return printed
+
+
+def conversation(prompt: str, *results: str) -> Conversation:
+    """Return a conversation, as a book sees it."""
+    return Conversation("m", prompt, results, None, streams=True)
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Path:
+    """Give a repository with code and a test."""
+    made = repository(tmp_path / "repo")
+    (made / "code.py").write_text("x = 1\n")
+    (made / "test_code.py").write_text("def test_x(): assert False\n")
+    commit(made)
+    commit(made)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("family", "name", "answer"),
+    [
+        ("multiple_choice", "candidate.txt", "B"),
+        ("short_answer", "candidate.txt", 'it\'s "$HOME" `id` \\n'),
+        ("free_response", "candidate.txt", "two\nlines\n"),
+        ("code_completion", "candidate.py", "def f():\n    return '''$x'''\n"),
+    ],
+)
+def test_an_answer_is_written_as_it_is(tmp_path: Path, family: str, name: str, answer: str) -> None:
+    """No shell changes a byte of it; a line end stands at its end."""
+    (tmp_path / "task.json").write_text('{"question": "?"}')
+    assert played(scripts.solve(family, answer), tmp_path)[0] == '{"question": "?"}'
+    assert (tmp_path / name).read_text() == answer.removesuffix("\n") + "\n"
+
+
+def test_a_repository_is_patched(repo: Path) -> None:
+    """The answer of a repository is a patch, which git applies."""
+    played(scripts.solve("repo_patch", PATCH), repo)
+    assert (repo / "code.py").read_text() == 'x = "it\'s $HOME"\n'
+    assert git(repo, "status", "--short") == "M code.py"
+
+
+def test_a_workspace_is_changed_by_commands(tmp_path: Path) -> None:
+    """The answer of a terminal task is what to run."""
+    played(scripts.solve("terminal_task", "sort -n > sorted.txt <<E\n2\n1\nE"), tmp_path)
+    assert (tmp_path / "sorted.txt").read_text() == "1\n2\n"
+
+
+@pytest.mark.parametrize("family", [name for name, family in FAMILIES.items() if family.active])
+def test_every_active_family_can_be_solved(family: str) -> None:
+    """A script that solves reads its task, does something, and says so."""
+    steps = [type(step) for step in scripts.solve(family, "x")]
+    assert steps == [Shell, Shell, Say]
+
+
+@pytest.mark.parametrize(("family", "answer"), [("nonsense", "x"), ("short_answer", "a\nEND_OF_ANSWER\nb")])
+def test_what_cannot_be_written_is_refused(family: str, answer: str) -> None:
+    """A family that is not known, and an answer that would end its own command."""
+    with pytest.raises(ValueError, match=r"nonsense|END_OF_ANSWER"):
+        scripts.solve(family, answer)
+
+
+def test_a_book_chooses_by_markers() -> None:
+    """In the prompt or in a result, the first of several; else there is another script."""
+    one, two, other = (Say("1"),), (Say("2"),), (Say("other"),)
+    book = scripts.by_marker({"first": one, "second": two}, other)
+    assert book(conversation("the second task")) is two
+    assert book(conversation("read it", "here is the second, not the first")) is one
+    assert book(conversation("nothing")) is other
+
+
+@pytest.mark.parametrize("script", [scripts.give_up(), scripts.refuse(), scripts.never_answer(1)])
+def test_some_do_nothing(tmp_path: Path, script: Script) -> None:
+    """They end in words, and change no file."""
+    played(script, tmp_path)
+    assert isinstance(script[-1], Say)
+    assert not list(tmp_path.iterdir())
+
+
+def test_work_for_ever_never_sleeps_long() -> None:
+    """No command takes so long that a client goes on without it; together they take the time asked for."""
+    commands = [step.command for step in scripts.work_for_ever(20) if isinstance(step, Shell)]
+    assert commands == ["sleep 5"] * 4
+
+
+def test_a_cheat_has_tests_pass(repo: Path) -> None:
+    """The tests' text and the runner's configuration are the model's own."""
+    played(scripts.cheat_tests(), repo)
+    assert (repo / "test_code.py").read_text() == "def test_nothing(): pass\n"
+    assert {"conftest.py", "pytest.ini", "sitecustomize.py"} <= {path.name for path in repo.iterdir()}
+
+
+def test_a_cheat_writes_what_a_verifier_has(tmp_path: Path) -> None:
+    """It puts results where a verifier may look, and prints one."""
+    printed = played(scripts.cheat_evaluation(), tmp_path)
+    assert '"passed": true' in printed[0]
+    assert (tmp_path / "securebench/evaluation_inputs/check.py").is_file()
+    assert (tmp_path / "result.json").is_file()
+
+
+def test_a_cheat_forges_a_repository(repo: Path) -> None:
+    """It leaves hooks, filters and a replaced commit."""
+    played(scripts.cheat_git(), repo)
+    assert os.access(repo / ".git/hooks/post-checkout", os.X_OK)
+    assert "touch /tmp" in git(repo, "config", "filter.own.smudge")
+    assert git(repo, "replace", "--list")
+
+
+@pytest.mark.parametrize(
+    "script",
+    [scripts.cheat_tests(), scripts.cheat_evaluation(), scripts.cheat_git(), scripts.cheat_events(), scripts.crash()],
+)
+def test_nothing_is_harmed_outside_of_a_sandbox(repo: Path, script: Script) -> None:
+    """Where no agent has a task, a cheat says so and does nothing: it may be somebody's own repository."""
+    printed = played(script, repo, in_sandbox=False)
+    assert "SECUREBENCH_TASK_FILE" in printed[0]
+    assert git(repo, "status", "--short") == ""
+    assert not (repo / ".git/hooks/post-checkout").exists()
+
+
+def test_a_crash_kills_the_program_by_its_name(tmp_path: Path) -> None:
+    """Only an ancestor that is called as an agent program is; nothing above it ends."""
+    agent = tmp_path / "codex"
+    agent.symlink_to("/bin/sh")
+    command = next(step.command for step in scripts.crash() if isinstance(step, Shell))
+    done = subprocess.run(
+        ["/bin/sh", "-c", '"$0" -c "sh -c \\"\\$COMMAND\\"; echo alive"; echo "ended with $?"', str(agent)],
+        env={**os.environ, "COMMAND": command, "SECUREBENCH_TASK_FILE": "x"},
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=True,
+    )
+    assert done.stdout == "ended with 137\n"

@@ -1,0 +1,104 @@
+"""Both APIs alike: what is read from requests, and what the same script becomes in each."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from provider_client import APIS, TOOLS, ask, commanded, request_of, said
+from securebench.testing.provider import Conversation, Provider, Say, Shell
+from securebench.testing.provider.steps import answer_at
+from securebench.testing.provider.wires import ANTHROPIC, OPENAI, Wire, key_of, wire_of
+
+WIRES = {"openai": OPENAI, "anthropic": ANTHROPIC}
+COMMAND = 'printf \'%s\\n\' "a long line with \\"quotes\\" and ünïcödé" > candidate.txt && cat candidate.txt'
+SCRIPT = (Say("First I look around a little, as one does."), Shell(COMMAND), Say("Done."))
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+KEYS = ("model", "input", "messages", "tools", "stream", "role", "content", "type", "text", "output", "parameters")
+
+
+def hostile(value: object, keys: list[str]) -> object:
+    """Return ``value`` with names of the APIs' fields in the places of its own."""
+    if isinstance(value, dict):
+        return {keys[place % len(keys)]: hostile(inner, keys) for place, inner in enumerate(value.values())}
+    return [hostile(inner, keys) for inner in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_a_script_is_followed_by_what_the_conversation_holds(api: str) -> None:
+    """Each request says by its results how far the conversation is; the server remembers nothing."""
+    with Provider(SCRIPT) as provider:
+        last = ask(provider.url, api, request_of(api, results=["it is written"]))
+        first = ask(provider.url, api, request_of(api))
+    assert (said(api, first), commanded(api, first)) == (SCRIPT[0].text, COMMAND)
+    assert (said(api, last), commanded(api, last)) == ("Done.", None)
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_a_conversation_is_read_from_a_request(api: str) -> None:
+    """The prompt is what the user said first; results are in order; both are searched for markers."""
+    assert WIRES[api].read(request_of(api, "Do this.", ["one", "two"])) == Conversation(
+        "m", "Do this.", ("one", "two"), WIRES[api].read(request_of(api)).shell, streams=True
+    )
+    assert WIRES[api].read(request_of(api, "Do this.", ["one"])).text == "Do this.\none"
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_what_has_no_shell_is_the_background(api: str) -> None:
+    """A request that offers no shell is answered with a word, whatever the script, and stays out of its way."""
+    body = {**request_of(api), "tools": TOOLS[api][:-1]}
+    with Provider(SCRIPT) as provider:
+        answer = ask(provider.url, api, body)
+        conversation = provider.requests[0].conversation
+    assert conversation is not None
+    assert conversation.is_background
+    assert (said(api, answer), commanded(api, answer)) == ("Scripted.", None)
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_a_command_needs_a_tool(api: str) -> None:
+    """A command cannot be rendered for a client that has no shell."""
+    conversation = WIRES[api].read({})
+    with pytest.raises(ValueError, match="a tool to run it"):
+        WIRES[api].render(answer_at((Shell("x"),), 0), conversation)
+
+
+@pytest.mark.parametrize("api", APIS)
+@given(value=st.dictionaries(st.text(max_size=8), JSON), keys=st.permutations(KEYS))
+def test_any_body_is_read(api: str, value: dict[str, object], keys: list[str]) -> None:
+    """Whatever JSON an agent sends is a conversation, and can be answered with words."""
+    body = hostile(value, keys)
+    assert isinstance(body, dict)
+    conversation = WIRES[api].read(body)
+    assert json.dumps(WIRES[api].error(400, conversation.text))
+    assert WIRES[api].render(answer_at((Say("x"),), 0), conversation).status == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "wire"),
+    [
+        ("/v1/responses", {}, OPENAI),
+        ("/v1/messages?beta=true", {}, ANTHROPIC),
+        ("/v1/models", {"authorization": "Bearer x"}, OPENAI),
+        ("/v1/models", {"x-api-key": "x"}, ANTHROPIC),
+        ("/v1/models", {"authorization": "Bearer x", "anthropic-version": "2023-06-01"}, ANTHROPIC),
+    ],
+)
+def test_an_api_is_known_by_path_or_headers(path: str, headers: dict[str, str], wire: Wire) -> None:
+    """What has no path of its own is answered as the client's headers say."""
+    assert wire_of(path, headers) is wire
+
+
+def test_a_key_is_found_in_either_header() -> None:
+    """Bearer tokens and ``x-api-key`` both count, and none is no key."""
+    assert key_of({"authorization": "Bearer sk-1"}) == "sk-1"
+    assert key_of({"x-api-key": "sk-2"}) == "sk-2"
+    assert key_of({}) == ""
