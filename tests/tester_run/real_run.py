@@ -25,6 +25,14 @@ if TYPE_CHECKING:
 
 TESTS = Path(__file__).parents[1]
 
+KNOCK = """\
+import socket
+with socket.create_connection(("127.0.0.1", 3128)) as door:
+    door.sendall(b"CONNECT other.example:443 HTTP/1.1\\r\\nHost: other.example:443\\r\\n\\r\\n")
+    assert b" 403 " in door.recv(4096)
+"""
+"""What an agent with a way out does first: it asks for a host that it may not reach."""
+
 AGENT = """\
 import json, os, time
 task = json.load(open(os.environ["SECUREBENCH_TASK_FILE"]))
@@ -67,17 +75,19 @@ ROWS: list[dict[str, Any]] = [
 class RealRun:
     """A pack of ``rounds`` times four tasks, a tester YAML with a run id of its own, and the command line.
 
-    It runs on a driver and runtime such as ``driver`` is.
+    It runs on a driver and runtime such as ``driver`` is. With ``knock`` its agents have a way out, and try it.
     """
 
-    def __init__(self, root: Path, driver: SandboxDriver, rounds: int = 2, sleep: float = 0.0) -> None:
+    def __init__(
+        self, root: Path, driver: SandboxDriver, rounds: int = 2, sleep: float = 0.0, *, knock: bool = False
+    ) -> None:
         self.root = root
         self.run_id = f"test-{uuid.uuid4().hex[:12]}"
         self._driver = driver
         self._before = host_traces()
         for name in ("pack", "agent"):
             (root / name).mkdir(parents=True, exist_ok=True)
-        (root / "agent" / "agent.py").write_text(AGENT.format(sleep=sleep))
+        (root / "agent" / "agent.py").write_text((KNOCK if knock else "") + AGENT.format(sleep=sleep))
         (root / "pack" / "manifest.yaml").write_text("id: pack\nversion: 1\n")
         rows = [{"id": f"pack/{n}-{row['family']}", **row} for n in range(rounds) for row in ROWS]
         (root / "pack" / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -87,6 +97,7 @@ class RealRun:
             "benchmark: {manifest: pack/manifest.yaml, tasks: pack/tasks.jsonl}\n"
             "harness:\n  type: command\n  config:\n"
             "    command: [python3, /opt/securebench/agent/agent.py]\n    agent_dir: agent\n"
+            f"{'    allowed_domains: [api.example.com]' if knock else ''}\n"
             f"sandbox: {{driver: {info.name}, runtime: {info.runtime}}}\n"
         )
 
