@@ -85,14 +85,14 @@ class World:
     plain: Server
     trust: ssl.SSLContext
 
-    def decisions(self, task_id: str = "task", ends: int = 0) -> list[tuple[JsonValue, JsonValue]]:
-        """Return what was decided for a task, and why, once so many of its connections have ended."""
+    def decisions(self, lines: int = 1, task_id: str = "task") -> list[tuple[JsonValue, JsonValue]]:
+        """Return what was decided for a task, and why, once so many lines are there: they come after the answers."""
         deadline = time.monotonic() + SECONDS
         while True:
-            lines = [(line["decision"], line["reason"]) for line in tuple(self.log) if line["task_id"] == task_id]
-            if sum(decision == "closed" for decision, _ in lines) >= ends:
-                return lines
-            assert time.monotonic() < deadline, lines
+            found = [(line["decision"], line["reason"]) for line in tuple(self.log) if line["task_id"] == task_id]
+            if len(found) >= lines:
+                return found
+            assert time.monotonic() < deadline, found
             time.sleep(0.005)
 
 
@@ -103,9 +103,12 @@ def world(
     plain: Callable[[socket.socket], None] = hello_world,
     caps: Caps | None = None,
     addresses: Mapping[str, tuple[str, ...]] | None = None,
-    trusted: tuple[str, ...] = ("127.0.0.1/32",),
+    bare: bool = False,
 ) -> Iterator[World]:
-    """Make a world in which ``names`` lead to its servers, and ``addresses`` say where other names lead."""
+    """Make a world in which ``names`` lead to its servers, and ``addresses`` say where other names lead.
+
+    ``bare``: the server behind port 443 speaks no TLS, so that a test can say what is no TLS either.
+    """
     authority = trustme.CA()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert(*names).configure_cert(context)
@@ -113,12 +116,12 @@ def world(
     authority.configure_trust(trust)
     log: list[Mapping[str, JsonValue]] = []
     with ExitStack() as stack:
-        secure, open_to_all = Server(tls, context), Server(plain)
+        secure, open_to_all = Server(tls, None if bare else context), Server(plain)
         stack.callback(secure.close)
         stack.callback(open_to_all.close)
         found = {**dict.fromkeys(names, ("127.0.0.1",)), **(addresses or {})}
         ports = {443: secure.port, 80: open_to_all.port}
-        rules = ProxyRules(names=found, ports=ports, trusted=trusted)
+        rules = ProxyRules(names=found, ports=ports, trusted=("127.0.0.1/32",))
         gateway = Gateway(log.append, rules=rules, caps=caps)
         stack.callback(gateway.close)
         yield World(gateway, log, secure, open_to_all, trust)
@@ -141,11 +144,11 @@ def ask(port: int, request: bytes) -> bytes:
 
 def read_all(connection: socket.socket) -> bytes:
     """Return what comes until the end, or a reset."""
-    data = b""
-    with suppress(ConnectionResetError):
+    pieces = []
+    with suppress(ConnectionError, ssl.SSLError):
         while piece := connection.recv(65536):
-            data += piece
-    return data
+            pieces.append(piece)
+    return b"".join(pieces)
 
 
 def connected(port: int, target: str = f"{HOST}:443") -> socket.socket:

@@ -9,7 +9,6 @@ import pytest
 
 from securebench.network.addresses import is_own, is_public, may_connect, networks
 
-
 REFUSED = """
 0.0.0.0 0.1.2.3 10.0.0.1 172.16.0.1 172.31.255.255 192.168.1.1 127.0.0.1 127.255.255.254
 169.254.169.254 169.254.170.2 168.63.129.16 100.64.0.1 100.100.100.200 100.127.255.255

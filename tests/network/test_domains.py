@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from securebench.network.decisions import Reason
 from securebench.network.domains import AllowedDomains, HostError, canonical
 
-
 ADDRESSES = """
 127.0.0.1 127.1 1 2130706433 0x7f000001 0x7f.1 0177.0.0.1 127.0.0.1. 0x a.1 10.0.0.0x1
 [::1] [::ffff:127.0.0.1] [fe80::1%25eth0]
