@@ -1,0 +1,140 @@
+"""A cache of programs, a way out and an image, all fakes, for tests of agents with a provider."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from elf_files import AARCH64, X86_64, elf_file
+from securebench.agents.catalogue import LATEST, PROGRAMS, machine_platform
+from securebench.agents.model import AgentProgram
+from securebench.agents.store import AgentStore
+from securebench.harnesses.base import RunContext
+from securebench.network.gateway import Gateway, Session
+from securebench.network.model import EgressReport, RelayReport
+from securebench.tasks import DEFAULT_IMAGE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from securebench.agents.progress import OnProgress
+    from securebench.errors import EgressError
+    from securebench.network.model import EgressPlan
+    from securebench.resources import JsonValue
+    from securebench.sandboxes.doors import Door
+    from securebench.testing.fake_sandbox import FakeDriver
+
+KEY = "sk-canary-0123456789-abcdef"
+KEYS = {"OPENAI_API_KEY": KEY, "ANTHROPIC_API_KEY": KEY}
+NEWEST = "9.9.9"
+MACHINE = {"x86_64": X86_64, "aarch64": AARCH64}[os.uname().machine]
+WORKED = RelayReport(
+    requests=3, answered=3, statuses={"200": 3}, input_tokens=3600, output_tokens=102, bytes=99, refused={"path": 1}
+)
+
+
+def image_files(name: str, platform: str = "") -> dict[str, bytes]:
+    """Return the files of an image that a program runs in, on the platform, by default the first for this machine."""
+    loader = PROGRAMS[name].variant(platform or machine_platform()).interpreter
+    files = {"/bin/sh": elf_file(MACHINE), "/etc/passwd": b"root:x:0:0::/:\n"}
+    return files | ({loader: elf_file(MACHINE, mark=b"GLIBC_PRIVATE")} if loader else {})
+
+
+class FakeStore(AgentStore):
+    """A cache that makes what it is asked for. ``asked`` are the versions."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.asked: list[str | None] = []
+
+    def install(
+        self,
+        name: str,
+        version: str | None = None,
+        platform: str | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> AgentProgram:
+        """Return a program whose file says for which loader it is made."""
+        self.asked.append(version)
+        variant = PROGRAMS[name].variant(platform or machine_platform())
+        directory = self.directory / variant.platform
+        executable = directory / variant.executable
+        executable.parent.mkdir(parents=True, exist_ok=True)
+        executable.write_bytes(elf_file(MACHINE, variant.interpreter))
+        found = NEWEST if version == LATEST else version or PROGRAMS[name].pinned
+        return AgentProgram(
+            name=name,
+            version=found,
+            platform=variant.platform,
+            integrity=f"sha512-{variant.platform}",
+            directory=directory,
+            executable=variant.executable,
+        )
+
+
+class FakeSession(Session):
+    """A way out that leads nowhere. It reports what it is told to; ``die`` has it die."""
+
+    def __init__(self, report: EgressReport, environment: Mapping[str, str]) -> None:
+        self.doors: tuple[Door, ...] = ()
+        self.environment = environment
+        self.relay_url = "http://127.0.0.1:8788"
+        self.report = report
+        self.closed = 0
+        self.error: EgressError | None = None
+        self._calls: list[Callable[[], None]] = []
+
+    def on_death(self, call: Callable[[], None]) -> None:
+        """Remember whom to call."""
+        self._calls.append(call)
+
+    def die(self, error: EgressError) -> None:
+        """Die now."""
+        self.error = error
+        for call in self._calls:
+            call()
+
+    def close(self) -> EgressReport:
+        """Return the report, or raise what it died of."""
+        self.closed += 1
+        if self.error is not None:
+            raise self.error
+        return self.report
+
+
+@dataclass
+class FakeGateway(Gateway):
+    """A gateway that keeps the plans that it was given. ``relay`` is what its sessions say was relayed."""
+
+    relay: RelayReport | None = WORKED
+    environment: dict[str, str] = field(default_factory=dict)
+    plans: list[tuple[str, EgressPlan]] = field(default_factory=list)
+    sessions: list[FakeSession] = field(default_factory=list)
+
+    def open(self, task_id: str, plan: EgressPlan) -> FakeSession:
+        """Open a way out."""
+        self.plans.append((task_id, plan))
+        report = EgressReport(decisions={"allowed": 2}, hosts={"example.org": 2}, bytes=7, relay=self.relay)
+        self.sessions.append(FakeSession(report, self.environment))
+        return self.sessions[-1]
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+def run_context(
+    driver: FakeDriver,
+    *images: str,
+    variables: Mapping[str, str] | None = None,
+    agent: Mapping[str, JsonValue] | None = None,
+) -> RunContext:
+    """Return what a run lends to a harness before its tasks."""
+    return RunContext(
+        driver=driver,
+        images=tuple(driver.resolve_image(image) for image in images or (DEFAULT_IMAGE,)),
+        variables=KEYS if variables is None else variables,
+        notify=lambda _text: None,
+        agent=agent or {},
+    )
