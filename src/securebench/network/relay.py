@@ -31,6 +31,8 @@ MAX_CONNECTIONS: Final = 64
 MAX_AT_ONCE: Final = 16
 """Requests of one agent that are under way at once. More wait: agents with helpers have some ten."""
 
+_VERSIONS: Final = (b"1.0", b"1.1")
+
 _PATIENCE: Final = Patience()
 
 
@@ -100,7 +102,8 @@ class Relay:
                 await self._handle(agent, request, entry)
             finally:
                 self._tally.close(entry)
-        return agent.connection.our_state is agent.connection.their_state is h11.DONE
+        connection = agent.connection
+        return request is not None and connection.our_state is connection.their_state is h11.DONE
 
     async def _handle(self, agent: Peer, request: h11.Request | None, entry: Entry) -> None:
         if request is None:
@@ -164,7 +167,7 @@ class Relay:
             (b"content-length", str(len(body)).encode()),
             (b"x-should-retry", b"true" if status >= 500 else b"false"),  # noqa: PLR2004 - a status is its own name
         ]
-        await drain(agent, self._way.patience.agent)
+        await drain(agent)
         await agent.send(h11.Response(status_code=status, headers=headers))
         if body:
             await agent.send(h11.Data(data=body))
@@ -177,4 +180,6 @@ async def _request(agent: Peer) -> h11.Request | h11.ConnectionClosed | None:
         event = await agent.next_event()
     except h11.RemoteProtocolError:
         return None
-    return event if isinstance(event, h11.Request) else h11.ConnectionClosed()
+    if not isinstance(event, h11.Request):
+        return h11.ConnectionClosed()
+    return event if event.http_version in _VERSIONS else None

@@ -25,6 +25,9 @@ MAX_BODY_BYTES: Final = 32 * 1024 * 1024
 MAX_HELD_BYTES: Final = 2 * MAX_BODY_BYTES
 """The bodies that one relay holds at once, so that no agent takes the memory of the others'."""
 
+DRAIN_SECONDS: Final = 5.0
+"""What is left of a refused request may take this long: it comes from beside, and nobody waits for it."""
+
 MAX_VALUES: Final = 200_000
 """Values in one body. A session that fills a model's context of a million tokens holds some ten thousands."""
 
@@ -44,6 +47,8 @@ def check_framing(headers: Collection[Header]) -> None:
         raise RefusedError(Refusal.HEADER, "the body is compressed, which is to be turned off in the agent's settings")
     if not _PLAIN_JSON.fullmatch(given.get(b"content-type", b"").strip()):
         raise RefusedError(Refusal.HEADER, "the body is not application/json")
+    if int(given.get(b"content-length", b"0")) > MAX_BODY_BYTES:
+        raise _too_large()
 
 
 class Bodies:
@@ -78,11 +83,11 @@ class Bodies:
             )
 
 
-async def drain(agent: Peer, seconds: float) -> None:
+async def drain(agent: Peer) -> None:
     """Read what is left of a request, within bounds, and forget it. Raises nothing but cancellation."""
     left = MAX_BODY_BYTES
     with suppress(OSError, h11.RemoteProtocolError):
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(DRAIN_SECONDS):
             while _is_sending(agent) and left > 0:
                 event = await agent.next_event()
                 left -= len(event.data) if isinstance(event, h11.Data) else 0
@@ -106,6 +111,10 @@ def decode(data: bytes) -> Object:
 def encode(body: Object) -> bytes:
     """Return what is sent for a body that was checked: what another reader makes of it is what was checked."""
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _too_large() -> RefusedError:
+    return RefusedError(Refusal.TOO_LARGE, f"the body is larger than {MAX_BODY_BYTES} bytes, or others are held")
 
 
 async def _invite(agent: Peer) -> None:

@@ -206,9 +206,9 @@ def _trouble(error: Object) -> Trouble:
 
 
 def _usage(answer: Object, *, ended: bool = False, trouble: Trouble | None = None) -> Reading:
-    if not (usage := part(answer, "usage")):
-        return Reading(ended=ended, trouble=trouble)
-    return Reading(count(usage.get("input_tokens")), count(usage.get("output_tokens")), ended, trouble)
+    usage = part(answer, "usage")
+    taken, given = (count(usage[key]) if key in usage else None for key in ("input_tokens", "output_tokens"))
+    return Reading(taken, given, ended, trouble)
 
 
 class _Checks:

@@ -1,0 +1,26 @@
+"""What is left of a task's budget."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from relay_setup import PLAN
+from securebench.network.budget import Spending
+
+
+@pytest.mark.parametrize(
+    ("spent", "bound"),
+    [
+        (Spending(), ""),
+        (Spending(requests=4, input_tokens=60, output_tokens=39, bytes=999), ""),
+        (Spending(requests=5), "5 requests"),
+        (Spending(input_tokens=60, output_tokens=40), "100 tokens"),
+        (Spending(bytes=1000), "1000 bytes"),
+        (Spending(requests=9, bytes=9999), "5 requests"),
+    ],
+)
+def test_bounds(spent: Spending, bound: str) -> None:
+    """A budget is used up when what was spent reaches one of its bounds; tokens of both kinds count together."""
+    assert spent.over(replace(PLAN, requests=5, tokens=100, bytes=1000)) == bound
