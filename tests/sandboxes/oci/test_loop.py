@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from securebench.sandboxes.oci.keeper.jobs import Job
 from securebench.sandboxes.oci.keeper.loop import Keeper
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+RUNTIME = 2**30
+"""The number of a runtime's process, which no process has."""
 
 
 @pytest.mark.timeout(10)
@@ -27,3 +36,69 @@ def test_an_event_of_an_earlier_job_ends_nothing_and_holds_nothing_up() -> None:
     assert ended == [cell]
     ours.close()
     theirs.close()
+
+
+class Leaving:
+    """A keeper, and a job of which the runtime leaves a child of this process to it; ``settled`` is how it ended."""
+
+    def __init__(self, channel: socket.socket, started: Path) -> None:
+        self.child = os.posix_spawn("/bin/sh", ["sh", "-c", "exit 3"], {})
+        started.write_text(str(self.child))
+        self.job = Job(channel, "log", str(started), 60, leaves=True)
+        self.settled: list[int] = []
+        self.keeper = Keeper.__new__(Keeper)
+        self.keeper._jobs = {RUNTIME: (SimpleNamespace(), self.job)}  # type: ignore[dict-item]  # no cell is needed
+        self.keeper._strays = {}
+        self.keeper._settle = lambda _, __, status: self.settled.append(status)  # type: ignore[assignment, method-assign, misc]
+
+    def end_child(self) -> None:
+        """Wait for the child, as the keeper does."""
+        self.keeper._child_ended(*os.waitpid(self.child, 0))
+
+
+@pytest.fixture
+def leaving(tmp_path: Path) -> Iterator[Leaving]:
+    """Give a job that a runtime is about to leave."""
+    with socket.socket() as channel:
+        yield Leaving(channel, tmp_path / "started")
+
+
+def test_a_command_that_its_runtime_leaves_is_waited_for(leaving: Leaving) -> None:
+    """The end of the runtime is not the command's, whose exit code counts."""
+    leaving.keeper._child_ended(RUNTIME, 0)
+    assert (leaving.settled, leaving.job.pid) == ([], leaving.child)
+    leaving.end_child()
+    assert leaving.settled == [3 << 8]
+
+
+def test_a_command_may_end_before_the_runtime_that_leaves_it(leaving: Leaving) -> None:
+    """Children are heard of in any order."""
+    leaving.end_child()
+    assert leaving.settled == []
+    leaving.keeper._child_ended(RUNTIME, 0)
+    assert leaving.settled == [3 << 8]
+
+
+def test_a_runtime_that_fails_leaves_nothing(leaving: Leaving) -> None:
+    """A runtime that could not start its command is heard of at once."""
+    leaving.keeper._child_ended(RUNTIME, 1 << 8)
+    assert leaving.settled == [1 << 8]
+    leaving.end_child()
+    assert leaving.settled == [1 << 8]
+
+
+def test_a_command_of_which_nobody_knows_was_killed(leaving: Leaving, tmp_path: Path) -> None:
+    """A runtime that leaves what is no child of the keeper has left nothing that could have ended well."""
+    leaving.end_child()
+    leaving.keeper._strays.clear()
+    (tmp_path / "started").unlink()
+    leaving.keeper._child_ended(RUNTIME, 0)
+    assert leaving.settled == [9]
+
+
+def test_what_is_being_left_is_no_orphan(leaving: Leaving) -> None:
+    """Where orphans are killed, a command whose runtime has just gone is none."""
+    assert leaving.child not in leaving.keeper._orphans()
+    leaving.job.leaves = False
+    assert leaving.child in leaving.keeper._orphans()
+    leaving.end_child()

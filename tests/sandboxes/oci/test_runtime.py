@@ -99,6 +99,13 @@ def test_crun_is_called_without_its_cgroups() -> None:
     assert crun.delete_argv("/run/a1/state", "s1")[-3:] == ["delete", "--force", "a1-s1"]
 
 
+@pytest.mark.parametrize(("name", "option"), [("crun", False), ("runc", True), ("runsc", False)])
+def test_runc_leaves_commands(name: str, *, option: bool) -> None:
+    """A04: runc would wait for all that have a command's streams, so it is told to go when the command runs."""
+    argv = Runtime(name, f"/usr/bin/{name}", "1").exec_argv("/run/a1/s1/p", "/run/a1/state", "s1")
+    assert ("--detach" in argv) is option
+
+
 def test_gvisor_has_no_network_and_filters() -> None:
     """J03: gVisor is called without a network of the host or its own, and told to use the filter."""
     argv = Runtime("runsc", "/usr/bin/runsc", "0").run_argv("/run/a1/s1", "/run/a1/state", "s1")

@@ -257,6 +257,8 @@ def _hand_over(cell: Cell, ports: list[int], job: Job) -> None:
 
 def _is_child(pid: int) -> bool:
     """Whether ``pid`` is a child of this process that was not waited for yet."""
+    if pid < 1:  # which would be a group
+        return False
     try:
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
