@@ -212,7 +212,7 @@ def test_tls_to_an_address_has_no_name_and_is_denied(outside: World, port: int) 
     """Python's own TLS without a server's name is refused."""
     anybody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE
-    with connected(port) as connection, pytest.raises(OSError, match="(?i)alert.access.denied"):
+    with connected(port) as connection, pytest.raises(OSError, match=r"(?i)alert.access.denied"):
         anybody.wrap_socket(connection)
     assert outside.decisions() == [("denied", "server_name_missing")]
 

@@ -174,8 +174,9 @@ class Link:
         """Start the process, hear it to its end, and tell everybody. On a thread of its own."""
         try:
             self._process = self._start()
-            while frame := receive(self._control):
-                self._hear(frame[0])
+            with suppress(ConnectionError):  # how an end looks to who has just said something
+                while frame := receive(self._control):
+                    self._hear(frame[0])
         except (OSError, FrameError) as error:
             self._why = str(error)
         finally:
@@ -221,7 +222,7 @@ class Link:
     def _end(self) -> None:
         """Let nothing of the process be left, and wake whoever waits."""
         code = self._reap()
-        self._why = self._why or self._last_words() or f"exit status {code}"
+        self._why = self._why or self._last_words() or _ending(code)
         with self._sending, self._lock:
             self._dead.set()
             self._control.close()
@@ -246,3 +247,7 @@ class Link:
         size = os.fstat(self._words).st_size
         said = os.pread(self._words, _WORDS, max(0, size - _WORDS)).decode("utf-8", "replace").strip()
         return said.splitlines()[-1] if said else ""
+
+
+def _ending(code: int | None) -> str:
+    return f"exit status {code}" if code is None or code >= 0 else f"killed by signal {-code}"
