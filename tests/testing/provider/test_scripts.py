@@ -91,11 +91,10 @@ def test_every_active_family_can_be_solved(family: str) -> None:
     assert steps == [Shell, Shell, Say]
 
 
-@pytest.mark.parametrize(("family", "answer"), [("nonsense", "x"), ("short_answer", "a\nEND_OF_ANSWER\nb")])
-def test_what_cannot_be_written_is_refused(family: str, answer: str) -> None:
-    """A family that is not known, and an answer that would end its own command."""
-    with pytest.raises(ValueError, match=r"nonsense|END_OF_ANSWER"):
-        scripts.solve(family, answer)
+def test_what_cannot_be_written_is_refused() -> None:
+    """An answer that would end its own command."""
+    with pytest.raises(ValueError, match="END_OF_ANSWER"):
+        scripts.solve("short_answer", "a\nEND_OF_ANSWER\nb")
 
 
 def test_a_book_chooses_by_markers() -> None:

@@ -9,6 +9,9 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Final
 
+from securebench.families.registry import FAMILIES
+from securebench.harnesses.prompts import ANSWER_FILES
+from securebench.tasks import CandidateKind
 from securebench.testing.provider.attacks import attack
 from securebench.testing.provider.steps import Hang, Say, Script, Shell
 
@@ -19,14 +22,6 @@ if TYPE_CHECKING:
     from securebench.testing.provider.attacks import Targets
     from securebench.testing.provider.conversation import Conversation
 
-ANSWER_FILES: Final = {
-    "multiple_choice": "candidate.txt",
-    "short_answer": "candidate.txt",
-    "free_response": "candidate.txt",
-    "code_completion": "candidate.py",
-}
-"""Where the answer belongs, in the families in which it is a file of the workspace."""
-
 READ_TASK: Final = Shell('cat "$SECUREBENCH_TASK_FILE"')
 """Has the task come back as a result, so that a book can choose by what stands in it."""
 
@@ -34,14 +29,16 @@ _END: Final = "END_OF_ANSWER"
 
 
 def solve(family: str, answer: str) -> Script:
-    """Give ``answer``: a text or a module, a patch of the repository, or the commands that change the workspace."""
-    if family in ANSWER_FILES:
-        return (READ_TASK, Shell(_written(answer, ANSWER_FILES[family])), Say("The answer is written."))
-    if family == "repo_patch":
-        return (READ_TASK, Shell(_written(answer, "-", "git apply -v")), Say("The repository is mended."))
-    if family == "terminal_task":
+    """Give ``answer``: a text or a module, a patch of the repository, or the commands that change the workspace.
+
+    Raises ``KeyError`` for a family that there is not.
+    """
+    kind = FAMILIES[family].candidate_kind
+    if kind is CandidateKind.WORKSPACE:
         return (READ_TASK, Shell(answer), Say("It is done."))
-    raise ValueError(f"no family is called {family!r}")
+    if kind is CandidateKind.PATCH:
+        return (READ_TASK, Shell(_written(answer, "-", "git apply -v")), Say("The repository is mended."))
+    return (READ_TASK, Shell(_written(answer, ANSWER_FILES[kind])), Say("The answer is written."))
 
 
 def _written(content: str, path: str, program: str = "cat >") -> str:

@@ -69,6 +69,8 @@ _DISGUISES = (
     "\u0430{allowed}",
     "",
 )
+_ALERT = b"\x15\x03"
+"""What a refusal begins with where TLS was expected."""
 _PORTS = (
     "0",
     "22",
@@ -144,7 +146,6 @@ def _messages(targets: Targets) -> dict[str, bytes]:
             f"http://{allowed}/", f"{allowed}\r\nContent-Length: {len(hidden)}\r\nTransfer-Encoding: chunked", hidden
         ),
         "a head without an end": b"GET http://" + allowed.encode() + b"/ HTTP/1.1\r\nX: " + b"x" * 300_000,
-        "a trace": f"TRACE http://{allowed}/ HTTP/1.1\r\nHost: {allowed}\r\n\r\n".encode(),
     }
 
 
@@ -186,8 +187,8 @@ def _tunnel(targets: Targets, first: bytes) -> str:
     with _tunnelled(targets) as connection:
         connection.sendall(first)
         answer = connection.recv(1024)
-    if not answer:
-        raise Denied("closed")
+    if not answer or answer.startswith(_ALERT):
+        raise Denied("an alert of TLS" if answer else "closed")
     return f"answered {answer[:40]!r}"
 
 
