@@ -160,6 +160,15 @@ def test_claude_says_is_error(status: int | None, message: str, trouble: Trouble
     assert claims.error == message
 
 
+def test_a_refusal_is_told() -> None:
+    """Claude Code: a model that will not do it ends in an error, and the reason says that it was that."""
+    end = streams.claude_end(is_error=True, stop_reason="refusal", result="API Error: unable to respond")
+    claims = hear(ClaudeAccount(), streams.CLAUDE_INIT, end).claims
+    assert claims.refused
+    assert claims.failed
+    assert claims.trouble is None
+
+
 def test_denials_are_counted() -> None:
     """Claude Code: tools that it was not allowed to use are no success, whatever its exit code."""
     end = streams.claude_end(permission_denials=[{"tool_name": "Bash"}, {"tool_name": "Write"}])

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from harnesses.conftest import VIEW
-from securebench.errors import ConfigError
+from harnesses.provider_fakes import FakeGateway
+from securebench.errors import ConfigError, EgressError, FailureReason
 from securebench.harnesses.command import AGENT_TARGET, CommandHarnessProducer
+from securebench.network.model import EgressPlan
 from securebench.sandboxes.base import Mount
 from securebench.tester_config import CommandConfig
 
@@ -72,6 +75,60 @@ def test_an_agent_directory_that_its_agent_cannot_read_is_refused(tmp_path: Path
     with pytest.raises(ConfigError, match="a\\+rX") as refused:
         CommandHarnessProducer(CommandConfig(command=("agent",), agent_dir=tmp_path / "agent"))
     assert refused.value.code == "agent-dir-unreadable"
+
+
+def test_a_command_with_domains_has_a_way_out(bench: Bench, fake: FakeDriver) -> None:
+    """J03: a proxy to the tester's domains and nothing else; what it did is recorded, and the way out is closed."""
+    gateway = FakeGateway(relay=None, environment={"HTTPS_PROXY": "http://127.0.0.1:3128"})
+
+    @fake.program("agent")
+    def agent(context: FakeProcessContext) -> None:
+        context.stdout.write(context.environment["HTTPS_PROXY"])
+
+    harness = CommandHarnessProducer(CommandConfig(command=("agent",), allowed_domains=("example.org",)))
+    assert harness.needs_gateway
+    production = harness.produce(VIEW, replace(bench.context(), gateway=gateway))
+    assert production.stdout == "http://127.0.0.1:3128"
+    assert production.metadata["usage"] == {
+        "egress": {"decisions": {"allowed": 2}, "hosts": {"example.org": 2}, "bytes": 7}
+    }
+    assert gateway.plans == [(VIEW.task_id, EgressPlan(domains=("example.org",)))]
+    assert gateway.sessions[0].closed
+
+
+def test_a_command_without_domains_has_none(bench: Bench, fake: FakeDriver) -> None:
+    """J03: without domains no way out is opened, even where the run has one."""
+    fake.program("agent")(lambda context: context.stdout.write("done"))
+    gateway = FakeGateway()
+    harness = CommandHarnessProducer(CommandConfig(command=("agent",)))
+    assert not harness.needs_gateway
+    production = harness.produce(VIEW, replace(bench.context(), gateway=gateway))
+    assert gateway.plans == []
+    assert "usage" not in production.metadata
+    assert fake.commands[0][0].doors == ()
+
+
+def test_a_dead_gateway_is_no_failure_of_a_command(bench: Bench, fake: FakeDriver) -> None:
+    """J19: the agent's sandbox ends with its way out, and that is infrastructure."""
+    gateway = FakeGateway(relay=None)
+
+    @fake.program("agent")
+    def agent(context: FakeProcessContext) -> None:
+        gateway.sessions[0].die(EgressError("the gateway died"))
+        context.sleep(30)
+
+    harness = CommandHarnessProducer(CommandConfig(command=("agent",), allowed_domains=("example.org",)))
+    with pytest.raises(EgressError, match="the gateway died"):
+        harness.produce(VIEW, replace(bench.context(), gateway=gateway))
+
+
+def test_a_command_that_fails_has_failed_with_a_way_out_too(bench: Bench, fake: FakeDriver) -> None:
+    """Its exit code counts as it does without one."""
+    fake.program("agent")(lambda _context: 3)
+    harness = CommandHarnessProducer(CommandConfig(command=("agent",), allowed_domains=("example.org",)))
+    failure = harness.produce(VIEW, replace(bench.context(), gateway=FakeGateway(relay=None))).failure
+    assert failure is not None
+    assert failure.reason is FailureReason.AGENT_EXIT
 
 
 @pytest.mark.parametrize(

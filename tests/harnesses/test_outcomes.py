@@ -66,6 +66,14 @@ def test_an_agent_that_left_nothing_gave_up_or_was_denied() -> None:
     assert case(left=False, claims=Claims(denials=1)).outcome is AgentOutcome.DENIED
 
 
+def test_a_refusal_is_not_a_crash() -> None:
+    """A model that will not do it is named so, whatever its program's exit code; it is a failure all the same."""
+    assert case(left=False, claims=Claims(refused=True)) == Judgement(AgentOutcome.REFUSED)
+    ended = failure()
+    assert case(ended=ended, claims=Claims(refused=True)) == Judgement(AgentOutcome.REFUSED, ended)
+    assert case(claims=Claims(refused=True)).outcome is AgentOutcome.WORKED
+
+
 @pytest.mark.parametrize(("reason", "outcome"), ENDS.items())
 @pytest.mark.parametrize("left", [True, False])
 def test_a_failure_stays_one_where_the_relay_saw_success(

@@ -36,13 +36,15 @@ class Claims:
     """What a program said until now.
 
     ``answered``: a model's answer came. ``finished``: it says that its work is done; ``failed``: that it ended in an
-    error, which ``error`` tells. ``trouble`` is the last thing that it said of its provider, nothing once an answer
-    came after it. ``tokens`` are counts by name, ``cost_usd`` its own estimate.
+    error, which ``error`` tells; ``refused``: that the model would not do this. ``trouble`` is the last thing that it
+    said of its provider, nothing once an answer came after it. ``tokens`` are counts by name, ``cost_usd`` its own
+    estimate.
     """
 
     answered: bool = False
     finished: bool = False
     failed: bool = False
+    refused: bool = False
     error: str = ""
     trouble: Trouble | None = None
     message: str = ""

@@ -61,6 +61,7 @@ class ClaudeAccount(Account):
         claims.denials = len(denials) if isinstance(denials, list) else 0
         claims.failed = event.get("is_error") is not False
         claims.finished = not claims.failed
+        claims.refused = event.get("stop_reason") == "refusal"
         if claims.failed:
             self._fail(event.get("result"), _trouble(event.get("api_error_status"), event.get("result")))
         else:

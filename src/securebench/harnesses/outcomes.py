@@ -37,6 +37,8 @@ class AgentOutcome(StrEnum):
     """It ended by itself and left nothing that could be judged."""
     DENIED = "denied"
     """The same, and its program refused it tools."""
+    REFUSED = "refused"
+    """The model would not do it, as its program says: neither a crash nor the provider's refusal of a key."""
     NOT_STARTED = "not_started"
     """Its program ended before any model answered it, and no provider is to blame."""
     PROVIDER_REFUSED = "provider_refused"
@@ -110,11 +112,21 @@ def judge(evidence: Evidence) -> Judgement:
         return _troubled(trouble, evidence, answered=answered)
     if not answered:
         raise _not_started(evidence)
-    if failure is not None:
-        return Judgement(_ENDS.get(failure.reason, AgentOutcome.CRASHED), failure)
-    if evidence.has_candidate:
+    if failure is None and evidence.has_candidate:
         return Judgement(AgentOutcome.WORKED)
-    return Judgement(AgentOutcome.DENIED if evidence.claims.denials else AgentOutcome.GAVE_UP)
+    return Judgement(_end(evidence), failure)
+
+
+def _end(evidence: Evidence) -> AgentOutcome:
+    """Name the end of an agent that did not work: the program's claims only tell ways to fail apart."""
+    claims, failure = evidence.claims, evidence.failure
+    if failure is not None and failure.reason in _ENDS:
+        return _ENDS[failure.reason]
+    if claims.refused:
+        return AgentOutcome.REFUSED
+    if failure is not None:
+        return AgentOutcome.CRASHED
+    return AgentOutcome.DENIED if claims.denials else AgentOutcome.GAVE_UP
 
 
 def _seen(evidence: Evidence) -> tuple[Trouble | None, bool]:
