@@ -31,11 +31,12 @@ CANARY: Final = "sk-canary-7d1f0c5b9a3e4826"
 
 @dataclass(frozen=True, kw_only=True)
 class Agent:
-    """An agent program with a provider. ``config`` is added to its ``harness.config``."""
+    """An agent program with a provider. ``config`` is added to ``harness.config``, ``limits`` are its sandboxes'."""
 
     program: str
     provider: Provider
     config: Mapping[str, Any] = field(default_factory=dict)
+    limits: Mapping[str, Any] = field(default_factory=dict)
 
     def harness(self) -> dict[str, Any]:
         """Return the part of a tester configuration that asks for it."""
@@ -83,7 +84,11 @@ def write_tester(root: Path, pack: str | tuple[Path, Path], agent: Agent, driver
         "run": {"id": "real-agents", "output_dir": str(root / "out")},
         "benchmark": {"manifest": str(files[0]), "tasks": str(files[1])},
         "harness": agent.harness(),
-        "sandbox": {"driver": info.name, **({"runtime": info.runtime} if info.name == "oci" else {})},
+        "sandbox": {
+            "driver": info.name,
+            **({"runtime": info.runtime} if info.name == "oci" else {}),
+            "limits": dict(agent.limits),
+        },
     }
     path = root / "tester.yaml"
     path.write_text(json.dumps(config, indent=1))

@@ -1,0 +1,70 @@
+"""Many real agents at once, and one whose way out dies under it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from leftovers import family_of
+from pack_files import row, write_pack
+from real_agents.runs import Agent, run_here
+from securebench.testing.provider import Provider, Say, Shell
+from securebench.testing.provider.scripts import READ_TASK, solve
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from securebench.sandboxes.base import SandboxDriver
+
+pytestmark = [pytest.mark.agents, pytest.mark.slow]
+
+FORTY = 40
+
+
+def forty_tasks(root: Path) -> tuple[Path, Path]:
+    """Write a pack with forty tasks."""
+    (root / "pack").mkdir()
+    return write_pack(root / "pack", *(row("short_answer", id=f"many/{number}") for number in range(FORTY)))
+
+
+@pytest.mark.timeout(280)
+def test_forty_agents_at_once(driver: SandboxDriver, tmp_path: Path) -> None:
+    """Forty agents work at the same time, each with a way out of its own, and all of them solve their task."""
+    together = threading.Barrier(FORTY, timeout=150)
+
+    def met(asked: Any) -> None:
+        if asked.number <= FORTY:
+            together.wait()
+
+    with Provider(solve("short_answer", "4"), fault=met) as provider:
+        agent = Agent(program="codex", provider=provider, limits={"memory": "400m"})
+        done = run_here(tmp_path, forty_tasks(tmp_path), agent, driver, workers=FORTY)
+    assert set(done.statuses.values()) == {"passed"}, done.records
+    assert len(done.records) == FORTY
+
+
+@pytest.mark.oci
+@pytest.mark.timeout(240)
+def test_a_gateway_that_dies_is_no_score(oci_driver: SandboxDriver, tmp_path: Path) -> None:
+    """Where the way out is killed whenever an agent works, its task has no score, and nobody waits for a time limit."""
+    killed = 0
+
+    def kill(_asked: Any) -> None:
+        nonlocal killed
+        for child, command in family_of(os.getpid()).items():
+            if "securebench.network.process" in command:
+                os.kill(child, signal.SIGKILL)
+                killed += 1
+
+    with Provider((READ_TASK, Shell("sleep 300"), Say("Done.")), fault=kill) as provider:
+        agent = Agent(program="codex", provider=provider, config={"timeout_seconds": 200})
+        (tmp_path / "pack").mkdir()
+        done = run_here(tmp_path, write_pack(tmp_path / "pack", row("short_answer")), agent, oci_driver)
+    (record,) = done.records
+    assert (record["verification_status"], record["failure_reason"]) == ("error", "egress_failed")
+    assert record["provenance"]["tries"] == {"produce": killed}
+    assert record["provenance"]["durations"]["total"] < 100

@@ -1,0 +1,161 @@
+"""Every way out that a real agent may try, from inside: denied, and logged."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+import threading
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+import trustme
+
+from egress_world import Server, echo, hello_world
+from pack_files import row, write_pack
+from real_agents.runs import CANARY, MODEL, PROGRAMS, Agent, run_here
+from securebench.network.gateway import Gateway
+from securebench.network.rules import ProxyRules
+from securebench.tester_run.options import RunParts
+from securebench.testing.provider import Provider
+from securebench.testing.provider.attacks import ALLOWED, DENIED, DONE, LINES, Targets
+from securebench.testing.provider.scripts import attack_budget, attack_everything
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from securebench.resources import JsonValue
+    from securebench.sandboxes.base import SandboxDriver
+
+pytestmark = [pytest.mark.agents, pytest.mark.slow]
+
+ALLOWED_HOST: Final = "allowed.example"
+APIS: Final = {"codex": "openai", "claude_code": "anthropic"}
+PATHS: Final = {"codex": {"/v1/responses", "/v1/models"}, "claude_code": {"/v1/messages", "/v1/messages/count_tokens"}}
+
+
+@dataclass
+class Outside:
+    """What is outside of the sandbox: a host that may be reached, and one service that nobody inside should reach."""
+
+    rules: ProxyRules
+    service: int
+    visits: list[Any]
+
+    def parts(self) -> RunParts:
+        """Return the parts of a run in this world."""
+
+        def make(log: Callable[[Mapping[str, JsonValue]], None]) -> Gateway:
+            return Gateway(log, rules=self.rules)
+
+        return RunParts(make_gateway=make)
+
+
+@pytest.fixture
+def outside() -> Iterator[Outside]:
+    """Give a world in which one name leads to servers of the test, and a service on every address of this host."""
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert(ALLOWED_HOST).configure_cert(context)
+    with ExitStack() as stack, _service() as (port, visits):
+        tls, plain = Server(echo, context), Server(hello_world)
+        stack.callback(tls.close)
+        stack.callback(plain.close)
+        names = {ALLOWED_HOST: ("127.0.0.1",)}
+        yield Outside(
+            ProxyRules(names=names, ports={443: tls.port, 80: plain.port}, trusted=("127.0.0.0/8",)), port, visits
+        )
+
+
+@contextmanager
+def _service() -> Iterator[tuple[int, list[Any]]]:
+    """Listen on all addresses of this host."""
+    visits: list[Any] = []
+    with socket.create_server(("", 0)) as listener:
+
+        def take() -> None:
+            with suppress(OSError):
+                while True:
+                    connection, address = listener.accept()
+                    visits.append(address)
+                    connection.close()
+
+        thread = threading.Thread(target=take, daemon=True)
+        thread.start()
+        yield listener.getsockname()[1], visits
+        with suppress(OSError):
+            listener.shutdown(socket.SHUT_RDWR)
+        thread.join(5)
+
+
+def _own_addresses() -> tuple[str, ...]:
+    """Return addresses of this host that are no loopback: that of its way out, and of an engine's bridge."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))
+        return (probe.getsockname()[0], "172.17.0.1")
+
+
+def one_task(root: Path) -> tuple[Path, Path]:
+    """Write a pack with a task whose workspace the agent may fill as it likes."""
+    (root / "pack").mkdir()
+    return write_pack(root / "pack", row("short_answer"))
+
+
+def attempts_of(out: Path) -> list[dict[str, str]]:
+    """Return what the attack wrote into its workspace."""
+    (lines,) = out.glob(f"workspaces/*/{LINES}")
+    return [json.loads(line) for line in lines.read_text().splitlines()]
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_every_escape_is_denied_and_logged(
+    program: str, driver: SandboxDriver, outside: Outside, tmp_path: Path
+) -> None:
+    """Nothing but the allowed host and the model is reached, whatever is tried; and the log has each denial."""
+    targets = Targets(
+        api=APIS[program],
+        model=MODEL,
+        allowed=ALLOWED_HOST,
+        host=_own_addresses(),
+        port=outside.service,
+    )
+    with Provider(attack_everything(targets)) as provider:
+        agent = Agent(program=program, provider=provider, config={"allowed_domains": [ALLOWED_HOST]})
+        done = run_here(tmp_path, one_task(tmp_path), agent, driver, parts=outside.parts())
+        asked = [request for request in provider.requests if request.method != "HEAD"]
+        assert provider.keys_seen == {CANARY}
+    attempts = attempts_of(done.directory)
+    assert len(attempts) > 150
+    told = {a["attempt"]: a["outcome"] for a in attempts if a["outcome"] != DONE}
+    assert told == {name: ALLOWED if name.startswith("control") else DENIED for name in told}
+    assert outside.visits == []
+    assert {request.path.partition("?")[0] for request in asked} <= PATHS[program]
+    assert {request.body["model"] for request in asked if request.body} == {MODEL}
+    _hold_the_log_to(attempts, done.egress)
+
+
+def _hold_the_log_to(attempts: list[dict[str, str]], log: list[dict[str, Any]]) -> None:
+    """Every request that came to the proxy or the relay, and was denied there, stands in the log."""
+    denied = [line for line in log if line["decision"] == "denied"]
+    assert all(line["reason"] for line in denied)
+    through_proxy = [a for a in attempts if a["attempt"].startswith(("CONNECT", "TLS for", "plain HTTP"))]
+    assert len([line for line in denied if line["kind"] in {"connect", "http"}]) >= len(through_proxy)
+    assert len([line for line in denied if line["kind"] == "relay"]) > 30
+
+
+@pytest.mark.oci
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_budget_ends(program: str, oci_driver: SandboxDriver, outside: Outside, tmp_path: Path) -> None:
+    """An agent that asks past its program until the budget is used up has failed, and costs no more than that."""
+    targets = Targets(api=APIS[program], model=MODEL)
+    with Provider(attack_budget(targets, most=100)) as provider:
+        agent = Agent(program=program, provider=provider, config={"budget": {"requests": 20}})
+        done = run_here(tmp_path, one_task(tmp_path), agent, oci_driver)
+        assert len([request for request in provider.requests if request.conversation]) <= 20
+    (record,) = done.records
+    assert (record["verification_status"], record["failure_reason"]) == ("failed", "agent_out_of_budget")
+    assert record["producer_metadata"]["outcome"] == "out_of_budget"

@@ -1,0 +1,141 @@
+"""Where the provider's key is while a real agent works, and after: with the provider, and nowhere else."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+import urllib.parse
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from docker.errors import NotFound
+
+from conftest import why_no_engine
+from real_agents.mixed import mixed_pack
+from real_agents.runs import CANARY, KEYS, MODEL, PROGRAMS, Agent, run_here
+from securebench.images.engine import connect
+from securebench.testing.provider import Provider, Say, Shell
+from securebench.testing.provider.attacks import LOOT, Targets, attack
+from securebench.testing.provider.scripts import READ_TASK
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from securebench.sandboxes.base import SandboxDriver
+
+pytestmark = [pytest.mark.agents, pytest.mark.slow, pytest.mark.usefixtures("images")]
+
+APIS: Final = {"codex": "openai", "claude_code": "anthropic"}
+_OF_THE_DRIVERS: Final = ("/run/securebench*", "/run/user/*/securebench*")
+
+
+def forms(secret: str) -> set[bytes]:
+    """Return a secret as it might stand somewhere: plain, in base64 wherever it begins, in hex, percent-encoded."""
+    data = secret.encode()
+    encoded = [base64.b64encode(b"x" * shift + data)[4 if shift else 0 : -4] for shift in range(3)]
+    both = [*encoded, *(form.translate(bytes.maketrans(b"+/", b"-_")) for form in encoded)]
+    quoted = "".join(f"%{byte:02X}" for byte in data)
+    return {data, data[::-1], data.hex().encode(), urllib.parse.quote(secret).encode(), quoted.encode(), *both}
+
+
+def holders(secret: str, files: dict[str, bytes]) -> list[str]:
+    """Return the names of those that hold the secret, in any form and in either case of letters."""
+    wanted = {form.lower() for form in forms(secret)}
+    return sorted(name for name, data in files.items() if any(form in data.lower() for form in wanted))
+
+
+def test_the_search_finds_what_it_looks_for() -> None:
+    """A key that stands in a file in any of the forms is found, and nothing in a file without it."""
+    for form in forms(CANARY):
+        assert holders(CANARY, {"held": b"<" + form + b">", "clean": b"sk-canary-"}) == ["held"]
+
+
+class Watched:
+    """What could be seen from the host while agents worked: processes, the drivers' files, an engine's containers."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+        self.found: set[str] = set()
+
+    def look(self) -> None:
+        """Look once at everything."""
+        self.looks += 1
+        self.found.update(holders(CANARY, {**_processes(), **_driver_files(), **_containers()}))
+
+
+@contextmanager
+def watched() -> Iterator[Watched]:
+    """Look all the time, until the end."""
+    seen, over = Watched(), threading.Event()
+
+    def look() -> None:
+        while not over.wait(0.3):
+            seen.look()
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        yield seen
+    finally:
+        over.set()
+        looking.join()
+
+
+def _processes() -> dict[str, bytes]:
+    """Return the environments and arguments of all processes of this machine."""
+    paths = (path for kind in ("environ", "cmdline") for path in Path("/proc").glob(f"[0-9]*/{kind}"))
+    return _contents(paths)
+
+
+def _driver_files() -> dict[str, bytes]:
+    roots = (root for pattern in _OF_THE_DRIVERS for root in Path("/").glob(pattern[1:]))
+    return _contents(path for root in roots for path in root.glob("*/*.json"))
+
+
+def _contents(paths: Iterator[Path]) -> dict[str, bytes]:
+    found = {}
+    for path in paths:
+        with suppress(OSError):  # it has just gone
+            found[str(path)] = path.read_bytes()
+    return found
+
+
+def _containers() -> dict[str, bytes]:
+    """Return what an engine tells of its containers, where there is one."""
+    if why_no_engine():
+        return {}
+    found = {}
+    with closing(connect()) as engine:
+        for entry in engine.client.containers(all=True):
+            with suppress(NotFound):  # it has just gone
+                found[f"container {entry['Id']}"] = json.dumps(engine.client.inspect_container(entry["Id"])).encode()
+    return found
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_key_is_found_nowhere(program: str, driver: SandboxDriver, tmp_path: Path) -> None:
+    """A canary is in no process, file or container of the machine, in no sandbox, and in no file of the run.
+
+    The agent itself looks through its sandbox, memory included, in a task of each family, and prints what it has.
+    """
+    targets = Targets(api=APIS[program], model=MODEL)
+    script = (
+        READ_TASK,
+        attack("keys", targets=targets),
+        Shell(f"env; base64 {LOOT} | tail -c 4000"),
+        Say("That is it."),
+    )
+    with Provider(script) as provider, watched() as seen:
+        done = run_here(tmp_path, mixed_pack(tmp_path), Agent(program=program, provider=provider), driver)
+        assert provider.keys_seen == {CANARY}
+    assert len(done.records) == 6
+    assert seen.looks > 3
+    assert seen.found == set()
+    files = _contents(path for path in tmp_path.rglob("*") if path.is_file())
+    assert any(name.endswith(LOOT) for name in files)
+    assert any(KEYS[program].encode() in data for name, data in files.items() if name.endswith(LOOT))
+    assert holders(CANARY, files) == []
