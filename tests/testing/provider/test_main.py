@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from provider_client import Answer
 
 
-def answered(*arguments: str, results: list[str]) -> Answer:
-    """Start it, ask it for one answer, and interrupt it."""
+def answered(*arguments: str, results: list[str], end: signal.Signals = signal.SIGINT) -> Answer:
+    """Start it, ask it for one answer, and end it."""
     command = [sys.executable, "-m", "securebench.testing.provider", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as started:
         assert started.stdout is not None
         url = started.stdout.readline().strip()
         answer = ask(url, "openai", request_of("openai", results=results))
-        started.send_signal(signal.SIGINT)
+        started.send_signal(end)
         assert started.wait(10) == 0
         assert started.stderr is not None
         assert started.stderr.read() == "POST /v1/responses\n"
@@ -34,6 +34,12 @@ def test_it_prints_its_url_and_serves() -> None:
     answer = answered("--family", "code_completion", "--answer", "x = 1", results=["the task"])
     assert "x = 1" in str(commanded("openai", answer))
     assert "candidate.py" in str(commanded("openai", answer))
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
+def test_it_ends_when_it_is_told_to(end: signal.Signals) -> None:
+    """Interrupted or terminated, it tells what was asked, with exit code 0."""
+    assert answered("--script", "refuse", results=[], end=end).status == 200
 
 
 @pytest.mark.parametrize(("script", "words"), [("give-up", "could not"), ("shell", "Done.")])

@@ -9,9 +9,8 @@ It prints its URL: the ``base_url`` of a tester configuration, with ``/v1`` afte
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
-import threading
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -22,18 +21,19 @@ from securebench.testing.provider.steps import Cut, Fail, Garble, Hang, Say, She
 if TYPE_CHECKING:
     from securebench.testing.provider.steps import Fault, Script
 
+_ENDS: Final = {signal.SIGINT, signal.SIGTERM}
 _FAULTS: Final[dict[str, Fault]] = {"hang": Hang(3600), "cut": Cut(400), "slow": Slow(0.2), "garble": Garble()}
 
 
 def main() -> int:
     """Serve."""
     asked = _parser().parse_args()
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)  # for all threads: one of them waits for it
     tls = None if asked.certificate is None else Tls(asked.certificate, asked.key)
     with Provider(_script(asked), tls=tls, fault=_fault(asked.fault), port=asked.port) as provider:
         sys.stdout.write(provider.url + "\n")
         sys.stdout.flush()
-        with suppress(KeyboardInterrupt):
-            threading.Event().wait()
+        signal.sigwait(_ENDS)
         for request in provider.requests:
             sys.stderr.write(f"{request.method} {request.path}\n")
     return 0
