@@ -62,7 +62,7 @@ class Link:
         self._closed = False
         self._process: subprocess.Popen[bytes] | None = None
         self._why = ""
-        self._words = os.memfd_create("gateway-stderr", os.MFD_CLOEXEC)
+        self._words = os.memfd_create("gateway_stderr", os.MFD_CLOEXEC)
         self._control, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(_ANSWER_SECONDS), 0))
         # The process is told to die with the *thread* that starts it, so that has to be the one which lives as long.
