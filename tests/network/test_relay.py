@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
+import subprocess
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -465,16 +468,43 @@ def test_tls_is_verified(name: str, trusts: bool) -> None:
     asyncio.run(play())
 
 
-@pytest.mark.parametrize("url", ["ftp://host", "host", "", "https://", "https://host:99999/v1", "http://[::1"])
+@pytest.mark.parametrize(
+    "url",
+    ["ftp://host", "host", "", "https://", "https://host:99999/v1", "http://[::1", "http://h/a b", "http://h/?a=b"],
+)
 def test_base_url_must_be_one(url: str) -> None:
     """A base URL that is none is an infrastructure error, not a relay that never answers."""
     with pytest.raises(EgressError):
         Relay(replace(PLAN, base_url=url), print)
 
 
-def _server(certificate: trustme.LeafCert) -> Any:
-    import ssl
+@pytest.mark.parametrize("key", ["", "sk-secret\n", "sk-secret\r\nx-other: y", " sk-secret", "sk-\u00e9"])
+def test_key_must_fit_a_header(key: str) -> None:
+    """A key that would break the request is refused at the start, in words that do not hold it."""
+    with pytest.raises(EgressError) as refused:
+        Relay(replace(PLAN, base_url="https://host/v1", key=key), print)
+    assert "secret" not in f"{refused.value!r} {refused.value}"
 
+
+def test_relay_needs_no_files_later() -> None:
+    """Whatever Python files a relay needs are read when it is imported: its process may read none afterwards."""
+    script = """
+import sys, asyncio, securebench.network.relay
+from securebench.network.upstream import Upstream
+import concurrent.futures.thread
+known = set(sys.modules)
+async def take():
+    try:
+        await Upstream("https://nothing.invalid/v1").take()
+    except OSError:
+        print(sorted(set(sys.modules) - known))
+asyncio.run(take())
+"""
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ran.stdout == "[]\n"
+
+
+def _server(certificate: trustme.LeafCert) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     certificate.configure_cert(context)
     return context

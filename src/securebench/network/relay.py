@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import h11
 
+from securebench.errors import EgressError
 from securebench.network.http import Peer
 from securebench.network.model import Trouble
 from securebench.network.providers import dialect_of
@@ -33,6 +35,8 @@ MAX_AT_ONCE: Final = 16
 
 _VERSIONS: Final = (b"1.0", b"1.1")
 
+_KEY: Final = re.compile(r"[!-~]+")
+
 _PATIENCE: Final = Patience()
 
 
@@ -40,7 +44,7 @@ class Relay:
     """One task's way to its provider. It belongs to one event loop.
 
     ``log`` is given a line a request: counts and names, never a body, never a key. Raises :class:`EgressError` for a
-    plan whose base URL or authority is none.
+    plan whose base URL, authority or key is none.
     """
 
     def __init__(
@@ -51,6 +55,8 @@ class Relay:
         upstream: Upstream | None = None,
         patience: Patience = _PATIENCE,
     ) -> None:
+        if plan.key is not None and not _KEY.fullmatch(plan.key):
+            raise EgressError("the provider's key is empty, or holds what a header cannot")
         self._tally = Tally(log)
         upstream = upstream or Upstream(plan.base_url, plan.authority)
         self._way = Way(plan, dialect_of(plan.provider), upstream, patience, self._tally.spent)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import encodings.idna  # noqa: F401 - names are looked up with it, by a process that by then may read no Python files
+import re
 import ssl
 from functools import lru_cache
 from time import monotonic
@@ -24,6 +26,7 @@ meets a closing connection is lost: it may not be repeated, since its answer may
 MAX_IDLE: Final = 8
 """Connections that are kept at once: agents that work beside each other."""
 
+_PATH: Final = re.compile(r"[!-~]*")
 _PORTS: Final = {"http": 80, "https": 443}
 
 
@@ -38,8 +41,8 @@ class Upstream:
             parts = urlsplit(base_url)
             self._host, self._port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
             self._tls = _tls(authority) if parts.scheme == "https" else None
-            if not self._host:
-                raise ValueError("no host")  # noqa: TRY301 - as urlsplit does for other faults
+            if not self._host or not _PATH.fullmatch(parts.path) or parts.query or parts.fragment:
+                raise ValueError("it is more, or less, than a host and a path")  # noqa: TRY301 - as urlsplit does
         except (KeyError, ValueError, OSError) as error:
             raise EgressError(f"the provider's base URL or authority cannot be used: {error!r}") from None
         self.path = parts.path.rstrip("/")
