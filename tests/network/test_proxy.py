@@ -297,6 +297,20 @@ def test_bodies_go_both_ways(outside: World) -> None:
     assert b"3\r\nabc" in answer
 
 
+def test_an_answer_without_a_body_is_whole() -> None:
+    """What HEAD is answered has a length and no body, and the connection is free for the next request."""
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n"
+    head = get(f"http://{HOST}/").replace("GET", "HEAD")
+
+    def handle(connection: socket.socket) -> None:
+        connection.sendall(connection.recv(65536) and answer)
+
+    with world(HOST, plain=handle) as other, other.gateway.open("task", PLAN) as session:
+        said = ask(door_of(session), (head + head + connect("evil.test:443")).encode())
+    assert said.count(b"HTTP/1.1 200 OK") == said.lower().count(b"content-length: 5000") == 2
+    assert said.count(b"HTTP/1.1 403") == 1
+
+
 @pytest.mark.parametrize(
     "answer",
     [

@@ -159,7 +159,8 @@ class Link:
         except FrameError as error:
             raise EgressError(str(error)) from error
         except OSError as error:
-            self._dead.wait(_END_SECONDS)  # the other thread knows more of it
+            self._kill()  # it has ended, or takes nothing any more
+            self._dead.wait(_END_SECONDS)  # then the other thread knows more of it
             raise self.error() from error
 
     def _forget(self, number: int) -> None:

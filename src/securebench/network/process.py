@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from securebench.errors import EgressError
 from securebench.network.codec import plan_from_json, report_to_json, settings_from_json
-from securebench.network.frames import pack, receive, send
+from securebench.network.frames import FrameError, pack, receive, send
 from securebench.network.hardening import harden
 from securebench.network.last_words import say
 from securebench.network.sessions import ServedSession
@@ -63,15 +63,24 @@ class Service:
         self._sessions: dict[int, ServedSession] = {}
         self._settings: tuple[ProxyRules, Caps] | None = None
         self._closing: set[asyncio.Task[None]] = set()
+        self._frames: asyncio.Queue[tuple[dict[str, Any], int] | None] = asyncio.Queue()
 
     async def run(self) -> None:
         """Serve until the run closes the connection, or is gone."""
         loop = asyncio.get_running_loop()
         loop.set_default_executor(concurrent.futures.thread.ThreadPoolExecutor(_RESOLVERS))
-        frames: asyncio.Queue[tuple[dict[str, Any], int] | None] = asyncio.Queue()
-        loop.add_reader(self._control, lambda: frames.put_nowait(receive(self._control)))
-        while (came := await frames.get()) is not None:
+        loop.add_reader(self._control, self._receive)
+        while (came := await self._frames.get()) is not None:
             await self._do(*came)
+
+    def _receive(self) -> None:
+        try:
+            self._frames.put_nowait(receive(self._control))
+        except BlockingIOError:
+            return
+        except (OSError, FrameError) as error:  # nothing is known of what else was asked: better to end
+            say(error)
+            self._frames.put_nowait(None)
 
     async def _do(self, frame: dict[str, Any], descriptor: int) -> None:
         match frame["do"]:
@@ -113,8 +122,13 @@ class Service:
             await session.listen(frame["door"], listener)
 
     async def _close(self, number: int) -> None:
-        report = await self._sessions.pop(number).close()
-        self._outbox.post({"is": "closed", "session": number, "report": report_to_json(report)})
+        try:
+            report = await self._sessions.pop(number).close()
+        except Exception as error:  # noqa: BLE001 - a defect of ours: this session has no report, and the others go on
+            say(error)
+            self._outbox.post({"is": "failed", "session": number})
+        else:
+            self._outbox.post({"is": "closed", "session": number, "report": report_to_json(report)})
 
 
 def main(descriptor: int) -> None:
