@@ -23,11 +23,11 @@ def openai(config: CodexConfig = OWN) -> Endpoint:
 
 
 def test_the_key_is_found_by_its_usual_names() -> None:
-    """The first name that has a value counts; an empty one is none."""
+    """The first name that has a value counts, without space around it; an empty one is none."""
     assert openai().key({"OPENAI_API_KEY": "a", "CODEX_API_KEY": "b"}) == Key("OPENAI_API_KEY", "a")
     assert openai().key({"OPENAI_API_KEY": " ", "CODEX_API_KEY": "b"}) == Key("CODEX_API_KEY", "b")
     anthropic = endpoint_of(ClaudeCodeHarnessProducer.facts, ClaudeCodeConfig())
-    assert anthropic.key({"ANTHROPIC_API_KEY": "c"}) == Key("ANTHROPIC_API_KEY", "c")
+    assert anthropic.key({"ANTHROPIC_API_KEY": "c\n"}) == Key("ANTHROPIC_API_KEY", "c")
 
 
 @pytest.mark.parametrize("config", [OWN, PASSED])
@@ -71,9 +71,9 @@ def test_the_relay_is_given_what_bounds_it() -> None:
         requests=1,
         tokens=2,
         bytes=3,
-        authority="/ca.pem",
+        authority="PEM",
     )
-    plan = openai(config).plan(config, Key("OPENAI_API_KEY", KEY), "/ca.pem")
+    plan = openai(config).plan(config, Key("OPENAI_API_KEY", KEY), "PEM")
     assert plan == EgressPlan(domains=("example.org",), relay=expected)
 
 

@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import trustme
 
 from harnesses import streams
 from harnesses.conftest import PATCH_VIEW, VIEW, WORKSPACE_VIEW
 from harnesses.provider_fakes import KEY, KEYS, FakeGateway, FakeStore, image_files, run_context
-from securebench.errors import ConfigError, EgressError, FailureReason, ProviderError
+from securebench.errors import ConfigError, EgressError, EngineError, FailureReason, ProviderError
 from securebench.harnesses.claude_code import ClaudeCodeHarnessProducer
 from securebench.harnesses.codex import CodexHarnessProducer
 from securebench.harnesses.endpoints import PLACEHOLDER
@@ -269,6 +270,25 @@ def test_without_a_gateway_nothing_runs(place: Place) -> None:
     place.gateway = None  # type: ignore[assignment]  # as a run without one has it
     with pytest.raises(EgressError, match="no way out"):
         place.produce()
+
+
+def test_the_way_out_is_closed_whatever_happens(place: Place) -> None:
+    """Where no sandbox can be made, that is told, and the way out does not stay open."""
+    place.fake.fail_next(EngineError("the engine is gone"), on="create")
+    with pytest.raises(EngineError, match="the engine is gone"):
+        place.produce()
+    assert place.gateway.sessions[0].closed
+
+
+def test_an_authority_of_the_testers_is_taken_for_the_provider(place: Place, tmp_path: Path) -> None:
+    """A server of the tester's own is known by the file that OpenSSL's variable names: the relay gets its text."""
+    authority = trustme.CA().cert_pem
+    authority.write_to_path(tmp_path / "ca.pem")
+    place.harness.prepare(run_context(place.fake, variables={**KEYS, "SSL_CERT_FILE": str(tmp_path / "ca.pem")}))
+    place.produce()
+    relay = place.gateway.plans[-1][1].relay
+    assert relay is not None
+    assert relay.authority == authority.bytes().decode()
 
 
 def test_an_endless_line_is_no_harm(place: Place) -> None:

@@ -64,7 +64,7 @@ class Endpoint:
         An endpoint other than the provider's own may do without one.
         """
         names = self.facts.key_names
-        found = next((Key(name, variables[name]) for name in names if variables.get(name, "").strip()), None)
+        found = next((Key(name, value) for name in names if (value := variables.get(name, "").strip())), None)
         if found is None and self.is_own:
             raise ConfigError(
                 f"the provider's key is missing: {' or '.join(names)} is not set",
@@ -76,7 +76,7 @@ class Endpoint:
         return found or Key(names[0], "")
 
     def plan(self, config: CodexConfig | ClaudeCodeConfig, key: Key, authority: str | None = None) -> EgressPlan:
-        """Return the way out of one task. ``authority`` is the path of one more authority for the relay's TLS.
+        """Return the way out of one task. ``authority`` is one more for the relay's TLS, in PEM.
 
         The relay's provider is not among the domains of the proxy: through it an agent with a key of its own could take
         out what it read.

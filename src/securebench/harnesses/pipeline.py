@@ -60,9 +60,6 @@ if TYPE_CHECKING:
 TASK_FILE_VARIABLE = "SECUREBENCH_TASK_FILE"
 """Holds the absolute path of the task file, inside the sandbox."""
 
-TEMPORARY = "/tmp"  # noqa: S108 - a path inside the sandbox
-"""An empty tmpfs in every sandbox."""
-
 _MATERIALIZER = VisibilityAwareMaterializer(Component.AGENT)
 
 
@@ -185,6 +182,7 @@ def _agent_spec(
     attendance: Attendance,
 ) -> SandboxSpec:
     workspace, target = context.workspace.resolve(), place.workspace  # a mount's source passes through no link
+    home = invocation.home or BASE_ENVIRONMENT["HOME"]
     read_only = (Mount(workspace / a.target, f"{target}/{a.target}") for a in assets if a.read_only)
     return SandboxSpec(
         image=image,
@@ -193,7 +191,7 @@ def _agent_spec(
         environment={
             **BASE_ENVIRONMENT,
             **image.environment,  # the agent runs in the benchmark's own environment; a verifier never does
-            "HOME": invocation.home or BASE_ENVIRONMENT["HOME"],
+            "HOME": home,
             **context.environment,
             **invocation.environment,
             **attendance.environment,
@@ -202,7 +200,7 @@ def _agent_spec(
         workdir=place.workdir,
         user=place.user,
         read_only=not place.is_changed,
-        tmpfs=(TEMPORARY, *filter(None, [invocation.home])),
+        tmpfs=tuple(dict.fromkeys((BASE_ENVIRONMENT["HOME"], home))),
         doors=attendance.doors,
         collect=place.image_directory if place.is_changed and invocation.artifact_path is None else None,
         labels=context.labels,

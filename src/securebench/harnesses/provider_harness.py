@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from securebench.agents.store import AgentStore
 from securebench.harnesses.attendance import open_session
+from securebench.harnesses.authority import read_authority
 from securebench.harnesses.endpoints import endpoint_of
 from securebench.harnesses.installation import Installation, install
 from securebench.harnesses.pipeline import AgentHarness, Invocation
@@ -41,9 +42,6 @@ HOME: Final = "/opt/securebench/home"
 
 _LOCAL: Final = dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1,localhost")
 """Keeps a program from asking a proxy for the relay, whatever proxy its image names."""
-
-AUTHORITY_VARIABLE: Final = "SSL_CERT_FILE"
-"""The tester's variable that names one more authority for TLS, as OpenSSL has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +105,7 @@ class ProviderHarness(AgentHarness):
         """See :meth:`HarnessProducer.prepare`. The program is the same for all images of one kind of C library."""
         key = self._endpoint.key(run.variables)
         installation = install(self._store, self.name, self.config.version, run, PROGRAMS_TARGET)
-        authority = run.variables.get(AUTHORITY_VARIABLE) or None
+        authority = read_authority(run.variables, run.notify)
         self._ready = _Ready(key=key, authority=authority, installation=installation)
         return {"program": self.name, **installation.identity(), **self._assurance()}
 
