@@ -16,8 +16,7 @@ import pytest
 import trustme
 
 from provider_client import APIS, KEY, PATHS, ask, commanded, request_of, said
-from securebench.testing.provider import Conversation, Hang, Provider, Say, Script, Shell, Slow, Tls
-from securebench.testing.provider.answering import MAX_REQUESTS
+from securebench.testing.provider import Conversation, Hang, Provider, Say, Script, Shell, Slow, Tls, answering
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,9 +47,15 @@ def test_requests_are_kept(api: str) -> None:
     assert provider.keys_seen == {KEY}
 
 
-def test_only_so_many_requests_are_kept(provider: Provider) -> None:
-    """The oldest give way: a client that never ends uses up nothing."""
-    assert provider._answering.received.maxlen == MAX_REQUESTS
+@pytest.mark.parametrize("bound", ["MAX_REQUESTS", "MAX_REQUEST_BYTES"])
+def test_only_so_much_is_kept(monkeypatch: pytest.MonkeyPatch, bound: str) -> None:
+    """The oldest requests give way, by their number and by their size: a client that never ends uses up nothing."""
+    sizes = {"MAX_REQUESTS": 3, "MAX_REQUEST_BYTES": 3 * len(b'{"model": "0"}')}
+    monkeypatch.setattr(answering, bound, sizes[bound])
+    with Provider(SCRIPT) as provider:
+        for number in range(5):
+            ask(provider.url, "openai", {"model": str(number)})
+        assert [request.body for request in provider.requests] == [{"model": str(number)} for number in (2, 3, 4)]
 
 
 @pytest.mark.parametrize("api", APIS)

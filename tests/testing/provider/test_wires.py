@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from provider_client import APIS, TOOLS, ask, commanded, request_of, said
@@ -72,6 +72,7 @@ def test_a_command_needs_a_tool(api: str) -> None:
 
 
 @pytest.mark.parametrize("api", APIS)
+@example(value={"": [{"": None, "0": []}]}, keys=["input", "type"])
 @given(value=st.dictionaries(st.text(max_size=8), JSON), keys=st.permutations(KEYS))
 def test_any_body_is_read(api: str, value: dict[str, object], keys: list[str]) -> None:
     """Whatever JSON an agent sends is a conversation, and can be answered with words."""

@@ -25,7 +25,10 @@ ScriptBook = Callable[[Conversation], Script]
 """Chooses the script by the conversation so far. Called from the threads of the server."""
 
 MAX_REQUESTS: Final = 4096
-"""How many requests are kept; of more, the latest."""
+MAX_REQUEST_BYTES: Final = 256 * 1024 * 1024
+"""How many requests are kept, and how much their bodies hold together; of more, the latest."""
+
+_MAX_ATTEMPTS: Final = 65536
 
 BACKGROUND: Final = Answer((Say("Scripted."),))
 """What a model says where nobody works: a title, a summary."""
@@ -40,7 +43,7 @@ BESIDE: Final = frozenset(
 class Received:
     """A request as it came. Names of ``headers`` are in lower case; ``body`` is ``None`` where it is no JSON object.
 
-    ``conversation`` is there if it asks for a model's answer.
+    ``conversation`` is there if it asks for a model's answer. ``size`` is that of the body, in bytes.
     """
 
     method: str
@@ -48,14 +51,16 @@ class Received:
     headers: Mapping[str, str]
     body: Mapping[str, Any] | None
     conversation: Conversation | None = None
+    size: int = 0
 
 
 class Answering:
     """A model that follows scripts. Thread safe."""
 
     def __init__(self, book: ScriptBook, plan: FaultPlan, models: tuple[str, ...]) -> None:
-        self.received: deque[Received] = deque(maxlen=MAX_REQUESTS)
-        self.keys: set[str] = set()
+        self._received: deque[Received] = deque()
+        self._kept = 0
+        self._keys: set[str] = set()
         self._book = book
         self._plan = plan
         self._models = models
@@ -69,15 +74,29 @@ class Answering:
         wire, kind = wire_of(path, headers), path.partition("?")[0].rstrip("/").rpartition("/")[2]
         is_asked = method == "POST" and kind in {"responses", "messages"} and parsed is not None
         conversation = wire.read(parsed) if is_asked and parsed is not None else None
-        self._note(Received(method, path, headers, parsed, conversation))
+        self._note(Received(method, path, headers, parsed, conversation, len(body)))
         if conversation is not None:
             return self._model_answer(wire, conversation, key_of(headers))
         return Delivery(self._other_answer(wire, method, kind, headers))
 
+    def received(self) -> tuple[Received, ...]:
+        """Return the requests that are kept, in order."""
+        with self._lock:
+            return tuple(self._received)
+
+    def keys(self) -> frozenset[str]:
+        """Return the keys with which anything was asked."""
+        with self._lock:
+            return frozenset(self._keys)
+
     def _note(self, received: Received) -> None:
         with self._lock:
-            self.received.append(received)
-            self.keys.update(filter(None, [key_of(received.headers)]))
+            self._received.append(received)
+            self._kept += received.size
+            while len(self._received) > MAX_REQUESTS or self._kept > MAX_REQUEST_BYTES:
+                self._kept -= self._received.popleft().size
+            if len(self._keys) < MAX_REQUESTS:
+                self._keys.update(filter(None, [key_of(received.headers)]))
 
     def _model_answer(self, wire: Wire, conversation: Conversation, key: str) -> Delivery:
         if conversation.is_background:
@@ -93,6 +112,8 @@ class Answering:
         known = sha256(f"{len(conversation.results)} {conversation.text}".encode("utf-8", "replace")).digest()
         with self._lock:
             self._numbers += 1
+            if len(self._attempts) > _MAX_ATTEMPTS:
+                self._attempts.clear()
             self._attempts[known] += 1
             return Asked(self._numbers, self._attempts[known], conversation)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from securebench.testing.provider.reply import Reply
 
-    class Answering(Protocol):
+    class Serving(Protocol):
         """The server of a handler: says how a request is answered, and when all is over."""
 
         stopped: threading.Event
@@ -40,9 +41,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def handle_any(self) -> None:
         """Answer one request, of whatever method."""
-        server: Answering = self.server
+        server: Serving = self.server
         delivery = self._delivery(server)
-        if server.stopped.wait(delivery.wait) if delivery.wait else False:
+        if server.stopped.wait(delivery.wait):
             self.close_connection = True
             return
         self._send_head(delivery.reply)
@@ -51,7 +52,7 @@ class Handler(BaseHTTPRequestHandler):
 
     do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = handle_any  # noqa: N815 - http.server's
 
-    def _delivery(self, server: Answering) -> Delivery:
+    def _delivery(self, server: Serving) -> Delivery:
         headers: dict[str, str] = {}
         for name, value in self.headers.items():
             known = headers.get(name.lower())
@@ -74,21 +75,20 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
 
-    def _send_body(self, delivery: Delivery, server: Answering) -> None:
-        """Send the pieces, until they end or the delivery is to be cut."""
-        left = delivery.cut
+    def _send_body(self, delivery: Delivery, server: Serving) -> None:
+        """Send the pieces. A delivery that is to be cut ends before the end, and so does the connection."""
+        left = sys.maxsize if delivery.cut is None else delivery.cut
         for piece in delivery.reply.pieces:
-            if delivery.pause and server.stopped.wait(delivery.pause):
-                left = 0
-            sent = piece if left is None else piece[:left]
-            self._send_piece(sent, is_chunk=delivery.reply.streams)
-            if left is not None:
-                left -= len(sent)
-            if left == 0:
-                self.close_connection = True
-                return
-        if delivery.reply.streams:
-            self.wfile.write(b"0\r\n\r\n")
+            if left == 0 or server.stopped.wait(delivery.pause):
+                break
+            self._send_piece(piece[:left], is_chunk=delivery.reply.streams)
+            left -= len(piece[:left])
+        else:
+            if left and delivery.reply.streams:
+                self.wfile.write(b"0\r\n\r\n")
+            self.close_connection |= left == 0
+            return
+        self.close_connection = True
 
     def _send_piece(self, piece: bytes, *, is_chunk: bool) -> None:
         if piece:

@@ -46,7 +46,7 @@ def read(body: Mapping[str, Any]) -> Conversation:
     return Conversation(
         model=str(body.get("model", "")),
         prompt="\n".join(text_of(item.get("content")) for item in asked if item.get("role") == "user"),
-        results=tuple(text_of(item.get("output")) for item in items if item.get("type") in _RESULTS),
+        results=tuple(text_of(item.get("output")) for item in items if str(item.get("type")) in _RESULTS),
         shell=_shell(objects(body.get("tools"))),
         streams=body.get("stream") is True,
     )

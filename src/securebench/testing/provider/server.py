@@ -60,12 +60,12 @@ class Provider:
     @property
     def requests(self) -> tuple[Received, ...]:
         """What was asked so far, in order; of very much, the latest."""
-        return tuple(self._answering.received)
+        return self._answering.received()
 
     @property
     def keys_seen(self) -> frozenset[str]:
         """The keys with which anything was asked."""
-        return frozenset(self._answering.keys)
+        return self._answering.keys()
 
     def close(self) -> None:
         """End it, with all its connections. Idempotent. Raises what went wrong in the server itself."""
@@ -126,7 +126,7 @@ class _Server(ThreadingHTTPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - socketserver's
         """Keep what is our own fault. A client may leave whenever it likes."""
         error = sys.exception()
-        if error is not None and not isinstance(error, OSError):
+        if error is not None and not isinstance(error, OSError) and not self.errors:
             self.errors.append(error)
 
 
