@@ -123,6 +123,19 @@ def test_the_whole_document(tmp_path: Path) -> None:
     }
 
 
+def test_a_container_with_doors_joins_and_nothing_else() -> None:
+    """J03: it is in its holder's namespace, whose name it has; all else is as without doors, the files of names too."""
+    spec = SandboxSpec(image=IMAGE)
+    before, after = (compile_container(spec, COMMAND, {}, joined=holder) for holder in (None, "abc"))
+    host_before, host_after = before.pop("HostConfig"), after.pop("HostConfig")
+    assert (before.pop("NetworkDisabled"), after.pop("NetworkDisabled")) == (True, False)
+    assert (before.pop("Hostname"), after.pop("Hostname")) == ("sandbox", "")
+    assert after == before
+    assert (host_before.pop("NetworkMode"), host_after.pop("NetworkMode")) == ("none", "container:abc")
+    assert (host_before.pop("Dns"), host_before.pop("DnsSearch")) == (["127.0.0.1"], ["."])
+    assert host_after == host_before
+
+
 def test_a_persistent_sandbox_waits_on_its_stdin() -> None:
     """A persistent container differs in its command, its environment and its attached streams, and in nothing else."""
     spec = SandboxSpec(image=IMAGE)

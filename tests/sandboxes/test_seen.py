@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import socket
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -9,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from securebench.sandboxes.base import Limits
-from securebench.sandboxes.seen import FILES, Mounted, View
+from securebench.sandboxes.seen import FILES, SOCKET_FILES, Mounted, Sockets, View
 from securebench.sandboxes.self_test import weaknesses
 
 
@@ -44,3 +47,50 @@ def test_nothing_that_is_not_understood_passes(text: str) -> None:
     """Whatever comes instead of the files is read without trouble, and never as a sandbox that is as asked for."""
     found = weaknesses(View.parse(text), Limits())
     assert {"capabilities", "seccomp", "no-new-privileges", "read-only-root"} <= set(found)
+
+
+def test_sockets_of_this_process_are_seen() -> None:
+    """A listening socket is known by its address and number, and one of any other kind is not overlooked."""
+
+    def look() -> Sockets:
+        files = [Path(name) for name in SOCKET_FILES]
+        return Sockets.parse("".join(file.read_text() for file in files if file.exists()))
+
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        others = [
+            stack.enter_context(socket.socket(family, kind))
+            for family, kind in ((socket.AF_INET, socket.SOCK_DGRAM), (socket.AF_UNIX, socket.SOCK_STREAM))
+        ]
+        others[0].bind(("127.0.0.1", 0))
+        seen = look()
+        assert (listener.getsockname(), os.fstat(listener.fileno()).st_ino) in seen.listening
+        for other in others:
+            assert any(str(os.fstat(other.fileno()).st_ino) in line.split() for line in seen.others)
+
+
+@pytest.mark.parametrize(
+    ("line", "others", "routes"),
+    [
+        ("   0: 00000000000000000000000001000000:0C38 00000000000000000000000000000000:0000 0A 0:0 0:0 0", 1, 0),
+        ("   0: 0100007F:0C38 00000000:0000 0A too few", 1, 0),
+        ("  12: 0B00007F:0035 00000000:0000 07 00000000:00000000 00:00000000 00000000   101        0 9 2 0 0", 1, 0),
+        ("   0: 0100007F:0C38 0100007F:C7C8 01 00000000:00000000 00:00000000 00000000 65534        0 17 1 0 0", 1, 0),
+        ("0000000000000000: 00000002 00000000 00010000 0001 01 12 @abstract", 1, 0),
+        ("00000000dd2c21fe 3      3    0003   2     1 0          0      99", 1, 0),
+        ("eth0\t00000000\t010011AC\t0003\t0\t0\t0\t00000000\t0\t0\t0   ", 0, 1),
+        ("Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT", 0, 0),
+        ("  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode", 0, 0),
+        ("Num       RefCount Protocol Flags    Type St Inode Path", 0, 0),
+    ],
+)
+def test_what_could_be_spoken_to_is_told(line: str, others: int, routes: int) -> None:
+    """Each kind of socket and route counts, and no heading does."""
+    seen = Sockets.parse(line + "\n")
+    assert (len(seen.listening), len(seen.others), len(seen.routes)) == (0, others, routes)
+
+
+@given(st.text())
+def test_any_text_can_be_looked_at_for_sockets(text: str) -> None:
+    """Whatever is shown is read without an error."""
+    assert isinstance(Sockets.parse(text), Sockets)

@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from securebench.errors import EngineError
+from securebench.errors import EgressError, EngineError
 from securebench.sandboxes.base import DriverInfo, Limits
 from securebench.sandboxes.enforcement import ENFORCEABLE
 from securebench.sandboxes.seen import View
-from securebench.sandboxes.self_test import look, require_isolation, weaknesses
+from securebench.sandboxes.self_test import door_troubles, look, require_isolation, weaknesses
 from securebench.testing.fake_sandbox import FakeDriver
 
 if TYPE_CHECKING:
     from securebench.images.model import ResolvedImage
+    from securebench.sandboxes.base import SandboxDriver
     from securebench.sandboxes.docker import DockerDriver
     from securebench.testing.fake_process import FakeProcessContext
 
@@ -192,6 +193,61 @@ def test_what_cannot_be_told_is_refused() -> None:
     driver = FakeDriver()
     with pytest.raises(EngineError, match="could not be looked at"):
         require_isolation(driver, driver.add_image("empty:1"))
+
+
+LISTENING = "   0: 0100007F:0C38 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 {} 1 0 100"
+QUESTION = "   1: 0B00007F:0035 00000000:0000 07 00000000:00000000 00:00000000 00000000   101        0 9 2 0 0"
+WAY_OUT = "eth0\t00000000\t010011AC\t0003\t0\t0\t0\t00000000\t0\t0\t0"
+
+
+@pytest.mark.parametrize(
+    ("lines", "inodes", "trouble"),
+    [
+        ([LISTENING.format(17)], [17], ""),
+        ([], [17], "listening sockets: ()"),
+        ([LISTENING.format(18)], [17], "listening sockets"),
+        ([LISTENING.format(17).replace("0C38", "0C39")], [17], "listening sockets"),
+        ([LISTENING.format(17).replace("0100007F", "00000000")], [17], "listening sockets"),
+        ([LISTENING.format(17), LISTENING.format(18).replace("0C38", "0016")], [17], "listening sockets"),
+        ([LISTENING.format(17)], [], "0 sockets were handed out"),
+        ([LISTENING.format(17)], [17, 18], "2 sockets were handed out"),
+        ([LISTENING.format(17), QUESTION], [17], "0B00007F:0035"),
+        ([LISTENING.format(17), WAY_OUT], [17], "eth0"),
+    ],
+)
+def test_a_door_that_is_none_is_told(lines: list[str], inodes: list[int], trouble: str) -> None:
+    """J03: a door is the very socket that was handed out, and alone in its namespace."""
+    found = "; ".join(door_troubles("\n".join(lines), inodes))
+    assert trouble in found if trouble else not found
+
+
+class WithDoors(Machine):
+    """A machine whose sandboxes with doors see ``beside`` what is as asked for."""
+
+    def __init__(self, beside: str) -> None:
+        super().__init__(WELL)
+
+        @self.program(lambda argv: "/proc/net/tcp" in argv)
+        def cat(context: FakeProcessContext) -> None:
+            context.stdout.write(beside + "\n" + WELL)
+
+
+@pytest.mark.parametrize(("beside", "why"), [("", "listening sockets"), (ETHERNET, "eth0")])
+def test_a_driver_with_other_doors_is_refused(beside: str, why: str) -> None:
+    """J01, J03: where a door is not there, or the way out is a network, a run with one does not start."""
+    machine = WithDoors(beside)
+    require_isolation(machine, machine.image)
+    with pytest.raises(EngineError, match=why) as caught:
+        require_isolation(machine, machine.image, doors=True)
+    assert caught.value.code == "sandbox-not-isolated"
+
+
+def test_every_driver_passes_with_doors(driver: SandboxDriver, base_image: ResolvedImage) -> None:
+    """What a run with a way out asks of its driver is so: and what it handed out for that is closed."""
+    try:
+        driver.self_test(base_image, doors=True)
+    except EgressError as error:
+        pytest.skip(error.message)
 
 
 @pytest.mark.engine

@@ -30,12 +30,10 @@ _INTERFACE: Final = re.compile(r"\s*(\S+):(?:\s*\d+){8,}\s*")
 _RANGE: Final = re.compile(r"\s*(\d+)\s+(\d+)\s+(\d+)\s*")
 _MOUNT: Final = re.compile(r"\S+ (\S+) (\S+) (\S+) \d+ \d+")
 _LIMIT: Final = re.compile(r"(Max .+?)\s{2,}(\S+)\s+(\S+)(\s+\S+)?\s*")
-_SOCKET: Final = re.compile(r"\s*\d+: ([0-9A-F]{8}):([0-9A-F]{4}) [0-9A-F]{8}:[0-9A-F]{4} ([0-9A-F]{2}) .*")
-_SOCKET_6: Final = re.compile(r"\s*\d+: [0-9A-F]{32}:[0-9A-F]{4} .*")
+_SOCKET: Final = re.compile(r"\s*\d+: ([0-9A-F]{8}|[0-9A-F]{32}):[0-9A-F]{4} .*")
+_LISTENING: Final = re.compile(r"\s*\d+: ([0-9A-F]{8}):([0-9A-F]{4}) 0{8}:0{4} 0A \S+ \S+ \S+\s+\d+\s+\d+ (\d+)( .*)?")
 _ADDRESSLESS: Final = re.compile(r"[0-9a-f]{16}:? .*")
-_ROUTE: Final = re.compile(r"(\S+)(\s+[0-9A-F]{8}){2}\s.*")
-_LISTENS: Final = "0A"
-_INODE: Final = 9
+_ROUTE: Final = re.compile(r"[^\s:]+(\s+[0-9A-F]{8}){2}\s.*")
 _FIELD: Final = re.compile(r"([A-Za-z_]+):\s*(.*?)\s*")
 
 
@@ -94,15 +92,15 @@ class Sockets:
     def parse(cls, text: str) -> Sockets:
         """Read :data:`SOCKET_FILES`, shown one after the other."""
         lines = text.splitlines()
-        found = [(match, line) for line in lines if (match := _SOCKET.fullmatch(line))]
-        other = [line for line in lines if _SOCKET_6.fullmatch(line) or _ADDRESSLESS.fullmatch(line)]
+        listening = {line: match for line in lines if (match := _LISTENING.fullmatch(line))}
+        sockets = [line for line in lines if _SOCKET.fullmatch(line) or _ADDRESSLESS.fullmatch(line)]
         return cls(
-            listening=tuple(_listening(match, line) for match, line in found if match[3] == _LISTENS),
-            others=tuple([line.strip() for match, line in found if match[3] != _LISTENS] + other),
+            listening=tuple(map(_listening, listening.values())),
+            others=tuple(line.strip() for line in sockets if line not in listening),
             routes=tuple(line.strip() for line in lines if _ROUTE.fullmatch(line)),
         )
 
 
-def _listening(match: re.Match[str], line: str) -> tuple[tuple[str, int], int]:
+def _listening(match: re.Match[str]) -> tuple[tuple[str, int], int]:
     address = socket.inet_ntoa(int(match[1], 16).to_bytes(4, sys.byteorder))
-    return (address, int(match[2], 16)), int(line.split()[_INODE])
+    return (address, int(match[2], 16)), int(match[3])

@@ -155,6 +155,25 @@ def test_the_whole_document(
     assert document == golden(**of_linux) | {"annotations": annotations}
 
 
+@pytest.mark.parametrize(
+    ("runtime", "joined"), [("crun", [{"type": "network", "path": "/cell/network"}]), ("runc", [])]
+)
+def test_doors_change_the_network_alone(runtime: str, joined: list[dict[str, str]]) -> None:
+    """J03: with doors the namespace is one that is there, of the cell or where the runtime starts, and so is /sys."""
+    spec = SandboxSpec(image=IMAGE)
+    plain = layout(spec, runtime)
+    served = layout(spec, runtime, network="/cell/network", sources={**plain.sources, "/sys": "/cell/sys"})
+    before, after = (compile_config(spec, COMMAND, laid_out) for laid_out in (plain, served))
+    namespaces = [entry for entry in after["linux"].pop("namespaces") if entry["type"] == "network"]
+    assert {"type": "network"} in before["linux"].pop("namespaces")
+    assert namespaces == joined
+    changed = [mount for mount in after["mounts"] if mount not in before["mounts"]]
+    options = ["bind", "rprivate", "nosuid", "noexec", "nodev", "ro"]
+    assert changed == [{"destination": "/sys", "type": "bind", "source": "/cell/sys", "options": options}]
+    assert len(after.pop("mounts")) == len(before.pop("mounts"))
+    assert after == before
+
+
 def test_a_persistent_sandbox_waits_on_its_stdin() -> None:
     """A persistent sandbox differs in its command and its environment, and in nothing else."""
     spec = SandboxSpec(image=IMAGE)

@@ -112,6 +112,13 @@ def test_gvisor_has_no_network_and_filters() -> None:
     assert {"--network=none", "--ignore-cgroups", "--oci-seccomp"} <= set(argv)
 
 
+@pytest.mark.parametrize(("name", "doors", "enters"), [("crun", 1, 1), ("runc", 1, 0), ("runsc", 0, 1)])
+def test_each_has_its_own_way_into_a_network(name: str, doors: int, enters: int) -> None:
+    """GVisor has no doors, and runc is started where it is to be: it could not enter for a second command."""
+    runtime = Runtime(name, f"/usr/bin/{name}", "1")
+    assert (runtime.has_doors, runtime.enters_networks) == (bool(doors), bool(enters))
+
+
 @pytest.mark.parametrize(("name", "option"), [("crun", False), ("runc", False), ("runsc", True)])
 def test_gvisor_writes_through_what_is_collected(name: str, *, option: bool) -> None:
     """GVisor keeps changes of the root to itself unless it is told not to, which is where they are collected."""

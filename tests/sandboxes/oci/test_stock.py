@@ -12,6 +12,7 @@ from leftovers import family_of
 from securebench.errors import EngineError
 from securebench.images.model import ResolvedImage
 from securebench.sandboxes.base import BASE_ENVIRONMENT, Command, Mount, SandboxSpec
+from securebench.sandboxes.doors import Door
 from securebench.sandboxes.oci import OciDriver
 from securebench.sandboxes.oci.stock import Kind, Started, Stock
 
@@ -92,9 +93,10 @@ def test_only_what_is_exactly_the_same_is_taken(changes: dict[str, Any]) -> None
 
 
 def test_not_all_can_be_started_ahead(tmp_path: Path) -> None:
-    """A command that does not say that it waits is never started before it is asked for, nor is one with mounts."""
+    """What does not say that it waits is never started before it is asked for, nor is what has mounts or doors."""
     assert Kind.of(SPEC, replace(WAITING, waits=False)) is None
     assert Kind.of(replace(SPEC, mounts=(Mount(tmp_path, "/workspace"),)), WAITING) is None
+    assert Kind.of(replace(SPEC, doors=(Door(3128, lambda listener: listener.close()),)), WAITING) is None
 
 
 def test_there_are_never_more_than_were_in_use_at_once() -> None:
