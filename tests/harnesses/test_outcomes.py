@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -212,6 +213,14 @@ def test_without_a_relay_or_an_answer_nothing_was_started() -> None:
     """Passthrough: a program that tells of no answer and of no trouble did not start."""
     assert refusal(None, failure(), Claims()) == "agent-not-started"
     assert case(None, failure(), Claims(answered=True)).outcome is AgentOutcome.CRASHED
+
+
+@pytest.mark.parametrize("outcome", AgentOutcome)
+def test_every_outcome_is_described(outcome: AgentOutcome) -> None:
+    """A reader of records finds each in docs/reference/records.md."""
+    page = Path(__file__).resolve().parents[2] / "docs" / "reference" / "records.md"
+    section = page.read_text().partition("## How an agent program ended")[2].partition("\n## ")[0]
+    assert f"`{outcome.value}`" in section
 
 
 def test_every_cell_ends() -> None:
