@@ -249,6 +249,7 @@ def test_provider_that_is_not_there() -> None:
         assert (answered.status, answered.headers["x-should-retry"]) == (502, "true")
         report = setting.relay.report()
         assert (report.trouble, report.statuses, report.requests) == (Trouble.UNREACHABLE, {}, 1)
+        assert (setting.lines[0]["decision"], setting.lines[0]["reason"]) == ("failed", "")
 
     asyncio.run(play())
 

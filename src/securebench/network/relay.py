@@ -123,8 +123,8 @@ class Relay:
                 await self._relay(agent, request, entry)
         except RefusedError as refused:
             await self._refuse(agent, entry, refused)
-        except h11.RemoteProtocolError:
-            await self._refuse(agent, entry, RefusedError(Refusal.MALFORMED, "the body is not framed as it says"))
+        except (h11.RemoteProtocolError, TimeoutError):
+            await self._refuse(agent, entry, RefusedError(Refusal.MALFORMED, "the body does not come as its head says"))
         except NoAnswerError as error:
             await self._fail(agent, entry, error)
 

@@ -52,13 +52,19 @@ class Entry:
             "kind": "relay",
             "method": _plain(self.method),
             "path": _plain(self.path),
-            "decision": "allowed" if self.refusal is None else "denied",
+            "decision": self._decision(),
             "reason": self.refusal.value if self.refusal else "",
             "status": self.status,
             "seconds": round(monotonic() - self.started, 3),
             "bytes": self.sent + self.received,
             "tokens": self.input_tokens + self.output_tokens,
         }
+
+    def _decision(self) -> str:
+        if self.refusal is not None:
+            return "denied"
+        is_served = self.answer or 0 < self.status < 500  # noqa: PLR2004 - a status is its own name
+        return "allowed" if is_served else "failed"
 
 
 class Tally:
