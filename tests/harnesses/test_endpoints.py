@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from harnesses.provider_fakes import KEY
@@ -104,3 +106,14 @@ def test_without_a_key_nothing_is_taken_for_one() -> None:
 def test_passthrough_hands_the_key_over() -> None:
     """As the tester asked: the key stands in the sandbox under the name that it was found by."""
     assert openai(PASSED).key_variables({}, Key("CODEX_API_KEY", KEY)) == {"CODEX_API_KEY": KEY}
+
+
+@pytest.mark.parametrize("domain", ["api.openai.com", "openai.com"])
+def test_a_way_past_the_relay_is_told(domain: str) -> None:
+    """J13: who lets agents reach the provider by the proxy as well hears what that means."""
+    config = CodexConfig(model="m", allowed_domains=("example.org", domain))
+    assert domain in openai(config).warning(config)
+    passed = replace(config, credentials="passthrough")
+    assert openai(passed).warning(passed) == ""
+    other = CodexConfig(model="m", allowed_domains=("example.org", "xapi.openai.com", "notopenai.com"))
+    assert openai(other).warning(other) == ""

@@ -319,6 +319,16 @@ def test_without_a_message_stdout_is_what_was_printed(place: Place) -> None:
 
 
 @every_program
+def test_a_way_past_the_relay_is_told(bench: Bench, fake: FakeDriver, name: str) -> None:
+    """J13: the run tells its tester, before any task."""
+    host = {"codex": "openai.com", "claude_code": "anthropic.com"}[name]
+    place = Place(bench, fake, name, allowed_domains=(host,))
+    told: list[str] = []
+    place.harness.prepare(replace(run_context(fake), notify=told.append))
+    assert [host in text for text in told] == [True]
+
+
+@every_program
 def test_who_is_unprepared_does_not_work(name: str, tmp_path: Path) -> None:
     """Before it is prepared a harness knows no key and no program."""
     harness = make(name, tmp_path)

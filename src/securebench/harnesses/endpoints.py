@@ -97,6 +97,16 @@ class Endpoint:
         )
         return EgressPlan(domains=config.allowed_domains, relay=relay)
 
+    def warning(self, config: CodexConfig | ClaudeCodeConfig) -> str:
+        """Return what a tester should know of this configuration, or nothing."""
+        admitting = [name for name in config.allowed_domains if self.host == name or self.host.endswith(f".{name}")]
+        if not self.is_relayed or not admitting:
+            return ""
+        return (
+            f"harness.config.allowed_domains: {admitting[0]} lets agents reach {self.host} past the relay: with a key "
+            "of their own they can ask whatever model they like, and take out what they read"
+        )
+
     def key_variables(self, given: Mapping[str, str], key: Key) -> dict[str, str]:
         """Return the variables of the sandbox that have to do with the key. ``given`` are those of ``harness.env``.
 

@@ -106,6 +106,8 @@ class ProviderHarness(AgentHarness):
         key = self._endpoint.key(run.variables)
         installation = install(self._store, self.name, self.config.version, run, PROGRAMS_TARGET)
         authority = read_authority(run.variables, run.notify)
+        if warning := self._endpoint.warning(self.config):
+            run.notify(warning)
         self._ready = _Ready(key=key, authority=authority, installation=installation)
         return {"program": self.name, **installation.identity(), **self._assurance()}
 
