@@ -362,7 +362,7 @@ def test_a_python_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch)
 def test_nothing_outlives_a_run_that_is_killed(thread: bool) -> None:
     """A run that ends without a word takes its gateway with it; the end of one of its threads does not."""
     code = (
-        "import threading, time\n"
+        f"import sys, threading, time; sys.path[:0] = {sys.path!r}\n"
         "from securebench.network.gateway import Gateway\n"
         "from securebench.network.model import EgressPlan\n"
         "gateway = Gateway(print)\n"
