@@ -354,6 +354,25 @@ def test_budget_of_requests() -> None:
     asyncio.run(play())
 
 
+def test_bad_hour_of_the_provider_is_no_spending() -> None:
+    """Repetitions while the provider fails leave the budget to the request that goes well; but not without end."""
+    statuses = iter([529, 429, 500, 200, 500, 500])
+
+    async def script(seen: Seen, peer: Peer) -> None:
+        status = next(statuses)
+        await (GOOD[Provider.OPENAI] if status == 200 else answering(status))(seen, peer)
+
+    async def play() -> None:
+        async with relayed(script, plan=replace(PLAN, requests=3)) as setting:
+            answered = [(await setting.ask()).status for _ in range(7)]
+        assert answered == [529, 429, 500, 200, 500, 500, 429]
+        report = setting.relay.report()
+        assert (report.trouble, report.message) == (Trouble.FAILED, "the provider answered 500")
+        assert report.refused == {"budget": 1}
+
+    asyncio.run(play())
+
+
 def test_budget_of_tokens() -> None:
     """Tokens that the provider counted, cached ones too, end a budget."""
 

@@ -149,9 +149,15 @@ class Relay:
 
     async def _refuse(self, agent: Peer, entry: Entry, refused: RefusedError) -> None:
         entry.refusal = refused.reason
-        entry.trouble = Trouble.OUT_OF_BUDGET if refused.reason is Refusal.BUDGET else Trouble.REJECTED
+        entry.trouble = self._trouble_of(refused)
         entry.message = f"refused by the relay: {refused.reason.value}"
         await self._explain(agent, entry, refused.status, refused.message)
+
+    def _trouble_of(self, refused: RefusedError) -> Trouble | None:
+        """Return what a refusal means. Where the provider's failures alone used the budget up, it is still theirs."""
+        if refused.reason is not Refusal.BUDGET:
+            return Trouble.REJECTED
+        return Trouble.OUT_OF_BUDGET if self._tally.spent.is_used_up(self._way.plan) else None
 
     async def _fail(self, agent: Peer, entry: Entry, error: NoAnswerError) -> None:
         """Tell the agent that there is no answer, and break it off where it has begun: a cut is no end."""

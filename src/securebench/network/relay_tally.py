@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 MAX_REFUSED_LINES: Final = 1000
 """Lines of refused requests in a log: an agent can make as many as it likes. All are counted."""
 
+_PROVIDERS: Final = (Trouble.REFUSED, Trouble.RATE_LIMITED, Trouble.FAILED, Trouble.UNREACHABLE)
 _MAX_PATH: Final = 200
 _NOT_PLAIN: Final = re.compile(r"[^ -~]")
 
@@ -85,6 +86,7 @@ class Tally:
 
     def close(self, entry: Entry) -> None:
         """Count a request that is over, and log it."""
+        self.spent.failed += entry.refusal is None and entry.trouble in _PROVIDERS
         if entry.refusal is not None:
             self._refused[entry.refusal.value] += 1
         elif entry.answer:
