@@ -459,14 +459,16 @@ def test_log_has_counts_alone() -> None:
 
 
 def test_tls_to_a_private_authority() -> None:
-    """With the authority that the plan names, a provider over TLS is reached."""
+    """With the authority that the plan names, a provider over TLS is reached, and its connection kept."""
     authority = trustme.CA()
     context = _server(authority.issue_cert("localhost"))
 
     async def play() -> None:
         plan = replace(PLAN, authority=authority.cert_pem.bytes().decode())
         async with relayed(plan=plan, tls=context) as setting:
-            assert (await setting.ask()).status == 200
+            answers = [await setting.ask() for _ in range(3)]
+        assert [(answered.status, answered.is_whole) for answered in answers] == [(200, True)] * 3
+        assert len(setting.connections) == 1
 
     asyncio.run(play())
 

@@ -90,7 +90,7 @@ class Relay:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self._way.upstream.close()
+        self._way.upstream.close()
 
     async def _serve_all(self, agent: Peer) -> None:
         with suppress(OSError, h11.ProtocolError, AgentGoneError):

@@ -12,6 +12,7 @@ import h11
 from securebench.network.model import Trouble
 from securebench.network.providers.base import read_object
 from securebench.network.secret import Eraser, erased
+from securebench.network.upstream import drop
 from securebench.network.usage import Meter
 
 if TYPE_CHECKING:
@@ -103,9 +104,9 @@ class Passage:
                 _check(response)
                 await self._pass_answer(server, response)
         except BaseException:
-            server.writer.transport.abort()
+            drop(server)
             raise
-        await self._way.upstream.give_back(server)
+        self._way.upstream.give_back(server)
 
     async def _connect(self) -> Peer:
         try:

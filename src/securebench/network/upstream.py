@@ -57,23 +57,23 @@ class Upstream:
             since, peer = self._idle.pop()
             if monotonic() - since < IDLE_SECONDS and not peer.reader.at_eof():
                 return peer
-            await peer.close()
+            drop(peer)
         async with asyncio.timeout(CONNECT_SECONDS):
             return await self._connect()
 
-    async def give_back(self, peer: Peer) -> None:
+    def give_back(self, peer: Peer) -> None:
         """Keep a connection whose answer was read to its end, and close any other."""
         connection = peer.connection
         if connection.our_state is connection.their_state is h11.DONE and len(self._idle) < MAX_IDLE:
             connection.start_next_cycle()
             self._idle.append((monotonic(), peer))
         else:
-            await peer.close()
+            drop(peer)
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """Close the connections that are kept. Idempotent."""
         while self._idle:
-            await self._idle.pop()[1].close()
+            drop(self._idle.pop()[1])
 
     async def _connect(self) -> Peer:
         name = self._host if self._tls else None
@@ -84,6 +84,11 @@ class Upstream:
         except UnicodeError:
             raise OSError("the name of the provider's host is none") from None
         return Peer(h11.CLIENT, reader, writer)
+
+
+def drop(peer: Peer) -> None:
+    """Close a connection of which nothing more is wanted, at once: a good-bye over TLS takes a server's time."""
+    peer.writer.transport.abort()
 
 
 @lru_cache(maxsize=8)
