@@ -19,6 +19,7 @@ from contextlib import ExitStack, closing
 from functools import cache
 from typing import TYPE_CHECKING, cast
 
+import hypothesis
 import pytest
 
 from leftovers import container_traces, host_traces
@@ -46,6 +47,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Take the names of the drivers, and whether to take time."""
     parser.addoption("--drivers", default="docker,crun", help="what 'driver' stands for: docker, crun, runc, runsc")
     parser.addoption("--long", action="store_true", help="run the tests that take minutes, too")
+
+
+hypothesis.settings.register_profile("patient", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("patient")  # how busy the machine is decides nothing
 
 
 def pytest_configure() -> None:
