@@ -22,6 +22,7 @@ import humaneval
 import overhead
 import repo_patch
 import sealing
+import streaming
 from peers import results as peers
 from rich.console import Console
 from sides import usable
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from report import Table
     from sides import Side
 
-SECTIONS = ("start", "cycle", "humaneval", "task", "repo_patch", "sealing", "memory", "peers")
+SECTIONS = ("start", "cycle", "humaneval", "task", "repo_patch", "sealing", "streaming", "memory", "peers")
 
 
 def main() -> None:
@@ -79,6 +80,8 @@ def _tables(asked: argparse.Namespace, sides: list[Side], scratch: Path) -> Iter
         yield repo_patch.table(sides, scratch, tasks=3 if quick else 10, rounds=1 if quick else 3)
     if "sealing" in wanted:
         yield sealing.table(scratch, rounds=1 if quick else 5, quick=quick)
+    if "streaming" in wanted:
+        yield streaming.table(rounds=3 if quick else 11, pieces=50 if quick else 200)
     if "memory" in wanted and not quick:
         yield overhead.memory(sides[-1], scratch)
     if "peers" in wanted:
