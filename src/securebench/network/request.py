@@ -88,7 +88,7 @@ def end_to_end(headers: Headers) -> Headers:
 
 def _attempt(kind: str, authority: str, *, default: int | None) -> Attempt:
     matched = _AUTHORITY.fullmatch(authority)
-    if not matched or "@" in authority:
+    if not matched:
         raise UnreadableError(Attempt.of(kind, authority), Reason.HOST_INVALID)
     host, digits = matched.groups()
     try:
