@@ -16,6 +16,7 @@ import threading
 import time
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from http.client import HTTPResponse
 from typing import TYPE_CHECKING, Final
 
 import trustme
@@ -216,8 +217,9 @@ def _asked(connect: Callable[[], socket.socket]) -> Iterator[tuple[float, float,
     head = f"POST /v1/responses HTTP/1.1\r\nHost: {HOST}\r\nContent-Type: application/json\r\n"
     with connect() as connection:
         connection.sendall(f"{head}Content-Length: {len(_BODY)}\r\n\r\n".encode() + _BODY)
-        lines = connection.makefile("rb")
-        for line in lines:
+        response = HTTPResponse(connection)
+        response.begin()
+        for line in response:
             if line.startswith(b"data: "):
                 event = json.loads(line[6:])
                 if event == _END:
