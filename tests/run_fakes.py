@@ -45,7 +45,8 @@ def make_task(task_id: str = "pack/one", family: str = "short_answer") -> Secure
 class FakeProducer(HarnessProducer):
     """Seals ``answer`` and says what it is told to; ``hook`` is called first, with the number of the call.
 
-    It is the ``agent`` that it is told to be, with a way out if it ``has_way_out``, and holds ``keys``.
+    It tells of its steps what ``trajectory`` says. It is the ``agent`` that it is told to be, with a way out if it
+    ``has_way_out``, and holds ``keys``.
     """
 
     name = "fake"
@@ -56,6 +57,7 @@ class FakeProducer(HarnessProducer):
     agent: Mapping[str, JsonValue] = field(default_factory=dict)
     has_way_out: bool = False
     keys: tuple[str, ...] = ()
+    trajectory: str = ""
     prepared: list[RunContext] = field(default_factory=list)
 
     @property
@@ -82,7 +84,10 @@ class FakeProducer(HarnessProducer):
         if production is not None:
             return production
         return Production(
-            candidate=seal(context.store, self.answer), stdout=f"{self.answer}\n", metadata={"usage": {"tokens": 7}}
+            candidate=seal(context.store, self.answer),
+            stdout=f"{self.answer}\n",
+            metadata={"usage": {"tokens": 7}},
+            trajectory=self.trajectory,
         )
 
 

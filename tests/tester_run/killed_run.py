@@ -77,7 +77,7 @@ def main() -> None:
         if view.task_id.endswith(("1", "2")) and not resume:
             raise ImageError("gone")
 
-    parts = make_parts(FakeProducer(hook=first_run_has_errors), checkpoint=killer)
+    parts = make_parts(FakeProducer(hook=first_run_has_errors, trajectory="{}"), checkpoint=killer)
     run_benchmark(configuration(root), RunOptions(workers=1, resume=resume), (), parts)
 
 

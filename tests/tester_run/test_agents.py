@@ -163,6 +163,20 @@ def test_another_agent_does_not_go_on_with_a_run(root: Path, change: dict[str, J
     assert not producer.views
 
 
+def test_another_build_of_the_same_version_is_the_same_agent(root: Path) -> None:
+    """A run that meets an image with another C library goes on; a build that is not what it was does not (L05)."""
+    glibc, musl = {"linux-x64": "sha512-one"}, {"linux-x64-musl": "sha512-two"}
+    builds: tuple[dict[str, JsonValue], ...] = ({**glibc}, {**glibc, **musl}, {**musl})
+    for limit, integrity in enumerate(builds, start=1):
+        parts = make_parts(FakeProducer(agent={**AGENT, "integrity": integrity}))
+        assert run(root, parts=parts, limit=limit, resume=True).passed == limit
+    header = json.loads((root / "results" / HEADER).read_text())
+    assert header["decisive"]["agent"]["integrity"] == {**glibc, **musl}
+    other: dict[str, JsonValue] = {"linux-x64-musl": "sha512-other"}
+    with pytest.raises(ConfigError, match=r"agent\.integrity\.linux-x64-musl"):
+        run(root, parts=make_parts(FakeProducer(agent={**AGENT, "integrity": other})), resume=True)
+
+
 @pytest.mark.parametrize("error", [ConfigError("no key", code="key-missing"), ImageError("no libc")])
 def test_a_harness_that_cannot_begin_ends_the_run_before_it_does(root: Path, error: Exception) -> None:
     """What is missing is told before any task, and the directory can be used afterwards."""

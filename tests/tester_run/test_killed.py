@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from run_fakes import FakeProducer
 from securebench.results.journal import JOURNAL
 from tester_run.running import comparables, make_parts, pin_framework, records, run, write_run
 
@@ -28,8 +29,8 @@ POINTS = {
     "run_done": 1,
     "write": TASKS,
     "half-write": TASKS,
-    "fsync": 11,
-    "replace": 3,
+    "fsync": 15,
+    "replace": 5,
 }
 DEATHS = [(point, number) for point, times in POINTS.items() for number in range(1, times + 1)]
 
@@ -70,12 +71,15 @@ def test_killed_and_resumed(tmp_path: Path, point: str, number: int) -> None:
     write_run(root, TASKS)
     killed(root, point, number)
     before = [json.loads(line) for line in journal_lines(root)]
-    summary = run(root, resume=True, parts=make_parts())
+    summary = run(root, resume=True, parts=make_parts(FakeProducer(trajectory="{}")))
     assert summary.passed == TASKS
     kept = [record for record in before if record["verification_status"] == "passed"]
     assert [record for record in records(root) if record in kept] == kept
     assert comparables(root) == clean(tmp_path / "clean")
     assert not list((root / "results").glob(".*"))
+    told = {record["provenance"]["trajectory"]["path"] for record in records(root)}
+    assert told == {f"trajectories/{path.name}" for path in (root / "results" / "trajectories").iterdir()}
+    assert len(told) == TASKS
 
 
 @pytest.mark.parametrize(

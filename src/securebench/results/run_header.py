@@ -46,11 +46,13 @@ class RunHeader:
 
         Raises :class:`ConfigError` (``resume-mismatch``) with everything that is not as it was.
         """
-        before, after = _shared_images(self, now)
-        problems = [*_differences(self.decisive, now.decisive), *_differences(before, after, "images.")]
+        before, after = _shared(self.images, now.images)
+        then, today = _without_growth(self.decisive, now.decisive)
+        problems = [*_differences(then, today), *_differences(before, after, "images.")]
         if problems:
             raise ConfigError(code="resume-mismatch", problems=problems)
-        return replace(self, images={**self.images, **now.images}, information=now.information)
+        images = {**self.images, **now.images}
+        return replace(self, decisive=_grown(self.decisive, now.decisive), images=images, information=now.information)
 
     def write(self, directory: Path) -> None:
         """Write ``run.json``. Raises :class:`StorageError`."""
@@ -92,10 +94,36 @@ def _from_json(content: Mapping[str, Any]) -> RunHeader:
     )
 
 
-def _shared_images(then: RunHeader, now: RunHeader) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the images that both runs resolved: one that only one of them needed is no difference."""
-    names = then.images.keys() & now.images.keys()
-    return {name: then.images[name] for name in names}, {name: now.images[name] for name in names}
+def _shared(then: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what both have: an image, or a build of a program, that only one of two runs needed is no difference."""
+    names = then.keys() & now.keys()
+    return {name: then[name] for name in names}, {name: now[name] for name in names}
+
+
+def _builds(decisive: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return what the agent's program was held to, by platform: images of another kind need another build of it."""
+    agent = decisive.get("agent")
+    builds = agent.get("integrity") if isinstance(agent, dict) else None
+    return builds if isinstance(builds, dict) else None
+
+
+def _without_growth(then: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Return both with those builds alone that both have."""
+    before, after = _builds(then), _builds(now)
+    if before is None or after is None:
+        return then, now
+    shared = _shared(before, after)
+    return _with_builds(then, shared[0]), _with_builds(now, shared[1])
+
+
+def _grown(then: Mapping[str, Any], now: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what is decisive from now on: what was, with all builds."""
+    builds = _builds(now)
+    return then if builds is None else _with_builds(then, {**(_builds(then) or {}), **builds})
+
+
+def _with_builds(decisive: Mapping[str, Any], builds: Mapping[str, Any]) -> dict[str, Any]:
+    return {**decisive, "agent": {**decisive["agent"], "integrity": dict(builds)}}
 
 
 def _differences(then: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> Iterator[Problem]:

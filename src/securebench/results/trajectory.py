@@ -6,7 +6,7 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Final
 
-from securebench.results.storage import storage_errors, write_durably
+from securebench.results.storage import storage_errors, temporary_name, write_durably
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,9 +27,10 @@ def trajectory_file(directory: Path, name: str) -> Path:
 
 
 def discard_trajectory(path: Path) -> None:
-    """Remove what an earlier attempt at a task left, if it did. Raises :class:`StorageError`."""
+    """Remove what an earlier attempt at a task left, whole or half. Raises :class:`StorageError`."""
     with storage_errors(path):
         path.unlink(missing_ok=True)
+        temporary_name(path).unlink(missing_ok=True)
 
 
 def keep_trajectory(path: Path, text: str, redactor: Redactor) -> dict[str, JsonValue]:
