@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import h11
 
-from securebench.errors import EgressError
+from securebench.errors import EgressError, InfrastructureError
 from securebench.network.codec import report_from_json
 from securebench.network.frames import FrameError, pack, receive, send
 
@@ -234,7 +234,7 @@ class Link:
             line.answered.set()
             for call in () if self._closed else line.on_death:
                 # Each closes a sandbox, which takes time.
-                threading.Thread(target=call, name="securebench-gateway-gone", daemon=True).start()
+                threading.Thread(target=_tell, args=(call,), name="securebench-gateway-gone", daemon=True).start()
 
     def _reap(self) -> int | None:
         if self._process is None:
@@ -248,6 +248,11 @@ class Link:
         size = os.fstat(self._words).st_size
         said = os.pread(self._words, _WORDS, max(0, size - _WORDS)).decode("utf-8", "replace").strip()
         return said.splitlines()[-1] if said else ""
+
+
+def _tell(call: Callable[[], None]) -> None:
+    with suppress(InfrastructureError):  # that session ends in an error anyway
+        call()
 
 
 def _ending(code: int | None) -> str:
