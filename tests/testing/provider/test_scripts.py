@@ -33,7 +33,7 @@ def played(script: Script, directory: Path, *, in_sandbox: bool = True) -> list[
     printed = []
     for step in script:
         if isinstance(step, Shell):
-            argv = ["timeout", "20", "/bin/sh", "-c", step.command]
+            argv = ["timeout", "20", os.environ["TEST_SHELL"], "-c", step.command]
             done = subprocess.run(argv, check=False, cwd=directory, env=environment, capture_output=True, text=True)
             printed.append(done.stdout + done.stderr)
     return printed
@@ -42,6 +42,12 @@ def played(script: Script, directory: Path, *, in_sandbox: bool = True) -> list[
 def conversation(prompt: str, *results: str) -> Conversation:
     """Return a conversation, as a book sees it."""
     return Conversation("m", prompt, results, None, streams=True)
+
+
+@pytest.fixture(autouse=True, params=["/bin/sh", "/bin/bash"])
+def _shell(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run each test with either shell that a client may have, which differ in what they take."""
+    monkeypatch.setenv("TEST_SHELL", request.param)
 
 
 @pytest.fixture
@@ -161,7 +167,7 @@ def test_a_crash_kills_the_program_by_its_name(tmp_path: Path) -> None:
     agent.symlink_to("/bin/sh")
     command = next(step.command for step in scripts.crash() if isinstance(step, Shell))
     done = subprocess.run(
-        ["/bin/sh", "-c", '"$0" -c "sh -c \\"\\$COMMAND\\"; echo alive"; echo "ended with $?"', str(agent)],
+        ["/bin/sh", "-c", '"$0" -c "\\$TEST_SHELL -c \\"\\$COMMAND\\"; echo alive"; echo "ended with $?"', str(agent)],
         env={**os.environ, "COMMAND": command, "SECUREBENCH_TASK_FILE": "x"},
         capture_output=True,
         text=True,

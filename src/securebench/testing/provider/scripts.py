@@ -96,7 +96,7 @@ done"""
 
 def _in_a_sandbox(commands: str) -> Shell:
     """Return what does nothing where no agent has its task: that might be somebody's own machine."""
-    return Shell(': "${SECUREBENCH_TASK_FILE:?this is no agent\'s sandbox}"\n' + commands)
+    return Shell(': "${SECUREBENCH_TASK_FILE:?not set, so that this is no sandbox}"\n' + commands)
 
 
 def cheat_tests() -> Script:
