@@ -358,23 +358,43 @@ def test_a_python_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch)
         Gateway(lambda _: None).open("task", PLAN)
 
 
-@pytest.mark.parametrize("thread", [False, True])
-def test_nothing_outlives_a_run_that_is_killed(thread: bool) -> None:
-    """A run that ends without a word takes its gateway with it; the end of one of its threads does not."""
-    code = (
-        f"import sys, threading, time; sys.path[:0] = {sys.path!r}\n"
-        "from securebench.network.gateway import Gateway\n"
-        "from securebench.network.model import EgressPlan\n"
-        "gateway = Gateway(print)\n"
-        "use = lambda: gateway.open('t', EgressPlan(domains=('a.test',)))\n"
-        + ("t = threading.Thread(target=use); t.start(); t.join(); time.sleep(0.3)\n" if thread else "")
-        + "use().close()\n"
-        "print(gateway._link._process.pid, flush=True)\n"
-        "time.sleep(60)\n"
-    )
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as run:
+RUN = f"""
+import subprocess, sys, threading, time
+sys.path[:0] = {sys.path!r}
+from securebench.network.gateway import Gateway
+from securebench.network.model import EgressPlan
+
+def use():
+    gateway.open("task", EgressPlan(domains=("a.test",))).close()
+
+gateway = Gateway(print)
+starter = threading.Thread(target=use)
+starter.start()
+starter.join()
+time.sleep(0.3)
+use()
+held = gateway._link._control.fileno()
+sleep = ["sleep", "60"]
+holder = subprocess.Popen(sleep, pass_fds=[held], stdout=subprocess.DEVNULL) if sys.argv[1] == "held" else None
+print(gateway._link._process.pid, holder.pid if holder else 0, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("held", ["held", "alone"])
+def test_nothing_outlives_a_run_that_is_killed(held: str) -> None:
+    """A run that ends without a word takes its gateway with it, also where something else holds on to the connection.
+
+    The end of the thread that needed the gateway first does not.
+    """
+    with subprocess.Popen([sys.executable, "-c", RUN, held], stdout=subprocess.PIPE, text=True) as run:
         assert run.stdout
-        process = int(run.stdout.readline())
-        assert is_there(process)
-        run.kill()
-    await_end(process)
+        process, holder = map(int, run.stdout.readline().split())
+        try:
+            assert is_there(process)
+            run.kill()
+            await_end(process)
+        finally:
+            run.kill()
+            if holder:
+                os.kill(holder, signal.SIGKILL)
