@@ -55,6 +55,26 @@ def test_a_pack_is_named_in_three_ways(tmp_path: Path) -> None:
     assert validate(directory, "--tasks", elsewhere).stdout in outputs
 
 
+def test_the_settings_of_an_agent_with_a_provider_are_checked(tmp_path: Path) -> None:
+    """A tester YAML whose endpoint or budget cannot be is told of before a run, with their places."""
+    directory = tmp_path / "pack"
+    directory.mkdir()
+    write_pack(directory, row())
+    tester = tmp_path / "tester.yaml"
+    tester.write_text(
+        'schema_version: "0.2"\nrun: {id: a, output_dir: runs}\n'
+        "benchmark: {manifest: pack/manifest.yaml, tasks: pack/tasks.jsonl}\n"
+        "harness:\n  type: codex\n  config:\n    model: m\n"
+        "    base_url: http://api.example.com/v1\n    budget: {request: 1}\n"
+    )
+    done = validate(tester)
+    assert done.exit_code == 1
+    assert f"{tester}:8:15" in done.stderr
+    assert "base-url-unsafe" in done.stderr
+    assert f"{tester}:9:14" in done.stderr
+    assert "did you mean 'requests'?" in done.stderr
+
+
 def test_every_problem_is_shown_with_its_place(tmp_path: Path) -> None:
     """A wrong pack ends with 1, and every problem on stderr."""
     _, tasks = write_pack(tmp_path, row(eval={"answer": "Z"}), b"{")

@@ -81,6 +81,13 @@ def test_what_is_too_much_is_left_out_and_counted(tmp_path: Path, monkeypatch: p
     assert lines == [{"step": 0}, {"step": 1}, {"left_out": 7}]
 
 
+def test_so_is_what_comes_in_too_many_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent that floods its trajectory with tiny steps holds nobody up."""
+    monkeypatch.setattr(trajectory, "MAX_LINES", 2)
+    lines, _ = kept(tmp_path, "1\n" * 1000)
+    assert lines == [1, 1, {"left_out": 998}]
+
+
 def test_a_later_attempt_leaves_nothing_of_an_earlier_one(tmp_path: Path) -> None:
     """What is done again has a trajectory of its own, or none."""
     kept(tmp_path, '{"first": 1}\n{"first": 2}')

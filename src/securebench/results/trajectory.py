@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 TRAJECTORIES: Final = "trajectories"
 
 MAX_TRAJECTORY: Final = 4 * 1024 * 1024
-"""Bytes of one task's file. Redaction costs a second for so much."""
+"""Bytes of one task's file. Redaction takes seconds for so much, on the time of all that the run is at."""
+
+MAX_LINES: Final = 20_000
+"""Steps of one task: the shorter they are, the more each byte costs."""
 
 
 def trajectory_file(directory: Path, name: str) -> Path:
@@ -42,7 +45,7 @@ def keep_trajectory(path: Path, text: str, redactor: Redactor) -> dict[str, Json
     lines = [line for line in text.split("\n") if line.strip()]
     kept, size = [], 0
     for number, line in enumerate(_redacted(lines, redactor)):
-        if size + len(line) > MAX_TRAJECTORY:
+        if number >= MAX_LINES or size + len(line) > MAX_TRAJECTORY:
             kept.append(_encoded({"left_out": len(lines) - number}))
             break
         kept.append(line)
