@@ -15,9 +15,9 @@ from securebench.sandboxes.base import MIB, Command, Limits, SandboxSpec
 from securebench.sandboxes.collected import CollectedLayer, DirectoryReplacedError
 from securebench.sandboxes.oci import OciDriver
 from securebench.sandboxes.oci.changes import changed_layer
+from securebench.sandboxes.oci.job import Job
 from securebench.sandboxes.oci.keeper.changes import open_changes
 from securebench.sandboxes.oci.keeper.mounts import opaque
-from securebench.sandboxes.oci.link import Job
 from securebench.sandboxes.oci.wire import send_report
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import pytest
 from securebench.errors import EngineError, InfrastructureError
 from securebench.sandboxes.doors import Door
 from securebench.sandboxes.oci.doors import open_doors
-from securebench.sandboxes.oci.link import Job
+from securebench.sandboxes.oci.job import Job
 from securebench.sandboxes.oci.wire import DOORS, KILL, send_report
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from securebench.sandboxes.collecting import nothing_to_collect
 from securebench.sandboxes.oci.keeper.changes import CHANGED, REPLACED, UNCHANGED
 
 if TYPE_CHECKING:
-    from securebench.sandboxes.oci.link import Job
+    from securebench.sandboxes.oci.job import Job
 
 
 def changed_layer(job: Job, path: str) -> CollectedLayer:

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from securebench.sandboxes.base import Command, SandboxSpec
-    from securebench.sandboxes.oci.link import Hello, Job, Link
+    from securebench.sandboxes.oci.job import Job
+    from securebench.sandboxes.oci.link import Hello, Link
     from securebench.sandboxes.oci.runtime import Runtime
     from securebench.sandboxes.oci.sandbox import OciSandbox
     from securebench.sandboxes.oci.streams import Pipes

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from securebench.sandboxes.doors import Door
-    from securebench.sandboxes.oci.link import Job
+    from securebench.sandboxes.oci.job import Job
 
 _SECONDS: Final = 60.0
 """How long the keeper gets to open them."""

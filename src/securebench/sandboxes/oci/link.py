@@ -1,28 +1,25 @@
-"""The driver's end of its keeper: starting it, asking it, and hearing how each job went."""
+"""The driver's end of its keeper: starting it, and asking it."""
 
 from __future__ import annotations
 
-import errno
 import json
 import os
-import select
 import shutil
 import socket
 import subprocess
 import sys
 import threading
-import time
-import weakref
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from securebench.errors import EngineError, InfrastructureError
-from securebench.sandboxes.oci.wire import DOORS, KILL, LIMIT, receive_frame, receive_report, send_frame
+from securebench.errors import EngineError
+from securebench.sandboxes.oci.job import Job, exhaustion, gone
+from securebench.sandboxes.oci.wire import receive_frame, send_frame
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from securebench.sandboxes.oci.runtime import Runtime
 
@@ -144,156 +141,6 @@ class Link:
         said = b"" if self._process.stderr is None else self._process.stderr.read()
         lines = said.decode("utf-8", "replace").strip().splitlines()
         return lines[-1] if lines else f"it ended with {self._process.returncode}"
-
-
-class Job:
-    """A container, or a command in one, as its driver sees it. Thread safe. ``fileno`` is for polling alone.
-
-    ``within`` is the container in which it runs, if it is a command. ``descriptor`` came with its report, or is -1: a
-    directory that the container has changed.
-    """
-
-    def __init__(self, channel: socket.socket, within: Job | None = None) -> None:
-        self._channel = channel
-        self._within = within
-        weakref.finalize(self, channel.close)  # not before: somebody may be polling it
-        self._reading = threading.Lock()
-        self._report: dict[str, Any] | None = None
-        self._lost = False
-        self._listeners: list[socket.socket] | None = None
-        self.descriptor = -1
-
-    def fileno(self) -> int:
-        """Return the descriptor that becomes readable with the report, and hangs up with the end."""
-        return self._channel.fileno()
-
-    def is_over(self) -> bool:
-        """Whether its end was reported, or will never be."""
-        with self._reading:
-            if self._report is None and not self._lost:
-                self._read()
-            return self._report is not None or self._lost
-
-    def report(self, timeout: float) -> dict[str, Any]:
-        """Wait for its end. Raises :class:`EngineError` when the keeper is gone, or silent for ``timeout`` seconds."""
-        deadline = time.monotonic() + timeout
-        while not self.is_over():
-            self._await_readable(deadline)
-        if self._report is None:
-            raise gone()
-        return self._report
-
-    def listeners(self, timeout: float) -> list[socket.socket]:
-        """Wait for the listening sockets of its doors. None if it ended before, as :meth:`report` then says.
-
-        Raises as :meth:`report` does, and :class:`InfrastructureError` when this process has no room for them.
-        """
-        deadline = time.monotonic() + timeout
-        with self._reading:
-            while self._listeners is None and self._report is None and not self._lost:
-                self._await_readable(deadline)
-                self._read()
-            listeners, self._listeners = self._listeners or [], None
-        return listeners
-
-    def await_end(self, timeout: float) -> None:
-        """Wait for its end, however it is told: without a keeper nothing runs at all."""
-        with suppress(EngineError):
-            self.report(timeout)
-
-    @property
-    def is_command(self) -> bool:
-        """Whether it runs in a container that was there before it."""
-        return self._within is not None
-
-    def fell(self, patience: float) -> bool:
-        """Whether the container in which it ran has ended as well, or does within ``patience`` seconds."""
-        if self._within is None:
-            return False
-        try:
-            self._within.report(patience)
-        except EngineError:  # it lives, or nobody can say how it went
-            return False
-        return True
-
-    def kill(self) -> None:
-        """Ask for the end of its whole sandbox, and do not wait for it."""
-        with suppress(OSError):
-            self._channel.send(KILL, socket.MSG_NOSIGNAL)
-
-    def limit(self, seconds: float) -> None:
-        """Give it so much time, from now on."""
-        with suppress(OSError):
-            self._channel.send(LIMIT + str(seconds).encode("ascii"), socket.MSG_NOSIGNAL)
-
-    def hang_up(self) -> None:
-        """Let go of it: the keeper ends it if it still runs, and whoever polls sees a hang-up."""
-        with suppress(OSError):
-            self._channel.shutdown(socket.SHUT_RDWR)
-
-    def forget_changes(self) -> None:
-        """Let go of what ``descriptor`` is of. Who still reads it finds nothing, and nothing else, by its number."""
-        with self._reading:
-            if self._report is None and not self._lost:
-                self._read()
-            if self.descriptor >= 0:
-                os.dup2(self._channel.fileno(), self.descriptor, inheritable=False)
-
-    def _await_readable(self, deadline: float) -> None:
-        poll = select.poll()
-        poll.register(self, select.POLLIN)
-        if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
-            raise EngineError("nothing was heard of a sandbox in time", hint="look at what keeps this machine busy")
-
-    def _read(self) -> None:
-        try:
-            received = receive_report(self._channel)
-        except BlockingIOError:
-            return
-        except OSError:
-            received = None
-        if received is None:
-            self._lost = True
-            return
-        report, descriptors = received
-        if DOORS in report:
-            self._listeners = _sockets(descriptors, report[DOORS])
-            return
-        self._report = report
-        if descriptors:
-            self.descriptor = descriptors[0]
-            weakref.finalize(self, os.close, self.descriptor)  # not before: somebody may be reading it
-
-
-def _sockets(descriptors: list[int], expected: int) -> list[socket.socket]:
-    listeners = [socket.socket(fileno=descriptor) for descriptor in descriptors]
-    with exhaustion():
-        if len(listeners) < expected:  # the kernel gives those that there is room for
-            for listener in listeners:
-                listener.close()
-            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-    return listeners
-
-
-@contextmanager
-def exhaustion() -> Iterator[None]:
-    """Say so where this process has no room for more descriptors. Raises :class:`InfrastructureError`."""
-    try:
-        yield
-    except OSError as error:
-        raise InfrastructureError(
-            f"this process cannot start another sandbox: {error}",
-            hint="raise its limit of open files (ulimit -n), or run fewer tasks at once (--workers)",
-        ) from error
-
-
-def gone() -> EngineError:
-    """Return the error that says that the keeper is gone."""
-    return EngineError(
-        "the process that keeps the sandboxes has ended, and all of them with it",
-        code="sandbox-keeper-gone",
-        hint="see whether something killed it, as the kernel does for want of memory; then go on with --resume",
-    )
 
 
 def _unshare() -> list[str]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from securebench.sandboxes.base import Command
     from securebench.sandboxes.collected import CollectedLayer
-    from securebench.sandboxes.oci.link import Job
+    from securebench.sandboxes.oci.job import Job
     from securebench.sandboxes.oci.streams import Streams
 
 _NOT_FOUND = 127

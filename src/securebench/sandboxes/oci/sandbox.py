@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import Command, SandboxSpec
     from securebench.sandboxes.collected import CollectedLayer
     from securebench.sandboxes.oci.container import Surroundings
-    from securebench.sandboxes.oci.link import Job
+    from securebench.sandboxes.oci.job import Job
 
 _START_SECONDS: Final = 60.0
 """How long a persistent sandbox gets until its first process answers."""

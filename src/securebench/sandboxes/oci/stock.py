@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from securebench.sandboxes.base import Command, SandboxSpec
-    from securebench.sandboxes.oci.link import Job
+    from securebench.sandboxes.oci.job import Job
     from securebench.sandboxes.oci.streams import Pipes
 
 
