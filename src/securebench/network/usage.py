@@ -53,10 +53,10 @@ class Meter:
         """Take the end of the body."""
         if self._is_stream:
             self._read_line()
-        elif not self._too_long and (answer := read_object(bytes(self._held))):
+        elif self._too_long:
+            self.ended = True  # for all that can be told
+        elif answer := read_object(bytes(self._held)):
             self._take(self._dialect.read_whole(answer))
-        else:
-            self.ended = True
 
     def tokens(self) -> tuple[int, int]:
         """Return the tokens of input and of output: what the provider said, and an estimate where it did not."""
