@@ -133,6 +133,18 @@ def test_answer_without_stream() -> None:
     asyncio.run(play())
 
 
+def test_failed_answer_without_stream() -> None:
+    """An answer in one piece that says that it failed is none, although it came with 200."""
+    body = b'{"status":"failed","error":{"code":"rate_limit_exceeded"},"usage":{"input_tokens":7,"output_tokens":3}}'
+
+    async def play() -> None:
+        _, setting = await ask_once(answering(200, body))
+        report = setting.relay.report()
+        assert (report.trouble, report.answered, report.input_tokens) == (Trouble.RATE_LIMITED, 0, 7)
+
+    asyncio.run(play())
+
+
 @pytest.mark.parametrize(
     ("plan", "last", "trouble"),
     [
