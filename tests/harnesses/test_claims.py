@@ -160,6 +160,14 @@ def test_claude_says_is_error(status: int | None, message: str, trouble: Trouble
     assert claims.error == message
 
 
+def test_an_end_without_is_error_is_none_that_went_well() -> None:
+    """Claude Code: only a plain ``false`` says that no error ended it."""
+    for odd in (None, 0, "false"):
+        claims = hear(ClaudeAccount(), streams.claude_end(is_error=odd)).claims
+        assert claims.failed
+        assert not claims.finished
+
+
 def test_a_refusal_is_told() -> None:
     """Claude Code: a model that will not do it ends in an error, and the reason says that it was that."""
     end = streams.claude_end(is_error=True, stop_reason="refusal", result="API Error: unable to respond")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from elf_files import I386
 from harnesses.provider_fakes import NEWEST, FakeStore, image_files, run_context
 from securebench.agents.catalogue import MUSL, PROGRAMS, machine_platform
 from securebench.errors import ConfigError
@@ -108,5 +109,16 @@ def test_an_image_without_its_c_library_is_refused(fake: FakeDriver, store: Fake
     fake.add_image("empty", files={"/etc/passwd": b""})
     with pytest.raises(ConfigError, match="the image empty") as raised:
         install(store, "claude_code", None, run_context(fake, "empty"), TARGET)
+    assert raised.value.code == "agent-unfit"
+    assert not fake.commands
+
+
+def test_a_program_that_is_made_for_something_else_is_refused(
+    fake: FakeDriver, store: FakeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What its own file says counts: a version that was linked otherwise than is known of it starts nowhere."""
+    monkeypatch.setattr("harnesses.provider_fakes.MACHINE", I386)
+    with pytest.raises(ConfigError, match="the image debian") as raised:
+        install(store, "claude_code", None, run_context(fake, "debian"), TARGET)
     assert raised.value.code == "agent-unfit"
     assert not fake.commands

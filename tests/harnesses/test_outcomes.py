@@ -100,11 +100,13 @@ def test_a_provider_in_trouble_is_no_failure_of_an_agent(
 
 @pytest.mark.parametrize("trouble", INFRASTRUCTURE)
 def test_trouble_counts_where_a_program_ends_well_without_work(trouble: Trouble) -> None:
-    """A program that takes trouble for an end, exit 0, has not given up; with work done, it has worked."""
+    """Exit 0 after its provider's trouble is no giving up; with work done it has worked, unless it says otherwise."""
     relay = replace(SUCCESS, trouble=trouble)
     with pytest.raises(ProviderError):
         case(relay, left=False)
     assert case(relay).outcome is AgentOutcome.WORKED
+    with pytest.raises(ProviderError):
+        case(relay, claims=Claims(failed=True))
 
 
 @pytest.mark.parametrize("trouble", Trouble)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -252,6 +253,32 @@ def test_an_agent_without_an_answer_gave_up(place: Place) -> None:
     assert production.metadata["outcome"] == "gave_up"
 
 
+def test_an_empty_answer_is_no_work(place: Place) -> None:
+    """A file with nothing in it is kept, and the outcome is that of an agent that left none."""
+    place.install(agent_that(place.name, answer="\n"))
+    production = place.produce()
+    assert production.candidate is not None
+    assert production.failure is not None
+    assert production.failure.reason is FailureReason.CANDIDATE_EMPTY
+    assert production.metadata["outcome"] == "gave_up"
+
+
+def test_events_are_what_stdout_holds(place: Place) -> None:
+    """The last event counts also without a line end, and what stands on stderr is none."""
+
+    def program(context: FakeProcessContext) -> None:
+        context.files.write("candidate.txt", b"42\n")
+        context.stdout.write(streams.lines(*EVENTS[place.name])[:-1])
+        context.stderr.write(b"\n" + streams.lines(*EVENTS[place.name]))
+
+    place.install(program)
+    production = place.produce()
+    usage: Any = production.metadata["usage"]
+    assert usage["turns"] == {"codex": 1, "claude_code": 2}[place.name]
+    assert usage["cached_input_tokens"] == 2000
+    assert production.trajectory.count('"usage"') == 1
+
+
 def test_a_dead_gateway_ends_the_work_at_once(place: Place) -> None:
     """J19: the sandbox is closed while the agent works, and that is no failure of the agent's."""
 
@@ -260,8 +287,10 @@ def test_a_dead_gateway_ends_the_work_at_once(place: Place) -> None:
         context.sleep(30)
 
     place.install(wait)
+    started = time.monotonic()
     with pytest.raises(EgressError, match="the gateway died"):
         place.produce()
+    assert time.monotonic() - started < 15
     assert not place.fake.open
 
 
