@@ -9,6 +9,8 @@ import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from ruamel.yaml import YAML
+
 from benchmarks.packs import BENCHMARKS
 from securebench.tester_config import load_tester_config
 from securebench.tester_run import RunOptions, run_benchmark
@@ -75,24 +77,36 @@ class Done:
 
 
 def write_tester(root: Path, pack: str | tuple[Path, Path], agent: Agent, driver: SandboxDriver) -> Path:
-    """Write a tester YAML for an example pack, or for a manifest and tasks; JSON is YAML too."""
+    """Write a tester YAML: an example pack's own for the program, or one for a manifest and tasks. JSON is YAML too."""
     info = driver.info()
-    directory = BENCHMARKS / str(pack)
-    files = (directory / "manifest.yaml", directory / "tasks.jsonl") if isinstance(pack, str) else pack
-    config = {
-        "schema_version": "0.2",
-        "run": {"id": "real-agents", "output_dir": str(root / "out")},
-        "benchmark": {"manifest": str(files[0]), "tasks": str(files[1])},
-        "harness": agent.harness(),
-        "sandbox": {
-            "driver": info.name,
-            **({"runtime": info.runtime} if info.name == "oci" else {}),
-            "limits": dict(agent.limits),
-        },
+    config = _of_pack(pack, agent) if isinstance(pack, str) else _for_files(pack, agent)
+    config["run"]["output_dir"] = str(root / "out")
+    config["sandbox"] = {
+        "driver": info.name,
+        **({"runtime": info.runtime} if info.name == "oci" else {}),
+        "limits": dict(agent.limits),
     }
     path = root / "tester.yaml"
     path.write_text(json.dumps(config, indent=1))
     return path
+
+
+def _of_pack(pack: str, agent: Agent) -> dict[str, Any]:
+    """Return the pack's own configuration for the program, led to the scripted provider."""
+    directory = BENCHMARKS / pack
+    config: dict[str, Any] = YAML(typ="safe").load(directory / f"{agent.program}.yaml")
+    config["benchmark"] = {name: str(directory / path) for name, path in config["benchmark"].items()}
+    config["harness"]["config"] |= {"base_url": f"{agent.provider.url}/v1", **agent.config}
+    return config
+
+
+def _for_files(files: tuple[Path, Path], agent: Agent) -> dict[str, Any]:
+    return {
+        "schema_version": "0.2",
+        "run": {"id": "real-agents"},
+        "benchmark": {"manifest": str(files[0]), "tasks": str(files[1])},
+        "harness": agent.harness(),
+    }
 
 
 def run(

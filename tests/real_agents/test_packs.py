@@ -1,4 +1,4 @@
-"""The example packs, run by the real programs: a task of every family, and every demo."""
+"""The example packs, run by the real programs with the packs' own configurations for them."""
 
 from __future__ import annotations
 
@@ -9,37 +9,25 @@ import pytest
 from real_agents.runs import CANARY, PROGRAMS, Agent, run
 from real_agents.solutions import PACKS, solving
 from securebench.testing.provider import Provider
-from securebench.testing.provider.scripts import give_up
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from securebench.sandboxes.base import SandboxDriver
+    from securebench.sandboxes.oci import OciDriver
 
-pytestmark = [pytest.mark.agents]
+pytestmark = [pytest.mark.agents, pytest.mark.oci, pytest.mark.slow]
 
 
-@pytest.mark.slow
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("pack", PACKS)
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_a_pack_is_solved(program: str, pack: str, driver: SandboxDriver, images: None, tmp_path: Path) -> None:
+def test_a_pack_is_solved(program: str, pack: str, oci_driver: OciDriver, images: None, tmp_path: Path) -> None:
     """A model that knows the answers passes every task, and the provider is asked with the key alone."""
     with Provider(solving(pack)) as provider:
-        done = run(tmp_path, pack, Agent(program=program, provider=provider), driver)
+        done = run(tmp_path, pack, Agent(program=program, provider=provider), oci_driver)
         assert done.code == 0, done.said
         assert set(done.statuses.values()) == {"passed"}, done.records
         assert provider.keys_seen == {CANARY}
     for record in done.records:
         assert record["producer_metadata"]["outcome"] == "worked"
         assert record["provenance"]["usage"]["input_tokens"] > 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("pack", PACKS)
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_a_pack_is_given_up(program: str, pack: str, driver: SandboxDriver, images: None, tmp_path: Path) -> None:
-    """A model that gives up fails every task, although its program ends well: an exit code is no work."""
-    with Provider(give_up()) as provider:
-        done = run(tmp_path, pack, Agent(program=program, provider=provider), driver, "--limit", "2")
-    assert done.code == 0, done.said
-    assert set(done.statuses.values()) == {"failed"}, done.records
