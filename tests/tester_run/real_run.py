@@ -98,7 +98,7 @@ class RealRun:
             "harness:\n  type: command\n  config:\n"
             "    command: [python3, /opt/securebench/agent/agent.py]\n    agent_dir: agent\n"
             f"{'    allowed_domains: [api.example.com]' if knock else ''}\n"
-            f"sandbox: {{driver: {info.name}, runtime: {info.runtime}}}\n"
+            f"sandbox: {{driver: {info.name}, runtime: {info.runtime}{', limits: {memory: 64m}' if knock else ''}}}\n"
         )
 
     def command(self, *flags: str) -> list[str]:
