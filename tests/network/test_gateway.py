@@ -398,3 +398,16 @@ def test_nothing_outlives_a_run_that_is_killed(held: str) -> None:
             run.kill()
             if holder:
                 os.kill(holder, signal.SIGKILL)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has groups to lose")
+def test_root_s_other_groups_are_left_behind() -> None:
+    """What a group of the run's user may read, the process may not."""
+    with subprocess.Popen(
+        [sys.executable, "-c", RUN, "alone"], stdout=subprocess.PIPE, text=True, extra_groups=[12345]
+    ) as run:
+        assert run.stdout
+        process = int(run.stdout.readline().split()[0])
+        groups = [Path(f"/proc/{number}/status").read_text().partition("Groups:")[2] for number in (run.pid, process)]
+        run.kill()
+    assert [line.split("\n")[0].split() for line in groups] == [["12345"], []]
