@@ -131,6 +131,8 @@ def test_provider_tools_if_the_tester_says_so() -> None:
         assert reason_of(GOOD | {"tools": [{"type": kind, "name": "x"}]}, OPEN) is None
     assert reason_of(holding({"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}), OPEN) is None
     assert reason_of(holding({"type": "document", "source": {"type": "url", "url": "https://x.example"}}), OPEN) is None
+    held = {"type": "code_execution_20260120", "name": "x", "container": "container_1"}
+    assert reason_of(GOOD | {"tools": [held]}, OPEN) is Refusal.CONTENT
     assert reason_of(GOOD | {"tools": [{"type": "mcp_toolset"}]}, OPEN) is Refusal.TOOL
     assert reason_of(GOOD | {"tools": [{"type": "advisor_20260301", "model": "claude-opus-4-8"}]}, OPEN) is Refusal.TOOL
     assert reason_of(GOOD | {"mcp_servers": [{"url": "https://evil.example"}]}, OPEN) is Refusal.FIELD
