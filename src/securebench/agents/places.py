@@ -10,16 +10,16 @@ import os
 import stat
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from securebench.errors import DiskFullError, InfrastructureError
+from securebench.images.places import data_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
 DIRECTORY_VARIABLE: Final = "SECUREBENCH_AGENTS"
-_OF_ROOT: Final = Path("/var/lib/securebench/agents")
 _READABLE: Final = 0o755
 _PRIVATE: Final = 0o700
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -27,13 +27,7 @@ _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 def default_directory(environ: Mapping[str, str] | None = None) -> Path:
     """Return where this user's programs are: ``SECUREBENCH_AGENTS``, or the usual place for root and for others."""
-    environ = os.environ if environ is None else environ
-    if named := environ.get(DIRECTORY_VARIABLE):
-        return Path(named).absolute()
-    if os.geteuid() == 0:
-        return _OF_ROOT
-    data = environ.get("XDG_DATA_HOME", "")
-    return (Path(data) if Path(data).is_absolute() else Path.home() / ".local" / "share") / "securebench" / "agents"
+    return data_directory("agents", DIRECTORY_VARIABLE, environ)
 
 
 @dataclass(frozen=True, slots=True)

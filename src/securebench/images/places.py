@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 DIRECTORY_VARIABLE: Final = "SECUREBENCH_IMAGES"
-_OF_ROOT: Final = Path("/var/lib/securebench/images")
+_OF_ROOT: Final = Path("/var/lib/securebench")
 _PRIVATE: Final = 0o700
 _PASSABLE: Final = 0o711
 _TREES: Final = 0o710
@@ -31,13 +31,18 @@ _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 def default_directory(environ: Mapping[str, str] | None = None) -> Path:
     """Return where this user's images are: ``SECUREBENCH_IMAGES``, or the usual place for root and for others."""
+    return data_directory("images", DIRECTORY_VARIABLE, environ)
+
+
+def data_directory(name: str, variable: str, environ: Mapping[str, str] | None = None) -> Path:
+    """Return where this user keeps data called ``name``: where ``variable`` says, or below the usual place."""
     environ = os.environ if environ is None else environ
-    if named := environ.get(DIRECTORY_VARIABLE):
+    if named := environ.get(variable):
         return Path(named).absolute()
     if os.geteuid() == 0:
-        return _OF_ROOT
+        return _OF_ROOT / name
     data = environ.get("XDG_DATA_HOME", "")
-    return (Path(data) if Path(data).is_absolute() else Path.home() / ".local" / "share") / "securebench" / "images"
+    return (Path(data) if Path(data).is_absolute() else Path.home() / ".local" / "share") / "securebench" / name
 
 
 @dataclass(frozen=True, slots=True)
