@@ -10,7 +10,7 @@ from real_agents.mixed import FAMILIES, mixed_pack, solving_all
 from real_agents.runs import PROGRAMS, Agent, run_here
 from securebench.execution import retry
 from securebench.testing.provider import Cut, Fail, Provider, Slow, at_first
-from securebench.testing.provider.scripts import refuse, work_for_ever
+from securebench.testing.provider.scripts import crash, refuse, work_for_ever
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,6 +57,16 @@ def test_an_agent_out_of_time_has_failed(program: str, driver: SandboxDriver, tm
         done = run_here(tmp_path, mixed_pack(tmp_path), agent, driver)
     assert _by_family(done, "failure_reason") == dict.fromkeys(FAMILIES, "agent_timeout"), done.records
     assert {record["producer_metadata"]["outcome"] for record in done.records} == {"timed_out"}
+
+
+@pytest.mark.oci
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_program_that_is_killed_has_crashed(program: str, oci_driver: OciDriver, tmp_path: Path) -> None:
+    """An agent that kills its own program has failed, whatever a provider would have said next."""
+    with Provider(crash()) as provider:
+        done = run_here(tmp_path, mixed_pack(tmp_path), Agent(program=program, provider=provider), oci_driver)
+    assert _by_family(done, "failure_reason") == dict.fromkeys(FAMILIES, "agent_exit"), done.records
+    assert {record["producer_metadata"]["outcome"] for record in done.records} == {"crashed"}
 
 
 @pytest.mark.oci

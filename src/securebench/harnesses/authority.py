@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import ssl
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -11,8 +13,11 @@ if TYPE_CHECKING:
 VARIABLE: Final = "SSL_CERT_FILE"
 """Names a file of certificates, for all programs that use OpenSSL."""
 
+MAX_FILE: Final = 4 * 1024 * 1024
+"""What is read of it. A system's whole collection, as which it is often set, takes a quarter of a megabyte."""
+
 MAX_BYTES: Final = 64 * 1024
-"""A file with an authority or a few. A system's own collection is larger, and is known without this."""
+"""An authority or a few: what is in the file beside those that the system knows anyway."""
 
 _CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----[\sA-Za-z0-9+/=]+-----END CERTIFICATE-----")
 
@@ -20,18 +25,36 @@ _CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----[\sA-Za-z0-9+/=]+-
 def read_authority(variables: Mapping[str, str], notify: Callable[[str], None]) -> str | None:
     """Return the certificates in the file that the tester's variable names, in PEM, or ``None`` without one.
 
-    As with OpenSSL a file that is not there, or holds no certificate, is none; ``notify`` is told.
+    Those that the system knows are left out. As with OpenSSL a file that is not there, or holds no certificate, is
+    none; ``notify`` is told.
     """
     path = variables.get(VARIABLE)
     if not path:
         return None
+    found = _certificates(path, MAX_FILE)
+    if not found:
+        notify(f"{VARIABLE} names no file with certificates: only the system's are known")
+        return None
+    known = _known()
+    added = "".join(f"{one}\n" for one in found if one not in known)
+    if len(added) > MAX_BYTES:
+        notify(f"{VARIABLE} adds more than {MAX_BYTES} bytes of certificates to the system's, which alone are known")
+        return None
+    return added or None
+
+
+def _known() -> frozenset[str]:
+    """Return the certificates of the system, as OpenSSL finds them without any variable."""
+    paths = ssl.get_default_verify_paths()
+    files = [Path(paths.openssl_cafile), *Path(paths.openssl_capath).glob("*")]
+    return frozenset(one for file in files for one in _certificates(str(file), MAX_FILE))
+
+
+def _certificates(path: str, limit: int) -> list[str]:
+    """Return the certificates in a file of at most ``limit`` bytes, as they stand there; none where it has none."""
     try:
         with open(path, "rb") as file:  # noqa: PTH123 - the text of a variable, which need not be a path
-            data = file.read(MAX_BYTES + 1)
+            data = file.read(limit + 1)
     except (OSError, ValueError):
-        data = b""
-    found = _CERTIFICATE.findall(data.decode("latin-1")) if len(data) <= MAX_BYTES else []
-    if not found:
-        notify(f"{VARIABLE} names no file with certificates, of at most {MAX_BYTES} bytes: only the system's are known")
-        return None
-    return "\n".join(found) + "\n"
+        return []
+    return _CERTIFICATE.findall(data.decode("latin-1")) if len(data) <= limit else []

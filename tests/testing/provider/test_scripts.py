@@ -156,16 +156,16 @@ def test_a_cheat_forges_a_repository(repo: Path) -> None:
 def test_nothing_is_harmed_outside_of_a_sandbox(repo: Path, script: Script) -> None:
     """Where no agent has a task, a cheat says so and does nothing: it may be somebody's own repository."""
     printed = played(script, repo, in_sandbox=False)
-    assert "SECUREBENCH_TASK_FILE" in printed[0]
+    assert "SECUREBENCH_TASK_FILE" in printed[-1]
     assert git(repo, "status", "--short") == ""
     assert not (repo / ".git/hooks/post-checkout").exists()
 
 
-def test_a_crash_kills_the_program_by_its_name(tmp_path: Path) -> None:
-    """Only an ancestor that is called as an agent program is; nothing above it ends."""
+def test_a_crash_kills_the_program(tmp_path: Path) -> None:
+    """The parent of the command's shell is killed; nothing above it ends."""
     agent = tmp_path / "codex"
     agent.symlink_to("/bin/sh")
-    command = next(step.command for step in scripts.crash() if isinstance(step, Shell))
+    command = [step.command for step in scripts.crash() if isinstance(step, Shell)][-1]
     done = subprocess.run(
         ["/bin/sh", "-c", '"$0" -c "\\$TEST_SHELL -c \\"\\$COMMAND\\"; echo alive"; echo "ended with $?"', str(agent)],
         env={**os.environ, "COMMAND": command, "SECUREBENCH_TASK_FILE": "x"},

@@ -82,16 +82,8 @@ def work_for_ever(seconds: int = 3600) -> Script:
 
 
 def crash() -> Script:
-    """Kill the program that it works for, by its name."""
-    return (_in_a_sandbox(_KILL), Say("I am still here."))
-
-
-_KILL: Final = """\
-number=$$
-while [ "$number" -gt 1 ]; do
-  case $(cat "/proc/$number/comm") in codex|claude) kill -9 "$number"; break;; esac
-  number=$(sed 's/.*) . \\([0-9]*\\) .*/\\1/' "/proc/$number/stat")
-done"""
+    """Look at the task, then kill the program that it works for: the parent of each command's shell."""
+    return (READ_TASK, _in_a_sandbox('kill -9 "$PPID"'), Say("I am still here."))
 
 
 def _in_a_sandbox(commands: str) -> Shell:
