@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from securebench.harnesses.output import (
-    MAX_EVENT_BYTES,
+    MAX_LINE_BYTES,
     MAX_RECORDED_BYTES,
     MAX_REPORTED_BYTES,
     OutputReporter,
@@ -46,10 +46,19 @@ def test_a_character_that_was_cut_is_whole_again() -> None:
     assert _report((Stream.STDOUT, b"gr\xc3"), (Stream.STDOUT, b"\xb6\xc3\x9fe\n")) == [("stdout", "größe\n")]
 
 
-def test_a_long_line_comes_in_parts() -> None:
-    """I12: an event is bounded, whatever the length of a line."""
-    reported = _report((Stream.STDOUT, b"x" * (3 * MAX_EVENT_BYTES + 1) + b"\n"))
-    assert [len(text) for _, text in reported] == [MAX_EVENT_BYTES] * 3 + [2]
+def test_a_line_comes_whole_or_not_at_all() -> None:
+    """I12, J15: a secret that was cut in two would not be found; a line that is too long is left out, no other."""
+    out, kept = Stream.STDOUT, b"x" * (MAX_LINE_BYTES - 1)
+    assert _report((out, kept), (out, b"y\n")) == [("stdout", kept.decode() + "y\n")]
+    assert _report((out, b"a\n" + kept), (out, b"yy"), (out, b"y\nb\n")) == [("stdout", "a\n"), ("stdout", "b\n")]
+    assert _report((out, kept + b"yy"), (out, b"no end")) == []
+
+
+def test_what_comes_after_the_bound_is_dropped_with_its_line() -> None:
+    """I12: lines are whole to the last that is reported of a flood."""
+    line = b"x" * (MAX_REPORTED_BYTES // 8 - 2) + b"\n"
+    reported = _report(*[(Stream.STDOUT, line)] * 9, (Stream.STDOUT, b"late\n"))
+    assert [text for _, text in reported] == [line.decode()] * 8
 
 
 def test_a_flood_is_dropped_after_a_while() -> None:
@@ -64,7 +73,7 @@ def test_a_flood_is_dropped_after_a_while() -> None:
 
         output = OutputReporter(Reporter([count]))
         for _ in range(1024):
-            output((Stream.STDOUT, b"x" * (1024 * 1024)))
+            output((Stream.STDOUT, b"x" * (1024 * 1024 - 1) + b"\n"))
         output.finish()
         _, peak = tracemalloc.get_traced_memory()
     finally:

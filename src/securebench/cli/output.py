@@ -47,18 +47,11 @@ class AgentOutputSink:
 
     def __init__(self, echo: Callable[[str], None]) -> None:
         self._echo = echo
-        self._amid: set[tuple[str, str]] = set()
-        """The streams whose last event broke off amid a line, by task and name."""
 
     def __call__(self, event: Event) -> None:
-        """Show one event."""
-        if event.kind is EventKind.PRODUCER_START:
-            self._amid = {stream for stream in self._amid if stream[0] != event.task_id}
-        elif event.kind is EventKind.AGENT_OUTPUT:
-            text, stream = str(event.data.get("text", "")), (event.task_id, str(event.data.get("stream", "")))
-            new = text.partition("\n")[2] if stream in self._amid else text
-            (self._amid.discard if text.endswith("\n") else self._amid.add)(stream)
-            for line in filter(None, new.split("\n")):
+        """Show one event, which holds whole lines."""
+        if event.kind is EventKind.AGENT_OUTPUT:
+            for line in filter(None, str(event.data.get("text", "")).split("\n")):
                 self._echo(f"  {shown(event.task_id)} | {clipped(line, _LINE)}")
 
 

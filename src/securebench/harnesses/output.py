@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 MAX_RECORDED_BYTES: Final = 64 * 1024
 """What a record keeps of each stream."""
 
-MAX_EVENT_BYTES: Final = 8 * 1024
-"""What one event holds: whole lines, or a part of a longer one."""
+MAX_LINE_BYTES: Final = 1024 * 1024
+"""What is reported of one line: all of it or nothing. In parts it could not be looked through for secrets."""
 
 MAX_REPORTED_BYTES: Final = 4 * 1024 * 1024
 """What is reported of each stream of one task; the rest is dropped, so that no flood reaches a terminal."""
@@ -33,33 +33,49 @@ class OutputReporter:
 
     def __init__(self, report: Reporter) -> None:
         self._report = report
-        self._waiting = {stream: bytearray() for stream in Stream}
-        self._left = dict.fromkeys(Stream, MAX_REPORTED_BYTES)
+        self._lines = {stream: _Lines() for stream in Stream}
 
     def __call__(self, chunk: Chunk) -> None:
         """Take one chunk."""
         stream, data = chunk
-        taken = data[: self._left[stream]]
-        self._left[stream] -= len(taken)
-        waiting = self._waiting[stream]
-        waiting += taken
-        while (end := _event_end(waiting)) > 0:
-            self._emit(stream, end)
+        self._emit(stream, self._lines[stream].take(data))
 
     def finish(self) -> None:
         """Report the last lines, which have no end."""
-        for stream, waiting in self._waiting.items():
-            if waiting:
-                self._emit(stream, len(waiting))
+        for stream, lines in self._lines.items():
+            self._emit(stream, lines.rest())
 
-    def _emit(self, stream: Stream, end: int) -> None:
-        waiting = self._waiting[stream]
-        text = waiting[:end].decode("utf-8", "replace")
-        del waiting[:end]
-        self._report.emit(EventKind.AGENT_OUTPUT, stream=stream.value, text=text)
+    def _emit(self, stream: Stream, data: bytes) -> None:
+        if data:
+            self._report.emit(EventKind.AGENT_OUTPUT, stream=stream.value, text=data.decode("utf-8", "replace"))
 
 
-def _event_end(waiting: bytearray) -> int:
-    """Return how much can be reported now: up to the last line's end that fits, or a full event; else 0."""
-    end = waiting.rfind(b"\n", 0, MAX_EVENT_BYTES) + 1
-    return end or (MAX_EVENT_BYTES if len(waiting) >= MAX_EVENT_BYTES else 0)
+class _Lines:
+    """One stream, cut at the ends of its lines. What goes beyond a bound is left out, with the line that it is in."""
+
+    def __init__(self) -> None:
+        self._waiting = bytearray()
+        self._left = MAX_REPORTED_BYTES
+        self._is_left_out = False
+        """Whether the line that is waited for has begun beyond what was kept."""
+
+    def take(self, data: bytes) -> bytes:
+        """Return what now has come to an end."""
+        taken, self._left = data[: self._left], self._left - min(len(data), self._left)
+        if self._is_left_out:
+            _, line_end, taken = taken.partition(b"\n")
+            self._is_left_out = not line_end
+        self._waiting += taken
+        end = self._waiting.rfind(b"\n") + 1
+        whole = bytes(self._waiting[:end])
+        del self._waiting[:end]
+        if len(self._waiting) > MAX_LINE_BYTES or (self._waiting and not self._left):
+            self._waiting.clear()
+            self._is_left_out = True
+        return whole
+
+    def rest(self) -> bytes:
+        """Return the last line, which has no end."""
+        rest = bytes(self._waiting)
+        self._waiting.clear()
+        return rest
