@@ -33,17 +33,21 @@ CANARY: Final = "sk-canary-7d1f0c5b9a3e4826"
 
 @dataclass(frozen=True, kw_only=True)
 class Agent:
-    """An agent program with a provider. ``config`` is added to ``harness.config``, ``limits`` are its sandboxes'."""
+    """An agent program with a provider.
+
+    ``config`` is added to ``harness.config``, ``env`` is ``harness.env``, ``limits`` are its sandboxes'.
+    """
 
     program: str
     provider: Provider
     config: Mapping[str, Any] = field(default_factory=dict)
     limits: Mapping[str, Any] = field(default_factory=dict)
+    env: list[str] = field(default_factory=list)
 
     def harness(self) -> dict[str, Any]:
         """Return the part of a tester configuration that asks for it."""
         config = {"model": MODEL, "base_url": f"{self.provider.url}/v1", "timeout_seconds": 90, **self.config}
-        return {"type": self.program, "config": config}
+        return {"type": self.program, "env": self.env, "config": config}
 
     def variables(self) -> dict[str, str]:
         """Return the environment of a run: this one, with the canary for a key."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import threading
-import urllib.parse
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -16,6 +14,7 @@ from docker.errors import NotFound
 from conftest import why_no_engine
 from real_agents.mixed import mixed_pack
 from real_agents.runs import CANARY, KEYS, MODEL, PROGRAMS, Agent, run_here
+from real_agents.searching import contents, forms, holders
 from securebench.images.engine import connect
 from securebench.testing.provider import Provider, Say, Shell
 from securebench.testing.provider.attacks import LOOT, Targets, attack
@@ -30,21 +29,6 @@ pytestmark = [pytest.mark.agents, pytest.mark.slow, pytest.mark.usefixtures("ima
 
 APIS: Final = {"codex": "openai", "claude_code": "anthropic"}
 _OF_THE_DRIVERS: Final = ("/run/securebench*", "/run/user/*/securebench*")
-
-
-def forms(secret: str) -> set[bytes]:
-    """Return a secret as it might stand somewhere: plain, in base64 wherever it begins, in hex, percent-encoded."""
-    data = secret.encode()
-    encoded = [base64.b64encode(b"x" * shift + data)[4 if shift else 0 : -4] for shift in range(3)]
-    both = [*encoded, *(form.translate(bytes.maketrans(b"+/", b"-_")) for form in encoded)]
-    quoted = "".join(f"%{byte:02X}" for byte in data)
-    return {data, data[::-1], data.hex().encode(), urllib.parse.quote(secret).encode(), quoted.encode(), *both}
-
-
-def holders(secret: str, files: dict[str, bytes]) -> list[str]:
-    """Return the names of those that hold the secret, in any form and in either case of letters."""
-    wanted = {form.lower() for form in forms(secret)}
-    return sorted(name for name, data in files.items() if any(form in data.lower() for form in wanted))
 
 
 def test_the_search_finds_what_it_looks_for() -> None:
@@ -87,20 +71,12 @@ def watched() -> Iterator[Watched]:
 def _processes() -> dict[str, bytes]:
     """Return the environments and arguments of all processes of this machine."""
     paths = (path for kind in ("environ", "cmdline") for path in Path("/proc").glob(f"[0-9]*/{kind}"))
-    return _contents(paths)
+    return contents(paths)
 
 
 def _driver_files() -> dict[str, bytes]:
     roots = (root for pattern in _OF_THE_DRIVERS for root in Path("/").glob(pattern[1:]))
-    return _contents(path for root in roots for path in root.glob("*/*.json"))
-
-
-def _contents(paths: Iterator[Path]) -> dict[str, bytes]:
-    found = {}
-    for path in paths:
-        with suppress(OSError):  # it has just gone
-            found[str(path)] = path.read_bytes()
-    return found
+    return contents(path for root in roots for path in root.glob("*/*.json"))
 
 
 def _containers() -> dict[str, bytes]:
@@ -135,7 +111,7 @@ def test_a_key_is_found_nowhere(program: str, driver: SandboxDriver, tmp_path: P
     assert len(done.records) == 6
     assert seen.looks > 3
     assert seen.found == set()
-    files = _contents(path for path in tmp_path.rglob("*") if path.is_file())
+    files = contents(tmp_path.rglob("*"))
     assert any(name.endswith(LOOT) for name in files)
     assert any(KEYS[program].encode() in data for name, data in files.items() if name.endswith(LOOT))
     assert holders(CANARY, files) == []
