@@ -14,8 +14,8 @@ import h11
 
 from securebench.network.http import Peer
 from securebench.network.model import Provider, RelayPlan
-from securebench.network.relay import Relay
-from securebench.network.relay_answer import Patience
+from securebench.network.relay.answer import Patience
+from securebench.network.relay.server import Relay
 
 KEY = "sk-canary-0123456789abcdef"
 PATHS = {Provider.OPENAI: "/responses", Provider.ANTHROPIC: "/v1/messages?beta=true"}

@@ -6,11 +6,11 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from securebench.network.decisions import Attempt, Decision, Ledger, Reason
 from securebench.network.doors import PROXY, RELAY
 from securebench.network.last_words import say
-from securebench.network.proxy import Proxy
-from securebench.network.relay import Relay
+from securebench.network.proxy.decisions import Attempt, Decision, Ledger, Reason
+from securebench.network.proxy.server import Proxy
+from securebench.network.relay.server import Relay
 
 if TYPE_CHECKING:
     import socket

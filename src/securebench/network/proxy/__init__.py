@@ -1,0 +1,1 @@
+"""The proxy: single domains, by names that are allowed and addresses that were checked."""

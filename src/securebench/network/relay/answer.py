@@ -1,0 +1,251 @@
+"""One admitted request on its way to the provider, and the answer on its way back, piece by piece."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+import h11
+
+from securebench.network.model import Trouble
+from securebench.network.relay.providers.base import read_object
+from securebench.network.relay.secret import Eraser, erased
+from securebench.network.relay.upstream import drop
+from securebench.network.relay.usage import Meter
+
+if TYPE_CHECKING:
+    from securebench.network.http import Peer
+    from securebench.network.model import RelayPlan
+    from securebench.network.relay.budget import Spending
+    from securebench.network.relay.providers.base import Dialect, Header, Route
+    from securebench.network.relay.tally import Entry
+    from securebench.network.relay.upstream import Upstream
+
+MAX_ERROR_BYTES: Final = 64 * 1024
+"""The body of an error. A longer one is not passed on: half of one is no JSON."""
+
+MAX_INTERIM: Final = 16
+"""Interim answers (1xx) before an answer."""
+
+HANGING_SECONDS: Final = 60.0
+"""After which it is the provider that was waited for, if a task ends before an answer begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a relay waits, in seconds."""
+
+    stream: float = 240.0
+    """For a streamed answer to begin, and between its pieces. Less than the 300 after which Codex gives up itself: so
+    it is the relay that knows why."""
+    whole: float = 600.0
+    """For an answer that is not streamed: it comes when all of it is made."""
+    agent: float = 60.0
+    """For the agent to send what it said that it sends, and to take what is sent to it. It is beside the relay."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """What all requests of one relay have in common."""
+
+    plan: RelayPlan
+    dialect: Dialect
+    upstream: Upstream
+    patience: Patience
+    spent: Spending
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What is sent for an admitted request."""
+
+    route: Route
+    headers: list[Header]
+    body: bytes
+    is_stream: bool
+
+
+class NoAnswerError(Exception):
+    """No answer came, or not all of it. ``status`` is for the agent, if nothing has been passed on to it yet."""
+
+    def __init__(self, trouble: Trouble, message: str, status: int = 502) -> None:
+        super().__init__(message)
+        self.trouble = trouble
+        self.message = message
+        self.status = status
+
+
+class AgentGoneError(Exception):
+    """The agent does not take what it asked for."""
+
+
+class Passage:
+    """One request and its answer."""
+
+    def __init__(self, way: Way, agent: Peer, order: Order, entry: Entry) -> None:
+        self._way = way
+        self._agent = agent
+        self._order = order
+        self._entry = entry
+        self._seconds = way.patience.stream if order.is_stream else way.patience.whole
+
+    async def run(self) -> None:
+        """Send the order, and pass on what is answered. Raises :class:`NoAnswerError` and :class:`AgentGoneError`."""
+        server = await self._connect()
+        try:
+            await self._ask(server)
+            response = await self._head(server)
+            self._entry.answer = response.status_code
+            if response.status_code >= 400:  # noqa: PLR2004 - a status is its own name
+                await self._pass_error(server, response)
+            else:
+                _check(response)
+                await self._pass_answer(server, response)
+        except BaseException:
+            drop(server)
+            raise
+        self._way.upstream.give_back(server)
+
+    async def _connect(self) -> Peer:
+        try:
+            return await self._way.upstream.take()
+        except OSError as error:
+            why = type(error).__name__
+            raise NoAnswerError(Trouble.UNREACHABLE, f"no connection to the provider ({why})") from None
+
+    async def _ask(self, server: Peer) -> None:
+        way, order = self._way, self._order
+        own: list[Header] = [
+            (b"host", way.upstream.authority),
+            (b"accept-encoding", b"identity"),  # what is compressed cannot be counted
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(order.body)).encode()),
+        ]
+        if way.plan.key is not None:
+            own.append(way.dialect.authorise(way.plan.key))
+        target = way.dialect.upstream_path(way.upstream.path, order.route)
+        try:
+            async with asyncio.timeout(self._seconds):
+                await server.send(h11.Request(method=b"POST", target=target.encode(), headers=own + order.headers))
+                await server.send(h11.Data(data=order.body))
+                await server.send(h11.EndOfMessage())
+        except OSError:
+            raise NoAnswerError(Trouble.UNREACHABLE, "the provider did not take the request") from None
+
+    async def _head(self, server: Peer) -> h11.Response:
+        since = monotonic()
+        try:
+            for _ in range(MAX_INTERIM):
+                if isinstance(event := await self._next(server), h11.Response):
+                    return event
+        except asyncio.CancelledError:
+            if monotonic() - since >= HANGING_SECONDS:
+                self._entry.trouble, self._entry.message = Trouble.UNREACHABLE, "the provider did not begin to answer"
+            raise
+        raise NoAnswerError(Trouble.FAILED, "the provider does not come to its answer")
+
+    async def _next(self, server: Peer) -> h11.Event:
+        """Return what the provider sends next. Raises :class:`NoAnswerError`."""
+        try:
+            async with asyncio.timeout(self._seconds):
+                event = await server.next_event()
+        except TimeoutError:
+            message = f"the provider sent nothing for {self._seconds:.0f} seconds"
+            raise NoAnswerError(Trouble.UNREACHABLE, message) from None
+        except (OSError, h11.RemoteProtocolError):
+            raise NoAnswerError(Trouble.FAILED, "the provider's answer broke off") from None
+        if not isinstance(event, h11.Event) or isinstance(event, h11.ConnectionClosed):
+            raise NoAnswerError(Trouble.FAILED, "the provider closed the connection")
+        return event
+
+    async def _pass_error(self, server: Peer, response: h11.Response) -> None:
+        """Hand the provider's error to the agent, as it is but for the key."""
+        entry, status = self._entry, response.status_code
+        data = await self._error_body(server, status)
+        entry.status, entry.received = status, len(data)
+        self._way.spent.bytes += len(data)
+        entry.trouble = self._way.dialect.error_trouble(status, read_object(data))
+        entry.message = f"the provider answered {status}"
+        data = erased(data, self._way.plan.key)
+        length = (b"content-length", str(len(data)).encode())
+        await self._give(h11.Response(status_code=status, headers=[*self._shown_headers(response), length]))
+        await self._give(h11.Data(data=data))
+        await self._give(h11.EndOfMessage())
+
+    async def _error_body(self, server: Peer, status: int) -> bytes:
+        data = b""
+        while isinstance(event := await self._next(server), h11.Data):
+            data += bytes(event.data)
+            if len(data) > MAX_ERROR_BYTES:
+                message = f"the provider answered {status}, at length"
+                raise NoAnswerError(self._way.dialect.error_trouble(status, {}), message, status)
+        return data
+
+    async def _pass_answer(self, server: Peer, response: h11.Response) -> None:
+        """Pass an answer on as it comes. Whatever becomes of it, what it took is counted."""
+        kind = dict(response.headers).get(b"content-type", b"").lower()
+        is_stream = kind.startswith(b"text/event-stream")
+        meter = Meter(self._way.dialect, asked=len(self._order.body), is_stream=is_stream)
+        self._entry.status = response.status_code
+        is_model = self._order.route.is_model
+        try:
+            await self._give(h11.Response(status_code=response.status_code, headers=self._shown_headers(response)))
+            await self._pieces(server, meter)
+        finally:
+            if is_model:
+                self._entry.input_tokens, self._entry.output_tokens = meter.tokens()
+        if is_model:
+            self._judge(meter)
+
+    async def _pieces(self, server: Peer, meter: Meter) -> None:
+        eraser = Eraser(self._way.plan.key)
+        while isinstance(event := await self._next(server), h11.Data):
+            piece = bytes(event.data)
+            meter.feed(piece)
+            self._count(len(piece))
+            if shown := eraser.feed(piece):
+                await self._give(h11.Data(data=shown))
+        meter.finish()
+        if shown := eraser.finish():
+            await self._give(h11.Data(data=shown))
+        await self._give(h11.EndOfMessage())
+
+    def _count(self, length: int) -> None:
+        self._entry.received += length
+        self._way.spent.bytes += length
+        if self._way.spent.bytes > self._way.plan.bytes:
+            raise NoAnswerError(Trouble.OUT_OF_BUDGET, f"the task's {self._way.plan.bytes} bytes are used up")
+
+    def _judge(self, meter: Meter) -> None:
+        """Say how an answer ended that was passed on whole: its reader knows as much."""
+        if meter.trouble is not None:
+            self._entry.trouble, self._entry.message = meter.trouble, "the provider's stream ended in an error"
+        elif not meter.ended:
+            self._entry.trouble, self._entry.message = Trouble.FAILED, "the provider's answer has no end"
+        else:
+            self._entry.is_answered = True
+
+    def _shown_headers(self, response: h11.Response) -> list[Header]:
+        """Return the headers of an answer that the agent may see."""
+        given = self._way.dialect.answered_headers([(bytes(name), bytes(value)) for name, value in response.headers])
+        return [(name, erased(value, self._way.plan.key)) for name, value in given]
+
+    async def _give(self, event: h11.Event) -> None:
+        """Hand one event to the agent. Raises :class:`AgentGoneError`."""
+        try:
+            async with asyncio.timeout(self._way.patience.agent):
+                await self._agent.send(event)
+        except (OSError, h11.LocalProtocolError):
+            raise AgentGoneError from None
+
+
+def _check(response: h11.Response) -> None:
+    """Raise :class:`NoAnswerError` for an answer that leads elsewhere, or that cannot be read."""
+    if not 200 <= response.status_code < 300:  # noqa: PLR2004 - a status is its own name
+        message = f"the provider answered {response.status_code}, which is not followed"
+        raise NoAnswerError(Trouble.FAILED, message)
+    encodings = [value.lower() for name, value in response.headers if name == b"content-encoding"]
+    if encodings not in ([], [b"identity"]):
+        raise NoAnswerError(Trouble.FAILED, "the provider's answer is compressed, which was not asked for")

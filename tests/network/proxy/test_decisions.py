@@ -1,0 +1,41 @@
+"""Decisions: each has a word for it, and a place where that is explained."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from securebench.network.proxy.decisions import Attempt, Decision, Ledger, Reason, Usage
+from securebench.network.relay.refusals import Refusal
+from securebench.network.rules import Caps
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "egress.md"
+
+
+def test_every_reason_and_decision_is_described() -> None:
+    """The page of the log names each value that can stand in it, of the proxy's and of the relay's."""
+    described = set(re.findall(r"`([a-z_]+)`", PAGE.read_text()))
+    assert {*Reason, *Decision, *Refusal} <= described
+
+
+def test_every_bound_is_described_as_it_is() -> None:
+    """The numbers on the page are those of the code."""
+    page, caps = PAGE.read_text(), Caps()
+    assert f"{caps.session_bytes >> 30} GiB in both directions" in page
+    assert f"{caps.connections} connections at once" in page
+    assert f"for one connection: {caps.connection_bytes >> 30} GiB, an hour, ten minutes" in page
+    assert (caps.connection_seconds, caps.idle_seconds) == (3600, 600)
+    assert f"{caps.head_seconds:.0f} seconds for the head" in page
+    assert f"{caps.log_lines:,} lines of the log" in page
+    assert f"({caps.hosts} names" in page
+
+
+def test_an_end_is_counted_only_where_a_bound_made_it() -> None:
+    """The report counts each request once, and beside them the connections that were cut."""
+    ledger = Ledger("task", lambda _: None, Caps())
+    attempt = Attempt("connect", "a.test", 443)
+    for reason in (Reason.DONE, Reason.BROKEN, Reason.SESSION_CLOSED, Reason.IDLE):
+        ledger.decide(attempt, Decision.ALLOWED, Reason.ALLOWED)
+        ledger.close(attempt, reason, Usage(1, 2), 0.1)
+    assert ledger.report(None).decisions == {"allowed": 4, "idle": 1}
+    assert ledger.report(None).hosts == {"a.test": 4}
