@@ -9,7 +9,7 @@ from securebench.network.proxy.decisions import Attempt, Decision, Ledger, Reaso
 from securebench.network.relay.refusals import Refusal
 from securebench.network.rules import Caps
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "egress.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "egress.md"
 
 
 def test_every_reason_and_decision_is_described() -> None:

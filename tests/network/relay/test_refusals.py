@@ -9,7 +9,7 @@ import pytest
 from securebench.network.model import Trouble
 from securebench.network.relay.refusals import Refusal, RefusedError
 
-REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference"
+REFERENCE = Path(__file__).resolve().parents[3] / "docs" / "reference"
 
 
 @pytest.mark.parametrize("reason", list(Refusal))
