@@ -162,6 +162,14 @@ def test_a_working_directory_that_is_gone_is_a_failure(driver: SandboxDriver, im
     assert verdict.reason is FailureReason.NO_VERDICT, verdict
 
 
+def test_a_file_is_no_working_directory(driver: SandboxDriver, image: str, tmp_path: Path) -> None:
+    """A change that puts a file where the tests are to run fails, also where a runtime would run them nevertheless."""
+    job = Job(image=image, command=["true"], expect={}, workdir="/srv/project/project")
+    changes: dict[str, Any] = dict.fromkeys(("project/__init__.py", "project/numbers.py"))
+    verdict = job.judge(driver, tmp_path, {**changes, "project": "a file\n"})
+    assert verdict.reason is FailureReason.NO_VERDICT, verdict
+
+
 def test_a_check_has_no_network(driver: SandboxDriver, image: str, tmp_path: Path) -> None:
     """There is no interface but the loopback."""
     check = "import socket; assert [n for _, n in socket.if_nameindex() if n != 'lo'] == []"

@@ -11,7 +11,7 @@ from patches.trees import MemoryTree
 from securebench.errors import FailureReason, MaterializationError
 from securebench.patches.model import FileVersion
 from securebench.verifiers.faults import FaultError
-from securebench.verifiers.repo_patch.layout import Layout
+from securebench.verifiers.repo_patch.layout import NO_WORKDIR, Layout
 from securebench.verifiers.repo_patch.plan import carried_over, require_tree, task_patch
 from securebench.verifiers.repo_patch.repository import head_commit, require_commit
 from securebench.verifiers.repo_patch.selection import is_configuration
@@ -125,7 +125,8 @@ def test_what_is_laid_out_is_what_was_computed(tmp_path: Path) -> None:
     outside.write_text("untouched")
     (repository / "gone/deep").mkdir(parents=True)
     (repository / "kept").mkdir()
-    for name in ("gone/deep/f", "kept/f", "kept/g", "-rf", "swap"):
+    (repository / "package/empty").mkdir(parents=True)
+    for name in ("gone/deep/f", "kept/f", "kept/g", "-rf", "swap", "package/f"):
         (repository / name).write_text("old")
     (repository / "link").symlink_to(outside)
     delta = {
@@ -133,23 +134,26 @@ def test_what_is_laid_out_is_what_was_computed(tmp_path: Path) -> None:
         b"kept/f": None,
         b"-rf": FileVersion(b"new", executable=True),
         b"link": FileVersion(b"file"),
+        b"package": FileVersion(b"module"),
+        b"package/f": None,
         b"swap": None,
         b"swap/x\ny": FileVersion(b"inner"),
         b"'$(touch x)'": FileVersion(b"odd"),
         b"l2": FileVersion(b"kept/g", link=True),
     }
-    layout = Layout(tmp_path / "changes", delta, str(repository))
+    layout = Layout(tmp_path / "changes", delta, str(repository), str(repository / "kept"))
     script = (
         (tmp_path / "changes/apply.sh").read_bytes().replace(b"/opt/securebench/changes", bytes(tmp_path / "changes"))
     )
     done = subprocess.run(["/bin/sh", "-s"], input=script, check=False, capture_output=True)
     assert done.returncode == 0, done.stderr
     found = sorted(str(path.relative_to(repository)) for path in repository.rglob("*"))
-    assert found == sorted(["-rf", "kept", "kept/g", "link", "swap", "swap/x\ny", "'$(touch x)'", "l2"])
+    assert found == sorted(["-rf", "kept", "kept/g", "link", "package", "swap", "swap/x\ny", "'$(touch x)'", "l2"])
     assert (repository / "-rf").stat().st_mode & 0o111 == 0o111
     assert not (repository / "link").is_symlink()
     assert (repository / "l2").is_symlink()
     assert outside.read_text() == "untouched"
+    assert (repository / "package").read_text() == "module"
     layout.remove()
     assert list((tmp_path / "changes").iterdir()) == []
 
@@ -157,16 +161,28 @@ def test_what_is_laid_out_is_what_was_computed(tmp_path: Path) -> None:
 def test_a_tree_that_cannot_be_laid_out_is_said_to_be(tmp_path: Path) -> None:
     """The first thing that is not as it should be ends the script with an error."""
     (tmp_path / "repo/file").mkdir(parents=True)
-    Layout(tmp_path / "changes", {b"file": FileVersion(b"x")}, str(tmp_path / "repo"))
+    Layout(tmp_path / "changes", {b"file": FileVersion(b"x")}, str(tmp_path / "repo"), str(tmp_path))
     assert subprocess.run(["/bin/sh", tmp_path / "changes/apply.sh"], check=False, capture_output=True).returncode != 0
 
 
-@pytest.mark.parametrize("gone", [b"cp -RP", b"rm -f"])
+@pytest.mark.parametrize("workdir", ["repo/file", "repo/not there", "repo/link"])
+def test_a_working_directory_that_is_none_is_told_apart(workdir: str, tmp_path: Path) -> None:
+    """All is laid over, and the script says that tests cannot run in what is a file, a link to one, or nothing."""
+    (tmp_path / "repo").mkdir()
+    delta = {b"file": FileVersion(b""), b"link": FileVersion(b"file", link=True)}
+    Layout(tmp_path / "changes", delta, str(tmp_path / "repo"), str(tmp_path / workdir))
+    script = (tmp_path / "changes/apply.sh").read_bytes()
+    script = script.replace(b"/opt/securebench/changes", bytes(tmp_path / "changes"))
+    assert subprocess.run(["/bin/sh", "-s"], input=script, check=False).returncode == NO_WORKDIR
+    assert (tmp_path / "repo/link").is_file()
+
+
+@pytest.mark.parametrize("gone", [b"cp -RP", b"rm -rf"])
 def test_what_is_not_as_it_should_be_is_noticed(gone: bytes, tmp_path: Path) -> None:
     """The script looks at what it did: a copy or a removal that did nothing does not go by."""
     (tmp_path / "repo").mkdir()
     (tmp_path / "repo/old").write_text("old")
-    Layout(tmp_path / "changes", {b"new": FileVersion(b"x"), b"old": None}, str(tmp_path / "repo"))
+    Layout(tmp_path / "changes", {b"new": FileVersion(b"x"), b"old": None}, str(tmp_path / "repo"), str(tmp_path))
     script = (tmp_path / "changes/apply.sh").read_bytes().replace(gone, b": ") + b"true\n"
     script = script.replace(b"/opt/securebench/changes", bytes(tmp_path / "changes"))
     assert subprocess.run(["/bin/sh", "-s"], input=script, check=False, capture_output=True).returncode != 0

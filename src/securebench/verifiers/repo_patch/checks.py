@@ -12,6 +12,7 @@ from securebench.sandboxes.base import Command, Mount, SandboxSpec
 from securebench.verifiers.faults import FaultError, require_own_end
 from securebench.verifiers.repo_patch.commands import GUEST, started
 from securebench.verifiers.repo_patch.environment import check_environment
+from securebench.verifiers.repo_patch.layout import NO_WORKDIR
 from securebench.verifiers.repo_patch.pytest_evidence import MAX_CHANNEL_BYTES, judge, read_channel
 
 if TYPE_CHECKING:
@@ -90,6 +91,8 @@ class Checks:
         )
         with self._context.driver.create(spec, persistent=True) as sandbox:
             laid = sandbox.run(Command(argv=layout.argv, timeout_seconds=LAYOUT_SECONDS, capture=4096))
+            if laid.exit_code == NO_WORKDIR:
+                raise FaultError(FailureReason.NO_VERDICT, "the tests' working directory is no directory")
             if laid.exit_code != 0:
                 said = laid.stderr.decode("utf-8", "replace").strip()[-200:]
                 raise InfrastructureError(

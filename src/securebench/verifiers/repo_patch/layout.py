@@ -2,7 +2,8 @@
 
 What changes is written to a directory of the host, which the sandbox sees read-only, together with the script that
 lays it over. The script uses the image's own ``sh``, ``rm``, ``rmdir`` and ``cp``, names each path in
-single quotes, and looks afterwards whether each is as it should be. What it was laid from is gone when tests run.
+single quotes, and looks afterwards whether each is as it should be, and whether tests can run where they are to: not
+every driver refuses a file as a working directory. What it was laid from is gone when tests run.
 """
 
 from __future__ import annotations
@@ -28,21 +29,28 @@ _BATCH: Final = 200
 TARGET: Final = "/opt/securebench/changes"
 """Where the sandbox sees what is laid over."""
 
+NO_WORKDIR: Final = 77
+"""The exit code of the script where all is laid over, and the tests' working directory is no directory."""
+
 _SCRIPT: Final = "apply.sh"
 _FILES: Final = "files"
 
 
 class Layout:
-    """What is to be laid over ``repository`` (absolute), written to ``directory``, which is made."""
+    """What is to be laid over ``repository``, written to ``directory``, which is made.
 
-    def __init__(self, directory: Path, delta: Delta, repository: str) -> None:
+    ``repository`` and ``workdir``, where the tests are to run, are absolute paths in the sandbox.
+    """
+
+    def __init__(self, directory: Path, delta: Delta, repository: str, workdir: str) -> None:
         self._directory = directory
         files = directory / _FILES
         files.mkdir(parents=True)
         for path, version in sorted(delta.items()):
             if version is not None:
                 _write(files / os.fsdecode(path), version)
-        (directory / _SCRIPT).write_bytes(b"\n".join(_script(delta, os.fsencode(repository))) + b"\n")
+        lines = [*_script(delta, os.fsencode(repository)), _check_workdir(os.fsencode(workdir))]
+        (directory / _SCRIPT).write_bytes(b"\n".join(lines) + b"\n")
         _open_up(directory)
 
     @property
@@ -90,8 +98,8 @@ def _script(delta: Delta, repository: bytes) -> Iterator[bytes]:
     yield b"umask 022"
     yield b"cd %s" % _quoted(repository)
     names = {path: _quoted(b"./" + path) for path in sorted(delta)}
-    for batch in _batches(names.values()):
-        yield b"rm -f -- %s" % b" ".join(batch)
+    for batch in _batches(names.values()):  # by name: a link is gone before anything is looked for below its name
+        yield b"rm -rf -- %s" % b" ".join(batch)  # a directory in the place of a file has no files that stay
     gone = [path for path in names if delta[path] is None]
     for directory in sorted({parent for path in gone for parent in parents(path)}, reverse=True):
         yield b"rmdir -- %s 2>/dev/null || :" % _quoted(b"./" + directory)  # which it is only where nothing is left
@@ -115,6 +123,10 @@ def _check(name: bytes, version: FileVersion | None) -> bytes:
     size = b"[ -s %s ]" % name if version.content else b"[ ! -s %s ]" % name
     mode = b"[ -x %s ]" % name if version.executable else b"[ ! -x %s ]" % name
     return b"[ -f %s ] && [ ! -L %s ] && %s && %s || exit 1" % (name, name, size, mode)
+
+
+def _check_workdir(path: bytes) -> bytes:
+    return b"[ -d %s ] || exit %d" % (_quoted(path), NO_WORKDIR)
 
 
 def _quoted(path: bytes) -> bytes:

@@ -96,7 +96,8 @@ class _Judgement:
             HostTree.of_image(lease.root, self._request.repository) as pristine,
         ):
             final = self._final(pristine)
-        return Layout(self._context.scratch.resolve() / "changes", final, self._request.repository)
+        directory = self._context.scratch.resolve() / "changes"
+        return Layout(directory, final, self._request.repository, self._request.workdir)
 
     def _final(self, pristine: PristineTree) -> Delta:
         """Return what is different from the image in the tree that is judged."""
