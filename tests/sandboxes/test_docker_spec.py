@@ -17,7 +17,7 @@ from securebench.errors import ConfigError, MaterializationError
 from securebench.images.model import ResolvedImage
 from securebench.sandboxes.base import BASE_ENVIRONMENT, Command, Limits, Mount, SandboxSpec
 from securebench.sandboxes.docker_spec import compile_container
-from securebench.sandboxes.seccomp_profile import profile
+from securebench.sandboxes.seccomp_profile import profile, profile_of_gvisor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,6 +53,18 @@ def test_the_filter_is_that_of_every_driver() -> None:
     assert options[1] != seccomp_option()
     named = SandboxSpec(image=IMAGE, security_opt=("seccomp=unconfined",))
     assert compile_container(named, COMMAND, {})["HostConfig"]["SecurityOpt"] == ["seccomp=unconfined"]
+
+
+def test_gvisor_answers_clone3_itself() -> None:
+    """It would refuse what is unknown with ``EPERM``, and no program makes a thread then: that one call is its own."""
+    options = compile_container(SandboxSpec(image=IMAGE), COMMAND, {}, "runsc")["HostConfig"]["SecurityOpt"]
+    usual = profile(os.uname().machine)
+    changed = profile_of_gvisor(usual)
+    assert options[1] == f"seccomp={json.dumps(changed)}"
+    differences = [pair for pair in zip(usual["syscalls"], changed["syscalls"], strict=True) if pair[0] != pair[1]]
+    assert [(old["names"], new) for old, new in differences] == [
+        (["clone3"], {"names": ["clone3"], "action": "SCMP_ACT_ALLOW"})
+    ]
 
 
 def test_the_whole_document(tmp_path: Path) -> None:

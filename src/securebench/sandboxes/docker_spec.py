@@ -32,8 +32,9 @@ from securebench.sandboxes.arguments import (
     process_environment,
 )
 from securebench.sandboxes.capabilities import granted_capabilities
+from securebench.sandboxes.docker_facts import GVISOR
 from securebench.sandboxes.mounts import SHM_SIZE, binds, empty_volumes
-from securebench.sandboxes.seccomp_profile import profile
+from securebench.sandboxes.seccomp_profile import profile, profile_of_gvisor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -78,7 +79,7 @@ def compile_container(
         "NetworkDisabled": spec.network == "none" and joined is None,
         "Healthcheck": {"Test": ["NONE"]},
         "Labels": {**spec.labels, **labels},
-        "HostConfig": _host_config(spec, joined) | ({} if runtime is None else {"Runtime": runtime}),
+        "HostConfig": _host_config(spec, joined, runtime) | ({} if runtime is None else {"Runtime": runtime}),
     }
 
 
@@ -88,7 +89,7 @@ def _environment(spec: SandboxSpec, of_command: Mapping[str, str]) -> list[str]:
     return exact_environment(complete) + removed
 
 
-def _host_config(spec: SandboxSpec, joined: str | None) -> dict[str, Any]:
+def _host_config(spec: SandboxSpec, joined: str | None, runtime: str | None) -> dict[str, Any]:
     limits = spec.limits
     return {
         **({"NetworkMode": spec.network, **_NO_NAMES} if joined is None else {"NetworkMode": f"container:{joined}"}),
@@ -97,7 +98,7 @@ def _host_config(spec: SandboxSpec, joined: str | None) -> dict[str, Any]:
         "Privileged": False,
         "CapDrop": list(spec.cap_drop),
         "CapAdd": list(spec.cap_add),
-        "SecurityOpt": _security_options(spec),
+        "SecurityOpt": _security_options(spec, of_gvisor=runtime == GVISOR),
         "ReadonlyRootfs": spec.read_only,
         "Tmpfs": dict.fromkeys(spec.tmpfs, f"rw,nosuid,nodev,exec,mode=1777,size={limits.tmpfs}"),
         "ShmSize": SHM_SIZE,
@@ -110,19 +111,20 @@ def _host_config(spec: SandboxSpec, joined: str | None) -> dict[str, Any]:
     }
 
 
-def _security_options(spec: SandboxSpec) -> list[str]:
+def _security_options(spec: SandboxSpec, *, of_gvisor: bool) -> list[str]:
     if any(option.startswith("seccomp=") for option in spec.security_opt):
         return list(spec.security_opt)
-    return [*spec.security_opt, *_seccomp(tuple(granted_capabilities(spec)))]
+    return [*spec.security_opt, *_seccomp(tuple(granted_capabilities(spec)), of_gvisor=of_gvisor)]
 
 
 @cache
-def _seccomp(capabilities: tuple[str, ...]) -> tuple[str, ...]:
+def _seccomp(capabilities: tuple[str, ...], *, of_gvisor: bool) -> tuple[str, ...]:
     """Return the option that names our profile: none on a machine for which we have none."""
     try:
-        return (f"seccomp={json.dumps(profile(os.uname().machine, capabilities))}",)
+        document = profile(os.uname().machine, capabilities)
     except KeyError:
         return ()
+    return (f"seccomp={json.dumps(profile_of_gvisor(document) if of_gvisor else document)}",)
 
 
 def _resources(limits: Limits) -> dict[str, Any]:

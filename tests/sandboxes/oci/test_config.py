@@ -19,6 +19,7 @@ from securebench.sandboxes.mounts import binds
 from securebench.sandboxes.oci.config import INIT_TARGET, Layout, compile_config, compile_process
 from securebench.sandboxes.oci.runtime import Runtime
 from securebench.sandboxes.oci.seccomp import Seccomp
+from securebench.sandboxes.seccomp_profile import profile_of_gvisor
 
 IMAGE = ResolvedImage(
     reference="tool:1",
@@ -30,7 +31,7 @@ IMAGE = ResolvedImage(
 )
 COMMAND = Command(argv=("python3", "-c", "print(1)"), timeout_seconds=5, environment={"TASK": "1"})
 MAP = [{"containerID": 0, "hostID": 1879048192, "size": 65536}]
-SECCOMP = Seccomp(b"\x06\x00\x00\x00\x00\x00\xff\x7f", {"defaultAction": "SCMP_ACT_ERRNO"})
+SECCOMP = Seccomp(b"\x06\x00\x00\x00\x00\x00\xff\x7f", {"defaultAction": "SCMP_ACT_ERRNO", "syscalls": []})
 
 
 def layout(spec: SandboxSpec, name: str = "crun", **options: Any) -> Layout:
@@ -143,7 +144,7 @@ def golden(**of_linux: Any) -> dict[str, Any]:
     [
         ("crun", {"run.oci.seccomp_bpf_data": base64.b64encode(SECCOMP.bpf).decode()}, {}),
         ("runc", {}, {"cgroupsPath": "/ours/s1/runtime", "seccomp": SECCOMP.document}),
-        ("runsc", {}, {"seccomp": SECCOMP.document}),
+        ("runsc", {}, {"seccomp": profile_of_gvisor(SECCOMP.document)}),
     ],
 )
 def test_the_whole_document(

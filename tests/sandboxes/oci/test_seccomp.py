@@ -200,7 +200,7 @@ def test_docker_refuses_nothing_that_is_allowed(
 
     The other way round there is only ``io_uring``, and what newer engines allow.
     """
-    monkeypatch.setattr(docker_spec, "_seccomp", lambda _capabilities: ())
+    monkeypatch.setattr(docker_spec, "_seccomp", lambda _capabilities, **_: ())
     dockers = _filter_in(docker_driver)
     for arguments in ((0,), (1,), (0x10000000,), (0x20000,), (0x40000,)):
         allowed = {number for number in NUMBERS if ours.answer(number, *arguments) == ALLOW}

@@ -104,6 +104,8 @@ class Bench(NamedTuple):
 @pytest.fixture(name="bench")
 def _bench(driver: SandboxDriver, base_image: ResolvedImage, tmp_path: Path) -> Bench:
     """Give a bench on real sandboxes, with an empty workspace."""
+    if driver.info().runtime == "runsc":
+        pytest.skip("no sandbox has a way out there: see tests/sandboxes/test_doors.py")
     workspace = tmp_path / "workspace"
     workspace.mkdir()
     if os.getuid() == 0:

@@ -38,6 +38,7 @@ from securebench.sandboxes.arguments import (
 )
 from securebench.sandboxes.capabilities import granted_capabilities
 from securebench.sandboxes.mounts import SHM_SIZE, binds, empty_volumes
+from securebench.sandboxes.seccomp_profile import profile_of_gvisor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -212,7 +213,6 @@ def _annotations(layout: Layout) -> dict[str, str]:
 
 
 def _linux(layout: Layout) -> dict[str, Any]:
-    seccomp = {} if layout.runtime.takes_compiled_seccomp else {"seccomp": layout.seccomp.document}
     below = layout.cgroup is not None and layout.runtime.owns_cgroups
     cgroup = {"cgroupsPath": f"{layout.cgroup}/runtime"} if below else {}
     return {
@@ -222,8 +222,15 @@ def _linux(layout: Layout) -> dict[str, Any]:
         "maskedPaths": list(MASKED_PATHS),
         "readonlyPaths": list(READ_ONLY_PATHS),
         **cgroup,
-        **seccomp,
+        **_seccomp(layout),
     }
+
+
+def _seccomp(layout: Layout) -> dict[str, Any]:
+    if layout.runtime.takes_compiled_seccomp:
+        return {}
+    document = layout.seccomp.document
+    return {"seccomp": profile_of_gvisor(document) if layout.runtime.refuses_with_eperm else document}
 
 
 def _namespaces(layout: Layout) -> list[dict[str, str]]:

@@ -116,6 +116,11 @@ class Runtime:
         return self.name != "runsc"
 
     @property
+    def refuses_with_eperm(self) -> bool:
+        """Whether its filter answers so to all that it refuses, whatever the profile says."""
+        return self.name == "runsc"
+
+    @property
     def warning(self) -> str:
         """What should be said of its version, or nothing."""
         minimum = _MINIMUM.get(self.name, ())
