@@ -145,6 +145,14 @@ def _read(context: FakeProcessContext, path: str) -> None:
     _say(context, _outcome(show))
 
 
+def _describe(context: FakeProcessContext, _path: str) -> None:
+    _say(context, "ok")
+
+
+def _threads(context: FakeProcessContext, count: str) -> None:
+    _say(context, count)
+
+
 def _remove(context: FakeProcessContext, path: str) -> None:
     _say(context, _outcome(lambda: context.files.remove(path)))
 
@@ -283,6 +291,6 @@ _ACTIONS: dict[str, Callable[..., int | None]] = {
     for action in (
         *(_emit, _cat, _digest, _converse, _stutter, _flood, _sleep, _hush, _deafen, _die, _tick, _facts, _write),
         *(_read, _remove, _fill, _connect, _resolve, _loopback, _spawn, _allocate, _attempt, _plant, _harvest),
-        *(_library, _change, _call, _linger, _ask, _listen, _network),
+        *(_describe, _threads, _library, _change, _call, _linger, _ask, _listen, _network),
     )
 }

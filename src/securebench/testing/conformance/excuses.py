@@ -17,6 +17,7 @@ GVISOR: Final[Mapping[str, str]] = {
     "processes_are_limited": "the limit is of gVisor's own threads: meeting it ends the sandbox, no fork is refused",
     "sending_after_the_end_breaks_the_pipe": "gVisor keeps the host's end of a pipe open until the sandbox has ended",
     "special_files_are_told": "FIFOs and sockets are in gVisor's own memory, and not among what is left",
+    "files_are_described": "gVisor as Debian 12 has it does not know AT_NO_AUTOMOUNT, and refuses the call with EINVAL",
     "read_only_mounts_stay_as_they_are": "gVisor looks at the mode of a file first, and answers EACCES, not EROFS",
     "privileges_cannot_be_gained": "gVisor filters the first process and its children: no later call reaches the host",
     "nobody_can_do_what_is_forbidden": "devices and priorities are those of gVisor's own kernel, and reach no host",

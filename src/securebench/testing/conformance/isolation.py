@@ -72,6 +72,18 @@ def the_working_directory_is_set(bench: Bench) -> None:
         require_equal(json.loads(result.stdout)["workdir"], "/etc", "working directory of the command")
 
 
+@CHECKS
+def files_are_described(bench: Bench) -> None:
+    """A process learns what a path is, also where it asks as ``ls`` and ``stat`` of coreutils 9 do."""
+    require_equal(bench.said("describe", "/etc"), "ok", "statx of /etc with AT_NO_AUTOMOUNT")
+
+
+@CHECKS
+def threads_can_be_made(bench: Bench) -> None:
+    """A program has its threads: where ``clone3`` is refused, it is in a way that programs know what to do about."""
+    require_equal(bench.said("threads", "16"), "16", "threads at once")
+
+
 @CHECKS.needing("groups")
 def the_user_is_nobody(bench: Bench) -> None:
     """By default a process is nobody, with no other group."""

@@ -19,6 +19,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -161,6 +162,25 @@ def write(path: str, text: str) -> None:
 def read(path: str) -> None:
     """Show a file."""
     print(_outcome(lambda: sys.stdout.write(Path(path).read_text() + "\n")))  # noqa: T201
+
+
+def describe(path: str) -> None:
+    """Ask what a path is as ``ls`` and ``stat`` do: mounting nothing that would mount itself; say how that went."""
+    answer = ctypes.create_string_buffer(512)
+    asked = (_AT_FDCWD, path.encode(), _AT_NO_AUTOMOUNT, _STATX_BASIC_STATS, answer)
+    print(_outcome(lambda: _system("statx", *asked)))  # noqa: T201
+
+
+def threads(count: str) -> None:
+    """Start threads that wait for each other, and say how many there were."""
+    barrier = threading.Barrier(int(count))
+    met: list[int] = []
+    everyone = [threading.Thread(target=lambda: met.append(barrier.wait())) for _ in range(int(count))]
+    for one in everyone:
+        one.start()
+    for one in everyone:
+        one.join()
+    print(len(met))  # noqa: T201
 
 
 def remove(path: str) -> None:
@@ -392,6 +412,9 @@ def _read_kernel_memory() -> None:
 
 _CLONE_NEWUSER = 0x10000000
 _CLONE_NEWNS = 0x00020000
+_AT_FDCWD = -100
+_AT_NO_AUTOMOUNT = 0x800
+_STATX_BASIC_STATS = 0x7FF
 _KEYCTL_GET_KEYRING_ID = 0
 _SYS_KEYCTL = 250
 
@@ -444,6 +467,7 @@ _CHANGES = {
 
 _ACTIONS = (
     *(emit, cat, digest, converse, stutter, flood, sleep, hush, deafen, die, tick, facts, write, read, remove, fill),
+    *(describe, threads),
     *(call, linger, ask, listen, network),
     *(connect, resolve, loopback, spawn, allocate, attempt, plant, harvest, library, change),
 )
