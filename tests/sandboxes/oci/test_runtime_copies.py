@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -63,7 +64,26 @@ def test_what_cannot_be_run_says_so_in_the_log(tmp_path: Path) -> None:
 def test_children_are_found(*, listed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the kernel lists them, and where all processes must be looked through."""
     if not listed:
-        monkeypatch.setattr(jobs, "_CHILDREN", "/nowhere/{0}")
+        monkeypatch.setattr(jobs, "_THREADS", "/nowhere/{0}")
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         assert child.pid in children(os.getpid())
     assert child.pid not in children(os.getpid())
+
+
+def test_children_of_any_thread_are_found() -> None:
+    """Runtimes that are written in Go make a container from whichever thread is at hand: it has to be killed, too."""
+    made: list[subprocess.Popen[bytes]] = []
+    ready, over = threading.Event(), threading.Event()
+
+    def make() -> None:
+        made.append(subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE))
+        ready.set()
+        over.wait(10)
+
+    thread = threading.Thread(target=make)
+    thread.start()
+    ready.wait(10)
+    with made[0] as child:
+        assert child.pid in children(os.getpid())
+    over.set()
+    thread.join()

@@ -32,7 +32,7 @@ copy in memory already, it needs none. runc, whose variable it was first, sets i
 
 _ALL_SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 
-_CHILDREN = "/proc/{0}/task/{0}/children"
+_THREADS = "/proc/{0}/task"
 
 
 class Job:
@@ -129,12 +129,20 @@ def sealed_copy(path: str) -> int:
 
 
 def children(parent: int) -> list[int]:
-    """Return the processes whose parent is ``parent``, which has one thread."""
+    """Return the processes whose parent is ``parent``: the kernel lists them by the thread that has made them."""
+    threads = _THREADS.format(parent)
     try:
-        with open(_CHILDREN.format(parent), "rb") as file:
-            return [int(pid) for pid in file.read().split()]
-    except FileNotFoundError:  # it has just ended, or this kernel does not list them
+        return [pid for thread in os.listdir(threads) for pid in _made_by(f"{threads}/{thread}/children")]
+    except (
+        FileNotFoundError,
+        ProcessLookupError,
+    ):  # it, or a thread, has just ended; or this kernel does not list them
         return [int(name) for name in os.listdir("/proc") if name.isdigit() and _parent(name) == parent]
+
+
+def _made_by(listed: str) -> list[int]:
+    with open(listed, "rb") as file:
+        return [int(pid) for pid in file.read().split()]
 
 
 def exit_code(status: int) -> int:
