@@ -70,4 +70,4 @@ def test_nothing_stays_open(image: Path) -> None:
     before = len(list(Path("/proc/self/fd").iterdir()))
     for path in ("/usr/lib64/library", "/loop", "/nothing/there"):
         content(image, path)
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before

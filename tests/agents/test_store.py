@@ -85,7 +85,7 @@ def test_a_program_is_held_once(cache: AgentStore, integrity: str) -> None:
     before = len(list(Path("/proc/self/fd").iterdir()))
     for _ in range(10):
         cache.install("codex", VERSION, X64)
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before
 
 
 def test_latest_is_one_version(cache: AgentStore, npm: FakeNpm, integrity: str) -> None:
