@@ -12,20 +12,24 @@ from typing import TYPE_CHECKING, Any, Final
 from ruamel.yaml import YAML
 
 from benchmarks.packs import BENCHMARKS
+from pack_files import row, write_pack
+from securebench.network.gateway import Gateway
 from securebench.tester_config import load_tester_config
 from securebench.tester_run import RunOptions, run_benchmark
+from securebench.tester_run.options import RunParts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from securebench.network.rules import ProxyRules
     from securebench.results.summary import TesterRunSummary
     from securebench.sandboxes.base import SandboxDriver
-    from securebench.tester_run.options import RunParts
     from securebench.testing.provider import Provider
 
 PROGRAMS: Final = ("codex", "claude_code")
 MODEL: Final = "scripted-model"
+APIS: Final = {"codex": "openai", "claude_code": "anthropic"}
 KEYS: Final = {"codex": "OPENAI_API_KEY", "claude_code": "ANTHROPIC_API_KEY"}
 CANARY: Final = "sk-canary-7d1f0c5b9a3e4826"
 """The key of every run here. It must be found nowhere but at the provider."""
@@ -52,6 +56,17 @@ class Agent:
     def variables(self) -> dict[str, str]:
         """Return the environment of a run: this one, with the canary for a key."""
         return {**os.environ, KEYS[self.program]: CANARY}
+
+
+def short_answers(root: Path, *ids: str) -> tuple[Path, Path]:
+    """Write a pack of questions below ``root``, by default of one, and return its manifest and its tasks."""
+    (root / "pack").mkdir(exist_ok=True)
+    return write_pack(root / "pack", *(row("short_answer", id=name) for name in ids or ("short_answer/1",)))
+
+
+def in_world(rules: ProxyRules) -> RunParts:
+    """Return the parts of a run whose proxy lives in a world of the test's."""
+    return RunParts(make_gateway=lambda log: Gateway(log, rules=rules))
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import runpy
 from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.packs import BENCHMARKS
 from securebench.testing.provider import Say, Script, ScriptBook, Shell
-from securebench.testing.provider.scripts import by_marker, give_up, solve
+from securebench.testing.provider.scripts import READ_TASK, by_marker, give_up, solve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,18 +21,6 @@ PACKS: Final = (TEXT, CODE, TERMINAL, REPOSITORY)
 """Example packs that hold a task of every active family between them."""
 
 _ANSWERS: Final = BENCHMARKS / "demo-agent/answers"
-_EDITED: Final = """\
-import runpy
-from pathlib import Path
-
-agent = {source}
-for word, path in agent["FAULTS"].items():
-    if word in {task!r}:
-        old, new = agent["EDITS"][word]
-        text = Path(path).read_text()
-        assert old in text, path
-        Path(path).write_text(text.replace(old, new))
-"""
 
 
 def rows_of(pack: str, tasks: Path | None = None) -> list[dict[str, Any]]:
@@ -59,7 +46,7 @@ def _script(pack: str, row: dict[str, Any], said: str) -> Script:
     if pack == TERMINAL:
         return solve("terminal_task", "sort -n numbers.txt > sorted.txt")
     if pack == REPOSITORY:
-        return _mended(said)
+        return _mended()
     if "starter_code" in row["input"]:
         return solve("code_completion", _module(said))
     return solve(str(row.get("family", "multiple_choice")), _right(row))
@@ -84,13 +71,11 @@ def _right(row: dict[str, Any]) -> str:
     return choices[first] if isinstance(first, int) and choices else str(first)
 
 
-def _mended(said: str) -> Script:
-    """Mend a repository as the pack's own agent does."""
-    agent = runpy.run_path(str(BENCHMARKS / REPOSITORY / "agents/agent.py"))
-    known = {"FAULTS": agent["FAULTS"], "EDITS": agent["EDITS"]}
-    program = _EDITED.format(source=repr(known), task=said)
+def _mended() -> Script:
+    """Mend a repository as the pack's own agent does: it knows its task by the task file."""
+    agent = (BENCHMARKS / REPOSITORY / "agents/agent.py").read_text(encoding="utf-8")
     return (
-        Shell('cat "$SECUREBENCH_TASK_FILE"'),
-        Shell(f"python3 - <<'END_OF_EDIT'\n{program}END_OF_EDIT"),
+        READ_TASK,
+        Shell(f"python3 - solution <<'END_OF_AGENT'\n{agent}END_OF_AGENT"),
         Say("The fault is mended."),
     )

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from leftovers import family_of
-from pack_files import row, write_pack
-from real_agents.runs import Agent, run_here
+from real_agents.runs import Agent, run_here, short_answers
 from securebench.testing.provider import Provider, Say, Shell
 from securebench.testing.provider.scripts import READ_TASK, solve
 
@@ -25,12 +24,6 @@ pytestmark = [pytest.mark.agents, pytest.mark.slow]
 FORTY = 40
 
 
-def forty_tasks(root: Path) -> tuple[Path, Path]:
-    """Write a pack with forty tasks."""
-    (root / "pack").mkdir()
-    return write_pack(root / "pack", *(row("short_answer", id=f"many/{number}") for number in range(FORTY)))
-
-
 @pytest.mark.timeout(280)
 def test_forty_agents_at_once(driver: SandboxDriver, tmp_path: Path) -> None:
     """Forty agents work at the same time, each with a way out of its own, and all of them solve their task."""
@@ -42,7 +35,13 @@ def test_forty_agents_at_once(driver: SandboxDriver, tmp_path: Path) -> None:
 
     with Provider(solve("short_answer", "4"), fault=met) as provider:
         agent = Agent(program="codex", provider=provider, limits={"memory": "400m"})
-        done = run_here(tmp_path, forty_tasks(tmp_path), agent, driver, workers=FORTY)
+        done = run_here(
+            tmp_path,
+            short_answers(tmp_path, *(f"many/{number}" for number in range(FORTY))),
+            agent,
+            driver,
+            workers=FORTY,
+        )
     assert set(done.statuses.values()) == {"passed"}, done.records
     assert len(done.records) == FORTY
 
@@ -62,8 +61,7 @@ def test_a_gateway_that_dies_is_no_score(oci_driver: SandboxDriver, tmp_path: Pa
 
     with Provider((READ_TASK, Shell("sleep 300"), Say("Done.")), fault=kill) as provider:
         agent = Agent(program="codex", provider=provider, config={"timeout_seconds": 200})
-        (tmp_path / "pack").mkdir()
-        done = run_here(tmp_path, write_pack(tmp_path / "pack", row("short_answer")), agent, oci_driver)
+        done = run_here(tmp_path, short_answers(tmp_path), agent, oci_driver)
     (record,) = done.records
     assert (record["verification_status"], record["failure_reason"]) == ("error", "egress_failed")
     assert record["provenance"]["tries"] == {"produce": killed}

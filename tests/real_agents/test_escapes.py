@@ -14,26 +14,21 @@ import pytest
 import trustme
 
 from egress_world import Server, echo, hello_world
-from pack_files import row, write_pack
-from real_agents.runs import CANARY, MODEL, PROGRAMS, Agent, run_here
-from securebench.network.gateway import Gateway
+from real_agents.runs import APIS, CANARY, MODEL, PROGRAMS, Agent, in_world, run_here, short_answers
 from securebench.network.rules import ProxyRules
-from securebench.tester_run.options import RunParts
 from securebench.testing.provider import Provider
 from securebench.testing.provider.attacks import ALLOWED, DENIED, DONE, LINES, Targets
 from securebench.testing.provider.scripts import attack_budget, attack_everything
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator
     from pathlib import Path
 
-    from securebench.resources import JsonValue
     from securebench.sandboxes.base import SandboxDriver
 
 pytestmark = [pytest.mark.agents, pytest.mark.slow]
 
 ALLOWED_HOST: Final = "allowed.example"
-APIS: Final = {"codex": "openai", "claude_code": "anthropic"}
 PATHS: Final = {"codex": {"/v1/responses", "/v1/models"}, "claude_code": {"/v1/messages", "/v1/messages/count_tokens"}}
 
 
@@ -44,14 +39,6 @@ class Outside:
     rules: ProxyRules
     service: int
     visits: list[Any]
-
-    def parts(self) -> RunParts:
-        """Return the parts of a run in this world."""
-
-        def make(log: Callable[[Mapping[str, JsonValue]], None]) -> Gateway:
-            return Gateway(log, rules=self.rules)
-
-        return RunParts(make_gateway=make)
 
 
 @pytest.fixture
@@ -98,12 +85,6 @@ def _own_addresses() -> tuple[str, ...]:
         return (probe.getsockname()[0], "172.17.0.1")
 
 
-def one_task(root: Path) -> tuple[Path, Path]:
-    """Write a pack with a task whose workspace the agent may fill as it likes."""
-    (root / "pack").mkdir()
-    return write_pack(root / "pack", row("short_answer"))
-
-
 def attempts_of(out: Path) -> list[dict[str, str]]:
     """Return what the attack wrote into its workspace."""
     (lines,) = out.glob(f"workspaces/*/{LINES}")
@@ -125,7 +106,7 @@ def test_every_escape_is_denied_and_logged(
     )
     with Provider(attack_everything(targets)) as provider:
         agent = Agent(program=program, provider=provider, config={"allowed_domains": [ALLOWED_HOST]})
-        done = run_here(tmp_path, one_task(tmp_path), agent, driver, parts=outside.parts())
+        done = run_here(tmp_path, short_answers(tmp_path), agent, driver, parts=in_world(outside.rules))
         asked = [request for request in provider.requests if request.method != "HEAD"]
         assert provider.keys_seen == {CANARY}
     attempts = attempts_of(done.directory)
@@ -154,7 +135,7 @@ def test_a_budget_ends(program: str, oci_driver: SandboxDriver, outside: Outside
     targets = Targets(api=APIS[program], model=MODEL)
     with Provider(attack_budget(targets, most=100)) as provider:
         agent = Agent(program=program, provider=provider, config={"budget": {"requests": 20}})
-        done = run_here(tmp_path, one_task(tmp_path), agent, oci_driver)
+        done = run_here(tmp_path, short_answers(tmp_path), agent, oci_driver)
         assert len([request for request in provider.requests if request.conversation]) <= 20
     (record,) = done.records
     assert (record["verification_status"], record["failure_reason"]) == ("failed", "agent_out_of_budget")

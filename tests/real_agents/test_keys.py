@@ -13,7 +13,7 @@ from docker.errors import NotFound
 
 from conftest import why_no_engine
 from real_agents.mixed import mixed_pack
-from real_agents.runs import CANARY, KEYS, MODEL, PROGRAMS, Agent, run_here
+from real_agents.runs import APIS, CANARY, KEYS, MODEL, PROGRAMS, Agent, run_here
 from real_agents.searching import contents, forms, holders
 from securebench.images.engine import connect
 from securebench.testing.provider import Provider, Say, Shell
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.agents, pytest.mark.slow, pytest.mark.usefixtures("images")]
 
-APIS: Final = {"codex": "openai", "claude_code": "anthropic"}
 _OF_THE_DRIVERS: Final = ("/run/securebench*", "/run/user/*/securebench*")
 
 

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pack_files import row, write_pack
 from real_agents.mixed import FAMILIES, mixed_pack, solving_all
-from real_agents.runs import PROGRAMS, Agent, run_here
+from real_agents.runs import PROGRAMS, Agent, run_here, short_answers
 from securebench.execution import retry
 from securebench.testing.provider import Cut, Fail, Provider, Slow, at_first
 from securebench.testing.provider.scripts import crash, refuse, solve, work_for_ever
@@ -100,8 +99,7 @@ def test_each_trouble_has_its_code(
     program: str, fault: Fail | Cut, code: str, oci_driver: OciDriver, tmp_path: Path
 ) -> None:
     """What kept the provider from answering is told apart in the record."""
-    (tmp_path / "pack").mkdir()
-    pack = write_pack(tmp_path / "pack", row("short_answer"))
+    pack = short_answers(tmp_path)
     with Provider(solve("short_answer", "4"), fault=fault) as provider:
         (record,) = run_here(tmp_path, pack, Agent(program=program, provider=provider), oci_driver).records
     assert (record["verification_status"], record["failure_reason"]) == ("error", "provider_unavailable")

@@ -8,20 +8,16 @@ import pytest
 import trustme
 
 from pack_files import row, write_pack
-from real_agents.runs import CANARY, KEYS, PROGRAMS, Agent, run_here
+from real_agents.runs import CANARY, KEYS, PROGRAMS, Agent, in_world, run_here
 from real_agents.searching import contents, holders
-from securebench.network.gateway import Gateway
 from securebench.network.rules import ProxyRules
-from securebench.tester_run.options import RunParts
 from securebench.testing.provider import Provider
 from securebench.testing.provider.scripts import solve
 from securebench.testing.provider.server import Tls
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from securebench.resources import JsonValue
     from securebench.sandboxes.oci import OciDriver
 
 pytestmark = [pytest.mark.agents, pytest.mark.oci, pytest.mark.slow]
@@ -42,16 +38,10 @@ def certified(root: Path) -> Tls:
     return Tls(root / "cert.pem", root / "key.pem")
 
 
-def rules_for(provider: Provider) -> RunParts:
-    """Return the parts of a run in which the host is that provider."""
-    rules = ProxyRules(
-        names={HOST: ("127.0.0.1",)}, ports={443: int(provider.url.rpartition(":")[2])}, trusted=("127.0.0.0/8",)
-    )
-
-    def make(log: Callable[[Mapping[str, JsonValue]], None]) -> Gateway:
-        return Gateway(log, rules=rules)
-
-    return RunParts(make_gateway=make)
+def rules_for(provider: Provider) -> ProxyRules:
+    """Return a world in which the host is that provider."""
+    port = int(provider.url.rpartition(":")[2])
+    return ProxyRules(names={HOST: ("127.0.0.1",)}, ports={443: port}, trusted=("127.0.0.0/8",))
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
@@ -66,7 +56,7 @@ def test_a_key_that_is_passed_through(
         names = ["SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", KEYS[program]]
         agent = Agent(program=program, provider=provider, config=config, env=names)
         pack = write_pack(tmp_path / "pack", row("short_answer", assets=[{"path": "ca.pem"}]))
-        done = run_here(tmp_path, pack, agent, oci_driver, parts=rules_for(provider))
+        done = run_here(tmp_path, pack, agent, oci_driver, parts=in_world(rules_for(provider)))
         assert provider.keys_seen == {CANARY}
     (record,) = done.records
     assert record["verification_status"] == "passed", (record, done.said)
