@@ -163,6 +163,16 @@ def driver(request: pytest.FixtureRequest, _drivers: Callable[[str], SandboxDriv
     return _drivers(request.param)
 
 
+@pytest.fixture
+def driver_with_doors(driver: SandboxDriver) -> SandboxDriver:
+    """Give each driver whose sandboxes can have a way out. That others say so is tested with the doors."""
+    from securebench.sandboxes.gvisor import RUNSC
+
+    if driver.info().runtime == RUNSC:
+        pytest.skip("no sandbox has a way out there: see tests/sandboxes/test_doors.py")
+    return driver
+
+
 @pytest.fixture(scope="session")
 def docker_driver(_drivers: Callable[[str], SandboxDriver]) -> DockerDriver:
     """Give the Docker driver, for tests that only it can pass."""

@@ -17,6 +17,7 @@ from securebench.errors import ConfigError, MaterializationError
 from securebench.images.model import ResolvedImage
 from securebench.sandboxes.base import BASE_ENVIRONMENT, Command, Limits, Mount, SandboxSpec
 from securebench.sandboxes.docker_spec import compile_container
+from securebench.sandboxes.gvisor import SENTRY_THREADS
 from securebench.sandboxes.seccomp_profile import profile, profile_of_gvisor
 
 if TYPE_CHECKING:
@@ -53,6 +54,13 @@ def test_the_filter_is_that_of_every_driver() -> None:
     assert options[1] != seccomp_option()
     named = SandboxSpec(image=IMAGE, security_opt=("seccomp=unconfined",))
     assert compile_container(named, COMMAND, {})["HostConfig"]["SecurityOpt"] == ["seccomp=unconfined"]
+
+
+def test_gvisor_has_room_for_its_own_threads() -> None:
+    """They are in the sandbox's cgroup: with no room for them a few processes of a candidate end its kernel (I08)."""
+    spec = SandboxSpec(image=IMAGE, limits=Limits(pids=64))
+    limits = [compile_container(spec, COMMAND, {}, runtime)["HostConfig"]["PidsLimit"] for runtime in (None, "runsc")]
+    assert limits == [64, 64 + SENTRY_THREADS]
 
 
 def test_gvisor_answers_clone3_itself() -> None:

@@ -178,6 +178,34 @@ def test_receiving_times_out(pair: Pair) -> None:
     stream.close()
 
 
+def test_a_process_that_is_gone_ends_a_silent_stream(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the engine never ends the stream of a process, that it is gone does, after all that was said (I09)."""
+    monkeypatch.setattr("securebench.sandboxes.docker_stream._LOOK_SECONDS", 0.05)
+    ours, theirs = pair
+    looks = list[bool]()
+
+    def look() -> bool:
+        looks.append(len(looks) > 0)
+        if len(looks) == 2:
+            theirs.sendall(frame(1, b"last"))  # on its way when the end was seen
+        return looks[-1]
+
+    stream = EngineStream(ours, is_over=look)
+    assert [stream.receive(10), stream.receive(10)] == [(Stream.STDOUT, b"last"), None]
+    assert looks == [False, True, True]
+    with pytest.raises(BrokenPipeError):
+        stream.send(b"x")
+    stream.close()
+
+
+def test_a_time_limit_comes_before_a_look(pair: Pair) -> None:
+    """Whoever waits only for a moment is told so, and a process that is there is waited for."""
+    stream = EngineStream(pair[0], is_over=lambda: False)
+    with pytest.raises(TimeoutError):
+        stream.receive(0.05)
+    stream.close()
+
+
 def test_a_reset_connection_is_an_end(pair: Pair) -> None:
     """A connection that is reset ends the output: how the process ended is asked elsewhere."""
     ours, theirs = pair

@@ -23,10 +23,7 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import SandboxDriver
 
 
-@pytest.fixture(autouse=True)
-def _has_doors(driver: SandboxDriver) -> None:
-    if driver.info().runtime == "runsc":
-        pytest.skip("a run whose agents need a way out is refused there: see tests/sandboxes/test_doors.py")
+pytestmark = pytest.mark.usefixtures("driver_with_doors")
 
 
 def decisions(root: Path) -> list[dict[str, Any]]:

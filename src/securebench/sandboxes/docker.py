@@ -14,11 +14,12 @@ from securebench.images.resolve import resolve
 from securebench.sandboxes.base import SandboxDriver
 from securebench.sandboxes.collecting import check_collect, require_directory
 from securebench.sandboxes.docker_container import Container
-from securebench.sandboxes.docker_facts import GVISOR, describe, require_runtime
+from securebench.sandboxes.docker_facts import describe, require_runtime
 from securebench.sandboxes.docker_owner import DRIVER_LABEL, OWNER_LABEL, RUN_LABEL, is_abandoned
 from securebench.sandboxes.docker_sandbox import DockerSandbox, PersistentDockerSandbox, Surroundings
 from securebench.sandboxes.docker_tree import EngineTrees
 from securebench.sandboxes.doors import check_doors
+from securebench.sandboxes.gvisor import RUNSC
 from securebench.sandboxes.oci import reaper
 from securebench.sandboxes.owner import Owner
 from securebench.sandboxes.self_test import require_isolation
@@ -90,7 +91,7 @@ class DockerDriver(SandboxDriver):
         """Make a sandbox. An ephemeral one asks the engine for nothing before its first command."""
         if spec.doors:
             runtime = self.info().runtime
-            check_doors(spec, runtime, possible=runtime != GVISOR)
+            check_doors(spec, runtime, possible=runtime != RUNSC)
         check_collect(spec, persistent=persistent)
         if spec.collect is not None:
             with self.image_tree(spec.image) as tree:

@@ -8,6 +8,7 @@ import logging
 import math
 import time
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -147,9 +148,9 @@ class Container(Job):
                 environment=exact_environment(command.environment),
                 workdir=command.workdir,
             )["Id"]
-        started = time.time()
+        job = Exec(self, exec_id, time.time())
         stream = self.engine.hijack(f"/exec/{exec_id}/start", {"Detach": False, "Tty": False})
-        return EngineStream(stream, command.stdin), Exec(self, exec_id, started)
+        return EngineStream(stream, command.stdin, is_over=job.is_forgotten), job
 
     @staticmethod
     def _unless_over(call: Any) -> None:
@@ -188,14 +189,21 @@ class Exec(Job):
         """End the whole container: killing one of its processes would leave others."""
         self.container.kill()
 
+    def is_forgotten(self) -> bool:
+        """Whether its container has ended: the engine then knows nothing more of its commands."""
+        return self._look() is None
+
     def _exit_code_now(self) -> int | None:
-        engine = self.container.engine
-        with engine.doing("look at a command"):
-            try:
-                state = engine.client.exec_inspect(self.id)
-            except docker.errors.NotFound:
-                return SIGKILLED  # the engine forgets the commands of a container that has ended
+        state = self._look()
+        if state is None:
+            return SIGKILLED
         return None if state["Running"] or state["ExitCode"] is None else int(state["ExitCode"])
+
+    def _look(self) -> Mapping[str, Any] | None:
+        engine = self.container.engine
+        with engine.doing("look at a command"), suppress(docker.errors.NotFound):
+            return dict(engine.client.exec_inspect(self.id))
+        return None
 
 
 def remove_quietly(container: Container) -> None:

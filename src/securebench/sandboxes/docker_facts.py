@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 from securebench.errors import EngineError
 from securebench.sandboxes.base import DriverInfo
 from securebench.sandboxes.enforcement import ENFORCEABLE
+from securebench.sandboxes.gvisor import RUNSC
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from securebench.images.engine import Engine
-
-GVISOR: Final = "runsc"
-"""A runtime whose network stack is its own: a socket that listens in its namespace cannot be reached."""
 
 _LIMITS: Final[Mapping[str, str]] = {"memory": "MemoryLimit", "pids": "PidsLimit", "cpu": "CpuCfsQuota"}
 """What the engine's host must offer for a limit to hold, by the name of the limit."""
@@ -61,7 +59,7 @@ def require_runtime(engine: Engine, runtime: str) -> None:
 
 def _how_to_get(runtime: str) -> str:
     entry: dict[str, object] = {"path": f"/usr/bin/{runtime}"}
-    if runtime == GVISOR:  # a container without a network has nothing that gVisor could take over
+    if runtime == RUNSC:  # a container without a network has nothing that gVisor could take over
         entry["runtimeArgs"] = ["--network=none", "--oci-seccomp"]
     return (
         f"install it ('apt-get install {runtime}'), name it in /etc/docker/daemon.json "

@@ -32,7 +32,7 @@ from securebench.sandboxes.arguments import (
     process_environment,
 )
 from securebench.sandboxes.capabilities import granted_capabilities
-from securebench.sandboxes.docker_facts import GVISOR
+from securebench.sandboxes.gvisor import RUNSC, SENTRY_THREADS
 from securebench.sandboxes.mounts import SHM_SIZE, binds, empty_volumes
 from securebench.sandboxes.seccomp_profile import profile, profile_of_gvisor
 
@@ -98,7 +98,7 @@ def _host_config(spec: SandboxSpec, joined: str | None, runtime: str | None) -> 
         "Privileged": False,
         "CapDrop": list(spec.cap_drop),
         "CapAdd": list(spec.cap_add),
-        "SecurityOpt": _security_options(spec, of_gvisor=runtime == GVISOR),
+        "SecurityOpt": _security_options(spec, of_gvisor=runtime == RUNSC),
         "ReadonlyRootfs": spec.read_only,
         "Tmpfs": dict.fromkeys(spec.tmpfs, f"rw,nosuid,nodev,exec,mode=1777,size={limits.tmpfs}"),
         "ShmSize": SHM_SIZE,
@@ -107,7 +107,7 @@ def _host_config(spec: SandboxSpec, joined: str | None, runtime: str | None) -> 
         "AutoRemove": False,
         "RestartPolicy": {"Name": "no"},
         "LogConfig": {"Type": "none", "Config": {}},
-        **_resources(limits),
+        **_resources(limits, of_gvisor=runtime == RUNSC),
     }
 
 
@@ -127,12 +127,12 @@ def _seccomp(capabilities: tuple[str, ...], *, of_gvisor: bool) -> tuple[str, ..
     return (f"seccomp={json.dumps(profile_of_gvisor(document) if of_gvisor else document)}",)
 
 
-def _resources(limits: Limits) -> dict[str, Any]:
+def _resources(limits: Limits, *, of_gvisor: bool) -> dict[str, Any]:
     ulimits = {"core": 0, "fsize": limits.file_size, "nofile": limits.open_files}
     return {
         "Memory": limits.memory,
         "MemorySwap": limits.memory,
-        "PidsLimit": limits.pids,
+        "PidsLimit": limits.pids + (SENTRY_THREADS if of_gvisor else 0),
         "NanoCpus": round(limits.cpus * 1_000_000_000),
         "Ulimits": [{"Name": name, "Soft": value, "Hard": value} for name, value in ulimits.items()],
     }

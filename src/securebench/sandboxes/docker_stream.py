@@ -18,6 +18,8 @@ from securebench.errors import EngineError
 from securebench.sandboxes.base import Stream
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from securebench.sandboxes.base import Chunk
 
 _READ = 64 * 1024
@@ -26,6 +28,8 @@ _STREAMS = {1: Stream.STDOUT, 2: Stream.STDERR}
 _WRITE_SLICE_MS = 100
 """How long a blocked writer sleeps before it looks whether the process was killed: shutting our own end of a Unix
 socket down does not wake one that waits for room."""
+_LOOK_SECONDS = 2.0
+"""How long a process is silent before the engine is asked whether it is still there."""
 
 
 class Demultiplexer:
@@ -63,10 +67,17 @@ class Demultiplexer:
 
 
 class EngineStream:
-    """A hijacked connection. One thread receives; sending and closing may come from others."""
+    """A hijacked connection. One thread receives; sending and closing may come from others.
 
-    def __init__(self, connection: socket.socket, stdin: bytes = b"") -> None:
+    ``is_over`` says whether the process is gone: the engine does not end the stream of a command whose container
+    ended beneath it, as one does whose gVisor runs out of memory.
+    """
+
+    def __init__(
+        self, connection: socket.socket, stdin: bytes = b"", is_over: Callable[[], bool] = lambda: False
+    ) -> None:
         self._connection = connection
+        self._is_over = is_over
         self._frames = Demultiplexer()
         self._ready: deque[Chunk] = deque()
         self._pending = memoryview(stdin)
@@ -122,10 +133,14 @@ class EngineStream:
         poll = select.poll()
         feeding = bool(self._pending) and not self._stdin_over
         poll.register(self._connection, select.POLLIN | (select.POLLOUT if feeding else 0))
-        remaining = None if deadline is None else max(0.0, deadline - time.monotonic())
-        events = poll.poll(None if remaining is None else remaining * 1000)
-        if not events:
-            raise TimeoutError
+        over = False
+        while not (events := poll.poll(_milliseconds(deadline))):
+            if deadline is not None and time.monotonic() >= deadline:
+                raise TimeoutError
+            if over:  # and what it said last had the time to come
+                self._ended = self._stdin_over = True
+                return
+            over = self._is_over()
         if events[0][1] & select.POLLOUT and self._writing.acquire(blocking=False):
             try:
                 self._write_now()
@@ -175,3 +190,8 @@ class EngineStream:
         if self._stdin_over:
             self._pending = memoryview(b"")
             raise BrokenPipeError("the process no longer reads its stdin")
+
+
+def _milliseconds(deadline: float | None) -> float:
+    remaining = _LOOK_SECONDS if deadline is None else deadline - time.monotonic()
+    return max(0.0, min(remaining, _LOOK_SECONDS)) * 1000

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from securebench.errors import EngineError, InfrastructureError
 from securebench.sandboxes.base import Command, Limits, SandboxSpec
 from securebench.sandboxes.doors import Door
+from securebench.sandboxes.gvisor import RUNSC
 from securebench.sandboxes.seen import FILES, SOCKET_FILES, Sockets, View
 
 if TYPE_CHECKING:
@@ -42,8 +43,6 @@ _IDENTITY: Final = (0, 0, 2**32 - 1)
 _TOO_LITTLE: Final[Mapping[str, dict[str, int]]] = {"pids": {"pids": 1}, "memory": {"memory": 64 * 1024}}
 """Limits under which no sandbox can stand: its init alone is one process, and no process fits into 16 pages."""
 
-_OWN_KERNEL: Final = "runsc"
-"""gVisor: what sandboxes see is a kernel of its own, a program that is itself in a sandbox."""
 _OF_ITS_OWN: Final = frozenset({"user-namespace", "file-owners", "kernel-settings", "pids"})
 """What such a kernel shows of itself alone: whom its users are on the host, only the host can tell, and the limit of
 processes is one of its threads. That it is in the cgroups of its sandbox, the limit of memory shows."""
@@ -125,7 +124,7 @@ def look(
     found = weaknesses(view, spec.limits, runtime)
     hit = _TOO_LITTLE if hit_limits and not view.cgroup else {}
     for name, change in hit.items():
-        told = not (runtime == _OWN_KERNEL and name in _OF_ITS_OWN)
+        told = not (runtime == RUNSC and name in _OF_ITS_OWN)
         if told and _stands(create, replace(spec, limits=replace(spec.limits, **change))):
             found[name] = f"the limit of {name} does not bite"
     return found
@@ -134,7 +133,7 @@ def look(
 def weaknesses(view: View, limits: Limits, runtime: str = "") -> dict[str, str]:
     """Return what is wrong with a sandbox with ``limits`` that is seen so, by name."""
     found = {}
-    own = runtime == _OWN_KERNEL
+    own = runtime == RUNSC
     for name, problem in _CHECKS:
         try:
             trouble = "" if own and name in _OF_ITS_OWN else problem(view, limits)

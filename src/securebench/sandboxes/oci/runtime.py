@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from securebench.errors import EngineError
+from securebench.sandboxes.gvisor import RUNSC, SENTRY_THREADS
 from securebench.sandboxes.oci.keeper.jobs import SCRATCH_VARIABLE
 
 if TYPE_CHECKING:
@@ -45,9 +46,6 @@ _WRITE_THROUGH: Final = {"crun": (), "runc": (), "runsc": ("--overlay2=none",)}
 """gVisor has an overlay of its own over the root, which nobody can read afterwards."""
 _MINIMUM: Final = {"crun": (1, 8), "runc": (1, 1, 12)}
 """Older versions have known ways out (runc: CVE-2024-21626), unless the distribution has mended them."""
-
-_SENTRY_THREADS: Final = 96
-"""More than gVisor was seen to have at once, on machines of a few cores."""
 
 _DATA_OF_RUNC: Final = 128 * 1024 * 1024
 """Bytes. It was seen to need between 80 and 88 MiB."""
@@ -97,7 +95,7 @@ class Runtime:
     @property
     def extra_pids(self) -> int:
         """How many processes and threads a sandbox has beyond those that its limit is meant for: gVisor's own."""
-        return _SENTRY_THREADS if self.name == "runsc" else 0
+        return SENTRY_THREADS if self.name == RUNSC else 0
 
     @property
     def least_data(self) -> int:
@@ -113,12 +111,12 @@ class Runtime:
 
         gVisor mounts it again without, and fails; what it shows to sandboxes are files of its own.
         """
-        return self.name != "runsc"
+        return self.name != RUNSC
 
     @property
     def refuses_with_eperm(self) -> bool:
         """Whether its filter answers so to all that it refuses, whatever the profile says."""
-        return self.name == "runsc"
+        return self.name == RUNSC
 
     @property
     def warning(self) -> str:
@@ -135,7 +133,7 @@ class Runtime:
     @property
     def has_doors(self) -> bool:
         """Whether a sandbox can reach a socket that listens in its network namespace."""
-        return self.name != "runsc"
+        return self.name != RUNSC
 
     @property
     def enters_networks(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from securebench.sandboxes.enforcement import ENFORCEABLE
+from securebench.sandboxes.gvisor import RUNSC
 from securebench.testing.conformance import doors
 
 if TYPE_CHECKING:
@@ -29,11 +30,9 @@ GVISOR: Final[Mapping[str, str]] = {
 }
 """By the name of a check: in what gVisor's kernel differs from the host's. Nothing of it weakens the host's safety."""
 
-_GVISOR: Final = "runsc"
-
 
 def excuse(check: Check, info: DriverInfo) -> str:
     """Return why the driver that ``info`` describes need not pass ``check``, or nothing if it must."""
     if weak := [name for name in check.needs if name in info.weaker]:
         return f"this driver says that it is weaker here, and has not {ENFORCEABLE[weak[0]]}"
-    return GVISOR.get(check.name, "") if info.runtime == _GVISOR else ""
+    return GVISOR.get(check.name, "") if info.runtime == RUNSC else ""

@@ -64,10 +64,10 @@ def stutter(count: str) -> None:
 
 
 def flood(size: str) -> None:
-    """Write ``size`` bytes to stdout and as many to stderr."""
+    """Write ``size`` bytes to stdout and as many to stderr. Under gVisor a single write may take only some of it."""
     for _ in range(int(size) // 65536):
-        os.write(1, b"o" * 65536)
-        os.write(2, b"e" * 65536)
+        sys.stdout.buffer.write(b"o" * 65536)
+        sys.stderr.buffer.write(b"e" * 65536)
 
 
 def sleep(seconds: str) -> None:
