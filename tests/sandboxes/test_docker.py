@@ -22,7 +22,7 @@ from securebench.images.engine import connect
 from securebench.images.model import ResolvedImage
 from securebench.sandboxes.base import MIB, Command, Limits, SandboxSpec
 from securebench.sandboxes.docker import DockerDriver
-from securebench.sandboxes.docker_container import Container
+from securebench.sandboxes.docker_container import Container, Exec
 from securebench.sandboxes.docker_owner import OWNER_LABEL, RUN_LABEL
 from securebench.testing.conformance.bench import probe_command, read_until
 
@@ -226,6 +226,22 @@ def test_a_refusal_is_typed(
     driver.close()
     removed = [path for method, path, _ in fake_engine.requests if method == "DELETE"]
     assert len(removed) == (0 if "create" in request_line else 2)
+
+
+@pytest.mark.parametrize(("falls", "code"), [(True, 137), (False, 128)])
+def test_a_command_whose_sandbox_fell_was_killed(
+    fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, falls: bool, code: int
+) -> None:
+    """I09: 128 is what gVisor's runtime says of a command whose kernel fell, and else the command's own code."""
+    monkeypatch.setattr("securebench.sandboxes.docker_container._FALL_SECONDS", 0.3)
+    fake_engine.answer("GET .*/exec/def/json", {"Running": False, "ExitCode": 128})
+    fake_engine.answer("GET .*/containers/abc/json", {"State": {"Running": True}})
+    engine = connect([fake_engine.endpoint])
+    if falls:
+        ended = ("GET .*/containers/abc/json", {"State": {"Running": False}})
+        threading.Timer(0.1, fake_engine.answer, ended).start()
+    assert Exec(Container(engine, "abc"), "def", time.time()).exit_code(10) == code
+    engine.close()
 
 
 def test_a_removal_that_fails_is_only_logged(fake_engine: FakeEngine, caplog: pytest.LogCaptureFixture) -> None:

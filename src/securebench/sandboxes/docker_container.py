@@ -8,7 +8,6 @@ import logging
 import math
 import time
 from abc import ABC, abstractmethod
-from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -31,7 +30,11 @@ _log = logging.getLogger(__name__)
 SIGKILLED = 137
 """128 + SIGKILL: ended from outside, by us or by the kernel for want of memory."""
 
-_EXEC_POLL_SECONDS = 0.005
+_POLL_SECONDS = 0.005
+_LOST = 128
+"""What gVisor's runtime ends with that lost sight of its command, as its whole kernel fell: by its memory, perhaps."""
+_FALL_SECONDS = 1.0
+"""How long the engine may take to see that too. A command that ends with that code by itself waits as long."""
 _STAT_HEADER = "X-Docker-Container-Path-Stat"
 _PIECE = 1024 * 1024
 _OOM_NOTICE_SECONDS = 1.0
@@ -82,6 +85,21 @@ class Container(Job):
         """Wait for its end."""
         with self.engine.doing("wait for a sandbox"):
             return int(self.engine.client.wait(self.id, timeout=math.ceil(timeout))["StatusCode"])
+
+    def has_ended(self) -> bool:
+        """Whether nothing of it runs any more."""
+        with self.engine.doing("inspect a sandbox"):
+            try:
+                return not self.engine.client.inspect_container(self.id)["State"]["Running"]
+            except docker.errors.NotFound:
+                return True
+
+    def ends_within(self, patience: float) -> bool:
+        """Whether it has ended, or does so in ``patience`` seconds."""
+        deadline = time.monotonic() + patience
+        while not (ended := self.has_ended()) and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
+        return ended
 
     def out_of_memory(self) -> bool:
         """Whether the kernel killed something in it. To be asked when it has ended."""
@@ -148,9 +166,9 @@ class Container(Job):
                 environment=exact_environment(command.environment),
                 workdir=command.workdir,
             )["Id"]
-        job = Exec(self, exec_id, time.time())
+        started = time.time()
         stream = self.engine.hijack(f"/exec/{exec_id}/start", {"Detach": False, "Tty": False})
-        return EngineStream(stream, command.stdin, is_over=job.is_forgotten), job
+        return EngineStream(stream, command.stdin, is_over=self.has_ended), Exec(self, exec_id, started)
 
     @staticmethod
     def _unless_over(call: Any) -> None:
@@ -175,11 +193,13 @@ class Exec(Job):
         deadline = time.monotonic() + timeout
         while True:
             code = self._exit_code_now()
+            if code == _LOST and self.container.ends_within(_FALL_SECONDS):
+                return SIGKILLED
             if code is not None:
                 return code
             if time.monotonic() > deadline:
                 raise EngineError("the engine did not end a command in time", hint="look at the engine's log")
-            time.sleep(_EXEC_POLL_SECONDS)
+            time.sleep(_POLL_SECONDS)
 
     def out_of_memory(self) -> bool:
         """Whether the kernel killed something in its container since it started."""
@@ -189,21 +209,14 @@ class Exec(Job):
         """End the whole container: killing one of its processes would leave others."""
         self.container.kill()
 
-    def is_forgotten(self) -> bool:
-        """Whether its container has ended: the engine then knows nothing more of its commands."""
-        return self._look() is None
-
     def _exit_code_now(self) -> int | None:
-        state = self._look()
-        if state is None:
-            return SIGKILLED
-        return None if state["Running"] or state["ExitCode"] is None else int(state["ExitCode"])
-
-    def _look(self) -> Mapping[str, Any] | None:
         engine = self.container.engine
-        with engine.doing("look at a command"), suppress(docker.errors.NotFound):
-            return dict(engine.client.exec_inspect(self.id))
-        return None
+        with engine.doing("look at a command"):
+            try:
+                state = engine.client.exec_inspect(self.id)
+            except docker.errors.NotFound:
+                return SIGKILLED  # the engine forgets the commands of a container that has ended
+        return None if state["Running"] or state["ExitCode"] is None else int(state["ExitCode"])
 
 
 def remove_quietly(container: Container) -> None:

@@ -28,7 +28,7 @@ _STREAMS = {1: Stream.STDOUT, 2: Stream.STDERR}
 _WRITE_SLICE_MS = 100
 """How long a blocked writer sleeps before it looks whether the process was killed: shutting our own end of a Unix
 socket down does not wake one that waits for room."""
-_LOOK_SECONDS = 2.0
+_LOOK_SECONDS = 1.0
 """How long a process is silent before the engine is asked whether it is still there."""
 
 
