@@ -67,6 +67,17 @@ def test_a_changed_directory_is_opened(upper: Path) -> None:
     assert opened(upper, "/opt/app") == ("unchanged", False, "")
 
 
+@pytest.mark.parametrize("mode", [0, 0o077, 0o400])
+def test_a_closed_directory_is_handed_over_open(upper: Path, mode: int) -> None:
+    """H11: one that was closed to its owner can be searched by an ordinary user as by root."""
+    (upper / "srv/app/file").touch()
+    (upper / "srv/app").chmod(mode)
+    report, descriptor = open_changes(str(upper), "/srv/app", OPAQUE)
+    assert report["collected"] == "changed"
+    assert os.fstat(descriptor).st_mode & 0o777 == mode | 0o700
+    os.close(descriptor)
+
+
 @pytest.mark.parametrize("replaced", ["srv", "srv/app"])
 @pytest.mark.parametrize("kind", ["link", "file", "fifo", "removed"])
 def test_what_took_its_place_is_not_followed(upper: Path, replaced: str, kind: str) -> None:

@@ -7,6 +7,7 @@ nothing of a cell needs to be kept for who reads it, and with the last reader's 
 from __future__ import annotations
 
 import os
+import stat
 from contextlib import suppress
 from typing import Any
 
@@ -36,7 +37,15 @@ def open_changes(upper: str, path: str, opaque: str) -> tuple[dict[str, Any], in
                 os.close(descriptor)
         descriptor = below
         whole = whole or _is_opaque(descriptor, opaque)
+    _let_owner_in(descriptor)
     return {"collected": CHANGED, "opaque": opaque, "whole": whole}, descriptor
+
+
+def _let_owner_in(descriptor: int) -> None:
+    """Let who reads it search it, whatever mode it was left with: what is in it decides, for root and others alike."""
+    mode = os.fstat(descriptor).st_mode
+    if ~mode & stat.S_IRWXU:
+        os.fchmod(descriptor, stat.S_IMODE(mode) | stat.S_IRWXU)
 
 
 def _is_opaque(descriptor: int, attribute: str) -> bool:
