@@ -164,13 +164,13 @@ def driver(request: pytest.FixtureRequest, _drivers: Callable[[str], SandboxDriv
 
 
 @pytest.fixture
-def driver_with_doors(driver: SandboxDriver) -> SandboxDriver:
-    """Give each driver whose sandboxes can have a way out. That others say so is tested with the doors."""
+def _with_doors(request: pytest.FixtureRequest) -> None:
+    """Skip a test whose driver's sandboxes can have no way out. That they say so is tested with the doors."""
     from securebench.sandboxes.gvisor import RUNSC
 
-    if driver.info().runtime == RUNSC:
+    driver = _driver_of(request)
+    if driver is not None and driver.info().runtime == RUNSC:
         pytest.skip("no sandbox has a way out there: see tests/sandboxes/test_doors.py")
-    return driver
 
 
 @pytest.fixture(scope="session")
@@ -207,9 +207,13 @@ def agent_program() -> Iterator[Callable[[str], AgentProgram]]:
 def base_image(request: pytest.FixtureRequest) -> ResolvedImage:
     """Give the base image, as the test's driver resolves it; where it has none, the one that its mark names."""
     usual = "oci_driver" if request.node.get_closest_marker("oci") is not None else "docker_driver"
-    name = next((name for name in _DRIVER_FIXTURES if name in request.fixturenames), usual)
-    driver: SandboxDriver = request.getfixturevalue(name)
+    driver: SandboxDriver = _driver_of(request) or request.getfixturevalue(usual)
     return driver.resolve_image(BASE_IMAGE)
+
+
+def _driver_of(request: pytest.FixtureRequest) -> SandboxDriver | None:
+    name = next((name for name in _DRIVER_FIXTURES if name in request.fixturenames), None)
+    return None if name is None else cast("SandboxDriver", request.getfixturevalue(name))
 
 
 @pytest.fixture(autouse=True)

@@ -46,11 +46,13 @@ def test_a_candidate_cannot_get_out(who: str, driver: SandboxDriver, base_image:
     """Whatever a candidate tries, as nobody or as the sandbox's root, nothing of the host is had or harmed."""
     found = break_out(driver, base_image, user=USERS[who])
     tolerated = may_be_reached(driver)
+    declared = {"use up shared memory"} if "memory" in driver.info().weaker else set()
     bad = [
         finding
         for finding in found
         if finding.outcome is not Outcome.CONTAINED
         and not (finding.outcome is Outcome.REACHED and finding.name in tolerated)
+        and finding.name not in declared
     ]
     assert not bad, bad
     assert [finding.name for finding in found] == sorted_as_made()

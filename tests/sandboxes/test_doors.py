@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from securebench.images.model import ResolvedImage
     from securebench.sandboxes.base import Sandbox, SandboxDriver
 
+pytestmark = pytest.mark.usefixtures("_with_doors")
+
 CALL = probe_command("call", str(PORT), "hello")
 MANY = 40
 
@@ -66,7 +68,6 @@ def mounts_of(process: Path) -> list[str]:
     return (process / "mountinfo").read_text().splitlines()
 
 
-@pytest.mark.usefixtures("driver_with_doors")
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_many_at_once_have_doors(driver: SandboxDriver, base_image: ResolvedImage) -> None:
@@ -85,7 +86,6 @@ def test_many_at_once_have_doors(driver: SandboxDriver, base_image: ResolvedImag
     assert answers == [f"{number}: hello\n" for number in range(MANY)]
 
 
-@pytest.mark.usefixtures("driver_with_doors")
 @pytest.mark.parametrize("persistent", [False, True])
 def test_nothing_is_left_of_a_door(driver: SandboxDriver, base_image: ResolvedImage, persistent: bool) -> None:
     """After an end, a time limit and a failure no descriptor is left, here or in the keeper, and no mount."""
@@ -184,7 +184,6 @@ def directories(owner: str) -> list[Path]:
     return [path.parent for path in parent.glob("*/owner") if path.read_text().strip().endswith(owner)]
 
 
-@pytest.mark.usefixtures("driver_with_doors")
 def test_nothing_is_left_of_a_killed_run(driver: SandboxDriver, base_image: ResolvedImage) -> None:
     """I15, L10: after SIGKILL and the next start there is no container, and no directory, of what had doors."""
     owner = kill_in_the_middle(driver, "talking")
@@ -251,7 +250,6 @@ def test_a_holder_that_hands_over_something_else_is_found_out(
         assert server.listeners == []
 
 
-@pytest.mark.usefixtures("driver_with_doors")
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("user", [(65534, 65534), (0, 0)], ids=["nobody", "root"])

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import SandboxDriver
 
 
-pytestmark = pytest.mark.usefixtures("driver_with_doors")
+pytestmark = pytest.mark.usefixtures("_with_doors")
 
 
 def decisions(root: Path) -> list[dict[str, Any]]:

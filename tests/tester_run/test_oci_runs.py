@@ -23,6 +23,9 @@ pytestmark = pytest.mark.oci
 
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root may mount")
 
+OF_A_SANDBOX = "agent.py", "runsc-sandbox"
+"""What a process of the agent's sandbox has in its command: gVisor's shows nothing of what runs in it."""
+
 NO_ENGINE = {"DOCKER_HOST": "unix:///nowhere/docker.sock"}
 
 
@@ -72,7 +75,7 @@ def test_the_run_and_its_keeper_are_killed(tmp_path: Path, oci_driver: OciDriver
     """When both are gone at once, so are all sandboxes; what else is left the next run removes (L10, I15)."""
     one = RealRun(tmp_path, oci_driver, sleep=20.0)
     with one.begun("--workers", "2", after=0) as process:
-        wait_for(lambda: len([line for line in one.left() if "agent.py" in line]) >= 2)
+        wait_for(lambda: len([line for line in one.left() if any(map(line.count, OF_A_SANDBOX))]) >= 2)
         keeper = keeper_of(process.pid)
         process.kill()
         os.kill(keeper, signal.SIGKILL)

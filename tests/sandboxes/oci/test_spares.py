@@ -115,6 +115,8 @@ def test_what_came_before_is_not_felt(base_image: ResolvedImage) -> None:
     small = Limits(memory=64 * MIB)
     with closing(OciDriver()) as driver:
         image = driver.resolve_image("securebench/python:3.11")
+        if "memory" in driver.info().weaker:
+            pytest.skip("there are no groups to be used again: this driver says that it does not limit memory")
         for _ in range(6):
             with driver.create(SandboxSpec(image=image, limits=small)) as sandbox:
                 assert sandbox.run(Command(argv=("python3", "-c", OOM), timeout_seconds=60)).out_of_memory

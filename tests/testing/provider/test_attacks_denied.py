@@ -102,13 +102,13 @@ class Bench(NamedTuple):
 
 
 @pytest.fixture(name="bench")
-def _bench(driver_with_doors: SandboxDriver, base_image: ResolvedImage, tmp_path: Path) -> Bench:
+def _bench(_with_doors: None, driver: SandboxDriver, base_image: ResolvedImage, tmp_path: Path) -> Bench:
     """Give a bench on real sandboxes, with an empty workspace."""
     workspace = tmp_path / "workspace"
     workspace.mkdir()
     if os.getuid() == 0:
         os.chown(workspace, *workspace_user())
-    return Bench(driver_with_doors, base_image, workspace)
+    return Bench(driver, base_image, workspace)
 
 
 def _not_denied(attacked: Attacked) -> set[str]:

@@ -11,6 +11,7 @@ import pytest
 from verifiers.code_completion.cheats import CHEATS, TESTS, Cheat
 from verifiers.code_completion.judging_code import judge
 from verifiers.code_completion.test_honest_code import CASES
+from weaker import possible_reasons
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,7 +37,7 @@ def test_no_cheat_passes(driver: SandboxDriver, host_canary: Path, cheat: Cheat)
     plant = f"\ntry: open({str(host_canary)!r}, 'w').write('was here')\nexcept OSError: pass\n"
     code = cheat.code + plant if cheat.entry not in {"B20", "B01", "B02"} else cheat.code
     result = judge(driver, code, tests, timeout=cheat.timeout)
-    assert result.reason in cheat.reasons, (result.reason, result.message, result.stderr)
+    assert result.reason in possible_reasons(driver, cheat.reasons), (result.reason, result.message, result.stderr)
     assert result.metadata["reason"] == result.reason
     assert result.message
     _assert_says_nothing_of(canary, result)

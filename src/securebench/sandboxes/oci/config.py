@@ -38,6 +38,7 @@ from securebench.sandboxes.arguments import (
 )
 from securebench.sandboxes.capabilities import granted_capabilities
 from securebench.sandboxes.mounts import SHM_SIZE, binds, empty_volumes
+from securebench.sandboxes.oci.keeper.mounts import tmpfs_bounds
 from securebench.sandboxes.seccomp_profile import profile_of_gvisor
 
 if TYPE_CHECKING:
@@ -65,6 +66,8 @@ MASKED_PATHS: Final = (
 
 READ_ONLY_PATHS: Final = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
 """What may only be read there: Docker's list."""
+
+_DEV_SIZE: Final = 64 * 1024 * 1024
 
 _NAMESPACES: Final = ("pid", "network", "ipc", "uts", "mount", "cgroup", "user")
 _NO_NEW_PRIVILEGES: Final = ("no-new-privileges:true", "no-new-privileges")
@@ -148,7 +151,9 @@ def _capabilities(spec: SandboxSpec) -> dict[str, list[str]]:
 def _rlimits(limits: Limits, layout: Layout) -> list[dict[str, Any]]:
     values = {"CORE": 0, "FSIZE": limits.file_size, "NOFILE": limits.open_files}
     if layout.cgroup is None:
-        values |= {"DATA": max(limits.memory, layout.runtime.least_data), "NPROC": limits.pids}
+        values["DATA"] = max(limits.memory, layout.runtime.least_data)
+        if not layout.runtime.takes_limits_on:  # else the keeper sees to it
+            values["NPROC"] = limits.pids
     return [{"type": f"RLIMIT_{name}", "soft": value, "hard": value} for name, value in values.items()]
 
 
@@ -177,7 +182,7 @@ def _kernel_mounts(layout: Layout) -> list[dict[str, Any]]:
     terminals = ("nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620")
     return [
         _mount("/proc", "proc", "proc", *closed),
-        _mount("/dev", "tmpfs", "tmpfs", "nosuid", "strictatime", "mode=755", "size=65536k"),
+        _mount("/dev", "tmpfs", "tmpfs", "nosuid", "strictatime", "mode=755", *tmpfs_bounds(_DEV_SIZE)),
         _mount("/dev/pts", "devpts", "devpts", *terminals),
         _devices(layout),
         _mount("/dev/mqueue", "mqueue", "mqueue", *closed),
@@ -194,7 +199,7 @@ def _devices(layout: Layout) -> dict[str, Any]:
 
 
 def _tmpfs(path: str, size: int, *flags: str) -> dict[str, Any]:
-    return _mount(path, "tmpfs", "tmpfs", "rw", *flags, "mode=1777", f"size={size}")
+    return _mount(path, "tmpfs", "tmpfs", "rw", *flags, "mode=1777", *tmpfs_bounds(size))
 
 
 def _bind(target: str, layout: Layout, *, read_only: bool) -> dict[str, Any]:

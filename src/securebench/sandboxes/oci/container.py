@@ -101,6 +101,7 @@ class Container:
             "doors": [door.port for door in self._spec.doors],
             "enter": bool(self._spec.doors) and not runtime.enters_networks,
             "limits": {"memory": limits.memory, "pids": limits.pids + runtime.extra_pids, "cpu": limits.cpus},
+            "processes": limits.pids if self._counts_apart() else None,
             "argv": runtime.run_argv(self._directory, self._state, self._name, collects=self._spec.collect is not None),
             "collect": self._spec.collect,
             "document": f"{self._directory}/config.json",
@@ -143,9 +144,15 @@ class Container:
             sources[DEVICES_TARGET] = f"{self._directory}/{DEVICES}"
         return staged, sources
 
+    def _counts_apart(self) -> bool:
+        """Whether only a namespace around its runtime keeps its processes from being counted with those of others."""
+        return self._surroundings.runtime.takes_limits_on and not self._is_grouped()
+
+    def _is_grouped(self) -> bool:
+        return {"memory", "pids"} <= set(self._surroundings.hello.controllers)
+
     def _layout(self, sources: dict[str, str]) -> Layout:
         uid_map, gid_map = identity_map(self._spec.user, self._surroundings.ids)
-        limited = {"memory", "pids"} <= set(self._surroundings.hello.controllers)
         return Layout(
             root=f"{self._directory}/root",
             sources=sources,
@@ -154,7 +161,7 @@ class Container:
             seccomp=seccomp_for(self._spec),
             runtime=self._surroundings.runtime,
             network=f"{self._directory}/{NETWORK}" if self._spec.doors else None,
-            cgroup=f"/securebench/{self._surroundings.group}/{self._name}" if limited else None,
+            cgroup=f"/securebench/{self._surroundings.group}/{self._name}" if self._is_grouped() else None,
         )
 
     def _ask(self, request: dict[str, Any], document: dict[str, Any], pipes: Pipes, within: Job | None = None) -> Job:

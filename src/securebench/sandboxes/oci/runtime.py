@@ -140,8 +140,17 @@ class Runtime:
         """Whether it enters a network namespace that it is given. Else it has to be started in that one.
 
         runc does for ``run``; but for ``exec`` it enters the user namespace first, which has no right over the other.
+        Nor has the namespace in which an ordinary user's crun is counted.
         """
-        return self.name != "runc"
+        return self.name != "runc" and not (self.rootless and self.takes_limits_on)
+
+    @property
+    def takes_limits_on(self) -> bool:
+        """Whether it limits itself as its sandbox is to be limited before it makes that, as crun does.
+
+        A limit of an ordinary user's processes would then be one of all his sandboxes together.
+        """
+        return self.name == "crun"
 
     def run_argv(self, bundle: str, state: str, sandbox_id: str, *, collects: bool = False) -> list[str]:
         """Return what makes a sandbox from ``bundle``/config.json, waits for its first process and removes it.

@@ -8,6 +8,7 @@ from securebench.testing.conformance.bench import (
     Checks,
     limits,
     probe_command,
+    read_until,
     require,
     require_equal,
     workspace_path,
@@ -51,6 +52,14 @@ def processes_are_limited(bench: Bench) -> None:
     count, stop = bench.said("spawn", "200", limits=limits(pids=32)).split()
     require_equal(stop, "EAGAIN", "what stopped it")
     require(16 <= int(count) < 32, f"{count} children under a limit of 32")
+
+
+@CHECKS
+def processes_are_each_sandboxs_own(bench: Bench) -> None:
+    """What runs in one sandbox takes nothing of another's limit of processes (I08)."""
+    for _ in range(3):
+        spawning = bench.sandbox(persistent=True, limits=limits(pids=32)).open(probe_command("spawn", "10"))
+        require_equal(read_until(spawning, b"\n"), b"10 ok\n", "children, and what stopped it")
 
 
 @CHECKS

@@ -70,7 +70,7 @@ class Cell:
             mounts.stage(source, f"{self.directory}/mounts/{number}", read_only=read_only)
         around = self._surroundings
         if around.hierarchies:
-            self._spare = spares.take(request["limits"])
+            self._spare = spares.take(request["limits"]) if request["processes"] is None else None
             self._spares = spares if self._spare else None
             self._group = self._spare.group if self._spare else self._make_group(request["limits"])
 
@@ -96,12 +96,15 @@ class Cell:
         """Whether it is being killed."""
         return self._first_kill is not None
 
-    def launch(self, job: Job, argv: list[str], streams: list[int]) -> None:
-        """Start the runtime of ``job`` in its groups. Raises ``OSError``."""
+    def launch(self, job: Job, argv: list[str], streams: list[int], processes: int | None) -> None:
+        """Start the runtime of ``job`` in its groups. Raises ``OSError``.
+
+        ``processes`` is how many it may have, where no group limits them and the runtime does not either.
+        """
         job.kills_before = self.out_of_memory_kills()
         spare, self._spare = self._spare, None
         network = f"{self.directory}/{NETWORK}" if self._enters else None
-        runtime = Runtime(argv, self.directory, job.log, network, self._surroundings.program)
+        runtime = Runtime(argv, self.directory, job.log, network, processes, self._surroundings.program)
         if spare is not None and spare.launch(runtime, streams):
             job.pid = spare.pid
         else:

@@ -9,6 +9,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from securebench.sandboxes.oci.keeper.counting import Gate
 from securebench.sandboxes.oci.keeper.network import enter_network
 from securebench.sandboxes.oci.wire import REPORT_BYTES, send_report
 
@@ -57,9 +58,12 @@ class Job:
 
     def start(self, runtime: Runtime, streams: list[int], prepare: Callable[[], None]) -> None:
         """Start the runtime with ``streams`` as its standard ones. ``prepare`` runs in the new process."""
+        gate = None if runtime.processes is None else Gate(runtime.processes)
         self.pid = os.fork()
         if self.pid == 0:
-            become(runtime, streams, prepare)
+            become(runtime, streams, prepare, gate)
+        if gate is not None:
+            gate.open(self.pid)
 
     def left(self) -> int:
         """Return the process that its runtime leaves to us, or has left: 0 if it leaves none, or has none yet."""
@@ -103,14 +107,16 @@ class Job:
 class Runtime(NamedTuple):
     """A call of a runtime: its arguments, where it runs, and where stands what goes wrong.
 
-    ``network`` is the path of a network namespace to start it in, if not the keeper's. ``program`` is a descriptor of
-    what to run, if that is not the program that the first argument names.
+    ``network`` is the path of a network namespace to start it in, if not the keeper's. ``processes`` is how many there
+    may be, with it, where they have to be counted apart. ``program`` is a descriptor of what to run, if that is not the
+    program that the first argument names.
     """
 
     argv: list[str]
     directory: str
     log: str
     network: str | None = None
+    processes: int | None = None
     program: int | None = None
 
 
@@ -159,7 +165,9 @@ def _parent(pid: str) -> int:
         return 0
 
 
-def become(runtime: Runtime, streams: list[int], prepare: Callable[[], None] = lambda: None) -> None:
+def become(
+    runtime: Runtime, streams: list[int], prepare: Callable[[], None] = lambda: None, gate: Gate | None = None
+) -> None:
     """Let this process, a child of the keeper, become a runtime. What goes wrong stands in its log.
 
     What the runtime makes for itself lies in its directory, and goes with it, at whatever moment it is killed.
@@ -169,6 +177,8 @@ def become(runtime: Runtime, streams: list[int], prepare: Callable[[], None] = l
         prepare()
         if runtime.network is not None:
             enter_network(runtime.network)
+        if gate is not None:
+            gate.enter()
         os.chdir(runtime.directory)
         for number, descriptor in enumerate(streams):
             os.dup2(descriptor, number)

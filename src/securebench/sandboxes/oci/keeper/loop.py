@@ -121,7 +121,7 @@ class Keeper:
 
     def _launch(self, cell: Cell, request: dict[str, Any], document: bytes, job: Job, streams: list[int]) -> None:
         cell.write(request["document"], document)
-        cell.launch(job, request["argv"], streams)
+        cell.launch(job, request["argv"], streams, request.get("processes"))
         self._jobs[job.pid] = (cell, job)
         self._watch(job.channel.fileno(), partial(self._hear, cell, job))
 

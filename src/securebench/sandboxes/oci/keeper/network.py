@@ -6,7 +6,6 @@ namespace of an ordinary user, and no runtime is ever started where the host's n
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import os
 import socket
@@ -15,18 +14,16 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from securebench.sandboxes.oci.keeper import mounts
+from securebench.sandboxes.oci.keeper.syscalls import CLONE_NEWNET, setns, unshare
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _OWN = "/proc/self/ns/net"
-_CLONE_NEWNET = 0x40000000
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 _FLAGS_OF_LOOPBACK = struct.Struct("16sh22x")
 """The kernel's ``ifreq`` with flags: a name, and room for the largest of its kinds."""
 _BACKLOG = 128
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def make_network(ports: list[int], place: str, devices: str) -> list[int]:
@@ -54,7 +51,7 @@ def enter_network(place: str) -> None:
     """Let this process, which becomes a runtime, enter the namespace that is bound to ``place``. Raises ``OSError``."""
     descriptor = os.open(place, os.O_RDONLY)
     try:
-        _check(_libc.setns(descriptor, _CLONE_NEWNET))
+        setns(descriptor, CLONE_NEWNET)
     finally:
         os.close(descriptor)
 
@@ -69,7 +66,7 @@ def close_all(descriptors: list[int]) -> None:
 def _new_namespace() -> Iterator[None]:
     own = os.open(_OWN, os.O_RDONLY)
     try:
-        _check(_libc.unshare(_CLONE_NEWNET))
+        unshare(CLONE_NEWNET)
         try:
             yield
         finally:
@@ -80,7 +77,7 @@ def _new_namespace() -> Iterator[None]:
 
 def _go_back(own: int) -> None:
     try:
-        _check(_libc.setns(own, _CLONE_NEWNET))
+        setns(own, CLONE_NEWNET)
     except OSError as error:  # whatever were started from now on would share a namespace with a sandbox
         raise SystemExit(f"the keeper cannot leave the network namespace of a sandbox: {error}") from error
 
@@ -97,9 +94,3 @@ def _listen(port: int) -> int:
         listener.bind(("127.0.0.1", port))
         listener.listen(_BACKLOG)
         return listener.detach()
-
-
-def _check(result: int) -> None:
-    if result != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))

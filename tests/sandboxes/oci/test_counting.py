@@ -1,0 +1,54 @@
+"""Processes that are counted apart: a runtime in a user namespace of its own, with the users of the keeper's."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from securebench.sandboxes.oci.keeper.jobs import Job, Runtime
+from workspaces.users import as_ordinary_user, open_directory
+
+LOOK = """
+import os, resource
+with open("/proc/self/uid_map") as users:
+    limit = resource.getrlimit(resource.RLIMIT_NPROC)
+    print(os.readlink("/proc/self/ns/user"), limit, os.getuid(), *users.read().split())
+"""
+
+
+def seen(directory: Path, processes: int | None) -> tuple[int, str, str]:
+    """Return the wait status of a runtime that looks at its namespace, what it says, and its log."""
+    out, log = (directory / "out").open("w+"), directory / "log"
+    with out, socket.socket() as channel:
+        job = Job(channel, str(log), str(directory / "started"), 60)
+        runtime = Runtime(["/usr/bin/python3", "-c", LOOK], str(directory), str(log), processes=processes)
+        job.start(runtime, [0, out.fileno(), out.fileno()], lambda: None)
+        status = os.waitpid(job.pid, 0)[1]
+        out.seek(0)
+        return status, out.read().strip(), log.read_text() if log.exists() else ""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may map every user, as a keeper may all of its namespace")
+def test_a_runtime_is_in_a_namespace_with_all_users(tmp_path: Path) -> None:
+    """It is who it was, held to its number of processes, in a namespace that nobody else is in."""
+    own = str(Path("/proc/self/ns/user").readlink())
+    status, said, log = seen(tmp_path, 50)
+    assert (status, log) == (0, "")
+    assert said.split(" ", 1)[0] != own
+    assert said.split(" ", 1)[1] == "(50, 50) 0 0 0 4294967295"
+    assert seen(tmp_path, None)[1].startswith(own)
+
+
+def test_a_namespace_without_users_runs_nothing() -> None:
+    """Where the keeper may not map its users the runtime is not started, and its log says why."""
+
+    def try_it() -> None:
+        status, said, log = seen(directory, 50)
+        assert (os.waitstatus_to_exitcode(status), said) == (127, "")
+        assert "could not be started" in log
+
+    with open_directory() as directory:
+        as_ordinary_user(try_it)

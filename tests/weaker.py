@@ -1,0 +1,23 @@
+"""What comes of using up memory where a driver says that a sandbox's memory is not limited as a whole."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from securebench.errors import FailureReason
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from securebench.sandboxes.base import SandboxDriver
+
+_REFUSED_MORE = {FailureReason.CANDIDATE_CRASHED, FailureReason.TESTS_FAILED, FailureReason.CHECK_FAILED}
+
+
+def possible_reasons(driver: SandboxDriver, reasons: Collection[FailureReason]) -> set[FailureReason]:
+    """Return ``reasons``, and beside running out of memory what else a process meets that is merely given no more.
+
+    It is told so then (``MemoryError``), where in other sandboxes it is killed: a failure in each case.
+    """
+    told = FailureReason.CANDIDATE_OUT_OF_MEMORY in reasons and "memory" in driver.info().weaker
+    return {*reasons, *(_REFUSED_MORE if told else ())}
