@@ -1,7 +1,7 @@
 """Tries to get out of sandboxes on this machine and prints the table, or puts it on a page.
 
     python -m securebench.testing.breakout docker crun runc runsc
-    python -m securebench.testing.breakout docker crun runc runsc --page docs/explanation/security.md
+    python -m securebench.testing.breakout docker docker:runsc crun runc runsc --page docs/explanation/security.md
 
 Exit code 1 if anything escaped or gave no answer.
 """
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 def main() -> int:
     """Try it."""
     parser = argparse.ArgumentParser(prog="python -m securebench.testing.breakout", description=_summary())
-    parser.add_argument("drivers", nargs="*", default=["docker", "crun"], help="docker, or a runtime of the oci driver")
+    parser.add_argument(
+        "drivers", nargs="*", default=["docker", "crun"], help="docker, docker:RUNTIME, or a runtime of the oci driver"
+    )
     parser.add_argument("--image", default=DEFAULT_IMAGE, help="an image with python3 (default: %(default)s)")
     parser.add_argument("--page", type=Path, help="a page to put the table on, instead of printing it")
     asked = parser.parse_args()
@@ -47,7 +49,8 @@ def _summary() -> str:
 
 
 def _try(name: str, reference: str) -> dict[str, list[Finding]]:
-    driver, runtime = ("docker", None) if name == "docker" else ("oci", name)
+    driver, _, of_engine = name.partition(":")
+    driver, runtime = ("docker", of_engine or None) if driver == "docker" else ("oci", name)
     with closing(open_driver(driver, runtime, "breakout", _say)) as opened:
         image = opened.resolve_image(reference)
         return {who: break_out(opened, image, user=user) for who, user in USERS.items()}
