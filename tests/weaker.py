@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from securebench.errors import FailureReason
+from securebench.sandboxes.gvisor import RUNSC
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -17,7 +18,10 @@ _REFUSED_MORE = {FailureReason.CANDIDATE_CRASHED, FailureReason.TESTS_FAILED, Fa
 def possible_reasons(driver: SandboxDriver, reasons: Collection[FailureReason]) -> set[FailureReason]:
     """Return ``reasons``, and beside running out of memory what else a process meets that is merely given no more.
 
-    It is told so then (``MemoryError``), where in other sandboxes it is killed: a failure in each case.
+    It is told so then (``MemoryError``), where in other sandboxes it is killed; gVisor, which is given all that there
+    is, goes on until its time is up: a failure in each case.
     """
-    told = FailureReason.CANDIDATE_OUT_OF_MEMORY in reasons and "memory" in driver.info().weaker
-    return {*reasons, *(_REFUSED_MORE if told else ())}
+    info = driver.info()
+    if FailureReason.CANDIDATE_OUT_OF_MEMORY not in reasons or "memory" not in info.weaker:
+        return set(reasons)
+    return {*reasons, *_REFUSED_MORE, *([FailureReason.CANDIDATE_TIMEOUT] if info.runtime == RUNSC else [])}

@@ -20,7 +20,11 @@ if TYPE_CHECKING:
     from securebench.harnesses.base import ProduceContext
     from securebench.images.model import ResolvedImage
 
-_GIVE: Final = f'exec chown -hR "$(stat -c %u:%g {WORKSPACE_TARGET})" {WORKSPACE_TARGET}'
+_GIVE: Final = (
+    f"chown -hR --reference={WORKSPACE_TARGET} {WORKSPACE_TARGET} || "
+    f'exec chown -hR "$(stat -c %u:%g {WORKSPACE_TARGET})" {WORKSPACE_TARGET}'
+)
+"""The first is GNU's alone; under Debian 12's gVisor its ``stat`` knows no owner. The second is what busybox has."""
 _SECONDS: Final = 120.0
 _LOOKED_AT: Final = 10_000
 
