@@ -18,6 +18,7 @@ from securebench.sandboxes.base import Mount, SandboxDriver
 from securebench.testing.breakout import ATTEMPTS, EVIDENCE, USERS, Finding, Outcome, break_out
 from securebench.testing.breakout.table import names_in, render, replaced
 from securebench.testing.fake_sandbox import DEFAULT_IMAGE, FakeDriver
+from weaker import has_all_memory
 
 if TYPE_CHECKING:
     from securebench.images.model import ResolvedImage
@@ -44,10 +45,9 @@ def declared_of(driver: SandboxDriver) -> set[str]:
 
     Resource limits of processes do not count shared memory, and gVisor's are those of its own kernel.
     """
-    info = driver.info()
-    if "memory" not in info.weaker:
+    if "memory" not in driver.info().weaker:
         return set()
-    return {"use up shared memory", *(("use up memory", "fill `/dev`") if info.runtime == "runsc" else ())}
+    return {"use up shared memory", *(("use up memory", "fill `/dev`") if has_all_memory(driver) else ())}
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from securebench.errors import FailureReason
 from securebench.tasks import Environment
 from verifiers.terminal_task.cheats import CHEATS, CHECKER, SOLUTION, Cheat
 from verifiers.terminal_task.judging_terminal import CHECK, Job, Link
-from weaker import possible_reasons
+from weaker import has_all_memory, possible_reasons
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -135,6 +135,8 @@ def test_a_check_that_hangs_is_ended(driver: SandboxDriver, tmp_path: Path) -> N
 
 def test_a_memory_bomb_in_the_checkers_place_is_out_of_memory(driver: SandboxDriver, tmp_path: Path) -> None:
     """A18: a check whose own process is killed for its memory is a failure, with that reason, and not tried again."""
+    if has_all_memory(driver):
+        pytest.skip("it is given the memory: this driver says that it does not limit it")
     job = Job(checker={"command": ["python3", "-c", "x = bytearray(1 << 31)"]})
     reason = job.judge(driver, tmp_path, {}).reason
     assert reason in possible_reasons(driver, {FailureReason.CANDIDATE_OUT_OF_MEMORY})
