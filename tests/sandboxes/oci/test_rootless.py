@@ -86,6 +86,7 @@ def _where_ids_are_given() -> set[str]:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("runtime", ["crun", "runc", "runsc"])
 def test_an_ordinary_user_conforms(
     oci_driver: OciDriver, store: ImageStore, base_image: ResolvedImage, home: Path, runtime: str

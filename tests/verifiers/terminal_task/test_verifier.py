@@ -354,7 +354,9 @@ def test_inputs_that_changed_while_the_checker_ran_are_tampering(tmp_path: Path)
     """A13: what judged is hashed again after the check, and a pass on other inputs is none."""
 
     def rewrite(context: FakeProcessContext) -> int:
-        (context.spec.mounts[1].source / "evaluation_inputs/check.py").write_text("pass")
+        check = context.spec.mounts[1].source / "evaluation_inputs/check.py"
+        check.chmod(0o644)
+        check.write_text("pass")
         return 0
 
     result = Job(files={"check.py": "original"}).judge(_driver(rewrite), tmp_path, {})
