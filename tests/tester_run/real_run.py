@@ -137,7 +137,7 @@ class RealRun:
             text=True,
         ) as process:
             try:
-                wait_for(lambda: self.written() >= after or process.poll() is not None)
+                wait_for(lambda: self.written() >= after or process.poll() is not None, 60 + after)
                 assert process.poll() is None, process.communicate()
                 yield process
             finally:
