@@ -198,11 +198,19 @@ def test_a_process_that_is_gone_ends_a_silent_stream(pair: Pair, monkeypatch: py
     stream.close()
 
 
-def test_a_time_limit_comes_before_a_look(pair: Pair) -> None:
-    """Whoever waits only for a moment is told so, and a process that is there is waited for."""
-    stream = EngineStream(pair[0], is_over=lambda: False)
+def test_a_process_that_is_there_is_waited_for(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often it was looked for in silence, nothing in time is a ``TimeoutError``, not its end."""
+    monkeypatch.setattr("securebench.sandboxes.docker_stream._LOOK_SECONDS", 0.01)
+    looks = list[float]()
+
+    def look() -> bool:
+        looks.append(time.monotonic())
+        return False
+
+    stream = EngineStream(pair[0], is_over=look)
     with pytest.raises(TimeoutError):
-        stream.receive(0.05)
+        stream.receive(0.3)
+    assert len(looks) > 2
     stream.close()
 
 
