@@ -16,7 +16,7 @@ import pytest
 import securebench
 from securebench.cli import COMMANDS, cli
 from securebench.errors import FailurePhase, FailureReason
-from securebench.progress import EventKind
+from securebench.progress import EVENT_FIELDS, EventKind
 from securebench.sandboxes.enforcement import ENFORCEABLE
 from securebench.strict_input.models import WireModel
 
@@ -146,6 +146,31 @@ def test_every_word_of_a_closed_vocabulary_is_described(
     wanted = {str(member) for member in kind}
     found = _anchors(page)
     assert wanted <= found, _missing(page, wanted, found, f"an anchor for each {kind.__name__}")
+
+
+def test_every_event_carries_the_fields_that_are_declared() -> None:
+    """Each call of ``emit`` in the source passes exactly the keys of its event; the summary is the data of run_done."""
+    emitted: dict[EventKind, list[set[str]]] = {}
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "emit"):
+                continue
+            first = node.args[0]
+            assert isinstance(first, ast.Attribute)
+            emitted.setdefault(EventKind[first.attr], []).append({word.arg for word in node.keywords if word.arg})
+    assert set(emitted) == set(EventKind)
+    for kind, calls in emitted.items():
+        if kind is not EventKind.RUN_DONE:
+            assert all(keys == set(EVENT_FIELDS[kind]) for keys in calls), kind
+
+
+def test_the_events_page_lists_the_fields_of_each_event() -> None:
+    """The reference page names, in backticks, the keys of each event's data, and no others."""
+    rows = re.findall(r'^\| <a id="(\w+)"></a>`\1` \|[^|]*\|(.*)\|$', _text(REFERENCE / "events.md"), re.MULTILINE)
+    listed = {kind: re.findall(r"`(\w+)`", re.sub(r"\([^)]*\)", "", data)) for kind, data in rows}
+    assert {kind: sorted(keys) for kind, keys in listed.items()} == {
+        str(kind): sorted(keys) for kind, keys in EVENT_FIELDS.items()
+    }
 
 
 @pytest.mark.parametrize(

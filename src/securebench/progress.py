@@ -11,7 +11,8 @@ import threading
 import time
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -39,6 +40,33 @@ class EventKind(StrEnum):
     SANDBOX_RESULT = "sandbox_result"
     AGENT_OUTPUT = "agent_output"
     RUN_DONE = "run_done"
+
+
+_SUMMARY: Final = (
+    "run_id benchmark_id output_dir ending verification_status tasks passed failed errors pending not_run scored "
+    "pass_rate families usage problems"
+)
+
+EVENT_FIELDS: Final[Mapping[EventKind, tuple[str, ...]]] = MappingProxyType(
+    {
+        EventKind.RUN_START: ("run_id", "benchmark_id", "tasks", "to_do", "workers", "output_dir"),
+        EventKind.RESUME: ("kept", "redone"),
+        EventKind.TASK_START: ("family", "attempt"),
+        EventKind.PRODUCER_START: (),
+        EventKind.PRODUCER_DONE: ("reason", "duration_seconds"),
+        EventKind.VERIFIER_START: ("verifier", "version"),
+        EventKind.VERIFIER_POLICY_DENIED: ("commands",),
+        EventKind.VERIFIER_DONE: ("passed", "reason"),
+        EventKind.TASK_DONE: ("family", "status", "reason", "message"),
+        EventKind.SANDBOX_CREATE: ("image", "network"),
+        EventKind.SANDBOX_START: (),
+        EventKind.SANDBOX_COMMAND: ("command",),
+        EventKind.SANDBOX_RESULT: ("exit_code", "timed_out", "duration_seconds", "output"),
+        EventKind.AGENT_OUTPUT: ("stream", "text"),
+        EventKind.RUN_DONE: tuple(_SUMMARY.split()),
+    }
+)
+"""The keys of each event's data. Tests hold every call of :meth:`Reporter.emit`, and the reference page, to this."""
 
 
 @dataclass(frozen=True, slots=True)

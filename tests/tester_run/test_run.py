@@ -18,7 +18,7 @@ from run_fakes import FakeProducer, Sink, seal
 from securebench.errors import ConfigError, EngineError, ImageError, StorageError
 from securebench.execution import retry
 from securebench.harnesses.base import Production
-from securebench.progress import EventKind
+from securebench.progress import EVENT_FIELDS, EventKind
 from securebench.results.journal import JOURNAL, SUPERSEDED
 from securebench.results.lock import RunLock
 from securebench.results.run_header import HEADER
@@ -445,6 +445,7 @@ def test_events_of_a_run(root: Path) -> None:
     assert (kinds[0], kinds[-1]) == ("run_start", "run_done")
     assert (sink.counts()["task_start"], sink.counts()["task_done"]) == (6, 6)
     assert sink.events[-1].data == summary.to_json()
+    assert set(sink.events[-1].data) == set(EVENT_FIELDS[EventKind.RUN_DONE]) - {"usage"}, "no model was used"
     assert [event.time for event in sink.events] == sorted(event.time for event in sink.events)
 
 

@@ -89,8 +89,8 @@ def _produce(view: AgentView, context: TaskContext, report: Reporter, trail: Tra
     )
     report.emit(EventKind.PRODUCER_START)
     production = trail.try_phase(FailurePhase.PRODUCE, lambda: context.producer.produce(view, lent), context.control)
-    failure = production.failure.reason.value if production.failure else None
-    report.emit(EventKind.PRODUCER_DONE, failure=failure, duration_seconds=production.duration_seconds)
+    reason = production.failure.reason.value if production.failure else None
+    report.emit(EventKind.PRODUCER_DONE, reason=reason, duration_seconds=production.duration_seconds)
     return production
 
 
@@ -106,7 +106,8 @@ def _verify(
     verdict = trail.try_phase(
         FailurePhase.VERIFY, lambda: _verify_once(verifier, view, sealed, context, report), context.control
     )
-    report.emit(EventKind.VERIFIER_DONE, passed=verdict.passed)
+    reason = verdict.reason.value if verdict.reason else None
+    report.emit(EventKind.VERIFIER_DONE, passed=verdict.passed, reason=reason)
     return verdict
 
 
