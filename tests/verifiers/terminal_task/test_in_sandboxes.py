@@ -57,13 +57,19 @@ def test_a_checker_line_with_a_shell_cannot_be_led_astray(driver: SandboxDriver,
 
 
 def test_the_checkers_surroundings_are_known_to_the_last_variable(driver: SandboxDriver, tmp_path: Path) -> None:
-    """A07, D01: the checker has four variables, a home outside the workspace, and a search path of the image alone."""
+    """A07, D01: the checker has fixed variables, a home outside the workspace, and no search path in the workspace."""
     expected: dict[str, JsonValue] = {
         "env": {
             "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
             "HOME": "/tmp",
             "LANG": "C.UTF-8",
             "LC_ALL": "C.UTF-8",
+            "PYTHONSAFEPATH": "1",
+            "PYTHONNOUSERSITE": "1",
+            "PYTHONPATH": "/app/securebench/evaluation_inputs",
+            "PERL_USE_UNSAFE_INC": "0",
+            "R_PROFILE_USER": "/dev/null",
+            "R_ENVIRON_USER": "/dev/null",
         },
         "cwd": "/app",
         "path": [
@@ -80,6 +86,37 @@ def test_the_checkers_surroundings_are_known_to_the_last_variable(driver: Sandbo
     )
     result = job.judge(driver, tmp_path, {"json.py": "raise SystemExit(0)", ".bashrc": "export X=1"})
     assert result.passed, result.message
+
+
+_SHADOW = "raise SystemExit(0)\n"
+_SHADOWS: dict[str, str] = {
+    **{f"{name}.py": _SHADOW for name in ("pathlib", "json", "os", "sitecustomize", "usercustomize", "helper")},
+    "unittest/__init__.py": _SHADOW,
+    "unittest/__main__.py": _SHADOW,
+    "POSIX.pm": "exit 0; 1;\n",
+    "strict.pm": "exit 0; 1;\n",
+}
+_IN_WORKSPACE = (
+    "python3 -c 'import pathlib, sys; sys.exit(5)'",
+    "python3 -c 'import json, os, sys; sys.exit(5)'",
+    "python3 -m json.tool data || exit 5",
+    "python3 -m unittest securebench/evaluation_inputs/check.py || exit 5",
+    "cp securebench/evaluation_inputs/check.py . && python3 check.py",
+    "python3 - < securebench/evaluation_inputs/check.py",
+    "python3 securebench/evaluation_inputs/check.py",
+    "perl -e 'use strict; use POSIX; exit 5'",
+)
+
+
+@pytest.mark.parametrize("line", _IN_WORKSPACE)
+def test_an_interpreter_in_the_workspace_loads_nothing_of_it(driver: SandboxDriver, tmp_path: Path, line: str) -> None:
+    """A06: a module of the workspace that is named like one of the interpreter's own is not imported by a checker.
+
+    The checker's own neighbour, which a pack puts beside it, is.
+    """
+    checks = "import helper, json, pathlib, sys\nsys.exit(helper.CODE)\n"
+    job = Job(checker={"command": line}, files={"check.py": checks, "helper.py": "CODE = 5\n"})
+    assert job.judge(driver, tmp_path, {**_SHADOWS, "data": "no JSON"}).metadata["exit_code"] == 5
 
 
 def test_the_workspace_is_writable_and_the_inputs_are_not(driver: SandboxDriver, tmp_path: Path) -> None:

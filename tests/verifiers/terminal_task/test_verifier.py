@@ -15,6 +15,7 @@ from securebench.harnesses.place import ROOT, Place
 from securebench.sandboxes.base import BASE_ENVIRONMENT, workspace_user
 from securebench.tasks import DEFAULT_IMAGE, WORKSPACE_TARGET, Environment
 from securebench.testing.fake_sandbox import FakeDriver
+from securebench.verifiers.terminal_task.environment import checker_environment
 from verifiers.terminal_task.judging_terminal import CHECK, Job, Link, Tree, sealed, state_of
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def test_the_sandbox_is_hardened_and_its_environment_fixed(tmp_path: Path) -> No
     spec, command = _ran(driver)
     assert spec.image.reference == "task:1"
     assert (spec.network, spec.cap_add, spec.read_only, spec.user) == ("none", (), True, workspace_user())
-    assert dict(spec.environment) == dict(BASE_ENVIRONMENT)
+    assert dict(spec.environment) == checker_environment("/app")
     assert not spec.inherit_image_environment
     assert not command.environment
     assert not spec.environment["HOME"].startswith(spec.workdir)

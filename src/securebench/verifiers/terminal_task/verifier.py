@@ -7,11 +7,11 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from securebench.errors import FailurePhase, FailureReason
-from securebench.pack_paths import is_at_or_below
 from securebench.progress import EventKind
-from securebench.sandboxes.base import BASE_ENVIRONMENT, Command, SandboxSpec, workspace_user
+from securebench.sandboxes.base import Command, SandboxSpec, workspace_user
 from securebench.verifiers.base import VerificationResult, Verifier
 from securebench.verifiers.faults import FaultError, require_own_end
+from securebench.verifiers.terminal_task.environment import checker_environment
 from securebench.verifiers.terminal_task.layout import lay_out
 from securebench.verifiers.terminal_task.request import read_request, require_allowed
 from securebench.verifiers.terminal_task.state import LastLine, same_state
@@ -98,17 +98,12 @@ def _spec(request: Request, layout: Layout, context: VerifyContext, capabilities
         image=context.driver.resolve_image(request.image),
         limits=context.limits,
         mounts=layout.mounts(request.target),
-        environment={**BASE_ENVIRONMENT, "PATH": _path_without(request.target)},
+        environment=checker_environment(request.target),
         workdir=request.workdir,
         user=_ROOT if capabilities else workspace_user(),  # only root has what its sandbox is granted
         cap_add=capabilities,
         labels=context.labels,
     )
-
-
-def _path_without(tree: str) -> str:
-    """Return the fixed PATH, without what lies in the candidate's tree."""
-    return ":".join(entry for entry in BASE_ENVIRONMENT["PATH"].split(":") if not is_at_or_below(entry, tree))
 
 
 def _require_success(result: CommandResult, request: Request) -> None:

@@ -53,7 +53,8 @@ def _run(plan: Dict[str, Any], word: str, writing: int) -> int:
     sys.path.insert(0, os.path.join(HERE, plan["site"]))
     tests = [os.path.join(HERE, path) for path in plan["tests"]]
     root = os.path.join(HERE, plan["root"])
-    for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS"):
+    # The tests start programs of the candidate as they do upstream, where a script finds the modules beside it.
+    for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTHONSAFEPATH", "PYTHONPATH"):
         os.environ.pop(name, None)
     import pytest
 
