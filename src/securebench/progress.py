@@ -50,7 +50,7 @@ _SUMMARY: Final = (
 EVENT_FIELDS: Final[Mapping[EventKind, tuple[str, ...]]] = MappingProxyType(
     {
         EventKind.RUN_START: ("run_id", "benchmark_id", "tasks", "to_do", "workers", "output_dir"),
-        EventKind.RESUME: ("kept", "redone"),
+        EventKind.RESUME: ("kept", "redone", "tasks"),
         EventKind.TASK_START: ("family", "attempt"),
         EventKind.PRODUCER_START: (),
         EventKind.PRODUCER_DONE: ("reason", "duration_seconds"),

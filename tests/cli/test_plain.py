@@ -42,7 +42,7 @@ def test_a_run() -> None:
     """The beginning of a run, and the end of each task, are one line each; nothing else is told."""
     told = lines(
         start(),
-        Event(EventKind.RESUME, data={"kept": 1, "redone": 0}),
+        Event(EventKind.RESUME, data={"kept": 1, "redone": 0, "tasks": 4}),
         Event(EventKind.TASK_START, "t", time=1.0),
         Event(EventKind.PRODUCER_START, "t"),
         Event(EventKind.AGENT_OUTPUT, "t", {"text": "hello"}),
@@ -52,7 +52,7 @@ def test_a_run() -> None:
     )
     assert told == [
         "run r: 3 of 4 tasks of b, 2 workers",
-        "resumed: 1 records kept, 0 errors to be redone",
+        "resuming: 1 of 4 tasks done, 3 to run",
         "[1/3] PASSED t (2.5 s)",
         "[2/3] FAILED u: wrong_answer (0.0 s)",
     ]

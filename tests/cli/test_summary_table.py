@@ -73,6 +73,7 @@ def test_what_was_used_is_shown_where_it_is_known() -> None:
     assert "Usage" not in shown()
     used = Usage(input_tokens=1_234_567, output_tokens=890, turns=12, cost_usd=3.456)
     assert "Usage: 1,234,567 tokens in, 890 out, 12 turns, about $3.46\n" in shown(usage=used)
+    assert "1 turn\n" in shown(usage=Usage(input_tokens=5, turns=1))
     assert "$" not in shown(usage=Usage(output_tokens=1))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import signal
 import subprocess
 import sys
@@ -33,14 +34,12 @@ def _one_framework(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def started(root: Path, mode: str) -> Iterator[subprocess.Popen[str]]:
+def started(root: Path, mode: str, stderr: int = subprocess.PIPE) -> Iterator[subprocess.Popen[str]]:
     """Give a run whose third task runs."""
     write_run(root)
     command = [sys.executable, "-m", "tester_run.interrupted_run", str(root), mode]
     environment = {"PYTHONPATH": str(TESTS), "PATH": "/usr/bin:/bin"}
-    with subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=stderr, text=True) as process:
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == "running\n"
@@ -75,6 +74,22 @@ def test_the_second_signal_ends_at_once(tmp_path: Path) -> None:
         assert time.monotonic() - start < 4
     assert len(records(tmp_path)) == 2
     assert run(tmp_path, resume=True).passed == 6
+
+
+def test_the_second_signal_gives_the_terminal_back(tmp_path: Path) -> None:
+    """The cursor is shown again, and the shell's prompt starts on a line of its own, after a word on what happened."""
+    controller, terminal = os.openpty()
+    try:
+        with started(tmp_path, "hangs", stderr=terminal) as process:
+            process.send_signal(signal.SIGINT)
+            with pytest.raises(subprocess.TimeoutExpired):
+                process.wait(1)
+            process.send_signal(signal.SIGINT)
+            assert process.wait(10) == 130
+        assert os.read(controller, 65536).endswith(b"\x1b[?25h\r\r\nstopped at once; finished tasks are saved\r\n")
+    finally:
+        os.close(controller)
+        os.close(terminal)
 
 
 def test_interrupted_in_this_process(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def test_killed_and_resumed(tmp_path: Path, driver: SandboxDriver, clean: list[d
     kept = one.written()
     done = one.finish("--workers", "4", "--resume")
     assert done.returncode == 0, done.stderr
-    assert f"resumed: {kept} records kept" in done.stderr
+    assert f"resuming: {kept} of " in done.stderr
     assert anonymous(tmp_path) == clean
     assert not one.left()
 

@@ -258,7 +258,7 @@ def test_errors_are_redone_and_counted(root: Path) -> None:
     assert [now[f"pack/task-{n}"]["provenance"]["attempt"] for n in range(4)] == [1, 2, 1, 2]
     assert len((root / "results" / SUPERSEDED).read_bytes().splitlines()) == 2
     resume = next(event for event in sink.events if event.kind == "resume")
-    assert resume.data == {"kept": 4, "redone": 2}
+    assert resume.data == {"kept": 4, "redone": 2, "tasks": 6}
 
 
 @pytest.mark.parametrize("answer", ["right", "wrong"])

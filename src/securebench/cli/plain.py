@@ -50,8 +50,10 @@ def run_line(event: Event) -> str:
 
 
 def resume_line(event: Event) -> str:
-    """Return what a resumed run keeps."""
-    return f"resumed: {event.data['kept']} records kept, {event.data['redone']} errors to be redone"
+    """Return how much of a resumed run is done."""
+    kept, tasks, redone = (int(str(event.data[key])) for key in ("kept", "tasks", "redone"))
+    again = f" ({redone} of them again, after an error)" if redone else ""
+    return f"resuming: {kept} of {tasks} tasks done, {tasks - kept} to run{again}"
 
 
 def task_line(event: Event) -> str:

@@ -69,7 +69,8 @@ def _footer(summary: TesterRunSummary) -> list[RenderableType]:
 
 def _usage(usage: Usage) -> str:
     cost = "" if usage.cost_usd is None else f", about ${usage.cost_usd:,.2f}"
-    return f"Usage: {usage.input_tokens:,} tokens in, {usage.output_tokens:,} out, {usage.turns:,} turns{cost}"
+    turns = "1 turn" if usage.turns == 1 else f"{usage.turns:,} turns"
+    return f"Usage: {usage.input_tokens:,} tokens in, {usage.output_tokens:,} out, {turns}{cost}"
 
 
 def _plain(text: str) -> Text:

@@ -31,6 +31,20 @@ _EXPECTED = {
 }
 """What pydantic's type errors wanted."""
 
+_RULES = {
+    "greater_than": "must be greater than {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than": "must be less than {lt}",
+    "less_than_equal": "must be at most {le}",
+    "finite_number": "must be finite",
+    "too_short": "must have at least {min_length} items, not {actual_length}",
+    "too_long": "must have at most {max_length} items, not {actual_length}",
+    "string_too_short": "must have at least {min_length} characters",
+    "string_too_long": "must have at most {max_length} characters",
+}
+"""What our models can find wrong with a value of the right type. Other kinds keep pydantic's words."""
+
+_ONE = re.compile(r"\b1 (item|character)s\b")
 _SUBJECT = re.compile(r"^(?:Input|List|String|Value|Dictionary) (?=should )")
 """How pydantic's messages begin; ours begin with the name of the field."""
 
@@ -63,7 +77,7 @@ def describe(value: Any, *, secret: bool = False) -> str:
         return "null"
     if isinstance(value, (bool, int, float)):
         kind = "a bool" if isinstance(value, bool) else "a number"
-        return kind if secret else f"{kind} ({shown(str(value).lower())[1:-1]})"
+        return kind if secret else shown(str(value).lower())[1:-1]
     if isinstance(value, str):
         return "a string" if secret else f"the string {shown(value)}"
     return "a list" if isinstance(value, list) else "an object"
@@ -83,6 +97,10 @@ def _fault(model: type[BaseModel], value: Any, detail: ErrorDetails, *, secret: 
         return Fault("field-type", f"{name} must be {_EXPECTED[kind]}, but is {got}", path)
     if kind == "literal_error":
         return _choice_fault(name, path, detail, got)
+    if rule := _RULES.get(kind):
+        counted = isinstance(detail["input"], list)
+        text = _ONE.sub(r"1 \1", rule.format(**context))
+        return Fault("field-value", f"{name} {text}" if counted else f"{name} {text}, but is {got}", path)
     rule = _SUBJECT.sub("", detail["msg"])
     return Fault("field-value", f"{name} {rule}, but is {got}", path)
 

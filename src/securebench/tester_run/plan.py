@@ -111,9 +111,9 @@ def _environment(names: Iterable[str], variables: Mapping[str, str]) -> dict[str
     missing = [name for name in names if name not in variables]
     if missing:
         raise ConfigError(
-            f"harness.env names {', '.join(missing)}, which is not set",
+            f"harness.env names variables that are not set: {', '.join(missing)}",
             code="env-missing",
-            hint="export it, or write it into the env file (--env-file)",
+            hint="export them, or add them to the env file (--env-file)",
         )
     return {name: variables[name] for name in names}
 

@@ -155,7 +155,9 @@ class _Run:
             output_dir=str(self._plan.directory),
         )
         if self._options.resume:
-            report.emit(EventKind.RESUME, kept=len(self._journal.entries), redone=redone)
+            report.emit(
+                EventKind.RESUME, kept=len(self._plan.tasks) - to_do, redone=redone, tasks=len(self._plan.tasks)
+            )
 
     def _context(self, info: DriverInfo, header: RunHeader, report: Reporter, gateway: Gateway | None) -> TaskContext:
         plan, directory = self._plan, self._plan.directory

@@ -31,9 +31,10 @@ _HARD_SECONDS: Final = 3.0
 _POLL_SECONDS: Final = 0.2
 
 _STDERR: Final = 2
-_SHOW_CURSOR: Final = b"\x1b[?25h"
-"""A live display hides it, and has no time to give it back."""
+_LEAVE_DISPLAY: Final = b"\x1b[?25h\r\n"
+"""Shows the cursor, which a live display hides, and ends the last line of the display before the next prompt."""
 
+_ENDED: Final = b"stopped at once; finished tasks are saved\n"
 _STOPPING: Final = "stopping: ending the sandboxes; finished tasks are on disk (interrupt again to end at once)"
 
 
@@ -92,8 +93,8 @@ class Watch:
         deadline = time.monotonic() + _HARD_SECONDS
         while not self._ended and time.monotonic() < deadline:
             time.sleep(0.02)
-        if os.isatty(_STDERR):
-            os.write(_STDERR, _SHOW_CURSOR)
+        with suppress(OSError):  # the terminal may be gone
+            os.write(_STDERR, (_LEAVE_DISPLAY if os.isatty(_STDERR) else b"") + _ENDED)
         os._exit(INTERRUPTED_EXIT)
 
     def _watch(self) -> None:

@@ -1,0 +1,53 @@
+"""What a value that does not fit its model is told, in words of our own."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import pytest
+from pydantic import Field
+
+from securebench.strict_input.models import WireModel, fit
+
+
+class Model(WireModel):
+    """One field of each kind that has bounds."""
+
+    workers: Annotated[int, Field(ge=1, le=8)] = 1
+    share: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    answers: Annotated[list[str], Field(min_length=1, max_length=2)] = Field(default_factory=list)
+    name: Annotated[str, Field(min_length=1, max_length=3)] = "a"
+    flag: bool = True
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({"workers": 0}, "workers must be at least 1, but is 0"),
+        ({"workers": 9}, "workers must be at most 8, but is 9"),
+        ({"workers": "2"}, "workers must be a whole number, but is the string '2'"),
+        ({"workers": True}, "workers must be a whole number, but is true"),
+        ({"share": 0.0}, "share must be greater than 0.0, but is 0.0"),
+        ({"share": 1.5}, "share must be less than 1.0, but is 1.5"),
+        ({"share": float("nan")}, "share must be finite, but is nan"),
+        ({"answers": []}, "answers must have at least 1 item, not 0"),
+        ({"answers": ["a", "b", "c"]}, "answers must have at most 2 items, not 3"),
+        ({"name": ""}, "name must have at least 1 character, but is the string ''"),
+        ({"name": "four"}, "name must have at most 3 characters, but is the string 'four'"),
+        ({"flag": 1}, "flag must be true or false, but is 1"),
+    ],
+)
+def test_messages(value: dict[str, Any], message: str) -> None:
+    """A message names the field, the rule and the value, as a person would."""
+    fitted, faults = fit(Model, value)
+    assert fitted is None
+    assert [fault.message for fault in faults] == [message]
+
+
+def test_a_secret_value_is_not_shown() -> None:
+    """Where values are secret, a message tells the type alone."""
+    _, faults = fit(Model, {"workers": 0, "name": "four"}, secret=True)
+    assert [fault.message for fault in faults] == [
+        "workers must be at least 1, but is a number",
+        "name must have at most 3 characters, but is a string",
+    ]
