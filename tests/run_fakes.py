@@ -14,6 +14,7 @@ from securebench.execution import TaskContext
 from securebench.harnesses.base import HarnessProducer, ProduceContext, Production, RunContext
 from securebench.progress import Event, Reporter
 from securebench.resources import Resource, ResourceBundle, Visibility
+from securebench.results.commitment import Commitment
 from securebench.sandboxes.base import Limits
 from securebench.tasks import AgentView, CandidateKind, SecureBenchTask, VerifierView
 from securebench.testing.fake_sandbox import FakeDriver
@@ -38,7 +39,7 @@ def make_task(task_id: str = "pack/one", family: str = "short_answer") -> Secure
         Resource("tests", {"code": TESTS}, Visibility.EVALUATION_INPUTS),
         Resource("answer", HIDDEN, Visibility.HIDDEN),
     )
-    return SecureBenchTask(task_id, "pack", family, ResourceBundle(resources), row_digest="row")
+    return SecureBenchTask(task_id, "pack", family, ResourceBundle(resources), row_digest="row", public_digest="public")
 
 
 @dataclass
@@ -164,5 +165,6 @@ def make_context(root: Path, sink: Sink | None = None, **changes: Any) -> TaskCo
         "limits": Limits(),
         "policy": VerificationPolicy(),
         "provenance": {"pack": "digest"},
+        "commitment": Commitment(b"k" * 32),
     }
     return TaskContext(**{**fields, **changes})

@@ -52,6 +52,7 @@ def _compile_row(row: BenchmarkRow, pack: BenchmarkPack, roots: tuple[AssetRoot,
         public_assets=public if row.files else None,
         eval_assets=hidden if row.eval_files else None,
         row_digest=row.digest,
+        public_digest=row.public_digest,
     )
 
 

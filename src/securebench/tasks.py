@@ -109,6 +109,9 @@ class SecureBenchTask:
     public_assets: AssetRoot | None = None
     eval_assets: AssetRoot | None = None
     row_digest: str = ""
+    """Of the whole row, its hidden fields too: never to be published as it is."""
+    public_digest: str = ""
+    """Of what the row has outside of ``eval``."""
 
     @property
     def images(self) -> frozenset[str]:

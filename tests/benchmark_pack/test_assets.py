@@ -242,6 +242,21 @@ def test_the_digest_covers_manifest_rows_and_every_file(pack_dir: Path) -> None:
         assert len(digests) == count
 
 
+def test_the_public_digest_covers_what_agents_may_see_and_nothing_else(pack_dir: Path) -> None:
+    """M12: a digest of hidden content would let its readers test guesses; a changed question or file still shows."""
+    hidden = {"accepted_answers": ["canary"]}
+    tests = terminal(test_files={"path": "a.txt"})
+    pack = load(pack_dir, {**asset("a.txt"), "eval": hidden}, tests)
+    other = load(pack_dir, {**asset("a.txt"), "eval": {"accepted_answers": ["x"]}}, tests)
+    assert (pack.public_digest == other.public_digest, pack.digest == other.digest) == (True, False)
+    (pack_dir / "hidden" / "a.txt").write_text("other")
+    assert _reload(pack_dir).public_digest == pack.public_digest
+    (pack_dir / "assets" / "a.txt").write_text("other")
+    assert _reload(pack_dir).public_digest != pack.public_digest
+    asked = load(pack_dir, {**asset("a.txt"), "eval": hidden, "input": {"question": "another"}})
+    assert asked.rows[0].public_digest != pack.rows[0].public_digest
+
+
 def _reload(directory: Path) -> Any:
     from securebench.benchmark_pack import load_benchmark_pack
 

@@ -36,6 +36,7 @@ from securebench.errors import (
 from securebench.execution import RunStoppedError, TaskContext, execute_task, retry
 from securebench.harnesses.base import Production
 from securebench.progress import EventKind
+from securebench.results.commitment import Commitment
 from securebench.results.record import VerificationStatus, comparable
 from securebench.sandboxes.base import Command, SandboxSpec
 from securebench.testing.fake_sandbox import FakeDriver
@@ -318,7 +319,7 @@ def test_provenance(tmp_path: Path) -> None:
     """A record says what its verdict comes from."""
     provenance = run(make_context(tmp_path))["provenance"]
     assert provenance["pack"] == "digest"
-    assert provenance["row"] == "row"
+    assert provenance["row"] == {"commitment": Commitment(b"k" * 32).to("row"), "public_digest": "public"}
     assert provenance["image"]["reference"] == "securebench/python:3.11"
     assert provenance["verifier"] == {"family": "short_answer", "version": "1"}
     assert provenance["usage"] == {"tokens": 7}

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from run_fakes import FakeProducer, Sink, seal
+from securebench.benchmark_pack import load_benchmark_pack
 from securebench.errors import ConfigError, EngineError, ImageError, StorageError
 from securebench.execution import retry
 from securebench.harnesses.base import Production
 from securebench.progress import EVENT_FIELDS, EventKind
+from securebench.results.commitment import KEY_FILE, Commitment
 from securebench.results.journal import JOURNAL, SUPERSEDED
 from securebench.results.lock import RunLock
 from securebench.results.run_header import HEADER
@@ -77,6 +79,7 @@ def test_the_directory_of_a_run(root: Path) -> None:
     assert sorted(path.name for path in (root / "results").iterdir()) == [
         "candidates",
         "candidates.jsonl",
+        "commitment.key",
         "run.json",
         "workspaces",
     ]
@@ -275,7 +278,7 @@ def _touch(path: str, text: str) -> Callable[[Path], object]:
 
 
 CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "a row": (add_row, "pack.digest"),
+    "a row": (add_row, "pack.commitment"),
     "manifest": (_touch("pack/manifest.yaml", "id: pack\nversion: 2\n"), "benchmark.version"),
     "agent": (_touch("agent/agent.py", "print('other')\n"), "harness.digest"),
     "a file of the agent": (_touch("agent/more.py", ""), "harness.digest"),
@@ -292,6 +295,33 @@ def test_what_changed_is_refused_by_name(root: Path, change: Callable[[Path], ob
     assert caught.value.code == "resume-mismatch"
     assert named in str(caught.value)
     assert len(records(root)) == 3
+
+
+def test_no_published_digest_tests_a_guess(root: Path) -> None:
+    """M12: no digest that a reader can compute from a guess of the hidden part stands in what is published."""
+    (root / "pack/tasks.jsonl").write_text(
+        '{"id": "one", "family": "short_answer", "input": {"question": "Q"}, "eval": {"accepted_answers": ["right"]}}\n'
+    )
+    run(root)
+    results = root / "results"
+    published = [results / HEADER, results / JOURNAL, *(results / "candidates").iterdir()]
+    texts = [path.read_text() for path in published]
+    pack = load_benchmark_pack(root / "pack/manifest.yaml", root / "pack/tasks.jsonl")
+    guesses = [pack.rows[0].digest, pack.digest, *pack.fingerprint.values(), (results / KEY_FILE).read_text().strip()]
+    assert not [guess for guess in guesses for text in texts if guess in text]
+    key = Commitment.read(results)
+    record = json.loads((results / JOURNAL).read_text())
+    assert record["provenance"]["row"]["commitment"] == key.to(pack.rows[0].digest)
+    assert record["provenance"]["pack"] == {"commitment": key.to(pack.digest), "public_digest": pack.public_digest}
+
+
+def test_a_run_is_not_resumed_without_its_key(root: Path) -> None:
+    """A published copy of a run directory has no key: nothing says that the pack is the same."""
+    run(root, limit=3)
+    (root / "results" / KEY_FILE).unlink()
+    with pytest.raises(ConfigError) as caught:
+        run(root, resume=True)
+    assert caught.value.code == "commitment-key"
 
 
 @pytest.mark.parametrize(

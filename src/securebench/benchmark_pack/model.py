@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +60,20 @@ class BenchmarkRow:
     eval_files: Mapping[str, tuple[FileReference, ...]] = field(default_factory=dict)
     source: RowSource = field(default_factory=RowSource, compare=False)
     digest: str = ""
+    """Of the whole row, its hidden fields too: never to be published as it is."""
+
+    @property
+    def public_digest(self) -> str:
+        """The digest (sha256, hex) of what the row has outside of ``eval``: nothing hidden goes into it."""
+        public = {
+            "id": self.id,
+            "family": self.family,
+            "input": self.input,
+            "assets": self.assets,
+            "environment": asdict(self.environment),
+            "metadata": self.metadata,
+        }
+        return _json_digest(public)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +103,15 @@ class BenchmarkPack:
 
     @property
     def digest(self) -> str:
-        """The digest of the whole pack."""
-        parts = json.dumps(dict(self.fingerprint), sort_keys=True, ensure_ascii=True)
-        return hashlib.sha256(parts.encode("ascii")).hexdigest()
+        """The digest of the whole pack, its hidden files and fields too: never to be published as it is."""
+        return _json_digest(dict(self.fingerprint))
+
+    @property
+    def public_digest(self) -> str:
+        """The digest (sha256, hex) of what agents may see of the pack."""
+        root = f"asset:{self.asset_roots.public.rstrip('/')}/"
+        assets = {name: digest for name, digest in self.fingerprint.items() if name.startswith(root)}
+        return _json_digest([self.id, self.version, [row.public_digest for row in self.rows], assets])
 
     def verify_unchanged(self) -> None:
         """Read everything again. Raises :class:`ConfigError` (``pack-changed``) with each part that differs."""
@@ -110,3 +130,8 @@ class BenchmarkPack:
             return digest_asset(self.directory, name.partition(":")[2])
         except (ConfigError, OSError):
             return ""
+
+
+def _json_digest(value: Any) -> str:
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode("ascii")).hexdigest()

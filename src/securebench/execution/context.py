@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from securebench.network.gateway import Gateway
     from securebench.progress import Reporter
     from securebench.resources import JsonValue
+    from securebench.results.commitment import Commitment
     from securebench.sandboxes.base import Limits, SandboxDriver
     from securebench.verifiers.base import Verifier
 
@@ -68,9 +69,9 @@ def _ignore(_point: str) -> None:
 class TaskContext:
     """What a run lends to each of its tasks. Shared by all threads; nothing in it is a task's own.
 
-    ``provenance`` is what all records of the run say of it. ``credentials`` are the harness's own secrets; ``gateway``
-    is there if its agents have a way out. ``checkpoint`` is called with the name of every point at which a run may be
-    killed: tests kill it there.
+    ``provenance`` is what all records of the run say of it; ``commitment`` makes what they say of hidden content.
+    ``credentials`` are the harness's own secrets; ``gateway`` is there if its agents have a way out. ``checkpoint`` is
+    called with the name of every point at which a run may be killed: tests kill it there.
     """
 
     run_id: str
@@ -85,6 +86,7 @@ class TaskContext:
     limits: Limits
     policy: VerificationPolicy
     provenance: Mapping[str, JsonValue]
+    commitment: Commitment
     environment: Mapping[str, str] = field(default_factory=dict)
     credentials: tuple[str, ...] = ()
     gateway: Gateway | None = None

@@ -106,7 +106,7 @@ def _provenance(
     return {
         **trail.to_json(),
         **context.provenance,
-        "row": task.row_digest,
+        "row": {"commitment": context.commitment.to(task.row_digest), "public_digest": task.public_digest},
         "image": {
             "reference": task.environment.image or DEFAULT_IMAGE,
             "id": production.image_id if production else "",

@@ -26,7 +26,7 @@ RECORD_VERSION: Final = 1
 """Raised when the meaning of a field changes."""
 
 VOLATILE: Final = frozenset(
-    {"sequence", "attempt", "tries", "durations", "duration_seconds", "started_at", "usage", "trajectory"}
+    {"sequence", "attempt", "tries", "durations", "duration_seconds", "started_at", "usage", "trajectory", "commitment"}
 )
 """Keys that differ between two honest runs of the same thing, wherever they stand in provenance and metadata."""
 

@@ -40,11 +40,15 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
-def write_durably(path: Path, data: bytes) -> None:
-    """Make ``path`` hold ``data``, or leave it as it was: whatever happens, never something between."""
+def write_durably(path: Path, data: bytes, *, mode: int = 0o666) -> None:
+    """Make ``path`` hold ``data``, or leave it as it was: whatever happens, never something between.
+
+    ``mode`` is what a new file is created with, before the umask.
+    """
     beside = temporary_name(path)
     with storage_errors(path):
-        with beside.open("wb") as file:
+        beside.unlink(missing_ok=True)  # one that a killed run left may have another mode
+        with open(beside, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

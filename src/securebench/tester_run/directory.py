@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from securebench.candidates.store import CandidateStore
 from securebench.errors import ConfigError, StorageError
+from securebench.results.commitment import KEY_FILE
 from securebench.results.journal import JOURNAL
 from securebench.results.lock import OWNER_FILE
 from securebench.results.run_header import HEADER, read_header
@@ -92,7 +93,7 @@ def clear_scratch(directory: Path) -> None:
 
 def _foreign(directory: Path) -> list[str]:
     """Return the names of some things in ``directory`` that a run which was killed before it began does not leave."""
-    ours = {OWNER_FILE, temporary_name(directory / HEADER).name}
+    ours = {OWNER_FILE, KEY_FILE, *(temporary_name(directory / name).name for name in (HEADER, KEY_FILE))}
     return sorted(path.name for path in directory.iterdir() if path.name not in ours)[:5]
 
 

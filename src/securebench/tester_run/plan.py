@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from securebench.benchmark_pack import BenchmarkPack
     from securebench.harnesses.base import HarnessProducer
     from securebench.resources import JsonValue
+    from securebench.results.commitment import Commitment
     from securebench.sandboxes.base import DriverInfo
     from securebench.tasks import SecureBenchTask
     from securebench.tester_config import TesterConfig
@@ -49,13 +50,17 @@ class Plan:
     framework: Mapping[str, JsonValue]
 
     def header(
-        self, info: DriverInfo, images: Mapping[str, str], agent: Mapping[str, JsonValue] = MappingProxyType({})
+        self,
+        info: DriverInfo,
+        images: Mapping[str, str],
+        commitment: Commitment,
+        agent: Mapping[str, JsonValue] = MappingProxyType({}),
     ) -> RunHeader:
         """Return the header of a run that does this, on the driver and images, with the ``agent``, that were found."""
         decisive: dict[str, JsonValue] = {
             "run_id": self.config.run.id,
             "benchmark": {"id": self.pack.id, "version": self.pack.version},
-            "pack": {"digest": self.pack.digest, "tasks": len(self.pack.rows)},
+            "pack": {**self.pack_provenance(commitment), "tasks": len(self.pack.rows)},
             "harness": dict(self.harness),
             "verifiers": {name: verifier.version for name, verifier in self.verifiers.items() if verifier},
             "verification": _plain(asdict(self.config.verification)),
@@ -67,11 +72,15 @@ class Plan:
         information: dict[str, JsonValue] = {
             "config_digest": self.config.digest,
             "planned": len(self.tasks),
-            "planned_digest": json_digest([[task.id, task.row_digest] for task in self.tasks]),
+            "planned_digest": json_digest([[task.id, commitment.to(task.row_digest)] for task in self.tasks]),
             "workers": self.workers,
             "engine": {"version": info.version, "enforced": list(info.enforced), **info.details},
         }
         return RunHeader(decisive=decisive, images=images, information=information)
+
+    def pack_provenance(self, commitment: Commitment) -> dict[str, JsonValue]:
+        """Return what is published of the pack: a commitment to all of it, and a digest of its public part."""
+        return {"commitment": commitment.to(self.pack.digest), "public_digest": self.pack.public_digest}
 
 
 def make_plan(config: TesterConfig, options: RunOptions, parts: RunParts) -> Plan:

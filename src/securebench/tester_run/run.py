@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from securebench.errors import ConfigError, ImageError
 from securebench.execution import RunControl, TaskContext
 from securebench.progress import EventKind, Reporter
+from securebench.results.commitment import Commitment
 from securebench.results.journal import Journal, iterate_entries
 from securebench.results.lock import RunLock
 from securebench.results.provenance import driver_provenance, harness_provenance
@@ -56,16 +57,19 @@ def run_benchmark(
         asked = driver_asked_for(config.sandbox, options.driver, earlier)
         made = parts.make_driver(replace(config, sandbox=asked), options.notify)
         driver = stack.enter_context(closing(made))
-        info, header = _prepare(plan, driver, earlier, options)
+        commitment = Commitment.read(plan.directory) if earlier else Commitment.new()
+        info, header = _prepare(plan, driver, earlier, options, commitment)
         parts.checkpoint("prepared")
+        if earlier is None:
+            commitment.write(plan.directory)
         header.write(plan.directory)
         parts.checkpoint("header_written")
         journal = stack.enter_context(Journal(plan.directory))
-        return _Run(plan, options, parts, driver, journal).go(info, header, sinks)
+        return _Run(plan, options, parts, driver, journal, commitment).go(info, header, sinks)
 
 
 def _prepare(
-    plan: Plan, driver: SandboxDriver, earlier: RunHeader | None, options: RunOptions
+    plan: Plan, driver: SandboxDriver, earlier: RunHeader | None, options: RunOptions, commitment: Commitment
 ) -> tuple[DriverInfo, RunHeader]:
     """Find out that the run can begin, or go on, on this machine. Nothing is written."""
     info = driver.info()
@@ -78,7 +82,7 @@ def _prepare(
     for image in images[:1]:  # it is the engine that is tested: one image will do
         driver.self_test(image, doors=plan.producer.needs_gateway)
     agent = prepare_agents(plan, driver, images, earlier, options)
-    header = plan.header(info, {image.reference: image.id for image in images}, agent)
+    header = plan.header(info, {image.reference: image.id for image in images}, commitment, agent)
     return info, earlier.resumed_by(header) if earlier else header
 
 
@@ -101,13 +105,20 @@ class _Run:
     """One run, from its first event to its summary."""
 
     def __init__(
-        self, plan: Plan, options: RunOptions, parts: RunParts, driver: SandboxDriver, journal: Journal
+        self,
+        plan: Plan,
+        options: RunOptions,
+        parts: RunParts,
+        driver: SandboxDriver,
+        journal: Journal,
+        commitment: Commitment,
     ) -> None:
         self._plan = plan
         self._options = options
         self._parts = parts
         self._driver = driver
         self._journal = journal
+        self._commitment = commitment
         self._control = RunControl()
 
     def go(self, info: DriverInfo, header: RunHeader, sinks: Iterable[Callable[[Event], None]]) -> TesterRunSummary:
@@ -162,7 +173,7 @@ class _Run:
     def _context(self, info: DriverInfo, header: RunHeader, report: Reporter, gateway: Gateway | None) -> TaskContext:
         plan, directory = self._plan, self._plan.directory
         provenance: dict[str, JsonValue] = {
-            "pack": plan.pack.digest,
+            "pack": plan.pack_provenance(self._commitment),
             "harness": dict(plan.harness),
             "framework": dict(plan.framework),
             "driver": driver_provenance(info),
@@ -181,6 +192,7 @@ class _Run:
             limits=plan.config.sandbox.limits,
             policy=plan.config.verification,
             provenance=provenance,
+            commitment=self._commitment,
             environment=plan.environment,
             credentials=plan.producer.credentials,
             gateway=gateway,

@@ -1,0 +1,68 @@
+"""Commitments: what a run publishes of its pack in place of digests of hidden content.
+
+A plain digest of a row lets every reader of a record test guesses: the hidden part of a multiple-choice row has four
+possible values. A commitment is an HMAC of that digest under a random key of the run, which is kept in a file that is
+not published with the records. Whoever has the key and the pack can check which rows were run; whoever has the records
+alone can test nothing. See ADR 0016.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from securebench.errors import ConfigError
+from securebench.results.storage import write_durably
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+KEY_FILE: Final = "commitment.key"
+"""The file of the run directory that holds the key, in hex, readable by its owner alone."""
+
+_KEY_BYTES: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Commitment:
+    """The key of one run. Its ``repr`` does not show it."""
+
+    _key: bytes
+
+    def __repr__(self) -> str:
+        return "Commitment(...)"
+
+    @classmethod
+    def new(cls) -> Commitment:
+        """Return a commitment with a fresh random key."""
+        return cls(secrets.token_bytes(_KEY_BYTES))
+
+    @classmethod
+    def read(cls, directory: Path) -> Commitment:
+        """Return the commitment of the run in ``directory``. Raises :class:`ConfigError` (``commitment-key``)."""
+        path = directory / KEY_FILE
+        try:
+            key = bytes.fromhex(path.read_text(encoding="ascii").strip())
+        except (OSError, ValueError) as error:
+            raise _unusable(path, str(error)) from error
+        if len(key) != _KEY_BYTES:
+            raise _unusable(path, f"it holds {len(key)} bytes, not {_KEY_BYTES}")
+        return cls(key)
+
+    def write(self, directory: Path) -> None:
+        """Write the key. Raises :class:`StorageError`."""
+        write_durably(directory / KEY_FILE, self._key.hex().encode("ascii") + b"\n", mode=0o600)
+
+    def to(self, digest: str) -> str:
+        """Return the commitment (hex) to the content that has ``digest``."""
+        return hmac.digest(self._key, digest.encode("ascii"), "sha256").hex()
+
+
+def _unusable(path: Path, reason: str) -> ConfigError:
+    return ConfigError(
+        f"cannot read {path}: {reason}",
+        code="commitment-key",
+        hint="without this file a run cannot be compared with its pack: restore it, or use another --output-dir",
+    )
