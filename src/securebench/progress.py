@@ -44,7 +44,7 @@ class EventKind(StrEnum):
 
 _SUMMARY: Final = (
     "run_id benchmark_id output_dir ending verification_status tasks passed failed errors pending not_run scored "
-    "pass_rate families usage problems"
+    "pass_rate passed_by_assurance families usage problems"
 )
 
 EVENT_FIELDS: Final[Mapping[EventKind, tuple[str, ...]]] = MappingProxyType(
@@ -57,7 +57,7 @@ EVENT_FIELDS: Final[Mapping[EventKind, tuple[str, ...]]] = MappingProxyType(
         EventKind.VERIFIER_START: ("verifier", "version"),
         EventKind.VERIFIER_POLICY_DENIED: ("commands",),
         EventKind.VERIFIER_DONE: ("passed", "reason"),
-        EventKind.TASK_DONE: ("family", "status", "reason", "message"),
+        EventKind.TASK_DONE: ("family", "status", "reason", "message", "assurance"),
         EventKind.SANDBOX_CREATE: ("image", "network"),
         EventKind.SANDBOX_START: (),
         EventKind.SANDBOX_COMMAND: ("command",),

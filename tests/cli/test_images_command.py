@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pty
@@ -13,13 +14,14 @@ from typing import TYPE_CHECKING
 import click
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
 from fake_registry import fake_registry
 from git_repositories import commit, repository
 from image_archives import ARCHITECTURE, docker_save, file, layer
 from securebench.cli.images_command import command
 from securebench.cli.images_sandboxes import BuildSandboxes
-from securebench.cli.images_view import human_size, parse_size
+from securebench.cli.images_view import Row, human_size, images_table, parse_size
 from securebench.errors import EngineError
 from securebench.images.build import Builder, ImageState
 from securebench.images.places import DIRECTORY_VARIABLE
@@ -378,3 +380,15 @@ def test_without_a_driver_there_is_no_check(monkeypatch: pytest.MonkeyPatch, bas
     monkeypatch.setattr(select, "open_driver", open_driver)
     with BuildSandboxes(lambda _line: None) as sandboxes:
         assert sandboxes.check(base_image, ("true",)) is None
+
+
+def test_references_are_whole_at_80_columns() -> None:
+    """A table that is too wide for the terminal breaks references and never cuts them: they are what is typed."""
+    names = [f"securebench/terminal-bench-first10/a-task-with-a-long-name-{number}:1" for number in range(2)]
+    rows = [Row(name="x/y", reference=names[0]), Row(reference=names[1], id=f"sha256:{'0' * 64}", place="store")]
+    console = Console(file=io.StringIO(), width=80)
+    console.print(images_table(rows))
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    column = "".join(line.split("│")[1].strip() for line in lines if "│" in line)
+    assert column == "".join(names)
+    assert not any("…" in line for line in lines)

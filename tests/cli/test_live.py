@@ -88,6 +88,9 @@ def test_clock(seconds: float, text: str) -> None:
 
 
 def test_shortened() -> None:
-    """A long id is cut, and is one line."""
+    """A long id is cut in its middle, as ids of one pack differ at their ends, and is one line."""
     assert shortened("a\nb") == "a\\nb"
-    assert len(shortened("x" * 200)) == 48
+    text = shortened(f"pack/{'x' * 200}-007")
+    assert len(text) == 48
+    assert text.startswith("pack/xxx")
+    assert text.endswith("xxx-007")

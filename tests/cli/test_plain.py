@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from securebench.cli.plain import PlainSink
 from securebench.progress import Event, EventKind
@@ -55,6 +55,17 @@ def test_a_run() -> None:
         "resuming: 1 of 4 tasks done, 3 to run",
         "[1/3] PASSED t (2.5 s)",
         "[2/3] FAILED u: wrong_answer (0.0 s)",
+    ]
+
+
+def test_a_weak_pass_says_so() -> None:
+    """A pass that rests on an exit code, or on the candidate's own process, says so on its line."""
+    events = [done("t"), done("u", "failed", "tests_failed")]
+    for event, assurance in zip(events, ("exit_code", "exit_code"), strict=True):
+        cast("dict[str, JsonValue]", event.data)["assurance"] = assurance
+    assert lines(*events) == [
+        "[1/0] PASSED t (on exit code only) (0.0 s)",
+        "[2/0] FAILED u: tests_failed (0.0 s)",
     ]
 
 

@@ -261,7 +261,7 @@ def test_a_closed_terminal(code: int, exit_code: int, fake_run: FakeRun, monkeyp
     def fail(*_: object) -> None:
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(summary_table_module, "summary_table", fail)
+    monkeypatch.setattr(summary_table_module, "summary_lines", fail)
     assert call(monkeypatch, "tester.yaml") == exit_code
 
 

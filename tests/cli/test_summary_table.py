@@ -6,11 +6,13 @@ import io
 from pathlib import Path
 from typing import Any
 
+import pytest
 from rich.console import Console
 
 from results.samples import STATUS, record
-from securebench.cli.summary_table import summary_table
-from securebench.results.record import Entry, read_entry
+from securebench.cli.plain import WEAK as WEAK_WORDS
+from securebench.cli.summary_table import summary_lines, summary_table
+from securebench.results.record import Assurance, Entry, read_entry
 from securebench.results.summary import Counts, TesterRunSummary, total
 from securebench.results.usage import Usage
 
@@ -80,7 +82,7 @@ def test_what_was_used_is_shown_where_it_is_known() -> None:
 def test_failures_and_where_the_results_are() -> None:
     """What did not pass is named with its reason, and where the records are."""
     text = shown(failures=(entry(),))
-    assert "failed  pack/one  wrong_answer  not the answer" in text
+    assert "  failed  pack/one\n          wrong_answer: not the answer\n" in text
     assert "Verification: partial" in text
     assert "Results: /out/candidates.jsonl" in text
 
@@ -89,6 +91,56 @@ def test_failures_are_bounded() -> None:
     """More failures than are named are counted."""
     counts = Counts(100, 0, 100)
     assert "and 99 more; see the records" in shown(failures=(entry(),), total=counts, families={"a": counts})
+
+
+LONG = f"slow-pack/a-task-with-a-rather-long-name-{'x' * 30}-number-007"
+WEAK = Counts(6, 6, passed_by_assurance={Assurance.EXIT_CODE: 6})
+MIXED = Counts(3, 3, passed_by_assurance={Assurance.FULL: 1, Assurance.SHARED: 2})
+
+
+def plain(**changes: Any) -> list[str]:
+    """Return what a pipe gets."""
+    fields = {"run_id": "r", "benchmark_id": "b", "output_dir": Path("/out"), "families": {}, "total": Counts()}
+    return summary_lines(TesterRunSummary(**{**fields, **changes}))
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_ids_are_whole_on_a_terminal(width: int) -> None:
+    """An id is broken where it is too long, never cut; the message beside it is shortened instead (D7)."""
+    text = shown(width, failures=(entry(LONG),), families={"a": Counts(1, 0, 1)}, total=Counts(1, 0, 1))
+    below = text.partition("Did not pass:")[2]
+    assert f"failed{LONG}wrong_answer:nottheanswer" in "".join(below.split())
+
+
+def test_a_pipe_gets_whole_lines() -> None:
+    """Nothing is padded, drawn or cut in a pipe: a line for each family and each failure (D7)."""
+    lines = plain(failures=(entry(LONG),), families={"a": Counts(2, 1, 1)}, total=Counts(2, 1, 1))
+    assert lines == [
+        "b, run r",
+        "a: 2 tasks, 1 passed, 1 failed, 0 errors, 0 pending, 0 not run, pass rate 50.0% of 2",
+        "Did not pass:",
+        f"  failed {LONG} wrong_answer: not the answer",
+        "Verification: complete",
+        "Results: /out/candidates.jsonl",
+    ]
+    assert "  and 6 more; see the records" in plain(failures=(entry(),), total=Counts(7, 0, 7))
+
+
+def test_weak_passes_are_named_beside_the_number() -> None:
+    """Passes that rest on an exit code or on one process are counted apart, on a terminal and in a pipe."""
+    families = {"code_completion": MIXED, "repo_patch": WEAK, "short_answer": Counts(1, 1)}
+    text = shown(families=families, total=total(families.values()))
+    assert "repo_patch: 6 passed, 6 on exit code only\n" in text
+    assert "code_completion: 3 passed, 2 in one process with the candidate\n" in text
+    assert "short_answer: " not in text
+    lines = plain(families=families, total=total(families.values()))
+    assert any(line.startswith("repo_patch: ") and line.endswith("(6 passed, 6 on exit code only)") for line in lines)
+    assert lines[4].endswith("(10 passed, 6 on exit code only, 2 in one process with the candidate)")
+
+
+def test_every_weak_assurance_has_words() -> None:
+    """A new kind of assurance is either among the good ones or has words of its own."""
+    assert {*WEAK_WORDS, "full", "test_by_test"} == set(Assurance)
 
 
 def test_nothing_is_obeyed() -> None:

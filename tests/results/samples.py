@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from securebench.errors import FailurePhase, FailureReason
 from securebench.resources import Resource, ResourceBundle, Visibility
-from securebench.results.record import Failure, Output, TaskRecord, VerificationStatus
+from securebench.results.record import Assurance, Failure, Output, TaskRecord, VerificationStatus
 from securebench.tasks import SecureBenchTask
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ def record(task_id: str = "pack/one", status: VerificationStatus = STATUS.PASSED
         "verifier": Output(metadata={"verifier": "short_answer", "version": "1", "phase": "verify"}),
         "resource_summary": [],
         "failure": failure,
+        "assurance": Assurance.FULL if changes.get("verifier", status in {STATUS.PASSED, STATUS.FAILED}) else None,
         "provenance": {"attempt": 1, "durations": {"total": 0.5}, "pack": "ab"},
     }
     return TaskRecord(**{**fields, **changes})

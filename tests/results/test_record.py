@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from securebench.candidates.artifact import CandidateArtifact
 from securebench.results.record import (
     Output,
     VerificationStatus,
+    assurance_of,
     candidate_fields,
     comparable,
     read_entry,
@@ -38,7 +40,7 @@ ALWAYS = [
     "provenance",
 ]
 SCORED = ["passed", "score"]
-VERIFIED = ["verifier_stdout", "verifier_stderr", "verifier_metadata"]
+VERIFIED = ["assurance", "verifier_stdout", "verifier_stderr", "verifier_metadata"]
 FAILED = ["failure_reason", "failure_phase", "failure_message"]
 
 
@@ -65,6 +67,39 @@ def test_score(status: VerificationStatus, passed: bool, score: float) -> None:
     """A verdict is binary."""
     fields = record(status=status).to_json(0)
     assert (fields["passed"], fields["score"]) == (passed, score)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "assurance"),
+    [
+        ({}, "full"),
+        ({"evidence": {"kind": "test_by_test", "ran": 3}}, "test_by_test"),
+        ({"evidence": {"kind": "exit_code"}}, "exit_code"),
+        ({"isolation": "shared"}, "shared"),
+        ({"isolation": "split"}, "full"),
+    ],
+)
+def test_what_a_verdict_rests_on(metadata: dict[str, Any], assurance: str) -> None:
+    """What a verifier says of its evidence is one word at the top of the record, and read back from there."""
+    told = record(assurance=assurance_of(metadata))
+    assert told.to_json(0)["assurance"] == assurance
+    assert read_entry(told.line(0)).assurance == assurance
+
+
+def test_evidence_of_an_unknown_kind_is_refused() -> None:
+    """Evidence that nobody knows is not taken for the best kind."""
+    with pytest.raises(ValueError, match="hearsay"):
+        assurance_of({"evidence": {"kind": "hearsay"}})
+
+
+@pytest.mark.parametrize("value", [None, "", "perfect", 1])
+def test_a_pass_says_what_it_rests_on(value: object) -> None:
+    """A recorded pass without a known assurance is no record: it would count as better than it is."""
+    line = record().line(0).replace(b'"assurance": "full"', b'"assurance": ' + json.dumps(value).encode())
+    with pytest.raises((TypeError, ValueError)):
+        read_entry(line)
+    with pytest.raises((TypeError, ValueError)):
+        read_entry(line.replace(b'"assurance": ', b'"other": '))
 
 
 def test_key_order_is_stable() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from results.samples import STATUS, record
-from securebench.results.record import Entry, VerificationStatus, read_entry
+from securebench.results.record import Assurance, Entry, VerificationStatus, read_entry
 from securebench.results.summary import SHOWN_FAILURES, Counts, RunStatus, TesterRunSummary, count, total
 from securebench.results.usage import Usage
 
@@ -89,6 +89,17 @@ def test_families_are_counted_apart() -> None:
     assert list(families) == ["a", "b"]
     assert (families["a"].tasks, families["a"].failed, families["a"].not_run) == (2, 1, 1)
     assert families["b"].pass_rate == 1.0
+
+
+def test_passes_are_counted_by_what_they_rest_on() -> None:
+    """Each pass counts under its assurance, by family and in the sum; a failure does not."""
+    kinds = (Assurance.EXIT_CODE, Assurance.FULL, Assurance.EXIT_CODE)
+    passed = [replace(entry, assurance=kind) for entry, kind in zip(entries(*[STATUS.PASSED] * 3), kinds, strict=True)]
+    failed = replace(*entries(STATUS.FAILED, family="repo_patch"), task_id="f", assurance=Assurance.EXIT_CODE)
+    families, *_ = count({}, [*passed, failed])
+    assert families["short_answer"].to_json()["passed_by_assurance"] == {"full": 1, "exit_code": 2}
+    assert families["repo_patch"].to_json()["passed_by_assurance"] == {}
+    assert total(families.values()).passed_by_assurance == {Assurance.FULL: 1, Assurance.EXIT_CODE: 2}
 
 
 def test_a_record_beyond_the_plan_counts() -> None:

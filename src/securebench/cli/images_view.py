@@ -14,6 +14,8 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rich.table import Table
+
     from securebench.images.engine import Engine
     from securebench.images.store import ImageStore
 
@@ -105,12 +107,20 @@ def print_images(rows: Sequence[Row]) -> None:
             click.echo("\t".join(row.as_fields()))
         return
     from rich.console import Console
+
+    Console().print(images_table(rows))
+
+
+def images_table(rows: Sequence[Row]) -> Table:
+    """Return the images as a table. Where it is too wide, references and states are broken, not cut."""
     from rich.table import Table
 
-    table = Table(*HEADINGS)
+    table = Table()
+    for name in HEADINGS:
+        table.add_column(name, overflow="fold", no_wrap=name not in {"reference", "state"})
     for row in rows:
         table.add_row(*row.as_fields())
-    Console().print(table)
+    return table
 
 
 def human_size(size: float) -> str:

@@ -128,6 +128,9 @@ def _tasks(running: list[tuple[str, tuple[str, float]]], now: float) -> Table:
 
 
 def shortened(task_id: str) -> str:
-    """Return a task id that fits into a column."""
+    """Return a task id that fits into a column. A long one is cut in the middle: ids differ at their ends."""
     text = printable(task_id).replace("\n", "\\n").replace("\t", "\\t")
-    return text if len(text) <= _NAME_WIDTH else f"{text[: _NAME_WIDTH - 1]}…"
+    if len(text) <= _NAME_WIDTH:
+        return text
+    end = _NAME_WIDTH // 2
+    return f"{text[: _NAME_WIDTH - end - 1]}…{text[-end:]}"

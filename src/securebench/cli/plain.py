@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from securebench.progress import EventKind
 from securebench.results.trace import printable
@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from securebench.progress import Event
+
+
+WEAK: Final = {"exit_code": "on exit code only", "shared": "in one process with the candidate"}
+"""How a pass is shown that the candidate's code could have made without doing the task, by its assurance."""
 
 
 class PlainSink:
@@ -59,4 +63,5 @@ def resume_line(event: Event) -> str:
 def task_line(event: Event) -> str:
     """Return how a task ended, and why."""
     why = f": {event.data['reason']}" if event.data["reason"] else ""
-    return printable(f"{str(event.data['status']).upper()} {event.task_id}{why}")
+    rests = WEAK.get(str(event.data.get("assurance"))) if event.data["status"] == "passed" else None
+    return printable(f"{str(event.data['status']).upper()} {event.task_id}{why}{f' ({rests})' if rests else ''}")

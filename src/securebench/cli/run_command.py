@@ -143,9 +143,13 @@ def _tell(summary: TesterRunSummary, flags: dict[str, Any]) -> None:
     if flags["as_json"]:
         click.echo(json.dumps(summary.to_json(), indent=2))
     else:
-        from securebench.cli.summary_table import summary_table
+        from securebench.cli.summary_table import summary_lines, summary_table
 
-        _console(stderr=False).print(summary_table(summary))
+        console = _console(stderr=False)
+        if console.is_terminal:
+            console.print(summary_table(summary))
+        else:
+            click.echo("\n".join(summary_lines(summary)))
     if left := summary.total.not_run + summary.errors:
         have = "1 task has" if left == 1 else f"{left} tasks have"
         click.echo(f"{have} no verdict. Go on with:\n  {resume_command(sys.argv[1:])}", err=True)

@@ -1,4 +1,4 @@
-"""The table at the end of a run."""
+"""The summary at the end of a run: a table on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from securebench.cli.plain import WEAK
 from securebench.results.trace import printable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rich.console import RenderableType
 
-    from securebench.results.record import Entry
     from securebench.results.summary import Counts, TesterRunSummary
     from securebench.results.usage import Usage
 
@@ -23,8 +25,7 @@ _COLUMNS = ("tasks", "passed", "failed", "errors", "pending", "not run", "pass r
 
 def summary_table(summary: TesterRunSummary) -> RenderableType:
     """Return counts by family, then the tasks that did not pass and why, then where everything is."""
-    title = printable(f"{summary.benchmark_id}, run {summary.run_id}")
-    table = Table(title=title, title_justify="left", box=SIMPLE, padding=(0, 0), pad_edge=False)
+    table = Table(title=_title(summary), title_justify="left", box=SIMPLE, padding=(0, 0), pad_edge=False)
     table.add_column("family", no_wrap=True)
     for name in _COLUMNS:
         table.add_column(name, justify="right", no_wrap=True)
@@ -33,7 +34,42 @@ def summary_table(summary: TesterRunSummary) -> RenderableType:
     if len(summary.families) > 1:
         table.add_section()
         table.add_row("all", *_cells(summary.total), style="bold")
-    return Group("", table, *_failures(summary), *_footer(summary))
+    weak = [Text(f"{family}: {text}", style="yellow") for family, text in _weak_families(summary)]
+    return Group("", table, *weak, *_failures(summary), *(Text(line, overflow="fold") for line in _footer(summary)))
+
+
+def summary_lines(summary: TesterRunSummary) -> list[str]:
+    """Return the same for a file or a pipe: a line for each family and each failure, none of them cut or padded."""
+    lines = [_title(summary)]
+    totals = {"all": summary.total} if len(summary.families) > 1 else {}
+    for family, counts in {**summary.families, **totals}.items():
+        *numbers, rate = _cells(counts)
+        told = ", ".join(f"{number} {name}" for number, name in zip(numbers, _COLUMNS, strict=False))
+        lines.append(f"{family}: {told}, pass rate {rate}{f' ({weak})' if (weak := weak_passes(counts)) else ''}")
+    if summary.failures:
+        lines.append("Did not pass:")
+        lines += [
+            f"  {entry.status} {_line(entry.task_id)} {entry.reason}: {_line(entry.message)}"
+            for entry in summary.failures
+        ]
+        lines += [f"  {more}"] if (more := _more(summary)) else []
+    return [*lines, *_footer(summary)]
+
+
+def weak_passes(counts: Counts) -> str:
+    """Return how many passes rest on less than separate processes and named tests; empty if none does."""
+    found = [f"{number} {WEAK[name]}" for name, number in counts.passed_by_assurance.items() if name in WEAK]
+    return f"{counts.passed} passed, {', '.join(found)}" if found else ""
+
+
+def _weak_families(summary: TesterRunSummary) -> Iterator[tuple[str, str]]:
+    for family, counts in summary.families.items():
+        if text := weak_passes(counts):
+            yield family, text
+
+
+def _title(summary: TesterRunSummary) -> str:
+    return printable(f"{summary.benchmark_id}, run {summary.run_id}")
 
 
 def _cells(counts: Counts) -> list[str]:
@@ -43,27 +79,27 @@ def _cells(counts: Counts) -> list[str]:
 
 
 def _failures(summary: TesterRunSummary) -> list[RenderableType]:
+    """Return two lines for each failure: its id, which is never cut, and below it why, cut to one line."""
     if not summary.failures:
         return []
-    table = Table.grid(padding=(0, 2))
+    lines = [Text("Did not pass:", style="bold")]
     for entry in summary.failures:
-        table.add_row(f"  {entry.status}", _plain(entry.task_id), entry.reason, _message(entry))
+        lines.append(Text(f"  {entry.status:<6}  {_line(entry.task_id)}", overflow="fold"))
+        why = f"          {entry.reason}: {_line(entry.message)}"
+        lines.append(Text(why, style="dim", overflow="ellipsis", no_wrap=True))
+    return [*lines, *([Text(f"  {more}", style="dim")] if (more := _more(summary)) else [])]
+
+
+def _more(summary: TesterRunSummary) -> str:
     more = summary.failed + summary.errors - len(summary.failures)
-    rest = [Text(f"  and {more} more; see the records", style="dim")] if more else []
-    return [Text("Did not pass:", style="bold"), table, *rest]
+    return f"and {more} more; see the records" if more else ""
 
 
-def _message(entry: Entry) -> Text:
-    text = _plain(entry.message)
-    text.stylize("dim")
-    return text
-
-
-def _footer(summary: TesterRunSummary) -> list[RenderableType]:
+def _footer(summary: TesterRunSummary) -> list[str]:
     return [
-        Text(f"Verification: {summary.verification_status}"),
-        *([Text(_usage(summary.usage))] if summary.usage else []),
-        Text(f"Results: {printable(str(summary.output_dir / 'candidates.jsonl'))}", overflow="fold"),
+        f"Verification: {summary.verification_status}",
+        *([_usage(summary.usage)] if summary.usage else []),
+        f"Results: {printable(str(summary.output_dir / 'candidates.jsonl'))}",
     ]
 
 
@@ -73,6 +109,6 @@ def _usage(usage: Usage) -> str:
     return f"Usage: {usage.input_tokens:,} tokens in, {usage.output_tokens:,} out, {turns}{cost}"
 
 
-def _plain(text: str) -> Text:
-    """Return ``text`` on one line, nothing in it obeyed: neither by a terminal nor as markup."""
-    return Text(" ".join(printable(text).split()))
+def _line(text: str) -> str:
+    """Return ``text`` on one line, with nothing in it that a terminal would obey."""
+    return " ".join(printable(text).split())

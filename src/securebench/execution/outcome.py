@@ -6,7 +6,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from securebench.errors import FailurePhase, FailureReason
-from securebench.results.record import Failure, Output, TaskRecord, VerificationStatus, candidate_fields
+from securebench.results.record import (
+    Failure,
+    Output,
+    TaskRecord,
+    VerificationStatus,
+    assurance_of,
+    candidate_fields,
+)
 from securebench.tasks import DEFAULT_IMAGE
 
 if TYPE_CHECKING:
@@ -86,6 +93,7 @@ def build_record(
         resource_summary=task.resources.summary(),
         failure=failure and Failure(failure.reason, failure.phase, redactor.text(failure.message, lines=True)),
         provenance=_provenance(task, context, outcome, trail, redactor),
+        assurance=assurance_of(outcome.verdict.metadata) if outcome.verdict else None,
     )
 
 

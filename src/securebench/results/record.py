@@ -44,6 +44,27 @@ class VerificationStatus(StrEnum):
     """The infrastructure failed: no score, redone on ``--resume``, left out of the pass rate."""
 
 
+class Assurance(StrEnum):
+    """What a verdict rests on: which of the candidate's ways to forge it are closed."""
+
+    FULL = "full"
+    """The candidate never shared a process with what judged it."""
+    TEST_BY_TEST = "test_by_test"
+    """Its repository's tests reported one by one, and controls that must fail did."""
+    EXIT_CODE = "exit_code"
+    """Nothing but the exit code of a command that runs the candidate's code."""
+    SHARED = "shared"
+    """The tests ran in the candidate's own process."""
+
+
+def assurance_of(metadata: Mapping[str, Any]) -> Assurance:
+    """Return what a verdict rests on, from its verifier's metadata as it was before redaction."""
+    if metadata.get("isolation") == Assurance.SHARED:
+        return Assurance.SHARED
+    evidence = metadata.get("evidence")
+    return Assurance(evidence["kind"]) if isinstance(evidence, dict) else Assurance.FULL
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
     """What a harness or a verifier left to read: capped and redacted."""
@@ -85,6 +106,8 @@ class TaskRecord:
     resource_summary: JsonValue
     failure: Failure | None
     provenance: Mapping[str, JsonValue]
+    assurance: Assurance | None = None
+    """Set exactly where a verifier gave a verdict."""
 
     def to_json(self, sequence: int) -> dict[str, JsonValue]:
         """Return the record's JSON object, its keys in the documented order. ``sequence`` is the journal's."""
@@ -97,6 +120,7 @@ class TaskRecord:
             "task_type": self.task_type,
             "verification_status": self.status.value,
             **self._score(),
+            **({"assurance": self.assurance.value} if self.assurance else {}),
             **self.candidate,
             **self.producer.fields("producer"),
             **(self.verifier.fields("verifier") if self.verifier else {}),
@@ -159,6 +183,7 @@ class Entry:
     reason: str = ""
     message: str = ""
     usage: Usage | None = None
+    assurance: Assurance | None = None
 
 
 def read_entry(line: bytes) -> Entry:
@@ -180,7 +205,15 @@ def read_entry(line: bytes) -> Entry:
         reason=str(record.get("failure_reason", "")),
         message=str(record.get("failure_message", ""))[:_ENTRY_MESSAGE],
         usage=read_usage(provenance.get("usage")),
+        assurance=_assurance(record, status),
     )
+
+
+def _assurance(record: Mapping[str, Any], status: VerificationStatus) -> Assurance | None:
+    """Return what the verdict rests on. A pass without it is refused: it would count as better than it is."""
+    if "assurance" in record or status is VerificationStatus.PASSED:
+        return Assurance(_field(record, "assurance", str))
+    return None
 
 
 def comparable(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
-from securebench.results.record import VerificationStatus
+from securebench.results.record import Assurance, VerificationStatus
 from securebench.results.usage import Usage
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ class Counts:
     failed: int = 0
     errors: int = 0
     pending: int = 0
+    passed_by_assurance: Mapping[Assurance, int] = field(default_factory=dict)
+    """The passed tasks by what their verdicts rest on; without those that are zero."""
 
     @property
     def scored(self) -> int:
@@ -81,6 +83,7 @@ class Counts:
             "not_run": self.not_run,
             "scored": self.scored,
             "pass_rate": self.pass_rate,
+            "passed_by_assurance": {name.value: number for name, number in self.passed_by_assurance.items()},
         }
 
 
@@ -170,16 +173,21 @@ def count(planned: Mapping[str, str], entries: Iterable[Entry]) -> Counted:
     """
     tasks = dict(planned)
     seen: Counter[tuple[str, VerificationStatus]] = Counter()
+    rests_on: dict[str, Counter[Assurance]] = {}
     failures: list[Entry] = []
     usage = Usage()
     for entry in entries:
         tasks[entry.task_id] = entry.task_type
         seen[entry.task_type, entry.status] += 1
+        if entry.status is VerificationStatus.PASSED and entry.assurance is not None:
+            rests_on.setdefault(entry.task_type, Counter())[entry.assurance] += 1
         if entry.status in {VerificationStatus.FAILED, VerificationStatus.ERROR} and len(failures) < SHOWN_FAILURES:
             failures.append(entry)
         usage += entry.usage or Usage()
     sizes = Counter(tasks.values())
-    families = {family: _counts(sizes[family], family, seen) for family in sorted(sizes)}
+    families = {
+        family: _counts(sizes[family], family, seen, rests_on.get(family, Counter())) for family in sorted(sizes)
+    }
     return Counted(families, tuple(failures), usage)
 
 
@@ -192,14 +200,22 @@ def total(families: Iterable[Counts]) -> Counts:
         failed=sum(part.failed for part in parts),
         errors=sum(part.errors for part in parts),
         pending=sum(part.pending for part in parts),
+        passed_by_assurance=_in_order(sum((Counter(part.passed_by_assurance) for part in parts), Counter())),
     )
 
 
-def _counts(tasks: int, family: str, seen: Counter[tuple[str, VerificationStatus]]) -> Counts:
+def _in_order(passes: Counter[Assurance]) -> dict[Assurance, int]:
+    return {assurance: passes[assurance] for assurance in Assurance if passes[assurance]}
+
+
+def _counts(
+    tasks: int, family: str, seen: Counter[tuple[str, VerificationStatus]], passes: Counter[Assurance]
+) -> Counts:
     return Counts(
         tasks=tasks,
         passed=seen[family, VerificationStatus.PASSED],
         failed=seen[family, VerificationStatus.FAILED],
         errors=seen[family, VerificationStatus.ERROR],
         pending=seen[family, VerificationStatus.PENDING],
+        passed_by_assurance=_in_order(passes),
     )

@@ -67,6 +67,7 @@ class Coordinator:
             status=entry.status.value,
             reason=entry.reason,
             message=entry.message,
+            assurance=entry.assurance.value if entry.assurance else None,
         )
 
     def _is_draining(self) -> bool:

@@ -49,7 +49,6 @@ def test_the_right_change_passes(command: Any, driver: SandboxDriver, image: str
     assert evidence["copies_failed"] == evidence["copies"] > 0
     assert evidence["required_passed"] == evidence["required"] == 4
     assert verdict.metadata["phase"] == "verdict"
-    assert "assurance" not in verdict.metadata
 
 
 @pytest.mark.parametrize(
@@ -62,7 +61,7 @@ def test_other_commands_are_judged_by_their_exit_code(
     job = Job(command=command, image=image, expect={})
     right = job.judge(driver, tmp_path / "right", FIX)
     wrong = job.judge(driver, tmp_path / "wrong", {"README.md": "x\n"})
-    assert (right.reason, right.metadata["assurance"]) == (None, "lower")
+    assert (right.reason, right.metadata["evidence"]) == (None, {"kind": "exit_code"})
     assert wrong.reason is FailureReason.TESTS_FAILED
 
 

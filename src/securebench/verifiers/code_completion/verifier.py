@@ -9,7 +9,7 @@ from securebench.errors import FailureReason
 from securebench.sandboxes.base import SandboxSpec
 from securebench.verifiers.base import VerificationResult, Verifier
 from securebench.verifiers.code_completion.relay import FaultError
-from securebench.verifiers.code_completion.request import SHARED, read_request
+from securebench.verifiers.code_completion.request import read_request
 from securebench.verifiers.code_completion.session import Session
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class CodeCompletionVerifier(Verifier):
     """Runs the candidate in one sandbox and the tests in another, and takes the tests' word.
 
     Metadata: ``verifier``, ``version``, ``phase`` (``extraction``, ``start``, ``import``, ``tests``, ``verdict``),
-    ``reason``, ``isolation`` (and ``assurance: lower`` where it is ``shared``), ``image_id``, ``answered`` (how often
+    ``reason``, ``isolation``, ``image_id``, ``answered`` (how often
     the candidate answered), ``error`` (a builtin exception's name) and ``line`` (of the tests) where they failed, and
     ``duration_seconds``.
     ``stderr`` is what the candidate printed while it was loaded, capped: later it may print arguments of the tests.
@@ -63,8 +63,6 @@ class CodeCompletionVerifier(Verifier):
     def _session(request: Request, context: VerifyContext, details: dict[str, Any]) -> Session:
         details["phase"] = "start"
         details["isolation"] = request.isolation
-        if request.isolation == SHARED:
-            details["assurance"] = "lower"
         image = context.driver.resolve_image(request.image)
         details["image_id"] = image.id
         spec = SandboxSpec(image=image, limits=context.limits, labels=context.labels)

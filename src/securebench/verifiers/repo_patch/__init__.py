@@ -13,7 +13,7 @@ anything of the candidate runs there (``layout.py``); then the task's command ru
 The candidate's code runs in the process that judges it: no evidence from there is beyond doubt. Where the command is
 pytest, tampering shows (``pytest_evidence.py``): outcomes come on a channel that prints do not reach, expected tests
 must each have passed, tests that must fail (``canaries.py``) must each have failed, and the exit code must be what
-follows from that. Any other command is judged by its exit code, and the record says ``assurance: lower``.
+follows from that. Any other command is judged by its exit code, and the record says ``assurance: exit_code``.
 
 What tests print is not recorded: it is made of evaluation inputs.
 """

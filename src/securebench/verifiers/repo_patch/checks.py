@@ -44,7 +44,6 @@ class Checks:
 
     def run_command(self, layout: Layout) -> None:
         """Run the command, and take its exit code. Raises :class:`FaultError` if it is no pass."""
-        self._details["assurance"] = "lower"
         self._details["evidence"] = {"kind": "exit_code"}
         command = Command(
             argv=started(self._request.command),
@@ -59,6 +58,7 @@ class Checks:
 
     def run_pytest(self, layout: Layout, pytest: PytestCommand, canaries: Canaries) -> None:
         """Run pytest, and weigh its evidence. Raises :class:`FaultError` if it is no pass."""
+        self._details["evidence"] = {"kind": "test_by_test"}
         mark = secrets.token_hex(16)
         files = [f"{self._request.repository}/{path.decode()}" for path in canaries.files]
         command = Command(

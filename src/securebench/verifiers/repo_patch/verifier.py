@@ -39,7 +39,7 @@ class RepoPatchVerifier(Verifier):
     Metadata: ``verifier``, ``version``, ``phase`` (``base_commit``, ``candidate_policy``, ``setup_patch``,
     ``candidate_patch``, ``test_patch``, ``checks``, ``verdict``), ``reason``, ``image_id``, ``changed_files``,
     ``violations`` (path and rule of the first twenty) and ``violation_count``, ``restored`` (paths that were put back),
-    ``evidence``, ``assurance: lower`` where an exit code is all there is, ``exit_code`` and ``duration_seconds``.
+    ``evidence``, whose ``kind`` is ``test_by_test`` or ``exit_code``, ``exit_code`` and ``duration_seconds``.
     """
 
     family = "repo_patch"
