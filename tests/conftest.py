@@ -23,7 +23,7 @@ import hypothesis
 import pytest
 
 from leftovers import container_traces, host_traces
-from securebench.errors import EngineError
+from securebench.errors import EngineError, ImageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -108,8 +108,27 @@ def engine() -> Iterator[Engine]:
 
 
 @pytest.fixture(scope="session")
-def _drivers(request: pytest.FixtureRequest) -> Iterator[Callable[[str], SandboxDriver]]:
+def doomed_images(store: ImageStore) -> Iterator[list[str]]:
+    """Give a list for the names of images that tests make. They are removed after the drivers, which use them.
+
+    Another test run on this machine may use an image of the same content at that moment. It loses its name all the
+    same, and goes with the next prune.
+    """
+    references: list[str] = []
+    yield references
+    for reference in references:
+        try:
+            store.remove(reference)
+        except ImageError as error:
+            if error.code != "image-in-use":
+                raise
+            store.forget(reference)
+
+
+@pytest.fixture(scope="session")
+def _drivers(request: pytest.FixtureRequest, doomed_images: list[str]) -> Iterator[Callable[[str], SandboxDriver]]:
     """Give what opens a driver by its name, once a session, as a run shares one."""
+    del doomed_images  # asked for so that it is torn down later
     with ExitStack() as stack:
 
         @cache

@@ -29,6 +29,8 @@ from securebench.errors import ConfigError, DiskFullError, InfrastructureError
 from workspaces.users import as_ordinary_user, open_directory
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fake_npm import FakeNpm
     from securebench.agents.progress import Progress
 
@@ -490,3 +492,29 @@ def test_what_is_mounted_is_behind_no_link(npm: FakeNpm, tmp_path: Path, integri
     with AgentStore(tmp_path / "link" / "agents", NpmRegistry(npm.url)) as store:
         program = store.install("codex", VERSION, X64)
     assert program.directory == program.directory.resolve()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
+@pytest.mark.parametrize("where", ["home", "named"])
+def test_a_closed_directory_holds_no_programs(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A home that cannot be entered has none; a cache that was named and cannot be looked into cannot be used."""
+    tmp_path.chmod(0o700)
+    monkeypatch.setenv("HOME", str(tmp_path if where == "home" else "/nonexistent"))
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    monkeypatch.delenv(DIRECTORY_VARIABLE, raising=False)
+    if where == "named":
+        monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path / "agents"))
+
+    def look() -> None:
+        with AgentStore(registry=NpmRegistry("http://127.0.0.1:9")) as store:
+            if where == "home":
+                assert store.installed() == ()
+            calls: list[Callable[[], object]] = [lambda: store.install("codex")]
+            calls += [store.installed] if where == "named" else []
+            for call in calls:
+                with pytest.raises(InfrastructureError) as raised:
+                    call()
+                assert raised.value.code == "agent-store-unusable"
+                assert DIRECTORY_VARIABLE in raised.value.hint
+
+    as_ordinary_user(look)

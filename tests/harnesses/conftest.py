@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -131,13 +130,13 @@ def bench(fake: FakeDriver, tmp_path: Path) -> Iterator[Bench]:
 
 
 @pytest.fixture(scope="session")
-def _repository_image(store: ImageStore, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Give the name of an image in the store that has a repository. It goes after the drivers, which keep it."""
+def _repository_image(store: ImageStore, doomed_images: list[str], tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Give the name of an image in the store that has a repository."""
     reference = f"securebench-tests/repository:{os.getpid()}"
     root = tmp_path_factory.mktemp("repository")
     repository.make_repository(root)
     add_layered_image(store, reference, *repository.image_parts(root / ".git"), workdir=repository.WORKDIR)
-    atexit.register(store.remove, reference)
+    doomed_images.append(reference)
     return reference
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import stat
 import subprocess
@@ -11,7 +12,7 @@ import sys
 import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -486,6 +487,82 @@ def _as_nobody(call: Callable[[], list[str]]) -> list[str]:
         said = pipe.read()
     os.waitpid(child, 0)
     return said.splitlines()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
+def test_a_home_that_cannot_be_entered_holds_no_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after ``sudo -u`` without ``-H``: looking finds nothing, and making a store says which variable to set."""
+    tmp_path.chmod(0o700)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv(DIRECTORY_VARIABLE, raising=False)
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+
+    def look() -> list[str]:
+        store = ImageStore()
+        assert store.directory.is_relative_to(tmp_path)
+        return [str(store.find("tool:1")), str(store.entries()), _problem(lambda: put(store, "tool:1"))]
+
+    found, entries, problem = _as_nobody(look)
+    assert (found, entries) == ("None", "()")
+    assert problem == f"image-store-unusable: set {DIRECTORY_VARIABLE} to a directory of your own"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
+def test_a_store_of_another_user_is_not_damaged(own_store: ImageStore) -> None:
+    """No hint ever tells its user to delete it: what may not be read says nothing about the store."""
+    put(own_store, "tool:1")
+    for closed in (own_store.directory / "blobs", own_store.directory / "index.json", own_store.directory):
+        with _reachable(own_store.directory):
+            closed.chmod(0)
+            lines = _as_nobody(lambda: [_problem(own_store.entries), _problem(lambda: own_store.find("tool:1"))])
+            closed.chmod(0o755)
+        assert lines == [f"image-store-unusable: set {DIRECTORY_VARIABLE} to a directory of your own"] * 2
+
+
+def test_a_document_that_cannot_be_read_now_is_no_damage(own_store: ImageStore) -> None:
+    """Too many open files is trouble of this process. A document that is missing, or a directory, is damage."""
+    put(own_store, "tool:1")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        problem = _problem(own_store.entries)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert problem.startswith("image-store-unusable")
+    index = own_store.directory / "index.json"
+    index.unlink()
+    index.symlink_to("/")
+    assert own_store.entries() == ()  # no regular file: no store
+    for blob in (own_store.directory / "blobs/sha256").iterdir():
+        blob.unlink()
+    index.unlink()
+    put(own_store, "tool:2")
+    for blob in (own_store.directory / "blobs/sha256").iterdir():
+        blob.unlink()
+        blob.mkdir()
+    assert _problem(own_store.entries).startswith("image-store-damaged")
+
+
+def _problem(call: Callable[[], object]) -> str:
+    try:
+        call()
+    except ImageError as error:
+        return f"{error.code}: {error.hint}"
+    return "no error"
+
+
+@contextmanager
+def _reachable(directory: Path) -> Iterator[None]:
+    """Let every user pass to ``directory`` and look at what is in it."""
+    above = [path for path in directory.parents if path.is_relative_to(tempfile.gettempdir())]
+    modes = [(path, path.stat().st_mode) for path in above]
+    for path in above:
+        path.chmod(0o755)
+    for path in (directory, *directory.rglob("*")):
+        path.chmod(0o755)
+    yield
+    for path, mode in modes:
+        path.chmod(mode)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")

@@ -475,8 +475,11 @@ def test_an_ordinary_user_of_the_docker_group_can_run(engine: Engine) -> None:
     uid = ORDINARY_UID if os.getuid() == 0 else os.getuid()
     with tempfile.TemporaryDirectory() as directory:  # not below pytest's own, which is the test runner's alone
         os.chown(directory, uid, -1)
+        home = Path(directory).resolve() / "home"
+        home.mkdir(mode=0o700)  # as sudo -u without -H leaves it: another user's, and closed
         command = [sys.executable, "-c", AS_USER, str(Path(directory).resolve()), str(uid)]
-        result = subprocess.run(command, capture_output=True, check=False)
+        environment = os.environ | {"HOME": str(home)}
+        result = subprocess.run(command, capture_output=True, check=False, env=environment)
     assert result.stderr == b""
     assert result.stdout.decode().split() == [str(uid), "0", str(uid), str(uid), "made"]
     assert containers(engine, "ordinary") == []

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from securebench.errors import DiskFullError, InfrastructureError
+from securebench.home import in_closed_home
 from securebench.images.places import data_directory
 
 if TYPE_CHECKING:
@@ -80,8 +81,14 @@ class Places:
         """Return the lock of who uses a program, shared, and of who removes it, alone."""
         return self.locks / f"{key.name}-{key.version}-{key.platform}.use"
 
+    def has(self, key: Key) -> bool:
+        """Say whether a program is there, whatever state it is in. Raises ``OSError`` if that cannot be seen."""
+        return not in_closed_home(self.top) and self.program(key).is_dir()
+
     def found(self) -> tuple[Key, ...]:
-        """Return what there is, in order, whatever state it is in."""
+        """Return what there is, in order, whatever state it is in. Raises ``OSError`` if that cannot be seen."""
+        if in_closed_home(self.top):
+            return ()
         found = (path.relative_to(self.programs).parts for path in self.programs.glob("*/*/*"))
         return tuple(Key(*parts) for parts in sorted(found))
 

@@ -11,10 +11,10 @@ import re
 from contextlib import contextmanager
 from dataclasses import replace
 from http import HTTPStatus
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from securebench.errors import ConfigError, ImageError, InfrastructureError
+from securebench.home import home_directory
 from securebench.images.distribution import wire
 from securebench.images.distribution.address import Address, follow
 from securebench.images.distribution.client import MAX_REDIRECTS
@@ -23,6 +23,7 @@ from securebench.strict_input.json_text import UnfitJsonError, decode_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
 REGISTRY: Final = "https://registry.npmjs.org"
 """Unless another is configured."""
@@ -208,7 +209,7 @@ def configured(environ: Mapping[str, str] | None = None) -> str:
     """Return the registry that the environment or the user's ``.npmrc`` names, or the public one."""
     environ = os.environ if environ is None else environ
     named = next((environ[name] for name in REGISTRY_VARIABLES if environ.get(name)), "")
-    return named or _in_settings(Path(environ.get("HOME") or Path.home()) / ".npmrc") or REGISTRY
+    return named or _in_settings(home_directory(environ) / ".npmrc") or REGISTRY
 
 
 def _in_settings(path: Path) -> str:

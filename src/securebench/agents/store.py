@@ -167,9 +167,9 @@ class AgentStore:
     def _take(self, key: Key, integrity: str) -> AgentProgram | None:
         """Return a program that is here, whole and held from now on; ``None`` if it is not."""
         directory = self._places.program(key)
-        if not directory.is_dir():
-            return None
         with explaining(self.directory):
+            if not self._places.has(key):
+                return None
             self._places.locks.mkdir(mode=0o700, exist_ok=True)
             held = take(self._places.use_lock(key), shared=True)
         assert held is not None

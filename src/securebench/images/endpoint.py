@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from securebench.errors import EngineError
+from securebench.home import home_directory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -89,7 +90,7 @@ def candidate_endpoints(environ: Mapping[str, str], home: Path) -> tuple[Endpoin
 
 def current_candidates() -> tuple[Endpoint, ...]:
     """Return the places to try for this process and user."""
-    return candidate_endpoints(os.environ, Path.home())
+    return candidate_endpoints(os.environ, home_directory())
 
 
 def _current_context(config: Path) -> str:

@@ -19,7 +19,7 @@ from securebench.images.layout import (
     malformed,
     parse_index,
 )
-from securebench.images.places import write_whole
+from securebench.images.places import explaining, write_whole
 from securebench.images.reference import is_image_id
 
 if TYPE_CHECKING:
@@ -149,11 +149,15 @@ def tidied(images: Iterable[Listed]) -> list[Listed]:
 
 
 def read_document(path: Path) -> bytes:
-    """Return a file that is not too large. Raises :class:`ImageError` (``image-malformed``)."""
+    """Return a file that is not too large.
+
+    Raises :class:`ImageError` (``image-malformed``) also for one that is not there or no file, and :class:`OSError` for
+    one that cannot be read now: for want of permission or of descriptors, say.
+    """
     try:
         with path.open("rb") as file:
             data = file.read(MAX_DOCUMENT + 1)
-    except OSError as error:
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
         raise malformed(path.name, f"it cannot be read: {error.strerror}") from None
     if len(data) > MAX_DOCUMENT:
         raise malformed(path.name, f"it has more than {MAX_DOCUMENT} bytes")
@@ -162,9 +166,13 @@ def read_document(path: Path) -> bytes:
 
 @contextmanager
 def _noticing_damage(top: Path) -> Iterator[None]:
+    """Call a document damage if it is missing or wrong. One that cannot be read says nothing about the store."""
     try:
-        yield
+        with explaining(top):
+            yield
     except ImageError as error:
+        if error.code == "image-store-unusable":
+            raise
         raise ImageError(
             f"the image store {top} is damaged: {error.message}",
             code="image-store-damaged",

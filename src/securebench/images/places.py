@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from securebench.descriptors import OPEN_DIRECTORY, opened
 from securebench.errors import DiskFullError, ImageError
+from securebench.home import home_directory, in_closed_home
 from securebench.images.ids import tree_shift
 from securebench.images.layout import INDEX_FILE, LAYOUT, LAYOUT_FILE, encoded
 
@@ -41,8 +42,8 @@ def data_directory(name: str, variable: str, environ: Mapping[str, str] | None =
         return Path(named).absolute()
     if os.geteuid() == 0:
         return _OF_ROOT / name
-    data = environ.get("XDG_DATA_HOME", "")
-    return (Path(data) if Path(data).is_absolute() else Path.home() / ".local" / "share") / "securebench" / name
+    data = Path(environ.get("XDG_DATA_HOME", ""))
+    return (data if data.is_absolute() else home_directory(environ) / ".local/share") / "securebench" / name
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +95,14 @@ class Places:
         return self.locks / "store"
 
     def exist(self) -> bool:
-        """Say whether there is a store."""
-        return self.index.is_file()
+        """Say whether there is a store. Raises :class:`ImageError` (``image-store-unusable``) if that cannot be seen.
+
+        A home that this user cannot enter holds none.
+        """
+        if in_closed_home(self.top):
+            return False
+        with explaining(self.top):
+            return self.index.is_file()
 
     def make(self) -> None:
         """Make the store where there is none. Raises :class:`ImageError` (``image-store-unusable``)."""

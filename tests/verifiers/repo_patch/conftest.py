@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 from typing import TYPE_CHECKING
 
@@ -39,7 +38,7 @@ HOSTILE_ENVIRONMENT = {
 
 
 @pytest.fixture(scope="session")
-def _image(store: ImageStore) -> str:
+def _image(store: ImageStore, doomed_images: list[str]) -> str:
     reference = f"securebench-tests/project:{os.getpid()}"
     found = store.find("securebench/python:3.11")
     assert found is not None
@@ -47,7 +46,7 @@ def _image(store: ImageStore) -> str:
         made = incoming.take([layer(*image_parts())])
         base = Base(found.id, *store.documents(found.id))
         incoming.name(add_image(incoming, base, [made], Additions(environment=HOSTILE_ENVIRONMENT)), reference)
-    atexit.register(store.remove, reference)
+    doomed_images.append(reference)
     return reference
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from securebench.home import home_directory
 from securebench.images.reference import DEFAULT_REGISTRY
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def find_credentials(registry: str, environ: Mapping[str, str] = os.environ) -> 
 
     A file that cannot be read, or an entry that makes no sense, is as good as none.
     """
-    directory = environ.get("DOCKER_CONFIG") or Path(environ.get("HOME") or Path.home()) / ".docker"
+    directory = environ.get("DOCKER_CONFIG") or home_directory(environ) / ".docker"
     entries = _entries(Path(directory) / "config.json")
     keys = (registry, f"https://{registry}", *(_DEFAULT_KEYS if registry == DEFAULT_REGISTRY else ()))
     return next(filter(None, (_credentials(entries.get(key)) for key in keys)), None)

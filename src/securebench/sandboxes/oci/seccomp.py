@@ -18,6 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from securebench.home import home_directory
 from securebench.sandboxes.capabilities import granted_capabilities
 from securebench.sandboxes.oci.libseccomp import RECIPE, Library, unavailable
 from securebench.sandboxes.seccomp_profile import profile
@@ -55,7 +56,7 @@ def cache_directory() -> Path:
     if os.geteuid() == 0:
         return _OF_ROOT
     base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if base.startswith("/") else Path("~/.cache").expanduser()) / "securebench" / "seccomp"
+    return (Path(base) if base.startswith("/") else home_directory() / ".cache") / "securebench" / "seccomp"
 
 
 @cache
