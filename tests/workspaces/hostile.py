@@ -49,20 +49,20 @@ def _trap(
     return register
 
 
-@_trap("H01", UNSAFE, SEALED)
+@_trap("H01", SEALED)
 def link_to_host_file(root: Path) -> None:
     """Link to a file that only the host should read."""
     (root / "passwd").symlink_to("/etc/passwd")
 
 
-@_trap("H01", UNSAFE, SEALED)
+@_trap("H01", SEALED)
 def link_climbing_out(root: Path) -> None:
     """Link out of the tree by a relative way."""
     (root / "inner").mkdir()
     (root / "inner/out").symlink_to("../../../../../../etc/passwd")
 
 
-@_trap("H01", UNSAFE, SEALED)
+@_trap("H01", SEALED)
 def link_through_a_link(root: Path) -> None:
     """Climb out through a link: each target alone, read as text, seems to stay inside."""
     (root / "a/b").mkdir(parents=True)
@@ -70,13 +70,13 @@ def link_through_a_link(root: Path) -> None:
     (root / "out").symlink_to("a/b/up/../etc/passwd")
 
 
-@_trap("H01", UNSAFE, SEALED)
+@_trap("H01", SEALED)
 def link_to_proc(root: Path) -> None:
     """Link to the memory of whoever reads it."""
     (root / "maps").symlink_to("/proc/self/mem")
 
 
-@_trap("H02", UNSAFE, SEALED)
+@_trap("H02", SEALED)
 def link_to_root_directory(root: Path) -> None:
     """Link to the whole host."""
     (root / "all").symlink_to("/")
@@ -122,14 +122,14 @@ def unix_socket(root: Path) -> None:
     os.chdir(here)
 
 
-@_trap("H06", UNSAFE)
+@_trap("H06", SEALED, UNSAFE)
 def set_user_id_file(root: Path) -> None:
     """Leave a program that runs with the rights of whoever owns it."""
     (root / "shell").write_bytes(b"#!/bin/sh\n")
     (root / "shell").chmod(0o4755)
 
 
-@_trap("H06", UNSAFE)
+@_trap("H06", SEALED, UNSAFE)
 def set_group_id_file(root: Path) -> None:
     """Do the same with a group."""
     (root / "shell").write_bytes(b"#!/bin/sh\n")
@@ -357,7 +357,7 @@ def git_broken(root: Path) -> None:
     (git / "HEAD").write_bytes(b"\xff" * 100)
 
 
-@_trap("G15", UNSAFE, SEALED)
+@_trap("G15", SEALED)
 def git_objects_of_the_host(root: Path) -> None:
     """Have objects that are the host's files."""
     git = _git(root)

@@ -36,12 +36,15 @@ def _fill(image: Path, workspace: Path, limits: TreeLimits | None = None) -> tup
 
 
 def test_everything_is_copied(image: Path, workspace: Path) -> None:
-    """Files, directories, executable bits and links are as in the image; nothing else of them is."""
+    """Files, directories, modes and links are as in the image; set-id bits are not."""
+    (image / "program").chmod(0o4711)
+    (image / "a").chmod(0o2550)
+    (image / "empty").chmod(0o600)
     assert _fill(image, workspace) == (5, 700_002)
     assert (workspace / "a/file").read_bytes() == b"content" * 100_000
     assert (workspace / "link").readlink() == image.joinpath("link").readlink()
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in workspace.rglob("*")}
-    assert modes == {"a": 0o755, "file": 0o644, "link": 0o644, "empty": 0o644, "program": 0o755}
+    assert modes == {"a": 0o750, "file": 0o644, "link": 0o644, "empty": 0o600, "program": 0o711}
 
 
 @pytest.mark.parametrize("name", ["task.json", "securebench"])
@@ -54,11 +57,20 @@ def test_what_is_the_frameworks_own(image: Path, workspace: Path, name: str) -> 
 
 
 def test_what_could_not_be_sealed_again(image: Path, workspace: Path) -> None:
-    """H01: a link that leads out would fail every agent, so the task says so before one runs."""
-    (image / "out").symlink_to("/etc/passwd")
-    with pytest.raises(MaterializationError, match="out: is a link to /etc/passwd, outside") as refused:
+    """H05: what is no plain file would fail every agent, so the task says so before one runs."""
+    os.mkfifo(image / "pipe")
+    with pytest.raises(MaterializationError, match="pipe: is a FIFO") as refused:
         _fill(image, workspace)
     assert refused.value.code == "image-workdir-unsafe"
+
+
+def test_links_are_copied_wherever_they_lead(image: Path, workspace: Path) -> None:
+    """H01: a link is data: nothing on the host follows it."""
+    targets = ("/etc/passwd", "/opt/venv/bin/python3", "../../up", "nowhere", "/proc/self/mem")
+    for number, target in enumerate(targets):
+        (image / f"out{number}").symlink_to(target)
+    _fill(image, workspace)
+    assert [str((workspace / f"out{number}").readlink()) for number in range(len(targets))] == list(targets)
 
 
 def test_what_is_too_large(image: Path, workspace: Path) -> None:

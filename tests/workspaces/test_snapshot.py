@@ -66,14 +66,14 @@ def test_an_ordinary_user_sees_the_same_outcome(name: str) -> None:
         as_ordinary_user(seal)
 
 
-def test_the_archive_depends_on_names_contents_and_links_alone(tmp_path: Path) -> None:
-    """Owners, times, other mode bits and the order of creation leave no trace in the bytes."""
+def test_the_archive_depends_on_names_contents_links_and_modes_alone(tmp_path: Path) -> None:
+    """Owners, times, set-id bits and the order of creation leave no trace in the bytes."""
     for number, names in enumerate((("a", "b"), ("b", "a"))):
         root = tmp_path / str(number)
         root.mkdir(mode=0o700 + number)
         for name in names:
             (root / name).write_text(f"content of {name}")
-            (root / name).chmod(0o600 + 0o44 * number)
+            (root / name).chmod(0o755 + 0o6000 * number)
             os.utime(root / name, (number, number))
         (root / "link").symlink_to("a")
     first, second = (_snapshot(tmp_path / str(number)) for number in (0, 1))
@@ -94,17 +94,18 @@ def test_the_format_does_not_drift(tmp_path: Path) -> None:
     assert snapshot.digest == "28b2e351690978ed37afc13db7ea395de3ac1b299ef5741161961393fad552e2"
 
 
-def test_modes_are_normalised_and_attributes_left_behind(tmp_path: Path) -> None:
-    """H06, H17: a member is 644 or 755, belongs to nobody in particular, and carries no extended attribute."""
+def test_modes_survive_and_attributes_do_not(tmp_path: Path) -> None:
+    """H06, H17: a member has its mode without set-id bits, belongs to nobody, and carries no extended attribute."""
     (tmp_path / "file").write_text("content")
-    (tmp_path / "file").chmod(0o666)
+    (tmp_path / "file").chmod(0o600)
     os.setxattr(tmp_path / "file", "user.secret", b"value")
     (tmp_path / "program").write_text("content")
-    (tmp_path / "program").chmod(0o711)
-    (tmp_path / "directory").mkdir(mode=0o777)
+    (tmp_path / "program").chmod(0o6711)
+    (tmp_path / "directory").mkdir()
+    (tmp_path / "directory").chmod(0o3570)
     _, data = _snapshot(tmp_path)
     modes = {name: member.mode for name, member in _members(data).items()}
-    assert modes == {b"file": 0o644, b"program": 0o755, b"directory": 0o755}
+    assert modes == {b"file": 0o600, b"program": 0o711, b"directory": 0o1570}
     assert all((member.uid, member.gid, member.mtime) == (0, 0, 0) for member in _members(data).values())
     assert b"user.secret" not in data
 

@@ -21,9 +21,9 @@ def test_what_is_written_is_read(name: bytes, target: bytes, content: bytes) -> 
     """H09: names and targets of any bytes and length come back, and so do contents."""
     output = io.BytesIO()
     with TarWriter(output) as archive:
-        archive.file(name, len(content), (content,), executable=True)
+        archive.file(name, len(content), (content,), 0o1750)
         archive.link(name, target)
-        archive.directory(name)
+        archive.directory(name, 0o700)
     data = output.getvalue()
     assert (archive.digest, archive.size) == (hashlib.sha256(data).hexdigest(), len(data))
     with tarfile.open(fileobj=io.BytesIO(data), encoding="utf-8", errors="surrogateescape") as read:
@@ -33,7 +33,8 @@ def test_what_is_written_is_read(name: bytes, target: bytes, content: bytes) -> 
         assert found.read() == content
     assert {member.name.encode("utf-8", "surrogateescape") for member in (file, link, directory)} == {name}
     assert link.linkname.encode("utf-8", "surrogateescape") == target
-    assert (file.mode, link.type, directory.type) == (0o755, tarfile.SYMTYPE, tarfile.DIRTYPE)
+    assert (file.mode, directory.mode) == (0o1750, 0o700)
+    assert (link.type, directory.type) == (tarfile.SYMTYPE, tarfile.DIRTYPE)
 
 
 @pytest.mark.parametrize("size", [0, 1, 511, 512, 1024**2, 5 * 1024**2 + 3])

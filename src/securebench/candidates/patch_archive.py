@@ -41,7 +41,7 @@ def write_patch(delta: Delta, output: IO[bytes]) -> TarWriter:
             elif version.link:
                 archive.link(path, version.content)
             else:
-                archive.file(path, len(version.content), (version.content,), executable=version.executable)
+                archive.file(path, len(version.content), (version.content,), 0o755 if version.executable else 0o644)
     return archive
 
 

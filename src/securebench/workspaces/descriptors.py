@@ -93,16 +93,19 @@ def opened_below(top: int, parents: list[bytes]) -> Iterator[int]:
         os.close(directory)
 
 
-def require_readable_directory(descriptor: int, path: bytes) -> None:
-    """Refuse a directory that its owner may not read and search."""
-    if os.fstat(descriptor).st_mode & _READ_DIRECTORY != _READ_DIRECTORY:
+def require_readable_directory(descriptor: int, path: bytes) -> int:
+    """Return the mode of a directory. Refuse one that its owner may not read and search."""
+    mode = os.fstat(descriptor).st_mode
+    if mode & _READ_DIRECTORY != _READ_DIRECTORY:
         raise TreeRefusedError(Refusal.UNSAFE, f"{printable(path)}: {_CLOSED}")
+    return mode
 
 
-def require_readable_file(status: os.stat_result, path: bytes) -> None:
-    """Refuse what is not a regular file that its owner may read, and set-id files."""
+def require_readable_file(status: os.stat_result, path: bytes, *, set_id: bool = False) -> None:
+    """Refuse what is not a regular file that its owner may read and, unless ``set_id``, set-id files."""
     kind = stat.S_IFMT(status.st_mode)
-    fault = mode_fault(status.st_mode) if kind == stat.S_IFREG else f"is a {_KIND_NAMES.get(kind, 'strange object')}"
+    mode = status.st_mode & ~_SET_ID if set_id else status.st_mode
+    fault = mode_fault(mode) if kind == stat.S_IFREG else f"is a {_KIND_NAMES.get(kind, 'strange object')}"
     if fault:
         raise TreeRefusedError(Refusal.UNSAFE, f"{printable(path)}: {fault}")
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from securebench.errors import MaterializationError, StorageError
 from securebench.workspaces.descriptors import Refusal, TreeRefusedError
 from securebench.workspaces.path_policy import DEFAULT_TASK_FILE
-from securebench.workspaces.tree import EntryKind, TreeLimits, walk_descriptor
+from securebench.workspaces.tree import WORKSPACE, EntryKind, TreeLimits, walk_descriptor
 from securebench.workspaces.writing import TreeWriter
 
 if TYPE_CHECKING:
@@ -33,15 +34,16 @@ class Filled:
 def fill(workspace: Path, tree: HostTree, owner: tuple[int, int] | None, limits: TreeLimits | None = None) -> Filled:
     """Copy ``tree`` into the empty directory ``workspace``; all of it becomes ``owner``'s (uid, gid).
 
-    Executable bits are kept, other modes, times and owners are not. Raises :class:`MaterializationError`:
+    Links and modes are kept, except set-id bits; times and owners are not. Directories are made writable for their
+    owner, who could do so. Raises :class:`MaterializationError`:
     ``target-exists`` if the image has what a workspace has of the framework, ``image-workdir-unsafe`` for what could
-    not be sealed again (a link that leads out of it, a set-id file), ``image-workdir-too-large``; and
+    not be sealed again (a device, a file that its owner may not read), ``image-workdir-too-large``; and
     :class:`StorageError`.
     """
     filled = Filled()
     try:
         with TreeWriter(workspace, owner) as writer:
-            for entry in walk_descriptor(tree.root, limits):
+            for entry in walk_descriptor(tree.root, limits, WORKSPACE):
                 _copy(entry, writer)
                 filled.entries += 1
                 filled.size += entry.size
@@ -60,11 +62,11 @@ def _copy(entry: Entry, writer: TreeWriter) -> None:
             hint="remove it from the image",
         )
     if entry.kind is EntryKind.FILE:
-        writer.copy_file(entry.path, entry.descriptor, entry.size, 0o755 if entry.executable else 0o644)
+        writer.copy_file(entry.path, entry.descriptor, entry.size, entry.mode)
     elif entry.kind is EntryKind.LINK:
         writer.make_link(entry.path, entry.target)
     else:
-        writer.make_directory(entry.path)
+        writer.make_directory(entry.path, entry.mode | stat.S_IRWXU)
 
 
 def _unusable(refused: TreeRefusedError) -> MaterializationError:
@@ -72,5 +74,5 @@ def _unusable(refused: TreeRefusedError) -> MaterializationError:
     return MaterializationError(
         f"the image's working directory cannot be copied into a workspace: {refused}",
         code="image-workdir-too-large" if large else "image-workdir-unsafe",
-        hint="keep large data elsewhere in the image" if large else "links must be relative and stay in the directory",
+        hint="keep large data elsewhere in the image" if large else "leave only files, directories and links in it",
     )

@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING
 from securebench.descriptors import printable
 from securebench.workspaces.descriptors import Refusal, TreeRefusedError
 from securebench.workspaces.tar_writer import TarWriter
-from securebench.workspaces.tree import EntryKind, TreeLimits, walk, walk_at
+from securebench.workspaces.tree import WORKSPACE, EntryKind, TreeLimits, walk, walk_at
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,21 +26,21 @@ class Snapshot:
 
 
 def snapshot_tree(root: Path, output: IO[bytes], limits: TreeLimits | None = None) -> Snapshot:
-    """Write the tree below ``root`` to ``output`` as a tar that depends on names, contents and links alone.
+    """Write the tree below ``root`` to ``output`` as a tar that depends on names, contents, links and modes alone.
 
-    Modes are 644 or 755; owners, times, extended attributes and capabilities are left behind. The same tree gives the
-    same bytes. Raises :class:`TreeRefusedError`, after which ``output`` holds nothing of use.
+    Links are data, wherever they lead. Set-id bits, owners, times, extended attributes and capabilities are left
+    behind. The same tree gives the same bytes. Raises :class:`TreeRefusedError`, after which ``output`` is of no use.
     """
     count = 0
     with TarWriter(output) as archive:
-        for entry in walk(root, limits):
+        for entry in walk(root, limits, WORKSPACE):
             count += 1
             if entry.kind is EntryKind.FILE:
-                archive.file(entry.path, entry.size, entry.chunks(), executable=entry.executable)
+                archive.file(entry.path, entry.size, entry.chunks(), entry.mode)
             elif entry.kind is EntryKind.LINK:
                 archive.link(entry.path, entry.target)
             else:
-                archive.directory(entry.path)
+                archive.directory(entry.path, entry.mode)
     return Snapshot(archive.digest, archive.size, count)
 
 

@@ -1,6 +1,6 @@
 """Writing the archives that candidates are sealed as: one way to write each tree, and so one digest for it.
 
-The format is GNU's, whose names are raw bytes of any length. Modes are 644 or 755; owners, times and all else are zero.
+The format is GNU's, whose names are raw bytes of any length. Modes are as given; owners, times and all else are zero.
 The bytes are what the standard library's ``tarfile`` writes, which is not used: it is slow, and its zeros have changed
 between releases of Python.
 """
@@ -23,7 +23,6 @@ _NAME: Final = 100
 _MAX_OCTAL: Final = 8**11
 _OWNER: Final = b"0000000\x000000000\x00"
 _FILE, _LINK, _DIRECTORY, _LONG_NAME, _LONG_LINK = b"0", b"2", b"5", b"L", b"K"
-_PLAIN, _EXECUTABLE = b"0000644\0", b"0000755\0"
 _TAIL: Final = b"ustar  \0" + bytes(_BLOCK - 265)
 _AT_ONCE: Final = MIB
 
@@ -53,17 +52,17 @@ class TarWriter:
         """How many bytes were written."""
         return self._sink.size
 
-    def directory(self, path: bytes) -> None:
+    def directory(self, path: bytes, mode: int = 0o755) -> None:
         """Write a directory."""
-        self._sink.write(_member(path + b"/", _DIRECTORY, _EXECUTABLE))
+        self._sink.write(_member(path + b"/", _DIRECTORY, mode))
 
     def link(self, path: bytes, target: bytes) -> None:
         """Write a symbolic link."""
-        self._sink.write(_member(path, _LINK, _PLAIN, link=target))
+        self._sink.write(_member(path, _LINK, 0o644, link=target))
 
-    def file(self, path: bytes, size: int, chunks: Iterable[bytes], *, executable: bool = False) -> None:
+    def file(self, path: bytes, size: int, chunks: Iterable[bytes], mode: int = 0o644) -> None:
         """Write a file, whose ``chunks`` are ``size`` bytes."""
-        self._sink.write(_member(path, _FILE, _EXECUTABLE if executable else _PLAIN, size=size))
+        self._sink.write(_member(path, _FILE, mode, size=size))
         for chunk in chunks:
             self._sink.write(chunk)
         self._sink.write(bytes(-size % _BLOCK))
@@ -116,7 +115,7 @@ class _Sink:
             self._hashing.result()
 
 
-def _member(path: bytes, kind: bytes, mode: bytes, *, size: int = 0, link: bytes = b"") -> bytes:
+def _member(path: bytes, kind: bytes, mode: int, *, size: int = 0, link: bytes = b"") -> bytes:
     long_link = _long(link, _LONG_LINK) if len(link) > _NAME else b""
     long_name = _long(path, _LONG_NAME) if len(path) > _NAME else b""
     return long_link + long_name + _header(path, kind, mode, size, link)
@@ -125,11 +124,11 @@ def _member(path: bytes, kind: bytes, mode: bytes, *, size: int = 0, link: bytes
 def _long(name: bytes, kind: bytes) -> bytes:
     """Return the member that holds a name which has no room in a header."""
     content = name + b"\0"
-    return _header(b"././@LongLink", kind, b"0000000\0", len(content), b"") + content + bytes(-len(content) % _BLOCK)
+    return _header(b"././@LongLink", kind, 0, len(content), b"") + content + bytes(-len(content) % _BLOCK)
 
 
-def _header(path: bytes, kind: bytes, mode: bytes, size: int, link: bytes) -> bytes:
+def _header(path: bytes, kind: bytes, mode: int, size: int, link: bytes) -> bytes:
     digits = b"%011o\0" % size if size < _MAX_OCTAL else b"\x80" + size.to_bytes(11, "big")
-    head = path[:_NAME].ljust(_NAME, b"\0") + mode + b"%b%b00000000000\0" % (_OWNER, digits)
+    head = path[:_NAME].ljust(_NAME, b"\0") + b"%07o\0%b%b00000000000\0" % (mode, _OWNER, digits)
     tail = kind + link[:_NAME].ljust(_NAME, b"\0") + _TAIL
     return head + b"%06o\0 " % (sum(head) + sum(tail) + 8 * 0x20) + tail

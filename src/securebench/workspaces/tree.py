@@ -50,25 +50,33 @@ class TreeLimits:
 
 
 class Links(Enum):
-    """Which links may be there. None is ever followed."""
+    """Whether links may be there. None is ever followed."""
 
     NONE = auto()
-    INSIDE = auto()
-    """Those whose target can only lie inside the tree."""
     ANY = auto()
+    """Each is data: its target is kept as it is, wherever it leads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeRules:
     """How a tree is read. What ``skipped(path)`` says is not looked at, nor is anything below it.
 
+    With ``set_id``, files with set-id bits are read like others, and their modes are given without these bits.
     ``layer`` is not empty for the upper directory of an overlay, where a character device 0/0 is a
     :attr:`EntryKind.WHITEOUT`: it is the name of the attribute that makes a directory opaque.
     """
 
-    links: Links = Links.INSIDE
+    links: Links = Links.NONE
+    set_id: bool = False
     skipped: Callable[[bytes], bool] | None = None
     layer: str = ""
+
+
+WORKSPACE: Final = TreeRules(links=Links.ANY, set_id=True)
+"""A workspace, whose links are followed in sandboxes alone."""
+
+KEPT_MODE: Final = 0o1777
+"""The bits of a mode that a copy of a tree keeps: set-id bits are never among them."""
 
 
 class EntryKind(StrEnum):
@@ -85,16 +93,22 @@ class EntryKind(StrEnum):
 class Entry:
     """One entry below the root. ``descriptor`` is that of an open file, until the walk goes on; else -1.
 
-    ``opaque``: of a layer's directory, in which nothing shows of the layers below.
+    ``mode``: permission bits of a file or directory, within :data:`KEPT_MODE`. ``opaque``: of a layer's directory, in
+    which nothing shows of the layers below.
     """
 
     path: bytes
     kind: EntryKind
     size: int = 0
-    executable: bool = False
+    mode: int = 0
     target: bytes = b""
     descriptor: int = -1
     opaque: bool = False
+
+    @property
+    def executable(self) -> bool:
+        """Whether its owner may execute it."""
+        return bool(self.mode & stat.S_IXUSR)
 
     def chunks(self) -> Iterator[bytes]:
         """Yield the content of a file: exactly ``size`` bytes, or :class:`TreeRefusedError`."""
@@ -113,9 +127,9 @@ class Entry:
 def walk(root: Path, limits: TreeLimits | None = None, rules: TreeRules | None = None) -> Generator[Entry, None, None]:
     """Yield every entry below the directory ``root``, parents first, names in byte order.
 
-    Hard links are separate files. Links that the rules do not admit, devices, sockets, FIFOs, set-id files and what its
-    owner may not read are refused, after the rest was looked at. Raises :class:`TreeRefusedError`; ``OSError`` for what
-    is wrong with the machine.
+    Hard links are separate files. Links and set-id files that the rules do not admit, devices, sockets, FIFOs and what
+    its owner may not read are refused, after the rest was looked at. Raises :class:`TreeRefusedError`; ``OSError`` for
+    what is wrong with the machine.
     """
     with opened_root(root) as descriptor:
         yield from walk_descriptor(descriptor, limits, rules)
@@ -136,21 +150,7 @@ def walk_at(root: Path, relative: str, limits: TreeLimits | None = None) -> Gene
     """
     *parents, name = (os.fsencode(part) for part in PurePosixPath(relative).parts)
     with opened_root(root) as top, opened_below(top, parents) as directory:
-        yield from _Walk(limits or TreeLimits(), TreeRules(links=Links.NONE)).run(directory, name)
-
-
-def link_stays_inside(path: bytes, target: bytes) -> bool:
-    """Whether the link at ``path`` can only ever lead to something below the root.
-
-    Its target must be relative, and ``..`` may stand only in front and no oftener than the link is deep. As ``path``
-    itself was reached without following a link, each leading ``..`` then goes up one real directory; whatever links
-    the names behind them are, the same holds for those. (``a/..`` is refused: ``a`` may be a link.)
-    """
-    parts = [part for part in target.split(b"/") if part not in {b"", b"."}]
-    ups = 0
-    while ups < len(parts) and parts[ups] == b"..":
-        ups += 1
-    return not target.startswith(b"/") and b".." not in parts[ups:] and ups <= path.count(b"/")
+        yield from _Walk(limits or TreeLimits(), TreeRules()).run(directory, name)
 
 
 class _Hint(Enum):
@@ -270,34 +270,30 @@ class _Walk:
             raise TreeRefusedError(Refusal.UNSAFE, f"{printable(path)}: lies deeper than {self.limits.depth} levels")
         descriptor = os.open(name, OPEN_DIRECTORY, dir_fd=level.descriptor)
         try:
-            require_readable_directory(descriptor, path)
+            mode = require_readable_directory(descriptor, path)
         except TreeRefusedError:
             os.close(descriptor)
             raise
         opaque = bool(self.rules.layer) and _is_opaque(descriptor, self.rules.layer)
         self._enter(descriptor, path)
-        return Entry(path=path, kind=EntryKind.DIRECTORY, opaque=opaque)
+        return Entry(path=path, kind=EntryKind.DIRECTORY, mode=mode & KEPT_MODE, opaque=opaque)
 
     def _link(self, level: _Level, name: bytes, path: bytes) -> Entry:
         target = os.readlink(name, dir_fd=level.descriptor)
         if self.rules.links is Links.NONE:
             raise TreeRefusedError(Refusal.UNSAFE, f"{printable(path)}: is a link")
-        if self.rules.links is Links.INSIDE and not link_stays_inside(path, target):
-            raise TreeRefusedError(Refusal.UNSAFE, f"{printable(path)}: is a link to {printable(target)}, outside")
         return Entry(path=path, kind=EntryKind.LINK, target=target)
 
     def _file(self, level: _Level, name: bytes, path: bytes) -> Iterator[Entry]:
         descriptor = os.open(name, OPEN_FILE, dir_fd=level.descriptor)
         try:
             status = os.fstat(descriptor)
-            require_readable_file(status, path)
+            require_readable_file(status, path, set_id=self.rules.set_id)
             self.total += status.st_size
             if self.total > self.limits.total_bytes:
                 raise TreeRefusedError(Refusal.TOO_LARGE, f"more than {self.limits.total_bytes} bytes")
-            executable = bool(status.st_mode & stat.S_IXUSR)
-            yield Entry(
-                path=path, kind=EntryKind.FILE, size=status.st_size, executable=executable, descriptor=descriptor
-            )
+            mode = status.st_mode & KEPT_MODE
+            yield Entry(path=path, kind=EntryKind.FILE, size=status.st_size, mode=mode, descriptor=descriptor)
         finally:
             os.close(descriptor)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from typing import TYPE_CHECKING, Self
 
 from securebench.descriptors import OPEN_DIRECTORY, opened
@@ -21,7 +22,8 @@ _CANNOT_SHARE = frozenset({errno.EXDEV, errno.EOPNOTSUPP, errno.EINVAL, errno.EN
 class TreeWriter:
     """Writes below ``root``, a directory that exists. ``owner`` (uid, gid) gets what is not ``kept``.
 
-    With ``everybody``, all users may write what is not ``kept``: for a root that nobody else reaches.
+    With ``everybody``, all users may write what is not ``kept``, and read and execute what its owner may: for a root
+    that nobody else reaches.
 
     Paths are POSIX, relative, and were checked by the path policy. Missing parents are made. Methods raise ``OSError``:
     ``FileExistsError`` above all, and whatever opening a parent says that turns out to be a link.
@@ -31,14 +33,19 @@ class TreeWriter:
         self._root = os.open(root, OPEN_DIRECTORY)
         self._here, self._parents = os.dup(self._root), b""
         self._owner = owner
-        self._everybody = 0o022 if everybody else 0
+        self._everybody = everybody
+        self._later: list[tuple[bytes, int]] = []
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        os.close(self._here)
-        os.close(self._root)
+    def __exit__(self, kind: object, *_: object) -> None:
+        try:
+            if kind is None:
+                self.finish()
+        finally:
+            os.close(self._here)
+            os.close(self._root)
 
     def write_file(self, path: bytes, chunks: Iterable[bytes | memoryview], mode: int, *, kept: bool = False) -> None:
         """Make the file ``path``, with exactly this mode whatever the umask."""
@@ -60,11 +67,21 @@ class TreeWriter:
                 offset += copied
             self._own(descriptor, mode)
 
-    def make_directory(self, path: bytes, *, kept: bool = False) -> None:
-        """Make the directory ``path``."""
+    def make_directory(self, path: bytes, mode: int = _DIRECTORY_MODE, *, kept: bool = False) -> None:
+        """Make the directory ``path``. A mode that keeps its owner from writing in it is set when all is written."""
         parent, name = self._parent(path)
         os.mkdir(name, _DIRECTORY_MODE, dir_fd=parent)
-        self._finish_directory(parent, name, kept=kept)
+        if mode & stat.S_IRWXU != stat.S_IRWXU:
+            self._later.append((path, mode))
+            mode |= stat.S_IRWXU
+        self._finish_directory(parent, name, mode, kept=kept)
+
+    def finish(self) -> None:
+        """Set the modes that would have kept their owner from writing. Nothing is written after that."""
+        for path, mode in reversed(self._later):
+            parent, name = self._parent(path)
+            self._finish_directory(parent, name, mode, kept=False)
+        self._later.clear()
 
     def make_link(self, path: bytes, target: bytes) -> None:
         """Make ``path`` a link to ``target``: whether it may lead there was asked when the tree was read."""
@@ -103,17 +120,23 @@ class TreeWriter:
             return os.open(name, OPEN_DIRECTORY, dir_fd=parent)
         except FileNotFoundError:
             os.mkdir(name, _DIRECTORY_MODE, dir_fd=parent)
-            self._finish_directory(parent, name, kept=False)
+            self._finish_directory(parent, name, _DIRECTORY_MODE, kept=False)
             return os.open(name, OPEN_DIRECTORY, dir_fd=parent)
 
-    def _finish_directory(self, parent: int, name: bytes, *, kept: bool) -> None:
+    def _finish_directory(self, parent: int, name: bytes, mode: int, *, kept: bool) -> None:
         with opened(name, OPEN_DIRECTORY, parent) as descriptor:
-            self._own(descriptor, _DIRECTORY_MODE, kept=kept)
+            self._own(descriptor, mode, kept=kept)
 
     def _own(self, descriptor: int, mode: int, *, kept: bool = False) -> None:
-        os.fchmod(descriptor, mode if kept else mode | self._everybody)
         if self._owner is not None and not kept:
             os.fchown(descriptor, *self._owner)
+        # The mode comes last: a change of owner may take bits away.
+        os.fchmod(descriptor, mode | _for_everybody(mode) if self._everybody and not kept else mode)
+
+
+def _for_everybody(mode: int) -> int:
+    """Return the bits that give everybody what the owner has, and writing."""
+    return (mode >> 6 & 0o7) * 0o011 | 0o022
 
 
 def _write_all(descriptor: int, data: bytes | memoryview) -> None:

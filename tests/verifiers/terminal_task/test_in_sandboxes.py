@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from securebench.candidates.store import CandidateStore
 from securebench.dangerous_commands import VerificationPolicy
 from securebench.errors import FailureReason
-from securebench.tasks import Environment
+from securebench.tasks import CandidateKind, Environment
 from verifiers.terminal_task.cheats import CHEATS, CHECKER, SOLUTION, Cheat
-from verifiers.terminal_task.judging_terminal import CHECK, Job, Link
+from verifiers.terminal_task.judging_terminal import CHECK, Job, Link, write_tree
 from weaker import has_all_memory, possible_reasons
 
 if TYPE_CHECKING:
@@ -129,6 +130,46 @@ def test_the_workspace_is_writable_and_the_inputs_are_not(driver: SandboxDriver,
     )
     job = Job(checker={"command": line}, files={"check.py": "x"})
     result = job.judge(driver, tmp_path, {"data": "x", "run": "#!/bin/sh\n", "there": Link("data")})
+    assert result.passed, result.metadata
+
+
+def test_modes_and_links_survive(driver: SandboxDriver, tmp_path: Path) -> None:
+    """A key stays 0600, a directory 0750, set-id bits go, and a virtual environment works as the agent left it."""
+    line = (
+        "set -e; test $(stat -c %a ssl/key) = 600; test $(stat -c %a ssl) = 750; test $(stat -c %a set-id) = 711;"
+        " test $(stat -c %u ssl/key) = $(id -u); cat ssl/key; test $(stat -c %a closed) = 500; ! touch closed/y;"
+        " test $(readlink venv/bin/python) = /usr/bin/python3; venv/bin/python -c 'import sys; sys.exit(0)';"
+        " test $(readlink here) = /app/ssl; test $(cat here/key) = secret; test -L dangling; ! test -e dangling"
+    )
+    left = tmp_path / "left"
+    write_tree(left, {"ssl/key": "secret", "closed/x": "", "set-id": "#!/bin/sh\n"})
+    for name, mode in {"ssl/key": 0o600, "ssl": 0o750, "closed": 0o500, "set-id": 0o6711}.items():
+        (left / name).chmod(mode)
+    links = {"bin/python": "/usr/bin/python3", "lib64": "lib", "../here": "/app/ssl", "../dangling": "/nowhere"}
+    (left / "venv/bin").mkdir(parents=True)
+    for name, target in links.items():
+        (left / "venv" / name).symlink_to(target)
+    candidate = CandidateStore(tmp_path / "candidates").seal_tree(CandidateKind.WORKSPACE, left)
+    job = Job(checker={"command": line}, environment=Environment(workdir="/app"))
+    result = job.judge_sealed(driver, tmp_path, candidate)
+    assert result.passed, result.metadata
+
+
+def test_closed_directories_keep_nothing_from_its_place(driver: SandboxDriver, tmp_path: Path) -> None:
+    """A12: modes of the candidate's directories neither hide what judges nor end the sandbox."""
+    left = tmp_path / "left"
+    write_tree(left, {"data/in/x.csv": "1", "securebench/public/x": "", "work/out": ""})
+    for name in ("data/in/x.csv", "data/in", "data", "securebench/public", "securebench", "work"):
+        (left / name).chmod(0o500 if (left / name).is_dir() else 0o400)
+    candidate = CandidateStore(tmp_path / "candidates").seal_tree(CandidateKind.WORKSPACE, left)
+    line = "test $(cat ../../data/in/x.csv) = 1 && python3 /app/securebench/evaluation_inputs/check.py"
+    job = Job(
+        checker={"command": line, "workdir": "/app/work/new"},
+        files={"check.py": ""},
+        public={"data/in/x.csv": "1"},
+        environment=Environment(workdir="/app"),
+    )
+    result = job.judge_sealed(driver, tmp_path, candidate)
     assert result.passed, result.metadata
 
 

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import tarfile
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from run_fakes import Sink
+from securebench.candidates.store import CandidateStore
 from securebench.dangerous_commands import VerificationPolicy
 from securebench.errors import FailurePhase, FailureReason, ImageError, InfrastructureError
 from securebench.harnesses.place import ROOT, Place
 from securebench.sandboxes.base import BASE_ENVIRONMENT, workspace_user
-from securebench.tasks import DEFAULT_IMAGE, WORKSPACE_TARGET, Environment
+from securebench.tasks import DEFAULT_IMAGE, WORKSPACE_TARGET, CandidateKind, Environment
 from securebench.testing.fake_sandbox import FakeDriver
 from securebench.verifiers.terminal_task.environment import checker_environment
-from verifiers.terminal_task.judging_terminal import CHECK, Job, Link, Tree, sealed, state_of
+from verifiers.terminal_task.judging_terminal import CHECK, Job, Link, Tree, sealed, state_of, write_tree
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,7 +54,7 @@ def test_exit_code_zero_is_a_pass(tmp_path: Path) -> None:
     assert str(details.pop("image_id")).startswith("sha256:")
     assert details == {
         "verifier": "terminal_task",
-        "version": "1",
+        "version": "2",
         "phase": "verdict",
         "reason": None,
         "timeout_seconds": 300.0,
@@ -146,9 +150,13 @@ def test_workdir_and_time_limit_are_the_checkers_else_the_tasks(
         ({"there/x": "", "sub": Link("there")}, None),
         ({"sub/dir": ""}, FailureReason.NO_VERDICT),
         ({"sub": ""}, FailureReason.NO_VERDICT),
-        ({"sub": Link("nowhere")}, FailureReason.NO_VERDICT),
+        ({"sub": Link("nowhere")}, None),
         ({"sub": Link("sub")}, FailureReason.NO_VERDICT),
         ({"sub/dir": Link("dir")}, FailureReason.NO_VERDICT),
+        ({"there/x": "", "sub": Link("/app/there")}, None),
+        ({"sub": Link("/usr")}, FailureReason.NO_VERDICT),
+        ({"sub": Link("../../usr")}, FailureReason.NO_VERDICT),
+        ({"sub/dir": Link("/")}, FailureReason.NO_VERDICT),
     ],
     ids=str,
 )
@@ -311,6 +319,82 @@ def test_a_candidate_where_evaluation_inputs_go_is_tampering(tmp_path: Path, nam
     assert result.reason is FailureReason.TAMPERED
     assert result.metadata["phase"] == "workspace"
     assert not driver.commands
+
+
+_INPUTS = "securebench/evaluation_inputs"
+_LINKS: dict[str, Tree] = {
+    "straight": {"out.txt": Link(CHECK)},
+    "to the directory": {"out": Link(_INPUTS)},
+    "absolute": {"out.txt": Link(f"/workspace/{CHECK}")},
+    "odd spelling": {"out.txt": Link(f"/./workspace//../workspace/./{CHECK}")},
+    "through a link": {"a": Link("securebench"), "b": Link("a/evaluation_inputs"), "out.txt": Link("b/check.py")},
+    "through the root": {"sub/top": Link(".."), "out.txt": Link(f"sub/top/{CHECK}")},
+    "to what is missing": {"out.txt": Link(f"{_INPUTS}/nothing")},
+    "to the evaluator's place": {"out.txt": Link("securebench/evaluator")},
+    "another case": {"out.txt": Link("SecureBench/Evaluation_Inputs/check.py")},
+    "through the kernel's links": {"out.txt": Link(f"/proc/self/cwd/{CHECK}")},
+    "through another process": {"a": Link("/proc/1/task/1"), "out.txt": Link(f"a/root/workspace/{CHECK}")},
+}
+
+
+@pytest.mark.parametrize("name", _LINKS)
+def test_a_link_to_evaluation_inputs_is_tampering(tmp_path: Path, name: str) -> None:
+    """A13, C12: a checker that compares a file with an evaluation input would compare it with itself."""
+    driver = _driver()
+    result = Job(files={"check.py": ""}).judge(driver, tmp_path, _LINKS[name])
+    assert result.reason is FailureReason.TAMPERED
+    assert not driver.commands
+
+
+def test_links_that_cannot_be_followed_in_bounded_time_fail(tmp_path: Path) -> None:
+    """H08: thousands of links of thousands of names each cost the host seconds at most."""
+    tree: Tree = {f"l{number}": Link("a/../" * 600 + f"l{number + 1}") for number in range(3000)}
+    began = time.monotonic()
+    assert Job().judge(_driver(), tmp_path, tree).reason is FailureReason.UNSAFE_WORKSPACE
+    assert time.monotonic() - began < 30
+
+
+def test_modes_and_links_reach_the_checker(tmp_path: Path) -> None:
+    """A private key stays private, a closed directory closed, and a link is what the agent made, wherever it leads."""
+    left = tmp_path / "left"
+    links = {
+        "venv": "/opt/venv",
+        "python": "/usr/bin/python3",
+        "up": "../..",
+        "no": "where",
+        "loop": "loop",
+        "a\nb": "/",
+    }
+    write_tree(left, {"ssl/key": "secret", "ssl/closed/x": "", "set-id": "#!/bin/sh\n"})
+    for name, target in links.items():
+        (left / name).symlink_to(target)
+    modes = {"ssl/key": 0o600, "ssl/closed": 0o500, "ssl": 0o1710, "set-id": 0o755}
+    for name, mode in modes.items():
+        (left / name).chmod(mode | (0o6000 if name == "set-id" else 0))
+    store = CandidateStore(tmp_path / "candidates")
+    candidate = store.seal_tree(CandidateKind.WORKSPACE, left)
+    seen: dict[str, object] = {}
+
+    def look(context: FakeProcessContext) -> int:
+        workspace = context.spec.mounts[0].source
+        seen.update({name: (workspace / name).stat().st_mode & 0o7777 for name in modes})
+        seen.update({name: str((workspace / name).readlink()) for name in links})
+        return 0
+
+    assert Job().judge_sealed(_driver(look), tmp_path, candidate).passed
+    assert seen == {**modes, **links}
+
+
+def test_an_archive_of_an_earlier_version_can_still_be_judged(tmp_path: Path) -> None:
+    """A workspace that was sealed with modes 644 and 755 alone is a tar like any other."""
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w", format=tarfile.GNU_FORMAT) as archive:
+        for name, mode in (("run", 0o755), ("data", 0o644)):
+            member = tarfile.TarInfo(name)
+            member.mode = mode
+            archive.addfile(member)
+    candidate = CandidateStore(tmp_path / "store").seal_bytes(CandidateKind.WORKSPACE, data.getvalue(), None)
+    assert Job().judge_sealed(_driver(), tmp_path, candidate).passed
 
 
 def test_what_the_agent_was_given_is_no_tampering(tmp_path: Path) -> None:

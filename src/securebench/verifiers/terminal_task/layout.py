@@ -7,10 +7,10 @@ candidate that holds something where an evaluation input goes is refused, whiche
 from __future__ import annotations
 
 import os
+import stat
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import islice
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 from securebench.descriptors import OPEN_FILE, printable
@@ -21,9 +21,10 @@ from securebench.pack_paths import LANE_ROOTS, folded, is_at_or_below
 from securebench.resources import Component, Visibility
 from securebench.sandboxes.base import Mount
 from securebench.verifiers.faults import FaultError
+from securebench.verifiers.terminal_task.links import PROC, WorkspaceLinks
 from securebench.workspaces.descriptors import TreeRefusedError
 from securebench.workspaces.materialization import VisibilityAwareMaterializer, asset_digest
-from securebench.workspaces.tree import MAX_OFFENDERS
+from securebench.workspaces.tree import KEPT_MODE, MAX_OFFENDERS
 from securebench.workspaces.writing import TreeWriter
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from securebench.candidates.artifact import CandidateArtifact
     from securebench.images.tar_reader import Member
     from securebench.tasks import VerifierView
+    from securebench.verifiers.terminal_task.request import Request
 
 FRAMEWORK_ROOT: Final = "securebench"
 """The directory of a workspace whose content is the framework's: the checker sees its own, whole and read-only."""
@@ -57,18 +59,6 @@ class Layout:
         over = (Mount(self.inputs / path, f"{target}/{path}") for path, _ in self.covers)
         return (Mount(self.workspace, target, read_only=False), *over)
 
-    def require_workdir(self, target: str, workdir: str) -> None:
-        """Raise :class:`FaultError` if a sandbox with the workspace at ``target`` can have no directory ``workdir``.
-
-        One that is missing is made; where the candidate has a file, or a link to nothing, no sandbox can begin.
-        """
-        if not is_at_or_below(workdir, target):
-            return
-        place = self.workspace / PurePosixPath(workdir).relative_to(target)
-        nearest = next(path for path in (place, *place.parents) if os.path.lexists(path))
-        if not nearest.is_dir():  # links lead to nothing outside: no other would have been sealed
-            raise FaultError(FailureReason.NO_VERDICT, "where the checker is to start is no directory any more")
-
     def require_untouched(self) -> None:
         """Raise :class:`FaultError` unless what judges is what was laid out."""
         if any(asset_digest(self.inputs, path) != digest for path, digest in self.covers):
@@ -76,9 +66,15 @@ class Layout:
 
 
 def lay_out(
-    view: VerifierView, candidate: CandidateArtifact, scratch: Path, owner: tuple[int, int] | None, *, shared: bool
+    view: VerifierView,
+    candidate: CandidateArtifact,
+    request: Request,
+    scratch: Path,
+    owner: tuple[int, int] | None,
+    *,
+    shared: bool,
 ) -> Layout:
-    """Lay everything out below the empty directory ``scratch``.
+    """Lay everything out below the empty directory ``scratch``, for the check that ``request`` describes.
 
     The workspace belongs to ``owner`` (uid, gid), or with ``shared`` may be written by anybody whom the sandbox has.
     Raises :class:`FaultError` for a candidate that interferes, and as :meth:`VisibilityAwareMaterializer.materialize`.
@@ -88,9 +84,11 @@ def lay_out(
         directory.mkdir(mode=0o755)
     covers = _lay_out_inputs(view, inputs)
     with TreeWriter(workspace, owner, everybody=shared) as writer:
-        _unpack(candidate, writer)
+        links = WorkspaceLinks(request.target, _unpack(candidate, writer))
         if not (workspace / FRAMEWORK_ROOT).is_dir():
             writer.make_directory(FRAMEWORK_ROOT.encode())
+        _require_links_elsewhere(links)
+        _make_workdir(request, workspace, links, writer)
     _require_places(workspace, covers)
     if owner is not None:
         os.chown(workspace, *owner)
@@ -112,37 +110,82 @@ def _is_framework(target: str) -> bool:
     return is_at_or_below(target, FRAMEWORK_ROOT)
 
 
-def _unpack(candidate: CandidateArtifact, writer: TreeWriter) -> None:
-    """Write the sealed workspace. Raises :class:`FaultError` (``tampered``) with what interferes."""
+def _unpack(candidate: CandidateArtifact, writer: TreeWriter) -> dict[bytes, bytes]:
+    """Write the sealed workspace, and return its links. Raises :class:`FaultError` (``tampered``) with what interferes.
+
+    An archive of an earlier version has modes 644 and 755 alone, and is read like any other.
+    """
+    links: dict[bytes, bytes] = {}
     descriptor = os.open(candidate.path, OPEN_FILE)
     with closing(os.fdopen(descriptor, "rb")) as file:
         reader = TarReader(iter(lambda: file.read(MIB), b""), "the sealed workspace", _HEADER_LIMIT)
-        offenders = list(islice(_written(reader, writer), MAX_OFFENDERS))
+        offenders = list(islice(_written(reader, writer, links), MAX_OFFENDERS))
     if offenders:
         raise FaultError(
             FailureReason.TAMPERED, f"the workspace holds what only the task may bring: {', '.join(offenders)}"
         )
+    return links
 
 
-def _written(reader: TarReader, writer: TreeWriter) -> Iterator[str]:
+def _written(reader: TarReader, writer: TreeWriter, links: dict[bytes, bytes]) -> Iterator[str]:
     """Write each member that does not interfere, and yield those that do."""
     for member in reader:
         path = member.path.rstrip(b"/")
         if _interferes(path, member):
             yield printable(path)
         elif member.kind is Kind.DIRECTORY:
-            writer.make_directory(path)
+            writer.make_directory(path, member.mode & KEPT_MODE)
         elif member.kind is Kind.SYMLINK:
             writer.make_link(path, member.link)
+            links[path] = member.link
         else:
-            writer.write_file(path, reader.content(), member.mode)
+            writer.write_file(path, reader.content(), member.mode & KEPT_MODE)
 
 
 def _interferes(path: bytes, member: Member) -> bool:
-    name = folded(path.decode("utf-8", "surrogateescape"))
-    if f"{name}/".startswith(_JUDGING):
+    if _is_judging(path):
         return True
-    return name == FRAMEWORK_ROOT and member.kind is not Kind.DIRECTORY
+    return _folded(path) == FRAMEWORK_ROOT and member.kind is not Kind.DIRECTORY
+
+
+def _is_judging(path: bytes) -> bool:
+    return f"{_folded(path)}/".startswith(_JUDGING)
+
+
+def _folded(path: bytes) -> str:
+    return folded(path.decode("utf-8", "surrogateescape"))
+
+
+def _require_links_elsewhere(links: WorkspaceLinks) -> None:
+    """Raise :class:`FaultError` for a link to what judges: a checker that compares two files would compare one.
+
+    So would it through the kernel's links below ``/proc`` to the sandbox's own tree.
+    """
+    for path in links:
+        leads = links.resolve(links.root + b"/" + path)
+        below = links.below_root(leads) if leads is not None else None
+        if leads == PROC or (below is not None and _is_judging(below)):
+            raise FaultError(FailureReason.TAMPERED, f"the workspace holds a link to what judges: {printable(path)}")
+
+
+def _make_workdir(request: Request, workspace: Path, links: WorkspaceLinks, writer: TreeWriter) -> None:
+    """Make the directory in which the checker starts, if it lies in the workspace and is not there.
+
+    Raises :class:`FaultError` where the candidate has a file, or a link that leads out: no sandbox could begin. Links
+    are not followed here, on the host; where they lead was computed.
+    """
+    if not is_at_or_below(request.workdir, request.target):
+        return
+    found = links.resolve(os.fsencode(request.workdir))
+    below = None if found is None else links.below_root(found)
+    if below is not None:
+        place = workspace / os.fsdecode(below)
+        nearest = next(path for path in (place, *place.parents) if os.path.lexists(path))
+        if stat.S_ISDIR(nearest.lstat().st_mode):
+            if nearest != place and not _is_judging(below):
+                writer.make_directory(below)
+            return
+    raise FaultError(FailureReason.NO_VERDICT, "the checker's working directory is no directory of the workspace")
 
 
 def _require_places(workspace: Path, covers: tuple[tuple[str, str], ...]) -> None:

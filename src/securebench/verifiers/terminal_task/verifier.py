@@ -36,7 +36,7 @@ class TerminalTaskVerifier(Verifier):
     """
 
     family = "terminal_task"
-    version = "1"
+    version = "2"
 
     def verify(self, view: VerifierView, candidate: CandidateArtifact, context: VerifyContext) -> VerificationResult:
         """Judge ``candidate``. Raises :class:`InfrastructureError`; never anything for what a candidate did."""
@@ -59,8 +59,8 @@ def _check(view: VerifierView, candidate: CandidateArtifact, context: VerifyCont
     request = read_request(view)
     capabilities = _capabilities(request, context, details)
     details["phase"] = "workspace"
-    layout = _lay_out(view, candidate, context, shared=bool(capabilities))
-    layout.require_workdir(request.target, request.workdir)
+    owner = workspace_user() if os.getuid() == 0 else None
+    layout = lay_out(view, candidate, request, context.scratch.resolve(), owner, shared=bool(capabilities))
     spec = _spec(request, layout, context, capabilities)
     details.update(phase="check", image_id=spec.image.id, timeout_seconds=request.timeout_seconds)
     last_line = LastLine()
@@ -86,11 +86,6 @@ def _capabilities(request: Request, context: VerifyContext, details: dict[str, A
     if capabilities:
         details["capabilities"] = list(capabilities)
     return capabilities
-
-
-def _lay_out(view: VerifierView, candidate: CandidateArtifact, context: VerifyContext, *, shared: bool) -> Layout:
-    owner = workspace_user() if os.getuid() == 0 else None
-    return lay_out(view, candidate, context.scratch.resolve(), owner, shared=shared)
 
 
 def _spec(request: Request, layout: Layout, context: VerifyContext, capabilities: tuple[str, ...]) -> SandboxSpec:
