@@ -89,6 +89,86 @@ def test_a_rejected_phrase_fails_in_any_look_alike_spelling(text: str) -> None:
     assert judge_response(text, LIGHT).reason is REJECTED
 
 
+DISGUISES = {
+    "Armenian": "L\u0585nd\u0585n",
+    "Cherokee": "\u13deondon",
+    "Lisu": "\ua4e1ondon",
+    "Coptic": "L\u2c9fnd\u2c9fn",
+    "Deseret": "L\U0001042cnd\U0001042cn",
+    "small capital": "\u029fondon",
+    "small capital o": "L\u1d0fnd\u1d0fn",
+    "Cyrillic": "L\u043end\u043en",
+    "Greek": "L\u03bfnd\u03bfn",
+    "overlay": "L\u0335ondon",
+    "accent": "L\u00f3ndon",
+    "combining accents": "L\u0308o\u0301n\u0327don",
+    "stroke": "L\u00f8ndon",
+    "digit": "L0ndon",
+    "digits in capitals": "L0ND0N",
+    "full width": "\uff2condon",
+    "mathematical": "\U0001d40bondon",
+    "script": "\u2112ondon",
+    "circled": "\u24c1ondon",
+    "squared": "\U0001f17bondon",
+    "flag": "\U0001f1f1ondon",
+    "stops": "L.o.n.d.o.n",
+    "underscores": "L_o_n_d_o_n",
+    "spaces": "L o n d o n",
+    "thin spaces": "L\u2009o\u2009n\u2009d\u2009o\u2009n",
+    "hyphen": "Lon-don",
+    "no-break hyphen": "Lon\u2011don",
+    "ogham space": "Lon\u1680don",
+    "emoji": "Lon\U0001f642don",
+    "zero width": "Lon\u200bdon",
+    "word joiner": "Lon\u2060don",
+    "soft hyphen": "Lon\u00addon",
+    "tag": "Lon\U000e0061don",
+    "filler": "Lon\u3164don",
+    "grapheme joiner": "Lon\u034fdon",
+    "right to left": "\u202enodnoL\u202c",
+}
+
+
+@pytest.mark.parametrize("name", DISGUISES)
+def test_e05_a_rejected_phrase_is_found_in_every_disguise_that_the_docs_name(name: str) -> None:
+    """E05: letters of other scripts, accents, strokes, digits, separators and a reversed order hide nothing."""
+    rubric = Rubric(accepted=("Paris",), rejected=("London",))
+    assert judge_response(f"Paris. {DISGUISES[name]}. Take your pick.", rubric).reason is REJECTED
+    several = Rubric(accepted=("Paris",), rejected=("Greater London area",))
+    assert judge_response(f"Paris. Greater {DISGUISES[name]} area.", several).reason is REJECTED
+
+
+@pytest.mark.parametrize(
+    ("text", "rejected"),
+    [
+        ("Paris do zone in", "ozone"),
+        ("Paris, a side effect", "aside"),
+        ("Paris: to get her there", "together"),
+        ("Paris in the mail", "mall"),
+        ("Paris, well, being there", "wellbeing"),
+        ("Paris, a Londoner says", "London"),
+        ("Paris, founded in 10 BC", "io"),
+        ("Paris \u043c\u043e\u0441\u043a\u0432\u0430", "moskva"),
+    ],
+)
+def test_words_that_only_touch_are_not_joined_to_a_rejected_phrase(text: str, rejected: str) -> None:
+    """Words between plain spaces stay apart, and a part of a word is not the word."""
+    assert judge_response(text, Rubric(accepted=("Paris",), rejected=(rejected,))).reason is None
+
+
+@pytest.mark.parametrize("denial", ["n\u043et Paris", "n\u00f3t Paris", "Paris \u043er London", "\uff4eever Paris"])
+def test_a_denial_in_look_alike_letters_is_a_denial(denial: str) -> None:
+    """E04: a Cyrillic letter in `not` does not hide it."""
+    assert judge_response(denial, Rubric(accepted=("Paris",))).reason is AMBIGUOUS
+
+
+def test_a_look_alike_is_never_accepted() -> None:
+    """E02: what rejection folds, acceptance does not."""
+    for disguise in DISGUISES.values():
+        if normalize_text(disguise) != "london":
+            assert judge_response(disguise, Rubric(accepted=("London",))).reason is not None
+
+
 def test_a_rejected_number_keeps_its_sign() -> None:
     """E02: where `5` is rejected and `-5` accepted, `-5` is not rejected."""
     rubric = Rubric(accepted=("-5",), rejected=("5",))

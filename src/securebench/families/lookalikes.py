@@ -5,25 +5,48 @@ Used to tell task ids apart and to reject answers, never to accept one.
 
 from __future__ import annotations
 
+import re
 import unicodedata
+from functools import cache
 from typing import Final
 
+from securebench.families.confusables import CONFUSABLES
 from securebench.families.normalization import normalize_text
 
-# Case-folded letters; a letter whose capital looks like a Latin one stands here too.
-_CYRILLIC = (
-    "\u0430a \u0432b \u0435e \u0451e \u0455s \u0456i \u0457i \u0458j \u043ak \u043cm \u043dh \u043eo \u0440p \u0441c "
-    "\u0442t \u0443y \u0445x \u0475v \u04afy \u04bbh \u04cfl \u0501d \u051bq \u051dw"
-)
-_GREEK = (
-    "\u03b1a \u03b2b \u03b5e \u03b6z \u03b7h \u03b9i \u03bak \u03bcm \u03bdv \u03bfo \u03c1p \u03c2c \u03c3o \u03c4t "
-    "\u03c5y \u03c7x \u03f2c \u03f3j"
-)
-_LATIN = "\u0131i \u0237j \u0251a \u0261g \u0269i \u1d0fo \u1d1cu \u1d20v \u1d21w \u1d22z"
-_LOOKALIKES: Final = str.maketrans({pair[0]: pair[1] for pair in f"{_CYRILLIC} {_GREEK} {_LATIN}".split()})
+_LATIN_NAME: Final = re.compile(r"(?:.*LATIN|REGIONAL INDICATOR).* LETTER (?:SMALL CAPITAL )?([A-Z])(?: WITH .*)?")
+"""The Unicode name of a variant of a Latin letter: a small capital, with a stroke or hook, in a square."""
+
+_REVERSED: Final = re.compile("\u202e([^\u202c\r\n]*)")
+"""A right-to-left override, and what it shows in reverse order."""
+
+_PLAIN_SPACE: Final = frozenset(" \t\r\n\u00a0")
 
 
 def fold_lookalikes(text: str) -> str:
     """Return ``text`` normalised, with each letter replaced by the Latin one that it looks like. Idempotent."""
     compatible = unicodedata.normalize("NFKC", normalize_text(text))
-    return normalize_text(compatible.translate(_LOOKALIKES)).translate(_LOOKALIKES)
+    return normalize_text(compatible.translate(CONFUSABLES)).translate(CONFUSABLES)
+
+
+def skeleton(text: str) -> str:
+    """Return the look of ``text`` in Latin letters, for comparing with what is rejected.
+
+    It folds more than :func:`fold_lookalikes`: accents, strokes and other marks go, small capitals and letters in
+    squares become plain, what a right-to-left override reverses is put in order, and unusual spaces become hyphens.
+    """
+    ordered = _REVERSED.sub(lambda match: match[1][::-1], text)
+    shown = "".join("-" if c.isspace() and c not in _PLAIN_SPACE else c for c in ordered)
+    folded = unicodedata.normalize("NFKD", normalize_text(unicodedata.normalize("NFKD", shown.translate(CONFUSABLES))))
+    letters = "".join(map(_letter, folded))
+    return normalize_text(letters.translate(CONFUSABLES))
+
+
+@cache
+def _letter(character: str) -> str:
+    """Return ``character``, the plain Latin letter that it is a variant of, or nothing for a combining mark."""
+    if character.isascii():
+        return character
+    if unicodedata.category(character) in {"Mn", "Me"}:
+        return ""
+    variant = _LATIN_NAME.fullmatch(unicodedata.name(character, ""))
+    return variant[1].lower() if variant else character

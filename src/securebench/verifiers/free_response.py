@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from securebench.errors import ConfigError, FailureReason
-from securebench.families.lookalikes import fold_lookalikes
+from securebench.families.lookalikes import skeleton
 from securebench.verifiers.final_answer import position, words
+from securebench.verifiers.rejection import stands_in
 from securebench.verifiers.text import Judgement, TextVerifier
 from securebench.verifiers.vocabulary import HEDGES, NEGATIONS
 
@@ -22,7 +22,6 @@ MAX_WORDS: Final = 1_000
 """A longer response could list every answer there is."""
 
 _ARTICLES: Final = frozenset({"the", "a", "an", "in", "at", "on"})
-_LETTERS: Final = re.compile(r"[^\W_]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +65,8 @@ def judge_response(text: str, rubric: Rubric) -> Judgement:
     spoken = words(text)
     if len(spoken) > MAX_WORDS:
         return Judgement(FailureReason.CANDIDATE_TOO_LARGE, "length")
-    given = fold_lookalikes(text)
-    if any(_is_rejected(phrase, given) for phrase in rubric.rejected):
+    look = skeleton(text) if rubric.rejected else ""
+    if any(stands_in(phrase, look) for phrase in rubric.rejected):
         return Judgement(FailureReason.REJECTED_ANSWER, "rejected")
     accepted = [words(phrase) for phrase in rubric.accepted]
     standing = [(phrase, at) for phrase in accepted for at in _positions(phrase, spoken)]
@@ -93,9 +92,12 @@ def _positions(phrase: tuple[str, ...], spoken: tuple[str, ...]) -> Iterator[int
 
 
 def _is_taken_back(phrase: tuple[str, ...], at: int, spoken: tuple[str, ...]) -> bool:
-    """Whether the words right beside a phrase deny it or set another answer beside it: ``not the X``, ``X or Y``."""
-    before = [word for word in spoken[max(0, at - 3) : at] if word not in _ARTICLES]
-    after = spoken[at + len(phrase) : at + len(phrase) + 1]
+    """Whether the words right beside a phrase deny it or set another answer beside it: ``not the X``, ``X or Y``.
+
+    A denial is one in any look-alike spelling: ``n\u043et``, with a Cyrillic letter.
+    """
+    before = [word for word in map(skeleton, spoken[max(0, at - 3) : at]) if word not in _ARTICLES]
+    after = map(skeleton, spoken[at + len(phrase) : at + len(phrase) + 1])
     return bool({*before[-1:]} & (NEGATIONS | HEDGES) or {*after} & HEDGES)
 
 
@@ -106,11 +108,4 @@ def _is_near(phrase: tuple[str, ...], spoken: tuple[str, ...], min_token_f1: flo
 
 
 def _denials(spoken: tuple[str, ...]) -> Counter[str]:
-    return Counter(word for word in spoken if word in NEGATIONS | HEDGES)
-
-
-def _is_rejected(phrase: str, given: str) -> bool:
-    """Whether ``phrase`` stands in ``given``, which is folded; a phrase of letters alone, between any signs."""
-    wanted = fold_lookalikes(phrase)
-    spelled = _LETTERS.findall if all(part.isalpha() for part in wanted.split()) else words
-    return position(tuple(spelled(wanted)), tuple(spelled(given))) >= 0
+    return Counter(word for word in map(skeleton, spoken) if word in NEGATIONS | HEDGES)
