@@ -41,10 +41,13 @@ def judge(
     *,
     timeout: float | None = None,
     image: str | None = None,
+    starter: str | None = None,
     **more: JsonValue,
 ) -> VerificationResult:
     """Return the verdict on ``candidate``. ``more`` are further fields of ``eval.tests``."""
-    view = view_of({"source": "inline", "code": textwrap.dedent(tests), **more}, timeout=timeout, image=image)
+    view = view_of(
+        {"source": "inline", "code": textwrap.dedent(tests), **more}, timeout=timeout, image=image, starter=starter
+    )
     text = None if candidate is None else textwrap.dedent(candidate)
     return CodeCompletionVerifier().verify(view, artifact(text), context(driver))
 
@@ -55,6 +58,7 @@ def view_of(
     timeout: float | None = None,
     image: str | None = None,
     language: str | None = None,
+    starter: str | None = None,
     hidden: str = "",
 ) -> VerifierView:
     """Return the view of a task with these tests."""
@@ -65,6 +69,8 @@ def view_of(
     ]
     if language is not None:
         resources.append(Resource("language", language, Visibility.PUBLIC))
+    if starter is not None:
+        resources.append(Resource("starter_code", starter, Visibility.PUBLIC))
     bundle = ResourceBundle(tuple(resources))
     return VerifierView(
         task_id="task",

@@ -26,6 +26,10 @@ class _Nothing:
         """Refuse."""
         raise MalformedError(tag)
 
+    def not_a_number(self) -> float:
+        """Return a plain one."""
+        return math.nan
+
 
 ENDS = _Nothing()
 
@@ -209,6 +213,8 @@ def test_a_forged_message_is_malformed_or_plain(value: Any, heap: Any) -> None:
         ["type", "decimal", "Decimal"],
         ["type", "unittest.case", "SkipTest"],
         ["stdlib", "os", "system", ["true"]],
+        ["float", "nan"],
+        math.nan,
         ["stdlib", "fractions", "gcd", [1, 2]],
         ["mine", 1],
         ["yours", 0],

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from securebench.errors import EngineError, FailureReason, ImageError, InfrastructureError
+from securebench.errors import EngineError, FailureReason, ImageError, InfrastructureError, MaterializationError
 from securebench.sandboxes.base import BASE_ENVIRONMENT, UNPRIVILEGED_USER
 from securebench.tasks import DEFAULT_IMAGE
 from securebench.verifiers.code_completion import CodeCompletionVerifier
@@ -84,12 +84,43 @@ def test_a_failure_names_type_and_line_and_no_text_of_the_tests(driver: FakeDriv
     assert result.score == 0.0
 
 
-@pytest.mark.parametrize("tests", ["def check(:\n", "x = '\0'", "return", "assert (" + "(" * 500])
-def test_tests_that_do_not_compile_are_no_verdict(driver: FakeDriver, tests: str) -> None:
-    """A mistake of the pack is not the candidate's, and never a pass."""
-    result = judge(driver, RIGHT, tests)
-    assert result.reason is FailureReason.NO_VERDICT
-    assert result.message.startswith("the tests do not compile")
+@pytest.mark.parametrize(
+    "tests",
+    [
+        *("def check(:\n", "x = '\0'", "return", "assert (" + "(" * 500),
+        *("import no_such_module\nassert f(2) == 4", "from math import no_such\nassert f(2) == 4"),
+        "try:\n    import no_such_module\nfinally:\n    pass",
+    ],
+)
+@pytest.mark.parametrize("candidate", [RIGHT, "def f(x): raise ModuleNotFoundError('numpy')", "import math"])
+def test_tests_that_cannot_run_make_the_task_unusable(driver: FakeDriver, tests: str, candidate: str) -> None:
+    """A mistake of the pack or its image is no candidate's fault: an error, whatever the candidate is."""
+    with pytest.raises(MaterializationError) as caught:
+        judge(driver, candidate, tests)
+    assert caught.value.code == "tests-unusable"
+
+
+@pytest.mark.parametrize(
+    ("candidate", "tests"),
+    [
+        ("def f(x): raise ModuleNotFoundError('numpy')", TESTS),
+        ("def f(x): import numpy_that_is_not_there", TESTS),
+        (RIGHT, "assert f(2) == 4\nimport no_such_module"),
+        ("f = 1", "f\nimport no_such_module"),
+        ("import no_such_module", TESTS),
+        ("def f(x)", "assert ("),
+    ],
+)
+def test_a_candidate_cannot_make_a_task_unusable(driver: FakeDriver, candidate: str, tests: str) -> None:
+    """Once the candidate has been asked for anything, or does not load, the outcome is a failure."""
+    assert judge(driver, candidate, tests).reason is not None
+
+
+def test_in_one_process_broken_tests_are_a_failure(driver: FakeDriver) -> None:
+    """There the candidate may have broken them: it runs first, in the same process."""
+    code = "import builtins\ndef refuse(*a, **k): raise SyntaxError\nbuiltins.compile = refuse"
+    for tests in (TESTS, "def check(:", "import no_such_module"):
+        assert judge(driver, code, tests, isolation="shared").reason is not None
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,12 @@ _PACKAGE: Final = "securebench.verifiers.code_completion.guest"
 _ANY_VERSION: Final = 2
 """The format of ``marshal`` that every Python 3 reads."""
 
+_COMMON: Final = ("text", "wire", "plain", "codec", "peer")
+_RUN: Final = ("notes", "names", "run")
 _MODULES: Final = {
-    "candidate": ("text", "wire", "plain", "codec", "peer", "candidate"),
-    "tests": ("text", "wire", "plain", "codec", "peer", "remote", "tests"),
-    "shared": ("text", "wire", "plain", "codec", "peer", "candidate", "remote", "tests", "shared"),
+    "candidate": (*_COMMON, "candidate"),
+    "tests": (*_COMMON, *_RUN, "arguments", "nan", "remote", "tests"),
+    "shared": (*_COMMON, *_RUN, "candidate", "shared"),
 }
 """What each program consists of, in the order of its imports."""
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from securebench.errors import FailureReason
 from securebench.verifiers.code_completion.channel import ChannelEndedError, End, Frame
+from securebench.verifiers.code_completion.explain import NOTES
 from securebench.verifiers.code_completion.guest.wire import FAILED, READY, REPLY, REQUEST, VERDICT
 
 if TYPE_CHECKING:
@@ -59,13 +60,15 @@ class FaultError(Exception):
 class Verdict:
     """What the tests' side says: ``outcome`` is ``passed``, ``failed``, ``invalid`` or what broke.
 
-    ``answered`` counts what the candidate answered; ``error`` is a builtin exception's name, ``line`` one of the tests.
+    ``answered`` counts what the candidate answered; ``error`` is a builtin exception's name, ``line`` one of the tests,
+    ``note`` one of ``explain.NOTES``.
     """
 
     outcome: str
     answered: int
     error: str = ""
     line: int | None = None
+    note: str = ""
 
 
 class Relay:
@@ -137,6 +140,7 @@ def read_verdict(spoken: Frame) -> Verdict:
             answered=_count(fields, "answered"),
             error=_builtin_exception(fields.get("error", "")),
             line=fields["line"] if isinstance(fields.get("line"), int) else None,
+            note=next((note for note in NOTES if note == fields.get("note")), ""),
         )
     except (ValueError, TypeError, KeyError) as error:
         raise FaultError(FailureReason.NO_VERDICT, "the tests gave no readable verdict", "verdict") from error

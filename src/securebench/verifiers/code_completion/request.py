@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -24,10 +25,14 @@ _PHASE: Final = "extraction"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One judgement: the candidate's program, the tests, and where and how long they run."""
+    """One judgement: the candidate's program, the tests, and where and how long they run.
+
+    ``starter`` are the names that the pack's starter code defines.
+    """
 
     program: str
     tests: str
+    starter: tuple[str, ...]
     isolation: str
     image: str
     deadlines: Deadlines
@@ -47,6 +52,7 @@ def read_request(view: VerifierView, candidate: CandidateArtifact) -> Request:
     return Request(
         program=_program(candidate.text),
         tests=code,
+        starter=_defined_names(resources["starter_code"].value if "starter_code" in resources else None),
         isolation=SHARED if isolation == SHARED else SPLIT,
         image=view.environment.image or DEFAULT_IMAGE,
         deadlines=Deadlines.of(view.environment.timeout_seconds),
@@ -64,3 +70,13 @@ def _program(text: str | None) -> str:
     if not program.strip():
         raise FaultError(FailureReason.CANDIDATE_EMPTY, "the candidate holds no code", _PHASE)
     return program
+
+
+def _defined_names(starter: object) -> tuple[str, ...]:
+    """Return the functions and classes that starter code defines; none for what is not Python of this version."""
+    try:
+        module = ast.parse(starter if isinstance(starter, str) else "")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ()
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    return tuple(node.name for node in module.body if isinstance(node, kinds))

@@ -69,7 +69,7 @@ class Session:
             end = time.monotonic() + request.deadlines.total
             load(channel, min(end, time.monotonic() + request.deadlines.call))
             nonce = secrets.token_hex()
-            channel.send(frame(SOURCE, code=request.tests, nonce=nonce).encode())
+            channel.send(frame(SOURCE, code=request.tests, starter=request.starter, nonce=nonce).encode())
             spoken = hear_candidate(channel, end, frozenset({VERDICT}))
             verdict = read_verdict(spoken)
             if spoken.fields().get("nonce") != nonce:
@@ -94,7 +94,8 @@ class Session:
         limit = START_SECONDS + self._request.deadlines.total
         process = sandbox.open(Command(argv=ARGV, timeout_seconds=limit, waits=True))
         channel = Channel(process, keep_output=KEPT_OUTPUT_BYTES)
-        channel.send(program_bytes(program) + frame(SOURCE, code=code).encode())
+        more = {"starter": self._request.starter} if program is Program.TESTS else {}
+        channel.send(program_bytes(program) + frame(SOURCE, code=code, **more).encode())
         return channel
 
     def _await_hello(self, channel: Channel) -> None:

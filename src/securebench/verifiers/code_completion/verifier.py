@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from securebench.errors import FailureReason
+from securebench.errors import FailureReason, MaterializationError
 from securebench.sandboxes.base import SandboxSpec
 from securebench.verifiers.base import VerificationResult, Verifier
+from securebench.verifiers.code_completion.explain import explain
 from securebench.verifiers.code_completion.relay import FaultError
-from securebench.verifiers.code_completion.request import read_request
+from securebench.verifiers.code_completion.request import SHARED, read_request
 from securebench.verifiers.code_completion.session import Session
 
 if TYPE_CHECKING:
@@ -24,9 +25,16 @@ if TYPE_CHECKING:
 _OUTCOMES: Final[Mapping[str, tuple[FailureReason, str]]] = {
     "failed": (FailureReason.TESTS_FAILED, "the tests failed"),
     "invalid": (FailureReason.NO_VERDICT, "the tests do not compile"),
+    "unusable": (FailureReason.NO_VERDICT, "the tests import what the image does not have"),
     "protocol": (FailureReason.PROTOCOL_VIOLATION, "the candidate's side sent what is no answer"),
     "too_large": (FailureReason.NO_VERDICT, "the tests gave the candidate more than a message may hold"),
 }
+
+_UNUSABLE: Final[Mapping[str, str]] = {
+    "invalid": "run the tests with the python3 of the task's image",
+    "unusable": "name an image that has the modules which the tests import",
+}
+"""Outcomes that say nothing about a candidate, each with what to do about it."""
 
 
 class CodeCompletionVerifier(Verifier):
@@ -35,7 +43,7 @@ class CodeCompletionVerifier(Verifier):
     Metadata: ``verifier``, ``version``, ``phase`` (``extraction``, ``start``, ``import``, ``tests``, ``verdict``),
     ``reason``, ``isolation``, ``image_id``, ``answered`` (how often
     the candidate answered), ``error`` (a builtin exception's name) and ``line`` (of the tests) where they failed, and
-    ``duration_seconds``.
+    ``duration_seconds``. ``note`` says more about a failure (``explain.py``).
     ``stderr`` is what the candidate printed while it was loaded, capped: later it may print arguments of the tests.
     """
 
@@ -43,7 +51,11 @@ class CodeCompletionVerifier(Verifier):
     version = "1"
 
     def verify(self, view: VerifierView, candidate: CandidateArtifact, context: VerifyContext) -> VerificationResult:
-        """Judge ``candidate``. Raises :class:`InfrastructureError`; never anything for what a candidate did."""
+        """Judge ``candidate``.
+
+        Raises :class:`InfrastructureError`, and :class:`MaterializationError` for tests that cannot run whatever the
+        candidate is; never anything for what a candidate did.
+        """
         started = time.monotonic()
         details: dict[str, Any] = {"verifier": self.family, "version": self.version, "phase": "extraction"}
         session: Session | None = None
@@ -81,4 +93,10 @@ class CodeCompletionVerifier(Verifier):
             verdict.outcome, (FailureReason.NO_VERDICT, "the tests gave no readable verdict")
         )
         where = f" at line {verdict.line} of the tests" if verdict.line else ""
-        return reason, f"{message}{where}: {verdict.error}" if verdict.error else message + where
+        message = f"{message}{where}: {verdict.error}" if verdict.error else message + where
+        if verdict.outcome in _UNUSABLE and details["isolation"] != SHARED:
+            # The tests' own sandbox found it before anything of the candidate had reached it.
+            raise MaterializationError(message, code="tests-unusable", hint=_UNUSABLE[verdict.outcome])
+        if verdict.note:
+            details["note"] = verdict.note
+        return reason, f"{message}; {explain(verdict.note)}" if verdict.note else message

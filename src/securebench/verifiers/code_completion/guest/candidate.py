@@ -97,6 +97,9 @@ class CandidatePeer(Peer):
     def _do_name(self, name: str, _: None) -> Any:
         return self._namespace[name]
 
+    def _do_defined(self, _: None, names: list[str]) -> list[str]:
+        return [name for name in names if name in self._namespace]
+
     def _do_call(self, target: int, value: tuple[tuple[Any, ...], dict[str, Any]]) -> Any:
         positional, named = value
         return self.exported(target)(*positional, **named)

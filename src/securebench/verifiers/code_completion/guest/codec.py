@@ -35,6 +35,9 @@ if TYPE_CHECKING:
         def adopt(self, tag: list[Any]) -> Any:
             """Return what a tag of the other side stands for. Raises :class:`MalformedError`."""
 
+        def not_a_number(self) -> float:
+            """Return the NaN that stands for one of the other side."""
+
 
 MAX_DEPTH = 100
 """Containers in containers: deeper than any honest value, shallow enough for every recursion here."""
@@ -43,6 +46,7 @@ MAX_NODES = 1_000_000
 MAX_CHARACTERS = 16 * 1024 * 1024
 """Characters of text and bytes in one message, counted before they are copied: a list may name one text many times."""
 _INLINE_INT = 2**63
+_INFINITIES = (float("inf"), -float("inf"))
 _SCALARS = frozenset({int, float, complex, str, bytes})
 
 
@@ -99,7 +103,9 @@ class Exchange:
         if exact is int:
             return value if -_INLINE_INT < value < _INLINE_INT else ["int", self._text(hex(value))]
         if exact is float:
-            return value if value - value == 0 else ["float", repr(value)]
+            if value - value == 0:
+                return value
+            return ["float", repr(value)] if value in _INFINITIES else ["nan"]
         if exact is complex:
             return ["complex", self.value(value.real), self.value(value.imag)]
         self._text(value)
@@ -144,6 +150,13 @@ class Exchange:
         except Exception as error:  # whatever a forged message trips over is one and the same fault
             raise MalformedError(type(error).__name__) from error
 
+    def changes(self, message: dict[str, Any]) -> bool:
+        """Return whether a message changes containers that this side has sent. Raises :class:`MalformedError`."""
+        try:
+            return any(number in self._objects for number, _, _ in message["heap"])
+        except Exception as error:
+            raise MalformedError(type(error).__name__) from error
+
     def _unpack_heap(self, heap: list[list[Any]]) -> None:
         for number, kind, _ in heap:
             if number in self._objects and kind_of(self._objects[number]) != kind:
@@ -166,8 +179,8 @@ class Exchange:
     def read(self, packed: Any) -> Any:
         """Return what ``packed`` stands for."""
         if type(packed) is not list:
-            if type(packed) is dict:
-                raise MalformedError("an object is no value")
+            if type(packed) is dict or (type(packed) is float and packed - packed != 0):
+                raise MalformedError("neither an object nor a bare NaN or infinity is a value")
             return packed
         tag, parts = packed[0], packed[1:]
         if tag == "ref":
@@ -178,7 +191,7 @@ class Exchange:
             return _COMPOSERS[tag](*self._read_all(parts))
         if tag == "stdlib":
             return make_stdlib(parts[0], parts[1], self._read_all(parts[2]))
-        return self._ends.adopt(packed)
+        return self._ends.not_a_number() if tag == "nan" else self._ends.adopt(packed)
 
 
 def _is_unicode(text: str) -> bool:
@@ -192,7 +205,7 @@ def _is_unicode(text: str) -> bool:
 
 _READERS: dict[str, Callable[..., Any]] = {
     "int": lambda text: int(text, 16),
-    "float": float,
+    "float": dict(zip(("inf", "-inf"), _INFINITIES)).__getitem__,  # noqa: B905 - "strict" came with Python 3.10
     "str": lambda text: bytes.fromhex(text).decode("utf-8", "surrogatepass"),
     "bytes": bytes.fromhex,
     "type": read_class,

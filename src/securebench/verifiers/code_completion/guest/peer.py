@@ -19,6 +19,7 @@ from securebench.verifiers.code_completion.guest.wire import REPLY, REQUEST, Fra
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any, NoReturn
 
     from securebench.verifiers.code_completion.guest.wire import Wire
@@ -65,6 +66,13 @@ class Peer:
         """Report that this side cannot go on, and end the process: nothing that it runs may catch that."""
         raise NotImplementedError
 
+    def before_changes(self) -> Callable[[], None] | None:
+        """Take note that a reply is about to change what this side has sent, and return what to call afterwards."""
+
+    def not_a_number(self) -> float:
+        """Return the NaN that stands for one of the other side."""
+        return float("nan")
+
     # Asking.
 
     def request(self, operation: str, target: Any, value: Any = None) -> Any:
@@ -80,7 +88,10 @@ class Peer:
             self._write(REQUEST, {"id": serial, "do": operation, "on": target, **message})
             try:
                 reply = self._await_reply(serial)
+                done = self.before_changes() if exchange.changes(reply) else None
                 result = exchange.unpack(reply)
+                if done is not None:
+                    done()
                 error = recreate(*pair_of(result, type, tuple)) if reply.get("error") else None
             except MalformedError:
                 self.abandon("protocol")

@@ -8,7 +8,8 @@ tests use, or returns an object that is equal to everything. The record therefor
 from __future__ import annotations
 
 from securebench.verifiers.code_completion.guest.candidate import load
-from securebench.verifiers.code_completion.guest.tests import run, send_verdict
+from securebench.verifiers.code_completion.guest.notes import Notes
+from securebench.verifiers.code_completion.guest.run import Run, send_verdict
 from securebench.verifiers.code_completion.guest.wire import READY, Wire
 
 TYPE_CHECKING = False
@@ -31,5 +32,8 @@ def main() -> NoReturn:
         used.add(name)
         return value
 
-    verdict = run(given["code"], lookup)
+    def defined(names: list[str]) -> list[str]:
+        return [name for name in names if name in namespace]
+
+    verdict = Run(given["code"], given["starter"], lookup, defined, Notes()).verdict()
     send_verdict(wire, {**verdict, "answered": len(used), "nonce": given["nonce"]})

@@ -6,17 +6,17 @@ before any test sees it, so no comparison here ever runs candidate code.
 
 from __future__ import annotations
 
-import builtins
-import os
-import symtable
-import sys
 from itertools import islice
 
+from securebench.verifiers.code_completion.guest.arguments import Comparisons, evaluate, tests_frame
 from securebench.verifiers.code_completion.guest.codec import MAX_NODES, Exchange
+from securebench.verifiers.code_completion.guest.nan import nan_maker
+from securebench.verifiers.code_completion.guest.notes import CHANGED_ARGUMENT, Notes
 from securebench.verifiers.code_completion.guest.peer import Peer, name_of, pair_of
 from securebench.verifiers.code_completion.guest.plain import MalformedError, TooLargeError, UncrossableError
 from securebench.verifiers.code_completion.guest.remote import Remote, RemoteIterator, exception_class
-from securebench.verifiers.code_completion.guest.wire import VERDICT, Wire
+from securebench.verifiers.code_completion.guest.run import Run, send_verdict
+from securebench.verifiers.code_completion.guest.wire import Wire
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,20 +24,26 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 
-FILE = "<tests>"
-
-
 class JudgingPeer(Peer):
     """Asks the candidate's side. The candidate may only call back the functions that a test has handed to it."""
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: Wire, source: str) -> None:
         super().__init__(wire)
+        self.asked = False
         self.answered = 0
+        self.notes = Notes()
+        self._source = source
+        self._is_paused = False
+        self._comparisons: Comparisons | None = None
+        self._make_nan: Callable[[], float] | None = None
         self._stand_ins: dict[int, Any] = {}
         self._numbers: dict[int, int] = {}
 
     def request(self, operation: str, target: Any, value: Any = None) -> Any:
         """Ask the candidate, and count what it answers: a mere reference to something of its own is no answer."""
+        if self._is_paused:
+            raise RuntimeError("the candidate is not asked now")
+        self.asked = True
         acts = operation in ("call", "next", "await")
         try:
             result = super().request(operation, target, value)
@@ -48,6 +54,43 @@ class JudgingPeer(Peer):
             raise
         self.answered += acts or id(result) not in self._numbers
         return result
+
+    def look_up(self, name: str) -> Any:
+        """Return what the candidate defines by a name. Raises ``KeyError``."""
+        return self.request("name", name)
+
+    def defined(self, names: list[str]) -> Any:
+        """Return those of ``names`` that the candidate defines, as it says."""
+        return super().request("defined", None, names)
+
+    def before_changes(self) -> Callable[[], None] | None:
+        """Compute the other side of the comparison that the call is part of, and afterwards see if it has changed."""
+        frame = tests_frame()
+        if self._comparisons is None:
+            self._comparisons = Comparisons(self._source)
+        expected = self._comparisons.expected_of(frame) if frame is not None else None
+        if expected is None:
+            return None
+        before = self._evaluate(expected, frame)
+
+        def compare() -> None:
+            if self._evaluate(expected, frame) != before:
+                self.notes.reject(CHANGED_ARGUMENT)
+
+        return compare
+
+    def _evaluate(self, expected: Any, frame: Any) -> str:
+        self._is_paused = True
+        try:
+            return evaluate(expected, frame)
+        finally:
+            self._is_paused = False
+
+    def not_a_number(self) -> float:
+        """Return a NaN of the candidate, which notes what the tests do with it."""
+        if self._make_nan is None:
+            self._make_nan = nan_maker(self._source, self.notes)
+        return self._make_nan()
 
     def next_items(self, target: int, count: int) -> tuple[list[Any], bool]:
         """Return more items of an iterator: at least one, unless it has ended."""
@@ -118,101 +161,13 @@ class JudgingPeer(Peer):
         return self.request("await", number)
 
 
-class Names(dict):  # type: ignore[type-arg]  # dict[...] is no base class before Python 3.9
-    """The builtins of the tests, and behind them the candidate's names: only those that the tests leave free.
-
-    A name is looked up among the tests' own first, then among the builtins, and only then here: nothing that a
-    candidate defines can stand in the way of either.
-    """
-
-    def __init__(self, free: frozenset[str], lookup: Callable[[str], Any]) -> None:
-        super().__init__(vars(builtins))
-        self._free = free
-        self._lookup = lookup
-
-    def __missing__(self, name: str) -> Any:
-        if name not in self._free:
-            raise KeyError(name)
-        return self._lookup(name)
-
-
-def free_names(source: str) -> frozenset[str]:
-    """Return the names that the tests use as globals, do not define and that are no builtins: the candidate's."""
-    used: set[str] = set()
-    defined: set[str] = set()
-    tables = [symtable.symtable(source, FILE, "exec")]
-    while tables:
-        table = tables.pop()
-        tables += table.get_children()
-        for symbol in table.get_symbols():
-            if table.get_type() != "module" and not symbol.is_global():
-                continue
-            if symbol.is_assigned() or symbol.is_imported() or symbol.is_namespace():
-                defined.add(symbol.get_name())
-            elif symbol.is_referenced():
-                used.add(symbol.get_name())
-    return frozenset(name for name in used - defined if not name.startswith("__")) - frozenset(vars(builtins))
-
-
-def run(source: str, lookup: Callable[[str], Any]) -> dict[str, Any]:
-    """Run the tests as the module ``__main__`` and return their verdict: outcome, type of error, line."""
-    try:
-        code = compile(source, FILE, "exec", dont_inherit=True)
-        names = Names(free_names(source), lookup)
-    except Exception as error:  # noqa: BLE001 - however they fail to compile
-        return {"outcome": "invalid", "error": _public_name(error), "line": getattr(error, "lineno", None)}
-    module = type(sys)("__main__")
-    sys.modules["__main__"] = module
-    vars(module)["__builtins__"] = names
-    try:
-        exec(code, vars(module))  # noqa: S102 - this is the sandbox that they are meant to run in
-    except SystemExit as leaving:
-        if leaving.code not in (None, 0, False) or not _is_own_exit(leaving):
-            return {"outcome": "failed", "error": "SystemExit", "line": _line(leaving)}
-    except BaseException as error:  # noqa: BLE001 - whatever ends the tests early fails them
-        return {"outcome": "failed", "error": _public_name(error), "line": _line(error)}
-    return {"outcome": "passed"}
-
-
-def _public_name(error: BaseException) -> str:
-    """Return the nearest builtin type's name: that of a class of the candidate may be made of an argument."""
-    return str(next(each.__name__ for each in type(error).__mro__ if vars(builtins).get(each.__name__) is each))
-
-
-def _frames(error: BaseException) -> list[Any]:
-    """Return the frames that ``error`` has passed, from :func:`run` to where it was raised, each with its line."""
-    found, trace = [], error.__traceback__
-    while trace is not None:
-        found.append((trace.tb_frame, trace.tb_lineno))
-        trace = trace.tb_next
-    return found
-
-
-def _line(error: BaseException) -> int | None:
-    """Return the line of the tests at which ``error`` passed last."""
-    return next((line for frame, line in reversed(_frames(error)) if frame.f_code.co_filename == FILE), None)
-
-
-def _is_own_exit(leaving: SystemExit) -> bool:
-    """Return whether the tests left by themselves, or ``unittest.main()`` did, which always leaves.
-
-    It matters where the candidate shares this process: its exit is no pass.
-    """
-    runner = vars(sys.modules.get("unittest.main", sys))
-    frames = [frame for frame, _ in _frames(leaving)][1:]
-    return all(frame.f_code.co_filename == FILE or frame.f_globals is runner for frame in frames)
-
-
-def send_verdict(wire: Wire, verdict: dict[str, Any]) -> NoReturn:
-    """Send the verdict, and end the process at once: nothing runs after it."""
-    wire.write(VERDICT, verdict)
-    os._exit(0 if verdict["outcome"] == "passed" else 1)
-
-
 def main() -> NoReturn:
     """Be the tests' side."""
     wire = Wire.take_over(silent=True)
     _, source = wire.read()
-    peer = JudgingPeer(wire)
-    verdict = run(source["code"], lambda name: peer.request("name", name))
+    peer = JudgingPeer(wire, source["code"])
+    run = Run(source["code"], source["starter"], peer.look_up, peer.defined, peer.notes)
+    verdict = run.verdict()
+    if verdict.pop("import", False) and not peer.asked:
+        verdict["outcome"] = "unusable"  # nothing of the candidate has reached this side yet
     send_verdict(wire, {**verdict, "answered": peer.answered})

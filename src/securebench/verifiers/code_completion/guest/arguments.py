@@ -1,0 +1,155 @@
+"""Notices a call that changes its argument inside the very comparison that computes the expected value from it.
+
+``assert tidy(xs) == sorted(xs)`` passes for a ``tidy`` that empties ``xs`` and returns ``[]``. Before the changes of a
+call are applied, the other side of its comparison is computed, and again afterwards: if the two differ, the comparison
+says nothing about the candidate. A bare ``xs`` on the other side is left alone: it may well mean the changed list.
+"""
+
+from __future__ import annotations
+
+import builtins
+import sys
+
+from securebench.verifiers.code_completion.guest.names import FILE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+_ONLY_AST = 0x400  # ast.PyCF_ONLY_AST: importing ast takes too long
+_FUNCTIONS = frozenset(
+    [
+        "abs",
+        "all",
+        "any",
+        "bool",
+        "dict",
+        "enumerate",
+        "float",
+        "frozenset",
+        "int",
+        "len",
+        "list",
+        "max",
+        "min",
+        "range",
+        "repr",
+        "reversed",
+        "round",
+        "set",
+        "sorted",
+        "str",
+        "sum",
+        "tuple",
+        "zip",
+    ]
+)
+_METHODS = frozenset(
+    [
+        "copy",
+        "count",
+        "endswith",
+        "find",
+        "get",
+        "index",
+        "items",
+        "join",
+        "keys",
+        "lower",
+        "split",
+        "startswith",
+        "strip",
+        "upper",
+        "values",
+    ]
+)
+_EFFECTS = frozenset(["Await", "Yield", "YieldFrom", "NamedExpr"])
+
+
+class Comparisons:
+    """The comparisons in the tests that have a call on one side."""
+
+    def __init__(self, source: str) -> None:
+        self._tree = compile(source, FILE, "exec", _ONLY_AST, True)
+
+    def expected_of(self, frame: Any) -> Any:
+        """Return the expression that the call which ``frame`` is making is compared with, or ``None``."""
+        place = _place(frame)
+        found = [expected for call, expected in _compared_calls(self._tree) if _covers(call, place)]
+        return found[0] if len(found) == 1 else None
+
+
+def tests_frame() -> Any:
+    """Return the innermost frame of the tests that is running, or ``None``."""
+    frame: Any = sys._getframe()  # noqa: SLF001 - inspect takes too long to import
+    while frame is not None and frame.f_code.co_filename != FILE:
+        frame = frame.f_back
+    return frame
+
+
+def evaluate(expected: Any, frame: Any) -> str:
+    """Return the value of an expected expression in its frame, as text; empty for one that may not be computed."""
+    scope = {**frame.f_globals, **frame.f_locals}
+    if not _is_harmless(expected, scope):
+        return ""
+    try:
+        tree: Any = compile("0", FILE, "eval", _ONLY_AST, True)
+        tree.body = expected
+        value = eval(compile(tree, FILE, "eval"), {**scope, "__builtins__": vars(builtins)})  # noqa: S307 - the tests' own
+        return repr(sorted(map(repr, value)) if isinstance(value, (set, frozenset)) else value)
+    except Exception as error:  # noqa: BLE001 - as good a value as any: what matters is whether it changes
+        return type(error).__name__
+
+
+def _place(frame: Any) -> tuple[int, ...]:
+    """Return where ``frame`` is: line, end line, column, end column; the line alone before Python 3.11."""
+    positions = getattr(frame.f_code, "co_positions", None)
+    found = list(positions())[frame.f_lasti // 2] if positions else ()
+    return found if found and None not in found else (frame.f_lineno,)
+
+
+def _covers(call: Any, place: tuple[int, ...]) -> bool:
+    if len(place) == 1:
+        return bool(call.lineno <= place[0] <= (call.end_lineno or call.lineno))
+    return (call.lineno, call.end_lineno, call.col_offset, call.end_col_offset) == place
+
+
+def _compared_calls(tree: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield each call on the left of a comparison, or in the first place of an assert method, with the other side."""
+    for node in _walk(tree):
+        kind = type(node).__name__
+        if kind == "Compare" and [type(each).__name__ for each in node.ops] == ["Eq"]:
+            sides = (node.left, node.comparators[0])
+        elif kind == "Call" and getattr(node.func, "attr", "").startswith("assert") and len(node.args) > 1:
+            sides = (node.args[0], node.args[1])
+        else:
+            continue
+        if type(sides[1]).__name__ != "Name":
+            yield from ((call, sides[1]) for call in _walk(sides[0]) if type(call).__name__ == "Call")
+
+
+def _walk(node: Any) -> Iterator[Any]:
+    pending = [node]
+    while pending:
+        node = pending.pop()
+        yield node
+        for name in node._fields:
+            value = getattr(node, name, None)
+            pending += [each for each in (value if type(value) is list else [value]) if hasattr(each, "_fields")]
+
+
+def _is_harmless(expected: Any, scope: dict[str, Any]) -> bool:
+    """Return whether computing ``expected`` calls nothing but builtins and methods that change nothing."""
+    for node in _walk(expected):
+        kind = type(node).__name__
+        if kind in _EFFECTS or (kind == "Call" and not _is_pure(node.func, scope)):
+            return False
+    return True
+
+
+def _is_pure(function: Any, scope: dict[str, Any]) -> bool:
+    if type(function).__name__ == "Attribute":
+        return function.attr in _METHODS
+    name = getattr(function, "id", "")
+    return name in _FUNCTIONS and name not in scope

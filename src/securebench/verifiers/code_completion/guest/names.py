@@ -1,0 +1,90 @@
+"""Whose a name is that the tests use: their own, a builtin, or the candidate's."""
+
+from __future__ import annotations
+
+import builtins
+import symtable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+FILE = "<tests>"
+
+
+class Names(dict):  # type: ignore[type-arg]  # dict[...] is no base class before Python 3.9
+    """The builtins of the tests, and behind them the candidate's names: only those that the tests leave free.
+
+    A name is looked up among the tests' own first, then among the builtins, and only then here: nothing that a
+    candidate defines can stand in the way of either, but for the builtins' names in ``free``.
+    """
+
+    def __init__(self, free: frozenset[str], lookup: Callable[[str], Any]) -> None:
+        super().__init__(vars(builtins))
+        self._free = free
+        self._lookup = lookup
+        for name in free:
+            self.pop(name, None)
+
+    def __missing__(self, name: str) -> Any:
+        if name not in self._free:
+            raise KeyError(name)
+        return self._lookup(name)
+
+
+def undefined_names(source: str) -> frozenset[str]:
+    """Return the names that the tests use as globals and do not define, builtins included."""
+    used: set[str] = set()
+    defined: set[str] = set()
+    tables = [symtable.symtable(source, FILE, "exec")]
+    while tables:
+        table = tables.pop()
+        tables += table.get_children()
+        for symbol in table.get_symbols():
+            if table.get_type() != "module" and not symbol.is_global():
+                continue
+            if symbol.is_assigned() or symbol.is_imported() or symbol.is_namespace():
+                defined.add(symbol.get_name())
+            elif symbol.is_referenced():
+                used.add(symbol.get_name())
+    return frozenset(name for name in used - defined if not name.startswith("__"))
+
+
+class Ownership:
+    """Which of the tests' undefined names are the candidate's: ``free``.
+
+    A builtin's name is the candidate's where the pack's own starter code defines it, or where it is the only name by
+    which the tests could reach the candidate at all. Otherwise it is the builtin's: a candidate that defines
+    ``sorted`` would decide what its own result is compared with. ``disputed`` are such names.
+    """
+
+    def __init__(self, source: str, starter: Sequence[str], defined: Callable[[list[str]], Sequence[str]]) -> None:
+        undefined = undefined_names(source)
+        shared = undefined & frozenset(vars(builtins))
+        named = shared & frozenset(starter)
+        self.free = (undefined - shared) | named
+        self._shared = sorted(shared - named)
+        self._defined = defined
+        if not self.free and self._shared:
+            taken = self._taken()
+            self.free = frozenset(taken) if len(taken) == 1 else self.free
+
+    def is_disputed(self) -> bool:
+        """Return whether the candidate defines a builtin's name that the tests use as the builtin's."""
+        return bool(set(self._taken()) - self.free)
+
+    def _taken(self) -> list[str]:
+        """Return the builtins' names in doubt that the candidate defines, as it says."""
+        try:
+            said = self._defined(self._shared)
+            return [name for name in self._shared if name in said]
+        except Exception:  # noqa: BLE001 - whatever it answers instead of a list names nothing
+            return []
+
+
+def catches_failures(value: Any) -> bool:
+    """Return whether ``except value`` would catch an ``AssertionError`` without being that class's name."""
+    if type(value) is tuple:
+        return any(map(catches_failures, value))
+    return isinstance(value, type) and issubclass(value, BaseException) and issubclass(AssertionError, value)

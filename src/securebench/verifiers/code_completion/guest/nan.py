@@ -1,0 +1,60 @@
+"""A NaN of the candidate, which notices when the tests rely on an order that a NaN does not have.
+
+``if abs(found - wanted) > tolerance: raise`` lets a NaN pass: every ``<`` and ``>`` with it is False. Tests that name
+``nan`` or ``isnan`` know about it and are given a plain NaN.
+"""
+
+from __future__ import annotations
+
+from securebench.verifiers.code_completion.guest.notes import NAN
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from securebench.verifiers.code_completion.guest.notes import Notes
+
+_INFINITY = float("inf")
+_ORDER = ("lt", "le", "gt", "ge")
+_ARITHMETIC = (
+    *("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "floordiv", "rfloordiv", "mod", "rmod"),
+    *("pow", "rpow", "neg", "pos", "abs", "round", "divmod", "rdivmod"),
+)
+
+
+def nan_maker(source: str, notes: Notes) -> Callable[[], float]:
+    """Return what makes the NaNs of a candidate for these tests."""
+    import re
+
+    if re.search(r"(?i)\b(is)?nan\b", source):
+        return lambda: float("nan")
+    return _watching(notes)
+
+
+def _watching(notes: Notes) -> type[float]:
+    """Return a class of NaNs that note an ordering comparison. Sums and differences with one are such NaNs, too."""
+
+    def compared(*_: Any) -> bool:
+        notes.reject(NAN)
+        return False
+
+    def computed(name: str) -> Any:
+        plain = getattr(float, f"__{name}__")
+
+        def compute(*operands: Any) -> Any:
+            value = plain(*operands)
+            return Nan() if type(value) is float and value - value != 0 and abs(value) != _INFINITY else value
+
+        return compute
+
+    class Nan(float):
+        def __new__(cls) -> Any:
+            return super().__new__(cls, "nan")
+
+    for name in _ORDER:
+        setattr(Nan, f"__{name}__", compared)
+    for name in _ARITHMETIC:
+        setattr(Nan, f"__{name}__", computed(name))
+    Nan.__name__ = Nan.__qualname__ = "float"
+    return Nan

@@ -1,0 +1,69 @@
+"""The short names of what a verdict may say beside its outcome: a closed list, so that no text of a test is recorded.
+
+The host has the sentence for each of them (``explain.py``).
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import CodeType
+
+NAN = "nan"
+"""A NaN of the candidate was compared with ``<`` or ``>``, which is False whatever the other side is."""
+CHANGED_ARGUMENT = "changed_argument"
+"""A call changed its argument, and the same comparison computes the expected value from that argument."""
+BROAD_EXCEPTION = "broad_exception"
+"""An exception class of the candidate is a base of ``AssertionError``: catching it would catch failed asserts."""
+UNITTEST = "unittest"
+"""A ``unittest`` or ``doctest`` run failed, and the tests did not look at its result."""
+BUILTIN = "builtin"
+"""The tests use a builtin whose name the candidate defines, too, and nothing says whose is meant."""
+
+REJECTIONS = frozenset({NAN, CHANGED_ARGUMENT, BROAD_EXCEPTION, UNITTEST})
+"""These alone turn a pass into a failure."""
+
+BY_NAME = {
+    "getsource": "source",
+    "getsourcelines": "source",
+    "patch": "patch",
+    "redirect_stdout": "printed",
+    "redirect_stderr": "printed",
+    "isfunction": "kind",
+    "isgeneratorfunction": "kind",
+    "iscoroutinefunction": "kind",
+    "isasyncgenfunction": "kind",
+}
+"""Unsupported features that show in nothing but a name that the tests use."""
+
+
+class UnsupportedError(TypeError):
+    """The tests use a feature that is not carried between the sandboxes. ``feature`` is its short name."""
+
+    def __init__(self, feature: str) -> None:
+        super().__init__(f"{feature} is not carried between the sandboxes; set tests.isolation to shared")
+        self.feature = feature
+
+
+class Notes:
+    """What was noted during one judgement: the first of each kind counts."""
+
+    def __init__(self) -> None:
+        self.rejection = ""
+        self.hint = ""
+
+    def reject(self, note: str) -> None:
+        """Note why these tests cannot pass, however they end."""
+        self.rejection = self.rejection or note
+
+    def unsupported(self, feature: str) -> UnsupportedError:
+        """Note an unsupported feature, for the case that the tests fail, and return the error to raise."""
+        self.hint = self.hint or feature
+        return UnsupportedError(feature)
+
+
+def hint_of(code: CodeType) -> str:
+    """Return the unsupported feature that a name in ``code`` points to, or an empty text."""
+    found = [BY_NAME[name] for name in code.co_names if name in BY_NAME]
+    found += [hint for inner in code.co_consts if hasattr(inner, "co_names") for hint in [hint_of(inner)] if hint]
+    return found[0] if found else ""

@@ -1,0 +1,158 @@
+"""Runs the tests as a module and says how they ended."""
+
+from __future__ import annotations
+
+import builtins
+import os
+import sys
+
+from securebench.verifiers.code_completion.guest.names import FILE, Names, Ownership, catches_failures
+from securebench.verifiers.code_completion.guest.notes import (
+    BROAD_EXCEPTION,
+    BUILTIN,
+    UNITTEST,
+    Notes,
+    hint_of,
+)
+from securebench.verifiers.code_completion.guest.wire import VERDICT
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any, NoReturn
+
+    from securebench.verifiers.code_completion.guest.wire import Wire
+
+
+class Run:
+    """One run of the tests.
+
+    ``lookup`` returns what the candidate defines by a name, ``defined`` those of some names that it defines.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        starter: Sequence[str],
+        lookup: Callable[[str], Any],
+        defined: Callable[[list[str]], Sequence[str]],
+        notes: Notes,
+    ) -> None:
+        self._source = source
+        self._starter = starter
+        self._lookup = lookup
+        self._defined = defined
+        self._notes = notes
+
+    def verdict(self) -> dict[str, Any]:
+        """Run the tests and return the verdict: outcome, type of error, line, note."""
+        try:
+            code = compile(self._source, FILE, "exec", dont_inherit=True)
+            names = Ownership(self._source, self._starter, self._defined)
+        except Exception as error:  # noqa: BLE001 - however they fail to compile
+            return {"outcome": "invalid", "error": _public_name(error), "line": getattr(error, "lineno", None)}
+        results = _watched_results(self._source)
+        verdict = self._execute(code, Names(names.free, self._look_up))
+        if verdict["outcome"] == "passed" and any(map(_has_failed, results())):
+            self._notes.reject(UNITTEST)
+        if self._notes.rejection:
+            return {**verdict, "outcome": "failed", "note": self._notes.rejection}
+        if verdict["outcome"] == "failed":
+            verdict["note"] = self._notes.hint or (BUILTIN if names.is_disputed() else hint_of(code))
+        return verdict
+
+    def _look_up(self, name: str) -> Any:
+        value = self._lookup(name)
+        if catches_failures(value):
+            self._notes.reject(BROAD_EXCEPTION)
+            raise TypeError("a class of the candidate is a base of AssertionError")
+        return value
+
+    @staticmethod
+    def _execute(code: Any, names: Names) -> dict[str, Any]:
+        module = type(sys)("__main__")
+        sys.modules["__main__"] = module
+        vars(module)["__builtins__"] = names
+        try:
+            exec(code, vars(module))  # noqa: S102 - this is the sandbox that they are meant to run in
+        except SystemExit as leaving:
+            if leaving.code not in (None, 0, False) or not _is_own_exit(leaving):
+                return {"outcome": "failed", "error": "SystemExit", "line": _line(leaving)}
+        except BaseException as error:  # noqa: BLE001 - whatever ends the tests early fails them
+            missing = isinstance(error, ImportError)
+            return {"outcome": "failed", "error": _public_name(error), "line": _line(error), "import": missing}
+        return {"outcome": "passed"}
+
+
+def _watched_results(source: str) -> Callable[[], list[Any]]:
+    """Return what gives every result of ``unittest`` and ``doctest`` that the tests will have made.
+
+    ``unittest.main(exit=False)``, a runner and ``doctest.testmod`` return a result and raise nothing: tests that do not
+    look at it would pass whatever it says.
+    """
+    results: list[Any] = []
+    try:
+        if "unittest" in source:
+            from unittest import TestResult
+
+            construct = TestResult.__init__
+
+            def construct_and_keep(self: Any, *positional: Any, **named: Any) -> None:
+                results.append(self)
+                construct(self, *positional, **named)
+
+            TestResult.__init__ = construct_and_keep  # type: ignore[method-assign]
+        if "doctest" in source:
+            from doctest import DocTestRunner
+
+            def keep(report: Any) -> Any:
+                def report_and_keep(*arguments: Any) -> None:
+                    results.append(False)
+                    report(*arguments)
+
+                return report_and_keep
+
+            for name in ("report_failure", "report_unexpected_exception"):
+                setattr(DocTestRunner, name, keep(getattr(DocTestRunner, name)))
+    except (ImportError, AttributeError):
+        return list  # there is nothing that the tests could run either
+    return lambda: results
+
+
+def _has_failed(result: Any) -> bool:
+    return result is False or not result.wasSuccessful()
+
+
+def _public_name(error: BaseException) -> str:
+    """Return the nearest builtin type's name: that of a class of the candidate may be made of an argument."""
+    return str(next(each.__name__ for each in type(error).__mro__ if vars(builtins).get(each.__name__) is each))
+
+
+def _frames(error: BaseException) -> list[Any]:
+    """Return the frames that ``error`` has passed, from :class:`Run` to where it was raised, each with its line."""
+    found, trace = [], error.__traceback__
+    while trace is not None:
+        found.append((trace.tb_frame, trace.tb_lineno))
+        trace = trace.tb_next
+    return found
+
+
+def _line(error: BaseException) -> int | None:
+    """Return the line of the tests at which ``error`` passed last."""
+    return next((line for frame, line in reversed(_frames(error)) if frame.f_code.co_filename == FILE), None)
+
+
+def _is_own_exit(leaving: SystemExit) -> bool:
+    """Return whether the tests left by themselves, or ``unittest.main()`` did, which always leaves.
+
+    It matters where the candidate shares this process: its exit is no pass.
+    """
+    runner = vars(sys.modules.get("unittest.main", sys))
+    frames = [frame for frame, _ in _frames(leaving)][1:]
+    return all(frame.f_code.co_filename == FILE or frame.f_globals is runner for frame in frames)
+
+
+def send_verdict(wire: Wire, verdict: dict[str, Any]) -> NoReturn:
+    """Send the verdict, and end the process at once: nothing runs after it."""
+    wire.write(VERDICT, verdict)
+    os._exit(0 if verdict["outcome"] == "passed" else 1)

@@ -1,0 +1,168 @@
+"""Tests that Python itself would let a wrong candidate pass: what the tests' side notices, and what it leaves alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from securebench.errors import FailureReason
+from securebench.verifiers.code_completion.explain import NOTES, explain
+from securebench.verifiers.code_completion.guest import notes
+from securebench.verifiers.code_completion.request import read_request
+from verifiers.code_completion.judging_code import artifact, judge, local_driver, view_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from securebench.testing.fake_sandbox import FakeDriver
+
+
+@pytest.fixture(scope="module")
+def driver() -> Iterator[FakeDriver]:
+    """Give a driver that runs the guests as local processes."""
+    made = local_driver()
+    yield made
+    made.close()
+
+
+_CATCH = "try:\n    f()\n    assert False\nexcept {}:\n    pass\n"
+_UNITTEST = """
+import unittest
+class T(unittest.TestCase):
+    def test(self): self.assertEqual(f(2), 4)
+"""
+_TOLERANCE = "if abs(f(1) - 0.5) > 1e-6: raise ValueError\n"
+
+TRAPS = {
+    "exception alias": ("MyErr = Exception\ndef f(): pass", _CATCH.format("MyErr"), notes.BROAD_EXCEPTION),
+    "assertion alias": ("MyErr = AssertionError\ndef f(): pass", _CATCH.format("MyErr"), notes.BROAD_EXCEPTION),
+    "a tuple of them": ("MyErr = (ValueError, (Exception,))\ndef f(): pass", _CATCH.format("MyErr"), "broad_exception"),
+    "in a tuple": ("MyErr = Exception\ndef f(): pass", _CATCH.format("(MyErr, OSError)"), notes.BROAD_EXCEPTION),
+    "emptied list": ("def f(d): d.clear(); return []", "d = [2, 1]\nassert f(d) == sorted(d)", "changed_argument"),
+    "emptied dict": (
+        "def f(d): d.clear(); return 0",
+        "def check(f):\n    d = {1: 2}\n    assert f(d) == sum(d.values())\ncheck(f)",
+        notes.CHANGED_ARGUMENT,
+    ),
+    "an item changed": ("def f(p): p[1] = p[0] = 0; return 0", "c = [2, 1]\nassert f(c) == c[1]", "changed_argument"),
+    "under a conversion": (
+        "def f(d): d.clear(); return []",
+        "d = [2, 1]\nassert tuple(f(d)) == tuple(sorted(x for x in d)), 'no'",
+        notes.CHANGED_ARGUMENT,
+    ),
+    "assertEqual": (
+        "def f(d): d.clear(); return []",
+        "from unittest import TestCase\nd = [2, 1]\nTestCase().assertEqual(f(d), sorted(d))",
+        notes.CHANGED_ARGUMENT,
+    ),
+    "NaN": ("def f(x): return float('nan')", _TOLERANCE, notes.NAN),
+    "NaN in a list": (
+        "def f(x): return [float('nan')]",
+        "if max(abs(x - y) for x, y in zip(f(1), [1.0])) > 1e-6: raise ValueError",
+        notes.NAN,
+    ),
+    "NaN summed up": ("def f(x): return float('nan')", "if sum([f(1), 2]) / 2 >= 1: raise ValueError", notes.NAN),
+    "unittest without exit": ("def f(x): return x", _UNITTEST + "unittest.main(exit=False)", notes.UNITTEST),
+    "a runner": (
+        "def f(x): return x",
+        _UNITTEST + "unittest.TextTestRunner().run(unittest.defaultTestLoader.loadTestsFromTestCase(T))",
+        notes.UNITTEST,
+    ),
+    "doctest": (
+        "def f(x): return x",
+        '"""\n>>> f(2)\n4\n"""\nimport doctest\ng = f\ndoctest.testmod()',
+        notes.UNITTEST,
+    ),
+    "doctest of an error": (
+        "def f(x): 1 / 0",
+        '"""\n>>> f(2)\n4\n"""\nimport doctest\ng = f\ndoctest.testmod()',
+        "unittest",
+    ),
+}
+
+
+@pytest.mark.parametrize("trap", TRAPS, ids=str)
+def test_a_trap_fails_and_says_why(driver: FakeDriver, trap: str) -> None:
+    """Each passes as plain Python; the record names the reason, and nothing of the tests."""
+    candidate, tests, note = TRAPS[trap]
+    result = judge(driver, candidate, tests)
+    assert (result.reason, result.metadata.get("note")) == (FailureReason.TESTS_FAILED, note), result.message
+    assert explain(note) in result.message
+
+
+HONEST = {
+    "its own class": ("class MyErr(Exception): pass\ndef f(): raise MyErr", _CATCH.format("MyErr")),
+    "a narrow alias": ("MyErr = ValueError\ndef f(): raise MyErr", _CATCH.format("MyErr")),
+    "changed, then compared": ("def f(d): d.sort()", "d = [2, 1]\nf(d)\nassert d == [1, 2] and d == sorted(d)"),
+    "sorted in place": ("def f(d): d.sort(); return d", "d = [2, 1]\nassert f(d) == sorted(d)"),
+    "changed and given back": ("def f(d): d.append(1); return d", "d = [2]\nassert f(d) == d and f(d) is d"),
+    "the whole list": ("def f(d): d.append(1); return [2, 1]", "d = [2]\nassert f(d) == d"),
+    "another line": ("def f(d): d.pop(); return len(d)", "d = [2, 3]\nn = f(d)\nassert n == len(d)"),
+    "a NaN that is asked for": (
+        "def f(x): return float('nan')",
+        "import math\nassert math.isnan(f(1)) and not f(1) > 1 and type(f(1)) is float",
+    ),
+    "a NaN that is not ordered": ("def f(x): return [float('nan')]", "assert f(1)[0] != f(1)[0] and len(f(1)) == 1"),
+    "unittest without exit": ("def f(x): return x * x", _UNITTEST + "unittest.main(exit=False)"),
+    "doctest": ("def f(x): return x * x", '"""\n>>> f(2)\n4\n"""\nimport doctest\ng = f\ndoctest.testmod()'),
+    "the name of a builtin": ("def sum(a, b): return a + b", "assert sum(10, 15) == 25\nassert sum(-1, 1) == 0"),
+    "a class with the name of a builtin": (
+        "class filter:\n    def __init__(self, n): self.n = n\n    def run(self, x): return [y for y in x if y > 3]",
+        "assert filter(3).run([1, 5]) == [5]",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", HONEST, ids=str)
+def test_honest_code_that_looks_like_a_trap_passes(driver: FakeDriver, case: str) -> None:
+    """Code that changes its arguments, raises its own errors or returns NaN as asked passes, as in plain Python."""
+    result = judge(driver, *HONEST[case])
+    assert result.passed, result.message
+
+
+def test_a_wrong_function_with_the_name_of_a_builtin_fails(driver: FakeDriver) -> None:
+    """MBPP 126: the candidate's ``sum`` is what is called, for better or worse."""
+    assert judge(driver, "def sum(a, b): return 1", "assert sum(10, 15) == 25").reason is FailureReason.TESTS_FAILED
+
+
+@pytest.mark.parametrize(
+    ("candidate", "tests"),
+    [
+        ("def f(x): return 1\ndef len(x): return 1", "assert f([1, 2]) == len([1, 2])"),
+        ("def sum(a, b): return 1\ndef len(x): return 1", "assert sum(1, 1) == len([1, 2])"),
+        ("def sorted(x): return 1\ndef f(x): return 1", "assert f([2, 1]) == sorted([2, 1])"),
+        ("def f(): pass\nAssertionError = ValueError", "try:\n    f()\n    assert False\nexcept ValueError: pass"),
+    ],
+)
+def test_a_candidate_cannot_take_over_the_builtins_that_judge_it(
+    driver: FakeDriver, candidate: str, tests: str
+) -> None:
+    """B09: where the tests can reach it by another name, a builtin stays the builtin; the message says so."""
+    result = judge(driver, candidate, tests)
+    assert result.reason is FailureReason.TESTS_FAILED
+    if "AssertionError" not in candidate:
+        assert result.metadata["note"] == notes.BUILTIN
+
+
+def test_starter_code_says_whose_a_builtins_name_is() -> None:
+    """The pack's own text decides: the names of its functions and classes are the candidate's."""
+    view = view_of({"source": "inline", "code": "pass"}, starter="import x\ndef hash(a): ...\nclass Map: ...\nn = 1\n")
+    assert read_request(view, artifact("pass")).starter == ("hash", "Map")
+    broken = view_of({"source": "inline", "code": "pass"}, starter="def f(:")
+    assert read_request(broken, artifact("pass")).starter == ()
+
+
+def test_the_name_of_a_builtin_beside_others(driver: FakeDriver) -> None:
+    """With starter code, the candidate's ``hash`` is called beside its other functions."""
+    candidate, tests = "def hash(x): return x % 7\ndef add(x): return x + 1", "assert add(1) == 2 and hash(8) == 1"
+    assert judge(driver, candidate, tests, starter="def hash(x):\n    ...\n").passed
+    assert judge(driver, candidate, tests).metadata["note"] == notes.BUILTIN
+
+
+def test_every_note_has_its_sentence() -> None:
+    """Whatever the tests' side may note, the host can explain; an unknown note says nothing."""
+    named = {value for name, value in vars(notes).items() if name.isupper() and isinstance(value, str)}
+    assert named | set(notes.BY_NAME.values()) <= NOTES
+    assert all(explain(note) for note in NOTES)
+    assert explain("canary") == ""
