@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 import time
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
@@ -189,20 +190,32 @@ class Sandbox(ABC):
     def close(self) -> None:
         """End and remove the sandbox."""
 
-    def run(self, command: Command, on_output: Callable[[Chunk], None] | None = None) -> CommandResult:
+    def run(
+        self,
+        command: Command,
+        on_output: Callable[[Chunk], None] | None = None,
+        reply: Callable[[Chunk], bytes | None] | None = None,
+    ) -> CommandResult:
         """Run ``command`` to its end and return what it left. Raises :class:`InfrastructureError`.
 
-        ``on_output`` sees every chunk as it comes, also what capture leaves out.
+        ``on_output`` sees every chunk as it comes, also what capture leaves out. With ``reply`` stdin stays open until
+        that returns bytes for a chunk, which are sent, once.
         """
         started = time.monotonic()
         process = self.open(command)
-        process.close_stdin()
+        if reply is None:
+            process.close_stdin()
         capture = {Stream.STDOUT: _Capture(command.capture), Stream.STDERR: _Capture(command.capture)}
         while (chunk := process.receive()) is not None:
             stream, data = chunk
             capture[stream].add(data)
             if on_output is not None:
                 on_output(chunk)
+            if reply is not None and (answer := reply(chunk)) is not None:
+                with suppress(BrokenPipeError):  # it no longer reads: what it does not say then is what counts
+                    process.send(answer)
+                    process.close_stdin()
+                reply = None
         state = process.wait()
         out, err = capture[Stream.STDOUT], capture[Stream.STDERR]
         return CommandResult(

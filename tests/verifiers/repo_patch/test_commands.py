@@ -5,17 +5,19 @@ from __future__ import annotations
 import pytest
 
 from securebench.sandboxes.base import BASE_ENVIRONMENT
-from securebench.verifiers.repo_patch.commands import PytestCommand, read_pytest, started
+from securebench.verifiers.repo_patch.commands import started
 from securebench.verifiers.repo_patch.environment import check_environment
+from securebench.verifiers.repo_patch.evidence.pytest_adapter import PytestAdapter
+from securebench.verifiers.repo_patch.evidence.recognise import recognise
 
 ARE = {
-    "pytest -q tests": PytestCommand("pytest", ("-q", "tests"), module=False),
-    "py.test": PytestCommand("py.test", (), module=False),
-    "pytest 'tests/x.py::test_a[1 2]'": PytestCommand("pytest", ("tests/x.py::test_a[1 2]",), module=False),
-    ("pytest", "a;b"): PytestCommand("pytest", ("a;b",), module=False),
-    ("python3.9", "-m", "pytest", "x"): PytestCommand("python3.9", ("x",), module=True),
-    "/opt/env/bin/python -m pytest x": PytestCommand("/opt/env/bin/python", ("x",), module=True),
-    "/opt/env/bin/pytest": PytestCommand("/opt/env/bin/pytest", (), module=False),
+    "pytest -q tests": PytestAdapter("pytest", ("-q", "tests"), module=False),
+    "py.test": PytestAdapter("py.test", (), module=False),
+    "pytest 'tests/x.py::test_a[1 2]'": PytestAdapter("pytest", ("tests/x.py::test_a[1 2]",), module=False),
+    ("pytest", "a;b"): PytestAdapter("pytest", ("a;b",), module=False),
+    ("python3.9", "-m", "pytest", "x"): PytestAdapter("python3.9", ("x",), module=True),
+    "/opt/env/bin/python -m pytest x": PytestAdapter("/opt/env/bin/python", ("x",), module=True),
+    "/opt/env/bin/pytest": PytestAdapter("/opt/env/bin/pytest", (), module=False),
 }
 ARE_NOT = [
     "make test",
@@ -40,20 +42,20 @@ ARE_NOT = [
 
 
 @pytest.mark.parametrize(("command", "expected"), ARE.items())
-def test_what_is_plainly_pytest_is_known_as_such(command: str | tuple[str, ...], expected: PytestCommand) -> None:
+def test_what_is_plainly_pytest_is_known_as_such(command: str | tuple[str, ...], expected: PytestAdapter) -> None:
     """A program named pytest, or Python's module, with words that no shell would change."""
-    assert read_pytest(command) == expected
+    assert recognise(command) == expected
 
 
 @pytest.mark.parametrize("command", ARE_NOT)
 def test_what_a_shell_may_change_or_the_repository_brings_is_not(command: str | tuple[str, ...]) -> None:
     """Metacharacters, variables, other programs, and programs that lie in the repository."""
-    assert read_pytest(command) is None
+    assert recognise(command) is None
 
 
 def test_what_a_command_selects() -> None:
     """Files and directories, without tests in them, and without the values of options."""
-    command = read_pytest(["pytest", "-k", "tests", "-p", "no:x", "--tb=no", "a/t.py::X::y[1]", "--rootdir", "/", "b"])  # type: ignore[arg-type]
+    command = recognise(("pytest", "-k", "tests", "-p", "no:x", "--tb=no", "a/t.py::X::y[1]", "--rootdir", "/", "b"))
     assert command is not None
     assert command.selected == ("a/t.py", "b")
 
@@ -66,9 +68,9 @@ def test_how_commands_are_started() -> None:
 
 def test_pytest_is_loaded_before_the_repository_is_on_its_path() -> None:
     """``python -m`` becomes our launcher, and nothing of Python's environment is set for it."""
-    command = read_pytest("python3 -m pytest x")
+    command = recognise("python3 -m pytest x")
     assert command is not None
-    assert command.argv[-3:] == ("python3", "/opt/securebench/pytest/securebench_launch.py", "x")
+    assert command.argv[-3:] == ("python3", "/opt/securebench/tests/securebench_launch.py", "x")
     assert "PYTHONPATH" not in command.environment
 
 
@@ -95,3 +97,22 @@ def test_of_an_images_environment_little_holds() -> None:
 def test_an_image_without_a_path_gets_the_usual_one() -> None:
     """Nothing usable on PATH is as no PATH."""
     assert check_environment({"PATH": "/repo/bin"}, "/repo")["PATH"] == BASE_ENVIRONMENT["PATH"]
+
+
+@pytest.mark.parametrize(
+    ("command", "narrows"),
+    [
+        ("pytest", False),
+        ("pytest -q tests -p no:cacheprovider", False),
+        ("pytest tests -k one", True),
+        ("pytest -mslow", True),
+        ("pytest tests/t.py::test_a", True),
+        ("pytest --deselect tests/t.py::test_b tests", True),
+        ("pytest --lf", True),
+    ],
+)
+def test_a_command_that_selects_single_tests_is_known(command: str, narrows: bool) -> None:
+    """The reporter is told which controls to keep only where the command itself does not run them."""
+    adapter = recognise(command)
+    assert adapter is not None
+    assert adapter.narrows is narrows

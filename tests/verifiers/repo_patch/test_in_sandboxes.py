@@ -45,8 +45,7 @@ def test_the_right_change_passes(command: Any, driver: SandboxDriver, image: str
     assert verdict.reason is None, (verdict.message, verdict.metadata)
     evidence: Any = verdict.metadata["evidence"]
     assert evidence["kind"] == "test_by_test"
-    assert evidence["canaries_failed"] == evidence["canaries"] > 0
-    assert evidence["copies_failed"] == evidence["copies"] > 0
+    assert evidence["controls_failed"] == evidence["controls"] > 0
     assert evidence["required_passed"] == evidence["required"] == 4
     assert verdict.metadata["phase"] == "verdict"
 

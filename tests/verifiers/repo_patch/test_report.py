@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from securebench.verifiers.repo_patch.checks import _GUEST_FILES as GUEST
-from securebench.verifiers.repo_patch.pytest_evidence import read_channel
+from securebench.verifiers.repo_patch.evidence.channel import read_channel
+from securebench.verifiers.repo_patch.evidence.controls import digest
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from securebench.verifiers.repo_patch.pytest_evidence import Told
+    from securebench.verifiers.repo_patch.evidence.channel import Reported
 
 MARK = "ab" * 16
 TESTS = """\
@@ -47,6 +48,9 @@ def test_tear_down(late): pass
 def test_forks():
     if os.fork() == 0:
         os._exit(0)
+def test_edge_width(): assert 0
+class T(T):
+    def test_edge_line(self): self.fail()
 """
 OUTCOMES = {
     "test_a.py::test_ok": "passed",
@@ -61,17 +65,17 @@ OUTCOMES = {
     "test_a.py::test_set_up": "error",
     "test_a.py::test_tear_down": "error",
     "test_a.py::test_forks": "passed",
-    "beside/test_edge_width.py::test_must": "failed",
+    "test_a.py::test_edge_width": "failed",
+    "test_a.py::T::test_edge_line": "failed",
 }
 
 
-def _told(root: Path, *arguments: str, module: bool = False) -> Told:
+def _told(root: Path, *arguments: str, module: bool = False) -> Reported:
     """Run pytest as the command of a task is run, over files of ours."""
-    (root / "beside").mkdir(parents=True)
+    root.mkdir(exist_ok=True)
     (root / "test_a.py").write_text(TESTS)
-    (root / "beside/test_edge_width.py").write_text("def test_must(): assert 0\n")
     (root / "pytest.ini").write_text("[pytest]\n")
-    order = {"mark": MARK, "files": [str(root / "beside/test_edge_width.py")]}
+    order = {"mark": MARK, "keep": [digest("test_edge_width"), digest("test_edge_line")], "protected": []}
     start = [str(GUEST / "securebench_launch.py")] if module else ["-m", "pytest", "-p", "securebench_report"]
     environment = {"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(GUEST)}
     done = subprocess.run(
@@ -96,12 +100,19 @@ def test_each_outcome_has_its_name(module: bool, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["-x"], ["-k", "ok"], ["test_a.py", "--deselect", "beside", "-x", "-k", "test_ok"]]
+    "arguments",
+    [
+        ["-x"],
+        ["-k", "ok or right"],
+        ["test_a.py", "--deselect", "test_a.py::test_edge_width", "-x", "-k", "test_ok or right"],
+        ["test_a.py::test_ok", "test_a.py::T::test_right"],
+    ],
 )
 def test_the_tests_that_must_fail_are_always_run(arguments: list[str], tmp_path: Path) -> None:
     """Whatever a command selects, leaves out or stops at: they are run, and so is all that it selects."""
     outcomes = _told(tmp_path / "r", *arguments).outcomes
-    assert outcomes["beside/test_edge_width.py::test_must"] == "failed"
+    assert outcomes["test_a.py::test_edge_width"] == "failed"
+    assert outcomes["test_a.py::T::test_edge_line"] == "failed"
     assert outcomes["test_a.py::test_ok"] == "passed"
 
 

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import json
-import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from securebench.errors import FailureReason, InfrastructureError
 from securebench.sandboxes.base import Command, Mount, SandboxSpec
 from securebench.verifiers.faults import FaultError, require_own_end
-from securebench.verifiers.repo_patch.commands import GUEST, started
+from securebench.verifiers.repo_patch.commands import started
 from securebench.verifiers.repo_patch.environment import check_environment
+from securebench.verifiers.repo_patch.evidence.adapter import GUEST
+from securebench.verifiers.repo_patch.evidence.channel import MAX_CHANNEL_BYTES, Conversation, read_channel
+from securebench.verifiers.repo_patch.evidence.judge import Judge
 from securebench.verifiers.repo_patch.layout import NO_WORKDIR
-from securebench.verifiers.repo_patch.pytest_evidence import MAX_CHANNEL_BYTES, judge, read_channel
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from securebench.images.model import ResolvedImage
     from securebench.sandboxes.base import CommandResult
     from securebench.verifiers.base import VerifyContext
-    from securebench.verifiers.repo_patch.canaries import Canaries
-    from securebench.verifiers.repo_patch.commands import PytestCommand
+    from securebench.verifiers.repo_patch.evidence.adapter import Adapter
+    from securebench.verifiers.repo_patch.evidence.controls import Controls
     from securebench.verifiers.repo_patch.layout import Layout
     from securebench.verifiers.repo_patch.request import Request
 
@@ -34,7 +36,7 @@ _NOT_RUN: Final = (126, 127)
 
 
 class Checks:
-    """One run of a command, or of pytest with its canaries, over ``layout``."""
+    """One run of a command, or of a test runner with controls, over ``layout``."""
 
     def __init__(self, request: Request, image: ResolvedImage, context: VerifyContext, details: dict[str, Any]) -> None:
         self._request = request
@@ -56,28 +58,33 @@ class Checks:
             message = f"the test command ended with exit code {result.exit_code}"
             raise FaultError(FailureReason.TESTS_FAILED, message)
 
-    def run_pytest(self, layout: Layout, pytest: PytestCommand, canaries: Canaries) -> None:
-        """Run pytest, and weigh its evidence. Raises :class:`FaultError` if it is no pass."""
+    def run_tests(self, layout: Layout, adapter: Adapter, controls: Controls) -> None:
+        """Run the command with our reporter, and weigh its evidence. Raises :class:`FaultError` if it is no pass."""
         self._details["evidence"] = {"kind": "test_by_test"}
-        mark = secrets.token_hex(16)
-        files = [f"{self._request.repository}/{path.decode()}" for path in canaries.files]
+        conversation = Conversation({"protected": list(adapter.protected), "keep": controls.digests(adapter)})
         command = Command(
-            argv=pytest.argv,
+            argv=adapter.argv,
             timeout_seconds=self._request.timeout_seconds,
-            stdin=json.dumps({"mark": mark, "files": files}).encode("ascii") + b"\n",
+            stdin=conversation.stdin,
             workdir=self._request.workdir,
             capture=MAX_CHANNEL_BYTES,
         )
-        result = self._run(layout, command, pytest.environment)
+        result = self._run(layout, command, adapter.environment, conversation)
         if result.stdout_truncated:
-            raise FaultError(FailureReason.CANDIDATE_OUTPUT_LIMIT, "the tests said more than is kept")
-        told = read_channel(result.stdout, mark)
-        if not told.started:
-            message = f"pytest did not start, or not as it does: exit code {result.exit_code}"
+            raise FaultError(FailureReason.CANDIDATE_OUTPUT_LIMIT, "the tests wrote more output than is kept")
+        reported = read_channel(result.stdout, conversation.mark)
+        if not reported.started:
+            message = f"{adapter.runner} did not start as it does without changes: exit code {result.exit_code}"
             raise FaultError(FailureReason.NO_VERDICT, message)
-        judge(told, result, canaries, self._request, self._details)
+        Judge(adapter, controls, self._request, self._details).judge(reported, result, conversation)
 
-    def _run(self, layout: Layout, command: Command, environment: dict[str, str]) -> CommandResult:
+    def _run(
+        self,
+        layout: Layout,
+        command: Command,
+        environment: Mapping[str, str],
+        conversation: Conversation | None = None,
+    ) -> CommandResult:
         fixed = check_environment(self._image.environment, self._request.repository)
         spec = SandboxSpec(
             image=self._image,
@@ -99,7 +106,7 @@ class Checks:
                     f"the tree to be judged could not be laid out (exit {laid.exit_code}): {said}"
                 )
             layout.remove()
-            result = sandbox.run(command)
+            result = conversation.run(sandbox, command) if conversation else sandbox.run(command)
         self._details["exit_code"] = result.exit_code
         _require_end(result, self._request)
         return result

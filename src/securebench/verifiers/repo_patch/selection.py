@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
@@ -10,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from securebench.patches.model import Delta, Tree
-    from securebench.verifiers.repo_patch.commands import PytestCommand
+    from securebench.verifiers.repo_patch.evidence.adapter import Adapter
     from securebench.verifiers.repo_patch.plan import PristineTree
     from securebench.verifiers.repo_patch.request import Request
 
@@ -24,18 +25,35 @@ _TEST_NAME = re.compile(rb"test_.*\.py|.*_test\.py|tests\.py", re.DOTALL)
 
 
 class Selection:
-    """What pytest is to run, as paths in the repository: ``tests`` are files, ``directories`` hold tests."""
+    """What a command is to run, as paths in the repository: ``tests`` are files.
 
-    def __init__(self, request: Request, pytest: PytestCommand, pristine: PristineTree, tests: Delta) -> None:
+    ``held`` are the files that can hold controls, those with the most to say first: files of tests that the candidate
+    had to fix, files that the task changed, other files of expected tests and of the command, and files in
+    directories that it names.
+    """
+
+    def __init__(self, request: Request, adapter: Adapter, pristine: PristineTree, tests: Delta) -> None:
         here = PurePosixPath(request.workdir).relative_to(request.repository).as_posix().encode()
         self._here = b"" if here == b"." else here
-        named = [self._path(name) for name in pytest.selected]
-        named += [self._path(test.partition("::")[0]) for test in request.expected]
-        paths = sorted({path for path in named if path is not None})
+        fixed = self._paths(adapter.file(test) for test in request.fail_to_pass)
+        kept = self._paths(adapter.file(test) for test in request.pass_to_pass)
+        named = self._paths(adapter.selected)
+        paths = sorted({*fixed, *kept, *named})
         self.tests = [path for path in paths if _is_file(path, pristine, tests)]
-        folders = [path for path in paths if path not in self.tests and _has_files(path, pristine)]
-        beside = [path.rpartition(b"/")[0] for path in self.tests]
-        self.directories = sorted({*folders, *beside}) or [self._here]
+        folders = [path for path in named if path not in self.tests and _has_files(path, pristine)]
+        if not self.tests and not folders:
+            folders = [self._here]
+        below = {path for folder in folders for path in (*pristine.files(folder), *tests) if _is_below(path, folder)}
+        inside = [path for path in below if is_test_file(path) and _is_file(path, pristine, tests)]
+        first = [path for path in inside if path in tests]
+        changed = [path for path in self.tests if path in tests]
+        groups = (fixed, [*changed, *first], self.tests, inside)
+        ordered = dict.fromkeys(path for group in groups for path in _shuffled(group))
+        self.held = [path for path in ordered if path.endswith(b".py")]
+
+    def _paths(self, names: Iterable[str | None]) -> list[bytes]:
+        found = (self._path(name) for name in names if name is not None)
+        return list(dict.fromkeys(path for path in found if path is not None))
 
     def restored(self, candidate: Iterable[bytes], trusted: Tree) -> list[bytes]:
         """Return which paths of ``candidate`` are put back, even where it may change them.
@@ -68,6 +86,19 @@ def is_test(path: bytes) -> bool:
     """Return whether ``path`` lies where tests usually do, or is named like one."""
     names = path.split(b"/")
     return not {b"test", b"tests"}.isdisjoint(names[:-1]) or _TEST_NAME.fullmatch(names[-1]) is not None
+
+
+def is_test_file(path: bytes) -> bool:
+    """Return whether ``path`` is named like a file of tests."""
+    return _TEST_NAME.fullmatch(path.rpartition(b"/")[2]) is not None
+
+
+def _is_below(path: bytes, folder: bytes) -> bool:
+    return not folder or path.startswith(folder + b"/")
+
+
+def _shuffled(paths: list[bytes]) -> list[bytes]:
+    return secrets.SystemRandom().sample(paths, len(paths))
 
 
 def _is_file(path: bytes, pristine: PristineTree, tests: Delta) -> bool:

@@ -9,9 +9,9 @@ from securebench.candidates.store import CandidateStore
 from securebench.errors import FailureReason
 from securebench.verifiers.base import VerificationResult, Verifier
 from securebench.verifiers.faults import FaultError
-from securebench.verifiers.repo_patch.canaries import plant
 from securebench.verifiers.repo_patch.checks import Checks
-from securebench.verifiers.repo_patch.commands import read_pytest
+from securebench.verifiers.repo_patch.evidence.controls import plant
+from securebench.verifiers.repo_patch.evidence.recognise import recognise
 from securebench.verifiers.repo_patch.layout import Layout
 from securebench.verifiers.repo_patch.plan import Overlay, carried_over, require_allowed, require_tree, task_patch
 from securebench.verifiers.repo_patch.repository import require_commit
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from securebench.patches.model import Delta
     from securebench.tasks import VerifierView
     from securebench.verifiers.base import VerifyContext
-    from securebench.verifiers.repo_patch.canaries import Canaries
-    from securebench.verifiers.repo_patch.commands import PytestCommand
+    from securebench.verifiers.repo_patch.evidence.adapter import Adapter
+    from securebench.verifiers.repo_patch.evidence.controls import Controls
     from securebench.verifiers.repo_patch.plan import PristineTree
     from securebench.verifiers.repo_patch.request import Request
 
@@ -74,8 +74,8 @@ class _Judgement:
         self._candidate = candidate
         self._context = context
         self._details = details
-        self._pytest: PytestCommand | None = read_pytest(self._request.command)
-        self._canaries: Canaries | None = None
+        self._adapter: Adapter | None = recognise(self._request.command)
+        self._controls: Controls | None = None
 
     def run(self) -> None:
         """Return if the candidate passes. Raises :class:`FaultError` if it does not."""
@@ -84,10 +84,10 @@ class _Judgement:
         layout = self._lay_out(image)
         self._details["phase"] = "checks"
         checks = Checks(self._request, image, self._context, self._details)
-        if self._pytest is None or self._canaries is None:
+        if self._adapter is None or self._controls is None:
             checks.run_command(layout)
         else:
-            checks.run_pytest(layout, self._pytest, self._canaries)
+            checks.run_tests(layout, self._adapter, self._controls)
 
     def _lay_out(self, image: ResolvedImage) -> Layout:
         """Return the final tree, written down: nothing of the image is held after that."""
@@ -125,15 +125,16 @@ class _Judgement:
         return changes
 
     def _with_tests(self, carried: Delta, trusted: Overlay, tests: Delta, pristine: PristineTree) -> Delta:
-        """Return what is judged: the tests over the candidate's changes, and canaries where pytest runs."""
+        """Return what is judged: the tests over the candidate's changes, and controls where a known runner runs."""
         final = {**trusted.delta, **carried, **tests}
-        if self._pytest is not None:
-            selection = Selection(self._request, self._pytest, pristine, {**trusted.delta, **tests})
+        if self._adapter is not None:
+            selection = Selection(self._request, self._adapter, pristine, {**trusted.delta, **tests})
             restored = selection.restored(carried.keys() - tests.keys(), trusted)
             self._put_back(final, restored, trusted)
             judged = Overlay(trusted, tests)
-            self._canaries = plant(selection.tests, selection.directories, judged, self._request.expected)
-            final.update(self._canaries.files)
+            wanted = self._request.fail_to_pass or self._request.pass_to_pass
+            self._controls = plant(selection.held, judged, wanted, self._adapter)
+            final.update(self._controls.files)
         require_tree(final, pristine)
         return final
 

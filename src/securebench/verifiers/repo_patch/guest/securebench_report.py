@@ -1,68 +1,43 @@
-"""A plugin of pytest that tells the host what became of each test, on a channel of its own.
+"""A plugin of pytest that tells the host what became of each test, on a channel of its own."""
 
-The channel is what stdout was when pytest started. From then on stdout is stderr, and nothing that tests print, or
-programs that they start, comes to the channel. Each line begins with a mark that the host sent over stdin. This keeps
-out whoever writes blindly; code in the same process can do whatever this plugin can, which is what the host's other
-evidence is for.
-"""
-
-import fcntl
-import json
 import os
-import random
+from hashlib import sha256
 from typing import Any
 
 import pytest
-
-_CHANNEL = 500
-"""The lowest number that the channel's descriptor may have: programs close the low ones when they become daemons."""
-_LONGEST_ID = 16000
+from securebench_channel import LONGEST_ID, open_channel  # type: ignore[import-not-found] # beside this file
 
 
 class Reporter:
     """Hears of each test, and says so."""
 
-    def __init__(self, descriptor: int, order: Any) -> None:
-        """Report to ``descriptor``, as the host's ``order`` has it."""
-        self._descriptor = descriptor
-        self._mark = order["mark"]
-        self._extra = order["files"]
-        self._names = {path.rsplit("/", 1)[-1] for path in order["files"]}
-        self._count = 0
-        self._process = os.getpid()
+    def __init__(self, channel: Any) -> None:
+        """Report to ``channel``."""
+        self._say = channel.say
+        self._nonce = channel.nonce
+        self._keep = set(channel.order["keep"])
         self._raised: Any = {}
         self._may_fail: Any = set()
 
-    def say(self, *words: Any) -> None:
-        """Send one line to the host. A process that a test has forked says nothing."""
-        if os.getpid() != self._process:
-            return
-        data = f"{self._mark} {self._count} {json.dumps(words)}\n".encode("ascii")
-        self._count += 1
-        while data:
-            data = data[os.write(self._descriptor, data) :]
-
     def prepare(self, config: Any) -> None:
-        """Run everything that there is to run, in this process, and the host's own tests with it."""
-        config.args.extend(self._extra)
+        """Run everything that there is to run, in this process."""
         config.option.maxfail = 0
         config.option.continue_on_collection_errors = True
-        self.say("start", pytest.__version__)
+        self._say("start", pytest.__version__)
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(self, items: Any) -> Any:
-        """Keep the host's tests, whatever the command or a plugin leaves out."""
-        mine = [item for item in items if item.nodeid.split("::")[0].rsplit("/", 1)[-1] in self._names]
+        """Keep the host's tests where a command selects single tests: each stays where its file has it."""
+        before = _with_kept(items, self._keep) if self._keep else list(items)
         yield
         left = {id(item) for item in items}
-        for item in mine:
-            if id(item) not in left:
-                items.insert(random.randint(0, len(items)), item)  # noqa: S311 - any place will do
+        if self._keep:
+            items[:] = [item for item in before if id(item) in left or _is_kept(item, self._keep)]
 
     def pytest_collectreport(self, report: Any) -> None:
         """Say which file could not be loaded."""
         if report.failed:
-            self.say("unloaded", report.nodeid[:_LONGEST_ID])
+            self._say("unloaded", report.nodeid[:LONGEST_ID])
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_runtest_call(self, item: Any) -> Any:
@@ -79,12 +54,33 @@ class Reporter:
         """Say what became of a test: of its set-up and tear-down only if they went wrong."""
         outcome = _outcome(report, self._raised, self._may_fail)
         if outcome:
-            self.say("test", report.nodeid[:_LONGEST_ID], outcome)
+            self._say("test", report.nodeid[:LONGEST_ID], outcome)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, exitstatus: Any) -> None:
         """Say how pytest is about to end."""
-        self.say("end", int(exitstatus))
+        self._say("end", int(exitstatus))
+
+
+def _name(item: Any) -> Any:
+    return item.name.partition("[")[0]
+
+
+def _is_kept(item: Any, keep: Any) -> bool:
+    return sha256(_name(item).encode("utf-8", "surrogateescape")).hexdigest() in keep
+
+
+def _with_kept(items: Any, keep: Any) -> Any:
+    """Return ``items``, and the host's tests of the same files and classes that a node id leaves out."""
+    found, known, parents = [], {item.nodeid for item in items}, set()
+    for item in items:
+        found.append(item)
+        if item.parent.nodeid in parents or not hasattr(item, "function"):
+            continue
+        parents.add(item.parent.nodeid)
+        others = (other for other in item.parent.collect() if hasattr(other, "function") and _is_kept(other, keep))
+        found.extend(other for other in others if other.nodeid not in known)
+    return found
 
 
 def _outcome(report: Any, raised: Any, may_fail: Any) -> str:
@@ -108,18 +104,8 @@ def _open() -> Any:
     os.environ.pop("PYTHONPATH", None)
     if "PYTEST_XDIST_WORKER" in os.environ:
         return None
-    order = b""
-    while not order.endswith(b"\n"):
-        piece = os.read(0, 65536)
-        if not piece:
-            return None
-        order += piece
-    channel = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, _CHANNEL)
-    os.dup2(2, 1)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
-    return Reporter(channel, json.loads(order.decode("ascii")))
+    channel = open_channel()
+    return None if channel is None else Reporter(channel)
 
 
 _REPORTER = _open()

@@ -1,0 +1,61 @@
+"""What a test runner is to the evidence: how it is started, what it selects, and how it names tests."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+GUEST = "/opt/securebench/tests"
+"""Where a sandbox has the modules of ``guest/``."""
+
+
+class Place(NamedTuple):
+    """Where a test is defined: file name without ``.py``, classes from the outermost, function without parameters."""
+
+    stem: str
+    classes: tuple[str, ...]
+    function: str
+
+
+class Adapter(ABC):
+    """A test command whose runner reports each test by name."""
+
+    runner: ClassVar[str]
+    """The runner's name, as records have it."""
+
+    functions: ClassVar[bool] = True
+    """Whether functions outside of classes can be tests."""
+
+    protected: ClassVar[tuple[str, ...]] = ()
+    """Modules of the runner that no honest code changes: see ``securebench_fingerprint`` for their form."""
+
+    @property
+    @abstractmethod
+    def argv(self) -> tuple[str, ...]:
+        """The same command, with our reporter. Its own arguments are never changed: tests could see that."""
+
+    @property
+    @abstractmethod
+    def environment(self) -> Mapping[str, str]:
+        """Variables that it needs beside the environment of every check."""
+
+    @property
+    @abstractmethod
+    def selected(self) -> tuple[str, ...]:
+        """The files and directories that it names, as it names them: relative to where it runs."""
+
+    @property
+    @abstractmethod
+    def narrows(self) -> bool:
+        """Whether it selects single tests by name or mark, so that controls must be selected by the reporter."""
+
+    @abstractmethod
+    def file(self, test: str) -> str | None:
+        """Return the file of the test id ``test``, relative to where the command runs; ``None`` if it names none."""
+
+    @abstractmethod
+    def place(self, test: str) -> Place | None:
+        """Return where the test with the reported or expected id ``test`` is defined; ``None`` if it does not say."""

@@ -1,0 +1,123 @@
+"""The channel between the host and the reporter that runs beside the tests.
+
+The host sends one line, its order, before anything runs; the reporter answers in numbered lines that begin with the
+order's mark. After the line ``end`` the host sends a nonce, with which the reporter signs its last fingerprint: an
+answer that was prepared earlier does not fit.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from securebench.errors import FailureReason
+from securebench.sandboxes.base import Stream
+from securebench.verifiers.faults import FaultError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from securebench.sandboxes.base import Command, CommandResult, Sandbox
+
+MAX_CHANNEL_BYTES: Final = 48 * 1024 * 1024
+"""What is kept of the channel: some hundred thousand tests."""
+
+WORST_FIRST: Final = ("contradicted", "error", "failed", "skipped", "xfailed", "xpassed", "passed")
+_LINE = re.compile(rb"([0-9a-f]{32}) (\d{1,9}) (\[.*\])")
+
+
+@dataclass(slots=True)
+class Reported:
+    """What was reported. ``outcomes`` by the id of each test; ``exit`` is ``None`` where the end was not announced.
+
+    ``before`` and ``after`` are fingerprints: a digest by the name of what it is of. ``collected`` are ids of tests
+    that would run, where nothing but that was asked.
+    """
+
+    outcomes: dict[str, str] = field(default_factory=dict)
+    unloaded: list[str] = field(default_factory=list)
+    collected: list[str] = field(default_factory=list)
+    before: dict[str, str] | None = None
+    after: dict[str, str] | None = None
+    exit: int | None = None
+    started: bool = False
+
+    def add(self, words: list[Any]) -> None:
+        """Take one line. Raises ``ValueError`` for one that the reporter does not write, or not there."""
+        match words:
+            case ["start", str()] if not self.started:
+                self.started = True
+            case ["before", dict() as digests] if self.before is None and self.exit is None:
+                self.before = _texts(digests)
+            case ["after", dict() as digests] if self.after is None and self.exit is not None:
+                self.after = _texts(digests)
+            case _ if self.exit is not None:
+                raise ValueError
+            case ["test", str(name), str(outcome)] if outcome in WORST_FIRST:
+                self.outcomes[name] = min(outcome, self.outcomes.get(name, outcome), key=WORST_FIRST.index)
+            case ["unloaded", str(name)]:
+                self.unloaded.append(name)
+            case ["collected", str(name)]:
+                self.collected.append(name)
+            case ["end", int(code)]:
+                self.exit = code
+            case _:
+                raise ValueError
+
+
+def read_channel(data: bytes, mark: str) -> Reported:
+    """Return what was reported. Raises :class:`FaultError` (``tampered``) for what is not ours after the first line.
+
+    What was printed before that, while Python and the runner started, is ignored.
+    """
+    reported = Reported()
+    begin = data.find(mark.encode("ascii") + b" 0 ")
+    if begin < 0:
+        return reported
+    for count, line in enumerate(data[begin:].removesuffix(b"\n").split(b"\n")):
+        match = _LINE.fullmatch(line)
+        try:
+            if match is None or match[1].decode() != mark or int(match[2]) != count:
+                raise ValueError  # noqa: TRY301 - as what the others raise
+            reported.add(json.loads(match[3]))
+        except (ValueError, RecursionError):
+            raise FaultError(FailureReason.TAMPERED, "the channel of the tests holds what we did not write") from None
+    return reported
+
+
+@dataclass(slots=True)
+class Conversation:
+    """One run of a command with a reporter. ``order`` is what the reporter is to do; see ``securebench_channel``."""
+
+    order: Mapping[str, Any] = field(default_factory=dict)
+    mark: str = field(default_factory=lambda: secrets.token_hex(16))
+    nonce: str = field(default_factory=lambda: secrets.token_hex(16))
+
+    @property
+    def stdin(self) -> bytes:
+        """What the command gets on stdin before it runs."""
+        return json.dumps({"mark": self.mark, **self.order}).encode("ascii") + b"\n"
+
+    def run(self, sandbox: Sandbox, command: Command) -> CommandResult:
+        """Run ``command``, whose stdin is ours, to its end. Raises :class:`InfrastructureError`."""
+        end = re.compile(self.mark.encode() + rb' \d+ \["end", -?\d+\]\n')
+        tail = b""
+
+        def answer(chunk: tuple[Stream, bytes]) -> bytes | None:
+            nonlocal tail
+            stream, data = chunk
+            if stream is not Stream.STDOUT:
+                return None
+            tail = (tail + data)[-4096 - len(data) :]
+            return self.nonce.encode() + b"\n" if end.search(tail) else None
+
+        return sandbox.run(command, reply=answer)
+
+
+def _texts(digests: dict[Any, Any]) -> dict[str, str]:
+    if not all(isinstance(value, str) for value in digests.values()):
+        raise ValueError("a digest is text")
+    return digests

@@ -1,0 +1,199 @@
+"""What follows from what a test runner reported: one judge for every runner."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from securebench.errors import FailureReason
+from securebench.verifiers.faults import FaultError
+from securebench.verifiers.repo_patch.evidence.channel import WORST_FIRST
+from securebench.verifiers.repo_patch.evidence.fingerprint import changes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from securebench.sandboxes.base import CommandResult
+    from securebench.verifiers.repo_patch.evidence.adapter import Adapter, Place
+    from securebench.verifiers.repo_patch.evidence.channel import Conversation, Reported
+    from securebench.verifiers.repo_patch.evidence.controls import Control, Controls
+    from securebench.verifiers.repo_patch.request import Request
+
+TESTS_FAILED_EXIT: Final = 1
+"""How a runner ends if a test failed, and with controls some always do."""
+
+NOTHING_COLLECTED_EXIT: Final = 5
+PASSING: Final = frozenset({"passed", "xpassed"})
+FAILING: Final = frozenset({"failed", "error"})
+
+
+class Judge:
+    """Weighs one run. ``details`` is the verdict's metadata."""
+
+    def __init__(self, adapter: Adapter, controls: Controls, request: Request, details: dict[str, Any]) -> None:
+        self._adapter = adapter
+        self._controls = controls
+        self._request = request
+        self._details = details
+
+    def judge(self, reported: Reported, result: CommandResult, conversation: Conversation) -> None:
+        """Return if the evidence is that of a pass. Raises :class:`FaultError` with the reason if not."""
+        seen = _Seen(reported.outcomes, self._adapter, self._controls)
+        evidence: dict[str, Any] = {
+            "kind": "test_by_test",
+            "runner": self._adapter.runner,
+            "ran": len(seen.real),
+            "controls": len(self._controls.by_function),
+            "controls_failed": len(seen.failed),
+            "styles": sorted({control.style for control in self._controls.by_function.values()}),
+        }
+        self._details["evidence"] = evidence
+        if seen.passed:
+            raise FaultError(FailureReason.TAMPERED, "a test that must fail did not")
+        if "contradicted" in reported.outcomes.values():
+            raise FaultError(FailureReason.TAMPERED, "a test raised an error and was reported as passed")
+        self._require_end(reported, result)
+        self._require_fingerprint(reported, conversation, evidence)
+        if seen.missing:
+            raise FaultError(FailureReason.TAMPERED, "tests that must fail did not run")
+        if not seen.failed and any(outcome in PASSING for outcome in seen.real.values()):
+            evidence["kind"] = "exit_code"  # no file of these tests could hold a control
+        _require_real(seen.real, reported, self._request, evidence)
+
+    def _require_end(self, reported: Reported, result: CommandResult) -> None:
+        """Refuse a run that did not come to its end, or whose exit code is not what follows from its outcomes."""
+        if reported.exit is None and result.exit_code == 0:
+            raise FaultError(FailureReason.TAMPERED, "the tests ended with success before their end")
+        if reported.exit is None:
+            message = f"the tests ended before their end, with exit code {result.exit_code}"
+            raise FaultError(FailureReason.NO_VERDICT, message)
+        if reported.exit != result.exit_code:
+            raise FaultError(FailureReason.TAMPERED, "the test run's exit code differs from the one it reported")
+        if reported.exit == NOTHING_COLLECTED_EXIT or (reported.exit == 0 and not reported.outcomes):
+            raise FaultError(FailureReason.NO_VERDICT, "no test ran")
+        failed = reported.unloaded or not FAILING.isdisjoint(reported.outcomes.values())
+        if reported.exit == 0 and failed:
+            raise FaultError(FailureReason.TAMPERED, "the tests ended with success, and some failed")
+        if reported.exit not in (0, TESTS_FAILED_EXIT):
+            raise FaultError(FailureReason.NO_VERDICT, f"the tests could not be run: exit code {reported.exit}")
+
+    def _require_fingerprint(self, reported: Reported, conversation: Conversation, evidence: dict[str, Any]) -> None:
+        """Refuse a run in which what the tests depend on is not what it was before the candidate's code ran."""
+        changed = changes(reported.before, reported.after, conversation.nonce)
+        evidence["fingerprint"] = len(reported.before or ())
+        if changed:
+            evidence["changed"] = changed[:20]
+            message = f"what the tests depend on was changed while they ran: {', '.join(changed[:3])}"
+            raise FaultError(FailureReason.TAMPERED, message)
+
+
+class _Seen:
+    """Reported outcomes, parted: of the task's own tests, and of controls.
+
+    A control counts where a test passed that it must not: the one that it copies, with the same parameters; or, for one
+    that always fails, any test of the same file and class. A subclass inherits controls with the tests of a class;
+    those are nobody's, for what is inherited may be overridden.
+    """
+
+    def __init__(self, outcomes: Mapping[str, str], adapter: Adapter, controls: Controls) -> None:
+        self.real: dict[str, str] = {}
+        self.failed: set[str] = set()
+        self.passed: set[str] = set()
+        self.missing: set[str] = set()
+        self._copies: dict[str, list[str]] = {}
+        """Ids of controls that were reported where they were planted, by function."""
+        self._passed_places: set[Place] = set()
+        self._passed_frames: set[str] = set()
+        for test, outcome in outcomes.items():
+            place = adapter.place(test)
+            control = controls.by_function.get(place.function) if place is not None else None
+            if place is not None and control is not None:
+                if place == control.place:
+                    self._copies.setdefault(place.function, []).append(test)
+                continue
+            self.real[test] = outcome
+            if place is not None and outcome in PASSING:
+                self._passed_places.add(place)
+                self._passed_frames.add(_frame(test, place.function))
+        for function, control in controls.by_function.items():
+            due = [outcomes[test] for test in self._copies.get(function, []) if self._counts(test, control)]
+            if not due and (function in self._copies or not self._is_due(control)):
+                continue
+            if any(outcome in PASSING or outcome == "contradicted" for outcome in due):
+                self.passed.add(function)
+            elif due and FAILING.issuperset(due):
+                self.failed.add(function)
+            else:
+                self.missing.add(function)
+
+    def _counts(self, test: str, control: Control) -> bool:
+        """Return whether the control that was reported as ``test`` counts."""
+        if control.original:
+            return self.real.get(test.replace(control.place.function, control.original, 1)) in PASSING
+        return _frame(test, control.place.function) in self._passed_frames
+
+    def _is_due(self, control: Control) -> bool:
+        """Return whether a control that was not reported had to be."""
+        if control.original:
+            return control.place._replace(function=control.original) in self._passed_places
+        return any(place[:2] == control.place[:2] for place in self._passed_places)
+
+
+def _frame(test: str, function: str) -> str:
+    """Return what a test id has beside its function and parameters: the same for all of a file and class."""
+    before, _, after = test.partition("[")[0].rpartition(function)
+    return f"{before}:{after}"
+
+
+def _require_real(real: dict[str, str], reported: Reported, request: Request, evidence: dict[str, Any]) -> None:
+    counts = {outcome: list(real.values()).count(outcome) for outcome in WORST_FIRST}
+    evidence["outcomes"] = {outcome: count for outcome, count in counts.items() if count}
+    evidence["not_loaded"] = len(reported.unloaded)
+    if request.expected:
+        _require_expected(real, request, evidence)
+    elif any(outcome in FAILING for outcome in real.values()) or reported.unloaded:
+        raise FaultError(FailureReason.TESTS_FAILED, _summary(counts, reported))
+    if not any(outcome in PASSING for outcome in real.values()):
+        raise FaultError(FailureReason.NO_VERDICT, "no test passed: each was skipped, or is expected to fail")
+
+
+def _require_expected(real: dict[str, str], request: Request, evidence: dict[str, Any]) -> None:
+    """Require each expected test. Of those that passed before a test may stay expected to fail, as it was then."""
+    by_word = _by_first_word(real)
+    missed = [
+        *_missed(request.fail_to_pass, PASSING, real, by_word, "fail_to_pass"),
+        *_missed(request.pass_to_pass, PASSING | {"xfailed"}, real, by_word, "pass_to_pass"),
+    ]
+    evidence["required"] = len(request.expected)
+    evidence["required_passed"] = len(request.expected) - len(missed)
+    if missed:
+        evidence["missed"] = missed[:20]  # by place in the task's lists: an id is an evaluation input
+        message = f"{len(missed)} of {len(request.expected)} expected tests did not pass, the first is {missed[0]}"
+        raise FaultError(FailureReason.TESTS_FAILED, message)
+
+
+def _missed(
+    wanted: tuple[str, ...], good: frozenset[str], real: dict[str, str], by_word: dict[str, list[str]], name: str
+) -> list[str]:
+    """Return the places in the list ``name`` of the tests that did not pass.
+
+    An id is one as the runner has it. One that was cut at a space, as logs have it, stands for all that begin so.
+    """
+    missed = []
+    for place, test in enumerate(wanted):
+        outcomes = [real[test]] if test in real else by_word.get(test, [])
+        if not outcomes or not good.issuperset(outcomes):
+            missed.append(f"{name}/{place}")
+    return missed
+
+
+def _by_first_word(real: dict[str, str]) -> dict[str, list[str]]:
+    words: dict[str, list[str]] = {}
+    for name, outcome in real.items():
+        words.setdefault(name.split(" ", 1)[0], []).append(outcome)
+    return words
+
+
+def _summary(counts: Mapping[str, int], reported: Reported) -> str:
+    parts = [f"{counts[outcome]} {outcome}" for outcome in ("failed", "error", "passed") if counts[outcome]]
+    unloaded = [f"{len(reported.unloaded)} files not loaded"] if reported.unloaded else []
+    return "of the tests: " + ", ".join([*parts, *unloaded])

@@ -1,0 +1,84 @@
+"""pytest: ``pytest …``, ``py.test …`` and ``python -m pytest …``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import ClassVar, Final
+
+from securebench.verifiers.repo_patch.commands import started
+from securebench.verifiers.repo_patch.evidence.adapter import GUEST, Adapter, Place
+
+_PYTHON = re.compile(r"python(?:3(?:\.\d+)?)?")
+_SCRIPTS: Final = ("pytest", "py.test")
+_WITH_VALUE: Final = ("-k", "-m", "-p", "-o", "-c", "-n", "-W", "-r", "--rootdir", "--ignore", "--deselect", "--tb")
+"""Options of pytest that take what follows them: it names no tests."""
+
+_NARROWING = re.compile(
+    r"-[km].*|--deselect.*|--keyword.*|--markers?-?exp.*|(?!-).*::.*|--(?:lf|ff|sw|last|step|failed).*"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PytestAdapter(Adapter):
+    """A command that is pytest. ``module`` for ``PROGRAM -m pytest ARGUMENTS``, else ``PROGRAM ARGUMENTS``."""
+
+    runner: ClassVar[str] = "pytest"
+
+    program: str
+    arguments: tuple[str, ...]
+    module: bool
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """The same command, with the reporter as a plugin."""
+        if self.module:  # the launcher does what -m does, after pytest is loaded from where it is installed
+            return started((self.program, f"{GUEST}/securebench_launch.py", *self.arguments))
+        return started((self.program, "-p", "securebench_report", *self.arguments))
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """No bytecode is written: nothing may be left that a later process loads."""
+        common = {"PYTHONDONTWRITEBYTECODE": "1"}
+        return common if self.module else {**common, "PYTHONPATH": GUEST}
+
+    @property
+    def selected(self) -> tuple[str, ...]:
+        """The files and directories that it names."""
+        names: list[str] = []
+        before = ""
+        for argument in self.arguments:
+            if not argument.startswith("-") and before not in _WITH_VALUE:
+                names.append(argument.partition("::")[0])
+            before = argument
+        return tuple(names)
+
+    @property
+    def narrows(self) -> bool:
+        """Whether an option or a node id selects single tests."""
+        return any(_NARROWING.fullmatch(argument) for argument in self.arguments)
+
+    def file(self, test: str) -> str | None:
+        """Return the file of a node id."""
+        return test.partition("::")[0]
+
+    def place(self, test: str) -> Place | None:
+        """Read a node id: ``FILE::CLASS::FUNCTION[PARAMETERS]``."""
+        path, *inner = test.partition("[")[0].split("::")
+        if not inner:
+            return None
+        return Place(PurePosixPath(path).stem, tuple(inner[:-1]), inner[-1])
+
+
+def read_pytest(words: list[str]) -> PytestAdapter | None:
+    """Return the adapter if ``words`` are pytest's and nothing else."""
+    program, *rest = words
+    if "/" in program and not program.startswith("/"):
+        return None  # a program of the repository's own
+    name = PurePosixPath(program).name
+    if name in _SCRIPTS:
+        return PytestAdapter(program, tuple(rest), module=False)
+    if _PYTHON.fullmatch(name) and rest[:2] == ["-m", "pytest"]:
+        return PytestAdapter(program, tuple(rest[2:]), module=True)
+    return None

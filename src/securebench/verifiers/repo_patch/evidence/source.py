@@ -1,0 +1,129 @@
+"""A module's text, and edits of it that leave everything else as it is, byte for byte."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+MAX_SOURCE_BYTES = 1024 * 1024
+Function: TypeAlias = "ast.FunctionDef | ast.AsyncFunctionDef"
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Edit:
+    """The bytes from ``start`` to ``end`` become ``text``."""
+
+    start: int
+    end: int
+    text: str
+
+
+class Source:
+    """A module that this Python can parse. Raises ``ValueError`` or ``SyntaxError`` for one that it cannot edit."""
+
+    def __init__(self, content: bytes) -> None:
+        if len(content) > MAX_SOURCE_BYTES or content.startswith(b"\xef\xbb\xbf"):
+            raise ValueError("too long, or with a byte order mark")
+        self.text = content.decode("utf-8")
+        if "\r" in self.text.replace("\r\n", "\n"):
+            raise ValueError("lines end in two ways")
+        self.content = content
+        self.module = ast.parse(content)
+        self.newline = "\r\n" if "\r\n" in self.text else "\n"
+        self._starts = [0]
+        for line in content.splitlines(keepends=True) if b"\f" not in content else content.split(b"\n"):
+            self._starts.append(self._starts[-1] + len(line) + (b"\f" in content))
+
+    def line(self, number: int) -> int:
+        """Return where the line ``number`` begins, counted from 1; the end of the text after the last."""
+        return min(self._starts[min(number, len(self._starts)) - 1], len(self.content))
+
+    def span(self, node: ast.expr) -> tuple[int, int]:
+        """Return where ``node`` begins and ends."""
+        assert node.end_lineno is not None
+        assert node.end_col_offset is not None
+        return self.line(node.lineno) + node.col_offset, self.line(node.end_lineno) + node.end_col_offset
+
+    def segment(self, node: ast.expr) -> str:
+        """Return the text of ``node``."""
+        start, end = self.span(node)
+        return self.content[start:end].decode("utf-8")
+
+    def block(self, function: Function) -> tuple[int, int]:
+        """Return where ``function`` begins, with its decorators, and ends: whole lines."""
+        first = min([function.lineno, *(decorator.lineno for decorator in function.decorator_list)])
+        assert function.end_lineno is not None
+        return self.line(first), self.line(function.end_lineno + 1)
+
+    def name_edit(self, function: Function, name: str) -> Edit:
+        """Return the edit that renames ``function`` where it is defined."""
+        start = self.line(function.lineno) + function.col_offset
+        at = self.content.index(function.name.encode(), self.content.index(b"def", start) + 3)
+        return Edit(at, at + len(function.name.encode()), name)
+
+    def copy(self, block: tuple[int, int], edits: Iterable[Edit]) -> bytes:
+        """Return the text of ``block`` with ``edits`` made in it. It ends with a line feed."""
+        start, end = block
+        text = self.content[start:end]
+        for edit in sorted(edits, reverse=True):
+            text = text[: edit.start - start] + edit.text.encode() + text[edit.end - start :]
+        return text if text.endswith(b"\n") else text + self.newline.encode()
+
+
+def own_nodes(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """Yield ``nodes`` and what they hold, without the bodies of functions and classes inside of them."""
+    for node in nodes:
+        yield node
+        if not isinstance(node, _SCOPES):
+            yield from own_nodes(ast.iter_child_nodes(node))
+
+
+def called_name(node: ast.AST) -> str:
+    """Return the last name of what is called, decorated with or named: ``raises`` of ``pytest.raises(X)``."""
+    if isinstance(node, ast.Call):
+        node = node.func
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def definitely_run(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+    """Yield the statements that must have been run to their end in a test that passed.
+
+    Bodies of ``if``, ``while`` and handlers are left out, and so is everything after a possible ``return``.
+    """
+    for statement in statements:
+        if any(isinstance(node, ast.Return | ast.Break | ast.Continue) for node in own_nodes([statement])):
+            return
+        yield statement
+        if isinstance(statement, ast.With | ast.AsyncWith):
+            if all(called_name(item.context_expr) in _TRANSPARENT for item in statement.items):
+                yield from definitely_run(statement.body)
+        elif (isinstance(statement, ast.For) and _has_items(statement.iter)) or (
+            isinstance(statement, ast.Try) and not statement.handlers
+        ):
+            yield from definitely_run(statement.body)
+
+
+_TRANSPARENT_TEXT: Final = """
+subTest warns assertWarns assertWarnsRegex catch_warnings assertLogs at_level open patch object dict context
+disabled localcontext errstate TemporaryDirectory NamedTemporaryFile TemporaryFile chdir override_settings
+assertNumQueries option_context assert_produces_warning StringIO BytesIO set_context isolated_filesystem
+"""
+_TRANSPARENT = frozenset(_TRANSPARENT_TEXT.split())
+"""Context managers that let exceptions of their body through. Others might not."""
+
+
+def _has_items(node: ast.expr) -> bool:
+    """Return whether a loop over ``node`` runs at least once, as far as its text shows."""
+    if isinstance(node, ast.List | ast.Tuple):
+        return any(not isinstance(item, ast.Starred) for item in node.elts)
+    if isinstance(node, ast.Call) and called_name(node) == "range" and len(node.args) == 1:
+        count = node.args[0]
+        return isinstance(count, ast.Constant) and type(count.value) is int and count.value > 0
+    return False

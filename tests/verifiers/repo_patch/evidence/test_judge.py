@@ -1,0 +1,183 @@
+"""Evidence is weighed: each way in which it can be short or contradict itself is no pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from securebench.errors import FailureReason
+from securebench.patches.policy import PathPolicy
+from securebench.sandboxes.base import CommandResult
+from securebench.verifiers.faults import FaultError
+from securebench.verifiers.repo_patch.evidence.adapter import Place
+from securebench.verifiers.repo_patch.evidence.channel import Conversation, Reported
+from securebench.verifiers.repo_patch.evidence.controls import Control, Controls
+from securebench.verifiers.repo_patch.evidence.fingerprint import signed
+from securebench.verifiers.repo_patch.evidence.judge import Judge
+from securebench.verifiers.repo_patch.evidence.recognise import recognise
+from securebench.verifiers.repo_patch.request import Request
+
+CONTROLS = Controls(
+    by_function={
+        control.place.function: control
+        for control in (
+            Control(Place("test_x", (), "test_edge_width"), "test_2", "assert =="),
+            Control(Place("test_x", ("TestX",), "test_copy_line"), "test_4", "assert =="),
+            Control(Place("test_x", (), "test_slow_table"), "", "plain"),
+        )
+    }
+)
+HONEST = {
+    "tests/test_x.py::test_1": "passed",
+    "tests/test_x.py::test_2[a b]": "passed",
+    "tests/test_x.py::test_2[c]": "skipped",
+    "tests/test_x.py::test_3": "xfailed",
+    "tests/test_x.py::TestX::test_4": "passed",
+    "tests/test_x.py::TestY::test_4": "passed",
+    "tests/test_x.py::test_edge_width[a b]": "failed",
+    "tests/test_x.py::test_edge_width[c]": "skipped",
+    "tests/test_x.py::TestX::test_copy_line": "failed",
+    "tests/test_x.py::TestY::test_copy_line": "passed",
+    "tests/test_x.py::test_slow_table": "failed",
+}
+"""What an honest run reports: ``TestY`` inherits from ``TestX`` and overrides, so its copy says nothing."""
+
+
+def _request(fail_to_pass: tuple[str, ...] = (), pass_to_pass: tuple[str, ...] = ()) -> Request:
+    return Request(
+        image="i",
+        repository="/r",
+        workdir="/r",
+        base_commit="0",
+        command="pytest",
+        timeout_seconds=1,
+        setup_patch=b"",
+        test_patch=b"",
+        policy=PathPolicy(),
+        fail_to_pass=fail_to_pass,
+        pass_to_pass=pass_to_pass,
+    )
+
+
+EXPECTED = _request(("tests/test_x.py::test_1", "tests/test_x.py::test_2[a"), ("tests/test_x.py::test_3",))
+
+
+BEFORE = {"unittest.case:TestCase": "aa", "builtins": "bb"}
+
+
+def _reason(
+    outcomes: dict[str, str],
+    *,
+    said: int | None = 1,
+    exit_code: int = 1,
+    request: Request = EXPECTED,
+    unloaded: list[str] | None = None,
+    changed: dict[str, str] | None = None,
+    details: dict[str, Any] | None = None,
+) -> FailureReason | None:
+    talk = Conversation()
+    after = {name: signed(digest, talk.nonce) for name, digest in {**BEFORE, **(changed or {})}.items() if digest}
+    told = Reported(outcomes, unloaded or [], before=BEFORE, after=after, exit=said, started=True)
+    adapter = recognise("pytest")
+    assert adapter is not None
+    try:
+        Judge(adapter, CONTROLS, request, {} if details is None else details).judge(
+            told, CommandResult(exit_code=exit_code), talk
+        )
+    except FaultError as fault:
+        return fault.reason
+    return None
+
+
+def test_whole_evidence_is_a_pass() -> None:
+    """Expected tests passed, one may stay expected to fail, an id cut at a space means all that begin so."""
+    assert _reason(HONEST) is None
+    assert _reason(HONEST, request=_request()) is None
+
+
+SHORT: dict[str, tuple[dict[str, Any], FailureReason]] = {
+    "expected test failed": ({"tests/test_x.py::test_1": "failed"}, FailureReason.TESTS_FAILED),
+    "expected test was skipped": ({"tests/test_x.py::test_1": "skipped"}, FailureReason.TESTS_FAILED),
+    "expected test is expected to fail": ({"tests/test_x.py::test_1": "xfailed"}, FailureReason.TESTS_FAILED),
+    "expected test did not run": ({"tests/test_x.py::test_1": ""}, FailureReason.TESTS_FAILED),
+    "one that passed before is skipped": ({"tests/test_x.py::test_3": "skipped"}, FailureReason.TESTS_FAILED),
+    "raised and passed": ({"tests/test_x.py::test_1": "contradicted"}, FailureReason.TAMPERED),
+    "plain control passed": ({"tests/test_x.py::test_slow_table": "passed"}, FailureReason.TAMPERED),
+    "plain control was skipped": ({"tests/test_x.py::test_slow_table": "skipped"}, FailureReason.TAMPERED),
+    "plain control did not run": ({"tests/test_x.py::test_slow_table": ""}, FailureReason.TAMPERED),
+    "copy passed": ({"tests/test_x.py::TestX::test_copy_line": "passed"}, FailureReason.TAMPERED),
+    "copy passed unexpectedly": ({"tests/test_x.py::TestX::test_copy_line": "xpassed"}, FailureReason.TAMPERED),
+    "copy did not run": ({"tests/test_x.py::TestX::test_copy_line": ""}, FailureReason.TAMPERED),
+    "one of its cases passed": ({"tests/test_x.py::test_edge_width[a b]": "passed"}, FailureReason.TAMPERED),
+    "one of its cases was skipped": ({"tests/test_x.py::test_edge_width[a b]": "skipped"}, FailureReason.TAMPERED),
+}
+
+
+@pytest.mark.parametrize(("change", "reason"), SHORT.values(), ids=SHORT.keys())
+def test_one_outcome_that_is_not_right_is_no_pass(change: dict[str, str], reason: FailureReason) -> None:
+    """Of expected tests, and of those that must fail."""
+    assert _reason({name: outcome for name, outcome in {**HONEST, **change}.items() if outcome}) is reason
+
+
+def test_copies_of_tests_that_did_not_pass_say_nothing() -> None:
+    """Whether they pass, fail or are skipped, and whether they were collected at all."""
+    change = {"tests/test_x.py::TestX::test_4": "skipped", "tests/test_x.py::TestX::test_copy_line": "passed"}
+    details: dict[str, Any] = {}
+    assert _reason({**HONEST, **change}, details=details) is None
+    assert details["evidence"]["controls"] == 3
+    assert details["evidence"]["controls_failed"] == 2
+    change["tests/test_x.py::TestX::test_copy_line"] = ""
+    assert _reason({name: outcome for name, outcome in {**HONEST, **change}.items() if outcome}) is None
+
+
+def test_where_no_control_could_speak_the_record_says_so() -> None:
+    """Tests in files that hold none may pass: the assurance is lower, and the exit code may be 0."""
+    details: dict[str, Any] = {}
+    outcomes = {"tests/test_y.py::test_9": "passed"}
+    assert _reason(outcomes, request=_request(), said=0, exit_code=0, details=details) is None
+    assert details["evidence"]["kind"] == "exit_code"
+    details = {}
+    assert _reason(HONEST, details=details) is None
+    assert details["evidence"]["kind"] == "test_by_test"
+
+
+@pytest.mark.parametrize(
+    ("said", "exit_code", "reason"),
+    [
+        (None, 0, FailureReason.TAMPERED),
+        (None, 1, FailureReason.NO_VERDICT),
+        (None, 134, FailureReason.NO_VERDICT),
+        (1, 0, FailureReason.TAMPERED),
+        (0, 0, FailureReason.TAMPERED),
+        (2, 2, FailureReason.NO_VERDICT),
+        (3, 3, FailureReason.NO_VERDICT),
+        (5, 5, FailureReason.NO_VERDICT),
+    ],
+)
+def test_the_end_must_be_the_one_that_follows(said: int | None, exit_code: int, reason: FailureReason) -> None:
+    """Tests that must fail make pytest end with 1, and nothing else is a pass."""
+    assert _reason(HONEST, said=said, exit_code=exit_code) is reason
+
+
+def test_without_expected_ids_all_must_pass() -> None:
+    """One failure, one file that is not loaded, or no pass at all is no pass."""
+    none = _request()
+    assert _reason({**HONEST, "tests/test_y.py::test_9": "error"}, request=none) is FailureReason.TESTS_FAILED
+    assert _reason(HONEST, request=none, unloaded=["tests/test_y.py"]) is FailureReason.TESTS_FAILED
+    controls = ("edge_width", "copy_line", "slow_table")
+    only = {test: outcome if test.endswith(controls) else "skipped" for test, outcome in HONEST.items()}
+    assert (
+        _reason({**only, "tests/test_x.py::TestY::test_copy_line": "failed"}, request=none) is FailureReason.NO_VERDICT
+    )
+
+
+@pytest.mark.parametrize(
+    "changed", [{"builtins": "cc"}, {"builtins": ""}, {"unittest.case:TestCase": "x", "builtins": ""}]
+)
+def test_a_fingerprint_that_changed_is_tampering_and_says_what_changed(changed: dict[str, str]) -> None:
+    """Something that differs or is gone; what is new is no change."""
+    details: dict[str, Any] = {}
+    assert _reason(HONEST, changed=changed, details=details) is FailureReason.TAMPERED
+    assert details["evidence"]["changed"] == sorted(changed)
+    assert _reason(HONEST, changed={"numpy.testing": "new"}) is None
