@@ -12,9 +12,9 @@ from typing import Any
 
 import h11
 
+from securebench.limits import ProviderTimeouts
 from securebench.network.http import Peer
 from securebench.network.model import Provider, RelayPlan
-from securebench.network.relay.answer import Patience
 from securebench.network.relay.server import Relay
 
 KEY = "sk-canary-0123456789abcdef"
@@ -51,7 +51,7 @@ STREAM = {
         b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
     ),
 }
-QUICK = Patience(stream=0.3, whole=0.3, agent=2.0)
+QUICK = ProviderTimeouts(connect=2.0, first_byte=0.3, between_bytes=0.3, whole_answer=0.9)
 
 
 @dataclass
@@ -205,7 +205,8 @@ async def relayed(
     plan: RelayPlan = PLAN,
     *,
     tls: ssl.SSLContext | None = None,
-    patience: Patience = QUICK,
+    timeouts: ProviderTimeouts = QUICK,
+    agent_seconds: float = 2.0,
     base: str = "/v1",
 ) -> AsyncIterator[Setting]:
     """Serve a relay to a provider that follows ``script``. The plan's base URL is filled in unless it has one."""
@@ -225,8 +226,8 @@ async def relayed(
 
     provider = await asyncio.start_server(provide, "127.0.0.1", 0, ssl=tls)
     url = f"http{'s' if tls else ''}://localhost:{provider.sockets[0].getsockname()[1]}{base}"
-    setting.plan = replace(plan, base_url=plan.base_url or url)
-    setting.relay = Relay(setting.plan, setting.log, patience=patience)
+    setting.plan = replace(plan, base_url=plan.base_url or url, timeouts=timeouts)
+    setting.relay = Relay(setting.plan, setting.log, agent_seconds=agent_seconds)
     server = await asyncio.start_server(setting.relay.serve, "127.0.0.1", 0)
     setting.port = server.sockets[0].getsockname()[1]
     try:

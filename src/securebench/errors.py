@@ -53,6 +53,7 @@ class FailureReason(StrEnum):
     AGENT_OUT_OF_MEMORY = "agent_out_of_memory"
     AGENT_OUTPUT_LIMIT = "agent_output_limit"
     AGENT_OUT_OF_BUDGET = "agent_out_of_budget"
+    AGENT_REFUSED = "agent_refused"
     # What it left.
     CANDIDATE_MISSING = "candidate_missing"
     CANDIDATE_EMPTY = "candidate_empty"

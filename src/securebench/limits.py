@@ -19,3 +19,21 @@ class Limits:
     file_size: int = 1024 * MIB
     output: int = 64 * MIB
     """What one command may write to stdout and stderr together before its sandbox is ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderTimeouts:
+    """How long to wait for a model's provider, in seconds (``harness.config.provider_timeouts``).
+
+    ``first_byte`` and ``between_bytes`` bound the silences of a streamed answer. An answer that is not streamed is
+    silent until all of it is made, so only ``whole_answer`` bounds it.
+    """
+
+    connect: float = 30.0
+    """Name, connection and TLS together."""
+    first_byte: float = 600.0
+    """For a streamed answer to begin: a local server may read a long prompt for minutes."""
+    between_bytes: float = 300.0
+    """Between two pieces of a streamed answer."""
+    whole_answer: float = 3600.0
+    """For one answer from request to end, streamed or not."""

@@ -12,7 +12,7 @@ from securebench.agents.model import AgentProgram
 from securebench.agents.store import AgentStore
 from securebench.harnesses.base import RunContext
 from securebench.network.gateway import Gateway, Session
-from securebench.network.model import EgressReport, RelayReport
+from securebench.network.model import EgressReport, ProbeReport, RelayReport
 from securebench.tasks import DEFAULT_IMAGE
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from securebench.agents.progress import OnProgress
     from securebench.errors import EgressError
-    from securebench.network.model import EgressPlan
+    from securebench.network.model import EgressPlan, RelayPlan
     from securebench.resources import JsonValue
     from securebench.sandboxes.doors import Door
     from securebench.testing.fake_sandbox import FakeDriver
@@ -112,6 +112,15 @@ class FakeGateway(Gateway):
     environment: dict[str, str] = field(default_factory=dict)
     plans: list[tuple[str, EgressPlan]] = field(default_factory=list)
     sessions: list[FakeSession] = field(default_factory=list)
+    answers: list[ProbeReport] = field(default_factory=list)
+    """What the provider says to each question of the gateway's own; well where there is none left."""
+    probes: list[tuple[str, str]] = field(default_factory=list)
+    """The task and the model of each of those questions."""
+
+    def probe(self, task_id: str, plan: RelayPlan, model: str) -> ProbeReport:
+        """Answer from ``answers``."""
+        self.probes.append((task_id, model))
+        return self.answers.pop(0) if self.answers else ProbeReport(status=200, input_tokens=9, output_tokens=1)
 
     def open(self, task_id: str, plan: EgressPlan) -> FakeSession:
         """Open a way out."""

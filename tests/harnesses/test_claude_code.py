@@ -56,6 +56,7 @@ def test_its_variables() -> None:
         "ANTHROPIC_SMALL_FAST_MODEL": "claude-x",
         "ANTHROPIC_DEFAULT_HAIKU_MODEL": "claude-x",
         "CLAUDE_CODE_MAX_RETRIES": "5",
+        "API_TIMEOUT_MS": "3660000",
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "CLAUDE_CODE_IDE_SKIP_AUTO_INSTALL": "1",
         "DISABLE_AUTOUPDATER": "1",

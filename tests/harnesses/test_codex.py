@@ -43,7 +43,7 @@ def test_the_command_line() -> None:
         *("-c", 'model_providers.securebench.wire_api="responses"'),
         *("-c", "model_providers.securebench.request_max_retries=3"),
         *("-c", "model_providers.securebench.stream_max_retries=4"),
-        *("-c", "model_providers.securebench.stream_idle_timeout_ms=300000"),
+        *("-c", "model_providers.securebench.stream_idle_timeout_ms=660000"),
         *("-c", 'web_search="disabled"'),
         *("-c", "analytics.enabled=false"),
         *("-c", 'otel.metrics_exporter="none"'),

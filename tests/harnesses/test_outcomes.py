@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from securebench.errors import CandidateError, FailurePhase, FailureReason, InfrastructureError, ProviderError
 from securebench.harnesses.claims import Claims
 from securebench.harnesses.outcomes import AgentOutcome, Evidence, Judgement, judge
-from securebench.network.model import RelayReport, Trouble
+from securebench.network.model import PROVIDER_TROUBLES, ProbeReport, RelayReport, Trouble
 
 
 def failure(reason: FailureReason = FailureReason.AGENT_EXIT) -> CandidateError:
@@ -43,9 +43,22 @@ def case(
     claims: Claims | None = None,
     *,
     left: bool = True,
+    probed: Trouble | None = None,
 ) -> Judgement:
-    """Judge one case: by default a relay that saw success, a program that ended well, and a candidate."""
-    return judge(Evidence(claims=claims or Claims(), relay=relay, failure=ended, has_candidate=left))
+    """Judge one case: by default a relay that saw success, a program that ended well, and a candidate.
+
+    ``probed`` is what the gateway finds when it asks the provider by itself: by default a provider that is well.
+    """
+    report = ProbeReport(trouble=probed, message="the gateway saw status 599", retry_after=7.0)
+    return judge(
+        Evidence(
+            claims=claims or Claims(),
+            relay=relay,
+            failure=ended,
+            has_candidate=left,
+            ask_provider=lambda _trouble: report,
+        )
+    )
 
 
 def refusal(relay: RelayReport | None, ended: CandidateError | None, claims: Claims | None = None) -> str:
@@ -69,10 +82,20 @@ def test_an_agent_that_left_nothing_gave_up_or_was_denied() -> None:
 
 def test_a_refusal_is_not_a_crash() -> None:
     """A model that will not do it is named so, whatever its program's exit code; it is a failure all the same."""
-    assert case(left=False, claims=Claims(refused=True)) == Judgement(AgentOutcome.REFUSED)
-    ended = failure()
-    assert case(ended=ended, claims=Claims(refused=True)) == Judgement(AgentOutcome.REFUSED, ended)
+    for judged in (
+        case(left=False, claims=Claims(refused=True)),
+        case(ended=failure(), claims=Claims(refused=True)),
+        case(replace(SUCCESS, trouble=Trouble.DECLINED), failure()),
+        case(replace(SUCCESS, trouble=Trouble.DECLINED), left=False),
+        case(RelayReport(requests=1, statuses={"400": 1}, trouble=Trouble.DECLINED), failure()),
+    ):
+        assert judged.outcome is AgentOutcome.REFUSED
+        assert judged.failure is not None
+        assert judged.failure.reason is FailureReason.AGENT_REFUSED
     assert case(claims=Claims(refused=True)).outcome is AgentOutcome.WORKED
+    assert case(replace(SUCCESS, trouble=Trouble.DECLINED)).outcome is AgentOutcome.WORKED
+    late = failure(FailureReason.AGENT_TIMEOUT)
+    assert case(ended=late, claims=Claims(refused=True)) == Judgement(AgentOutcome.TIMED_OUT, late)
 
 
 @pytest.mark.parametrize(("reason", "outcome"), ENDS.items())
@@ -87,15 +110,54 @@ def test_a_failure_stays_one_where_the_relay_saw_success(
 
 @pytest.mark.parametrize("trouble", INFRASTRUCTURE)
 @pytest.mark.parametrize("reason", ENDS)
-@pytest.mark.parametrize("answered", [0, 3])
-def test_a_provider_in_trouble_is_no_failure_of_an_agent(
-    trouble: Trouble, reason: FailureReason, answered: int
-) -> None:
-    """Refused, limited, failed or out of reach at last, and a program that ended in failure: infrastructure."""
-    relay = RelayReport(requests=4, answered=answered, trouble=trouble, message="the provider answered 599")
+def test_a_provider_in_trouble_is_no_failure_of_an_agent(trouble: Trouble, reason: FailureReason) -> None:
+    """Refused, limited, failed or out of reach: infrastructure before any answer, later if the gateway sees it too."""
+    relay = RelayReport(requests=4, trouble=trouble, message="the provider answered 599", retry_after=5.0)
     with pytest.raises(ProviderError, match="the provider answered 599") as raised:
         case(relay, failure(reason))
-    assert raised.value.code == INFRASTRUCTURE[trouble]
+    assert (raised.value.code, raised.value.retry_after) == (INFRASTRUCTURE[trouble], 5.0)
+    with pytest.raises(ProviderError, match="the gateway saw status 599") as raised:
+        case(replace(relay, answered=3), failure(reason), probed=trouble)
+    assert (raised.value.code, raised.value.retry_after) == (INFRASTRUCTURE[trouble], 7.0)
+
+
+@pytest.mark.parametrize("trouble", INFRASTRUCTURE)
+@pytest.mark.parametrize("reason", ENDS)
+@pytest.mark.parametrize("probed", [None, Trouble.REJECTED, Trouble.DECLINED])
+def test_trouble_that_the_gateway_does_not_see_is_the_agents(
+    trouble: Trouble, reason: FailureReason, probed: Trouble | None
+) -> None:
+    """An agent chooses its last request: where the provider is well when nobody else asks, its end is its own."""
+    relay, ended = RelayReport(requests=4, answered=3, trouble=trouble), failure(reason)
+    assert case(relay, ended, probed=probed) == Judgement(ENDS[reason], ended)
+    assert case(None, ended, Claims(answered=True, trouble=trouble), probed=probed).failure is ended
+
+
+def test_a_provider_is_only_asked_where_it_matters() -> None:
+    """Work, tampering, a budget, and whatever came before the first answer are judged without a question."""
+
+    def never(_trouble: Trouble) -> ProbeReport:
+        raise AssertionError("nobody was to be asked")
+
+    tampered = failure(FailureReason.TAMPERED)
+    for relay, ended in (
+        (SUCCESS, failure()),
+        (replace(SUCCESS, trouble=Trouble.FAILED), tampered),
+        (replace(SUCCESS, trouble=Trouble.OUT_OF_BUDGET), failure()),
+        (replace(SUCCESS, trouble=Trouble.REJECTED), failure()),
+        (replace(SUCCESS, trouble=Trouble.FAILED), None),
+    ):
+        judge(Evidence(claims=Claims(), relay=relay, failure=ended, has_candidate=True, ask_provider=never))
+    with pytest.raises(ProviderError):
+        judge(
+            Evidence(
+                claims=Claims(),
+                relay=RelayReport(requests=1, trouble=Trouble.FAILED),
+                failure=failure(),
+                has_candidate=False,
+                ask_provider=never,
+            )
+        )
 
 
 @pytest.mark.parametrize("trouble", INFRASTRUCTURE)
@@ -103,17 +165,17 @@ def test_trouble_counts_where_a_program_ends_well_without_work(trouble: Trouble)
     """Exit 0 after its provider's trouble is no giving up; with work done it has worked, unless it says otherwise."""
     relay = replace(SUCCESS, trouble=trouble)
     with pytest.raises(ProviderError):
-        case(relay, left=False)
+        case(relay, left=False, probed=trouble)
     assert case(relay).outcome is AgentOutcome.WORKED
     with pytest.raises(ProviderError):
-        case(relay, claims=Claims(failed=True))
+        case(relay, claims=Claims(failed=True), probed=trouble)
 
 
 @pytest.mark.parametrize("trouble", Trouble)
 def test_trouble_before_any_answer_is_never_a_score(trouble: Trouble) -> None:
     """Until a model answers nothing untrusted has acted: even a request found wrong is none of an agent's."""
     relay = RelayReport(requests=1, statuses={"400": 1}, trouble=trouble)
-    if trouble is Trouble.OUT_OF_BUDGET:
+    if trouble in {Trouble.OUT_OF_BUDGET, Trouble.DECLINED}:
         assert case(relay).failure is not None
         return
     for ended in (None, failure()):
@@ -206,7 +268,7 @@ def test_without_a_relay_the_programs_word_counts(trouble: Trouble, code: str) -
     said = Claims(trouble=trouble, error="status 599", failed=True)
     for claims in (said, replace(said, answered=True)):
         with pytest.raises(ProviderError, match="status 599") as raised:
-            case(None, failure(), claims)
+            case(None, failure(), claims, probed=trouble)
         assert raised.value.code == code
     assert case(None, None, Claims(answered=True, trouble=trouble)).outcome is AgentOutcome.WORKED
 
@@ -237,9 +299,10 @@ def test_every_cell_ends() -> None:
     ends = (None, *map(failure, FailureReason))
     claims = [Claims(failed=failed, answered=answered) for failed, answered in product((True, False), repeat=2)]
     outcomes, codes = set(), set()
-    for relay, ended, claim, left in product(relays, ends, claims, (True, False)):
+    probes = (None, *PROVIDER_TROUBLES)
+    for relay, ended, claim, left, probed in product(relays, ends, claims, (True, False), probes):
         try:
-            outcomes.add(case(relay, ended, claim, left=left).outcome)
+            outcomes.add(case(relay, ended, claim, left=left, probed=probed).outcome)
         except InfrastructureError as error:
             codes.add(error.code)
     assert outcomes == {
@@ -248,5 +311,6 @@ def test_every_cell_ends() -> None:
         AgentOutcome.GAVE_UP,
         AgentOutcome.OUT_OF_BUDGET,
         AgentOutcome.PROVIDER_REJECTED,
+        AgentOutcome.REFUSED,
     }
     assert codes == {*INFRASTRUCTURE.values(), "provider-rejected", "agent-not-started"}

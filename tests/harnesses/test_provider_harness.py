@@ -12,13 +12,13 @@ import trustme
 
 from harnesses import streams
 from harnesses.conftest import PATCH_VIEW, VIEW, WORKSPACE_VIEW
-from harnesses.provider_fakes import KEY, KEYS, FakeGateway, FakeStore, image_files, run_context
+from harnesses.provider_fakes import KEY, KEYS, WORKED, FakeGateway, FakeStore, image_files, run_context
 from securebench.errors import ConfigError, EgressError, EngineError, FailureReason, ProviderError
 from securebench.harnesses.claude_code import ClaudeCodeHarnessProducer
 from securebench.harnesses.codex import CodexHarnessProducer
 from securebench.harnesses.endpoints import PLACEHOLDER
 from securebench.harnesses.provider_harness import HOME, PROGRAMS_TARGET
-from securebench.network.model import RelayReport, Trouble
+from securebench.network.model import ProbeReport, RelayReport, Trouble
 from securebench.tasks import DEFAULT_IMAGE, CandidateKind, Environment
 from securebench.tester_config import ClaudeCodeConfig, CodexConfig
 
@@ -113,6 +113,8 @@ def test_all_counts_are_usage(place: Place) -> None:
         "answered": 3,
         "statuses": {"200": 3},
         "refused": {"path": 1},
+        "forgiven": 0,
+        "models": {},
         "bytes": 99,
         "trouble": None,
     }
@@ -381,3 +383,51 @@ def test_an_unsafe_task_file_is_refused(tmp_path: Path) -> None:
     """K12: as for every harness."""
     with pytest.raises(ConfigError):
         make("codex", tmp_path, task_file="../task.json")
+
+
+@every_program
+def test_a_rejected_key_or_model_is_told_before_any_task(bench: Bench, fake: FakeDriver, name: str) -> None:
+    """One question, and nothing has run yet."""
+    place, told = Place(bench, fake, name), list[str]()
+    for report, code in (
+        (ProbeReport(trouble=Trouble.REFUSED, message="the provider answered 401", status=401), "provider-refused"),
+        (ProbeReport(trouble=Trouble.REJECTED, status=404, model_unknown=True), "provider-rejected"),
+    ):
+        place.gateway.answers = [report]
+        with pytest.raises(ConfigError) as raised:
+            place.harness.check_provider(lambda: place.gateway, told.append)
+        assert raised.value.code == code
+        assert KEY not in str(raised.value)
+    assert not told
+
+
+@every_program
+def test_trouble_that_may_pass_by_does_not_stop_a_run(bench: Bench, fake: FakeDriver, name: str) -> None:
+    """It is told, and the tasks find out; what the question used is returned."""
+    place = Place(bench, fake, name)
+    for trouble in (
+        Trouble.FAILED,
+        Trouble.UNREACHABLE,
+        Trouble.RATE_LIMITED,
+        Trouble.REJECTED,
+        None,
+        Trouble.DECLINED,
+    ):
+        told: list[str] = []
+        place.gateway.answers = [ProbeReport(trouble=trouble, status=200, input_tokens=9, output_tokens=1)]
+        used = place.harness.check_provider(lambda: place.gateway, told.append)
+        assert (used["requests"], used["input_tokens"], used["output_tokens"]) == (1, 9, 1)
+        assert bool(told) is (trouble not in {None, Trouble.DECLINED})
+    assert {task for task, _ in place.gateway.probes} == {""}
+
+
+def test_an_outage_that_the_gateway_does_not_see_is_the_agents_failure(place: Place) -> None:
+    """The model that answered is asked, and what is found is recorded."""
+    place.gateway.relay = replace(WORKED, trouble=Trouble.FAILED, model="the-model")
+    place.install(agent_that(place.name, code=1))
+    production = place.produce()
+    assert production.failure is not None
+    assert production.failure.reason is FailureReason.AGENT_EXIT
+    usage: Any = production.metadata["usage"]
+    assert usage["probes"] == {"requests": 3, "input_tokens": 27, "output_tokens": 3, "troubles": [None] * 3}
+    assert place.gateway.probes == [(VIEW.task_id, "the-model")] * 3

@@ -85,6 +85,7 @@ def _produce(view: AgentView, context: TaskContext, report: Reporter, trail: Tra
         limits=context.limits,
         environment=context.environment,
         gateway=context.gateway,
+        pause=context.control.pause,
         labels={"task": task_directory_name(view.task_id)},
     )
     report.emit(EventKind.PRODUCER_START)

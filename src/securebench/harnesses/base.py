@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -35,6 +36,8 @@ class ProduceContext:
     """The variables named by ``harness.env``, with their values."""
     gateway: Gateway | None = None
     """The way out, where agents have one."""
+    pause: Callable[[float], None] = time.sleep
+    """Wait for so many seconds; raises if the run is stopped meanwhile."""
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -90,6 +93,17 @@ class HarnessProducer(ABC):
         :class:`ConfigError` and :class:`InfrastructureError`.
         """
         del run
+        return {}
+
+    def check_provider(
+        self, open_gateway: Callable[[], Gateway], notify: Callable[[str], None]
+    ) -> Mapping[str, JsonValue]:
+        """Ask the model's provider, if there is one, whether key and model are right. Called before the first task.
+
+        Returns what that used. Raises :class:`ConfigError` for a key or a model that is not accepted; of trouble that
+        may pass by ``notify`` is told. ``open_gateway`` makes a gateway, which is closed again here.
+        """
+        del open_gateway, notify
         return {}
 
     @abstractmethod

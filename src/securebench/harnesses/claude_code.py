@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from securebench.harnesses.claude_events import ClaudeAccount
 from securebench.harnesses.endpoints import ProviderFacts
-from securebench.harnesses.provider_harness import HOME, ProviderHarness
+from securebench.harnesses.provider_harness import HOME, ProviderHarness, patience_ms
 from securebench.network.model import Provider
 
 if TYPE_CHECKING:
@@ -77,6 +77,8 @@ class ClaudeCodeHarnessProducer(ProviderHarness):
             "CLAUDE_CODE_SUBAGENT_MODEL": model,
             **({} if is_alias else dict.fromkeys(small, model)),
             "CLAUDE_CODE_MAX_RETRIES": _RETRIES,
+            # Longer than the relay waits, so that it is the relay that knows why there was no answer.
+            "API_TIMEOUT_MS": str(patience_ms(self.config.provider_timeouts.whole_answer)),
             **dict.fromkeys(_QUIET, "1"),
         }
 

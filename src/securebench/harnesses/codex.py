@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from securebench.harnesses.codex_events import CodexAccount
 from securebench.harnesses.endpoints import ProviderFacts
-from securebench.harnesses.provider_harness import HOME, ProviderHarness
+from securebench.harnesses.provider_harness import HOME, ProviderHarness, patience_ms
 from securebench.network.model import Provider
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 _PROVIDER: Final = "securebench"
 """What the endpoint is called in its configuration. Its built-in provider would not take the address of another."""
 
-_RETRIES: Final = {"request_max_retries": 3, "stream_max_retries": 4, "stream_idle_timeout_ms": 300_000}
-"""What it does before it gives up on its provider: less than a minute of trying, five of waiting for a byte."""
+_RETRIES: Final = {"request_max_retries": 3, "stream_max_retries": 4}
+"""What it does before it gives up on its provider: less than a minute of trying."""
 
 _OFF: Final = ("plugins", "apps", "unbounded_connection_retries")
 """Features that ask other hosts, and one that waits for a lost network until the end of time."""
@@ -45,7 +45,7 @@ class CodexHarnessProducer(ProviderHarness):
         search = "live" if self.config.provider_tools else "disabled"
         settings = (
             f"model_provider={_toml(_PROVIDER)}",
-            *(f"model_providers.{_PROVIDER}.{name}={_toml(value)}" for name, value in _provider(call).items()),
+            *(f"model_providers.{_PROVIDER}.{name}={_toml(value)}" for name, value in self._provider(call).items()),
             f"web_search={_toml(search)}",
             *_QUIET,
             *(f"features.{name}=false" for name in _OFF),
@@ -72,15 +72,17 @@ class CodexHarnessProducer(ProviderHarness):
         """See :meth:`ProviderHarness.account`."""
         return CodexAccount()
 
-
-def _provider(call: Call) -> dict[str, str | int]:
-    return {
-        "name": _PROVIDER,
-        "base_url": call.base_url,
-        "env_key": call.key_name,
-        "wire_api": "responses",
-        **_RETRIES,
-    }
+    def _provider(self, call: Call) -> dict[str, str | int]:
+        timeouts = self.config.provider_timeouts
+        return {
+            "name": _PROVIDER,
+            "base_url": call.base_url,
+            "env_key": call.key_name,
+            "wire_api": "responses",
+            **_RETRIES,
+            # Longer than the relay waits, so that it is the relay that knows why there was no answer.
+            "stream_idle_timeout_ms": patience_ms(max(timeouts.first_byte, timeouts.between_bytes)),
+        }
 
 
 def _toml(value: str | int) -> str:

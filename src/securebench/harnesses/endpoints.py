@@ -83,8 +83,12 @@ class Endpoint:
         """
         if not self.is_relayed:
             return EgressPlan(domains=tuple(dict.fromkeys((*config.allowed_domains, self.host))))
+        return EgressPlan(domains=config.allowed_domains, relay=self.relay_plan(config, key, authority))
+
+    def relay_plan(self, config: CodexConfig | ClaudeCodeConfig, key: Key, authority: str | None = None) -> RelayPlan:
+        """Return the way to the provider alone: for the relay of a task, and for the gateway's own questions."""
         budget = config.budget
-        relay = RelayPlan(
+        return RelayPlan(
             provider=self.facts.provider,
             base_url=self.base_url,
             key=key.value or None,
@@ -94,8 +98,8 @@ class Endpoint:
             tokens=budget.tokens,
             bytes=budget.bytes,
             authority=authority,
+            timeouts=config.provider_timeouts,
         )
-        return EgressPlan(domains=config.allowed_domains, relay=relay)
 
     def warning(self, config: CodexConfig | ClaudeCodeConfig) -> str:
         """Return what a tester should know of this configuration, or nothing."""

@@ -6,10 +6,13 @@ events. The first two are evidence. The third is a claim: whoever runs in the sa
 * Before the first answer of a model nothing that is not trusted has acted. Whatever went wrong until then is no fault
   of an agent: infrastructure. An answer counts from its beginning: a program runs commands while it still comes, and a
   command can end the program.
-* After it, an agent that ended in failure has failed, unless the relay saw at last that the provider refused, limited
-  or failed. That the provider found a request wrong is the failure of who made it.
-* An agent whose budget is used up has failed.
-* Without a relay (``passthrough``) the program's claims stand in for it, and the record says so.
+* After it, an agent that ended in failure has failed, unless the provider was in trouble at last, *and* is in trouble
+  when the gateway asks it by itself once the agent is dead. What an agent's own last request met proves nothing: an
+  agent can flood a provider, ask it for what its account may not do, or leave a slow answer unread.
+* A refusal by policy, the model's or its provider's, is an agent that refused: a failure, whenever it comes.
+* That the provider found a request wrong is the failure of who made it. An agent whose budget is used up has failed.
+* Without a relay (``passthrough``) the program's claims stand in for it, and the record says so. The gateway asks all
+  the same.
 
 So nothing that an agent prints makes its failure an infrastructure error where a relay saw success, and no claim makes
 a failure of a success.
@@ -17,14 +20,16 @@ a failure of a success.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from securebench.errors import CandidateError, FailurePhase, FailureReason, InfrastructureError, ProviderError
-from securebench.network.model import RelayReport, Trouble
+from securebench.network.model import PROVIDER_TROUBLES, ProbeReport, RelayReport, Trouble
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from securebench.harnesses.claims import Claims
 
 
@@ -38,7 +43,7 @@ class AgentOutcome(StrEnum):
     DENIED = "denied"
     """The same, and its program refused it tools."""
     REFUSED = "refused"
-    """The model would not do it, as its program says: neither a crash nor the provider's refusal of a key."""
+    """The model would not do it, or its provider's policy stopped it: neither a crash nor a key that is refused."""
     NOT_STARTED = "not_started"
     """Its program ended before any model answered it, and no provider is to blame."""
     PROVIDER_REFUSED = "provider_refused"
@@ -59,13 +64,15 @@ class AgentOutcome(StrEnum):
 class Evidence:
     """All that is known. ``failure`` is what the sandbox saw of the program's end; ``relay`` is absent without one.
 
-    ``has_candidate``: it left something that may be judged.
+    ``has_candidate``: it left something that may be judged. ``ask_provider`` has the gateway ask the provider by
+    itself; it is called only where the answer matters.
     """
 
     claims: Claims
     relay: RelayReport | None
     failure: CandidateError | None
     has_candidate: bool
+    ask_provider: Callable[[Trouble], ProbeReport] = field(default=lambda _trouble: ProbeReport())
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +90,7 @@ _OUTCOMES: Final = {
     Trouble.FAILED: AgentOutcome.PROVIDER_FAILED,
     Trouble.UNREACHABLE: AgentOutcome.NETWORK_GONE,
     Trouble.OUT_OF_BUDGET: AgentOutcome.OUT_OF_BUDGET,
+    Trouble.DECLINED: AgentOutcome.REFUSED,
 }
 _ENDS: Final = {
     FailureReason.AGENT_TIMEOUT: AgentOutcome.TIMED_OUT,
@@ -108,12 +116,20 @@ def judge(evidence: Evidence) -> Judgement:
     failure = evidence.failure
     if answered and failure is not None and failure.reason is FailureReason.TAMPERED:
         return Judgement(AgentOutcome.WORKED, failure)
-    if trouble is not None and (not answered or _ended_in_failure(evidence)):
-        return _troubled(trouble, evidence, answered=answered)
+    if trouble is not None and not answered:
+        return _troubled(trouble, evidence)
+    if trouble is not None and _ended_in_failure(evidence):
+        if trouble not in PROVIDER_TROUBLES:
+            return _troubled(trouble, evidence)
+        probed = evidence.ask_provider(trouble)
+        if probed.trouble in PROVIDER_TROUBLES:
+            raise _provider_error(probed.trouble, probed.message, probed.retry_after)
     if not answered:
         raise _not_started(evidence)
     if failure is None and evidence.has_candidate:
         return Judgement(AgentOutcome.WORKED)
+    if evidence.claims.refused and (failure is None or failure.reason not in _ENDS):
+        return _refused()
     return Judgement(_end(evidence), failure)
 
 
@@ -122,8 +138,6 @@ def _end(evidence: Evidence) -> AgentOutcome:
     claims, failure = evidence.claims, evidence.failure
     if failure is not None and failure.reason in _ENDS:
         return _ENDS[failure.reason]
-    if claims.refused:
-        return AgentOutcome.REFUSED
     if failure is not None:
         return AgentOutcome.CRASHED
     return AgentOutcome.DENIED if claims.denials else AgentOutcome.GAVE_UP
@@ -141,19 +155,32 @@ def _ended_in_failure(evidence: Evidence) -> bool:
     return evidence.failure is not None or not evidence.has_candidate or evidence.claims.failed
 
 
-def _troubled(trouble: Trouble, evidence: Evidence, *, answered: bool) -> Judgement:
+def _troubled(trouble: Trouble, evidence: Evidence) -> Judgement:
+    """Return the failure that ``trouble`` is, or raise the error that it is where no model had answered."""
     if trouble is Trouble.OUT_OF_BUDGET:
         message = "the agent used up what it may ask of its provider on one task"
         return Judgement(_OUTCOMES[trouble], _failure(FailureReason.AGENT_OUT_OF_BUDGET, message))
-    if trouble is Trouble.REJECTED and answered:
+    if trouble is Trouble.DECLINED:
+        return _refused()
+    relay = evidence.relay
+    if trouble is Trouble.REJECTED and _seen(evidence)[1]:
         return Judgement(_OUTCOMES[trouble], evidence.failure)
-    raise _provider_error(trouble, evidence.claims.error if evidence.relay is None else evidence.relay.message)
+    if relay is None:
+        raise _provider_error(trouble, evidence.claims.error)
+    raise _provider_error(trouble, relay.message, relay.retry_after)
 
 
-def _provider_error(trouble: Trouble, said: str) -> ProviderError:
+def _refused() -> Judgement:
+    message = "the model refused the task, or its provider's policy stopped it"
+    return Judgement(AgentOutcome.REFUSED, _failure(FailureReason.AGENT_REFUSED, message))
+
+
+def _provider_error(trouble: Trouble, said: str, retry_after: float | None = None) -> ProviderError:
     code, hint = _CODES[trouble]
     message = f"the agent's provider did not let it work ({_OUTCOMES[trouble].value})"
-    return ProviderError(f"{message}{f': {said}' if said else ''}", code=code, hint=hint)
+    error = ProviderError(f"{message}{f': {said}' if said else ''}", code=code, hint=hint)
+    error.retry_after = retry_after
+    return error
 
 
 def _not_started(evidence: Evidence) -> InfrastructureError:

@@ -6,30 +6,36 @@ A harness of one program says only which program and provider that are, and how 
 from __future__ import annotations
 
 from abc import abstractmethod
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from securebench.agents.store import AgentStore
+from securebench.errors import ConfigError
 from securebench.harnesses.attendance import open_session
 from securebench.harnesses.authority import read_authority
 from securebench.harnesses.endpoints import endpoint_of
 from securebench.harnesses.installation import Installation, install
 from securebench.harnesses.pipeline import AgentHarness, Invocation
 from securebench.harnesses.prompts import ANSWER_FILES, prompt_for
-from securebench.harnesses.provider_attendance import Attended, ProviderAttendance
+from securebench.harnesses.provider_attendance import Attended, ProviderAttendance, probes_of
 from securebench.network.gateway import RELAY_PORT
+from securebench.network.model import PROVIDER_TROUBLES, Trouble
 from securebench.sandboxes.base import Mount
 from securebench.tasks import DEFAULT_IMAGE
 from securebench.workspaces.path_policy import require_task_file
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from securebench.agents.model import AgentProgram
     from securebench.harnesses.attendance import Attendance
     from securebench.harnesses.base import ProduceContext, RunContext
     from securebench.harnesses.claims import Account
     from securebench.harnesses.endpoints import Key, ProviderFacts
+    from securebench.network.gateway import Gateway
+    from securebench.network.model import ProbeReport
     from securebench.resources import JsonValue
     from securebench.tasks import AgentView
     from securebench.tester_config import ClaudeCodeConfig, CodexConfig
@@ -39,6 +45,9 @@ PROGRAMS_TARGET: Final = "/opt/securebench/programs"
 
 HOME: Final = "/opt/securebench/home"
 """The program's home: an empty tmpfs of its own, so that nothing of one task is found in the next."""
+
+_LONGER: Final = 60.0
+"""Seconds for which programs wait longer than the relay does."""
 
 _LOCAL: Final = dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1,localhost")
 """Keeps a program from asking a proxy for the relay, whatever proxy its image names."""
@@ -111,6 +120,30 @@ class ProviderHarness(AgentHarness):
         self._ready = _Ready(key=key, authority=authority, installation=installation)
         return {"program": self.name, **installation.identity(), **self._assurance()}
 
+    def check_provider(
+        self, open_gateway: Callable[[], Gateway], notify: Callable[[str], None]
+    ) -> Mapping[str, JsonValue]:
+        """See :meth:`HarnessProducer.check_provider`: ``provider-refused`` and ``provider-rejected``."""
+        ready = self._prepared
+        plan = self._endpoint.relay_plan(self.config, ready.key, ready.authority)
+        with closing(open_gateway()) as gateway:
+            report = gateway.probe("", plan, self.config.model)
+        if report.trouble is Trouble.REFUSED:
+            raise ConfigError(
+                f"the model provider at {self._endpoint.host} does not accept the key: {report.message}",
+                code="provider-refused",
+                hint=f"check {ready.key.name}, and that its account may use the model {self.config.model}",
+            )
+        if report.model_unknown:
+            raise ConfigError(
+                f"the model provider at {self._endpoint.host} has no model {self.config.model}: {report.message}",
+                code="provider-rejected",
+                hint="check harness.config.model",
+            )
+        if warning := _warning(report):
+            notify(warning)
+        return probes_of([report])
+
     def invocation(self, view: AgentView) -> Invocation:
         """Return the program's command line; the shorter of the tester's and the task's time limits holds."""
         config, task_limit = self.config, view.environment.timeout_seconds
@@ -134,13 +167,18 @@ class ProviderHarness(AgentHarness):
     def attend(self, view: AgentView, context: ProduceContext) -> Attendance:
         """Open the way to the provider. Raises :class:`EgressError`."""
         ready, program = self._prepared, self._program(view)
+        asking = self._endpoint.relay_plan(self.config, ready.key, ready.authority)
+        session = open_session(view.task_id, self._endpoint.plan(self.config, ready.key, ready.authority), context)
+        assert context.gateway is not None
         attended = Attended(
             account=self.account(),
+            model=self.config.model,
+            ask=partial(context.gateway.probe, view.task_id, asking),
+            pause=context.pause,
             environment=self._endpoint.key_variables(context.environment, ready.key),
             agent={"program": program.name, "version": program.version},
         )
-        plan = self._endpoint.plan(self.config, ready.key, ready.authority)
-        return ProviderAttendance(open_session(view.task_id, plan, context), attended)
+        return ProviderAttendance(session, attended)
 
     def _assurance(self) -> dict[str, Any]:
         """Say who its provider is, and what holds it."""
@@ -165,3 +203,17 @@ class ProviderHarness(AgentHarness):
         if self._ready is None:
             raise AssertionError("a harness is prepared before it produces")
         return self._ready
+
+
+def patience_ms(seconds: float) -> int:
+    """Return how long a program is to wait, in milliseconds, where the relay waits for ``seconds``."""
+    return int((seconds + _LONGER) * 1000)
+
+
+def _warning(report: ProbeReport) -> str:
+    """Return what to tell of a provider that did not answer the first question well, but may answer the next."""
+    if report.trouble in PROVIDER_TROUBLES:
+        return f"the model provider does not answer well now: {report.message}; tasks will find out"
+    if report.trouble is Trouble.REJECTED:
+        return f"the model provider does not take the question that checks key and model: {report.message}"
+    return ""

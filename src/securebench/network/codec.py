@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
+from securebench.limits import ProviderTimeouts
 from securebench.network.frames import FrameError
-from securebench.network.model import EgressPlan, EgressReport, Provider, RelayPlan, RelayReport, Trouble
+from securebench.network.model import (
+    EgressPlan,
+    EgressReport,
+    ProbeReport,
+    Provider,
+    RelayPlan,
+    RelayReport,
+    Trouble,
+)
 from securebench.network.rules import Caps, ProxyRules
 
 if TYPE_CHECKING:
@@ -15,15 +25,24 @@ if TYPE_CHECKING:
 
 def plan_to_json(plan: EgressPlan) -> dict[str, Any]:
     """Return ``plan`` for a frame. It holds the key."""
-    relay = {item.name: getattr(plan.relay, item.name) for item in fields(plan.relay)} if plan.relay else None
-    return {"domains": list(plan.domains), "relay": relay}
+    return {"domains": list(plan.domains), "relay": relay_to_json(plan.relay) if plan.relay else None}
 
 
 def plan_from_json(found: Mapping[str, Any]) -> EgressPlan:
     """Return the plan of a frame."""
     relay = found["relay"]
-    given = RelayPlan(**{**relay, "provider": Provider(relay["provider"])}) if relay else None
-    return EgressPlan(domains=tuple(found["domains"]), relay=given)
+    return EgressPlan(domains=tuple(found["domains"]), relay=relay_from_json(relay) if relay else None)
+
+
+def relay_to_json(plan: RelayPlan) -> dict[str, Any]:
+    """Return ``plan`` for a frame. It holds the key."""
+    return asdict(plan)
+
+
+def relay_from_json(found: Mapping[str, Any]) -> RelayPlan:
+    """Return the plan of a frame."""
+    timeouts = ProviderTimeouts(**found["timeouts"])
+    return RelayPlan(**{**found, "provider": Provider(found["provider"]), "timeouts": timeouts})
 
 
 def settings_to_json(rules: ProxyRules, caps: Caps) -> dict[str, Any]:
@@ -48,7 +67,7 @@ def report_to_json(report: EgressReport) -> dict[str, Any]:
     relay = {item.name: getattr(report.relay, item.name) for item in fields(report.relay)} if report.relay else None
     counts = {"decisions": dict(report.decisions), "hosts": dict(report.hosts), "bytes": report.bytes}
     if relay:
-        relay = {**relay, "statuses": dict(relay["statuses"]), "refused": dict(relay["refused"])}
+        relay |= {name: dict(relay[name]) for name in ("models", "statuses", "refused")}
     return {**counts, "relay": relay}
 
 
@@ -64,18 +83,52 @@ def report_from_json(found: object) -> EgressReport:
     )
 
 
+def probe_to_json(report: ProbeReport) -> dict[str, Any]:
+    """Return ``report`` for a frame."""
+    return asdict(report)
+
+
+def probe_from_json(found: object) -> ProbeReport:
+    """Return the report of a frame. Raises :class:`FrameError` for anything else."""
+    report = _object(found)
+    return ProbeReport(
+        trouble=_trouble(report.get("trouble")),
+        message=_text(report.get("message")),
+        model_unknown=report.get("model_unknown") is True,
+        retry_after=_seconds(report.get("retry_after")),
+        **{name: _count(report.get(name)) for name in ("status", "input_tokens", "output_tokens")},
+    )
+
+
 def _relay_report(found: Mapping[str, Any]) -> RelayReport:
-    trouble = found.get("trouble")
-    if trouble is not None and trouble not in Trouble.__members__.values():
-        raise FrameError("a report names a trouble that is none")
-    counted = ("requests", "answered", "input_tokens", "output_tokens", "bytes")
+    counted = ("requests", "forgiven", "answered", "input_tokens", "output_tokens", "bytes")
     return RelayReport(
         **{name: _count(found.get(name)) for name in counted},
+        model=_text(found.get("model")),
+        models=_counts(found.get("models")),
         statuses=_counts(found.get("statuses")),
         refused=_counts(found.get("refused")),
-        trouble=None if trouble is None else Trouble(trouble),
+        trouble=_trouble(found.get("trouble")),
         message=_text(found.get("message")),
+        retry_after=_seconds(found.get("retry_after")),
     )
+
+
+def _trouble(found: object) -> Trouble | None:
+    if found is None:
+        return None
+    try:
+        return Trouble(_text(found))
+    except ValueError:
+        raise FrameError("a report names an unknown trouble") from None
+
+
+def _seconds(found: object) -> float | None:
+    if found is None:
+        return None
+    if not isinstance(found, int | float) or isinstance(found, bool) or not (math.isfinite(found) and found >= 0):
+        raise FrameError("a report holds a number of seconds that is not one")
+    return float(found)
 
 
 def _object(found: object) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """How a run and its gateway speak: one packet a frame, a JSON object and at most one descriptor.
 
-The run sends ``start``, then ``open``, ``listen`` (with a listening socket) and ``close`` for each session; the process
-answers ``ready``, ``opened`` or ``failed``, and ``closed`` with the report, and sends ``log`` in between. Keys go one
-way only, inside ``open``. Both sides import this, so it needs nothing but the standard library.
+The run sends ``start``, then ``open``, ``listen`` (with a listening socket) and ``close`` for each session, and
+``probe`` for a question to a provider; the process answers ``ready``, ``opened`` or ``failed``, ``closed`` or
+``probed`` with a report, and sends ``log`` in between. Keys go one way only, inside ``open`` and ``probe``. Both sides
+import this, so it needs nothing but the standard library.
 """
 
 from __future__ import annotations

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
+from datetime import UTC, datetime
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Final, Self
 
 from securebench.errors import EgressError
-from securebench.network.codec import plan_to_json, settings_to_json
+from securebench.network.codec import plan_to_json, relay_to_json, settings_to_json
 from securebench.network.doors import PROXY, RELAY
 from securebench.network.link import Link
 from securebench.network.rules import Caps, ProxyRules
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from types import TracebackType
 
-    from securebench.network.model import EgressPlan, EgressReport
+    from securebench.network.model import EgressPlan, EgressReport, ProbeReport, RelayPlan
     from securebench.resources import JsonValue
 
 PROXY_PORT: Final = 3128
@@ -96,8 +98,8 @@ class Session:
 class Gateway:
     """The gateway of a run. Its process starts with the first session, and anew after a death. Thread safe.
 
-    ``log`` is given each decision as it is made: a flat JSON object, for a line of ``egress.jsonl``. It is called from
-    one thread at a time. ``rules`` are for tests: see :class:`ProxyRules`.
+    ``log`` is given each decision as it is made: a flat JSON object, for a line of ``egress.jsonl``. It may be
+    called from any thread. ``rules`` are for tests: see :class:`ProxyRules`.
     """
 
     def __init__(
@@ -120,6 +122,28 @@ class Gateway:
         number = next(self._numbers)
         link.open(number, {"task_id": task_id, "plan": plan_to_json(plan)}, self._log)
         return Session(link, number, plan)
+
+    def probe(self, task_id: str, plan: RelayPlan, model: str) -> ProbeReport:
+        """Ask the provider of ``plan`` for one short answer of ``model``, and return what came of it.
+
+        No agent takes part in it. ``task_id`` is whose log line it becomes, empty for the run's own. Takes half a
+        minute at most. Raises :class:`EgressError`.
+        """
+        link, started = self._live_link(), time.monotonic()
+        report = link.probe(next(self._numbers), {"plan": relay_to_json(plan), "model": model})
+        self._log(
+            {
+                "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+                "task_id": task_id,
+                "kind": "probe",
+                "decision": "allowed" if report.status else "failed",
+                "reason": report.trouble.value if report.trouble else "",
+                "provider_status": report.status,
+                "seconds": round(time.monotonic() - started, 3),
+                "tokens": report.input_tokens + report.output_tokens,
+            }
+        )
+        return report
 
     def close(self) -> None:
         """End the process and whatever it serves. Idempotent."""

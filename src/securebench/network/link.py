@@ -16,18 +16,20 @@ from typing import TYPE_CHECKING, Any, Final
 import h11
 
 from securebench.errors import EgressError, InfrastructureError
-from securebench.network.codec import report_from_json
+from securebench.network.codec import probe_from_json, report_from_json
 from securebench.network.frames import FrameError, pack, receive, send
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from securebench.network.model import EgressReport
+    from securebench.network.model import EgressReport, ProbeReport
     from securebench.resources import JsonValue
 
 _START_SECONDS: Final = 30.0
 _ANSWER_SECONDS: Final = 15.0
 """For an answer: the process ends a session in a third of that."""
+_PROBE_SECONDS: Final = 60.0
+"""For a question to a provider, which the process gives up after half of that."""
 _END_SECONDS: Final = 5.0
 _WORDS: Final = 4096
 _PLACES: Final = (str(Path(__file__).resolve().parents[2]), str(Path(h11.__file__).resolve().parents[1]))
@@ -114,6 +116,21 @@ class Link:
             raise EgressError(f"the log of the way out cannot be written: {line.fault}") from line.fault
         return report
 
+    def probe(self, number: int, request: Mapping[str, Any]) -> ProbeReport:
+        """Have the process ask a provider a question of our own. Raises :class:`EgressError`."""
+        line = Line(lambda _line: None)
+        with self._lock:
+            self._lines[number] = line
+        try:
+            answer = self._ask(line, {"do": "probe", "session": number, **request}, _PROBE_SECONDS)
+            if answer.get("is") != "probed":
+                raise EgressError(f"the gateway cannot ask the provider: {answer.get('why')}")
+            return probe_from_json(answer.get("report"))
+        except FrameError as error:
+            raise EgressError(f"the gateway's report is damaged: {error}") from error
+        finally:
+            self._forget(number)
+
     def on_death(self, number: int, call: Callable[[], None]) -> None:
         """Call it when the process dies while the session is open; at once if it has."""
         with self._lock:
@@ -138,10 +155,10 @@ class Link:
             hint="see whether something killed it, as the kernel does for want of memory; then go on with --resume",
         )
 
-    def _ask(self, line: Line, frame: Mapping[str, Any]) -> dict[str, Any]:
+    def _ask(self, line: Line, frame: Mapping[str, Any], seconds: float = _ANSWER_SECONDS) -> dict[str, Any]:
         line.answered.clear()
         self._send(frame)
-        if not line.answered.wait(_ANSWER_SECONDS):
+        if not line.answered.wait(seconds):
             self._why = "it did not answer"
             self._kill()
             line.answered.wait(_ANSWER_SECONDS)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from securebench.limits import ProviderTimeouts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,6 +36,12 @@ class Trouble(StrEnum):
     """No connection to the provider, or no answer in time."""
     OUT_OF_BUDGET = "out_of_budget"
     """Our own budget for the task was used up."""
+    DECLINED = "declined"
+    """The provider's policy stopped the answer: a safety filter, or a model that refuses. Nobody's outage."""
+
+
+PROVIDER_TROUBLES: Final = frozenset({Trouble.REFUSED, Trouble.RATE_LIMITED, Trouble.FAILED, Trouble.UNREACHABLE})
+"""Troubles that the provider is to blame for, if it is really in trouble."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +62,11 @@ class RelayPlan:
     tokens: int
     bytes: int
     authority: str | None = None
+    timeouts: ProviderTimeouts = field(default_factory=ProviderTimeouts)
+    spent_requests: int = 0
+    """What earlier tries of the same task used of the bounds; likewise the next two."""
+    spent_tokens: int = 0
+    spent_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +87,13 @@ class RelayReport:
     """
 
     requests: int = 0
+    forgiven: int = 0
+    """Requests that the provider failed at. They do not count against the budget."""
     answered: int = 0
+    model: str = ""
+    """The model that the last answered request asked for."""
+    models: Mapping[str, int] = field(default_factory=dict)
+    """How many answers came from which model, in the provider's own words."""
     statuses: Mapping[str, int] = field(default_factory=dict)
     refused: Mapping[str, int] = field(default_factory=dict)
     input_tokens: int = 0
@@ -83,6 +102,24 @@ class RelayReport:
     trouble: Trouble | None = None
     message: str = ""
     """What there is to say of the trouble: a status and our own words, nothing of a body."""
+    retry_after: float | None = None
+    """For how many more seconds the provider asked to be left alone, where the last trouble says so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeReport:
+    """What a provider answered when the gateway itself asked it. ``trouble`` is ``None`` where all was well.
+
+    ``status`` is 0 if no answer came. ``model_unknown``: the provider has no such model.
+    """
+
+    trouble: Trouble | None = None
+    message: str = ""
+    status: int = 0
+    model_unknown: bool = False
+    input_tokens: int = 0
+    output_tokens: int = 0
+    retry_after: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

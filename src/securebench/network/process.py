@@ -13,13 +13,22 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from securebench.errors import EgressError
-from securebench.network.codec import plan_from_json, report_to_json, settings_from_json
+from securebench.network.codec import (
+    plan_from_json,
+    probe_to_json,
+    relay_from_json,
+    report_to_json,
+    settings_from_json,
+)
 from securebench.network.frames import FrameError, pack, receive, send
 from securebench.network.hardening import harden
 from securebench.network.last_words import say
+from securebench.network.relay.probe import ask_provider
 from securebench.network.sessions import ServedSession
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from securebench.network.rules import Caps, ProxyRules
     from securebench.resources import JsonValue
 
@@ -55,14 +64,14 @@ class Outbox:
 
 
 class Service:
-    """What the process does, frame by frame, in their order. A session's end alone takes time, and goes beside."""
+    """What the process does, frame by frame, in their order. What takes time goes beside: ends and questions."""
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control
         self._outbox = Outbox(control)
         self._sessions: dict[int, ServedSession] = {}
         self._settings: tuple[ProxyRules, Caps] | None = None
-        self._closing: set[asyncio.Task[None]] = set()
+        self._beside: set[asyncio.Task[None]] = set()
         self._frames: asyncio.Queue[tuple[dict[str, Any], int] | None] = asyncio.Queue()
 
     async def run(self) -> None:
@@ -92,9 +101,14 @@ class Service:
             case "listen":
                 await self._listen(frame, socket.socket(fileno=descriptor))
             case "close":
-                closing = asyncio.ensure_future(self._close(frame["session"]))
-                self._closing.add(closing)
-                closing.add_done_callback(self._closing.discard)
+                self._start(self._close(frame["session"]))
+            case "probe":
+                self._start(self._probe(frame))
+
+    def _start(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._beside.add(task)
+        task.add_done_callback(self._beside.discard)
 
     def _open(self, frame: dict[str, Any]) -> None:
         assert self._settings
@@ -129,6 +143,16 @@ class Service:
             self._outbox.post({"is": "failed", "session": number})
         else:
             self._outbox.post({"is": "closed", "session": number, "report": report_to_json(report)})
+
+    async def _probe(self, frame: dict[str, Any]) -> None:
+        number = frame["session"]
+        try:
+            report = await ask_provider(relay_from_json(frame["plan"]), frame["model"])
+        except Exception as error:  # noqa: BLE001 - as in _open
+            why = error.message if isinstance(error, EgressError) else type(error).__name__
+            self._outbox.post({"is": "failed", "session": number, "why": why})
+        else:
+            self._outbox.post({"is": "probed", "session": number, "report": probe_to_json(report)})
 
 
 def main(descriptor: int) -> None:

@@ -40,6 +40,10 @@ class RunHeader:
     information: Mapping[str, JsonValue] = field(default_factory=dict)
     created_at: str = field(default_factory=_now)
     nonce: str = field(default_factory=lambda: secrets.token_hex(16))
+    problems: tuple[str, ...] = ()
+    """What happened to the run as a whole, in any part of it: no later part takes it back."""
+    provider_checks: tuple[Mapping[str, JsonValue], ...] = ()
+    """What was used to check key and model, once for each part of the run that had tasks to do."""
 
     def resumed_by(self, now: RunHeader) -> RunHeader:
         """Return the header of this run when it goes on as ``now``.
@@ -54,6 +58,10 @@ class RunHeader:
         images = {**self.images, **now.images}
         return replace(self, decisive=_grown(self.decisive, now.decisive), images=images, information=now.information)
 
+    def checked(self, usage: Mapping[str, JsonValue]) -> RunHeader:
+        """Return the header with one more check of the provider, unless that used nothing."""
+        return replace(self, provider_checks=(*self.provider_checks, usage)) if usage else self
+
     def write(self, directory: Path) -> None:
         """Write ``run.json``. Raises :class:`StorageError`."""
         content = {
@@ -63,6 +71,8 @@ class RunHeader:
             "decisive": dict(self.decisive),
             "images": dict(self.images),
             "information": dict(self.information),
+            **({"problems": list(self.problems)} if self.problems else {}),
+            **({"provider_checks": [dict(usage) for usage in self.provider_checks]} if self.provider_checks else {}),
         }
         write_durably(directory / HEADER, (json.dumps(content, indent=2) + "\n").encode("ascii"))
 
@@ -91,6 +101,8 @@ def _from_json(content: Mapping[str, Any]) -> RunHeader:
         information=dict(content["information"]),
         created_at=str(content["created_at"]),
         nonce=str(content["nonce"]),
+        problems=tuple(map(str, content.get("problems", ()))),
+        provider_checks=tuple(dict(usage) for usage in content.get("provider_checks", ())),
     )
 
 

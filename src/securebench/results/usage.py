@@ -41,11 +41,16 @@ class Usage:
 
 
 def read_usage(value: Any) -> Usage | None:
-    """Return what a record's ``provenance.usage`` says, or ``None`` if that is nothing. What is odd is left out."""
+    """Return what a record's ``provenance.usage`` says, or ``None`` if that is nothing. What is odd is left out.
+
+    The gateway's own questions to the provider count as well.
+    """
     if not isinstance(value, dict):
         return None
     cost: Any = value.get("cost_usd")
-    usage = Usage(
+    probes = value.get("probes")
+    probed = (read_usage(probes) if isinstance(probes, dict) else None) or Usage()
+    usage = probed + Usage(
         input_tokens=_count(value.get("input_tokens")),
         output_tokens=_count(value.get("output_tokens")),
         turns=_count(value.get("turns")),

@@ -28,7 +28,7 @@ _LOCAL_SUFFIXES: Final = (".local", ".localhost", ".internal", ".lan", ".home.ar
 """Names that are never those of a host of the Internet's."""
 _PORTS: Final[Mapping[str, int]] = {"http": 80, "https": 443}
 _EXAMPLE: Final = "give an address such as 'https://models.example.com/v1' or 'http://127.0.0.1:8000/v1'"
-_RELAY_ONLY: Final = ("budget", "provider_tools")
+_RELAY_ONLY: Final = ("budget", "provider_timeouts", "provider_tools")
 """What the relay holds agents to, and nothing else does."""
 
 

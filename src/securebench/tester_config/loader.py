@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from securebench.dangerous_commands import VerificationPolicy
 from securebench.errors import ConfigError
-from securebench.limits import Limits
+from securebench.limits import Limits, ProviderTimeouts
 from securebench.strict_input.faults import Fault, Problems
 from securebench.strict_input.files import open_regular, read_text
 from securebench.strict_input.models import fit
@@ -145,6 +145,8 @@ def _agent(kind: str, agent: AgentModel, base: Path) -> AgentConfig:
     given["allowed_domains"] = tuple(given.get("allowed_domains", ()))
     if "budget" in given:
         given["budget"] = Budget(**given["budget"])
+    if "provider_timeouts" in given:
+        given["provider_timeouts"] = ProviderTimeouts(**given["provider_timeouts"])
     if kind == "codex":
         return CodexConfig(**given)
     if kind == "claude_code":

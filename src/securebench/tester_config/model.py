@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from securebench.dangerous_commands import VerificationPolicy
-from securebench.limits import MIB, Limits
+from securebench.limits import MIB, Limits, ProviderTimeouts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,6 +64,7 @@ class CodexConfig:
     credentials: str = "relay"
     provider_tools: bool = False
     budget: Budget = field(default_factory=Budget)
+    provider_timeouts: ProviderTimeouts = field(default_factory=ProviderTimeouts)
     task_file: str = "task.json"
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
     allowed_domains: tuple[str, ...] = ()
@@ -84,6 +85,7 @@ class ClaudeCodeConfig:
     credentials: str = "relay"
     provider_tools: bool = False
     budget: Budget = field(default_factory=Budget)
+    provider_timeouts: ProviderTimeouts = field(default_factory=ProviderTimeouts)
     task_file: str = "task.json"
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
     allowed_domains: tuple[str, ...] = ()

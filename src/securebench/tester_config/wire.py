@@ -72,6 +72,15 @@ class BudgetModel(WireModel):
     bytes: Annotated[Size, Field(ge=1, le=4 * _TIB)] = OPTIONAL
 
 
+class ProviderTimeoutsModel(WireModel):
+    """How long to wait for a provider, in seconds."""
+
+    connect: Seconds = OPTIONAL
+    first_byte: Seconds = OPTIONAL
+    between_bytes: Seconds = OPTIONAL
+    whole_answer: Seconds = OPTIONAL
+
+
 class ProviderModel(AgentModel):
     """What every harness with a provider can be told."""
 
@@ -80,6 +89,7 @@ class ProviderModel(AgentModel):
     credentials: Literal["relay", "passthrough"] = OPTIONAL
     provider_tools: bool = OPTIONAL
     budget: BudgetModel = OPTIONAL
+    provider_timeouts: ProviderTimeoutsModel = OPTIONAL
 
 
 class CodexModel(ProviderModel):

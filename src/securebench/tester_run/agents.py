@@ -60,6 +60,26 @@ def prepare_agents(
     return agent
 
 
+@dataclass(frozen=True, slots=True)
+class ProviderCheck:
+    """What the check of a provider used, and what it is to leave in the log of the way out."""
+
+    usage: Mapping[str, JsonValue]
+    lines: Sequence[Mapping[str, JsonValue]]
+
+
+def check_provider(plan: Plan, parts: RunParts, options: RunOptions) -> ProviderCheck:
+    """Ask the model's provider, if the harness has one, whether key and model are right.
+
+    A key that is rejected would otherwise end one task after the other. Raises :class:`ConfigError` and
+    :class:`EgressError`.
+    """
+    lines: list[Mapping[str, JsonValue]] = []
+    notify = _scrubbed(options.notify, plan.producer)
+    usage = plan.producer.check_provider(lambda: parts.make_gateway(lines.append), notify)
+    return ProviderCheck(usage, lines)
+
+
 def exposed_secrets(environment: Mapping[str, str], kept: Sequence[str]) -> list[str]:
     """Return the names of variables that look like secrets, but for those whose values are ``kept`` by the harness."""
     return [name for name, value in environment.items() if _SECRET_NAME.search(name) and value not in kept]

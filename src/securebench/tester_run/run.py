@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from securebench.errors import ConfigError, ImageError
@@ -17,8 +17,9 @@ from securebench.results.record import VerificationStatus
 from securebench.results.summary import Ending, TesterRunSummary, count, total
 from securebench.results.trace import TraceLog
 from securebench.results.trajectory import TRAJECTORIES
+from securebench.results.usage import read_usage
 from securebench.tester_run import directory as places
-from securebench.tester_run.agents import prepare_agents, way_out
+from securebench.tester_run.agents import check_provider, prepare_agents, way_out
 from securebench.tester_run.coordinator import Coordinator
 from securebench.tester_run.options import RunOptions, RunParts, driver_asked_for
 from securebench.tester_run.plan import make_plan
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from securebench.results.run_header import RunHeader
     from securebench.sandboxes.base import DriverInfo, SandboxDriver
     from securebench.tester_config import TesterConfig
+    from securebench.tester_run.agents import ProviderCheck
     from securebench.tester_run.plan import Plan
 
 
@@ -60,12 +62,15 @@ def run_benchmark(
         commitment = Commitment.read(plan.directory) if earlier else Commitment.new()
         info, header = _prepare(plan, driver, earlier, options, commitment)
         parts.checkpoint("prepared")
+        # A wrong key is found while nothing is written yet. A run that goes on first looks whether anything is to do.
+        check = None if earlier else check_provider(plan, parts, options)
         if earlier is None:
             commitment.write(plan.directory)
+        header = header.checked(check.usage) if check else header
         header.write(plan.directory)
         parts.checkpoint("header_written")
-        journal = stack.enter_context(Journal(plan.directory))
-        return _Run(plan, options, parts, driver, journal, commitment).go(info, header, sinks)
+        kept = _Kept(stack.enter_context(Journal(plan.directory)), commitment, header)
+        return _Run(plan, options, parts, driver, kept).go(info, check, sinks)
 
 
 def _prepare(
@@ -101,6 +106,15 @@ def _resolve_images(plan: Plan, driver: SandboxDriver, options: RunOptions) -> l
     return images
 
 
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What a run keeps on disk of itself."""
+
+    journal: Journal
+    commitment: Commitment
+    header: RunHeader
+
+
 class _Run:
     """One run, from its first event to its summary."""
 
@@ -110,18 +124,18 @@ class _Run:
         options: RunOptions,
         parts: RunParts,
         driver: SandboxDriver,
-        journal: Journal,
-        commitment: Commitment,
+        kept: _Kept,
     ) -> None:
         self._plan = plan
         self._options = options
         self._parts = parts
         self._driver = driver
-        self._journal = journal
-        self._commitment = commitment
+        self._journal, self._commitment, self._header = kept.journal, kept.commitment, kept.header
         self._control = RunControl()
 
-    def go(self, info: DriverInfo, header: RunHeader, sinks: Iterable[Callable[[Event], None]]) -> TesterRunSummary:
+    def go(
+        self, info: DriverInfo, check: ProviderCheck | None, sinks: Iterable[Callable[[Event], None]]
+    ) -> TesterRunSummary:
         with ExitStack() as stack:
             all_sinks = list(sinks)
             if self._options.show_agent_output:
@@ -130,8 +144,16 @@ class _Run:
             report = Reporter(all_sinks, muted=muted)
             stack.callback(places.clear_scratch, self._plan.directory)
             redone = self._set_errors_aside()
+            to_do = [task for task in self._plan.tasks if task.id not in self._journal.entries]
+            if check is None and to_do:
+                check = check_provider(self._plan, self._parts, self._options)
+                self._header = self._header.checked(check.usage)
+                self._header.write(self._plan.directory)
             outward = stack.enter_context(way_out(self._plan, self._parts))
-            context = self._context(info, header, report, outward.gateway)
+            if check and outward.log:
+                for line in check.lines:
+                    outward.log(line)
+            context = self._context(info, report, outward.gateway)
             coordinator = Coordinator(context, self._journal, self._plan.workers)
             watch = stack.enter_context(
                 Watch(
@@ -141,7 +163,6 @@ class _Run:
                     notify=self._options.notify,
                 )
             )
-            to_do = [task for task in self._plan.tasks if task.id not in self._journal.entries]
             self._announce(report, len(to_do), redone)
             coordinator.work_through(to_do)
             summary = self._summary(coordinator.trouble, outward.trouble, interrupted=watch.interrupted)
@@ -170,8 +191,8 @@ class _Run:
                 EventKind.RESUME, kept=len(self._plan.tasks) - to_do, redone=redone, tasks=len(self._plan.tasks)
             )
 
-    def _context(self, info: DriverInfo, header: RunHeader, report: Reporter, gateway: Gateway | None) -> TaskContext:
-        plan, directory = self._plan, self._plan.directory
+    def _context(self, info: DriverInfo, report: Reporter, gateway: Gateway | None) -> TaskContext:
+        plan, directory, header = self._plan, self._plan.directory, self._header
         provenance: dict[str, JsonValue] = {
             "pack": plan.pack_provenance(self._commitment),
             "harness": dict(plan.harness),
@@ -212,7 +233,7 @@ class _Run:
             total=total(families.values()),
             families=families,
             failures=failures,
-            usage=usage,
+            usage=sum(filter(None, map(read_usage, self._header.provider_checks)), usage),
             ending=ending,
             problems=tuple(filter(None, (trouble, egress_trouble, *self._changes()))),
         )

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from securebench.network.http import Peer
 
 FAILED = {"type": "response.failed"}
+PATIENT = replace(QUICK, first_byte=5.0, between_bytes=5.0, whole_answer=9.0)
 BOTH = pytest.mark.parametrize("plan", [PLAN, CLAUDE], ids=["openai", "anthropic"])
 
 
@@ -225,7 +226,7 @@ def test_silent_provider(begins: bool) -> None:
         answered, setting = await ask_once(script)
         assert (answered.status, answered.is_whole) == ((200, False) if begins else (502, True))
         report = setting.relay.report()
-        assert (report.trouble, report.message) == (Trouble.UNREACHABLE, "the provider sent nothing for 0 seconds")
+        assert (report.trouble, report.message) == (Trouble.UNREACHABLE, "the provider sent nothing for 0.3 seconds")
 
     asyncio.run(play())
 
@@ -236,13 +237,13 @@ def test_slow_stream_is_waited_for() -> None:
     async def script(seen: Seen, peer: Peer) -> None:
         await peer.send(h11.Response(status_code=200, headers=[("content-type", "text/event-stream")]))
         for _ in range(5):
-            await asyncio.sleep(QUICK.stream / 2)
+            await asyncio.sleep(0.15)
             await peer.send(h11.Data(data=b": waiting\n\n"))
         await peer.send(h11.Data(data=STREAM[Provider.OPENAI]))
         await peer.send(h11.EndOfMessage())
 
     async def play() -> None:
-        answered, setting = await ask_once(script)
+        answered, setting = await ask_once(script, timeouts=replace(QUICK, whole_answer=9.0))
         assert answered.is_whole
         assert setting.relay.report().trouble is None
 
@@ -361,7 +362,7 @@ def test_agent_that_takes_nothing() -> None:
             sent += 65_000
 
     async def play() -> None:
-        async with relayed(script, patience=replace(QUICK, stream=5.0, agent=0.5)) as setting:
+        async with relayed(script, timeouts=PATIENT, agent_seconds=0.5) as setting:
             agent = await setting.connect()
             await send(agent, setting.request())
             await setting.has_logged.wait()
@@ -380,7 +381,7 @@ def test_task_that_ends_while_the_provider_hangs(monkeypatch: pytest.MonkeyPatch
         await peer.reader.read()
 
     async def play() -> None:
-        async with relayed(script, patience=replace(QUICK, stream=5.0)) as setting:
+        async with relayed(script, timeouts=PATIENT) as setting:
             asking = asyncio.create_task(setting.ask())
             await asyncio.sleep(0.2)
             await setting.relay.close()
@@ -406,3 +407,187 @@ def test_key_is_in_no_exception(capfd: pytest.CaptureFixture[str]) -> None:
 
     asyncio.run(play())
     assert KEY not in "".join(capfd.readouterr())
+
+
+@BOTH
+def test_a_rejected_key_is_not_repeated(plan: Any) -> None:
+    """Claude Code repeats a 401 five times unless it is told not to; whatever the provider says, a key stays wrong."""
+
+    async def play() -> None:
+        for status, retries in ((401, "false"), (403, "false"), (500, "true")):
+            answered, _ = await ask_once(answering(status, b"{}", x_should_retry="true"), plan)
+            assert answered.headers["x-should-retry"] == retries
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, None),
+        ({"retry-after": "30"}, 30.0),
+        ({"retry-after": "1.5"}, 1.5),
+        ({"retry-after-ms": "1500", "retry-after": "9"}, 1.5),
+        ({"retry-after": "Thu, 01 Jan 1970 00:00:00 GMT"}, 0.0),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "-5"}, None),
+        ({"retry-after": "9" * 40}, None),
+        ({"retry-after": "nan"}, None),
+    ],
+)
+def test_how_long_a_provider_is_to_be_left_alone(headers: dict[str, str], seconds: float | None) -> None:
+    """Seconds, milliseconds or a date; what is none of these says nothing."""
+    given = [(name.encode(), value.encode()) for name, value in headers.items()]
+    assert relay_answer.retry_after(given) == seconds
+
+
+def test_an_answer_that_is_not_streamed_may_use_all_its_time() -> None:
+    """It is silent until all of it is made: neither silence bounds it, only the time of the whole answer."""
+
+    async def slow(seen: Seen, peer: Peer) -> None:
+        await asyncio.sleep(0.6)
+        await respond(peer, 200, b'{"status": "completed"}', content_type="application/json")
+
+    async def play() -> None:
+        for stream, status, trouble in ((True, 502, Trouble.UNREACHABLE), (False, 200, None)):
+            async with relayed(slow, timeouts=replace(QUICK, whole_answer=3.0)) as setting:
+                answered = await setting.ask({"model": "gpt-5.5", "input": "hi", "store": False, "stream": stream})
+                assert answered.status == status
+            assert setting.relay.report().trouble is trouble
+
+    asyncio.run(play())
+
+
+def test_a_whole_answer_has_an_end() -> None:
+    """A stream that goes on for ever is ended as well."""
+
+    async def drip(seen: Seen, peer: Peer) -> None:
+        await peer.send(h11.Response(status_code=200, headers=[("content-type", "text/event-stream")]))
+        while True:
+            await asyncio.sleep(0.05)
+            await peer.send(h11.Data(data=b": waiting\n\n"))
+
+    async def play() -> None:
+        answered, setting = await ask_once(drip)
+        assert not answered.is_whole
+        assert "did not end within 0.9 seconds" in setting.relay.report().message
+
+    asyncio.run(play())
+
+
+def test_a_silent_wait_that_is_normal_is_no_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that ends while an answer that is not streamed is made has not waited for a provider that hangs."""
+    monkeypatch.setattr(relay_answer, "HANGING_SECONDS", 0.05)
+
+    async def script(seen: Seen, peer: Peer) -> None:
+        await peer.reader.read()
+
+    async def play() -> None:
+        async with relayed(script, timeouts=PATIENT) as setting:
+            body = {"model": "gpt-5.5", "input": "hi", "store": False}
+            asking = asyncio.create_task(setting.ask(body))
+            await asyncio.sleep(0.2)
+            await setting.relay.close()
+            with pytest.raises(h11.RemoteProtocolError):
+                await asking
+        assert setting.relay.report().trouble is None
+
+    asyncio.run(play())
+
+
+_POLICY = [
+    (PLAN, b'data: {"type":"response.failed","response":{"error":{"code":"cyber_policy"}}}\n\n'),
+    (PLAN, b'data: {"type":"response.failed","response":{"error":{"code":"bio_policy"}}}\n\n'),
+    (PLAN, b'data: {"type":"error","error":{"code":"content_policy_violation"}}\n\n'),
+    (
+        PLAN,
+        (
+            b'data: {"type":"response.incomplete","response":{"status":"incomplete",'
+            b'"incomplete_details":{"reason":"content_filter"}}}\n\n'
+        ),
+    ),
+    (
+        PLAN,
+        (
+            b'data: {"type":"response.completed","response":{"status":"completed","output":[{"type":"message",'
+            b'"content":[{"type":"refusal","refusal":"I will not."}]}]}}\n\n'
+        ),
+    ),
+    (
+        PLAN,
+        (
+            b'data: {"type":"response.failed","response":{"error":{"code":"invalid_prompt",'
+            b'"message":"flagged as potentially violating our usage policy"}}}\n\n'
+        ),
+    ),
+    (
+        CLAUDE,
+        b'data: {"type":"message_delta","delta":{"stop_reason":"refusal"}}\n\ndata: {"type":"message_stop"}\n\n',
+    ),
+]
+
+
+@pytest.mark.parametrize(("plan", "body"), _POLICY)
+def test_a_refusal_by_policy_is_no_failure_of_the_provider(plan: Any, body: bytes) -> None:
+    """A verdict on the agent, not an outage to be tried again."""
+
+    async def play() -> None:
+        _, setting = await ask_once(streaming(body), plan)
+        assert setting.relay.report().trouble is Trouble.DECLINED
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize(
+    ("plan", "error"),
+    [
+        (PLAN, {"code": "content_filter"}),
+        (PLAN, {"code": "cyber_policy"}),
+        (CLAUDE, {"type": "invalid_request_error", "message": "Output blocked by content filtering policy"}),
+    ],
+)
+def test_a_refusal_by_policy_under_an_errors_status(plan: Any, error: Any) -> None:
+    """The same, where the provider answers 400."""
+
+    async def play() -> None:
+        _, setting = await ask_once(answering(400, json.dumps({"error": error}).encode()), plan)
+        assert setting.relay.report().trouble is Trouble.DECLINED
+
+    asyncio.run(play())
+
+
+def test_which_model_answered_is_counted() -> None:
+    """A provider names the dated model behind an alias; what is no name is left out."""
+    completed = b'data: {"type":"response.completed","response":{"status":"completed","model":"%s"}}\n\n'
+
+    async def play() -> None:
+        names = iter([b"gpt-5.5-2026-04-01", b"gpt-5.5-2026-04-01", b"no <name>"])
+
+        async def script(seen: Seen, peer: Peer) -> None:
+            await respond(peer, 200, completed % next(names), content_type="text/event-stream")
+
+        async with relayed(script) as setting:
+            for _ in range(3):
+                await setting.ask()
+        report = setting.relay.report()
+        assert (report.model, report.models) == ("gpt-5.5", {"gpt-5.5-2026-04-01": 2})
+
+    asyncio.run(play())
+
+
+def test_what_earlier_tries_spent_counts() -> None:
+    """A budget is one task's, however often that is tried."""
+
+    async def play() -> None:
+        for plan in (
+            replace(PLAN, spent_requests=1000),
+            replace(PLAN, spent_tokens=10**9),
+            replace(PLAN, spent_bytes=10**9),
+        ):
+            answered, setting = await ask_once(answering(), plan)
+            assert (answered.status, setting.seen) == (429, [])
+            assert setting.relay.report().trouble is Trouble.OUT_OF_BUDGET
+            (line,) = setting.lines
+            assert (line["decision"], line["reason"], line["provider_status"]) == ("denied", "budget", 0)
+
+    asyncio.run(play())

@@ -6,7 +6,6 @@ import asyncio
 import json
 import time
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import h11
@@ -14,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from relay_setup import BODIES, CLAUDE, KEY, QUICK, answer_of, relayed, send
+from relay_setup import BODIES, CLAUDE, KEY, answer_of, relayed, send
 from securebench.network.model import Provider, Trouble
 from securebench.network.relay import request as relay_request
 from securebench.network.relay.refusals import Refusal, RefusedError
@@ -258,7 +257,7 @@ def test_body_that_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relay_request, "DRAIN_SECONDS", 0.1)
 
     async def play() -> None:
-        async with relayed(patience=replace(QUICK, agent=0.2)) as setting:
+        async with relayed(agent_seconds=0.2) as setting:
             assert (await setting.raw(GOOD_HEAD + GOOD_LENGTH + GOOD_BODY[:-1])).startswith(b"HTTP/1.1 400 ")
         assert (setting.seen, setting.relay.report().refused) == ([], {"malformed": 1})
 

@@ -30,9 +30,9 @@ from relay_setup import (
     streaming,
 )
 from securebench.errors import EgressError
+from securebench.limits import ProviderTimeouts
 from securebench.network.model import Provider, Trouble
 from securebench.network.relay import server as module
-from securebench.network.relay.answer import Patience
 from securebench.network.relay.server import Relay
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ def test_pieces_pass_as_they_come() -> None:
         await peer.send(h11.EndOfMessage())
 
     async def play() -> None:
-        async with relayed(script, patience=Patience()) as setting:
+        async with relayed(script, timeouts=ProviderTimeouts(), agent_seconds=60.0) as setting:
             agent = await setting.connect()
             await send(agent, setting.request())
             assert isinstance(await agent.next_event(), h11.Response)
@@ -290,7 +290,7 @@ def test_requests_run_beside_each_other() -> None:
         await GOOD[Provider.OPENAI](seen, peer)
 
     async def play() -> None:
-        async with relayed(script, patience=Patience()) as setting:
+        async with relayed(script, timeouts=ProviderTimeouts(), agent_seconds=60.0) as setting:
             answers = await asyncio.gather(*(setting.ask() for _ in range(module.MAX_AT_ONCE + 8)))
         assert {answered.status for answered in answers} == {200}
         assert most == module.MAX_AT_ONCE
@@ -325,7 +325,7 @@ def test_close_ends_what_is_under_way() -> None:
         ended.set()
 
     async def play() -> None:
-        async with relayed(script, patience=Patience()) as setting:
+        async with relayed(script, timeouts=ProviderTimeouts(), agent_seconds=60.0) as setting:
             agent = await setting.connect()
             await send(agent, setting.request())
             await setting.has_seen.wait()
@@ -444,7 +444,8 @@ def test_log_has_counts_alone() -> None:
             await setting.ask(path="/files")
         allowed, denied = setting.lines
         assert allowed.keys() == {
-            *("time", "kind", "method", "path", "decision", "reason", "status", "seconds", "bytes", "tokens"),
+            *("time", "kind", "method", "path", "decision", "reason", "status", "provider_status"),
+            *("seconds", "bytes", "tokens"),
         }
         assert (allowed["kind"], allowed["decision"], allowed["status"], allowed["tokens"]) == (
             "relay",

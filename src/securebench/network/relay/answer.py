@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +19,8 @@ from securebench.network.relay.upstream import drop
 from securebench.network.relay.usage import Meter
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from securebench.network.http import Peer
     from securebench.network.model import RelayPlan
     from securebench.network.relay.budget import Spending
@@ -30,20 +35,15 @@ MAX_INTERIM: Final = 16
 """Interim answers (1xx) before an answer."""
 
 HANGING_SECONDS: Final = 60.0
-"""After which it is the provider that was waited for, if a task ends before an answer begins."""
+"""After which it is the provider that was waited for, if a task ends before a streamed answer begins. Silence until the
+end is normal for an answer that is not streamed, so it says nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """How long a relay waits, in seconds."""
+AGENT_SECONDS: Final = 60.0
+"""For the agent to send what it said that it sends, and to take what is sent to it. It is beside the relay."""
 
-    stream: float = 240.0
-    """For a streamed answer to begin, and between its pieces. Less than the 300 after which Codex gives up itself: so
-    it is the relay that knows why."""
-    whole: float = 600.0
-    """For an answer that is not streamed: it comes when all of it is made."""
-    agent: float = 60.0
-    """For the agent to send what it said that it sends, and to take what is sent to it. It is beside the relay."""
+_SHOULD_RETRY: Final = b"x-should-retry"
+_NUMBER: Final = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Way:
     plan: RelayPlan
     dialect: Dialect
     upstream: Upstream
-    patience: Patience
+    agent_seconds: float
     spent: Spending
 
 
@@ -89,7 +89,8 @@ class Passage:
         self._agent = agent
         self._order = order
         self._entry = entry
-        self._seconds = way.patience.stream if order.is_stream else way.patience.whole
+        self._timeouts = way.plan.timeouts
+        self._deadline = monotonic() + self._timeouts.whole_answer
 
     async def run(self) -> None:
         """Send the order, and pass on what is answered. Raises :class:`NoAnswerError` and :class:`AgentGoneError`."""
@@ -101,7 +102,7 @@ class Passage:
             if response.status_code >= 400:  # noqa: PLR2004 - a status is its own name
                 await self._pass_error(server, response)
             else:
-                _check(response)
+                check_readable(response)
                 await self._pass_answer(server, response)
         except BaseException:
             drop(server)
@@ -127,7 +128,7 @@ class Passage:
             own.append(way.dialect.authorise(way.plan.key))
         target = way.dialect.upstream_path(way.upstream.path, order.route)
         try:
-            async with asyncio.timeout(self._seconds):
+            async with asyncio.timeout(self._timeouts.between_bytes):
                 await server.send(h11.Request(method=b"POST", target=target.encode(), headers=own + order.headers))
                 await server.send(h11.Data(data=order.body))
                 await server.send(h11.EndOfMessage())
@@ -138,21 +139,25 @@ class Passage:
         since = monotonic()
         try:
             for _ in range(MAX_INTERIM):
-                if isinstance(event := await self._next(server), h11.Response):
+                if isinstance(event := await self._next(server, self._timeouts.first_byte), h11.Response):
                     return event
         except asyncio.CancelledError:
-            if monotonic() - since >= HANGING_SECONDS:
+            if self._order.is_stream and monotonic() - since >= HANGING_SECONDS:
                 self._entry.trouble, self._entry.message = Trouble.UNREACHABLE, "the provider did not begin to answer"
             raise
         raise NoAnswerError(Trouble.FAILED, "the provider does not come to its answer")
 
-    async def _next(self, server: Peer) -> h11.Event:
-        """Return what the provider sends next. Raises :class:`NoAnswerError`."""
+    async def _next(self, server: Peer, silence: float | None = None) -> h11.Event:
+        """Return what the provider sends next, after at most ``silence`` seconds. Raises :class:`NoAnswerError`."""
+        silence = silence or self._timeouts.between_bytes
+        left = self._deadline - monotonic()
+        is_last_wait = not self._order.is_stream or left < silence
         try:
-            async with asyncio.timeout(self._seconds):
+            async with asyncio.timeout(left if is_last_wait else silence):
                 event = await server.next_event()
         except TimeoutError:
-            message = f"the provider sent nothing for {self._seconds:.0f} seconds"
+            whole = f"the provider's answer did not end within {self._timeouts.whole_answer:g} seconds"
+            message = whole if is_last_wait else f"the provider sent nothing for {silence:g} seconds"
             raise NoAnswerError(Trouble.UNREACHABLE, message) from None
         except (OSError, h11.RemoteProtocolError):
             raise NoAnswerError(Trouble.FAILED, "the provider's answer broke off") from None
@@ -168,9 +173,13 @@ class Passage:
         self._way.spent.bytes += len(data)
         entry.trouble = self._way.dialect.error_trouble(status, read_object(data))
         entry.message = f"the provider answered {status}"
+        entry.note_retry_after(retry_after(response.headers))
         data = erased(data, self._way.plan.key)
-        length = (b"content-length", str(len(data)).encode())
-        await self._give(h11.Response(status_code=status, headers=[*self._shown_headers(response), length]))
+        headers = [*self._shown_headers(response), (b"content-length", str(len(data)).encode())]
+        if entry.trouble is Trouble.REFUSED:
+            # No repetition makes a key right: Claude Code would otherwise ask five more times, for half a minute.
+            headers = [header for header in headers if header[0] != _SHOULD_RETRY] + [(_SHOULD_RETRY, b"false")]
+        await self._give(h11.Response(status_code=status, headers=headers))
         await self._give(h11.Data(data=data))
         await self._give(h11.EndOfMessage())
 
@@ -196,6 +205,7 @@ class Passage:
         finally:
             if is_model:
                 self._entry.input_tokens, self._entry.output_tokens = meter.tokens()
+                self._entry.answering = meter.model
         if is_model:
             self._judge(meter)
 
@@ -220,7 +230,9 @@ class Passage:
 
     def _judge(self, meter: Meter) -> None:
         """Say how an answer ended that was passed on whole: its reader knows as much."""
-        if meter.trouble is not None:
+        if meter.trouble is Trouble.DECLINED:
+            self._entry.trouble, self._entry.message = meter.trouble, "the provider's policy stopped the answer"
+        elif meter.trouble is not None:
             self._entry.trouble, self._entry.message = meter.trouble, "the provider's stream ended in an error"
         elif not meter.ended:
             self._entry.trouble, self._entry.message = Trouble.FAILED, "the provider's answer has no end"
@@ -235,13 +247,27 @@ class Passage:
     async def _give(self, event: h11.Event) -> None:
         """Hand one event to the agent. Raises :class:`AgentGoneError`."""
         try:
-            async with asyncio.timeout(self._way.patience.agent):
+            async with asyncio.timeout(self._way.agent_seconds):
                 await self._agent.send(event)
         except (OSError, h11.LocalProtocolError):
             raise AgentGoneError from None
 
 
-def _check(response: h11.Response) -> None:
+def retry_after(headers: Iterable[tuple[bytes, bytes]]) -> float | None:
+    """Return for how many seconds a provider asks to be left alone, or ``None`` if it does not say."""
+    given = {bytes(name): bytes(value).decode("latin-1").strip() for name, value in headers}
+    seconds, date = given.get(b"retry-after-ms", ""), given.get(b"retry-after", "")
+    try:
+        if _NUMBER.fullmatch(seconds):
+            return float(seconds) / 1000
+        if _NUMBER.fullmatch(date):
+            return float(date)
+        return max(0.0, (parsedate_to_datetime(date) - datetime.now(UTC)).total_seconds())
+    except (TypeError, ValueError, OverflowError):  # no date, a date without a zone, a year out of range
+        return None
+
+
+def check_readable(response: h11.Response) -> None:
     """Raise :class:`NoAnswerError` for an answer that leads elsewhere, or that cannot be read."""
     if not 200 <= response.status_code < 300:  # noqa: PLR2004 - a status is its own name
         message = f"the provider answered {response.status_code}, which is not followed"

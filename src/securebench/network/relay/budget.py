@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Spending:
-    """What was spent. ``bytes`` are those of bodies, both ways.
+    """What was spent by this try; a plan says what earlier tries did. ``bytes`` are those of bodies, both ways.
 
     ``failed`` are those of the requests that the provider is to blame for: programs repeat them, and its bad hour is
     not to use up the budget. As many as there may be requests are forgiven, so that nobody repeats without end.
@@ -33,8 +33,8 @@ class Spending:
 
     def _reached(self, plan: RelayPlan, forgiven: int) -> str:
         spent = {
-            f"{plan.requests} requests": self.requests - forgiven >= plan.requests,
-            f"{plan.tokens} tokens": self.input_tokens + self.output_tokens >= plan.tokens,
-            f"{plan.bytes} bytes": self.bytes >= plan.bytes,
+            f"{plan.requests} requests": plan.spent_requests + self.requests - forgiven >= plan.requests,
+            f"{plan.tokens} tokens": plan.spent_tokens + self.input_tokens + self.output_tokens >= plan.tokens,
+            f"{plan.bytes} bytes": plan.spent_bytes + self.bytes >= plan.bytes,
         }
         return next((bound for bound, is_over in spent.items() if is_over), "")

@@ -13,7 +13,7 @@ import h11
 from securebench.errors import EgressError
 from securebench.network.http import Peer
 from securebench.network.model import Trouble
-from securebench.network.relay.answer import AgentGoneError, NoAnswerError, Order, Passage, Patience, Way
+from securebench.network.relay.answer import AGENT_SECONDS, AgentGoneError, NoAnswerError, Order, Passage, Way
 from securebench.network.relay.providers import dialect_of
 from securebench.network.relay.refusals import Refusal, RefusedError
 from securebench.network.relay.request import Bodies, check_framing, decode, drain, encode
@@ -37,8 +37,6 @@ _VERSIONS: Final = (b"1.0", b"1.1")
 
 _KEY: Final = re.compile(r"[!-~]+")
 
-_PATIENCE: Final = Patience()
-
 
 class Relay:
     """One task's way to its provider. It belongs to one event loop.
@@ -53,14 +51,13 @@ class Relay:
         log: Callable[[dict[str, JsonValue]], None],
         *,
         upstream: Upstream | None = None,
-        patience: Patience = _PATIENCE,
+        agent_seconds: float = AGENT_SECONDS,
     ) -> None:
-        if plan.key is not None and not _KEY.fullmatch(plan.key):
-            raise EgressError("the provider's key is empty, or holds what a header cannot")
+        require_key(plan)
         self._tally = Tally(log)
-        upstream = upstream or Upstream(plan.base_url, plan.authority)
-        self._way = Way(plan, dialect_of(plan.provider), upstream, patience, self._tally.spent)
-        self._bodies = Bodies(patience.agent)
+        upstream = upstream or Upstream(plan.base_url, plan.authority, plan.timeouts.connect)
+        self._way = Way(plan, dialect_of(plan.provider), upstream, agent_seconds, self._tally.spent)
+        self._bodies = Bodies(agent_seconds)
         self._slots = asyncio.Semaphore(MAX_AT_ONCE)
         self._tasks: set[asyncio.Task[object]] = set()
         self._is_closed = False
@@ -138,6 +135,7 @@ class Relay:
             body = decode(data)
             self._way.dialect.check(body, self._way.plan)
             order = Order(route, self._way.dialect.headers(headers), encode(body), body.get("stream") is True)
+            entry.model = str(body.get("model", ""))
             self._spend(entry, order)
             await Passage(self._way, agent, order, entry).run()
 
@@ -184,6 +182,12 @@ class Relay:
         if body:
             await agent.send(h11.Data(data=body))
         await agent.send(h11.EndOfMessage())
+
+
+def require_key(plan: RelayPlan) -> None:
+    """Raise :class:`EgressError` for a key that no header can carry."""
+    if plan.key is not None and not _KEY.fullmatch(plan.key):
+        raise EgressError("the provider's key is empty, or holds what a header cannot")
 
 
 async def _request(agent: Peer) -> h11.Request | h11.ConnectionClosed | None:

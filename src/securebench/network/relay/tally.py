@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
-from securebench.network.model import RelayReport, Trouble
+from securebench.network.model import PROVIDER_TROUBLES, RelayReport, Trouble
 from securebench.network.relay.budget import Spending
 
 if TYPE_CHECKING:
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 MAX_REFUSED_LINES: Final = 1000
 """Lines of refused requests in a log: an agent can make as many as it likes. All are counted."""
 
-_PROVIDERS: Final = (Trouble.REFUSED, Trouble.RATE_LIMITED, Trouble.FAILED, Trouble.UNREACHABLE)
+_MAX_MODELS: Final = 16
+"""Names of models in a report: what a provider says is not trusted to be short."""
 _MAX_PATH: Final = 200
 _NOT_PLAIN: Final = re.compile(r"[^ -~]")
 
@@ -43,8 +44,18 @@ class Entry:
     input_tokens: int = 0
     output_tokens: int = 0
     is_answered: bool = False
+    model: str = ""
+    """The model that was asked for, which is one that the plan admits."""
+    answering: str = ""
+    """The model that answered, in the provider's words."""
     trouble: Trouble | None = None
     message: str = ""
+    retry_at: float | None = None
+    """When, on the monotonic clock, the provider may be asked again by its own word."""
+
+    def note_retry_after(self, seconds: float | None) -> None:
+        """Note for how long the provider asks to be left alone."""
+        self.retry_at = None if seconds is None else monotonic() + seconds
 
     def line(self) -> dict[str, JsonValue]:
         """Return what a log says of it."""
@@ -56,6 +67,7 @@ class Entry:
             "decision": self._decision(),
             "reason": self.refusal.value if self.refusal else "",
             "status": self.status,
+            "provider_status": self.answer,
             "seconds": round(monotonic() - self.started, 3),
             "bytes": self.sent + self.received,
             "tokens": self.input_tokens + self.output_tokens,
@@ -75,6 +87,8 @@ class Tally:
         self._log = log
         self._statuses: Counter[str] = Counter()
         self._refused: Counter[str] = Counter()
+        self._models: Counter[str] = Counter()
+        self._model = ""
         self._answered = 0
         self._last = Entry()
         self.spent = Spending()
@@ -86,7 +100,7 @@ class Tally:
 
     def close(self, entry: Entry) -> None:
         """Count a request that is over, and log it."""
-        self.spent.failed += entry.refusal is None and entry.trouble in _PROVIDERS
+        self.spent.failed += entry.refusal is None and entry.trouble in PROVIDER_TROUBLES
         if entry.refusal is not None:
             self._refused[entry.refusal.value] += 1
         elif entry.answer:
@@ -94,6 +108,10 @@ class Tally:
         self.spent.input_tokens += entry.input_tokens
         self.spent.output_tokens += entry.output_tokens
         self._answered += entry.is_answered
+        if entry.is_answered:
+            self._model = entry.model
+            if entry.answering and (entry.answering in self._models or len(self._models) < _MAX_MODELS):
+                self._models[entry.answering] += 1
         if self._is_news(entry):
             self._last = entry
         if entry.refusal is None or self._refused.total() <= MAX_REFUSED_LINES:
@@ -101,8 +119,13 @@ class Tally:
 
     def report(self) -> RelayReport:
         """Return what was counted so far."""
+        retry_at = self._last.retry_at
         return RelayReport(
             requests=self.spent.requests,
+            forgiven=self.spent.failed,
+            model=self._model,
+            models=dict(self._models),
+            retry_after=None if retry_at is None else max(0.0, retry_at - monotonic()),
             answered=self._answered,
             statuses=dict(self._statuses),
             refused=dict(self._refused),

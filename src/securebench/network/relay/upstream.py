@@ -16,9 +16,6 @@ import h11
 from securebench.errors import EgressError
 from securebench.network.http import PIECE, Peer
 
-CONNECT_SECONDS: Final = 15.0
-"""Name, connection and TLS together: three packets that are lost cost seven seconds."""
-
 IDLE_SECONDS: Final = 10.0
 """How long a connection is kept for the next request. Servers close theirs after a minute or more, and a request that
 meets a closing connection is lost: it may not be repeated, since its answer may have been paid for."""
@@ -36,7 +33,8 @@ class Upstream:
     ``authority`` is one more authority, in PEM. Raises :class:`EgressError` for a URL or an authority that is none.
     """
 
-    def __init__(self, base_url: str, authority: str | None = None) -> None:
+    def __init__(self, base_url: str, authority: str | None = None, connect_seconds: float = 30.0) -> None:
+        self._connect_seconds = connect_seconds
         try:
             parts = urlsplit(base_url)
             self._host, self._port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
@@ -58,7 +56,7 @@ class Upstream:
             if monotonic() - since < IDLE_SECONDS and not peer.reader.at_eof():
                 return peer
             drop(peer)
-        async with asyncio.timeout(CONNECT_SECONDS):
+        async with asyncio.timeout(self._connect_seconds):
             return await self._connect()
 
     def give_back(self, peer: Peer) -> None:

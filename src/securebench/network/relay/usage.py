@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from securebench.network.relay.providers.base import read_object
@@ -18,6 +19,7 @@ BYTES_A_TOKEN: Final = 4
 """How many bytes are counted as a token where the provider does not say: few, so that nobody is better off unsaid."""
 
 _DATA: Final = b"data:"
+_MODEL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+\[\]-]{0,119}")
 
 
 class Meter:
@@ -36,6 +38,8 @@ class Meter:
         """The answer came to its end."""
         self.trouble: Trouble | None = None
         """What the answer itself says that went wrong."""
+        self.model = ""
+        """The model that answered, in the provider's words, as far as they are plain."""
 
     def feed(self, piece: bytes) -> None:
         """Take the next piece of the body. Raises nothing, whatever it holds."""
@@ -86,6 +90,8 @@ class Meter:
         self._output = _larger(self._output, reading.output_tokens)
         self.ended = self.ended or reading.ended
         self.trouble = reading.trouble or self.trouble
+        if not self.model and _MODEL.fullmatch(reading.model):
+            self.model = reading.model
 
 
 def _larger(known: int | None, said: int | None) -> int | None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
+from securebench.network.relay.providers.base import QUESTION
 from securebench.testing.provider.conversation import Conversation
 from securebench.testing.provider.faults import Asked, Delivery, FaultPlan, spoilt
 from securebench.testing.provider.reply import Reply, whole
@@ -98,9 +99,16 @@ class Answering:
             if len(self._keys) < MAX_REQUESTS:
                 self._keys.update(filter(None, [key_of(received.headers)]))
 
+    def _asked_by_gateway(self, conversation: Conversation) -> Asked:
+        """Return a question of the gateway's own: it meets the fault that the latest request of an agent met."""
+        with self._lock:
+            return Asked(self._numbers, 1, conversation)
+
     def _model_answer(self, wire: Wire, conversation: Conversation, key: str) -> Delivery:
         if conversation.is_background:
-            return Delivery(wire.render(BACKGROUND, conversation))
+            delivery = Delivery(wire.render(BACKGROUND, conversation))
+            planned = self._plan(self._asked_by_gateway(conversation)) if QUESTION in conversation.prompt else None
+            return delivery if planned is None else spoilt(delivery, planned, wire, key)
         answer = answer_at(self._book(conversation), len(conversation.results))
         delivery = Delivery(wire.render(answer, conversation))
         planned = self._plan(self._asked(conversation))

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from securebench.network.model import Trouble
 from securebench.network.relay.providers.base import (
     NOTHING,
+    QUESTION,
     Dialect,
     Header,
     Object,
+    Question,
     Reading,
     Route,
     count,
@@ -115,6 +118,10 @@ _TROUBLES: Final = {
     "not_found_error": Trouble.REJECTED,
     "request_too_large": Trouble.REJECTED,
 }
+_VERSION: Final = (b"anthropic-version", b"2023-06-01")
+_REFUSAL: Final = "refusal"
+_FILTERED: Final = "content filtering policy"
+"""Stands in the message of an error that is a refusal by policy: its type is that of a malformed request."""
 _NO_CREDIT: Final = "credit balance is too low"
 """Of an account without money: a 400 as for a malformed request, told from it by its text alone."""
 
@@ -178,6 +185,20 @@ class Anthropic(Dialect):
         for message in objects(body.get("messages"), "messages"):
             checks.blocks(message.get("content"))
 
+    def question(self, base: str, model: str) -> Question:
+        """See :meth:`Dialect.question`. Streamed, as Claude Code asks."""
+        base, name = base.removesuffix("/v1"), model.removesuffix(_LONG_CONTEXT)
+        if name in _ALIASES:
+            return Question(f"{base}/v1/models?limit=1", None, (_VERSION,))
+        messages: list[JsonValue] = [{"role": "user", "content": QUESTION}]
+        body: Object = {"model": name, "messages": messages, "max_tokens": 1, "stream": True}
+        return Question(f"{base}/v1/messages", body, (_VERSION,))
+
+    def is_unknown_model(self, body: Object) -> bool:
+        """See :meth:`Dialect.is_unknown_model`. The message names the model; a 404 alone may be of another path."""
+        error = part(body, "error")
+        return error.get("type") == "not_found_error" and "model" in str(error.get("message"))
+
     def error(self, status: int, message: str) -> Object:
         """Return an error in the form of the API."""
         kind = error_kind(status, "rate_limit_error", "api_error")
@@ -187,9 +208,10 @@ class Anthropic(Dialect):
         """Return usage, end or failure. What the input was stands at the start, and the output so far at each delta."""
         match event.get("type"):
             case "message_start":
-                return _usage(part(part(event, "message"), "usage"))
+                message = part(event, "message")
+                return replace(_usage(part(message, "usage")), model=_model(message))
             case "message_delta":
-                return _usage(part(event, "usage"))
+                return replace(_usage(part(event, "usage")), trouble=_refusal(part(event, "delta")))
             case "message_stop":
                 return Reading(ended=True)
             case "error":
@@ -200,17 +222,28 @@ class Anthropic(Dialect):
     def read_whole(self, answer: Object) -> Reading:
         """Return usage and end of an answer."""
         usage = _usage(part(answer, "usage"))
-        return Reading(usage.input_tokens, usage.output_tokens, ended=True)
+        return replace(usage, ended=True, trouble=_refusal(answer), model=_model(answer))
 
     def error_trouble(self, status: int, body: Object) -> Trouble:
         """Return what an error means: its text tells an empty account from a malformed request."""
-        error = part(body, "error")
-        if _NO_CREDIT in str(error.get("message")):
-            return Trouble.REFUSED
-        return trouble_of(status)
+        message = str(part(body, "error").get("message"))
+        if _FILTERED in message:
+            return Trouble.DECLINED
+        return Trouble.REFUSED if _NO_CREDIT in message else trouble_of(status)
+
+
+def _refusal(answer: Object) -> Trouble | None:
+    """Return what the reason says why an answer, or its last part, stopped."""
+    return Trouble.DECLINED if answer.get("stop_reason") == _REFUSAL else None
+
+
+def _model(answer: Object) -> str:
+    return model if isinstance(model := answer.get("model"), str) else ""
 
 
 def _trouble(error: Object) -> Trouble | None:
+    if _FILTERED in str(error.get("message")):
+        return Trouble.DECLINED
     kind = error.get("type")
     return _TROUBLES.get(kind) if isinstance(kind, str) else None
 

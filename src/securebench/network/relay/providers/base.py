@@ -51,9 +51,24 @@ class Reading:
     output_tokens: int | None = None
     ended: bool = False
     trouble: Trouble | None = None
+    model: str = ""
+    """The model that answers, where the event names it."""
 
 
 NOTHING: Final = Reading()
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """The smallest request of the gateway's own. ``path`` is upstream's, below the base URL; no ``body`` means GET."""
+
+    path: str
+    body: Object | None
+    headers: tuple[Header, ...] = ()
+
+
+QUESTION: Final = "Reply with the word OK."
+"""What the gateway asks a model when it asks by itself."""
 
 
 class Dialect(ABC):
@@ -103,6 +118,18 @@ class Dialect(ABC):
     @abstractmethod
     def check(self, body: Object, plan: RelayPlan) -> None:
         """Look at all that a body asks for. Raises :class:`RefusedError`."""
+
+    @abstractmethod
+    def question(self, base: str, model: str) -> Question:
+        """Return a request that costs next to nothing and is answered if key, model and provider are well.
+
+        ``base`` is the path of the base URL. For a name that only an agent program turns into a model's, it asks for
+        the list of models, which shows the key alone.
+        """
+
+    @abstractmethod
+    def is_unknown_model(self, body: Object) -> bool:
+        """Return whether an error means that the provider has no such model. Raises nothing."""
 
     @abstractmethod
     def error(self, status: int, message: str) -> Object:

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Final
 from securebench.network.model import Trouble
 from securebench.network.relay.providers.base import (
     NOTHING,
+    QUESTION,
     Dialect,
     Header,
     Object,
+    Question,
     Reading,
     Route,
     count,
@@ -112,6 +114,13 @@ _INLINE: Final = "data:"
 
 _ENDED: Final = ("response.completed", "response.incomplete")
 
+_LEAST_OUTPUT: Final = 16
+"""The fewest tokens that the API lets a request be bounded to."""
+
+_FILTERED: Final = "content_filter"
+_POLICIES: Final = ("_policy", "_policy_violation")
+"""How the codes of policy refusals end: ``cyber_policy``, ``bio_policy``, ``content_policy_violation``."""
+
 _TROUBLES: Final = {
     "insufficient_quota": Trouble.REFUSED,
     "invalid_api_key": Trouble.REFUSED,
@@ -124,7 +133,7 @@ _TROUBLES: Final = {
 class OpenAI(Dialect):
     """The Responses API. Paths are those below the base URL, with the version or without."""
 
-    marks = (b"response.completed", b"response.incomplete", b"response.failed", b'"error"')
+    marks = (b"response.created", b"response.completed", b"response.incomplete", b"response.failed", b'"error"')
     routes = {"/responses": Route("/responses"), "/v1/responses": Route("/responses")}  # noqa: RUF012 - see Dialect
     local = frozenset()
     request_headers = frozenset(
@@ -172,6 +181,18 @@ class OpenAI(Dialect):
         checks.tools(body.get("tools"))
         checks.items(body.get("input"))
 
+    def question(self, base: str, model: str) -> Question:
+        """See :meth:`Dialect.question`. Streamed, as Codex asks."""
+        asked: Object = {"model": model, "input": QUESTION, "max_output_tokens": _LEAST_OUTPUT}
+        return Question(f"{base}/responses", {**asked, "store": False, "stream": True})
+
+    def is_unknown_model(self, body: Object) -> bool:
+        """See :meth:`Dialect.is_unknown_model`. A 404 without a code may come from a server without this API."""
+        error = part(body, "error")
+        message = str(error.get("message"))
+        # The second is how servers of one's own, such as vLLM, say it.
+        return error.get("code") == "model_not_found" or ("model" in message and "does not exist" in message)
+
     def error(self, status: int, message: str) -> Object:
         """Return an error in the form of the API: quota is the one that Codex does not try again."""
         kind = error_kind(status, "insufficient_quota", "server_error")
@@ -180,6 +201,8 @@ class OpenAI(Dialect):
     def read(self, event: Object) -> Reading:
         """Return usage, end or failure: the last event of a stream holds the whole answer."""
         kind = event.get("type")
+        if kind == "response.created":
+            return Reading(model=_model(part(event, "response")))
         if kind in _ENDED:
             return self.read_whole(part(event, "response"))
         if kind == "response.failed":
@@ -191,24 +214,48 @@ class OpenAI(Dialect):
         """Return usage and end of an answer."""
         if answer.get("status") == "failed":
             return _usage(answer, trouble=_trouble(part(answer, "error")))
+        if part(answer, "incomplete_details").get("reason") == _FILTERED or _is_refusal(answer):
+            return _usage(answer, ended=True, trouble=Trouble.DECLINED)
         return _usage(answer, ended=True)
 
     def error_trouble(self, status: int, body: Object) -> Trouble:
         """Return what an error means: its code says more than its status."""
-        error = part(body, "error")
-        code = error.get("code")
-        return _TROUBLES.get(code, trouble_of(status)) if isinstance(code, str) else trouble_of(status)
+        return _trouble(part(body, "error"), trouble_of(status))
 
 
-def _trouble(error: Object) -> Trouble:
+def _trouble(error: Object, otherwise: Trouble = Trouble.FAILED) -> Trouble:
     code = error.get("code")
-    return _TROUBLES.get(code, Trouble.FAILED) if isinstance(code, str) else Trouble.FAILED
+    if not isinstance(code, str):
+        return otherwise
+    if code == _FILTERED or code.endswith(_POLICIES):
+        return Trouble.DECLINED
+    # Flagged prompts have the code of malformed ones, and are told from them by the text alone.
+    if code == "invalid_prompt" and "usage policy" in str(error.get("message")):
+        return Trouble.DECLINED
+    return _TROUBLES.get(code, otherwise)
+
+
+def _is_refusal(answer: Object) -> bool:
+    """Return whether a model declined in so many words: a message whose content is a refusal."""
+    output = answer.get("output")
+    items = [item for item in output if isinstance(item, dict)] if isinstance(output, list) else []
+    contents = [item.get("content") for item in items]
+    return any(
+        isinstance(piece, dict) and piece.get("type") == "refusal"
+        for content in contents
+        if isinstance(content, list)
+        for piece in content
+    )
+
+
+def _model(answer: Object) -> str:
+    return model if isinstance(model := answer.get("model"), str) else ""
 
 
 def _usage(answer: Object, *, ended: bool = False, trouble: Trouble | None = None) -> Reading:
     usage = part(answer, "usage")
     taken, given = (count(usage[key]) if key in usage else None for key in ("input_tokens", "output_tokens"))
-    return Reading(taken, given, ended, trouble)
+    return Reading(taken, given, ended, trouble, _model(answer))
 
 
 class _Checks:
