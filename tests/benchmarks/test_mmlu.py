@@ -28,7 +28,7 @@ LABELS = "ABCD"
 def rows() -> list[ImportedRow]:
     """Give the rows of the authors' test file."""
     name, data = mmlu_document(str(data_folder() / "mmlu"), "abstract_algebra", "test")
-    return mmlu_rows(data, name, "abstract_algebra", "test")
+    return mmlu_rows([("abstract_algebra", name, data)], "test")
 
 
 @pytest.fixture(scope="module")

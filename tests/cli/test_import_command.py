@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tarfile
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +12,7 @@ from click.testing import CliRunner
 from importers.records import CSV, gzipped, lines, record, tar_of
 from securebench.cli.import_command import command
 from securebench.errors import ConfigError
+from securebench.strict_input.faults import MAX_PROBLEMS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,7 +45,13 @@ def test_a_file_becomes_a_pack(source: Path, tmp_path: Path) -> None:
     """All rows of a file become a pack, and the command says how many and where."""
     result = _run("humaneval", source, "--output", tmp_path / "pack")
     assert result.exit_code == 0
-    assert result.output == f"5 tasks: {tmp_path / 'pack' / 'tasks.jsonl'}\n"
+    pack = tmp_path / "pack"
+    assert result.output == (
+        f"5 tasks: {pack / 'tasks.jsonl'}\n"
+        f"next:\n  securebench run TESTER.yaml, whose 'benchmark' names {pack}/manifest.yaml and {pack}/tasks.jsonl\n"
+    )
+    (pack / "tester.yaml").touch()
+    assert f"next:\n  securebench run {pack}/tester.yaml\n" in _run("humaneval", source, "--output", pack).output
     assert _ids(tmp_path / "pack") == [f"Demo/{number}" for number in range(5)]
 
 
@@ -147,6 +155,66 @@ def test_rows_that_no_pack_may_hold_are_left_out_on_demand(tmp_path: Path) -> No
     assert "left out: " in result.output
     assert "algebra_test.csv:3:1: mmlu/algebra/test/2: " in result.output
     assert len(_ids(tmp_path / "pack")) == 2
+
+
+def test_records_that_are_no_rows_are_left_out_on_demand(tmp_path: Path) -> None:
+    """A damaged record stops an import with the option that goes on; then it is named, and positions stay."""
+    source = tmp_path / "records.jsonl"
+    broken = record("Demo/1", prompt="x = 1\n")
+    source.write_bytes(lines(record("Demo/0"), broken, record("Demo/2"), record("Demo/3")) + b"{no json\n")
+    with pytest.raises(ConfigError) as caught:
+        _run("humaneval", source, "--output", tmp_path / "pack")
+    assert len(caught.value.problems) == 2
+    assert all("--skip-unusable" in problem.hint for problem in caught.value.problems)
+    result = _run("humaneval", source, "--output", tmp_path / "pack", "--skip-unusable", "--rows", "0-2")
+    assert _ids(tmp_path / "pack") == ["Demo/0", "Demo/2"]
+    assert f"left out: {source}:2:1: the prompt does not define double" in result.output
+    assert f"left out: {source}:5:" in result.output
+
+
+def test_where_no_row_is_left_the_reasons_are_given(tmp_path: Path) -> None:
+    """An import of nothing but unusable rows is an error with a code of its own, after each row's reason."""
+    (tmp_path / "algebra_test.csv").write_text("q,Aa,aa,A\nr,b,B,A\nonly,two\n")
+    pack = tmp_path / "pack"
+    arguments = ["mmlu", str(tmp_path / "algebra_test.csv"), "--output", str(pack), "--skip-unusable"]
+    result = CliRunner().invoke(command, arguments)
+    assert isinstance(result.exception, ConfigError)
+    assert result.exception.code == "import-nothing-left"
+    for line, why in ((1, "mmlu/algebra/test/0"), (2, "mmlu/algebra/test/1"), (3, "2 fields")):
+        assert f"algebra_test.csv:{line}:1: {why}" in result.output
+    assert "tasks: " not in result.output
+    assert not (pack / "tasks.jsonl").exists()
+
+
+def test_more_unusable_rows_than_problems_are_told_at_once_are_all_left_out(tmp_path: Path) -> None:
+    """However many rows are unusable, the usable ones are imported, and each of the others is named."""
+    rows = "".join(f"q{number},Aa,aa,A\n" for number in range(3 * MAX_PROBLEMS))
+    (tmp_path / "algebra_test.csv").write_text(f"{rows}good,yes,no,B\n")
+    result = _run("mmlu", tmp_path / "algebra_test.csv", "--output", tmp_path / "pack", "--skip-unusable")
+    assert _ids(tmp_path / "pack") == [f"mmlu/algebra/test/{3 * MAX_PROBLEMS}"]
+    assert result.output.count("left out: ") == 3 * MAX_PROBLEMS
+
+
+def test_all_subjects_come_from_a_directory_or_an_archive(tmp_path: Path) -> None:
+    """`--subject all` takes every subject of the split, in order; one unusable row of one of them is left out."""
+    folder = tmp_path / "data" / "test"
+    folder.mkdir(parents=True)
+    (folder / "zoology_test.csv").write_text(CSV)
+    (folder / "high_school_art_test.csv").write_text("q,Aa,aa,A\n" + CSV)
+    (tmp_path / "data" / "val").mkdir()
+    (tmp_path / "data" / "val" / "law_val.csv").write_text(CSV)
+    archive = tmp_path / "data.tar"
+    with tarfile.open(archive, "w") as tar:
+        tar.add(tmp_path / "data", "data")
+    for source in (tmp_path, archive):
+        pack = tmp_path / f"pack-of-{source.name}"
+        _run("mmlu", source, "--subject", "all", "--output", pack, "--skip-unusable")
+        assert _ids(pack) == [
+            *(f"mmlu/high_school_art/test/{number}" for number in (1, 2)),
+            *(f"mmlu/zoology/test/{number}" for number in (0, 1)),
+        ]
+    with pytest.raises(ConfigError, match="no file named <subject>_dev"):
+        _run("mmlu", archive, "--subject", "all", "--split", "dev", "--output", tmp_path / "pack")
 
 
 @pytest.mark.parametrize("name", ["humaneval", "mmlu"])

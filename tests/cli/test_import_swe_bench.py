@@ -13,7 +13,7 @@ from importers.swe_records import row
 from securebench.benchmark_compiler import compile_benchmark_pack
 from securebench.benchmark_pack import load_benchmark_pack
 from securebench.cli.import_command import command
-from securebench.errors import ConfigError
+from securebench.errors import ConfigError, ImageError
 from securebench.images.derived.content import content_layer
 from securebench.images.git.model import FILE, SourceFile, SourceTree
 from securebench.images.git.writing import fresh_repository
@@ -85,6 +85,28 @@ def test_recipes_are_written_for_what_can_be_built(source: Path, tmp_path: Path)
     assert sorted(path.parent.name for path in pack.glob("images/*/recipe.yaml")) == _ids(pack)
     first = json.loads((pack / "tasks.jsonl").read_text().splitlines()[0])
     assert first["input"]["base_commit"] == RELEASES["pallets/flask", "2.3"].commit
+
+
+def test_rows_that_cannot_be_read_or_fetched_are_left_out_by_name(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A damaged line, and a source that cannot be fetched, stop their own row alone."""
+    source.write_bytes(source.read_bytes() + b"{no json\n")
+
+    def unavailable(*_: object) -> None:
+        raise ImageError("the index is gone", code="source-unavailable")
+
+    monkeypatch.setattr("securebench.cli.import_swe_bench._at_its_commit", unavailable)
+    arguments = ["swe-bench", str(source), "--images", "build", "--output", str(tmp_path / "pack"), "--json"]
+    result = CliRunner().invoke(command, [*arguments, "--skip-unusable"])
+    assert isinstance(result.exception, ConfigError)
+    assert result.exception.code == "import-nothing-left"
+    reasons = {one["task"]: one["refused"] for one in json.loads(result.stdout)}
+    assert reasons[f"{source}:4:1"]
+    assert reasons["pallets__flask-1"] == reasons["pallets__flask-2"] == "the index is gone"
+    assert "no pins" in reasons["pallets__flask-3"]
+    with pytest.raises(ConfigError, match="--skip-unusable"):
+        _run(source, "--output", tmp_path / "pack")
 
 
 def test_a_row_is_at_the_commit_that_its_image_will_have(tmp_path: Path) -> None:

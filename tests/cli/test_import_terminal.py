@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
+import zipfile
 from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner
 
 from importers.terminal_tasks import HARBOR, TERMINAL_BENCH, lay_out
-from importers.wheels import installed_wheels
+from importers.wheels import installed_wheels, wheel
 from securebench.benchmark_compiler import compile_benchmark_pack
 from securebench.benchmark_pack import load_benchmark_pack
+from securebench.benchmark_pack.assets import MAX_ASSET_BYTES
 from securebench.cli.import_command import command
 from securebench.errors import ConfigError
 from securebench.resources import Component
@@ -84,6 +87,61 @@ def test_the_report_is_there_for_programs(tasks: Path, wheels: Path, tmp_path: P
     assert [(one["task"], one["imported"]) for one in report] == [("one", True), ("two", True), ("odd", False)]
     assert any("time limit of the agent" in note for note in report[0]["carried"])
     assert report[2]["refused"]
+
+
+def test_where_no_task_is_left_each_reason_is_in_the_report(tasks: Path, wheels: Path, tmp_path: Path) -> None:
+    """Where every task is refused the report names all of them, for people and for programs, and then it ends."""
+    arguments = ["harbor", tasks / "odd", "--output", tmp_path / "pack", "--wheels", wheels, "--skip-unusable"]
+    for flags in ([], ["--json"]):
+        result = CliRunner().invoke(command, [str(argument) for argument in [*arguments, *flags]])
+        assert isinstance(result.exception, ConfigError)
+        assert result.exception.code == "import-nothing-left"
+        assert "./grade --all" in result.stdout
+    assert [one["task"] for one in json.loads(result.stdout)] == ["odd"]
+
+
+def test_a_task_whose_packages_cannot_be_had_is_left_out(tasks: Path, tmp_path: Path) -> None:
+    """A missing, a hostile and a too large wheel each stop their own task alone, and the report says why."""
+    wheels = installed_wheels(tmp_path / "some-wheels")
+    wheel(wheels, "hostile", {"../outside.py": "x = 1\n"})
+    huge = wheel(wheels, "huge", {})
+    with zipfile.ZipFile(huge, "a", zipfile.ZIP_DEFLATED) as archive:
+        for number in range(5):
+            archive.writestr(f"huge{number}.so", bytes(60 * 1024 * 1024))
+    script = HARBOR["tests/test.sh"]
+    for name in ("hostile", "huge", "missing"):
+        with_package = script.replace("-w pytest-json-ctrf==0.3.5", f"-w {name}==1.0")
+        lay_out(tasks / name, HARBOR, {"tests/test.sh": with_package})
+    pack = tmp_path / "pack"
+    with pytest.raises(ConfigError) as caught:
+        _run("harbor", tasks / "one", tasks / "huge", "--output", pack, "--wheels", wheels)
+    assert [(each.code, "--skip-unusable" in each.hint) for each in caught.value.problems] == [
+        ("import-too-large", True)
+    ]
+    result = _run("harbor", tasks, "--output", pack, "--wheels", wheels, "--skip-unusable", "--json")
+    assert _ids(pack) == ["harbor/one", "harbor/two"]
+    reasons = {one["task"]: one["refused"] for one in json.loads(result.stdout) if not one["imported"]}
+    assert reasons.keys() == {"hostile", "huge", "missing", "odd"}
+    assert "unsafe name" in reasons["hostile"]
+    assert re.search(r"too large for a pack \(huge==1.0: \d+ files, 3\d\d MB\)", reasons["huge"])
+    assert "missing==1.0" in reasons["missing"]
+
+
+def test_a_task_that_is_too_large_for_a_pack_is_left_out(tasks: Path, wheels: Path, tmp_path: Path) -> None:
+    """What only the check of the whole pack finds, such as tests that are too large, is in the report, too."""
+    with (tasks / "two" / "tests" / "data.bin").open("wb") as file:
+        file.truncate(MAX_ASSET_BYTES + 1)
+    pack = tmp_path / "pack"
+    result = _run("harbor", tasks, "--output", pack, "--wheels", wheels, "--skip-unusable", "--json")
+    assert _ids(pack) == ["harbor/one"]
+    reasons = {one["task"]: one["refused"] for one in json.loads(result.stdout) if not one["imported"]}
+    assert "more than" in reasons["two"]
+
+
+def test_how_to_go_on_is_said(tasks: Path, wheels: Path, tmp_path: Path) -> None:
+    """After an import the next commands are printed: build the images, then run."""
+    result = _run("harbor", tasks / "one", "--output", tmp_path / "pack", "--wheels", wheels)
+    assert f"next:\n  securebench images build {tmp_path}/pack/images\n  securebench run TESTER.yaml" in result.output
 
 
 def test_recipes_are_written_with_their_stand_ins(tasks: Path, wheels: Path, tmp_path: Path) -> None:

@@ -21,13 +21,13 @@ FILE = "algebra_test.csv"
 
 
 def _rows(text: str) -> list[ImportedRow]:
-    return mmlu_rows(text.encode(), "source.csv", "algebra", "test")
+    return mmlu_rows([("algebra", "source.csv", text.encode())], "test")
 
 
 def _error(text: str | bytes) -> ConfigError:
     data = text if isinstance(text, bytes) else text.encode()
     with pytest.raises(ConfigError) as caught:
-        mmlu_rows(data, "source.csv", "algebra", "test")
+        mmlu_rows([("algebra", "source.csv", data)], "test")
     return caught.value
 
 
@@ -160,7 +160,7 @@ def test_a_csv_file_is_read_packed_or_not(tmp_path: Path) -> None:
 def test_no_bytes_raise_anything_but_a_configuration_error(data: bytes) -> None:
     """Whatever a source holds, the answer is rows or one error of ours."""
     try:
-        rows = mmlu_rows(data, "source.csv", "algebra", "test")
+        rows = mmlu_rows([("algebra", "source.csv", data)], "test")
     except ConfigError:
         return
     assert all(row.task["eval"]["answer"].isalpha() for row in rows)

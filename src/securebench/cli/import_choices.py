@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from securebench.importers.pack_output import WrittenPack
-    from securebench.importers.row import ImportedRow
+    from securebench.importers.row import ImportedRow, LeftOut
 
 LOCK_NAME = "lock.json"
 _NUMBERS = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
@@ -67,10 +69,12 @@ def finish(
     options: Mapping[str, Any],
     *,
     complete: bool = True,
+    skipped: LeftOut | None = None,
 ) -> WrittenPack:
-    """Choose among ``rows``, hold them to the lock, and write the pack.
+    """Choose among ``rows``, hold them to the lock, and write the pack, unless ``--skip-unusable`` leaves no row.
 
     Where ``rows`` are not ``complete``, the user chose some already: the lock need not find all of its own in them.
+    ``skipped`` are records that no row was made of. Whatever is left out is named.
     """
     from securebench.importers.lock import load_lock, lock_text
     from securebench.importers.pack_output import write_pack, write_text
@@ -81,13 +85,44 @@ def finish(
     if path is not None:
         lock = load_lock(path, benchmark, trust_new=options.get("trust_new", False))
         rows = lock.rows_in(rows) if complete else lock.checked(rows)
-    rows = selected(rows, options.get("positions"), options.get("limit"))
+    rows = selected(rows, options.get("positions"), options.get("limit"), skipped if path is None else None)
     written = write_pack(output, rows, manifest, force=options["force"], skip_unusable=options["skip_unusable"])
-    if options["write_lock"]:
+    if options["write_lock"] and written.rows:
         text = lock_text(benchmark, written.rows)
         write_text(options["lock_path"] or output / LOCK_NAME, text, force=options["force"])
-    for problem in written.left_out:
+    for problem in itertools.chain(skipped or (), *written.left_out.values()):
         click.echo(f"left out: {problem}", err=True)
     origin = f", as {path} says" if path else ""
-    click.echo(f"{len(written.rows)} tasks{origin}: {written.tasks}", err=bool(options.get("as_json")))
+    if written.rows:
+        click.echo(f"{len(written.rows)} tasks{origin}: {written.tasks}", err=bool(options.get("as_json")))
     return written
+
+
+def left_out(options: Mapping[str, Any]) -> LeftOut | None:
+    """Return where records that no row can be made of are noted: nowhere, unless ``--skip-unusable`` is given."""
+    from securebench.importers.row import LeftOut
+
+    return LeftOut() if options["skip_unusable"] else None
+
+
+def require_some(written: WrittenPack) -> None:
+    """Raise :class:`ConfigError` (``import-nothing-left``) for a pack without a row. Why, has been said row by row."""
+    from securebench.errors import ConfigError
+
+    if not written.rows:
+        message = f"no row is left: nothing was written to {written.tasks}"
+        hint = "the reason for each row stands above"
+        raise ConfigError(message, code="import-nothing-left", hint=hint)
+
+
+def tell_next(written: WrittenPack, options: Mapping[str, Any], *, images: bool = False) -> None:
+    """Print how to go on: build the images, if there are recipes, and run, with a tester YAML."""
+    pack = written.tasks.parent
+    config = pack / "tester.yaml"
+    run = (
+        f"securebench run {shlex.quote(str(config))}"
+        if config.is_file()
+        else f"securebench run TESTER.yaml, whose 'benchmark' names {pack}/manifest.yaml and {written.tasks}"
+    )
+    steps = [f"securebench images build {shlex.quote(str(pack / 'images'))}"] if images else []
+    click.echo("\n  ".join(("next:", *steps, run)), err=bool(options.get("as_json")))

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from securebench.cli.import_choices import choosing_rows, finish
+from securebench.cli.import_choices import choosing_rows, finish, left_out, require_some, tell_next
 from securebench.cli.import_swe_bench import swe_bench
 from securebench.cli.import_terminal import harbor, terminal_bench
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from securebench.importers.row import ImportedRow, LeftOut
 
 
 @click.group(name="import")
@@ -38,24 +43,47 @@ def humaneval(source: str | None, cache: Path | None, **options: Any) -> None:
     else:
         with opened(source) as stream:
             data, name = read_document(stream, source), source
-    finish(importer.humaneval_rows(data, name), importer.BENCHMARK, importer.MANIFEST, options)
+    skipped = left_out(options)
+    rows = importer.humaneval_rows(data, name, skipped)
+    _finish(rows, importer.BENCHMARK, importer.MANIFEST, options, skipped)
 
 
 @command.command()
 @click.argument("source")
-@click.option("--subject", help="Such as abstract_algebra. Default: from the name of a CSV file.")
+@click.option("--subject", help="Such as abstract_algebra, or all. Default: from the name of a CSV file.")
 @click.option("--split", help="test, val or dev. Default: from the name of a CSV file, else test.")
 @choosing_rows
 def mmlu(source: str, subject: str | None, split: str | None, **options: Any) -> None:
-    """Import a subject of MMLU from SOURCE: the authors' CSV file, directory or tar archive, as a path or URL."""
+    """Import MMLU from SOURCE: the authors' CSV file, directory or tar archive, as a path or URL.
+
+    One subject; or, from a directory or archive, all of them with '--subject all'.
+    """
     from securebench.importers import mmlu as importer
 
     named = importer.subject_and_split(source)
     subject, split = subject or named[0], split or named[1] or "test"
     if not subject:
-        raise click.UsageError("SOURCE is no single CSV file named <subject>_<split>.csv: give --subject")
-    name, data = importer.mmlu_document(source, subject, split)
-    finish(importer.mmlu_rows(data, name, subject, split), importer.BENCHMARK, importer.MANIFEST, options)
+        raise click.UsageError("SOURCE is no single CSV file named <subject>_<split>.csv: give --subject, or 'all'")
+    documents = (
+        importer.all_documents(source, split)
+        if subject == "all"
+        else [(subject, *importer.mmlu_document(source, subject, split))]
+    )
+    skipped = left_out(options)
+    rows = importer.mmlu_rows(documents, split, skipped)
+    _finish(rows, importer.BENCHMARK, importer.MANIFEST, options, skipped)
+
+
+def _finish(
+    rows: Sequence[ImportedRow],
+    benchmark: str,
+    manifest: Mapping[str, Any],
+    options: Mapping[str, Any],
+    skipped: LeftOut | None,
+) -> None:
+    written = finish(rows, benchmark, manifest, options, skipped=skipped)
+    require_some(written)
+    tell_next(written, options)
 
 
 for each in (swe_bench, harbor, terminal_bench):

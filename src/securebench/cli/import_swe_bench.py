@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from securebench.cli.import_choices import choosing_rows, finish, lock_path
+from securebench.cli.import_choices import choosing_rows, finish, lock_path, require_some, tell_next
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from securebench.errors import SourceLocation
-    from securebench.importers.report import TaskReport
+    from securebench.importers.pack_output import WrittenPack
+    from securebench.importers.report import Refusals, TaskReport
     from securebench.importers.swe_bench.rows import Choices, ImportedInstance
 
 
@@ -44,25 +45,30 @@ def swe_bench(source: str, instances: tuple[str, ...], **options: Any) -> None:
     A row becomes a repo_patch task: the problem statement is public, the gold patch hidden, test patch and test
     command judge. What differs from the authors' set-up is said, task by task.
     """
+    from securebench.importers.report import Refusals
     from securebench.importers.swe_bench import rows as importer
     from securebench.importers.swe_bench.records import chosen
 
     choices = importer.Choices(options["images"] == "build", options["repos"], options["hints"])
     wanted = instances or _locked(options)
-    records = chosen(_records(source), wanted)
-    made, refused = _made(records, choices, skip=options["skip_unusable"])
-    made = [_at_its_commit(one) for one in made]
+    refusals = Refusals(skip=options["skip_unusable"])
+    made = _made(chosen(_records(source, refusals), wanted), choices, refusals)
     written = finish([one.row for one in made], importer.BENCHMARK, importer.MANIFEST, options, complete=not instances)
     names = {row.id for row in written.rows}
     kept = [one for one in made if one.row.id in names]
     _write_recipes(kept, options)
-    print_reports([*(one.report for one in kept), *refused], as_json=options["as_json"])
+    print_reports([one.report for one in kept], written, refusals, as_json=options["as_json"])
+    require_some(written)
+    tell_next(written, options, images=any(one.image.recipe is not None for one in kept))
 
 
-def print_reports(reports: Sequence[TaskReport], *, as_json: bool) -> None:
-    """Print what became of each task."""
+def print_reports(kept: Sequence[TaskReport], written: WrittenPack, refusals: Refusals, *, as_json: bool) -> None:
+    """Print what became of each task: those that were ``kept``, and those that were left out at any stage."""
     from securebench.importers.report import report_lines
 
+    for task_id, problems in written.left_out.items():
+        refusals.add(task_id.rpartition("/")[2], problems)
+    reports = [*kept, *refusals.reports]
     if as_json:
         click.echo(json.dumps([report.as_json() for report in reports], indent=2))
     else:
@@ -78,7 +84,7 @@ def _locked(options: Mapping[str, Any]) -> Sequence[str]:
     return [*load_lock(path, BENCHMARK).rows] if path else ()
 
 
-def _records(source: str) -> Sequence[tuple[SourceLocation, Any]]:
+def _records(source: str, refusals: Refusals) -> Sequence[tuple[SourceLocation, Any]]:
     from securebench.importers.sources import is_url, opened, read_document
     from securebench.importers.swe_bench.parquet import parquet_records
     from securebench.importers.swe_bench.records import json_lines
@@ -86,36 +92,37 @@ def _records(source: str) -> Sequence[tuple[SourceLocation, Any]]:
     if not is_url(source) and source.endswith(".parquet"):
         return [*parquet_records(Path(source))]
     with opened(source) as stream:
-        return [*json_lines(read_document(stream, source), source)]
+        return [*json_lines(read_document(stream, source), source, refusals.add)]
 
 
 def _made(
-    records: Sequence[tuple[SourceLocation, Any]], choices: Choices, *, skip: bool
-) -> tuple[list[ImportedInstance], list[TaskReport]]:
-    """Return what can be made, and why the rest cannot: an error with all reasons, unless ``skip``."""
-    from securebench.errors import ConfigError
-    from securebench.importers.report import TaskReport
+    records: Sequence[tuple[SourceLocation, Any]], choices: Choices, refusals: Refusals
+) -> list[ImportedInstance]:
+    """Return what can be made. The rest are ``refusals``."""
+    from securebench.errors import ConfigError, ImageError, Problem
     from securebench.importers.row import bad_record
     from securebench.importers.swe_bench.records import instance
     from securebench.importers.swe_bench.rows import imported
-    from securebench.strict_input.faults import Problems
 
     made: dict[str, ImportedInstance] = {}
-    refused: list[TaskReport] = []
-    problems = Problems()
     for place, record in records:
+        name = str((record.get("instance_id") if isinstance(record, dict) else None) or place)
         try:
             one = imported(instance(place, record), choices)
             if one.row.id in made:
                 raise bad_record(place, f"{one.row.id} stands here again")
             made[one.row.id] = one
         except ConfigError as error:
-            problems.found += error.problems
-            name = record.get("instance_id") if isinstance(record, dict) else None
-            refused.append(TaskReport(str(name or place), refused=error.problems[0].message))
-    if not skip:
-        problems.raise_if_any()
-    return list(made.values()), refused
+            refusals.add(name, error.problems)
+    refusals.settle()
+    placed = []
+    for one in made.values():
+        try:
+            placed.append(_at_its_commit(one))
+        except ImageError as error:
+            refusals.add(one.row.id, [Problem(error.code, error.message, one.row.location, error.hint)])
+    refusals.settle()
+    return placed
 
 
 def _at_its_commit(one: ImportedInstance) -> ImportedInstance:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from securebench.cli.import_choices import choosing_rows, finish, lock_path
+from securebench.cli.import_choices import choosing_rows, finish, lock_path, require_some, tell_next
 from securebench.cli.import_swe_bench import print_reports
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from securebench.importers.report import TaskReport
+    from securebench.importers.report import Refusals
     from securebench.importers.row import ImportedRow
     from securebench.importers.terminal.rows import Choices, ImportedTask
     from securebench.importers.terminal.task import TerminalTask
@@ -108,17 +109,21 @@ def _import(
     benchmark: str,
     options: Mapping[str, Any],
 ) -> None:
+    from securebench.importers.report import Refusals
     from securebench.importers.terminal.rows import MANIFEST_DEFAULTS, Choices
 
     choices = Choices(options["base_images"], options["workdir"], options.get("images") == "registry")
     places = _named(_tasks(directories, mark), benchmark, options)
-    made, refused = _made(places, read, choices, skip=options["skip_unusable"])
-    rows = _with_runner(made, options)
+    refusals = Refusals(skip=options["skip_unusable"])
+    made = _made(places, read, choices, refusals)
+    rows = _with_runner(made, options, refusals)
     manifest = {"id": benchmark, "version": 1, "defaults": MANIFEST_DEFAULTS}
     written = finish(rows, benchmark, manifest, options)
     kept = {row.id for row in written.rows}
     reports = [one.task.report for one in made if one.row.id in kept]
-    print_reports([*reports, *refused], as_json=options["as_json"])
+    print_reports(reports, written, refusals, as_json=options["as_json"])
+    require_some(written)
+    tell_next(written, options, images=any(place.startswith("images/") for one in made for place in one.trees))
 
 
 def _tasks(directories: Sequence[Path], mark: str) -> list[Path]:
@@ -149,18 +154,14 @@ def _named(places: Sequence[Path], benchmark: str, options: Mapping[str, Any]) -
 
 
 def _made(
-    places: Sequence[Path], read: Callable[[Path], TerminalTask], choices: Choices, *, skip: bool
-) -> tuple[list[ImportedTask], list[TaskReport]]:
-    """Return what can be imported, and why the rest cannot: an error with all reasons, unless ``skip``."""
+    places: Sequence[Path], read: Callable[[Path], TerminalTask], choices: Choices, refusals: Refusals
+) -> list[ImportedTask]:
+    """Return what can be imported. The rest are ``refusals``."""
     from securebench.errors import ConfigError
-    from securebench.importers.report import TaskReport
     from securebench.importers.terminal.files import refused as refusal
     from securebench.importers.terminal.rows import imported
-    from securebench.strict_input.faults import Problems
 
     made: dict[str, ImportedTask] = {}
-    refused: list[TaskReport] = []
-    problems = Problems()
     for place in places:
         try:
             one = imported(read(place), choices)
@@ -168,35 +169,55 @@ def _made(
                 raise refusal(place, f"there is another task {one.row.id}")
             made[one.row.id] = one
         except ConfigError as error:
-            problems.found += error.problems
-            refused.append(TaskReport(place.name, refused="; ".join(each.message for each in error.problems)))
-    if not skip:
-        problems.raise_if_any()
-    return list(made.values()), refused
+            refusals.add(place.name, error.problems)
+    refusals.settle()
+    return list(made.values())
 
 
-def _with_runner(made: Sequence[ImportedTask], options: Mapping[str, Any]) -> list[ImportedRow]:
-    """Write the trees of all tasks into the pack, and the layers that their tests run from. Return the rows."""
+def _with_runner(made: Sequence[ImportedTask], options: Mapping[str, Any], refusals: Refusals) -> list[ImportedRow]:
+    """Write the trees of tasks into the pack, and the layers that their tests run from. Return the rows.
+
+    Tasks whose tests need packages that cannot be fetched are ``refusals``.
+    """
     from securebench.importers.pack_output import put_tree
-    from securebench.importers.terminal.files import tree_digest
     from securebench.importers.terminal.rows import finished
-    from securebench.importers.terminal.wheels import WheelSource, site_files
 
-    source = WheelSource(options["wheels"], options["python"])
-    layers: dict[tuple[tuple[str, str], ...], tuple[str, list[str]]] = {}
+    fitted = [*_with_sites(made, options, refusals)]
+    refusals.settle()
     rows = []
-    for one in made:
-        packages = tuple(sorted(one.packages.items()))
-        if packages not in layers:
-            files, wheels = site_files(source, dict(packages))
-            digest = tree_digest(files)
-            put_tree(options["output"] / "hidden" / "site" / digest, files, force=options["force"])
-            layers[packages] = (digest, wheels)
-        digest, wheels = layers[packages]
-        if packages:
-            one.task.report.changed.append(f"tests run with {', '.join(wheels)}")
+    for one, digest in fitted:
         row, trees = finished(one, f"site/{digest}", digest)
         for root, files in trees.items():
             put_tree(options["output"] / root, files, force=options["force"])
         rows.append(row)
     return rows
+
+
+def _with_sites(
+    made: Sequence[ImportedTask], options: Mapping[str, Any], refusals: Refusals
+) -> Iterator[tuple[ImportedTask, str]]:
+    """Yield each task, and the digest of the layer that its tests run from, which is in the pack then."""
+    from securebench.errors import ConfigError
+    from securebench.importers.pack_output import put_tree
+    from securebench.importers.terminal.files import tree_digest
+    from securebench.importers.terminal.wheels import WheelSource, site_files
+
+    source = WheelSource(options["wheels"], options["python"])
+    sites: dict[tuple[tuple[str, str], ...], tuple[str, list[str]] | ConfigError] = {}
+    for one in made:
+        packages = tuple(sorted(one.packages.items()))
+        if packages not in sites:
+            try:
+                files, wheels = site_files(source, dict(packages))
+            except ConfigError as error:
+                sites[packages] = error
+            else:
+                sites[packages] = (tree_digest(files), wheels)
+                put_tree(options["output"] / "hidden" / "site" / tree_digest(files), files, force=options["force"])
+        found = sites[packages]
+        if isinstance(found, ConfigError):
+            refusals.add(one.task.name, (replace(each, location=one.row.location) for each in found.problems))
+            continue
+        if packages:
+            one.task.report.changed.append(f"tests run with {', '.join(found[1])}")
+        yield one, found[0]

@@ -21,6 +21,8 @@ from securebench.tasks import DEFAULT_IMAGE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from securebench.importers.row import LeftOut
+
 BENCHMARK: Final = "humaneval"
 MANIFEST: Final[dict[str, Any]] = {
     "id": BENCHMARK,
@@ -47,10 +49,13 @@ _INSTRUCTIONS: Final = (
 )
 
 
-def humaneval_rows(data: bytes, name: str) -> list[ImportedRow]:
-    """Return a row for each line of the authors' file. Raises :class:`ConfigError` with every problem found."""
+def humaneval_rows(data: bytes, name: str, left_out: LeftOut | None = None) -> list[ImportedRow]:
+    """Return a row for each line of the authors' file.
+
+    Raises :class:`ConfigError` with every problem found, or adds them to ``left_out``.
+    """
     lines = [(number, line) for number, line in enumerate(data.split(b"\n"), start=1) if line.strip()]
-    return rows_of(lines, lambda numbered: _row(name, *numbered))
+    return rows_of(lines, lambda numbered: _row(name, *numbered), left_out)
 
 
 def _row(name: str, number: int, line: bytes) -> ImportedRow:

@@ -8,18 +8,28 @@ from __future__ import annotations
 
 import csv
 import io
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 
 from securebench.errors import ConfigError, SourceLocation
 from securebench.families.normalization import choice_labels
 from securebench.importers.row import ImportedRow, bad_record, rows_of
-from securebench.importers.sources import is_tar, is_url, opened, read_document, source_name, tar_document
+from securebench.importers.sources import (
+    is_tar,
+    is_url,
+    opened,
+    read_document,
+    source_name,
+    tar_document,
+    tar_documents,
+)
 from securebench.strict_input.files import decode
 from securebench.strict_input.json_text import JsonSource
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+
+    from securebench.importers.row import LeftOut
 
 BENCHMARK: Final = "mmlu"
 MANIFEST: Final[dict[str, Any]] = {
@@ -54,13 +64,49 @@ def mmlu_document(source: str, subject: str, split: str) -> tuple[str, bytes]:
         return source_name(source) if is_url(source) else source, read_document(stream, source)
 
 
-def mmlu_rows(data: bytes, name: str, subject: str, split: str) -> list[ImportedRow]:
-    """Return a row for each record of a CSV file. Raises :class:`ConfigError` with every problem found."""
-    prefix = f"{BENCHMARK}/{subject}/{split}"
-    text, fault = decode(data)
-    if fault is not None:
-        raise ConfigError(fault.message, code=fault.code, location=JsonSource(name, "").locate(fault))
-    return rows_of(enumerate(_records(text, name)), lambda numbered: _row(numbered[1], f"{prefix}/{numbered[0]}"))
+def all_documents(source: str, split: str) -> list[tuple[str, str, bytes]]:
+    """Return subject, name and content of every subject's CSV file of ``split``, in order of subject.
+
+    ``source`` is a directory or tar archive. Raises :class:`ConfigError` as :func:`mmlu_document` does.
+    """
+    if not is_url(source) and Path(source).is_dir():
+        found = [(str(path), path.read_bytes()) for path in _all_in_directory(Path(source), split)]
+    else:
+        with opened(source) as stream:
+            if not is_tar(stream):
+                message = f"{source} is one file: all subjects are in a directory or a tar archive"
+                raise ConfigError(message, code="import-file-missing")
+            members = tar_documents(stream, source, lambda name: subject_and_split(name)[1] == split)
+            found = [(f"{source}!{name}", data) for name, data in members]
+    subjects = {subject_and_split(PurePosixPath(name).name)[0]: (name, data) for name, data in found}
+    if len(subjects) < len(found):
+        raise ConfigError(f"{source} holds two files of one subject", code="import-file-ambiguous")
+    if not subjects:
+        raise ConfigError(f"{source} holds no file named <subject>_{split}.csv", code="import-file-missing")
+    return [(subject, *subjects[subject]) for subject in sorted(subjects)]
+
+
+def mmlu_rows(
+    documents: Iterable[tuple[str, str, bytes]], split: str, left_out: LeftOut | None = None
+) -> list[ImportedRow]:
+    """Return a row for each record of CSV files, given as subject, name and content.
+
+    Raises :class:`ConfigError` with every problem found; or adds them to ``left_out``, but for a file that cannot be
+    read as CSV at all: how many rows it has is not known.
+    """
+    records = (
+        (record, f"{BENCHMARK}/{subject}/{split}/{number}")
+        for subject, name, data in documents
+        for number, record in enumerate(_records(data, name))
+    )
+    return rows_of(records, lambda named: _row(*named), left_out)
+
+
+def _all_in_directory(directory: Path, split: str) -> list[Path]:
+    """Return the files of all subjects in the first place of the authors' layouts that has any."""
+    places = (directory, directory / split, directory / "data" / split)
+    found = ([path for path in place.glob(f"*_{split}.csv") if path.is_file()] for place in places)
+    return next(filter(None, found), [])
 
 
 def _in_directory(directory: Path, file_name: str, split: str) -> Path:
@@ -75,8 +121,11 @@ def _in_directory(directory: Path, file_name: str, split: str) -> Path:
     return found[0]
 
 
-def _records(text: str, name: str) -> Iterator[tuple[SourceLocation, list[str]]]:
-    """Yield each record that is not blank, and where it starts."""
+def _records(data: bytes, name: str) -> Iterator[tuple[SourceLocation, list[str]]]:
+    """Yield each record that is not blank, and where it starts. Raises :class:`ConfigError` for what is no CSV."""
+    text, fault = decode(data)
+    if fault is not None:
+        raise ConfigError(fault.message, code=fault.code, location=JsonSource(name, "").locate(fault))
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     line = 1
     try:

@@ -8,13 +8,14 @@ import os
 import stat
 import tempfile
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from securebench.benchmark_compiler import compile_benchmark_pack
 from securebench.benchmark_pack import load_benchmark_pack
 from securebench.errors import ConfigError, Problem
+from securebench.importers.row import skippable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -28,11 +29,11 @@ TASKS_NAME: Final = "tasks.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class WrittenPack:
-    """What was written: the tasks file, its rows, and why others were left out."""
+    """What was written: the tasks file, its rows, and why others were left out, by their ids."""
 
     tasks: Path
     rows: tuple[ImportedRow, ...]
-    left_out: tuple[Problem, ...] = ()
+    left_out: Mapping[str, Sequence[Problem]] = field(default_factory=dict)
 
 
 def write_pack(
@@ -46,23 +47,29 @@ def write_pack(
     """Write ``tasks.jsonl`` into ``directory``, and ``manifest`` beside it if there is none.
 
     Rows are held to the rules of packs. One that breaks them is an error at its place in the authors' data, or is
-    left out with ``skip_unusable``. Raises :class:`ConfigError`, also ``import-output-exists`` for another tasks file
-    that is there, unless ``force``, and ``import-output-unwritable``.
+    left out with ``skip_unusable``; where none is left then, no tasks file is written. Raises :class:`ConfigError`,
+    also ``import-output-exists`` for another tasks file that is there, unless ``force``, and
+    ``import-output-unwritable``.
     """
     tasks = directory / TASKS_NAME
     try:
         directory.mkdir(parents=True, exist_ok=True)
         _write_manifest(directory / MANIFEST_NAME, manifest)
-        problems = _problems(directory, rows)
-        unusable = {problem.location for problem in problems if skip_unusable}
-        usable = tuple(row for row in rows if row.location not in unusable)
-        if problems and (not skip_unusable or _problems(directory, usable)):
-            raise ConfigError(problems=problems)
-        with _draft(directory, _lines(usable)) as draft:
-            _put(draft, tasks, force=force)
+        usable, left_out = tuple(rows), dict[str, list[Problem]]()
+        while found := _problems(directory, usable) if usable or not skip_unusable else []:
+            unusable = [row for row in usable if row.location in {problem.location for problem in found}]
+            if not skip_unusable or not unusable:
+                raise ConfigError(problems=found)
+            # There may be more problems than are found at once: those that are left are looked at again.
+            for row in unusable:
+                left_out[row.id] = [problem for problem in found if problem.location == row.location]
+            usable = tuple(row for row in usable if row.id not in left_out)
+        if usable:
+            with _draft(directory, _lines(usable)) as draft:
+                _put(draft, tasks, force=force)
     except OSError as error:
         raise _unwritable(directory, error) from None
-    return WrittenPack(tasks, usable, tuple(problems))
+    return WrittenPack(tasks, usable, left_out)
 
 
 def write_text(path: Path, text: str, *, force: bool) -> None:
@@ -147,8 +154,7 @@ def _in_source(problem: Problem, draft: Path, rows: Sequence[ImportedRow]) -> Pr
         return problem
     row = rows[place.line - 1]
     where = f" ({place.pointer})" if place.pointer else ""
-    hint = "; ".join(filter(None, (problem.hint, "--skip-unusable leaves such rows out")))
-    return Problem(problem.code, f"{row.id}: {problem.message}{where}", row.location, hint)
+    return skippable(Problem(problem.code, f"{row.id}: {problem.message}{where}", row.location, problem.hint))
 
 
 @contextmanager

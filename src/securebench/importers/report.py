@@ -5,8 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from securebench.errors import ConfigError
+from securebench.importers.row import skippable
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
+
+    from securebench.errors import Problem
 
 
 @dataclass(slots=True)
@@ -29,6 +34,26 @@ class TaskReport:
             "changed": self.changed,
             "lost": self.lost,
         }
+
+
+class Refusals:
+    """The tasks that cannot be imported, and why. They stop an import, unless the user chose to ``skip`` them."""
+
+    def __init__(self, *, skip: bool) -> None:
+        self.reports: list[TaskReport] = []
+        self._skip = skip
+        self._problems: list[Problem] = []
+
+    def add(self, name: str, problems: Iterable[Problem]) -> None:
+        """Note one task."""
+        found = [*problems]
+        self._problems += found
+        self.reports.append(TaskReport(name, refused="; ".join(each.message for each in found)))
+
+    def settle(self) -> None:
+        """Raise :class:`ConfigError` with the problems of all tasks, unless they are skipped."""
+        if self._problems and not self._skip:
+            raise ConfigError(problems=[*map(skippable, self._problems)])
 
 
 def report_lines(reports: Sequence[TaskReport]) -> list[str]:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from securebench.errors import ConfigError
-from securebench.strict_input.faults import Problems
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from securebench.errors import SourceLocation
+    from securebench.errors import Problem, SourceLocation
     from securebench.resources import JsonValue
 
 _Record = TypeVar("_Record")
@@ -49,34 +49,60 @@ def canonical_json(value: JsonValue) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-def selected(rows: Sequence[ImportedRow], positions: Iterable[int] | None, limit: int | None) -> list[ImportedRow]:
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Records that no row could be made of: by their place among all records, from 0, and why."""
+
+    problems: dict[int, tuple[Problem, ...]] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[Problem]:
+        return itertools.chain.from_iterable(self.problems.values())
+
+
+def selected(
+    rows: Sequence[ImportedRow], positions: Iterable[int] | None, limit: int | None, left_out: LeftOut | None = None
+) -> list[ImportedRow]:
     """Return the rows at zero-based ``positions`` (all by default), and of these the first ``limit``.
 
+    Positions count the records that were ``left_out``, too: a position means the same row with them and without.
     Raises :class:`ConfigError` (``import-row-unknown``) for a position beyond the last row.
     """
-    chosen = range(len(rows)) if positions is None else list(positions)
-    beyond = [position for position in chosen if position >= len(rows)]
+    gaps = left_out.problems if left_out else {}
+    remaining = iter(rows)
+    records = [None if place in gaps else next(remaining) for place in range(len(rows) + len(gaps))]
+    chosen = range(len(records)) if positions is None else list(positions)
+    beyond = [position for position in chosen if position >= len(records)]
     if beyond:
-        message = f"there is no row {beyond[0]}: the source has {len(rows)}, and the first is row 0"
+        message = f"there is no row {beyond[0]}: the source has {len(records)}, and the first is row 0"
         raise ConfigError(message, code="import-row-unknown")
-    return [rows[position] for position in chosen][:limit]
+    return [row for position in chosen if (row := records[position])][:limit]
 
 
-def rows_of(records: Iterable[_Record], make: Callable[[_Record], ImportedRow]) -> list[ImportedRow]:
-    """Return the row of each record. Raises :class:`ConfigError` with the problems of all of them."""
-    problems = Problems()
+def rows_of(
+    records: Iterable[_Record], make: Callable[[_Record], ImportedRow], left_out: LeftOut | None = None
+) -> list[ImportedRow]:
+    """Return the row of each record.
+
+    Raises :class:`ConfigError` with the problems of all of them; or adds them to ``left_out``, if that is given.
+    """
+    noted = left_out or LeftOut()
     rows: dict[str, ImportedRow] = {}
-    for record in records:
+    for place, record in enumerate(records):
         try:
             row = make(record)
+            if row.id in rows:
+                raise bad_record(row.location, f"{row.id} stands here again")
+            rows[row.id] = row
         except ConfigError as error:
-            problems.found += error.problems
-            continue
-        if row.id in rows:
-            problems.found += bad_record(row.location, f"{row.id} stands here again").problems
-        rows[row.id] = row
-    problems.raise_if_any()
+            noted.problems[place] = error.problems
+    if left_out is None and (problems := [*map(skippable, noted)]):
+        raise ConfigError(problems=problems)
     return list(rows.values())
+
+
+def skippable(problem: Problem) -> Problem:
+    """Return a problem of one row with a hint of the option that leaves the row out."""
+    return replace(problem, hint="; ".join(filter(None, (problem.hint, "--skip-unusable leaves such rows out"))))
 
 
 def bad_record(location: SourceLocation, message: str, hint: str = "") -> ConfigError:

@@ -20,7 +20,7 @@ from securebench.errors import ConfigError
 from securebench.strict_input.files import open_regular
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from _typeshed import WriteableBuffer
 
@@ -85,10 +85,7 @@ def tar_document(stream: io.BufferedReader, source: str, file_name: str) -> tupl
     Nothing is extracted. Raises :class:`ConfigError`: ``import-file-missing``, ``import-file-ambiguous``,
     ``import-too-large``, ``import-archive-invalid``.
     """
-    try:
-        found = list(_members(stream, source, file_name))
-    except tarfile.TarError as error:
-        raise _invalid(source, error) from None
+    found = tar_documents(stream, source, lambda name: name == file_name)
     if not found:
         raise ConfigError(f"{source} holds no file {file_name}", code="import-file-missing")
     if len(found) > 1:
@@ -96,6 +93,14 @@ def tar_document(stream: io.BufferedReader, source: str, file_name: str) -> tupl
         raise ConfigError(f"{source} holds {names}", code="import-file-ambiguous")
     name, data = found[0]
     return f"{source}!{name}", data
+
+
+def tar_documents(stream: IO[bytes], source: str, wanted: Callable[[str], bool]) -> list[tuple[str, bytes]]:
+    """Return path and content of each regular member whose file name is ``wanted``. Raises as a single one does."""
+    try:
+        return list(_members(stream, source, wanted))
+    except tarfile.TarError as error:
+        raise _invalid(source, error) from None
 
 
 def zip_document(path: Path, member: str) -> bytes:
@@ -113,13 +118,13 @@ def zip_document(path: Path, member: str) -> bytes:
     return data
 
 
-def _members(stream: IO[bytes], source: str, file_name: str) -> Iterator[tuple[str, bytes]]:
+def _members(stream: IO[bytes], source: str, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
     with tarfile.open(fileobj=stream, mode="r|") as archive:
         for count, member in enumerate(archive):
             if count >= MAX_MEMBERS:
                 raise ConfigError(f"{source} holds more than {MAX_MEMBERS} members", code="import-too-large")
             path = PurePosixPath(member.name)
-            if path.name == file_name and member.isreg() and "__MACOSX" not in path.parts:
+            if wanted(path.name) and member.isreg() and "__MACOSX" not in path.parts:
                 file = archive.extractfile(member)
                 yield member.name, read_document(cast("IO[bytes]", file), member.name)
 

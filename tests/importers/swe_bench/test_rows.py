@@ -169,7 +169,9 @@ def test_instances_are_chosen_by_id_and_others_not_looked_at() -> None:
     data = b"\n".join(
         json.dumps(each).encode() for each in (row(), {"instance_id": "broken"}, row(instance_id="b__b-2"))
     )
-    records = [*json_lines(data, "rows.jsonl")]
+    refused: list[str] = []
+    records = [*json_lines(data + b"\n{broken\n", "rows.jsonl", lambda place, _: refused.append(place))]
+    assert refused == ["rows.jsonl:4:1"]
     assert [record["instance_id"] for _, record in chosen(records, ["b__b-2", "pallets__flask-1"])] == [
         "b__b-2",
         "pallets__flask-1",

@@ -174,8 +174,6 @@ def test_a_working_directory_may_be_named_where_the_dockerfile_sets_none(tmp_pat
         ({"task.toml": '[verifier.env]\nKEY = "x"'}, "environment variables"),
         ({"environment/docker-compose.yaml": "services: {}"}, "several containers"),
         ({"environment/Dockerfile": "FROM x\nWORKDIR /etc\n"}, "system"),
-        ({"environment/solve.sh": HARBOR["solution/solve.sh"]}, "which is hidden"),
-        ({"environment/grader.py": HARBOR["tests/test_outputs.py"]}, "which is hidden"),
     ],
 )
 def test_a_harbor_task_that_cannot_be_carried_over_is_refused_with_the_reason(
@@ -192,6 +190,79 @@ def test_a_first_format_task_becomes_a_row(tmp_path: Path) -> None:
     assert row["input"]["instructions"].startswith("Write /app/count.sh")
     assert row["environment"]["timeout_seconds"] == 120.0
     assert row["eval"]["checker"]["image"].startswith("securebench/terminal-bench/sum-the-log-checker:")
+
+
+_HIDDEN = {"environment/tests/test_outputs.py": HARBOR["tests/test_outputs.py"], "environment/tests/sim.c": "int x;\n"}
+_HEAD = "FROM x\nWORKDIR /app\n"
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        "COPY tests/test_outputs.py /app/",
+        "COPY ./tests /app/tests",
+        "COPY . /app",
+        "COPY / /app",
+        "COPY ../tests /app/",
+        "copy --chown=1:1 tests/*.py /app/",
+        "COPY te?ts/test_[a-o]*.py /app/",
+        "COPY t[^a-d]sts /app/",
+        'ADD ["tests/sim.c", "tests/test_outputs.py", "/app/"]',
+        'COPY --chmod=755 ["tests", "/app/"]',
+        "COPY $WHAT /app/",
+        "COPY tests/sim.c \\\n\n  # a comment\n  tests/test_outputs.py /app/",
+        "COPY tests /app/tests\nRUN rm -rf /app/tests",
+        "FROM y AS build\nCOPY tests /t\nFROM x\nWORKDIR /app\nCOPY --from=build /t /app/t",
+        "RUN --mount=type=bind,source=tests,target=/t cp /t/* /app/",
+        "RUN --mount=target=/t cp -r /t /app/",
+        "ONBUILD COPY tests /app/tests",
+        "# escape=`\nCOPY tests/sim.c /app/",
+        "COPY x--from=y tests /app/",
+    ],
+)
+def test_a_hidden_file_that_the_dockerfile_copies_is_refused(tmp_path: Path, steps: str) -> None:
+    """Whatever may bring a hidden file into a layer counts, in any stage, and also if a later step removes it."""
+    assert "tests/test_outputs.py" in _refusal(tmp_path, {**_HIDDEN, "environment/Dockerfile": f"{_HEAD}{steps}\n"})
+    ignoring_others = {"environment/.dockerignore": "*.md\n!tests\ntests/sim.c\n# tests\n"}
+    assert "hidden" in _refusal(tmp_path, {**_HIDDEN, **ignoring_others, "environment/Dockerfile": f"{_HEAD}{steps}\n"})
+
+
+@pytest.mark.parametrize(
+    ("steps", "ignore"),
+    [
+        ("COPY tests/sim.c /app/", ""),
+        ("COPY *.py /app/", ""),
+        ("COPY --from=build tests /app/", ""),
+        ("COPY <<tests /app/x\nwords\ntests", ""),
+        ("ADD https://example.com/tests /app/", ""),
+        ("RUN --mount=type=cache,target=/tests true", ""),
+        ("RUN --mount=type=bind,from=build,source=tests,target=/t true", ""),
+        ("# COPY tests /app/", ""),
+        ("COPY . /app", "tests\n"),
+        ("COPY . /app", "/tests/\n"),
+        ("COPY tests /app", "**/test_*.py\n"),
+        ("COPY . /app", "tests/*\n!tests/sim.c\n"),
+        ("COPY . /app", "**\n!app.log\n"),
+    ],
+)
+def test_a_hidden_file_that_merely_lies_in_the_context_does_not_refuse_the_task(
+    tmp_path: Path, steps: str, ignore: str
+) -> None:
+    """What no step takes is not part of the image; the pack's own build context does not hold it at all."""
+    files = {**_HIDDEN, "environment/Dockerfile": f"{_HEAD}{steps}\n"}
+    one = _harbor(tmp_path, {**files, **({"environment/.dockerignore": ignore} if ignore else {})})
+    context = [path for path in one.trees["images/sum-the-log"] if path.startswith("context/tests/")]
+    assert context == ["context/tests/sim.c"]
+    assert any("tests/test_outputs.py" in note for note in one.task.report.changed)
+
+
+@pytest.mark.parametrize(
+    "ignore", ["tests\n!tests/test_outputs.py\n", "test[s]\n", "tests\n!te[s]ts\n", "*/x\n", "test\n"]
+)
+def test_an_ignore_file_that_does_not_surely_leave_it_out_does_not_help(tmp_path: Path, ignore: str) -> None:
+    """Exceptions bring a file back, and a pattern that is not read leaves nothing out."""
+    files = {**_HIDDEN, "environment/Dockerfile": f"{_HEAD}COPY . .\n", "environment/.dockerignore": ignore}
+    assert "hidden" in _refusal(tmp_path, files)
 
 
 def test_a_dockerfile_that_copies_its_whole_directory_gets_it_without_the_tests(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from securebench.strict_input.files import decode
 from securebench.strict_input.json_text import JsonSource, UnfitJsonError, decode_json, json_faults
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from securebench.resources import JsonValue
 
@@ -61,11 +61,17 @@ class Instance:
         }
 
 
-def json_lines(data: bytes, name: str) -> Iterable[tuple[SourceLocation, Any]]:
-    """Yield each line's value and place. Raises :class:`ConfigError` at the first that is no strict JSON."""
+def json_lines(
+    data: bytes, name: str, refuse: Callable[[str, Iterable[Problem]], None]
+) -> Iterable[tuple[SourceLocation, Any]]:
+    """Yield each line's value and place. ``refuse`` is called for what is no strict JSON, with place and problems."""
     for number, line in enumerate(data.split(b"\n"), start=1):
-        if line.strip():
-            yield SourceLocation(name, number, 1), _value(name, number, line)
+        place = SourceLocation(name, number, 1)
+        try:
+            if line.strip():
+                yield place, _value(name, number, line)
+        except ConfigError as error:
+            refuse(str(place), error.problems)
 
 
 def chosen(records: Iterable[tuple[SourceLocation, Any]], wanted: Sequence[str]) -> list[tuple[SourceLocation, Any]]:

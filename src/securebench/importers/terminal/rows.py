@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,6 +13,7 @@ from securebench.families.fields import identifier_fault
 from securebench.importers.row import ImportedRow
 from securebench.importers.terminal.dockerfile import read_dockerfile
 from securebench.importers.terminal.files import TaskFile, refused, tree_digest
+from securebench.importers.terminal.ignored import is_ignored
 from securebench.importers.terminal.script import needed_system_packages, read_script
 from securebench.importers.terminal.shell import UnreadableScriptError
 from securebench.importers.terminal.tests import absolute_paths, expected_names, moved
@@ -63,8 +64,8 @@ def imported(task: TerminalTask, choices: Choices) -> ImportedTask:
     """Return a task as a row. Raises :class:`ConfigError` (``import-task-refused``) with the reason."""
     if not _NAME.fullmatch(task.name) or identifier_fault(task.id):
         raise refused(task.directory, f"its name {task.name!r} cannot be an id")
-    _check_leaks(task)
     facts = read_dockerfile(task.dockerfile)
+    task = _without_hidden(task, facts)
     workdir = _workdir(task, facts, choices)
     script = _script(task)
     tests, changed = moved(task.tests, f"{workdir}/{_INPUTS}/tests")
@@ -175,12 +176,21 @@ def _workdir(task: TerminalTask, facts: Dockerfile, choices: Choices) -> str:
     return workdir
 
 
-def _check_leaks(task: TerminalTask) -> None:
-    """Refuse a task whose image would be built with a file of its tests or solution."""
+def _without_hidden(task: TerminalTask, facts: Dockerfile) -> TerminalTask:
+    """Return the task with a build context that holds no file of its tests or solution.
+
+    Refuses a task whose Dockerfile takes such a file into the image. One that merely lies in the context is left out.
+    """
     private = {file.data: path for path, file in {**task.tests, **task.solution}.items() if len(file.data) >= _TELLING}
-    for path, file in task.context.items():
-        if file.data in private and private[file.data].endswith((".py", ".sh", ".yaml")):
-            raise refused(task.directory, f"{path} of its image is the same as {private[file.data]}, which is hidden")
+    telling = {data for data, path in private.items() if path.endswith((".py", ".sh", ".yaml"))}
+    hidden = [path for path, file in task.context.items() if file.data in telling]
+    for path in hidden:
+        if facts.copies(path) and not is_ignored(path, task.context):
+            message = f"{path} of its image is the same as {private[task.context[path].data]}, which is hidden"
+            raise refused(task.directory, message)
+    if hidden:
+        task.report.changed.append(f"not in the build context, as it is hidden and not copied: {', '.join(hidden)}")
+    return replace(task, context={path: file for path, file in task.context.items() if path not in hidden})
 
 
 def _checker_packages(task: TerminalTask, script: VerifierScript, facts: Dockerfile, choices: Choices) -> list[str]:

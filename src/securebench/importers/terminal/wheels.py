@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from securebench.benchmark_pack.assets import MAX_ASSET_BYTES, MAX_ASSET_FILES
 from securebench.errors import ConfigError
 from securebench.importers.terminal.files import MAX_BYTES, MAX_FILES, TaskFile
 from securebench.pack_paths import relative_path_fault
@@ -19,6 +20,7 @@ from securebench.pack_paths import relative_path_fault
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+_MEGABYTE: Final = 1_000_000
 PYTEST_VERSION: Final = "8.3.5"
 RUNNER: Final = (
     ("pytest==8.3.5", "c69214aa47deac29fad6c2a4f590b9c4a9fdb16a403176fe154b79c0b4d4d820"),
@@ -30,7 +32,8 @@ RUNNER: Final = (
 )
 """Wheels of pure Python, by sha256 (hex): what pytest needs on every Python from 3.8 on."""
 
-_DOWNLOAD_SECONDS: Final = 600
+_DOWNLOAD_SECONDS: Final = 300
+"""For the packages of one task: one that needs gigabytes of them must not hold up the import of the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,7 @@ class WheelSource:
 def site_files(source: WheelSource, packages: Mapping[str, str]) -> tuple[dict[str, TaskFile], list[str]]:
     """Return the files of the layer, and the wheels' names. ``packages`` are name to version, or to nothing.
 
-    Raises :class:`ConfigError` (``import-package-failed``, ``import-archive-invalid``).
+    Raises :class:`ConfigError` (``import-package-failed``, ``import-archive-invalid``, ``import-too-large``).
     """
     wanted = [f"{name}=={version}" if version else name for name, version in packages.items()]
     with tempfile.TemporaryDirectory(prefix="securebench-import-") as scratch:
@@ -61,7 +64,12 @@ def site_files(source: WheelSource, packages: Mapping[str, str]) -> tuple[dict[s
             _download(directory, wanted, source)
         wheels = sorted(directory.glob("*.whl"))
         files = dict(entry for wheel in wheels for entry in _unpacked(wheel))
-        return files, [wheel.name for wheel in wheels]
+        names = [wheel.name for wheel in wheels]
+    size = sum(len(file.data) for file in files.values())
+    if size > MAX_ASSET_BYTES or len(files) > MAX_ASSET_FILES:
+        what = f"{', '.join(wanted)}: {len(files)} files, {size // _MEGABYTE} MB"
+        raise _too_large(f"the packages of its tests are too large for a pack ({what})")
+    return files, names
 
 
 def _download(directory: Path, lines: Sequence[str], source: WheelSource, *options: str) -> None:
@@ -82,7 +90,9 @@ def _download(directory: Path, lines: Sequence[str], source: WheelSource, *optio
         )
     except subprocess.CalledProcessError as error:
         raise _failed(lines, (error.stderr or error.stdout).strip()[-2000:]) from None
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except subprocess.TimeoutExpired:
+        raise _failed(lines, f"it was not done after {_DOWNLOAD_SECONDS} seconds") from None
+    except OSError as error:
         raise _failed(lines, str(error)) from None
 
 
@@ -93,14 +103,16 @@ def _unpacked(wheel: Path) -> Iterator[tuple[str, TaskFile]]:
         with zipfile.ZipFile(wheel) as archive:
             members = archive.infolist()
             if len(members) > MAX_FILES:
-                raise _broken(wheel, f"it holds more than {MAX_FILES} files")
+                raise _too_large(f"{wheel.name}: it holds more than {MAX_FILES} files")
             for member in members:
                 path = _module_path(member.filename)
                 if not path or member.is_dir():
                     continue
                 room -= member.file_size
-                if room < 0 or relative_path_fault(path) or stat.S_ISLNK(member.external_attr >> 16):
-                    raise _broken(wheel, f"it holds too much, or the unsafe name {path[:100]!r}")
+                if room < 0:
+                    raise _too_large(f"{wheel.name}: it holds more than {MAX_BYTES} bytes, unpacked")
+                if relative_path_fault(path) or stat.S_ISLNK(member.external_attr >> 16):
+                    raise _broken(wheel, f"it holds a link, or the unsafe name {path[:100]!r}")
                 yield path, TaskFile(_content(archive, member), executable=False)
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
         raise _broken(wheel, str(error)) from None
@@ -122,6 +134,11 @@ def _content(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
 
 def _broken(wheel: Path, message: str) -> ConfigError:
     return ConfigError(f"{wheel.name}: {message}", code="import-archive-invalid", hint="fetch it again")
+
+
+def _too_large(message: str) -> ConfigError:
+    hint = "build an image that has the packages, and write the task as a row of a pack of your own"
+    return ConfigError(message, code="import-too-large", hint=hint)
 
 
 def _failed(lines: Sequence[str], message: str) -> ConfigError:

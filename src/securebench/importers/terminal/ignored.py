@@ -1,0 +1,42 @@
+"""What ``.dockerignore`` keeps out of a build, as far as that is certain."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from securebench.importers.terminal.files import TaskFile
+
+IGNORE_FILE: Final = ".dockerignore"
+_UNSURE: Final = frozenset("[]\\")
+
+
+def is_ignored(path: str, context: Mapping[str, TaskFile]) -> bool:
+    """Whether the build leaves out the file ``path`` of its context.
+
+    The last pattern that fits the path, or a directory above it, decides, as it does for Docker. A pattern with a
+    character class or an escape is not read: as such it leaves nothing out, and as an exception it brings all back.
+    """
+    file = context.get(IGNORE_FILE)
+    ignored = False
+    for line in file.data.decode("utf-8", "replace").split("\n") if file else ():
+        pattern = line.strip()
+        if not pattern or line.startswith("#"):
+            continue
+        exception = pattern.startswith("!")
+        pattern = posixpath.normpath(f"/{pattern.removeprefix('!').strip()}").strip("/")
+        fits = exception if _UNSURE & set(pattern) else _expression(pattern).fullmatch(path) is not None
+        ignored = not exception if fits else ignored
+    return ignored
+
+
+def _expression(pattern: str) -> re.Pattern[str]:
+    """Return what fits the paths of a pattern and everything below them."""
+    parts = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    pieces = re.split(r"(\*\*/|\*\*|\*|\?)", pattern)
+    body = "".join(parts.get(piece) or re.escape(piece) for piece in pieces)
+    return re.compile(f"{body}(?:/.*)?", re.DOTALL)
