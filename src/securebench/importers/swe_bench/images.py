@@ -23,6 +23,8 @@ _REGISTRY_PYTHON: Final = "/opt/miniconda3/envs/testbed/bin/python"
 _BUILT_PYTHON: Final = "python3"
 _INSTALL: Final = (
     *("-m", "pip", "install", "--no-index", "--no-deps", "--no-build-isolation"),
+    # As "setup.py develop" did, the repository itself is on the path of modules: some tests import "tests.…" from it.
+    "--config-settings=editable_mode=compat",
     *("--break-system-packages", "--root-user-action=ignore", "--editable", "."),
 )
 
