@@ -102,6 +102,12 @@ class FakeVerifier(Verifier):
     judged: list[str | None] = field(default_factory=list)
     views: list[VerifierView] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
+    check: Exception | None = None
+
+    def check_task(self, view: VerifierView, context: VerifyContext) -> None:
+        """Raise what it is told to."""
+        if self.check is not None:
+            raise self.check
 
     def verify(self, view: VerifierView, candidate: CandidateArtifact, context: VerifyContext) -> VerificationResult:
         """Return what the hook returns, or else the verdict."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from securebench.benchmark_pack import BenchmarkPack, BenchmarkRow
+    from securebench.errors import Problem
 
 EVAL_VISIBILITY: Final[Mapping[str, Mapping[str, Visibility]]] = MappingProxyType(
     {name: family.lanes for name, family in FAMILIES.items()}
@@ -37,6 +38,15 @@ def compile_benchmark_pack(pack: BenchmarkPack) -> tuple[SecureBenchTask, ...]:
     problems.raise_if_any()
     roots = _asset_roots(pack)
     return tuple(_compile_row(row, pack, roots) for row in pack.rows)
+
+
+def pack_warnings(pack: BenchmarkPack) -> list[Problem]:
+    """Return what may go wrong with tasks of a pack that is right, at most ``MAX_PROBLEMS``."""
+    problems = Problems()
+    for row in pack.rows:
+        found = FAMILIES[row.family].warnings(dict(row.input), dict(row.eval), row.environment)
+        problems.extend(found, row.source)
+    return problems.found
 
 
 def _compile_row(row: BenchmarkRow, pack: BenchmarkPack, roots: tuple[AssetRoot, AssetRoot]) -> SecureBenchTask:

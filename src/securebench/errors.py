@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 class FailurePhase(StrEnum):
     """Where a task failed."""
 
+    PREFLIGHT = "preflight"
+    """The task was checked, before its agent."""
     PRODUCE = "produce"
     """The agent ran, or should have."""
     SEAL = "seal"
@@ -92,7 +94,7 @@ class FailureReason(StrEnum):
     SANDBOX_FAILED = "sandbox_failed"
     STORAGE_FAILED = "storage_failed"
     TASK_UNUSABLE = "task_unusable"
-    """The task's own files cannot be laid out safely, or changed under the run."""
+    """No candidate of the task could be judged, or its own files cannot be laid out, or changed under the run."""
     INTERNAL_ERROR = "internal_error"
 
 

@@ -63,7 +63,17 @@ def test_without_them_the_documented_defaults_hold(tmp_path: Path) -> None:
 def test_k20_environments_merge_key_by_key(tmp_path: Path, own: dict[str, object], merged: Environment) -> None:
     """K20: a row's key replaces the manifest's, and every other key stays."""
     defaults = "defaults: {environment: {image: 'base:1', workdir: /app, timeout_seconds: 60.0}}\n"
-    assert load(tmp_path, row(environment=own), manifest=MANIFEST + defaults).rows[0].environment == merged
+    pack = load(tmp_path, row("terminal_task", environment=own), manifest=MANIFEST + defaults)
+    assert pack.rows[0].environment == merged
+
+
+@pytest.mark.parametrize("family", ["multiple_choice", "code_completion", "repo_patch"])
+def test_only_a_terminal_task_begins_as_its_image(tmp_path: Path, family: str) -> None:
+    """D123: a row of another family may not ask for it; a manifest's default of it is for terminal tasks alone."""
+    asking = row(family, environment={"workdir": "/app", "materialize_workdir_from_image": True})
+    assert codes_of(tmp_path, asking) == ["field-value"]
+    defaults = "defaults: {environment: {workdir: /app, materialize_workdir_from_image: true}}\n"
+    assert load(tmp_path, row(family), manifest=MANIFEST + defaults).rows
 
 
 def test_k20_null_removes_nothing(tmp_path: Path) -> None:

@@ -105,6 +105,7 @@ def test_the_report_for_programs_has_every_part(tmp_path: Path) -> None:
                 "hint": "did you mean 'eval'?",
             }
         ],
+        "warnings": [],
         "families": [],
     }
 
@@ -115,6 +116,7 @@ def test_the_report_of_a_right_pack_lists_families(tmp_path: Path) -> None:
     assert json.loads(validate(tmp_path, "--json").stdout) == {
         "valid": True,
         "problems": [],
+        "warnings": [],
         "families": [
             {
                 "family": "multiple_choice",
@@ -124,6 +126,35 @@ def test_the_report_of_a_right_pack_lists_families(tmp_path: Path) -> None:
             }
         ],
     }
+
+
+_BROKEN = {"tests": {"source": "inline", "code": "x = 1\nassert add( == 5"}}
+
+
+def test_tests_that_do_not_compile_are_a_problem(tmp_path: Path) -> None:
+    """D3: where the image's Python is known, broken tests are found before anything runs, and are not shown."""
+    write_pack(tmp_path, row("code_completion", eval=_BROKEN))
+    done = validate(tmp_path)
+    assert done.exit_code == 1
+    assert "[tests-unusable]" in done.stderr
+    assert "at line 2 of the tests" in done.stderr
+    assert "add(" not in done.stderr
+
+
+def test_what_may_go_wrong_is_a_warning(tmp_path: Path) -> None:
+    """D97: a rubric in words, and tests for a Python that is not known here, leave a pack valid, and are told."""
+    write_pack(
+        tmp_path,
+        row("free_response", eval={"rubric": "Say something kind."}),
+        row("code_completion", id="b", eval=_BROKEN, environment={"image": "python:3.99"}),
+    )
+    done = validate(tmp_path)
+    assert done.exit_code == 0
+    assert done.stderr.count("warning: ") == 2
+    assert "Say something" not in done.stderr
+    report = json.loads(validate(tmp_path, "--json").stdout)
+    assert [warning["code"] for warning in report["warnings"]] == ["rubric-unsupported", "tests-unusable"]
+    assert [warning["line"] for warning in report["warnings"]] == [1, 2]
 
 
 def test_no_hidden_value_is_shown(tmp_path: Path) -> None:

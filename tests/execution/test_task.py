@@ -89,6 +89,28 @@ def test_each_side_gets_its_view(tmp_path: Path) -> None:
     assert [resource.name for resource in verifier.views[0].evaluator] == ["question", "answer"]
 
 
+def test_a_task_that_cannot_be_judged_costs_no_agent(tmp_path: Path) -> None:
+    """D97, D108: what a verifier refuses beforehand is an error of the task, and its agent is not run."""
+    producer, verifier = FakeProducer(), FakeVerifier()
+    verifier.check = MaterializationError("the patch does not fit", code="tests-unusable")
+    record = run(make_context(tmp_path, producer=producer, verifier=verifier))
+    assert (record["verification_status"], record["failure_reason"]) == ("error", "task_unusable")
+    assert record["failure_phase"] == "preflight"
+    assert "the patch does not fit" in record["failure_message"]
+    assert "score" not in record
+    assert not producer.views
+    assert not verifier.judged
+
+
+def test_trouble_of_the_machine_in_a_preflight_is_tried_again(tmp_path: Path) -> None:
+    """A machine that fails a preflight says nothing about the task."""
+    verifier = FakeVerifier()
+    verifier.check = EngineError("away")
+    record = run(make_context(tmp_path, verifier=verifier))
+    assert (record["verification_status"], record["failure_reason"]) == ("error", "engine_unavailable")
+    assert record["provenance"]["tries"] == {"preflight": 3}
+
+
 def test_no_verifier_is_pending(tmp_path: Path) -> None:
     """A family that nobody judges ends as pending, its candidate sealed, without a score (N)."""
     record = run(make_context(tmp_path), family="tool_call")
@@ -169,7 +191,7 @@ def test_infrastructure_errors_are_tried_again(tmp_path: Path, failures: int) ->
     producer = FakeProducer(hook=raising(EngineError("away"), failures))
     record = run(make_context(tmp_path, producer=producer))
     assert record["verification_status"] == "passed"
-    assert record["provenance"]["tries"] == {"produce": failures + 1, "verify": 1}
+    assert record["provenance"]["tries"] == {"preflight": 1, "produce": failures + 1, "verify": 1}
 
 
 def test_tries_are_bounded(tmp_path: Path) -> None:
@@ -324,7 +346,7 @@ def test_provenance(tmp_path: Path) -> None:
     assert provenance["verifier"] == {"family": "short_answer", "version": "1"}
     assert provenance["usage"] == {"tokens": 7}
     assert provenance["attempt"] == 1
-    assert set(provenance["durations"]) == {"produce", "verify", "total"}
+    assert set(provenance["durations"]) == {"preflight", "produce", "verify", "total"}
 
 
 def test_scratch_is_the_verifiers_alone(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from securebench.strict_input.faults import Fault, Problems, shown
 from securebench.strict_input.files import FileSource, decode, open_regular
 from securebench.strict_input.json_text import JsonSource, UnfitJsonError, decode_json, json_faults
 from securebench.strict_input.models import fit
-from securebench.tasks import Environment
+from securebench.tasks import CandidateKind, Environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from securebench.benchmark_pack.manifest import Manifest
+    from securebench.families.base import Family
 
 MAX_TASKS_BYTES: Final = 128 * 1024**2
 """Bytes of a tasks file: fifty times the largest pack that we know of, and what fits into memory as values."""
@@ -190,6 +191,7 @@ class _Draft:
             *_name_faults(self.value),
             *faults,
             *path_faults(self.references, value_fields),
+            *_environment_faults(self.value.get("environment", {}), FAMILIES[self.family]),
             *_metadata_faults(self.value.get("metadata", {}), self.source.length),
         ]
 
@@ -205,6 +207,14 @@ def _name_faults(value: dict[str, Any]) -> Iterator[Fault]:
             elif (other := seen.setdefault(folded(name), f"{part}.{name}")) != f"{part}.{name}":
                 message = f"{part}.{name} and {other} would be one resource"
                 yield Fault("resource-duplicate", message, (part, name), "rename one of them", at_key=True)
+
+
+def _environment_faults(environment: dict[str, Any], family: Family) -> Iterator[Fault]:
+    """Refuse what only a terminal task has. A manifest's default of it is ignored by other families."""
+    name = "materialize_workdir_from_image"
+    if environment.get(name) and family.active and family.candidate_kind is not CandidateKind.WORKSPACE:
+        message = f"{name} is for terminal_task alone"
+        yield Fault("field-value", message, ("environment", name), "leave it out", at_key=True)
 
 
 def _metadata_faults(metadata: dict[str, Any], row_length: int) -> Iterator[Fault]:

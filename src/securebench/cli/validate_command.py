@@ -32,19 +32,27 @@ def command(pack: Path, tasks: Path | None, *, as_json: bool) -> None:
     code 0: it can be run. 1: it cannot.
     """
     try:
-        tasks_of_pack = _load(pack, tasks)
+        tasks_of_pack, warnings = _load(pack, tasks)
     except ConfigError as error:
         _report_problems(error.problems, as_json=as_json)
         sys.exit(1)
     if as_json:
-        click.echo(json.dumps({"valid": True, "problems": [], "families": _summary(tasks_of_pack)}, indent=2))
+        report = {
+            "valid": True,
+            "problems": [],
+            "warnings": [_problem(warning) for warning in warnings],
+            "families": _summary(tasks_of_pack),
+        }
+        click.echo(json.dumps(report, indent=2))
     else:
+        for warning in warnings:
+            click.echo(f"warning: {warning}", err=True)
         _print_table(tasks_of_pack)
 
 
-def _load(pack: Path, tasks: Path | None) -> tuple[SecureBenchTask, ...]:
-    """Return the tasks of what PACK names. Raises :class:`ConfigError`."""
-    from securebench.benchmark_compiler import compile_benchmark_pack
+def _load(pack: Path, tasks: Path | None) -> tuple[tuple[SecureBenchTask, ...], list[Problem]]:
+    """Return the tasks of what PACK names, and warnings about them. Raises :class:`ConfigError`."""
+    from securebench.benchmark_compiler import compile_benchmark_pack, pack_warnings
     from securebench.benchmark_pack import load_benchmark_pack
 
     manifest = pack / "manifest.yaml" if pack.is_dir() else pack
@@ -53,7 +61,8 @@ def _load(pack: Path, tasks: Path | None) -> tuple[SecureBenchTask, ...]:
 
         paths = load_tester_config(pack).benchmark
         manifest, tasks = paths.manifest, paths.tasks
-    return compile_benchmark_pack(load_benchmark_pack(manifest, tasks or manifest.parent / "tasks.jsonl"))
+    loaded = load_benchmark_pack(manifest, tasks or manifest.parent / "tasks.jsonl")
+    return compile_benchmark_pack(loaded), pack_warnings(loaded)
 
 
 def _is_tester_yaml(path: Path) -> bool:
@@ -93,7 +102,8 @@ def _lanes(tasks: Sequence[SecureBenchTask]) -> dict[str, list[str]]:
 def _report_problems(problems: Sequence[Problem], *, as_json: bool) -> None:
     """Print what is wrong: for programs to stdout, for people to stderr."""
     if as_json:
-        report = {"valid": False, "problems": [_problem(problem) for problem in problems], "families": []}
+        found = [_problem(problem) for problem in problems]
+        report = {"valid": False, "problems": found, "warnings": [], "families": []}
         click.echo(json.dumps(report, indent=2))
         return
     for problem in problems:

@@ -6,6 +6,8 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from securebench.verifiers.probe import ImageProbe
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
@@ -92,6 +94,7 @@ class TaskContext:
     gateway: Gateway | None = None
     control: RunControl = field(default_factory=RunControl)
     checkpoint: Callable[[str], None] = _ignore
+    probe: ImageProbe = field(default_factory=ImageProbe)
 
     @property
     def secrets(self) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import traceback
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -31,6 +32,8 @@ from securebench.verifiers.base import VerifyContext
 from securebench.workspaces.removal import make_fresh_directory, remove_tree
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from securebench.candidates.artifact import CandidateArtifact
     from securebench.execution.context import TaskContext
     from securebench.harnesses.base import Production
@@ -58,6 +61,7 @@ def execute_task(task: SecureBenchTask, context: TaskContext, *, attempt: int = 
     trajectory = trajectory_file(context.trajectories, task_directory_name(task.id))
     discard_trajectory(trajectory)
     try:
+        _check_task(task.verifier_view(), outcome, context, report, trail)
         outcome.production = _produce(task.agent_view(), context, report, trail)
         if told := outcome.production.trajectory:
             outcome.trajectory = keep_trajectory(trajectory, told, redactor)
@@ -74,6 +78,19 @@ def execute_task(task: SecureBenchTask, context: TaskContext, *, attempt: int = 
         outcome.fault = _fault(error, trail.phase)
     context.control.check()
     return build_record(task, context, outcome, trail, redactor)
+
+
+def _check_task(view: VerifierView, outcome: Outcome, context: TaskContext, report: Reporter, trail: Trail) -> None:
+    """Let the verifier refuse a task that cannot be judged, before its agent is run and paid."""
+    verifier = outcome.verifier
+    if verifier is None:
+        return
+
+    def check() -> None:
+        with _lent(view, context, report) as lent:
+            verifier.check_task(view, lent)
+
+    trail.try_phase(FailurePhase.PREFLIGHT, check, context.control)
 
 
 def _produce(view: AgentView, context: TaskContext, report: Reporter, trail: Trail) -> Production:
@@ -115,19 +132,25 @@ def _verify(
 def _verify_once(
     verifier: Verifier, view: VerifierView, candidate: CandidateArtifact, context: TaskContext, report: Reporter
 ) -> VerificationResult:
-    """Judge ``candidate`` in a scratch directory that did not exist before and does not after."""
+    with _lent(view, context, report) as lent:
+        return verifier.verify(view, candidate, lent)
+
+
+@contextmanager
+def _lent(view: VerifierView, context: TaskContext, report: Reporter) -> Iterator[VerifyContext]:
+    """Give what a verifier works with, and a scratch directory that did not exist before and does not after."""
     scratch = context.scratch / task_directory_name(view.task_id)
     make_fresh_directory(scratch)
     try:
-        lent = VerifyContext(
+        yield VerifyContext(
             driver=ObservedDriver(context.driver, report, show_output=False),
             policy=context.policy,
             report=report,
             limits=context.limits,
             scratch=scratch,
+            probe=context.probe,
             labels={"task": scratch.name},
         )
-        return verifier.verify(view, candidate, lent)
     finally:
         remove_tree(scratch)
 

@@ -28,7 +28,7 @@ class Trail:
         self._start = time.monotonic()
         self._tries: Counter[str] = Counter()
         self._durations: dict[str, float] = {}
-        self.phase = FailurePhase.PRODUCE
+        self.phase = FailurePhase.PREFLIGHT
 
     def try_phase(self, phase: FailurePhase, once: Callable[[], T], control: RunControl) -> T:
         """Return what ``once`` returns, called again after a pause when the infrastructure failed it.

@@ -39,8 +39,8 @@ TAKES_FILES: Final = _TakesFiles()
 class Family:
     """One benchmark family. ``check`` looks at a row as a whole, once input and eval alone are right.
 
-    The rows of a family that is not ``active`` load and compile, but nothing judges them yet: their models say what
-    is documented, and are not enforced.
+    ``warn`` looks at a row that is right, for what may still go wrong with it. The rows of a family that is not
+    ``active`` load and compile, but nothing judges them yet: their models say what is documented, and are not enforced.
     """
 
     name: str
@@ -50,6 +50,7 @@ class Family:
     eval_model: type[WireModel]
     active: bool = True
     check: Callable[[dict[str, Any], dict[str, Any], Environment], Iterable[Fault]] | None = None
+    warn: Callable[[dict[str, Any], dict[str, Any], Environment], Iterable[Fault]] | None = None
     lanes: Mapping[str, Visibility] = field(init=False)
     """The lane of each eval field that the family knows. Any other is hidden."""
     file_fields: frozenset[str] = field(init=False)
@@ -75,6 +76,10 @@ class Family:
         if of_input or of_eval or self.check is None:
             return of_input + of_eval
         return list(self.check(inputs, evals, environment))
+
+    def warnings(self, inputs: dict[str, Any], evals: dict[str, Any], environment: Environment) -> list[Fault]:
+        """Return what may go wrong with a row that :meth:`faults` finds nothing wrong with."""
+        return list(self.warn(inputs, evals, environment)) if self.active and self.warn else []
 
 
 def _lane(name: str, marks: Iterable[Any]) -> Visibility:

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+import re
+import sys
+import warnings
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator
 
 from securebench.families.base import Family
 from securebench.families.fields import Source, Text
 from securebench.resources import Visibility
+from securebench.strict_input.faults import Fault
 from securebench.strict_input.models import OPTIONAL, WireModel, refusal
-from securebench.tasks import CandidateKind
+from securebench.tasks import DEFAULT_IMAGE, CandidateKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from securebench.tasks import Environment
 
 LANGUAGES: Final = ("python", "python3")
 """The languages that the verifier can judge, in lower case."""
@@ -46,10 +55,54 @@ class Eval(WireModel):
     canonical_solution: Annotated[Source, Visibility.HIDDEN] = OPTIONAL
 
 
+def syntax_error(source: str) -> str | None:
+    """Return where ``source`` is no Python of this interpreter (`` at line 3``, or nothing known); ``None`` if it is.
+
+    The text itself is never shown: it may be a test.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            compile(source, "<source>", "exec", dont_inherit=True)
+        except SyntaxError as error:
+            return f" at line {error.lineno}" if error.lineno else ""
+        except (ValueError, RecursionError, MemoryError):
+            return ""
+    return None
+
+
+def _is_known_python(environment: Environment) -> bool:
+    """Whether this interpreter knows at least the grammar of the image's: our own base image names its version."""
+    version = re.fullmatch(r"securebench/python:3\.(\d{1,3})", environment.image or DEFAULT_IMAGE)
+    return version is not None and sys.version_info >= (3, int(version[1]))
+
+
+def _check(_inputs: dict[str, Any], evals: dict[str, Any], environment: Environment) -> Iterable[Fault]:
+    """Refuse tests that cannot compile, where the image's Python is known."""
+    if _is_known_python(environment):
+        yield from _broken_tests(evals)
+
+
+def _warn(_inputs: dict[str, Any], evals: dict[str, Any], environment: Environment) -> Iterable[Fault]:
+    """Warn of tests that this Python does not compile; the image's may."""
+    if not _is_known_python(environment):
+        yield from _broken_tests(evals)
+
+
+def _broken_tests(evals: dict[str, Any]) -> Iterable[Fault]:
+    wrong = syntax_error(evals["tests"]["code"])
+    if wrong is not None:
+        running = f"Python {sys.version_info.major}.{sys.version_info.minor}"
+        message = f"the tests do not compile with {running}{wrong and f': error{wrong} of the tests'}"
+        yield Fault("tests-unusable", message, ("eval", "tests", "code"), "no candidate could be judged by them")
+
+
 FAMILY = Family(
     name="code_completion",
     summary="A function or module to write, judged by tests.",
     candidate_kind=CandidateKind.CODE,
     input_model=Input,
     eval_model=Eval,
+    check=_check,
+    warn=_warn,
 )

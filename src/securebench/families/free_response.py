@@ -58,6 +58,14 @@ def _check(_inputs: dict[str, Any], evals: dict[str, Any], _environment: Environ
             yield Fault("rubric-contradiction", message, ("eval", "rubric", "rejected_answers", index))
 
 
+def _warn(_inputs: dict[str, Any], evals: dict[str, Any], _environment: Environment) -> Iterable[Fault]:
+    """Warn of a rubric in words, which a row may have and no verifier judges by."""
+    if isinstance(evals["rubric"], str):
+        message = "a rubric in words cannot be judged: the task will end as an error (task_unusable), without an agent"
+        hint = 'write {"type": "contains_any", "accepted_answers": [...]}'
+        yield Fault("rubric-unsupported", message, ("eval", "rubric"), hint)
+
+
 FAMILY = Family(
     name="free_response",
     summary="An open prompt, judged by phrases that must and must not be in the response.",
@@ -65,4 +73,5 @@ FAMILY = Family(
     input_model=Input,
     eval_model=Eval,
     check=_check,
+    warn=_warn,
 )

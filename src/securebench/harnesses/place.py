@@ -45,9 +45,10 @@ def place_of(view: AgentView, image: ResolvedImage) -> Place:
     if view.candidate_kind is CandidateKind.PATCH:
         repository = _directory(view, image)
         return Place(workdir=repository, user=ROOT, image_directory=repository, is_changed=True)
-    workdir = view.environment.workdir if view.candidate_kind is CandidateKind.WORKSPACE else None
-    target = workdir or WORKSPACE_TARGET
-    filled = view.environment.materialize_workdir_from_image
+    is_workspace = view.candidate_kind is CandidateKind.WORKSPACE
+    target = (view.environment.workdir if is_workspace else None) or WORKSPACE_TARGET
+    # A manifest's default may say so for the terminal tasks of a mixed pack: it means nothing to other families.
+    filled = is_workspace and view.environment.materialize_workdir_from_image
     directory = _directory(view, image) if filled else None
     return Place(workspace=target, workdir=target, user=workspace_user(), image_directory=directory)
 

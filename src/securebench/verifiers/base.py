@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from securebench.errors import FailurePhase, FailureReason
+from securebench.verifiers.probe import ImageProbe
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,6 +31,7 @@ class VerifyContext:
     limits: Limits
     scratch: Path
     """An empty host directory of this verification alone, removed after it."""
+    probe: ImageProbe = field(default_factory=ImageProbe)
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -65,6 +67,13 @@ class Verifier(ABC):
     family: str
     version: str
     """Raised whenever a verdict could change; recorded with every verdict."""
+
+    def check_task(self, view: VerifierView, context: VerifyContext) -> None:  # noqa: B027 - most tasks need no check
+        """Find out that a task can be judged, before an agent works on it: called once for each attempt.
+
+        Raises :class:`MaterializationError` or :class:`ConfigError` for a task that no candidate could pass or fail by
+        its own doing, and :class:`InfrastructureError`. What is not certain is no reason.
+        """
 
     @abstractmethod
     def verify(self, view: VerifierView, candidate: CandidateArtifact, context: VerifyContext) -> VerificationResult:

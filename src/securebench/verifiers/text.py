@@ -61,6 +61,10 @@ class TextVerifier(Verifier):
             return self._result(Judgement(refused, "none"), phase="extraction")
         return self._result(self.judge(candidate.text, view.evaluator), phase="comparison")
 
+    def check_task(self, view: VerifierView, context: VerifyContext) -> None:  # noqa: ARG002 - as above
+        """Judge any text: values that cannot be judged by raise :class:`ConfigError` whatever the text is."""
+        self.judge("any", view.evaluator)
+
     @abstractmethod
     def judge(self, text: str, resources: ResourceBundle) -> Judgement:
         """Judge ``text``, which is neither empty nor too long, by public and hidden values. Pure."""

@@ -9,6 +9,7 @@ from securebench.errors import FailureReason, MaterializationError
 from securebench.sandboxes.base import SandboxSpec
 from securebench.verifiers.base import VerificationResult, Verifier
 from securebench.verifiers.code_completion.explain import explain
+from securebench.verifiers.code_completion.preflight import require_usable_tests
 from securebench.verifiers.code_completion.relay import FaultError
 from securebench.verifiers.code_completion.request import SHARED, read_request
 from securebench.verifiers.code_completion.session import Session
@@ -49,6 +50,10 @@ class CodeCompletionVerifier(Verifier):
 
     family = "code_completion"
     version = "1"
+
+    def check_task(self, view: VerifierView, context: VerifyContext) -> None:
+        """Raise :class:`MaterializationError` for tests that cannot run whatever the candidate is."""
+        require_usable_tests(view, context)
 
     def verify(self, view: VerifierView, candidate: CandidateArtifact, context: VerifyContext) -> VerificationResult:
         """Judge ``candidate``.

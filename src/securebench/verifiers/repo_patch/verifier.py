@@ -14,6 +14,7 @@ from securebench.verifiers.repo_patch.evidence.controls import plant
 from securebench.verifiers.repo_patch.evidence.recognise import recognise
 from securebench.verifiers.repo_patch.layout import Layout
 from securebench.verifiers.repo_patch.plan import Overlay, carried_over, require_allowed, require_tree, task_patch
+from securebench.verifiers.repo_patch.preflight import require_judgeable
 from securebench.verifiers.repo_patch.repository import require_commit
 from securebench.verifiers.repo_patch.request import read_request
 from securebench.verifiers.repo_patch.selection import Selection
@@ -44,6 +45,10 @@ class RepoPatchVerifier(Verifier):
 
     family = "repo_patch"
     version = "1"
+
+    def check_task(self, view: VerifierView, context: VerifyContext) -> None:
+        """Raise :class:`MaterializationError` for a commit, patch or command that does not fit the image."""
+        require_judgeable(read_request(view), context)
 
     def verify(self, view: VerifierView, candidate: CandidateArtifact, context: VerifyContext) -> VerificationResult:
         """Judge ``candidate``.

@@ -82,7 +82,7 @@ def lay_out(
     workspace, inputs = scratch / "workspace", scratch / "inputs"
     for directory in (workspace, inputs):
         directory.mkdir(mode=0o755)
-    covers = _lay_out_inputs(view, inputs)
+    covers = lay_out_inputs(view, inputs)
     with TreeWriter(workspace, owner, everybody=shared) as writer:
         links = WorkspaceLinks(request.target, _unpack(candidate, writer))
         if not (workspace / FRAMEWORK_ROOT).is_dir():
@@ -97,8 +97,12 @@ def lay_out(
     return Layout(workspace, inputs, covers)
 
 
-def _lay_out_inputs(view: VerifierView, inputs: Path) -> tuple[tuple[str, str], ...]:
-    """Lay out evaluation inputs, public values, and read-only public assets: the other ones are the agent's."""
+def lay_out_inputs(view: VerifierView, inputs: Path) -> tuple[tuple[str, str], ...]:
+    """Lay out evaluation inputs, public values, and read-only public assets: the other ones are the agent's.
+
+    Returns the paths that lie over a workspace, with digests. Raises as
+    :meth:`VisibilityAwareMaterializer.materialize`.
+    """
     plan = _PLACE.plan(view.test_sandbox, public_assets=view.public_assets, eval_assets=view.eval_assets)
     kept = tuple(asset for asset in plan.assets if asset.read_only or _is_framework(asset.target))
     done = _PLACE.materialize(replace(plan, assets=kept), inputs)

@@ -6,13 +6,14 @@ import os
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from securebench.errors import FailurePhase, FailureReason
+from securebench.errors import FailurePhase, FailureReason, MaterializationError
 from securebench.progress import EventKind
 from securebench.sandboxes.base import Command, SandboxSpec, workspace_user
 from securebench.verifiers.base import VerificationResult, Verifier
 from securebench.verifiers.faults import FaultError, require_own_end
 from securebench.verifiers.terminal_task.environment import checker_environment
 from securebench.verifiers.terminal_task.layout import lay_out
+from securebench.verifiers.terminal_task.preflight import NOT_STARTED, require_startable
 from securebench.verifiers.terminal_task.request import read_request, require_allowed
 from securebench.verifiers.terminal_task.state import LastLine, same_state
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from securebench.tasks import VerifierView
     from securebench.verifiers.base import VerifyContext
     from securebench.verifiers.terminal_task.layout import Layout
-    from securebench.verifiers.terminal_task.request import Request
+from securebench.verifiers.terminal_task.request import Request
 
 _ROOT: Final = (0, 0)
 
@@ -38,8 +39,20 @@ class TerminalTaskVerifier(Verifier):
     family = "terminal_task"
     version = "2"
 
+    def check_task(self, view: VerifierView, context: VerifyContext) -> None:
+        """Raise :class:`MaterializationError` for a checker that cannot start, or a state that cannot be read."""
+        try:
+            request = read_request(view)
+        except FaultError as fault:
+            raise MaterializationError(fault.message) from None
+        require_startable(request, view, context)
+
     def verify(self, view: VerifierView, candidate: CandidateArtifact, context: VerifyContext) -> VerificationResult:
-        """Judge ``candidate``. Raises :class:`InfrastructureError`; never anything for what a candidate did."""
+        """Judge ``candidate``.
+
+        Raises :class:`InfrastructureError`, and :class:`MaterializationError` for a checker that cannot start whatever
+        the candidate is; never anything for what a candidate did.
+        """
         started = time.monotonic()
         details: dict[str, Any] = {"verifier": self.family, "version": self.version, "phase": "request"}
         reason: FailureReason | None = None
@@ -69,6 +82,8 @@ def _check(view: VerifierView, candidate: CandidateArtifact, context: VerifyCont
         result = sandbox.run(command, last_line)
     details["exit_code"] = result.exit_code
     layout.require_untouched()
+    if result.exit_code in NOT_STARTED:
+        require_startable(request, view, context)  # else it is the candidate's doing
     _require_success(result, request)
     if request.expected is not None:
         details["phase"] = "state"

@@ -1,0 +1,47 @@
+"""The modules that a Python source needs in any case, read from its text."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def needed_modules(source: str | bytes) -> list[str]:
+    """Return the top-level names of modules that ``source`` imports whatever happens, without the standard library's.
+
+    Imports in functions, conditions and ``try`` statements may be optional and are left out. Nothing is returned for
+    what is not Python, nor for a source that touches the import system, which could find modules anywhere.
+    """
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    if any(_touches_imports(node) for node in ast.walk(tree)):
+        return []
+    names = {name.partition(".")[0] for statement in tree.body for name in _imported(statement)}
+    return sorted(names - sys.stdlib_module_names - {"__future__"})
+
+
+def _imported(statement: ast.stmt) -> Iterator[str]:
+    if isinstance(statement, ast.Import):
+        yield from (alias.name for alias in statement.names)
+    elif isinstance(statement, ast.ImportFrom) and statement.module and not statement.level:
+        yield statement.module
+
+
+def _touches_imports(node: ast.AST) -> bool:
+    """Whether a node may change where modules are found: ``sys.path``, ``sys.modules``, ``site``, ``importlib``."""
+    if isinstance(node, ast.Attribute):
+        return node.attr in {"path_hooks", "meta_path", "modules"} or (
+            node.attr == "path" and isinstance(node.value, ast.Name) and node.value.id == "sys"
+        )
+    if isinstance(node, ast.ImportFrom):
+        return node.module in {"sys", "site"} or (node.module or "").startswith("importlib")
+    return isinstance(node, ast.Import) and any(
+        alias.name.partition(".")[0] in {"site", "importlib"} or (alias.name == "sys" and alias.asname)
+        for alias in node.names
+    )

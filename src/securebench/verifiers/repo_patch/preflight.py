@@ -1,0 +1,70 @@
+"""Whether a repository task can be judged at all: its commit, its patches and its command, without a candidate."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from securebench.errors import MaterializationError
+from securebench.pack_paths import is_at_or_below
+from securebench.sandboxes.base import SandboxSpec
+from securebench.verifiers.repo_patch.commands import words
+from securebench.verifiers.repo_patch.environment import check_environment
+from securebench.verifiers.repo_patch.plan import Overlay, task_patch
+from securebench.verifiers.repo_patch.repository import require_commit
+from securebench.workspaces.image_tree import HostTree
+
+if TYPE_CHECKING:
+    from securebench.verifiers.base import VerifyContext
+    from securebench.verifiers.repo_patch.request import Request
+
+_ROOT = (0, 0)
+
+
+def require_judgeable(request: Request, context: VerifyContext) -> None:
+    """Raise :class:`MaterializationError` for a task that no candidate could pass.
+
+    Its repository is not there or not at its commit, its patches do not fit, or the image lacks what its command
+    starts.
+    """
+    image = context.driver.resolve_image(request.image)
+    with (
+        context.driver.image_tree(image) as lease,
+        HostTree.of_image(lease.root, request.repository) as pristine,
+    ):
+        require_commit(pristine, request.base_commit)
+        setup = Overlay(pristine, task_patch(request.setup_patch, pristine, "setup_patch"))
+        task_patch(request.test_patch, setup, "test_patch")
+    program, modules, python = _starts(request)
+    spec = SandboxSpec(
+        image=image,
+        limits=context.limits,
+        environment=check_environment(image.environment, request.repository),
+        workdir=request.repository,
+        user=_ROOT,
+        labels=context.labels,
+    )
+    if missing := context.probe.missing_programs(context.driver, spec, program):
+        raise _unusable(f"its image has no program {missing[0]}")
+    if missing := context.probe.missing_modules(context.driver, spec, modules, python):
+        raise _unusable(f"its image has no Python module {missing[0]}")
+
+
+def _starts(request: Request) -> tuple[list[str], list[str], list[str]]:
+    """Return the program that the command must start, and the modules that it needs of which Python.
+
+    A program of the repository's own may come with the candidate's change, and is not looked for.
+    """
+    found = words(request.command)
+    program = found[0] if found else ""
+    own = "/" in program and (not program.startswith("/") or is_at_or_below(program, request.repository))
+    if not program or own:
+        return [], [], []
+    return [program], ["pytest"] if found[1:3] == ["-m", "pytest"] else [], [program, "-I"]
+
+
+def _unusable(problem: str) -> MaterializationError:
+    return MaterializationError(
+        f"the task's tests cannot start: {problem}",
+        code="checker-missing",
+        hint="name a program of the image, or add to the image what the tests need",
+    )

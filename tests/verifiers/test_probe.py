@@ -1,0 +1,71 @@
+"""What a probe takes for missing, and what it remembers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from securebench.sandboxes.base import SandboxSpec
+from securebench.tasks import DEFAULT_IMAGE
+from securebench.testing.fake_sandbox import FakeDriver
+from securebench.verifiers.probe import ImageProbe
+
+if TYPE_CHECKING:
+    from securebench.sandboxes.base import SandboxDriver
+    from securebench.testing.fake_process import FakeProcessContext
+
+
+def _spec(driver: SandboxDriver) -> SandboxSpec:
+    return SandboxSpec(image=driver.resolve_image(DEFAULT_IMAGE))
+
+
+def test_a_real_image_is_asked(driver: SandboxDriver) -> None:
+    """Programs, paths, builtins and modules that the image has are found, and others are named."""
+    probe, spec = ImageProbe(), _spec(driver)
+    programs = [
+        "python3",
+        "/usr/bin/python3",
+        "test",
+        "cd",
+        "/nowhere/x",
+        "no-such-program",
+        "/etc/passwd",
+        "/usr",
+        "a b",
+    ]
+    missing = ["/nowhere/x", "no-such-program", "/etc/passwd", "/usr", "a b"]
+    assert probe.missing_programs(driver, spec, programs) == missing
+    assert probe.missing_modules(driver, spec, ["json", "no_such_module", "sys"]) == ["no_such_module"]
+    assert probe.compiles(driver, spec, "x = 1\n")
+    assert not probe.compiles(driver, spec, "assert add( == 5\n")
+
+
+def test_an_answer_is_remembered() -> None:
+    """The same question about the same image is put once a run."""
+    driver, probe = FakeDriver(), ImageProbe()
+
+    def say(context: FakeProcessContext) -> int:
+        context.stdout.write("0\nend\n")
+        return 0
+
+    driver.program("sh")(say)
+    for _ in range(3):
+        assert probe.missing_programs(driver, _spec(driver), ["x"]) == ["x"]
+    assert len(driver.commands) == 1
+    assert probe.missing_programs(driver, _spec(driver), []) == []
+
+
+@pytest.mark.parametrize(
+    ("printed", "code"), [("0\n", 0), ("0\nend\n", 1), ("", 127), ("0\nend\nmore", 0), ("7\nend\n", 0)]
+)
+def test_what_did_not_run_to_its_end_says_nothing(printed: str, code: int) -> None:
+    """An image without a shell, a probe that was cut short and a number of nothing are no reason to refuse a task."""
+    driver, probe = FakeDriver(), ImageProbe()
+
+    def say(context: FakeProcessContext) -> int:
+        context.stdout.write(printed)
+        return code
+
+    driver.program("sh")(say)
+    assert probe.missing_programs(driver, _spec(driver), ["x"]) == []
