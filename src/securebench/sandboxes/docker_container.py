@@ -6,9 +6,10 @@ import base64
 import json
 import logging
 import math
+import threading
 import time
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +50,10 @@ class Job(ABC):
 
     @abstractmethod
     def out_of_memory(self) -> bool:
-        """Whether the kernel killed something of it for want of memory."""
+        """Whether the kernel killed something of it for want of memory.
+
+        Raises :class:`InfrastructureError` if somebody else ended its container through the engine.
+        """
 
     @abstractmethod
     def kill(self) -> None:
@@ -62,6 +66,7 @@ class Container(Job):
 
     engine: Engine
     id: str
+    ended_by_us: threading.Event = field(default_factory=threading.Event, compare=False)
 
     @classmethod
     def create(cls, engine: Engine, document: Mapping[str, Any]) -> Container:
@@ -105,23 +110,30 @@ class Container(Job):
         """Whether the kernel killed something in it. To be asked when it has ended."""
         with self.engine.doing("inspect a sandbox"):
             found = bool(self.engine.client.inspect_container(self.id)["State"]["OOMKilled"])
-        return found or self.ran_out_of_memory_since(0)
+        return self.ran_out_of_memory_since(0) or found
 
     def ran_out_of_memory_since(self, started: float) -> bool:
         """Whether the kernel killed something in it after ``started``, in seconds since the epoch.
 
-        The engine hears of it apart from the end of the process, often a little later, so it is given a moment.
+        The engine hears of it apart from the end of the process, often a little later, so it is given a moment. Raises
+        :class:`InfrastructureError` if the engine was asked to end it, and not by this driver: nothing in a sandbox can
+        reach the engine, so that is told from all that a sandbox can do to itself.
         """
         with self.engine.doing("read its events"):
             events = self.engine.client.events(  # type: ignore[call-overload]  # the API takes fractions of a second
                 since=started,
                 until=time.time() + _OOM_NOTICE_SECONDS,
-                filters={"container": self.id, "event": "oom"},
+                filters={"container": self.id, "event": ["oom", "kill"]},
                 decode=True,
             )
-            found = any(True for _ in events)
+            found = {event["Action"] for event in events}
             events.close()
-            return found
+        if "kill" in found and not self.ended_by_us.is_set():
+            raise InfrastructureError(
+                "a sandbox was killed through the engine, and not by this run",
+                hint="look at who else uses the engine, then go on with --resume",
+            )
+        return "oom" in found
 
     def mode(self, path: str) -> int | None:
         """Return Go's mode bits of ``path`` in it, itself and no link's target; ``None`` if there is nothing."""
@@ -147,11 +159,13 @@ class Container(Job):
 
     def kill(self) -> None:
         """End it, if it still runs."""
+        self.ended_by_us.set()
         with self.engine.doing("kill a sandbox"):
             self._unless_over(lambda: self.engine.client.kill(self.id))
 
     def remove(self) -> None:
         """End and remove it with its volumes, if it is still there. When this returns nothing of it runs."""
+        self.ended_by_us.set()
         with self.engine.doing("remove a sandbox"):
             self._unless_over(lambda: self.engine.client.remove_container(self.id, v=True, force=True))
 

@@ -142,6 +142,25 @@ def test_limits_of_version_2(tmp_path: Path, written: dict[str, str]) -> None:
     }
     (tmp_path / "securebench/s1/memory.events").write_text("low 0\noom 3\noom_kill 2\noom_group_kill 0\n")
     assert group.out_of_memory_kills() == 2
+    assert group.kills_at_limit() == 3
+
+
+@pytest.mark.parametrize("memsw", [True, False])
+def test_version_1_tells_own_kills_by_how_much_was_used_at_most(tmp_path: Path, *, memsw: bool) -> None:
+    """Kills of a group that never came near its limit are for want of memory above it."""
+    (tmp_path / "securebench").mkdir()
+    group = Group([Hierarchy(str(tmp_path), ("memory",), unified=False)], "s1", inner=False)
+    directory = tmp_path / "securebench/s1"
+    (directory / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 2\n")
+    kind = "memory.memsw." if memsw else "memory."
+    for other in ("memory.", kind):
+        (directory / f"{other}limit_in_bytes").write_text("67108864\n")
+        (directory / f"{other}max_usage_in_bytes").write_text("9000000\n")
+    assert (group.out_of_memory_kills(), group.kills_at_limit()) == (2, 0)
+    (directory / f"{kind}max_usage_in_bytes").write_text("67104768\n")  # a page less: the next charge was larger
+    assert (group.out_of_memory_kills(), group.kills_at_limit()) == (2, 2)
+    group.forget_peak()
+    assert group.kills_at_limit() == 0
 
 
 def test_a_group_that_cannot_be_made_is_not_left(tmp_path: Path) -> None:

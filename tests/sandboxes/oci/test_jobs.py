@@ -16,12 +16,13 @@ from leftovers import runtime_files
 from securebench.errors import InfrastructureError
 from securebench.sandboxes.base import Command, SandboxSpec
 from securebench.sandboxes.oci import OciDriver
-from securebench.sandboxes.oci.keeper.jobs import Job, Runtime
+from securebench.sandboxes.oci.keeper.jobs import Job, Runtime, Starved
 
 if TYPE_CHECKING:
     from securebench.images.model import ResolvedImage
 
 TRUE = Command(argv=("true",), timeout_seconds=60)
+EXIT_1 = 1 << 8
 STEP_SECONDS = 0.0001
 
 
@@ -43,9 +44,49 @@ def test_whether_its_command_was_started_is_reported(tmp_path: Path) -> None:
     started = tmp_path / "started"
     with socket.socket() as channel:
         job = Job(channel, str(tmp_path / "log"), str(started), 60)
-        assert not job.outcome(1, 0)["started"]
+        for nothing in ("", "garbage", "0", "-3", "7 8"):
+            started.write_text(nothing)
+            assert not job.outcome(EXIT_1, Starved())["started"]
         started.write_text("7")
-        assert job.outcome(1, 0)["started"]
+        assert job.outcome(EXIT_1, Starved())["started"]
+
+
+@pytest.mark.parametrize(
+    ("status", "before", "after", "lost"),
+    [
+        (signal.SIGKILL, (0, 0), (0, 0), "by signal 9"),
+        (signal.SIGTERM, (2, 2), (2, 2), "by signal 15"),
+        (signal.SIGABRT, (0, 0), (0, 0), ""),  # what runs in a sandbox might crash its runtime
+        (137 << 8, (0, 0), (0, 0), ""),  # as a command ends that kills itself
+        (signal.SIGKILL, (0, 0), (1, 1), ""),  # the sandbox used all of its own memory
+        (137 << 8, (0, 0), (1, 1), ""),
+        (137 << 8, (0, 0), (1, 0), "memory"),
+        (1 << 8, (4, 2), (5, 2), "memory"),
+        (0, (0, 0), (1, 0), ""),  # it went well all the same
+    ],
+)
+def test_what_the_machine_did_to_it_is_reported(
+    tmp_path: Path, status: int, before: tuple[int, int], after: tuple[int, int], lost: str
+) -> None:
+    """A kill from outside and memory that others used up are told from what the sandbox did to itself."""
+    (tmp_path / "started").write_text("7")
+    with socket.socket() as channel:
+        job = Job(channel, str(tmp_path / "log"), str(tmp_path / "started"), 60)
+        job.starved_before = Starved(*before)
+        found = job.outcome(status, Starved(*after))["lost"]
+        assert lost in found
+        assert bool(found) == bool(lost)
+        job.killed = True
+        assert ("signal" in job.outcome(status, Starved(*after))["lost"]) is False
+
+
+def test_a_command_that_its_runtime_left_to_the_keeper_kills_itself(tmp_path: Path) -> None:
+    """The signal is then the command's own end, and no loss."""
+    with socket.socket() as channel:
+        job = Job(channel, str(tmp_path / "log"), str(tmp_path / "started"), 60, leaves=True)
+        job.is_left = True
+        report = job.outcome(signal.SIGKILL, Starved())
+    assert (report["exit"], report["lost"]) == (137, "")
 
 
 @pytest.mark.oci

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from securebench.errors import EngineError, InfrastructureError, Materialization
 from securebench.sandboxes.base import MIB, Command, Limits, Mount, SandboxSpec
 from securebench.sandboxes.oci import OciDriver
 from securebench.sandboxes.oci.config import compile_config
+from securebench.sandboxes.oci.keeper.cgroups import find_hierarchies
 from securebench.sandboxes.oci.reaper import runs_directory
 from securebench.testing.conformance.bench import probe_command, read_until
 
@@ -322,6 +324,36 @@ def test_a_sandbox_without_memory_to_start_is_out_of_memory(oci_driver: OciDrive
         pytest.skip("this driver says that it cannot limit the memory of a sandbox")
     with oci_driver.create(SandboxSpec(image=base_image, limits=Limits(memory=64 * 1024))) as sandbox:
         assert sandbox.run(TRUE).out_of_memory
+
+
+HOG = Command(argv=("python3", "-c", "b'x' * (300 << 20)"), timeout_seconds=60)
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_memory_that_a_group_above_lacks_is_no_fault_of_a_sandbox(
+    *, oci_driver: OciDriver, base_image: ResolvedImage, persistent: bool
+) -> None:
+    """A sandbox that was killed within its own limit is an infrastructure error; at its own limit it is its fault."""
+    with closing(OciDriver(runtime=oci_driver.info().runtime)) as driver:
+        if "memory" in driver.info().weaker:
+            pytest.skip("this driver says that it cannot limit the memory of a sandbox")
+        image = driver.resolve_image(base_image.reference)
+        _limit_memory_of_all(driver, 200 * MIB)
+        roomy, tight = (SandboxSpec(image=image, limits=Limits(memory=size * MIB)) for size in (1024, 64))
+        with driver.create(roomy, persistent=persistent) as sandbox, pytest.raises(InfrastructureError, match="above"):
+            sandbox.run(HOG)
+        for _ in range(3):  # groups are used again
+            with driver.create(tight, persistent=persistent) as sandbox:
+                assert sandbox.run(HOG).out_of_memory
+
+
+def _limit_memory_of_all(driver: OciDriver, limit: int) -> None:
+    """Limit all sandboxes of a driver together, as the service or the container that a run is in may be."""
+    name = driver._surroundings.group
+    for hierarchy in find_hierarchies():
+        if "memory" in hierarchy.controllers:
+            file = "memory.max" if hierarchy.unified else "memory.limit_in_bytes"
+            Path(hierarchy.directory(name), file).write_text(str(limit))
 
 
 # --- what a killed run leaves

@@ -21,7 +21,7 @@ from securebench.sandboxes.oci.wire import KILL, send_report
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-ENDED = {"exit": 0, "timed_out": False, "out_of_memory": False, "started": True, "log": ""}
+ENDED = {"exit": 0, "timed_out": False, "out_of_memory": False, "killed": False, "started": True, "lost": "", "log": ""}
 
 
 class Played:

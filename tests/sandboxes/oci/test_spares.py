@@ -31,6 +31,9 @@ class FakeGroup:
         """Say what it was made to say."""
         return self.as_new
 
+    def forget_peak(self) -> None:
+        """There is none."""
+
     def remove(self) -> bool:
         """Note that it was asked for."""
         self.removed = True

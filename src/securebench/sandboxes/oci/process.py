@@ -11,6 +11,7 @@ from securebench.sandboxes.base import ExitState
 from securebench.sandboxes.bounded import KILL_GRACE, BoundedProcess
 from securebench.sandboxes.collecting import nothing_to_collect
 from securebench.sandboxes.oci.changes import changed_layer
+from securebench.sandboxes.oci.keeper.jobs import MACHINE_MEMORY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -121,7 +122,7 @@ class OciProcess(BoundedProcess["Streams"]):
         try:
             return _exit_code(report, command=self._job.is_command)
         except InfrastructureError:
-            if report.get("started") and self._job.fell(_FALL_SECONDS):
+            if report.get("started") and not report["lost"] and self._job.fell(_FALL_SECONDS):
                 return _SIGKILLED
             raise
 
@@ -135,13 +136,36 @@ def raise_failure(report: dict[str, Any]) -> NoReturn:
 def _exit_code(report: dict[str, Any], *, command: bool) -> int:
     if "failed" in report:
         raise _refused(report)
+    if report["lost"]:
+        raise InfrastructureError(f"a sandbox was lost: {report['lost']}", hint=_hint(report["lost"]))
     problem = _runtime_error(report["log"])
     if not problem:
+        _require_start(report)
         return int(report["exit"])
     code = _code_of_not_run(problem) if command else None
     if code is None:
         raise InfrastructureError(f"the runtime could not start a sandbox: {problem}")
     return code
+
+
+def _require_start(report: dict[str, Any]) -> None:
+    """Raise :class:`InfrastructureError` for a runtime that has ended, or used up the time, and has started nothing.
+
+    Not if somebody here has killed it, nor if its sandbox has too little memory for it.
+    """
+    given_up = report["killed"] and not report["timed_out"]
+    if not report["started"] and not given_up and not report["out_of_memory"]:
+        how = "ran into the time limit" if report["timed_out"] else f"ended with {report['exit']}"
+        raise InfrastructureError(
+            f"the runtime {how} before it had started anything, and its log does not say why",
+            hint="run it by hand, see whether it is damaged, then go on with --resume",
+        )
+
+
+def _hint(lost: str) -> str:
+    if lost == MACHINE_MEMORY:
+        return "run fewer tasks at once (--workers), or lower sandbox.limits.memory"
+    return "look at what on this machine kills processes, then go on with --resume"
 
 
 def _refused(report: dict[str, Any]) -> InfrastructureError | MaterializationError:

@@ -190,7 +190,8 @@ class PersistentOciSandbox(OciSandbox):
 
 def _greet(job: Job, pipes: Pipes) -> None:
     """Wait until the idle process runs: it sends back what it is sent. Raises :class:`InfrastructureError`."""
-    os.write(pipes.stdin, _GREETING)
+    with suppress(BrokenPipeError):  # it has ended already: its report says how
+        os.write(pipes.stdin, _GREETING)
     poll = select.poll()
     poll.register(pipes.stdout, select.POLLIN)
     poll.register(job, select.POLLIN)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from securebench.sandboxes.oci.keeper import mounts
 from securebench.sandboxes.oci.keeper.cgroups import Group
 from securebench.sandboxes.oci.keeper.changes import open_changes
-from securebench.sandboxes.oci.keeper.jobs import Runtime, children
+from securebench.sandboxes.oci.keeper.jobs import Runtime, Starved, children
 from securebench.sandboxes.oci.keeper.network import make_network
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class Cell:
 
         ``processes`` is how many it may have, where no group limits them and the runtime does not either.
         """
-        job.kills_before = self.out_of_memory_kills()
+        job.starved_before = self.starved()
         spare, self._spare = self._spare, None
         network = f"{self.directory}/{NETWORK}" if self._enters else None
         runtime = Runtime(argv, self.directory, job.log, network, processes, self._surroundings.program)
@@ -111,9 +111,10 @@ class Cell:
             job.start(runtime, streams, self._enter)
         self.jobs.add(job)
 
-    def out_of_memory_kills(self) -> int:
-        """Return how many of its processes the kernel has killed for want of memory."""
-        return 0 if self._group is None else self._group.out_of_memory_kills()
+    def starved(self) -> Starved:
+        """Return what its group says of its want of memory, which is nothing where it has none."""
+        group = self._group
+        return Starved() if group is None else Starved(group.out_of_memory_kills(), group.kills_at_limit())
 
     def open_doors(self, ports: list[int]) -> list[int]:
         """Make its network namespace, and return a listening socket in it for each port. Raises ``OSError``."""

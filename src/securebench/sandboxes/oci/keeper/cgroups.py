@@ -11,6 +11,7 @@ import errno
 import os
 import signal
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ INNER = "runtime"
 
 _MEMORY_LEFT = 8 * 1024 * 1024
 """Bytes: files that were read, which the kernel forgets when it needs room, and structures that it frees by and by."""
+
+_CHARGED_AT_ONCE = 1024 * 1024
+"""Bytes: more than the kernel charges a group with in one step, which may be refused just below the limit."""
 
 CPU_PERIOD = 100_000
 """Microseconds over which processor time is shared out."""
@@ -135,12 +139,16 @@ class Group:
         self._directories = [hierarchy.directory(name) for hierarchy in hierarchies]
         self._inner = inner
         self._kills: Callable[[], int] = int
+        self._kills_at_limit: Callable[[], int] = int
         self._limits: dict[str, float] = {}
         try:
             for hierarchy, directory in zip(hierarchies, self._directories, strict=True):
                 os.mkdir(directory)
                 if "memory" in hierarchy.controllers:
                     self._kills = _kill_counter(directory, unified=hierarchy.unified, inner=inner)
+                    self._kills_at_limit = partial(_read_count, f"{directory}/memory.events", "oom")
+                    if not hierarchy.unified:
+                        self._kills_at_limit = self._kills_of_full
         except OSError:
             self.remove()
             raise
@@ -163,6 +171,19 @@ class Group:
         """Return how many of its processes the kernel has killed for want of memory, or how often it had to."""
         return self._kills()
 
+    def kills_at_limit(self) -> int:
+        """Return how many of those kills were for the group's own limit: not for that of a group above it, or the RAM.
+
+        Version 2 counts them. Version 1 tells only how much was used at most, so that a sandbox which has once filled
+        its limit, if only with files that it read, is taken for one that needed more in all kills.
+        """
+        return self._kills_at_limit()
+
+    def forget_peak(self) -> None:
+        """Let what was used at most be what is used now, before another sandbox has the group."""
+        for path, _ in self._peaks():
+            _write(path, "0")
+
     def kill(self) -> None:
         """Kill every process in it."""
         for directory in self._all():
@@ -178,10 +199,28 @@ class Group:
 
     def remove(self) -> bool:
         """Remove it. Return whether it is gone: the kernel keeps it for a moment after its last process."""
-        self._kills = int
+        self._kills = self._kills_at_limit = int
         gone = {directory for directory in self._all() if remove_group(directory)}
         self._directories = [directory for directory in self._directories if directory not in gone]
         return not self._directories
+
+    def _kills_of_full(self) -> int:
+        full = any(int(_read(peak)) >= int(_read(limit)) - _CHARGED_AT_ONCE for peak, limit in self._peaks())
+        return self._kills() if full else 0
+
+    def _peaks(self) -> list[tuple[str, str]]:
+        """Return the files (version 1) of what was used at most, of memory and with swap, each with that of its limit.
+
+        The counters of failed charges would say it better, but newer kernels leave them at zero.
+        """
+        kinds = [
+            f"{directory}/memory{kind}"
+            for hierarchy, directory in zip(self._hierarchies, self._directories, strict=True)
+            if "memory" in hierarchy.controllers and not hierarchy.unified
+            for kind in (".", ".memsw.")
+        ]
+        found = [(f"{kind}max_usage_in_bytes", f"{kind}limit_in_bytes") for kind in kinds]
+        return [(peak, limit) for peak, limit in found if os.path.exists(peak)]
 
     def _memory_used(self) -> int:
         for hierarchy, directory in zip(self._hierarchies, self._directories, strict=True):
@@ -219,7 +258,12 @@ def _kill_counter(directory: str, *, unified: bool, inner: bool) -> Callable[[],
     if inner and not unified:
         return _OomEvents(directory).count
     path = f"{directory}/memory.{'events' if unified else 'oom_control'}"
-    return lambda: next((int(line.split()[1]) for line in _read(path).splitlines() if line.startswith("oom_kill ")), 0)
+    return lambda: _read_count(path, "oom_kill")
+
+
+def _read_count(path: str, field: str) -> int:
+    """Return the number behind ``field`` in a file of a group; 0 if there is none."""
+    return next((int(line.split()[1]) for line in _read(path).splitlines() if line.startswith(f"{field} ")), 0)
 
 
 class _OomEvents:

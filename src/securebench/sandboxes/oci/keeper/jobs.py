@@ -22,7 +22,12 @@ SIGKILLED = 137
 
 TIMED_OUT = 124
 
+_FROM_OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
+"""What only somebody on the host sends a runtime, of which a sandbox sees nothing: it may crash it, at the most."""
+
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+MACHINE_MEMORY = "the machine, or a limit above the sandbox, ran out of memory"
 
 SCRATCH_VARIABLE = "_LIBCONTAINER_STATEDIR"
 """Names the directory in which crun binds its own program, read-only, to a file that it makes and soon removes.
@@ -34,6 +39,13 @@ copy in memory already, it needs none. runc, whose variable it was first, sets i
 _ALL_SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 
 _THREADS = "/proc/{0}/task"
+
+
+class Starved(NamedTuple):
+    """How many processes of a sandbox were killed for want of memory, and how many of those at its own limit."""
+
+    kills: int = 0
+    at_limit: int = 0
 
 
 class Job:
@@ -52,7 +64,8 @@ class Job:
         self.leaves = leaves
         self.deadline = time.monotonic() + seconds
         self.pid = 0
-        self.kills_before = 0
+        self.is_left = False
+        self.starved_before = Starved()
         self.timed_out = False
         self.killed = False
 
@@ -80,21 +93,48 @@ class Job:
         with suppress(OSError):
             send_report(self.channel, report, *descriptors)
 
-    def outcome(self, code: int, kills: int) -> dict[str, Any]:
-        """Return the report of its end with ``code``, when its sandbox has seen ``kills`` for want of memory."""
+    def outcome(self, status: int, starved: Starved) -> dict[str, Any]:
+        """Return the report of its end with a wait ``status``, when its sandbox has ``starved`` so often.
+
+        ``lost`` is why its end says nothing about what ran in it, or empty. Nothing in a sandbox can bring that about.
+        """
+        code = exit_code(status)
         log = "" if code == 0 else self._read_log()
-        if log and (self.killed or kills > self.kills_before):  # the runtime was hit itself, and complains
+        kills = starved.kills > self.starved_before.kills
+        if log and (self.killed or kills):  # the runtime was hit itself, and complains
             code, log = SIGKILLED, ""
         # A time limit that fires while the process ends by itself has killed nothing.
         timed_out = self.timed_out and code == SIGKILLED
-        starved = code == SIGKILLED and not self.killed and kills > self.kills_before
         return {
             "exit": TIMED_OUT if timed_out else code,
             "timed_out": timed_out,
-            "out_of_memory": starved,
-            "started": os.path.exists(self.started),
+            "out_of_memory": code == SIGKILLED and not self.killed and kills,
+            "killed": self.killed,
+            "started": self._has_started(),
+            "lost": self._lost(status, starved) if code else "",
             "log": log,
         }
+
+    def _has_started(self) -> bool:
+        """Whether its runtime has written down the process that it started, and not something else."""
+        try:
+            with open(self.started) as file:
+                return int(file.read(32)) > 0
+        except (OSError, ValueError):
+            return False
+
+    def _lost(self, status: int, starved: Starved) -> str:
+        """Say what the machine did to it, or nothing.
+
+        A kill for want of memory is the sandbox's own if it was at its own limit in that time; else the kernel chose
+        one of its processes because a group above it, or the whole machine, had none left.
+        """
+        before = self.starved_before
+        if starved.kills > before.kills:
+            return "" if starved.at_limit > before.at_limit else MACHINE_MEMORY
+        if os.WIFSIGNALED(status) and not self.killed and not self.is_left and os.WTERMSIG(status) in _FROM_OUTSIDE:
+            return f"its runtime was killed from outside, by signal {os.WTERMSIG(status)}"
+        return ""
 
     def _read_log(self) -> str:
         try:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from securebench.sandboxes.oci.keeper.cells import Cell
-from securebench.sandboxes.oci.keeper.jobs import Job, children, exit_code
+from securebench.sandboxes.oci.keeper.jobs import Job, children
 from securebench.sandboxes.oci.keeper.mounts import UnsafeSourceError
 from securebench.sandboxes.oci.keeper.network import close_all
 from securebench.sandboxes.oci.keeper.spares import Spares
@@ -175,7 +175,7 @@ class Keeper:
         if not job.leaves or status:
             self._settle(cell, job, status)
             return
-        job.pid, job.leaves = job.left(), False
+        job.pid, job.leaves, job.is_left = job.left(), False, True
         if _is_child(job.pid):
             self._jobs[job.pid] = (cell, job)
         else:
@@ -198,7 +198,7 @@ class Keeper:
 
     def _report_end(self, cell: Cell, job: Job, status: int) -> None:
         cell.jobs.discard(job)
-        report = job.outcome(exit_code(status), cell.out_of_memory_kills())
+        report = job.outcome(status, cell.starved())
         changes, descriptors = cell.changes() if job is cell.main else ({}, [])
         job.report(report | changes, *descriptors)
         close_all(descriptors)

@@ -79,6 +79,7 @@ class Spares:
         """Keep the group of a spare that has ended for another one. Return whether it can be."""
         if len(self._groups) >= _KEPT_GROUPS or not group.is_as_new():
             return False
+        group.forget_peak()
         self._groups.append(group)
         return True
 

@@ -1,0 +1,99 @@
+"""A runtime that fails now and then: what ran is reported as it went, or not at all."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from securebench.errors import InfrastructureError
+from securebench.sandboxes.base import Command, SandboxSpec
+from securebench.sandboxes.oci import OciDriver
+from securebench.sandboxes.oci import sandbox as sandbox_module
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from securebench.images.model import ResolvedImage
+    from securebench.sandboxes.base import CommandResult
+
+SOURCE = Path(__file__).with_name("faulty_runtime.c")
+MODES = {
+    1: "exit 1 with a message",
+    2: "exit 1 silently",
+    3: "exit 0 and nothing was run",
+    4: "SIGKILL before it starts anything",
+    5: "garbage in place of a process id",
+    6: "SIGKILL while the command runs",
+    7: "it hangs until the time limit",
+}
+SLOW = "printf hi; sleep 0.1; exit 7"
+
+pytestmark = [
+    pytest.mark.oci,
+    pytest.mark.usefixtures("oci_driver"),  # a test's own leave nothing behind: that one stays open
+    pytest.mark.skipif(shutil.which("crun") is None, reason="the double stands in front of crun"),
+    pytest.mark.skipif(shutil.which("gcc") is None, reason="the double is compiled: a runtime is run from a copy"),
+]
+
+
+@pytest.fixture
+def faulty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Give what puts a runtime that fails in the way ``mode`` in front of the real one."""
+
+    def install(mode: int, *, seed: int, percent: int = 20) -> None:
+        monkeypatch.setattr(sandbox_module, "_START_SECONDS", 2.0)
+        real = shutil.which("crun")
+        defined = {"MODE": mode, "SEED": seed, "PERCENT": percent, "REAL": f'"{real}"'}
+        options = [f"-D{name}={value}" for name, value in defined.items()]
+        directory = tmp_path / f"{mode}-{seed}"
+        directory.mkdir()
+        subprocess.run(["gcc", "-O1", "-static", "-o", directory / "crun", *options, SOURCE], check=True)
+        monkeypatch.setenv("PATH", f"{directory}:/usr/sbin:/usr/bin:/sbin:/bin")
+
+    return install
+
+
+def attempts(image: ResolvedImage, count: int, seconds: float) -> list[CommandResult | str]:
+    """Return how ``count`` sandboxes went, every other one a persistent one with two commands."""
+    found: list[CommandResult | str] = []
+    spec, command = SandboxSpec(image=image), Command(argv=("sh", "-c", SLOW), timeout_seconds=seconds)
+    with closing(OciDriver(runtime="crun")) as driver:
+        for number in range(count):
+            try:
+                with driver.create(spec, persistent=bool(number % 2)) as sandbox:
+                    found += [sandbox.run(command) for _ in range(1 + number % 2)]
+            except InfrastructureError as error:
+                found.append(error.message)
+    return found
+
+
+@pytest.mark.parametrize("mode", MODES, ids=MODES.get)
+def test_a_failing_runtime_is_never_the_commands_fault(
+    mode: int, faulty: Callable[..., None], base_image: ResolvedImage
+) -> None:
+    """Each command that was reported on ended as it does on a sound machine, and some could not be."""
+    faulty(mode, seed=3)
+    _require_true_or_nothing(attempts(base_image, *((5, 1) if mode == 7 else (14, 60))))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("mode", MODES, ids=MODES.get)
+def test_a_failing_runtime_is_never_the_commands_fault_whichever_calls_fail(
+    mode: int, seed: int, faulty: Callable[..., None], base_image: ResolvedImage
+) -> None:
+    """The same with many more calls."""
+    faulty(mode, seed=100 + seed)
+    _require_true_or_nothing(attempts(base_image, 60, 2 if mode == 7 else 60))
+
+
+def _require_true_or_nothing(found: list[CommandResult | str]) -> None:
+    errors = [result for result in found if isinstance(result, str)]
+    results = [result for result in found if not isinstance(result, str)]
+    assert {(result.exit_code, result.stdout, result.timed_out) for result in results} == {(7, b"hi", False)}
+    assert errors, "no call failed: choose another seed"

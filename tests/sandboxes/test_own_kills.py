@@ -1,0 +1,99 @@
+"""What runs in a sandbox cannot make its own end look like the machine's, which would be tried again and not scored."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from securebench.errors import InfrastructureError
+from securebench.sandboxes.base import MIB, Command, Limits, SandboxSpec, Stream
+
+if TYPE_CHECKING:
+    from securebench.images.model import ResolvedImage
+    from securebench.sandboxes.base import SandboxDriver
+    from securebench.sandboxes.docker import DockerDriver
+
+ATTACKS = {
+    "kills all others": "import os; os.kill(-1, 9)",
+    "kills itself": "import os; os.kill(os.getpid(), 9)",
+    "ends like one that was killed": "import os; os._exit(137)",
+    "sends the init every signal": """
+import os, time
+for number in range(1, 65):
+    try:
+        os.kill(1, number)
+    except OSError:
+        pass
+time.sleep(0.2)
+""",
+    "takes the init's processor time": """
+import os, resource, time
+resource.prlimit(1, resource.RLIMIT_CPU, (0, 0))  # its user may: the kernel then sends the init SIGKILL
+end = time.time() + 10
+while time.time() < end:
+    os.kill(1, 28)
+os._exit(3)
+""",
+    "takes the init along": """
+import ctypes
+libc = ctypes.CDLL(None)
+libc.ptrace(0x4206, 1, 0, 0x100000)  # PTRACE_SEIZE with PTRACE_O_EXITKILL: SIGKILL for the init when this ends
+""",
+    "fills the limit of processes": """
+import os, time
+while True:
+    try:
+        if os.fork() == 0:
+            time.sleep(100)
+    except OSError:
+        os._exit(5)
+""",
+    "stops all others and itself": """
+import os
+try:
+    os.kill(-1, 19)
+finally:
+    os.kill(os.getpid(), 19)
+""",
+    "has the init killed for want of memory": """
+open('/proc/1/oom_score_adj', 'w').write('1000')
+x = bytearray(1 << 30)
+""",
+    "ends like one whose system call was refused": "import os; os.kill(os.getpid(), 31)",
+}
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_an_end_of_its_own_making_is_reported_as_one(
+    driver: SandboxDriver, base_image: ResolvedImage, name: str
+) -> None:
+    """Each attack on its own sandbox ends in a result that can be scored, never in an infrastructure error."""
+    limits = replace(Limits(), pids=64, memory=128 * MIB)
+    spec = SandboxSpec(image=base_image, limits=limits, user=(65534, 65534))
+    with driver.create(spec) as sandbox:
+        result = sandbox.run(Command(argv=("python3", "-c", ATTACKS[name]), timeout_seconds=3))
+    assert result.exit_code != 0
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("persistent", [False, True])
+def test_a_kill_through_the_engine_is_not_the_sandboxs_own(
+    *, docker_driver: DockerDriver, base_image: ResolvedImage, persistent: bool
+) -> None:
+    """``docker kill`` by somebody else is an infrastructure error. This driver's own kill is none."""
+    client = docker_driver.engine.client
+    waits = Command(argv=("sh", "-c", "echo on; sleep 60"), timeout_seconds=50)
+    with docker_driver.create(SandboxSpec(image=base_image), persistent=persistent) as sandbox:
+        process = sandbox.open(waits)
+        assert process.receive() == (Stream.STDOUT, b"on\n")
+        container = next(iter(sandbox._running.values()))
+        client.kill(container.id)
+        with pytest.raises(InfrastructureError, match="not by this run"):
+            process.wait()
+    with docker_driver.create(SandboxSpec(image=base_image), persistent=persistent) as sandbox:
+        process = sandbox.open(waits)
+        threading.Timer(0.3, process.kill).start()
+        assert process.wait().exit_code == 137
