@@ -58,6 +58,7 @@ NOT_CODES = {
     "tini-static",
     "utf-8",
     "x-lane",
+    "verifier-output",
 }
 """Hyphenated words in the source that are no codes of errors: programs, threads, what is enforced, encodings."""
 

@@ -102,11 +102,14 @@ def test_no_path_or_two(arguments: list[str], fake_run: FakeRun, monkeypatch: py
 def test_flags_reach_the_run(fake_run: FakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each flag is an option of the run."""
     flags = ["--limit", "3", "--output-dir", "elsewhere", "--resume", "--workers", "4", "--show-agent-output"]
+    flags += ["--show-verifier-output", "--keep-verifier-output"]
     call(monkeypatch, "tester.yaml", *flags)
     options = fake_run.options
     assert (options.limit, options.output_dir, options.workers) == (3, Path("elsewhere"), 4)
     assert options.resume
     assert options.show_agent_output
+    assert options.show_verifier_output
+    assert options.keep_verifier_output
     assert options.handle_signals
 
 
@@ -117,6 +120,8 @@ def test_defaults(fake_run: FakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (options.limit, options.output_dir, options.workers) == (None, None, None)
     assert not options.resume
     assert not options.show_agent_output
+    assert options.show_verifier_output is None
+    assert not options.keep_verifier_output
 
 
 @pytest.mark.parametrize("arguments", [[], ["--env-file", "mine.env"]])

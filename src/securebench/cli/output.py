@@ -55,6 +55,12 @@ class AgentOutputSink:
                 self._echo(f"  {shown(event.task_id)} | {clipped(line, _LINE)}")
 
 
+def show_verifier_output(echo: Callable[[str], None], task_id: str, text: str) -> None:
+    """Show what the commands of a verifier printed, line by line, for ``--show-verifier-output``."""
+    for line in filter(None, text.split("\n")):
+        echo(f"  {shown(task_id)} | {clipped(line, _LINE)}")
+
+
 def clipped(text: str, room: int = _CLIP) -> str:
     """Return the beginning of ``text``, safe for a terminal."""
     return printable(text[:room]) + ("…" if len(text) > room else "")

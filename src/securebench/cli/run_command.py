@@ -9,6 +9,7 @@ import shlex
 import signal
 import sys
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -44,6 +45,8 @@ _DEFAULT_ENV_FILE: Final = Path(".env")
 @click.option("--quiet", is_flag=True, help="No progress.")
 @click.option("--show-command-output", is_flag=True, help="Show what commands in agents' sandboxes print, clipped.")
 @click.option("--show-agent-output", is_flag=True, help="Show what agents say, live, and keep it in agent-trace.log.")
+@click.option("--show-verifier-output", is_flag=True, help="Show what checkers and tests print, redacted.")
+@click.option("--keep-verifier-output", is_flag=True, help="Keep it in verifier-output/ of the run directory.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON on standard output.")
 @click.pass_context
 def command(ctx: click.Context, /, config_argument: Path | None, config_option: Path | None, **flags: Any) -> None:
@@ -79,6 +82,7 @@ def _only_one(argument: Path | None, option: Path | None) -> Path:
 
 
 def _run(path: Path, flags: dict[str, Any]) -> TesterRunSummary:
+    from securebench.cli.output import show_verifier_output
     from securebench.results.trace import printable
     from securebench.tester_config import load_tester_config
     from securebench.tester_run import RunOptions, run_benchmark
@@ -96,6 +100,8 @@ def _run(path: Path, flags: dict[str, Any]) -> TesterRunSummary:
         driver=flags["driver"],
         resume=flags["resume"],
         show_agent_output=flags["show_agent_output"],
+        keep_verifier_output=flags["keep_verifier_output"],
+        show_verifier_output=partial(show_verifier_output, echo) if flags["show_verifier_output"] else None,
         handle_signals=True,
         variables=_variables(flags["env_file"]),
         notify=_ignore if flags["quiet"] else echo,

@@ -94,6 +94,10 @@ class TaskContext:
     gateway: Gateway | None = None
     control: RunControl = field(default_factory=RunControl)
     checkpoint: Callable[[str], None] = _ignore
+    verifier_output: Path | None = None
+    """Where it is kept what verifiers' commands print, if the tester asks for it."""
+    show_verifier_output: Callable[[str, str], None] | None = None
+    """Given a task's id and the same, if the tester asks for it. Called by any thread."""
     probe: ImageProbe = field(default_factory=ImageProbe)
 
     @property

@@ -11,6 +11,7 @@ from securebench.sandboxes.base import Sandbox, SandboxDriver, SandboxProcess
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from securebench.execution.verifier_output import Printed, VerifierOutput
     from securebench.images.leases import TreeLease
     from securebench.images.model import ResolvedImage
     from securebench.progress import Reporter
@@ -25,13 +26,17 @@ class ObservedDriver(SandboxDriver):
     """Passes everything on, and reports it.
 
     Output and arguments are reported only with ``show_output``: a verifier's commands and what they print are made of
-    evaluation inputs, and pieces of those are not always recognised.
+    evaluation inputs, and pieces of those are not always recognised. ``printed`` takes a verifier's output where the
+    tester asks for it.
     """
 
-    def __init__(self, driver: SandboxDriver, report: Reporter, *, show_output: bool) -> None:
+    def __init__(
+        self, driver: SandboxDriver, report: Reporter, *, show_output: bool, printed: VerifierOutput | None = None
+    ) -> None:
         self._driver = driver
         self._report = report
         self._show_output = show_output
+        self._printed = printed
 
     def info(self) -> DriverInfo:
         """Pass on."""
@@ -53,7 +58,7 @@ class ObservedDriver(SandboxDriver):
         """Pass on, and report."""
         sandbox = self._driver.create(spec, persistent=persistent)
         self._report.emit(EventKind.SANDBOX_CREATE, image=spec.image.reference, network=spec.network)
-        return _ObservedSandbox(sandbox, self._report, show_output=self._show_output)
+        return _ObservedSandbox(sandbox, self._report, self._printed, show_output=self._show_output)
 
     def reap(self) -> int:
         """Pass on."""
@@ -69,9 +74,12 @@ class ObservedDriver(SandboxDriver):
 
 
 class _ObservedSandbox(Sandbox):
-    def __init__(self, sandbox: Sandbox, report: Reporter, *, show_output: bool) -> None:
+    def __init__(
+        self, sandbox: Sandbox, report: Reporter, printed: VerifierOutput | None, *, show_output: bool
+    ) -> None:
         self._sandbox = sandbox
         self._report = report
+        self._printed = printed
         self._show_output = show_output
 
     def open(self, command: Command) -> SandboxProcess:
@@ -79,7 +87,11 @@ class _ObservedSandbox(Sandbox):
         self._report.emit(EventKind.SANDBOX_COMMAND, command=shown[:_SHOWN])
         process = self._sandbox.open(command)
         self._report.emit(EventKind.SANDBOX_START)
-        return _ObservedProcess(process, self._report, show_output=self._show_output)
+        # What a verifier captures of stdout it reads itself: that is a protocol, and not for people.
+        printed = None
+        if self._printed is not None:
+            printed = self._printed.command(command.argv[0], stdout=command.capture == 0)
+        return _ObservedProcess(process, self._report, printed, show_output=self._show_output)
 
     def collected(self) -> Collected:
         return self._sandbox.collected()
@@ -89,9 +101,12 @@ class _ObservedSandbox(Sandbox):
 
 
 class _ObservedProcess(SandboxProcess):
-    def __init__(self, process: SandboxProcess, report: Reporter, *, show_output: bool) -> None:
+    def __init__(
+        self, process: SandboxProcess, report: Reporter, printed: Printed | None, *, show_output: bool
+    ) -> None:
         self._process = process
         self._report = report
+        self._printed = printed
         self._room = _SHOWN if show_output else 0
         self._output = bytearray()
         self._started = time.monotonic()
@@ -106,10 +121,14 @@ class _ObservedProcess(SandboxProcess):
         chunk = self._process.receive(timeout)
         if chunk is not None and len(self._output) < self._room:
             self._output += chunk[1][: self._room - len(self._output)]
+        if chunk is not None and self._printed is not None:
+            self._printed.add(chunk)
         return chunk
 
     def wait(self) -> ExitState:
         state = self._process.wait()
+        if self._printed is not None:
+            self._printed.end(state)
         self._report.emit(
             EventKind.SANDBOX_RESULT,
             exit_code=state.exit_code,

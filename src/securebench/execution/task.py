@@ -22,6 +22,7 @@ from securebench.execution.context import RunStoppedError
 from securebench.execution.observed import ObservedDriver
 from securebench.execution.outcome import Outcome, build_record
 from securebench.execution.trail import Trail
+from securebench.execution.verifier_output import VerifierOutput, discard_output, keep_output, output_file
 from securebench.harnesses.base import ProduceContext
 from securebench.progress import EventKind
 from securebench.results.record import Failure
@@ -60,13 +61,15 @@ def execute_task(task: SecureBenchTask, context: TaskContext, *, attempt: int = 
     trail, outcome = Trail(attempt), Outcome(verifier=context.verifier_for(task.task_type))
     trajectory = trajectory_file(context.trajectories, task_directory_name(task.id))
     discard_trajectory(trajectory)
+    if context.verifier_output is not None:
+        discard_output(output_file(context.verifier_output, task_directory_name(task.id)))
     try:
         _check_task(task.verifier_view(), outcome, context, report, trail)
         outcome.production = _produce(task.agent_view(), context, report, trail)
         if told := outcome.production.trajectory:
             outcome.trajectory = keep_trajectory(trajectory, told, redactor)
         context.checkpoint("produced")
-        outcome.verdict = _verify(task.verifier_view(), outcome, context, report, trail)
+        outcome.verdict = _verify(task.verifier_view(), outcome, context, report, trail, redactor)
         context.checkpoint("verified")
     except (StorageError, RunStoppedError):
         context.control.check()
@@ -87,7 +90,7 @@ def _check_task(view: VerifierView, outcome: Outcome, context: TaskContext, repo
         return
 
     def check() -> None:
-        with _lent(view, context, report) as lent:
+        with _lent(view, context, report, None) as lent:
             verifier.check_task(view, lent)
 
     trail.try_phase(FailurePhase.PREFLIGHT, check, context.control)
@@ -113,7 +116,7 @@ def _produce(view: AgentView, context: TaskContext, report: Reporter, trail: Tra
 
 
 def _verify(
-    view: VerifierView, outcome: Outcome, context: TaskContext, report: Reporter, trail: Trail
+    view: VerifierView, outcome: Outcome, context: TaskContext, report: Reporter, trail: Trail, redactor: Redactor
 ) -> VerificationResult | None:
     """Judge what was sealed, hashed again, unless the agent failed or nobody can judge it."""
     candidate, verifier = outcome.judged, outcome.verifier
@@ -122,7 +125,7 @@ def _verify(
     sealed = context.store.load(candidate.kind, candidate.digest)
     report.emit(EventKind.VERIFIER_START, verifier=verifier.family, version=verifier.version)
     verdict = trail.try_phase(
-        FailurePhase.VERIFY, lambda: _verify_once(verifier, view, sealed, context, report), context.control
+        FailurePhase.VERIFY, lambda: _verify_once(verifier, view, sealed, context, report, redactor), context.control
     )
     reason = verdict.reason.value if verdict.reason else None
     report.emit(EventKind.VERIFIER_DONE, passed=verdict.passed, reason=reason)
@@ -130,20 +133,36 @@ def _verify(
 
 
 def _verify_once(
-    verifier: Verifier, view: VerifierView, candidate: CandidateArtifact, context: TaskContext, report: Reporter
+    verifier: Verifier,
+    view: VerifierView,
+    candidate: CandidateArtifact,
+    context: TaskContext,
+    report: Reporter,
+    redactor: Redactor,
 ) -> VerificationResult:
-    with _lent(view, context, report) as lent:
-        return verifier.verify(view, candidate, lent)
+    wanted = context.verifier_output is not None or context.show_verifier_output is not None
+    printed = VerifierOutput() if wanted else None
+    try:
+        with _lent(view, context, report, printed) as lent:
+            return verifier.verify(view, candidate, lent)
+    finally:
+        text = printed.text(redactor) if printed is not None else ""
+        if text and context.verifier_output is not None:
+            keep_output(output_file(context.verifier_output, task_directory_name(view.task_id)), text)
+        if text and context.show_verifier_output is not None:
+            context.show_verifier_output(view.task_id, text)
 
 
 @contextmanager
-def _lent(view: VerifierView, context: TaskContext, report: Reporter) -> Iterator[VerifyContext]:
+def _lent(
+    view: VerifierView, context: TaskContext, report: Reporter, printed: VerifierOutput | None
+) -> Iterator[VerifyContext]:
     """Give what a verifier works with, and a scratch directory that did not exist before and does not after."""
     scratch = context.scratch / task_directory_name(view.task_id)
     make_fresh_directory(scratch)
     try:
         yield VerifyContext(
-            driver=ObservedDriver(context.driver, report, show_output=False),
+            driver=ObservedDriver(context.driver, report, show_output=False, printed=printed),
             policy=context.policy,
             report=report,
             limits=context.limits,

@@ -26,6 +26,7 @@ WORKSPACES: Final = "workspaces"
 SCRATCH: Final = "scratch"
 CANDIDATES: Final = "candidates"
 TRACE: Final = "agent-trace.log"
+VERIFIER_OUTPUT: Final = "verifier-output"
 
 
 def make_directory(directory: Path) -> None:

@@ -36,6 +36,8 @@ class RunOptions:
     ``limit`` takes the first rows only. ``driver`` is as ``sandbox.driver``. ``variables`` is where the values of
     ``harness.env`` are looked up. ``notify`` is told, in plain words, what is no event: an image that is pulled, what a
     killed run left. ``handle_signals`` makes SIGINT, SIGTERM and SIGHUP end the run cleanly; only in the main thread.
+    ``show_verifier_output`` is given the id of each task that was judged, and what the verifier's commands printed, by
+    any thread; ``keep_verifier_output`` keeps the same in the run directory.
     """
 
     limit: int | None = None
@@ -44,6 +46,8 @@ class RunOptions:
     driver: str | None = None
     resume: bool = False
     show_agent_output: bool = False
+    keep_verifier_output: bool = False
+    show_verifier_output: Callable[[str, str], None] | None = None
     handle_signals: bool = False
     variables: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     notify: Callable[[str], None] = _ignore

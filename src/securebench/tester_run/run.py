@@ -209,6 +209,8 @@ class _Run:
             workspaces=directory / places.WORKSPACES,
             scratch=directory / places.SCRATCH,
             trajectories=directory / TRAJECTORIES,
+            verifier_output=directory / places.VERIFIER_OUTPUT if self._options.keep_verifier_output else None,
+            show_verifier_output=self._options.show_verifier_output,
             report=report,
             limits=plan.config.sandbox.limits,
             policy=plan.config.verification,

@@ -11,6 +11,10 @@ import pytest
 from securebench.candidates.store import CandidateStore
 from securebench.dangerous_commands import VerificationPolicy
 from securebench.errors import FailureReason
+from securebench.execution.observed import ObservedDriver
+from securebench.execution.verifier_output import VerifierOutput
+from securebench.progress import Reporter
+from securebench.results.redaction import Redactor
 from securebench.tasks import CandidateKind, Environment
 from verifiers.terminal_task.cheats import CHEATS, CHECKER, SOLUTION, Cheat
 from verifiers.terminal_task.judging_terminal import CHECK, Job, Link, write_tree
@@ -171,6 +175,15 @@ def test_closed_directories_keep_nothing_from_its_place(driver: SandboxDriver, t
     )
     result = job.judge_sealed(driver, tmp_path, candidate)
     assert result.passed, result.metadata
+
+
+def test_what_a_checker_prints_can_be_kept(driver: SandboxDriver, tmp_path: Path) -> None:
+    """D170: a pack's owner can see why a checker fails."""
+    printed = VerifierOutput()
+    observed = ObservedDriver(driver, Reporter([]), show_output=False, printed=printed)
+    result = Job(checker={"command": "echo found 3; echo wanted 4 >&2; exit 5"}).judge(observed, tmp_path, {})
+    assert result.reason is FailureReason.CHECK_FAILED
+    assert printed.text(Redactor()) == "$ /bin/sh (exit 5)\n[stdout]\nfound 3\n[stderr]\nwanted 4\n"
 
 
 def test_a_printed_state_is_compared_on_the_host(driver: SandboxDriver, tmp_path: Path) -> None:

@@ -1,0 +1,96 @@
+"""What a verifier's commands print, for the owner of a pack: bounded, and only where it is asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from securebench.limits import MIB
+from securebench.results.storage import storage_errors, temporary_name, write_durably
+from securebench.sandboxes.base import Stream
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from securebench.results.redaction import Redactor
+    from securebench.sandboxes.base import Chunk, ExitState
+
+_END: Final = 32 * 1024
+"""Bytes that are kept of the beginning, and as many of the end, of each stream."""
+_ALL: Final = MIB
+"""Characters of one verification."""
+
+
+class VerifierOutput:
+    """What the commands of one verification printed. One thread starts commands; each has its own :class:`Printed`."""
+
+    def __init__(self) -> None:
+        self._printed: list[Printed] = []
+
+    def command(self, program: str, *, stdout: bool) -> Printed:
+        """Return what takes the output of ``program``. Without ``stdout``, that stream is a protocol and is dropped."""
+        printed = Printed(program, stdout=stdout)
+        self._printed.append(printed)
+        return printed
+
+    def text(self, redactor: Redactor) -> str:
+        """Return all of it, redacted as everything that was printed where the secrets were."""
+        return redactor.text("".join(printed.text() for printed in self._printed), cap=_ALL, lines=True)
+
+
+class Printed:
+    """What one command printed: of each stream the beginning and the end."""
+
+    def __init__(self, program: str, *, stdout: bool) -> None:
+        self._program = program
+        self._end = ""
+        kept = (Stream.STDOUT, Stream.STDERR) if stdout else (Stream.STDERR,)
+        self._heads = {stream: bytearray() for stream in kept}
+        self._tails = {stream: bytearray() for stream in kept}
+        self._left_out = dict.fromkeys(kept, 0)
+
+    def add(self, chunk: Chunk) -> None:
+        """Take one chunk."""
+        stream, data = chunk
+        if stream not in self._heads:
+            return
+        head, tail = self._heads[stream], self._tails[stream]
+        room = _END - len(head)
+        head += data[:room]
+        tail += data[room:] if room < len(data) else b""
+        if (excess := len(tail) - _END) > 0:
+            self._left_out[stream] += excess
+            del tail[:excess]
+
+    def end(self, state: ExitState) -> None:
+        """Take note of how the command ended."""
+        self._end = "timed out" if state.timed_out else f"exit {state.exit_code}"
+
+    def text(self) -> str:
+        """Return it for people: the program, how it ended, and each stream that is not empty."""
+        parts = [f"$ {self._program} ({self._end or 'ended with its sandbox'})\n"]
+        for stream, head in self._heads.items():
+            if head:
+                left_out = self._left_out[stream]
+                gap = f"\n[{left_out} bytes left out]\n".encode() if left_out else b""
+                text = bytes(head + gap + self._tails[stream]).decode("utf-8", "replace")
+                parts.append(f"[{stream}]\n{text}{'' if text.endswith(chr(10)) else chr(10)}")
+        return "".join(parts)
+
+
+def output_file(directory: Path, name: str) -> Path:
+    """Return where the output lies of the task whose directories are called ``name``."""
+    return directory / f"{name}.log"
+
+
+def discard_output(path: Path) -> None:
+    """Remove what an earlier attempt at a task left. Raises :class:`StorageError`."""
+    with storage_errors(path):
+        path.unlink(missing_ok=True)
+        temporary_name(path).unlink(missing_ok=True)
+
+
+def keep_output(path: Path, text: str) -> None:
+    """Write the output of a task, readable by this user alone: it may show what is hidden."""
+    with storage_errors(path):
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+    write_durably(path, text.encode("utf-8", "backslashreplace"), mode=0o600)
