@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from securebench.verifiers.repo_patch.checks import _GUEST_FILES as GUEST
+from securebench.verifiers.repo_patch.checks import GUEST_FILES as GUEST
 from securebench.verifiers.repo_patch.evidence.channel import read_channel
 from securebench.verifiers.repo_patch.evidence.controls import digest
 
@@ -75,7 +75,13 @@ def _told(root: Path, *arguments: str, module: bool = False) -> Reported:
     root.mkdir(exist_ok=True)
     (root / "test_a.py").write_text(TESTS)
     (root / "pytest.ini").write_text("[pytest]\n")
-    order = {"mark": MARK, "keep": [digest("test_edge_width"), digest("test_edge_line")], "protected": []}
+    order = {
+        "mark": MARK,
+        "keep": [digest("test_edge_width"), digest("test_edge_line")],
+        "protected": [],
+        "libraries": [],
+        "repository": str(root),
+    }
     start = [str(GUEST / "securebench_launch.py")] if module else ["-m", "pytest", "-p", "securebench_report"]
     environment = {"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(GUEST)}
     done = subprocess.run(

@@ -30,7 +30,7 @@ LAYOUT_SECONDS: Final = 300.0
 """How long it may take to lay a tree out, on a machine that does much else. It is not counted against the candidate."""
 
 _ROOT: Final = (0, 0)
-_GUEST_FILES: Final = Path(__file__).resolve().parent / "guest"
+GUEST_FILES: Final = Path(__file__).resolve().parent / "guest"
 _NOT_RUN: Final = (126, 127)
 """The exit codes by which a shell says that it could not start a program."""
 
@@ -61,7 +61,7 @@ class Checks:
     def run_tests(self, layout: Layout, adapter: Adapter, controls: Controls) -> None:
         """Run the command with our reporter, and weigh its evidence. Raises :class:`FaultError` if it is no pass."""
         self._details["evidence"] = {"kind": "test_by_test"}
-        conversation = Conversation({"protected": list(adapter.protected), "keep": controls.digests(adapter)})
+        conversation = Conversation(self._order(adapter, controls))
         command = Command(
             argv=adapter.argv,
             timeout_seconds=self._request.timeout_seconds,
@@ -78,6 +78,15 @@ class Checks:
             raise FaultError(FailureReason.NO_VERDICT, message)
         Judge(adapter, controls, self._request, self._details).judge(reported, result, conversation)
 
+    def _order(self, adapter: Adapter, controls: Controls) -> dict[str, Any]:
+        """Return what the reporter is to do."""
+        return {
+            "protected": list(adapter.protected),
+            "libraries": list(controls.libraries),
+            "repository": self._request.repository,
+            "keep": controls.digests(adapter),
+        }
+
     def _run(
         self,
         layout: Layout,
@@ -90,7 +99,7 @@ class Checks:
             image=self._image,
             read_only=False,
             limits=self._context.limits,
-            mounts=(layout.mount, Mount(_GUEST_FILES, GUEST)),
+            mounts=(layout.mount, Mount(GUEST_FILES, GUEST)),
             environment={**fixed, **environment},
             workdir=self._request.repository,
             user=_ROOT,

@@ -34,7 +34,9 @@ MAX_COPIES: Final = 12
 """How many files get controls, and how many copies there are in all: the time of tests is the task's."""
 MAX_COPIES_OF_ONE: Final = 3
 MAX_PLAIN: Final = 2
-"""How many groups of tests in a file, its functions or one of its classes, get a test that fails in any case."""
+"""How many groups of tests in a file, its functions or one of its classes, get a test that fails in any case.
+
+Where nothing can be copied, each gets as many."""
 
 _RANDOM = secrets.SystemRandom()
 _TEST = re.compile(r"test\w*", re.IGNORECASE)
@@ -49,6 +51,15 @@ _OWN_SOURCE = re.compile(r"getsource|lineno|currentframe|_getframe|linecache|ins
 """What a module that looks at its own lines has in it: nothing may be put before them."""
 
 
+_LIBRARIES: Final = {
+    "numpy.testing": b"numpy",
+    "pandas.testing": b"pandas",
+    "xarray.testing": b"xarray",
+    "django.test.testcases": b"django",
+}
+"""Modules with assertions, and what a file that uses them holds."""
+
+
 @dataclass(frozen=True, slots=True)
 class Control:
     """A test that must fail. ``original`` is the function that it copies; empty for one that always fails."""
@@ -60,10 +71,14 @@ class Control:
 
 @dataclass(slots=True)
 class Controls:
-    """``files`` by path in the repository, and the controls in them by the name of their function."""
+    """``files`` by path in the repository, and the controls in them by the name of their function.
+
+    ``libraries`` are modules with assertions of their own that the files use.
+    """
 
     files: dict[bytes, FileVersion] = field(default_factory=dict)
     by_function: dict[str, Control] = field(default_factory=dict)
+    libraries: tuple[str, ...] = ()
 
     def digests(self, adapter: Adapter) -> list[str]:
         """Return digests of their names, where the reporter must select them because the command names other tests.
@@ -103,6 +118,8 @@ def plant(tests: Sequence[bytes], tree: Tree, wanted: Iterable[str], adapter: Ad
         if new.controls:
             planted.files[path] = replace(version, content=text)
             planted.by_function.update({control.place.function: control for control in new.controls})
+    texts = [version.content for path in tests if (version := tree.get(path)) is not None and not version.link]
+    planted.libraries = tuple(name for name, use in _LIBRARIES.items() if any(use in text for text in texts))
     return planted
 
 
@@ -143,8 +160,8 @@ class _File:
         chosen = self._choose(wanted, copies)
         for test, way in chosen:
             self._add_copy(test, way)
-        for group in self._groups(wanted):
-            self._add_plain(group)
+        for beside in self._groups(wanted) * (1 if chosen else MAX_PLAIN):
+            self._add_plain(beside)
 
     def text(self) -> bytes:
         """Return the file with its controls. Raises ``SyntaxError`` if it cannot hold them."""

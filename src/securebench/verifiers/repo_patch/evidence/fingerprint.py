@@ -14,9 +14,7 @@ def changes(before: Mapping[str, str] | None, after: Mapping[str, str] | None, n
 
     What is new is no change: packages add to what there is. What is gone is one.
     """
-    if before is None:
-        return [] if after is None else ["fingerprint"]
-    if after is None:
+    if before is None or after is None:
         return ["fingerprint"]
     return sorted(name for name, digest in before.items() if after.get(name) != signed(digest, nonce))
 

@@ -20,11 +20,20 @@ _NARROWING = re.compile(
 )
 
 
+_PROTECTED: Final = """
+_pytest._code.code _pytest.assertion _pytest.assertion.rewrite _pytest.assertion.util _pytest.config _pytest.fixtures
+_pytest.main _pytest.mark.structures _pytest.nodes _pytest.outcomes _pytest.python _pytest.python_api _pytest.raises
+_pytest.recwarn _pytest.reports _pytest.runner _pytest.skipping _pytest.subtests _pytest.unittest pluggy.*
+"""
+"""Modules of pytest and pluggy, of all their versions, that decide what becomes of a test."""
+
+
 @dataclass(frozen=True, slots=True)
 class PytestAdapter(Adapter):
     """A command that is pytest. ``module`` for ``PROGRAM -m pytest ARGUMENTS``, else ``PROGRAM ARGUMENTS``."""
 
     runner: ClassVar[str] = "pytest"
+    protected: ClassVar[tuple[str, ...]] = tuple(_PROTECTED.split())
 
     program: str
     arguments: tuple[str, ...]

@@ -10,6 +10,7 @@ import fcntl
 import json
 import os
 from hashlib import sha256
+from json.encoder import encode_basestring_ascii
 from typing import Any
 
 CHANNEL = 500
@@ -23,7 +24,7 @@ class Channel:
     __slots__ = ("nonce", "order", "say")
 
     def __init__(self, order: Any, say: Any, nonce: Any) -> None:
-        """Make a channel of its two functions."""
+        """Make a channel of its two functions: they hold the mark, and nothing else does."""
         self.order = order
         self.say = say
         self.nonce = nonce
@@ -31,8 +32,8 @@ class Channel:
 
 def open_channel() -> Any:
     """Return the channel, or nothing where stdin ends before an order. Stdin and stdout are nobody's afterwards."""
-    read, write, getpid, dumps = os.read, os.write, os.getpid, json.dumps
-    order = _line(read, 0)
+    read, write, getpid, line = os.read, os.write, os.getpid, _line
+    order = line(read, 0)
     if order is None:
         return None
     channel = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, CHANNEL)
@@ -43,28 +44,40 @@ def open_channel() -> Any:
     os.close(nothing)
     asked = json.loads(order.decode("ascii"))
     mark = asked.pop("mark")
-    process, count = getpid(), [0]
+    process, count, text = getpid(), [0], encode_basestring_ascii
+
+    def dumps(value: Any) -> str:
+        """Return ``value`` as JSON: packages may change what the module ``json`` does."""
+        if type(value) is dict:
+            return "{" + ", ".join([text(key) + ": " + text(value[key]) for key in value]) + "}"
+        return str(value) if type(value) is int else text(value)
 
     def say(*words: Any) -> None:
         """Send one line. A process that a test has forked says nothing."""
         if getpid() != process:
             return
-        data = f"{mark} {count[0]} {dumps(words)}\n".encode("ascii")
+        body = ", ".join([dumps(word) for word in words])
+        data = f"{mark} {count[0]} [{body}]\n".encode("ascii")
         count[0] += 1
         while data:
             data = data[write(channel, data) :]
 
     def nonce() -> Any:
         """Return what the host answers to the end; nothing where it does not."""
-        answer = _line(read, back)
+        answer = line(read, back)
         return None if answer is None else answer.decode("ascii").strip()
 
     return Channel(asked, say, nonce)
 
 
-def sign(digest: Any, nonce: Any) -> Any:
-    """Return what the host expects of ``digest`` with its nonce."""
-    return sha256((nonce + digest).encode("utf-8")).hexdigest()[:32]
+def signer() -> Any:
+    """Return the function that makes of digests what the host expects when it has sent its nonce."""
+    sha = sha256
+
+    def sign(digests: Any, nonce: Any) -> Any:
+        return {key: sha((nonce + digests[key]).encode("utf-8")).hexdigest()[:32] for key in digests}
+
+    return sign
 
 
 def _line(read: Any, descriptor: Any) -> Any:

@@ -1,65 +1,94 @@
 """A plugin of pytest that tells the host what became of each test, on a channel of its own."""
 
 import os
+import sys
 from hashlib import sha256
 from typing import Any
 
 import pytest
-from securebench_channel import LONGEST_ID, open_channel  # type: ignore[import-not-found] # beside this file
+from securebench_channel import LONGEST_ID, open_channel, signer  # type: ignore[import-not-found] # beside this file
+from securebench_fingerprint import (  # type: ignore[import-not-found] # as above
+    fingerprinter,
+    tracing_may_end,
+)
 
 
-class Reporter:
-    """Hears of each test, and says so."""
+def reporter(channel: Any) -> Any:  # noqa: C901 - all hooks are closures of this one function
+    """Return a plugin that hears of each test, and tells ``channel``.
 
-    def __init__(self, channel: Any) -> None:
-        """Report to ``channel``."""
-        self._say = channel.say
-        self._nonce = channel.nonce
-        self._keep = set(channel.order["keep"])
-        self._raised: Any = {}
-        self._may_fail: Any = set()
+    What it knows is in the closures of its hooks, and not in attributes: a module that looks for a reporter to use or
+    to change finds no name for it.
+    """
+    say, nonce, sign, order = channel.say, channel.nonce, signer(), channel.order
+    take = fingerprinter(order["protected"], order["libraries"], order["repository"])
+    keep = set(order["keep"])
+    raised, may_fail, before = {}, set(), take()  # type: Any, Any, Any
+    told, may_end = _outcome, tracing_may_end
 
-    def prepare(self, config: Any) -> None:
-        """Run everything that there is to run, in this process."""
-        config.option.maxfail = 0
-        config.option.continue_on_collection_errors = True
-        self._say("start", pytest.__version__)
+    class Plugin:
+        """Hooks of pytest."""
 
-    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
-    def pytest_collection_modifyitems(self, items: Any) -> Any:
-        """Keep the host's tests where a command selects single tests: each stays where its file has it."""
-        before = _with_kept(items, self._keep) if self._keep else list(items)
-        yield
-        left = {id(item) for item in items}
-        if self._keep:
-            items[:] = [item for item in before if id(item) in left or _is_kept(item, self._keep)]
+        def begin(self) -> None:
+            """See what plugins have changed, unless one of them is the repository's own: that code is judged."""
+            own = order["repository"].rstrip("/") + "/"
+            files = [getattr(module, "__file__", None) or "" for module in list(sys.modules.values())]
+            if not any(str(file).startswith(own) for file in files):
+                before.update(take())
+            say("start", pytest.__version__)
+            say("before", before)
 
-    def pytest_collectreport(self, report: Any) -> None:
-        """Say which file could not be loaded."""
-        if report.failed:
-            self._say("unloaded", report.nodeid[:LONGEST_ID])
+        def pytest_configure(self, config: Any) -> None:
+            """Run everything that there is to run, in this process."""
+            config.option.maxfail = 0
+            config.option.continue_on_collection_errors = True
 
-    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
-    def pytest_runtest_call(self, item: Any) -> Any:
-        """See what a test raised, before anybody makes a report of it."""
-        outcome = yield
-        of_unittest = getattr(getattr(item, "obj", None), "__unittest_expecting_failure__", False)
-        if of_unittest or item.get_closest_marker("xfail") is not None:
-            self._may_fail.add(item.nodeid)
-        if outcome.excinfo is not None:
-            self._raised[item.nodeid] = outcome.excinfo[0].__name__
+        @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+        def pytest_collection_modifyitems(self, items: Any) -> Any:
+            """Keep the host's tests where a command selects single tests: each stays where its file has it."""
+            every = _with_kept(items, keep) if keep else list(items)
+            yield
+            left = {id(item) for item in items}
+            if keep:
+                items[:] = [item for item in every if id(item) in left or _is_kept(item, keep)]
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_logreport(self, report: Any) -> None:
-        """Say what became of a test: of its set-up and tear-down only if they went wrong."""
-        outcome = _outcome(report, self._raised, self._may_fail)
-        if outcome:
-            self._say("test", report.nodeid[:LONGEST_ID], outcome)
+        def pytest_collectreport(self, report: Any) -> None:
+            """Say which file could not be loaded."""
+            if report.failed:
+                say("unloaded", report.nodeid[:LONGEST_ID])
 
-    @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self, exitstatus: Any) -> None:
-        """Say how pytest is about to end."""
-        self._say("end", int(exitstatus))
+        @pytest.hookimpl(tryfirst=True)
+        def pytest_collection_finish(self, session: Any) -> None:
+            """Say which tests there are, where nothing but that is asked."""
+            if order.get("collect"):
+                for item in session.items:
+                    say("collected", item.nodeid[:LONGEST_ID])
+
+        @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+        def pytest_runtest_call(self, item: Any) -> Any:
+            """See what a test raised, before anybody makes a report of it."""
+            outcome = yield
+            of_unittest = getattr(getattr(item, "obj", None), "__unittest_expecting_failure__", False)
+            if of_unittest or item.get_closest_marker("xfail") is not None:
+                may_fail.add(item.nodeid)
+            if outcome.excinfo is not None:
+                raised[item.nodeid] = outcome.excinfo[0].__name__
+
+        @pytest.hookimpl(tryfirst=True)
+        def pytest_runtest_logreport(self, report: Any) -> None:
+            """Say what became of a test: of its set-up and tear-down only if they went wrong."""
+            outcome = told(report, raised, may_fail)
+            if outcome:
+                say("test", report.nodeid[:LONGEST_ID], outcome)
+
+        @pytest.hookimpl(trylast=True)
+        def pytest_sessionfinish(self, exitstatus: Any) -> None:
+            """Say how pytest is about to end, and what is left of what it relies on."""
+            say("end", int(exitstatus))
+            number = nonce()
+            if number:
+                say("after", sign(may_end(before, take()), number))
+
+    return Plugin()
 
 
 def _name(item: Any) -> Any:
@@ -105,23 +134,28 @@ def _open() -> Any:
     if "PYTEST_XDIST_WORKER" in os.environ:
         return None
     channel = open_channel()
-    return None if channel is None else Reporter(channel)
+    return None if channel is None else reporter(channel)
 
 
-_REPORTER = _open()
+_OURS = [_open()]
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: Any) -> None:
     """Keep pytest-xdist from running tests in other processes: their outcomes would be hearsay."""
-    if _REPORTER is not None and hasattr(config.option, "numprocesses"):
+    if hasattr(config.option, "numprocesses") and "PYTEST_XDIST_WORKER" not in os.environ:
         config.option.numprocesses = 0
         config.option.dist = "no"
         config.option.tx = []
 
 
-def pytest_configure(config: Any) -> None:
-    """Take part in this run."""
-    if _REPORTER is not None:
-        config.pluginmanager.register(_REPORTER)
-        _REPORTER.prepare(config)
+@pytest.hookimpl(tryfirst=True, hookwrapper=True)
+def pytest_load_initial_conftests(early_config: Any) -> Any:
+    """Take part in this run, before any code of the repository is loaded; what reports has no name afterwards."""
+    plugin = _OURS.pop() if _OURS else None
+    if plugin is not None:
+        early_config.pluginmanager.register(plugin)
+        plugin.begin()
+    for name in [name for name in sys.modules if name.startswith("securebench_")]:
+        del sys.modules[name]
+    yield

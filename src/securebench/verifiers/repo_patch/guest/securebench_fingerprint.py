@@ -1,0 +1,213 @@
+"""Takes a fingerprint of what tests depend on: a digest by name, of each function and class of some modules.
+
+Code is compared by value and everything else by identity, in one process. What honest packages change is left out:
+plain values (``TestCase.maxDiff``), new names, and what ``FREE`` lists. A new name counts where it hides another one:
+a method that is inherited, or a builtin. All that is used later is bound when this module is loaded.
+"""
+
+import builtins
+import functools
+import importlib
+import sys
+import threading
+import types
+from hashlib import sha256
+from importlib.util import find_spec
+from typing import Any
+
+ALWAYS = (
+    "unittest.case",
+    "unittest.suite",
+    "unittest.loader",
+    "unittest.result",
+    "unittest.util",
+    "_frozen_importlib",
+    "_frozen_importlib_external",
+)
+"""Modules that every fingerprint is of."""
+
+FREE = frozenset(
+    [
+        "builtins:_",
+        "builtins:print",
+        "builtins:input",
+        "builtins:open",
+        "_pytest.config:Config._getini_unknown_type",
+        "_pytest.unittest:TestCaseFunction.addSubTest",
+        "_pytest.unittest:TestCaseFunction.failfast",
+    ]
+)
+"""What honest packages replace: displays and mocks, and what pytest's own legacypath and pytest-subtests do."""
+
+_PLAIN = (int, float, complex, str, bytes, bool, type(None), type(Ellipsis))
+_UNTOLD = ("__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__firstlineno__", "_abc_impl")
+_DEPTH = 4
+
+
+def fingerprinter(modules: Any, libraries: Any, repository: Any) -> Any:
+    """Return a function that takes the fingerprint of ``modules``, and of the assertions of ``libraries``.
+
+    ``NAME.*`` stands for all of a package that is loaded. A library is loaded for the fingerprint, unless it lies below
+    ``repository``: it would be a candidate's code.
+    """
+    held, kept = {}, []  # type: Any, Any
+    for name in ["builtins", *ALWAYS, *_whole(modules)]:
+        held[name] = _load(name)
+    assertions = {name: _load(name) for name in libraries if _is_foreign(name.partition(".")[0], repository)}
+    before = _basic_finders(), list(sys.path_hooks)
+    of_module, of_assertions, of_system, digest = _of_module, _of_assertions, _of_system, _digest
+    loaded, free = sys.modules, FREE
+
+    def take() -> Any:
+        found = {}  # type: Any
+        for name, module in held.items():
+            if module is not None:
+                of_module(name, vars(module), found, kept)
+                found["sys.modules:" + name] = digest(str(id(loaded.get(name))))
+        for name, module in assertions.items():
+            if module is not None:
+                of_assertions(name, vars(module), found, kept)
+        of_system(before, found)
+        return {key: value for key, value in found.items() if key not in free}
+
+    return take
+
+
+def _whole(modules: Any) -> Any:
+    """Return ``modules`` with each ``NAME.*`` replaced by the loaded modules of that package."""
+    found = []  # type: Any
+    for name in modules:
+        prefix = name[:-1]
+        found += sorted(one for one in sys.modules if one.startswith(prefix)) if name.endswith(".*") else [name]
+    return found
+
+
+def _basic_finders() -> Any:
+    """Return Python's own finders and pytest's: others come and go."""
+    names = ("BuiltinImporter", "FrozenImporter", "PathFinder", "AssertionRewritingHook")
+    return [entry for entry in sys.meta_path if getattr(entry, "__name__", type(entry).__name__) in names]
+
+
+def _of_system(before: Any, found: Any) -> None:
+    """Add the hooks of imports that there were ``before``, in their order, and whether code is traced."""
+    for name, first, now in (
+        ("sys:meta_path", before[0], list(sys.meta_path)),
+        ("sys:path_hooks", before[1], list(sys.path_hooks)),
+    ):
+        found[name] = _digest(str([id(entry) for entry in now if any(entry is other for other in first)]))
+    found["sys:settrace"] = _digest("off" if sys.gettrace() is None else "on")
+    found["sys:setprofile"] = _digest("off" if sys.getprofile() is None else "on")
+    hooks = [getattr(threading, "_trace_hook", None), getattr(threading, "_profile_hook", None)]
+    found["threading:hooks"] = _digest("off" if hooks == [None, None] else "on")
+
+
+def tracing_may_end(before: Any, after: Any) -> Any:
+    """Return ``after`` with ``before``'s digests of tracers that were on and are off: coverage ends with the tests."""
+    tracers, off = ("sys:settrace", "sys:setprofile", "threading:hooks"), _digest("off")
+    ended = {key: value for key, value in before.items() if key in tracers and after.get(key) == off}
+    after.update(ended)
+    return after
+
+
+def _load(name: Any) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None
+
+
+def _is_foreign(name: Any, repository: Any) -> bool:
+    """Return whether the package ``name`` is installed somewhere else than in the repository."""
+    spec = find_spec(name)
+    origin = getattr(spec, "origin", None)
+    return origin is not None and not origin.startswith(repository.rstrip("/") + "/")
+
+
+def _of_module(name: Any, scope: Any, found: Any, kept: Any) -> None:
+    """Add what the module ``name`` defines, and what it uses of others."""
+    hidden = sorted(key for key in scope if key in vars(builtins) and not key.startswith("__"))
+    if name != "builtins":
+        found[name + ":hides"] = _digest(str(hidden))
+    for key, value in list(scope.items()):
+        if isinstance(value, type) and value.__module__ == name and name != "builtins":
+            _of_class(name + ":" + key, value, found, kept)
+        elif isinstance(value, types.ModuleType) or callable(value):
+            found[name + ":" + key] = _digest(_told(value, kept, 0))
+
+
+def _of_class(name: Any, cls: Any, found: Any, kept: Any) -> None:
+    """Add each method of a class, and which inherited ones it hides."""
+    found[name] = _digest(str([id(base) for base in cls.__mro__]) + str(id(type(cls))))
+    kept.extend(cls.__mro__)
+    inherited = set()  # type: Any
+    for base in cls.__mro__[1:]:
+        inherited.update(vars(base))
+    members = {key: value for key, value in vars(cls).items() if key not in _UNTOLD and _acts(value)}
+    hidden = sorted(key for key in members if key in inherited or key.startswith("__"))
+    found[name + ".hides"] = _digest(str(hidden))
+    for key, value in members.items():
+        found[name + "." + key] = _digest(_told(value, kept, 0))
+
+
+def _acts(value: Any) -> bool:
+    """Return whether an attribute is a method, a class or a descriptor: plain values come and go."""
+    return not isinstance(value, _PLAIN) and (callable(value) or hasattr(type(value), "__get__"))
+
+
+def _of_assertions(name: Any, scope: Any, found: Any, kept: Any) -> None:
+    """Add the functions of a library that are named like assertions, also as methods."""
+    for key, value in list(scope.items()):
+        if "assert" in key.lower() and callable(value) and not isinstance(value, type):
+            found[name + ":" + key] = _digest(_told(value, kept, 0))
+        elif isinstance(value, type):
+            for method, function in list(vars(value).items()):
+                if "assert" in method.lower() and callable(function):
+                    found[name + ":" + key + "." + method] = _digest(_told(function, kept, 0))
+
+
+def _told(value: Any, kept: Any, depth: Any) -> str:
+    """Return what ``value`` is in text: functions by their code, also below wrappers; others by identity."""
+    kept.append(value)  # nothing else can get its identity while this lives
+    if isinstance(value, types.FunctionType):
+        return "deep" if depth > _DEPTH else "function(" + ",".join(_parts(value, kept, depth + 1)) + ")"
+    if isinstance(value, _PLAIN):
+        return type(value).__name__ + repr(value)
+    inner: Any = []
+    if isinstance(value, (staticmethod, classmethod)):
+        inner = [value.__func__]
+    elif isinstance(value, property):
+        inner = [value.fget, value.fset, value.fdel]
+    elif isinstance(value, functools.partial):
+        inner = [value.func]
+    else:
+        wrapped = vars(value).get("__wrapped__") if hasattr(value, "__dict__") else None
+        inner = [id(value)] if wrapped is None else [id(value), wrapped]
+    return type(value).__name__ + "".join([_told(part, kept, depth + 1) for part in inner])
+
+
+def _parts(function: Any, kept: Any, depth: Any) -> Any:
+    parts = [_code(function.__code__), str(id(function.__globals__))]
+    defaults = (function.__defaults__ or ()) + tuple((function.__kwdefaults__ or {}).values())
+    parts += [_told(default, kept, depth) for default in defaults]
+    for cell in function.__closure__ or ():
+        try:
+            parts.append(_told(cell.cell_contents, kept, depth))
+        except ValueError:  # a cell that is not filled yet
+            parts.append("empty")
+    return parts
+
+
+def _code(code: Any) -> str:
+    """Return what code does, without where it was written."""
+    parts = [code.co_code, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars, code.co_flags]
+    parts.append(getattr(code, "co_exceptiontable", b""))  # since Python 3.11
+    parts += [_code(const) if isinstance(const, types.CodeType) else _text(const) for const in code.co_consts]
+    return "|".join([str(part) for part in parts])
+
+
+def _text(const: Any) -> str:
+    return type(const).__name__ + (str(sorted(map(repr, const))) if isinstance(const, frozenset) else repr(const))
+
+
+def _digest(text: Any) -> str:
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]

@@ -1,0 +1,142 @@
+"""Judges a change with the whole evidence but without a sandbox: fast, with the pytest of this Python."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from patches.trees import MemoryTree
+from securebench.patches.model import FileVersion
+from securebench.patches.policy import PathPolicy
+from securebench.sandboxes.base import CommandResult, Stream
+from securebench.verifiers.faults import FaultError
+from securebench.verifiers.repo_patch.checks import GUEST_FILES
+from securebench.verifiers.repo_patch.evidence.adapter import GUEST
+from securebench.verifiers.repo_patch.evidence.channel import Conversation, read_channel
+from securebench.verifiers.repo_patch.evidence.controls import Controls, plant
+from securebench.verifiers.repo_patch.evidence.judge import Judge
+from securebench.verifiers.repo_patch.evidence.recognise import recognise
+from securebench.verifiers.repo_patch.request import Request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from securebench.errors import FailureReason
+    from securebench.sandboxes.base import Chunk, Command
+    from securebench.verifiers.repo_patch.evidence.channel import Reported
+
+
+@dataclass
+class Verdict:
+    """What came out: ``reason`` is ``None`` for a pass."""
+
+    reason: FailureReason | None
+    message: str
+    evidence: dict[str, Any]
+    reported: Reported
+    output: bytes = b""
+
+
+@dataclass
+class Here:
+    """A repository with ``files``, judged by a command. ``without`` are parts of the evidence that are switched off."""
+
+    files: Mapping[str, str]
+    command: tuple[str, ...] = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests")
+    fail_to_pass: tuple[str, ...] = ()
+    pass_to_pass: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    styles: Callable[[str], bool] = field(default=lambda _style: True)
+
+    def judge(self, root: Path) -> Verdict:
+        """Run the command in ``root``, which is made, and weigh what comes of it."""
+        adapter = recognise(self.command)
+        assert adapter is not None
+        tree = MemoryTree({name.encode(): FileVersion(text.encode()) for name, text in self.files.items()})
+        tests = [name.encode() for name in self.files if Path(name).name.startswith("test_")]
+        request = self._request(root)
+        controls = self._controls(plant(tests, tree, request.expected, adapter))
+        for name, text in self.files.items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(text)
+        for path, version in controls.files.items():
+            (root / path.decode()).write_bytes(version.content)
+        order = {"protected": adapter.protected, "libraries": controls.libraries, "repository": str(root)}
+        talk = Conversation({**order, "keep": controls.digests(adapter)})
+        sandbox = _Process(root, {**adapter.environment})
+        result = talk.run(sandbox, _Run(adapter.argv, talk.stdin))  # type: ignore[arg-type]
+        details: dict[str, Any] = {}
+        reported = read_channel(b"", talk.mark)
+        reason, message = None, ""
+        try:
+            reported = read_channel(result.stdout, talk.mark)
+            if "fingerprint" in self.without and reported.after is not None:
+                reported.after, reported.before = {}, {}
+            Judge(adapter, controls, request, details).judge(reported, result, talk)
+        except FaultError as fault:
+            reason, message = fault.reason, fault.message
+        return Verdict(reason, message, details.get("evidence", {}), reported, result.stderr)
+
+    def _controls(self, planted: Controls) -> Controls:
+        """Return the controls of the styles that are on: others stay in the files and count for nothing."""
+        planted.by_function = {
+            name: control
+            for name, control in planted.by_function.items()
+            if self.styles(control.style) and "controls" not in self.without
+        }
+        return planted
+
+    def _request(self, root: Path) -> Request:
+        return Request(
+            image="i",
+            repository=str(root),
+            workdir=str(root),
+            base_commit="0",
+            command=self.command,
+            timeout_seconds=60,
+            setup_patch=b"",
+            test_patch=b"",
+            policy=PathPolicy(),
+            fail_to_pass=self.fail_to_pass,
+            pass_to_pass=self.pass_to_pass,
+        )
+
+
+@dataclass
+class _Run:
+    argv: tuple[str, ...]
+    stdin: bytes
+
+
+@dataclass
+class _Process:
+    """What a sandbox does, as a process of this machine."""
+
+    root: Path
+    environment: dict[str, str]
+
+    def run(self, command: Command, reply: Callable[[Chunk], bytes | None]) -> CommandResult:
+        """Run ``command``, and answer it as ``reply`` says."""
+        environment = {"PATH": os.environ["PATH"], "HOME": str(self.root), **self.environment}
+        if "PYTHONPATH" in environment:
+            environment["PYTHONPATH"] = str(GUEST_FILES)
+        argv = [word.replace(GUEST, str(GUEST_FILES)) for word in command.argv]
+        out = bytearray()
+        with (self.root.parent / f"{self.root.name}.stderr").open("w+b") as errors:
+            with subprocess.Popen(argv, cwd=self.root, env=environment, stdin=-1, stdout=-1, stderr=errors) as process:
+                assert process.stdin is not None
+                assert process.stdout is not None
+                process.stdin.write(command.stdin)
+                process.stdin.flush()
+                while chunk := os.read(process.stdout.fileno(), 65536):
+                    out += chunk
+                    answer = reply((Stream.STDOUT, chunk))
+                    if answer:
+                        process.stdin.write(answer)
+                        process.stdin.flush()
+            errors.seek(0)
+            return CommandResult(exit_code=process.returncode, stdout=bytes(out), stderr=errors.read())

@@ -1,0 +1,28 @@
+"""An honest solution passes, in every style of test; a wrong one fails; and each style has its control."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from securebench.errors import FailureReason
+from verifiers.repo_patch.evidence.here import Here
+from verifiers.repo_patch.evidence.styles import BROKEN, CORE, STYLES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_the_right_solution_passes_and_a_wrong_one_fails(style: str, tmp_path: Path) -> None:
+    """With controls of the style that failed, as they must."""
+    tests, wanted = STYLES[style]
+    files = {"calc/__init__.py": "", "tests/test_new.py": tests, "conftest.py": ""}
+    right = Here({**files, "calc/core.py": CORE}).judge(tmp_path / "right")
+    assert right.reason is None, (right.message, right.evidence, right.output.decode()[-3000:])
+    assert 1 < right.evidence["controls_failed"] <= right.evidence["controls"]
+    assert style == "not passing" or right.evidence["controls_failed"] == right.evidence["controls"]
+    assert set(wanted) <= set(right.evidence["styles"]), right.evidence
+    wrong = Here({**files, "calc/core.py": BROKEN}).judge(tmp_path / "wrong")
+    assert wrong.reason is FailureReason.TESTS_FAILED, wrong
