@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from securebench.verifiers.final_answer import MAX_ANSWER_CHARACTERS, position, readings, unwrapped, words
+from securebench.verifiers.final_answer import MAX_ANSWER_CHARACTERS, MAX_PARTS, position, readings, words
+from securebench.verifiers.markup import boxes, plain, unwrapped
 
 
 @pytest.mark.parametrize(
@@ -26,6 +27,17 @@ from securebench.verifiers.final_answer import MAX_ANSWER_CHARACTERS, position, 
         ("#### 42", ("42",)),
         ("> Paris", ("Paris",)),
         ("- 5", ("- 5",)),
+        ("> 5", ("> 5",)),
+        (">= 5", (">= 5",)),
+        ("* B", ("B",)),
+        ("\\[\n42\n\\]", ("42",)),
+        ("Answer - B", ("B",)),
+        ("Answer - 5", ("Answer - 5",)),
+        ('{"answer": 42.50}', ("42.50",)),
+        ('{"reasoning": "no", "final_answer": "B"}', ("B",)),
+        ('{"value": 42}', ('{"value": 42}',)),
+        ("<answer>\n42\n</answer>", ("42",)),
+        ("The answer is \\boxed{\\frac{1}{2}}.", ("\\frac{1}{2}",)),
         ("Answer:\nParis", ("Paris", "Answer:\nParis")),
         ("Let me think.\r\nAnswer: Paris\r\n\r\n", ("Paris",)),
         ("```\nParis\n```", ("Paris",)),
@@ -34,7 +46,7 @@ from securebench.verifiers.final_answer import MAX_ANSWER_CHARACTERS, position, 
 )
 def test_the_final_answer_is_what_follows_the_last_cue_or_the_last_line(text: str, expected: tuple[str, ...]) -> None:
     """E08: one rule reads the final answer: after a cue on the last line, else that line, else the whole."""
-    assert readings(text) == expected
+    assert tuple(unwrapped(reading.answer) for reading in readings(text)) == expected
 
 
 @pytest.mark.parametrize(
@@ -42,14 +54,15 @@ def test_the_final_answer_is_what_follows_the_last_cue_or_the_last_line(text: st
     [
         ("Answer: A\nAnswer: B", "B"),
         ("Answer: A. No, wait. Answer: B", "B"),
-        ("Answer: A\nI am not sure about this.", "I am not sure about this."),
-        ('Answer: A\n{"answer": "B"}', '{"answer": "B"}'),
+        ('Answer: A\n{"answer": "B"}', "B"),
+        ("Answer: A\n<answer>B</answer>", "B"),
+        ("Answer: A\nNow for the second part of the reasoning.\nSo the final answer is B", "B"),
         ("Answer: A\n```\nAnswer: B\n```", "B"),
     ],
 )
 def test_of_many_answers_only_the_one_on_the_last_line_is_read(text: str, expected: str) -> None:
-    """E08: of many cues the last one of the last line wins, and one that stands earlier does not count."""
-    assert readings(text)[0] == expected
+    """E08: of many cues the last one counts: on the last line, or at the start of a line."""
+    assert unwrapped(readings(text)[0].answer) == expected
 
 
 @pytest.mark.parametrize("text", ["", " \n\t\r\n", "\u200b\n\u2060", "```\n```", "~~~"])
@@ -64,11 +77,33 @@ def test_a_final_answer_beyond_the_cap_is_none() -> None:
     assert readings("x" * (MAX_ANSWER_CHARACTERS + 1)) == ()
 
 
-@pytest.mark.parametrize("text", ["answer" + " " * 200_000, "answer*" * 30_000, "Answer: " * 30_000, "**" * 100_000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "answer" + " " * 200_000,
+        "answer*" * 30_000,
+        "Answer: " * 30_000,
+        "**" * 100_000,
+        "Answer: x\n" * 20_000,
+        "\\boxed{" * 30_000,
+        "\\boxed{x}" * 20_000,
+        "<answer>" * 30_000,
+        "#### x\n" * 30_000,
+        "{" * 200_000 + "}",
+        '{"answer":' * 20_000 + "1" + "}" * 20_000,
+        "$x" * 100_000,
+        "\\text{" * 30_000,
+        "# " * 100_000,
+        "> " * 100_000,
+        " , because" * 20_000,
+        "x. " * 60_000,
+    ],
+)
 def test_reading_is_linear(text: str) -> None:
     """E09: no text makes the patterns blow up."""
     started = time.perf_counter()
-    readings(text)
+    for reading in readings(text):
+        list(reading.parts())
     assert time.perf_counter() - started < 2
 
 
@@ -90,6 +125,36 @@ def test_reading_is_linear(text: str) -> None:
 def test_marks_around_the_whole_answer_are_taken_off(answer: str, expected: str) -> None:
     """Emphasis, code marks and a LaTeX box are no part of an answer, up to eight of them."""
     assert unwrapped(answer) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("\\textbf{(B)}", "(B)"),
+        ("\\mathrm{\\text{B}}", "B"),
+        ("$x$ and $y$", " x  and  y "),
+        ("$5 and $6", "$5 and $6"),
+        ("\\$5", "$5"),
+        ("1{,}234", "1,234"),
+        ("5\\%", "5%"),
+        ("\\frac{1}{2}", "\\frac{1}{2}"),
+    ],
+)
+def test_latex_is_read_as_it_looks(text: str, expected: str) -> None:
+    """Fonts, delimiters and escapes go; what means something stays."""
+    assert plain(text) == expected
+
+
+def test_the_braces_of_a_box_must_match() -> None:
+    """A box whose braces do not match is none."""
+    assert [content for _, _, content in boxes("\\boxed{a{b}c} \\boxed{d} \\boxed{e")] == ["a{b}c", "d"]
+
+
+def test_two_answers_in_one_marked_form_contradict_each_other() -> None:
+    """Of two boxes, tags or JSON answers none is the final one, unless they agree."""
+    for text in ("\\boxed{1} \\boxed{2}", "<answer>1</answer><answer>2</answer>", '{"answer": 1, "answer": 2}'):
+        assert [reading.contradicted for reading in readings(text)] == [True]
+    assert not readings("\\boxed{1}, that is \\boxed{\\text{1}}")[0].contradicted
 
 
 @pytest.mark.parametrize(
@@ -117,6 +182,7 @@ def test_a_phrase_is_found_word_for_word(part: tuple[str, ...], expected: int) -
 
 @given(st.text())
 def test_reading_never_raises(text: str) -> None:
-    """A15: any text, whatever its characters, has at most two readings."""
-    assert len(readings(text)) <= 2
+    """A15: any text, whatever its characters, has at most three readings, of a bounded number of parts."""
+    assert len(readings(text)) <= 3
+    assert all(len(list(reading.parts())) <= MAX_PARTS + 1 for reading in readings(text))
     assert len(words(text)) <= len(text)

@@ -146,8 +146,8 @@ def test_two_choices_are_ambiguous(text: str) -> None:
         "null",
         "None",
         "Answer:",
-        '{"answer": "B"}',
-        "<answer>B</answer>",
+        '{"answer": "1"}',
+        "<answer>one</answer>",
         "B\nThat is my final word on this.",
         "Paris" * 3_000,
     ],
@@ -230,7 +230,7 @@ def test_the_metadata_names_verifier_version_phase_and_reason_and_no_answer() ->
     )
     assert result.metadata == {
         "verifier": "multiple_choice",
-        "version": "1",
+        "version": "2",
         "phase": "comparison",
         "reason": "wrong_answer",
         "rule": "choice",

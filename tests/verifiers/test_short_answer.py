@@ -16,7 +16,6 @@ from securebench.verifiers.short_answer import (
     Expected,
     ShortAnswerVerifier,
     judge_short_answer,
-    question_words,
 )
 from verifiers.judging import verdict
 
@@ -130,7 +129,6 @@ def test_an_answer_taken_back_fails(text: str, reason: FailureReason) -> None:
         ("-5", "5"),
         (".5", "5"),
         ("5%", "5"),
-        ("$5", "5"),
         ("0.5", "5"),
         ("1,5", "15"),
         ("AB", "A,B"),
@@ -248,7 +246,7 @@ def test_neither_message_nor_metadata_holds_a_hidden_value() -> None:
 @given(st.binary(max_size=200), st.sampled_from([None, Fraction(1, 2)]))
 def test_no_bytes_without_the_answer_pass(data: bytes, tolerance: Fraction | None) -> None:
     """A15: arbitrary bytes, however decoded, neither raise nor pass."""
-    expected = Expected(("zq", "-987654321"), tolerance, question_words(CAPITAL))
+    expected = Expected(("zq", "-987654321"), tolerance, CAPITAL)
     for text in (data.decode("utf-8", "replace"), data.decode("utf-8", "surrogateescape"), data.decode("latin-1")):
         if "zq" not in normalize_text(text):
             assert judge_short_answer(text, expected).reason is not None
@@ -260,5 +258,5 @@ def test_no_bytes_without_the_answer_pass(data: bytes, tolerance: Fraction | Non
 )
 def test_no_list_of_different_guesses_passes(guesses: list[str], separator: str) -> None:
     """E03: two or more different guesses fail in any order and with any separator."""
-    expected = Expected(("Paris",), None, question_words(CAPITAL))
+    expected = Expected(("Paris",), None, CAPITAL)
     assert judge_short_answer(separator.join(guesses), expected).reason is not None

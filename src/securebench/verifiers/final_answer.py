@@ -1,20 +1,27 @@
 """The one rule by which an agent's final answer is read from what it wrote.
 
-1. Lines that are blank or hold only a code fence do not count. The **last line** is the final answer.
-2. Where that line holds a cue (``Answer:``, ``The answer is``, ``Answer =``), what follows the last cue on it is the
-   final answer, and nothing else of the text is read.
-3. Without a cue, a text whose last line settles nothing may still, *as a whole*, be an answer of several lines.
+1. An answer in a marked form is the final one: ``{"answer": ...}``, ``<answer>...</answer>``, a LaTeX box, or
+   ``#### ...``. Two of a form that differ contradict each other.
+2. Else what follows the last cue (``Answer:``, ``The answer is``) on the last line, or at the start of an earlier one.
+3. Else the last line. Blank lines, code fences and the lines of a LaTeX display do not count.
+4. A text whose final answer settles nothing may still, *as a whole*, be an answer of several lines.
 
-So of many ``Answer:`` lines the last one counts, and only when it is the last line. JSON and tags are not parsed: such
-an answer is the text that it is. Every step is linear in the length of the text.
+What follows the answer is a **remark**: verifiers see to it that it is an explanation and not a second answer. Every
+step is linear in the length of the text.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from typing import Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 from securebench.families.normalization import normalize_text
+from securebench.verifiers.markup import boxes, unwrapped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 MAX_TEXT_BYTES: Final = 256 * 1024
 """More than a person would read for one answer; room for a long chain of thought before it."""
@@ -22,45 +29,140 @@ MAX_TEXT_BYTES: Final = 256 * 1024
 MAX_ANSWER_CHARACTERS: Final = 10_000
 """A final answer beyond this is none."""
 
-_CUE: Final = re.compile(r"\banswer[*_`]{0,3}\s?(?::|=|is\b:?)[*_`]{0,3}", re.IGNORECASE)
+MAX_PARTS: Final = 6
+"""Ways to divide an answer and the remark after it on one line."""
+
+CUE: Final = re.compile(
+    r"\banswer[*_`]{0,3}\s?(?:(?::|=|is\b:?)[*_`]{0,3}|[-\u2013\u2014]\s(?=\s?[^\W\d]))", re.IGNORECASE
+)
+_OPENING_CUE: Final = re.compile(
+    r"[\W_]{0,8}(?:so|thus|hence|therefore)?,?\s?(?:the|my)?\s?(?:final|correct|right)?\s?" + CUE.pattern, re.IGNORECASE
+)
+"""A cue at the start of a line: what an earlier line must have to hold the final answer."""
+
+_TAGGED: Final = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.IGNORECASE | re.DOTALL)
+_HASHES: Final = re.compile(r"^[ \t]*####(?!#)[ \t]*(\S.*)$", re.MULTILINE)
 _LINE_END: Final = re.compile(r"\r\n|\r|\n")
 _FENCES: Final = ("```", "~~~")
-_MARGIN: Final = "#> \t"
-"""Marks of a heading or a quotation at the start of a line. A dash is not one: it may be a minus."""
+_DISPLAY: Final = frozenset({"\\[", "\\]", "$$", "\\(", "\\)"})
+_MARGIN: Final = re.compile(r"\s*(?:#{1,6}\s+|####|>\s*(?=[^\W\d_]|[*_`\"'(]))*\s*")
+"""Marks of a heading or quotation at the start of a line. A dash may be a minus, and ``> 5`` is not 5."""
 
-_WRAPPERS: Final = (("**", "**"), ("__", "__"), ("*", "*"), ("`", "`"), ("$", "$"), ("\\boxed{", "}"), ("\\text{", "}"))
-_MAX_WRAPPERS: Final = 8
+_DIVISION: Final = re.compile(
+    r"""(?x) (?<=[.!?;])\s+ | \n | ,?\s+(?=(?:because|since)\b) | ,\s+(?=(?:as|so|which|where)\b)
+    | \s+[-\u2013\u2014]\s+ | \s*\u2014\s* | \s+(?=\() | :\s+""",
+    re.IGNORECASE,
+)
+"""Where a remark may begin on the line of its answer."""
 
 _OPENING: Final = "(\"'`*“\u2018«"
 _CLOSING: Final = ")\"'`*”\u2019».,;:"
 """What may cling to a word without being part of it. No sign, decimal point before a digit, or unit is among them."""
 
 
-def readings(text: str) -> tuple[str, ...]:
-    """Return what may be the final answer of ``text``, most decisive first: none of an empty text, at most two."""
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What may be the final answer: what stands before it in its sentence, the answer, and all that follows it."""
+
+    answer: str
+    remark: str = ""
+    lead: str = ""
+    contradicted: bool = False
+    """The text gives another answer in the same marked form."""
+    whole: bool = False
+    """The whole of a text of several lines: an answer only exactly as it is."""
+
+    def parts(self) -> Iterator[Reading]:
+        """Yield the reading itself, then each way to divide its answer into an answer and a remark on one line."""
+        yield Reading(unwrapped(self.answer), self.remark, self.lead)
+        if self.whole:
+            return
+        for _, place in zip(range(MAX_PARTS), _DIVISION.finditer(self.answer), strict=False):
+            if answer := self.answer[: place.start()].strip():
+                remark = f"{self.answer[place.end() :]}\n{self.remark}"
+                yield Reading(unwrapped(answer), remark, self.lead)
+
+
+def readings(text: str) -> tuple[Reading, ...]:
+    """Return what may be the final answer of ``text``, most decisive first: none of an empty text, at most three."""
     lines = [line for line in _LINE_END.split(text) if _counts(line)]
     if not lines:
         return ()
-    last = lines[-1].lstrip(_MARGIN)
-    cues = list(_CUE.finditer(last))
-    if cues and normalize_text(said := last[cues[-1].end() :]):
-        found = [said]
-    else:
-        found = [last] if len(lines) == 1 else [last, "\n".join(lines)]
-    return tuple(unwrapped(answer) for answer in found if len(answer) <= MAX_ANSWER_CHARACTERS)
+    joined = "\n".join(lines)
+    found = _marked(joined, lines) or _on_last_line(lines[-1])
+    if found is None:
+        last = Reading(_MARGIN.sub("", lines[-1], count=1))
+        found = [*_declared(lines[:-1], lines[-1]), last, *([Reading(joined, whole=True)] if len(lines) > 1 else [])]
+    return tuple(one for one in found if len(one.answer) <= MAX_ANSWER_CHARACTERS)
 
 
-def unwrapped(answer: str) -> str:
-    """Return ``answer`` without the emphasis, code marks or LaTeX box around the whole of it."""
-    for _ in range(_MAX_WRAPPERS):
-        answer = answer.strip()
-        bare = answer.removesuffix(".")
-        inside = (bare[len(a) : -len(b)] for a, b in _WRAPPERS if bare.startswith(a) and bare.endswith(b))
-        inner = next((text for text in inside if text.strip()), None)
-        if inner is None:
-            break
-        answer = inner
-    return answer
+def _marked(text: str, lines: list[str]) -> list[Reading] | None:
+    """Return the answer that ``text`` gives in a marked form, or ``None``. The first form that is there decides."""
+    if given := _json_answers(text, lines):
+        return [_agreed([(0, len(text), answer) for answer in given], text)]
+    tagged = [(match.start(), match.end(), match[1].strip()) for match in _TAGGED.finditer(text)]
+    if found := tagged or boxes(text):
+        return [_agreed(found, text)]
+    hashed = [(match.start(), match.end(), match[1]) for match in _HASHES.finditer(text)]
+    if hashed and (hashed[-1][1] == len(text) or _has_digit(hashed[-1][2])):
+        # Other lines with four hashes may be headings: rivals are those with a number, and those right above.
+        rivals = [one for one in hashed[:-1] if _has_digit(one[2])]
+        above = [one for one in hashed[-2:-1] if one[1] + 1 == hashed[-1][0]]
+        return [_agreed([*rivals, *above, hashed[-1]], text)]
+    return None
+
+
+def _agreed(given: list[tuple[int, int, str]], text: str) -> Reading:
+    """Return the last of several answers in one form (start, end, answer), contradicted if another differs."""
+    start, end, answer = given[-1]
+    differ = len({normalize_text(unwrapped(one)) for _, _, one in given}) > 1
+    lead = text[:start].rstrip("$\\[( ").rpartition("\n")[2]
+    return Reading(answer, text[end:].lstrip("$\\])}."), lead, contradicted=differ)
+
+
+def _json_answers(text: str, lines: list[str]) -> list[str]:
+    """Return the answers of a text that is one JSON object, or of each line that is one if the last line is."""
+    if not lines[-1].rstrip().endswith("}"):
+        return []
+    if whole := _json_answer(text):
+        return whole
+    if not _json_answer(lines[-1]):
+        return []
+    return [answer for line in lines for answer in _json_answer(line)]
+
+
+def _json_answer(text: str) -> list[str]:
+    """Return the values of all keys of a JSON object that name an answer. Numbers stay as they are written."""
+    if not text.lstrip().startswith("{"):
+        return []
+    try:
+        pairs = json.loads(text, object_pairs_hook=list, parse_int=str, parse_float=str)
+    except (ValueError, RecursionError):
+        return []
+    named = [value for key, value in pairs if "answer" in key.lower()]
+    return [value if isinstance(value, str) else json.dumps(_plain_json(value)) for value in named]
+
+
+def _plain_json(value: Any) -> Any:
+    return [_plain_json(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _on_last_line(line: str) -> list[Reading] | None:
+    """Return what follows the last cue of the last line."""
+    line = _MARGIN.sub("", line, count=1)
+    cues = list(CUE.finditer(line))
+    if cues and normalize_text(answer := line[cues[-1].end() :]):
+        return [Reading(answer, "", line[: cues[-1].start()])]
+    return None
+
+
+def _declared(lines: list[str], last: str) -> list[Reading]:
+    """Return what follows the last cue that begins a line, where everything after that line is a remark."""
+    for number in range(len(lines) - 1, -1, -1):
+        if cue := _OPENING_CUE.match(lines[number]):
+            answer = lines[number][cue.end() :]
+            return [Reading(answer, "\n".join([*lines[number + 1 :], last]))] if normalize_text(answer) else []
+    return []
 
 
 def words(text: str) -> tuple[str, ...]:
@@ -82,6 +184,10 @@ def position(part: tuple[str, ...], whole: tuple[str, ...], start: int = 0) -> i
     )
 
 
+def _has_digit(text: str) -> bool:
+    return any(character.isdigit() for character in text)
+
+
 def _counts(line: str) -> bool:
-    bare = normalize_text(line)
-    return bool(bare) and not line.strip().startswith(_FENCES)
+    bare = line.strip()
+    return bool(normalize_text(line)) and not bare.startswith(_FENCES) and bare not in _DISPLAY

@@ -37,7 +37,7 @@ class FreeResponseVerifier(TextVerifier):
     """Judges by ``rubric`` (hidden)."""
 
     family = "free_response"
-    version = "1"
+    version = "2"
 
     def judge(self, text: str, resources: ResourceBundle) -> Judgement:
         """Judge the whole of ``text``. Raises :class:`ConfigError` (``rubric-unsupported``) for another rubric."""

@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING, Final, cast
 
 from securebench.errors import FailureReason
 from securebench.families.multiple_choice import acceptable_choices
-from securebench.families.normalization import choice_labels, normalize_text
+from securebench.families.normalization import choice_labels, normalize_text, strict_decimal
 from securebench.verifiers.final_answer import position, readings, words
+from securebench.verifiers.markup import plain, unwrapped
+from securebench.verifiers.numbers import result_of
+from securebench.verifiers.remarks import is_denied, is_second_thought, sentences
+from securebench.verifiers.short_answer import question_words, says_only
 from securebench.verifiers.text import Judgement, TextVerifier
 from securebench.verifiers.vocabulary import CHOICE_FILLERS
 
@@ -17,51 +21,65 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from securebench.resources import ResourceBundle
+    from securebench.verifiers.final_answer import Reading
 
-_BRACKETS: Final = "[]{}"
+_CLINGING: Final = "()[]{}\"'`*\u201c\u201d\u2018\u2019\u00ab\u00bb.,;:!$"
 _DASHES: Final = frozenset("-\u2013\u2014=:")
 _LOOSE_SPACE: Final = re.compile(r"(?<![^\W_]) | (?![^\W_])")
+_PRONOUN: Final = re.compile(
+    r"\b(?:I (?=choose|chose|think|believe|pick|select|would|will|am|go|must)|A (?=[a-z]{2,}\b(?<!is)))"
+)
+"""``I`` as a pronoun and ``A`` as an article: no labels."""
 
 
 class MultipleChoiceVerifier(TextVerifier):
-    """Judges ``choices`` (public) against ``answer`` (hidden)."""
+    """Judges ``choices`` (public) against ``answer`` (hidden); ``question`` (public) tells filler from guesses."""
 
     family = "multiple_choice"
-    version = "1"
+    version = "2"
 
     def judge(self, text: str, resources: ResourceBundle) -> Judgement:
         """Judge ``text`` by label or by text of a choice."""
         choices = cast("list[str]", resources["choices"].value)
         answer = cast("str | int | list[str | int]", resources["answer"].value)
-        return judge_choice(text, choices, acceptable_choices(choices, answer))
+        question = resources["question"].value if "question" in resources else ""
+        return judge_choice(text, choices, acceptable_choices(choices, answer), question_words(str(question)))
 
 
-def judge_choice(text: str, choices: Sequence[str], acceptable: frozenset[int]) -> Judgement:
+def judge_choice(
+    text: str, choices: Sequence[str], acceptable: frozenset[int], question: frozenset[str] = frozenset()
+) -> Judgement:
     """Judge ``text``: it passes if its final answer names exactly one choice, and that is an acceptable one."""
     found = readings(text)
-    for answer in found:
-        named = named_choices(answer, choices)
-        if len(named) == 1:
-            right = named <= acceptable
-            return Judgement(None if right else FailureReason.WRONG_ANSWER, "choice")
-        if named:
+    if any(reading.contradicted for reading in found):
+        return Judgement(FailureReason.AMBIGUOUS_ANSWER, "choice")
+    for part in (part for reading in found for part in reading.parts()):
+        named = named_choices(part.answer, choices, question)
+        if len(named) > 1 or (named and _is_taken_back(part, named, choices, question)):
             return Judgement(FailureReason.AMBIGUOUS_ANSWER, "choice")
-    several = any(len(_mentioned(answer, choices)) > 1 for answer in found[:1])
+        if named:
+            return Judgement(None if named <= acceptable else FailureReason.WRONG_ANSWER, "choice")
+    several = any(len(_mentioned(reading.answer, choices)) > 1 for reading in found[:1])
     return Judgement(FailureReason.AMBIGUOUS_ANSWER if several else FailureReason.WRONG_ANSWER, "none")
 
 
-def named_choices(answer: str, choices: Sequence[str]) -> frozenset[int]:
-    """Return the choices that ``answer`` is a name of: a label, a text, or a label and its own text.
+def named_choices(answer: str, choices: Sequence[str], question: frozenset[str] = frozenset()) -> frozenset[int]:
+    """Return the choices that ``answer`` is a name of: a label, a text, a label and its own text, or a sentence.
 
-    Texts are compared after normalisation, then without regard to the
-    spaces beside signs and stops. Words that say nothing, as in ``It is
-    option (B)``, are passed over at both ends. A choice that only occurs in ``answer`` is not named by it.
+    Texts are compared after normalisation, then without regard to the spaces beside signs and stops. Words that say
+    nothing, as in ``It is option (B)``, are passed over, and so are the question's own around the text of a choice. A
+    choice that only occurs in ``answer`` is not named by it.
     """
-    exact = _equal(answer, choices)
+    exact = _equal(answer, choices) or _equal(unwrapped(answer), [plain(choice) for choice in choices])
     if exact:
         return exact
     core = _core(words(answer), choices)
-    return _by_label(core, choices) or _equal(" ".join(core), [" ".join(words(choice)) for choice in choices])
+    return (
+        _by_label(answer, choices)
+        or _equal(" ".join(core), [" ".join(words(choice)) for choice in choices])
+        or _in_a_sentence(answer, choices, question)
+        or _as_a_result(answer, choices)
+    )
 
 
 def _equal(answer: str, choices: Sequence[str]) -> frozenset[int]:
@@ -72,15 +90,24 @@ def _equal(answer: str, choices: Sequence[str]) -> frozenset[int]:
     return exact or frozenset(i for i, name in names if key and _tight(name) == _tight(key))
 
 
-def _by_label(core: tuple[str, ...], choices: Sequence[str]) -> frozenset[int]:
-    """Return the choice of ``B``, or of ``B: its text``; none for a label with anything else after it."""
-    labels = [label.casefold() for label in choice_labels(len(choices))]
-    if not core or (label := core[0].strip(_BRACKETS)) not in labels:
+def _by_label(answer: str, choices: Sequence[str]) -> frozenset[int]:
+    """Return the choice of ``It is option B``, or of ``B: its text``; none for a label with anything else beside it.
+
+    A capital letter is a label wherever it stands among words that say nothing, a small one only after them.
+    """
+    labels = choice_labels(len(choices))
+    whole = {word for choice in choices if len(words(choice)) == 1 for word in words(choice)}
+    silent = CHOICE_FILLERS - {label.casefold() for label in labels} - whole
+    spoken = _shown(answer)
+    named = _labels_in(answer, choices)
+    if len(named) == 1 and all(word in labels or word.casefold() in silent for word in spoken):
+        return named
+    core = tuple(dropwhile(lambda word: word.casefold() in silent, spoken))
+    if not core or core[0].upper() not in labels:
         return frozenset()
-    index = labels.index(label)
+    index = labels.index(core[0].upper())
     rest = core[2:] if core[1:] and core[1] in _DASHES else core[1:]
-    agrees = not core[1:] or _bare(rest) == _bare(words(choices[index]))
-    return frozenset({index}) if agrees else frozenset()
+    return frozenset({index}) if not core[1:] or _bare(rest) == _bare(_shown(choices[index])) else frozenset()
 
 
 def _core(spoken: tuple[str, ...], choices: Sequence[str]) -> tuple[str, ...]:
@@ -89,6 +116,50 @@ def _core(spoken: tuple[str, ...], choices: Sequence[str]) -> tuple[str, ...]:
     fillers = CHOICE_FILLERS.difference(named, *map(words, choices))
     front = tuple(dropwhile(fillers.__contains__, spoken))
     return tuple(dropwhile(fillers.__contains__, front[::-1]))[::-1]
+
+
+def _in_a_sentence(answer: str, choices: Sequence[str], question: frozenset[str]) -> frozenset[int]:
+    """Return the choice whose text is all that ``answer`` says beside words of the question: at most one."""
+    if _labels_in(answer, choices):
+        return frozenset()
+    spoken, phrases = words(plain(answer)), [words(choice) for choice in choices]
+    standing = [i for i, phrase in enumerate(phrases) if position(phrase, spoken) >= 0]
+    longest = max(standing, key=lambda i: len(phrases[i]), default=None)
+    if longest is None or any(position(phrases[i], phrases[longest]) < 0 for i in standing):
+        return frozenset()
+    return frozenset({longest}) if says_only(phrases[longest], spoken, question) else frozenset()
+
+
+def _as_a_result(answer: str, choices: Sequence[str]) -> frozenset[int]:
+    """Return the choice that is the number at the end of an equation."""
+    result = unwrapped(result_of(answer))
+    return (
+        _equal(unwrapped(result), choices)
+        if result != answer and strict_decimal(normalize_text(result))
+        else frozenset()
+    )
+
+
+def _is_taken_back(part: Reading, named: frozenset[int], choices: Sequence[str], question: frozenset[str]) -> bool:
+    """Whether what stands around an answer denies it, or names another choice by its label or as a sentence."""
+    explained = (line for line in part.remark.splitlines() if _equal(line, choices) != named)
+    for sentence in sentences("\n".join(explained)):
+        said = named_choices(sentence, choices, question)
+        others = (said | _labels_in(sentence, choices)) - named
+        if others or (not said and is_second_thought(sentence, question)):
+            return True
+    return is_denied(part.lead)
+
+
+def _shown(answer: str) -> list[str]:
+    """Return the words of ``answer`` in their case, without what clings to them, articles and pronouns."""
+    return [word.strip(_CLINGING) or word for word in _PRONOUN.sub("", plain(answer)).split()]
+
+
+def _labels_in(answer: str, choices: Sequence[str]) -> frozenset[int]:
+    """Return the choices whose labels, in capitals, are words of ``answer``."""
+    labels = choice_labels(len(choices))
+    return frozenset(labels.index(word) for word in _shown(answer) if word in labels)
 
 
 def _mentioned(answer: str, choices: Sequence[str]) -> set[int]:
@@ -103,6 +174,6 @@ def _tight(text: str) -> str:
     return _LOOSE_SPACE.sub("", text)
 
 
-def _bare(spoken: tuple[str, ...]) -> str:
+def _bare(shown: Sequence[str]) -> str:
     """Return what a label's own text is compared by: the label has named the choice already."""
-    return "".join(spoken).replace(",", "")
+    return normalize_text("".join(shown).replace(",", ""))

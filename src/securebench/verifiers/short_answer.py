@@ -8,29 +8,45 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Final, cast
 
 from securebench.errors import FailureReason
-from securebench.families.normalization import normalize_text, strict_decimal
+from securebench.families.normalization import normalize_text
 from securebench.verifiers.final_answer import position, readings, words
+from securebench.verifiers.markup import plain
+from securebench.verifiers.numbers import (
+    Number,
+    Question,
+    ends_in_another_number,
+    is_same_number,
+    parse_number,
+    read_number,
+)
+from securebench.verifiers.remarks import explains, is_denied, is_second_thought, sentences
 from securebench.verifiers.text import Judgement, TextVerifier
-from securebench.verifiers.vocabulary import FILLERS, FUNCTION_WORDS, HEDGES, NEGATIONS
+from securebench.verifiers.vocabulary import FILLERS, FUNCTION_WORDS, HEDGES, NEGATIONS, POLARITY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from securebench.resources import JsonValue, ResourceBundle
+    from securebench.verifiers.final_answer import Reading
 
 MAX_SHORT_WORDS: Final = 24
 """A final answer of more words beside the accepted one is a discussion, not an answer."""
 
 _LETTERS: Final = re.compile(r"[^\W\d_]+")
+_KIND: Final = re.compile(r"(?:the\s+)?(?:(?:city|town|village)\s+of|year|number|word|letter)\s+(?=\S)", re.IGNORECASE)
+"""What an answer may call itself: ``the city of Paris``, ``the year 1889``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What is accepted: texts, the largest difference of two numbers (``None``: as texts), the question's words."""
+    """What is accepted: texts, the largest difference of two numbers (``None``: as texts), the question."""
 
     accepted: tuple[str, ...]
     tolerance: Fraction | None = None
-    question: frozenset[str] = frozenset()
+    question: str = ""
+
+    @property
+    def words(self) -> frozenset[str]:
+        """The words of the question that are letters alone."""
+        return question_words(self.question)
 
 
 class ShortAnswerVerifier(TextVerifier):
@@ -40,7 +56,7 @@ class ShortAnswerVerifier(TextVerifier):
     """
 
     family = "short_answer"
-    version = "1"
+    version = "2"
 
     def judge(self, text: str, resources: ResourceBundle) -> Judgement:
         """Judge the final answer of ``text``."""
@@ -53,8 +69,8 @@ class ShortAnswerVerifier(TextVerifier):
             text,
             Expected(
                 accepted=tuple(str(answer) for answer in accepted),
-                tolerance=None if tolerance is None else _exact(str(tolerance)),
-                question=question_words(str(question)),
+                tolerance=None if tolerance is None else Fraction(str(tolerance)),
+                question=str(question),
             ),
         )
 
@@ -62,14 +78,21 @@ class ShortAnswerVerifier(TextVerifier):
 def judge_short_answer(text: str, expected: Expected) -> Judgement:
     """Judge ``text`` by its final answer: exactly, then as a number, then as words among words that say nothing."""
     found = readings(text)
-    if any(_is_exact(answer, expected) for answer in found):
+    if any(reading.contradicted for reading in found):
+        return Judgement(FailureReason.AMBIGUOUS_ANSWER, "none")
+    for reading in found:
+        if reading.whole:
+            continue
+        for part in reading.parts():
+            if rule := _rule(part.answer, expected):
+                taken_back = is_denied(part.lead) or _is_taken_back(part, expected)
+                return Judgement(FailureReason.AMBIGUOUS_ANSWER, "none") if taken_back else Judgement.passing(rule)
+        if _settles(reading, expected):
+            break
+    if any(reading.whole and _is_exact(reading.answer, expected) for reading in found):
         return Judgement.passing("exact")
-    spoken = words(found[0]) if found else ()
-    if expected.tolerance is not None and _is_near(spoken, expected):
-        return Judgement.passing("number")
-    standing = [accepted for accepted in _phrases(expected) if position(accepted, spoken) >= 0]
-    if any(_is_all_that_is_said(accepted, spoken, expected) for accepted in standing):
-        return Judgement.passing("words")
+    spoken = words(plain(found[0].answer)) if found else ()
+    standing = any(position(words(accepted), spoken) >= 0 for accepted in expected.accepted)
     return Judgement(FailureReason.AMBIGUOUS_ANSWER if standing else FailureReason.WRONG_ANSWER, "none")
 
 
@@ -78,46 +101,60 @@ def question_words(question: str) -> frozenset[str]:
     return frozenset(_LETTERS.findall(normalize_text(question)))
 
 
+def says_only(accepted: tuple[str, ...], spoken: tuple[str, ...], question: frozenset[str]) -> bool:
+    """Whether everything in ``spoken`` beside ``accepted`` says nothing: so that a list of guesses never passes."""
+    at = position(accepted, spoken)
+    rest = spoken[:at] + spoken[at + len(accepted) :]
+    if at < 0 or len(rest) > MAX_SHORT_WORDS:
+        return False
+    if accepted == ("no",):
+        # "No, it is not" denies nothing: it says the same again. "No, it is" does not.
+        denials = [word for word in rest if word in NEGATIONS]
+        rest = tuple(word for word in rest if word not in denials)
+        return (
+            len(denials) <= 1 and bool(denials) == bool(rest) and set(rest) <= _fillers(accepted, question) | POLARITY
+        )
+    return set(rest) <= _fillers(accepted, question)
+
+
+def _rule(answer: str, expected: Expected) -> str:
+    """Return the rule by which ``answer`` is accepted, or nothing."""
+    if _is_exact(answer, expected):
+        return "exact"
+    if _number(answer, expected) is not None:
+        return "number"
+    spoken = words(_KIND.sub("", answer, count=1))
+    phrases = (words(one) for one in expected.accepted if parse_number(normalize_text(one)) is None)
+    return "words" if any(says_only(phrase, spoken, expected.words) for phrase in phrases) else ""
+
+
 def _is_exact(answer: str, expected: Expected) -> bool:
     key = normalize_text(answer)
     return bool(key) and any(normalize_text(accepted) == key for accepted in expected.accepted)
 
 
-def _is_near(spoken: tuple[str, ...], expected: Expected) -> bool:
-    """Whether ``spoken`` gives one number and no other content, and it is close enough to an accepted one."""
-    fillers = _fillers((), expected)
-    content = [word for word in spoken if word not in fillers]
-    given = _exact(content[0]) if len(content) == 1 else None
-    return given is not None and any(_is_within(given, number, expected.tolerance) for number in _numbers(expected))
+def _number(answer: str, expected: Expected) -> Number | None:
+    """Return the number that ``answer`` gives if it is an accepted one."""
+    given = read_number(answer, Question(expected.words, normalize_text(expected.question)))
+    wanted = (parse_number(normalize_text(accepted)) for accepted in expected.accepted)
+    return given if given and any(one and is_same_number(given, one, expected.tolerance) for one in wanted) else None
 
 
-def _is_within(given: Fraction, wanted: Fraction, tolerance: Fraction | None) -> bool:
-    return tolerance is not None and abs(given - wanted) <= tolerance
+def _settles(reading: Reading, expected: Expected) -> bool:
+    """Whether ``reading`` is an answer at all. Where numbers are accepted, one without a digit is none."""
+    numeric = all(parse_number(normalize_text(accepted)) for accepted in expected.accepted)
+    return not numeric or any(character.isdigit() for character in reading.answer)
 
 
-def _numbers(expected: Expected) -> Iterator[Fraction]:
-    found = (_exact(normalize_text(accepted)) for accepted in expected.accepted)
-    return (number for number in found if number is not None)
+def _is_taken_back(part: Reading, expected: Expected) -> bool:
+    remark = [one for one in sentences(part.remark) if not _rule(one, expected)]
+    number = _number(part.answer, expected)
+    return any(is_second_thought(one, expected.words) for one in remark) or (
+        number is not None and ends_in_another_number((one for one in remark if not explains(one)), number)
+    )
 
 
-def _exact(text: str) -> Fraction | None:
-    """Return the number that ``text`` is, as a fraction: differences of fractions are never rounded."""
-    number = strict_decimal(text)
-    return None if number is None else Fraction(number)
-
-
-def _phrases(expected: Expected) -> Iterable[tuple[str, ...]]:
-    return (words(accepted) for accepted in expected.accepted)
-
-
-def _is_all_that_is_said(accepted: tuple[str, ...], spoken: tuple[str, ...], expected: Expected) -> bool:
-    """Whether everything beside one ``accepted`` phrase says nothing: so that a list of guesses never passes."""
-    at = position(accepted, spoken)
-    rest = spoken[:at] + spoken[at + len(accepted) :]
-    return len(rest) <= MAX_SHORT_WORDS and set(rest) <= _fillers(accepted, expected)
-
-
-def _fillers(accepted: tuple[str, ...], expected: Expected) -> frozenset[str]:
+def _fillers(accepted: tuple[str, ...], question: frozenset[str]) -> frozenset[str]:
     """Return the words that say nothing beside ``accepted``: the usual ones, and the question's own.
 
     An answer of function words has none. A question lends none when it offers a choice (``red or blue?``) or holds a
@@ -126,6 +163,6 @@ def _fillers(accepted: tuple[str, ...], expected: Expected) -> frozenset[str]:
     content = set(accepted) - FUNCTION_WORDS
     if accepted and not content:
         return frozenset()
-    if expected.question & (HEDGES | content):
+    if question & (HEDGES | content):
         return FILLERS
-    return FILLERS | expected.question - NEGATIONS
+    return FILLERS | question - NEGATIONS

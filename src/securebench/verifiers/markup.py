@@ -1,0 +1,64 @@
+"""Markdown and LaTeX that a model puts around an answer, taken off before answers are compared."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_FONTS: Final = re.compile(
+    r"\\(?:text(?:bf|it|rm|sf|tt|normal)?|math(?:rm|bf|it|sf|tt|normal)|mbox|operatorname|fbox|boxed)\s?\{([^{}]*)\}"
+)
+_MATH: Final = re.compile(r"(?<![$\w])\$(?!\s)([^$\n]*[^\s$])\$(?![\d$])")
+"""Inline mathematics, by pandoc's rule: no space inside the dollars, no digit after them. ``$5 and $6`` is none."""
+
+_SPACES: Final = re.compile(r"\\[,;:> ]|(?<=\S)~(?=\S)|\\\(|\\\)|\\\[|\\\]|\$\$|\\q?quad\b")
+_ESCAPED_DOLLAR: Final = "\ue000"
+_MAX_NESTING: Final = 8
+
+_WRAPPERS: Final = (("**", "**"), ("__", "__"), ("*", "*"), ("`", "`"), ("$", "$"))
+_BULLET: Final = re.compile(r"[*\u2022]\s+(?=\S)")
+"""A bullet before the answer. A dash is not one: it may be a minus."""
+
+_EXCLAMATION: Final = re.compile(r"(?:(?<=[^\W\d_]{2})|(?<=[^\W\d_]{2}[*_\"'`)]))!+$")
+"""Exclamation marks after a word: ``5!`` and ``n!`` are other numbers than ``5`` and ``n``."""
+
+
+def plain(text: str) -> str:
+    """Return ``text`` without LaTeX's fonts, spaces and delimiters, and with its escapes undone."""
+    text = text.replace("\\$", _ESCAPED_DOLLAR).replace("\\%", "%").replace("{,}", ",").replace("\\!", "")
+    for _ in range(_MAX_NESTING):
+        text, count = _FONTS.subn(r"\1", text)
+        if not count:
+            break
+    text = _MATH.sub(r" \1 ", _SPACES.sub(" ", text))
+    return text.replace(_ESCAPED_DOLLAR, "$")
+
+
+def unwrapped(answer: str) -> str:
+    """Return ``answer`` without the bullet, emphasis, code marks or LaTeX around the whole of it."""
+    answer = _BULLET.sub("", plain(answer).strip(), count=1) if _BULLET.match(answer.strip()) else plain(answer)
+    for _ in range(_MAX_NESTING):
+        answer = _EXCLAMATION.sub("", answer.strip())
+        bare = answer.removesuffix(".")
+        inside = (bare[len(a) : -len(b)] for a, b in _WRAPPERS if bare.startswith(a) and bare.endswith(b))
+        inner = next((text for text in inside if text.strip()), None)
+        if inner is None:
+            break
+        answer = inner
+    return answer
+
+
+def boxes(text: str) -> list[tuple[int, int, str]]:
+    r"""Return start, end and content of each ``\boxed{...}`` whose braces match, in one pass over ``text``."""
+    found, position = [], 0
+    while (start := text.find("\\boxed{", position)) >= 0:
+        depth, end = 1, start + len("\\boxed{")
+        opening = end
+        while end < len(text) and depth:
+            depth += {"{": 1, "}": -1}.get(text[end], 0)
+            end += 1
+        if depth:
+            break
+        found.append((start, end, text[opening : end - 1]))
+        position = end
+    return found

@@ -1,0 +1,72 @@
+"""Whether what stands around an answer is an explanation, or takes the answer back.
+
+A closed list of English words, and the shape of sentences: what cannot be told from a second answer counts as one.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from securebench.families.lookalikes import skeleton
+from securebench.verifiers.final_answer import CUE, words
+from securebench.verifiers.markup import plain
+from securebench.verifiers.vocabulary import DOUBTS, FUNCTION_WORDS, HEDGES, NEGATIONS, POLITE, REASONS, VERDICTS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MAX_REMARK_CHARACTERS: Final = 20_000
+"""A longer remark is a text of its own, not an explanation of an answer."""
+
+_SENTENCE_END: Final = re.compile(r"(?<=[.!?;])\s+|\n")
+_CLAUSE_END: Final = re.compile(r"[.,;:!?]\s")
+_FEW_WORDS: Final = 3
+"""A sentence with fewer words of its own may be an answer: ``London.``, ``The capital is London.``"""
+
+
+def sentences(text: str) -> Iterator[str]:
+    """Yield the sentences and lines of ``text`` that show something."""
+    yield from (part for part in _SENTENCE_END.split(plain(text)) if words(part))
+
+
+def is_denied(lead: str) -> bool:
+    """Whether the clause right before an answer denies or doubts it: ``I don't think that the answer is``."""
+    clause = _CLAUSE_END.split(lead)[-1]
+    return bool({skeleton(word) for word in words(clause)} & (NEGATIONS | HEDGES | DOUBTS))
+
+
+def is_second_thought(sentence: str, question: frozenset[str]) -> bool:
+    """Whether a ``sentence`` after an answer takes it back, or could be another answer."""
+    spoken = _spoken(sentence)
+    said = set(spoken)
+    if CUE.search(sentence) or said & DOUBTS or spoken[0] in HEDGES or "####" in sentence or "boxed" in sentence:
+        return True
+    content = _content(spoken)
+    if said & NEGATIONS and (len(content) < _FEW_WORDS or said & VERDICTS):
+        return True
+    if _begins_with_a_reason(spoken):
+        return len(content) <= 1 and not any(word[:1].isdigit() for word in content)
+    fresh = [word for word in content if word not in question]
+    listed = len(content) >= _FEW_WORDS and not said & FUNCTION_WORDS and "=" not in said
+    return listed or 0 < len(content) < _FEW_WORDS or 0 < len(fresh) < _FEW_WORDS
+
+
+def explains(sentence: str) -> bool:
+    """Whether a ``sentence`` gives a reason, and in more than a word or two."""
+    spoken = _spoken(sentence)
+    return _begins_with_a_reason(spoken) and len(_content(spoken)) >= _FEW_WORDS
+
+
+def _begins_with_a_reason(spoken: list[str]) -> bool:
+    """Whether ``because`` or its like comes first, or after words that say nothing: ``This is because``."""
+    first = next((word for word in spoken if word not in FUNCTION_WORDS), "")
+    return first in REASONS
+
+
+def _spoken(sentence: str) -> list[str]:
+    return [skeleton(word.rstrip("!")) or word for word in words(sentence)]
+
+
+def _content(spoken: list[str]) -> list[str]:
+    return [word for word in spoken if word not in FUNCTION_WORDS | NEGATIONS | POLITE | REASONS]

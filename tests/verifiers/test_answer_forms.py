@@ -1,0 +1,141 @@
+"""Every form of :mod:`verifiers.answer_forms`, on questions of our own, and on the authors' where they are at hand."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.authors_data import data_folder
+from securebench.verifiers.multiple_choice import judge_choice
+from securebench.verifiers.short_answer import Expected, judge_short_answer, question_words
+from verifiers.answer_forms import CHOICE_FORMS, NUMBER_FORMS, TEXT_FORMS
+
+COUNT = "How many are there in all?"
+CAPITAL = "What is the capital of France?"
+CITIES = ["Lyon", "Paris", "Nice", "Lille"]
+OTHER_UNITS = re.compile(r"(?i)how old|how (?:many|long)\b.*\b(?:year|month|week|day|minute|second)|in seconds")
+"""Questions to which a number of hours is no answer: they ask for another unit of time."""
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "text-answers.md"
+
+
+def number_text(form: str, number: int) -> str:
+    """Return a text in a form of :data:`NUMBER_FORMS` that gives ``number``."""
+    return form.format(n=number, separated=f"{number:,}", more=number + 1, negated=-number or -1)
+
+
+def choice_text(form: str, right: int, choices: list[str]) -> str:
+    """Return a text in a form of :data:`CHOICE_FORMS` that gives the choice ``right``."""
+    other = (right + 1) % len(choices)
+    names = {"label": "ABCD"[right], "small": "abcd"[right], "text": choices[right]}
+    return form.format(**names, other="ABCD"[other], other_text=choices[other])
+
+
+@pytest.mark.parametrize("accepted", ["42", "1234"])
+@pytest.mark.parametrize("name", NUMBER_FORMS)
+def test_numbers(name: str, accepted: str) -> None:
+    """Each form of a number is accepted or not, as the table says."""
+    form, passes = NUMBER_FORMS[name]
+    text = number_text(form, int(accepted))
+    result = judge_short_answer(text, Expected((accepted,), tolerance=Fraction(0), question=COUNT))
+    assert (result.reason is None) is passes, text
+
+
+@pytest.mark.parametrize("name", TEXT_FORMS)
+def test_texts(name: str) -> None:
+    """Each form of a word is accepted or not, as the table says."""
+    text, passes = TEXT_FORMS[name]
+    assert (judge_short_answer(text, Expected(("Paris",), question=CAPITAL)).reason is None) is passes
+
+
+@pytest.mark.parametrize("right", range(4))
+@pytest.mark.parametrize("name", CHOICE_FORMS)
+def test_choices(name: str, right: int) -> None:
+    """Each form of a choice is accepted or not, as the table says."""
+    form, passes = CHOICE_FORMS[name]
+    text = choice_text(form, right, CITIES)
+    result = judge_choice(text, CITIES, frozenset({right}), question_words(CAPITAL))
+    assert (result.reason is None) is passes, text
+
+
+@given(st.integers(-(10**9), 10**9), st.integers(-(10**9), 10**9), st.sampled_from(sorted(NUMBER_FORMS)))
+def test_no_form_of_another_number_is_accepted(wanted: int, given_number: int, name: str) -> None:
+    """E02: whatever the form and the two numbers, a number that is not the accepted one never passes."""
+    form = NUMBER_FORMS[name][0]
+    near = {given_number, given_number + 1, -given_number, given_number * 10, 1, 2, 7}
+    if wanted not in near:
+        for tolerance in (None, Fraction(0)):
+            expected = Expected((str(wanted),), tolerance, COUNT)
+            assert judge_short_answer(number_text(form, given_number), expected).reason is not None
+
+
+def test_the_page_has_the_table() -> None:
+    """The forms that the documentation lists are those that the tests hold the verifiers to."""
+    assert forms_page() in PAGE.read_text(encoding="utf-8")
+
+
+def forms_page() -> str:
+    """Return the table of forms as Markdown."""
+    shown = {"n": "42", "separated": "1,234", "more": "43", "negated": "-42", "label": "B", "small": "b"}
+    shown |= {"other": "C", "text": "Paris", "other_text": "Nice"}
+    tables = (("Numbers (accepted: 42)", NUMBER_FORMS), ("Choices (right: B, Paris)", CHOICE_FORMS))
+    sections = []
+    for title, forms in (*tables, ("Words (accepted: Paris)", TEXT_FORMS)):
+        filled = [(form if forms is TEXT_FORMS else form.format(**shown), passes) for form, passes in forms.values()]
+        rows = [f"| {_quoted(text)} | {'yes' if passes else 'no'} |" for text, passes in filled]
+        sections.append("\n".join([f"### {title}", "", "| Text | Accepted |", "|---|---|", *rows, ""]))
+    return "\n".join(sections)
+
+
+def _quoted(text: str) -> str:
+    fence = "``" if "`" in text else "`"
+    space = " " if "`" in text else ""
+    return fence + space + text.replace("\n", "⏎") + space + fence
+
+
+@pytest.fixture(scope="module")
+def gsm8k() -> list[tuple[str, str, str]]:
+    """Give question, gold answer and worked solution of rows of GSM8K."""
+    path = data_folder() / "gsm8k" / "test-first100.jsonl"
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [(row["question"], row["answer"].rpartition("#### ")[2].strip(), row["answer"]) for row in rows]
+
+
+@pytest.mark.parametrize("name", NUMBER_FORMS)
+def test_gsm8k(gsm8k: list[tuple[str, str, str]], name: str) -> None:
+    """Of a hundred questions, each form of the gold answer is accepted or not, as the table says."""
+    form, passes = NUMBER_FORMS[name]
+    for question, gold, _ in gsm8k:
+        if name == "unit of time" and OTHER_UNITS.search(question):
+            continue
+        text = number_text(form, int(gold.replace(",", "")))
+        wanted = passes or (name == "percent" and "percentage" in question)
+        accepted = judge_short_answer(text, Expected((gold,), Fraction(0), question)).reason is None
+        assert accepted is wanted, (question, text)
+
+
+def test_gsm8k_solutions(gsm8k: list[tuple[str, str, str]]) -> None:
+    """The authors' own worked solutions pass, whether the pack gives the gold answer as a number or as a text."""
+    for question, gold, solution in gsm8k:
+        for tolerance in (None, Fraction(0)):
+            assert judge_short_answer(solution, Expected((gold,), tolerance, question)).reason is None
+
+
+@pytest.mark.parametrize("name", CHOICE_FORMS)
+def test_mmlu(name: str) -> None:
+    """Of a hundred questions, each form of the right choice is accepted or not, as the table says."""
+    form, passes = CHOICE_FORMS[name]
+    with (data_folder() / "mmlu" / "abstract_algebra_test.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.reader(file))
+    for question, *choices, letter in rows:
+        right = "ABCD".index(letter)
+        text = choice_text(form, right, choices)
+        accepted = judge_choice(text, choices, frozenset({right}), question_words(question)).reason is None
+        assert accepted is passes, (question, choices, text)
