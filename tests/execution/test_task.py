@@ -6,6 +6,7 @@ import base64
 import errno
 import json
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -31,13 +32,15 @@ from securebench.errors import (
     ImageError,
     InfrastructureError,
     MaterializationError,
+    ProviderError,
     StorageError,
 )
-from securebench.execution import RunStoppedError, TaskContext, execute_task, retry
-from securebench.harnesses.base import Production
+from securebench.execution import History, RunStoppedError, TaskContext, execute_task, retry
+from securebench.harnesses.base import Production, Spent
 from securebench.progress import EventKind
 from securebench.results.commitment import Commitment
-from securebench.results.record import VerificationStatus, comparable
+from securebench.results.record import VerificationStatus, comparable, read_entry
+from securebench.results.usage import Usage
 from securebench.sandboxes.base import Command, SandboxSpec
 from securebench.testing.fake_sandbox import FakeDriver
 from securebench.verifiers.base import VerificationResult, VerifyContext
@@ -45,6 +48,8 @@ from securebench.verifiers.base import VerificationResult, VerifyContext
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from securebench.harnesses.base import ProduceContext
 
 STATUS = VerificationStatus
 
@@ -438,3 +443,95 @@ def test_sandbox_events_show_the_agents_side_only(tmp_path: Path) -> None:
     outputs = [event.data["output"] for event in sink.events if event.kind.value == "sandbox_result"]
     assert commands == ["say argument", "say"]
     assert outputs == ["printed", ""]
+
+
+def place(root: Path, name: str) -> Path:
+    """Make a directory."""
+    (root / name).mkdir()
+    return root / name
+
+
+def void(spent: int, error: InfrastructureError) -> Production:
+    """Return a try that ``error`` ended after so many tokens."""
+    usage: dict[str, Any] = {
+        "input_tokens": spent,
+        "output_tokens": 1,
+        "requests": 4,
+        "relay": {"forgiven": 1, "bytes": 9},
+    }
+    steps = json.dumps({"step": 1, "spent": spent})
+    metadata: dict[str, Any] = {"outcome": "provider_failed", "usage": usage}
+    return Production(candidate=None, fault=error, metadata=metadata, trajectory=steps, image_id="sha256:one")
+
+
+def test_an_error_keeps_what_every_try_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Usage, outcome and steps of all tries are recorded, and the sum of what was spent."""
+    monkeypatch.setattr(retry, "PROVIDER_BACK_OFF", (0, 0))
+    error = ProviderError("the provider answered 529", code="provider-failed")
+    producer = FakeProducer(hook=lambda number, *_: void(100 * number, error))
+    record = run(context := make_context(tmp_path, producer=producer))
+    assert (record["verification_status"], record["failure_reason"]) == ("error", "provider_unavailable")
+    assert record["producer_metadata"]["outcome"] == "provider_failed"
+    provenance = record["provenance"]
+    assert [(one["error"], one["outcome"], one["usage"]["input_tokens"]) for one in provenance["failed_tries"]] == [
+        ("provider-failed", "provider_failed", spent) for spent in (100, 200, 300)
+    ]
+    spent = {"input_tokens": 600, "output_tokens": 3, "turns": 0, "requests": 12, "forgiven": 3, "bytes": 27}
+    assert provenance["spent"] == spent
+    paths = [one["trajectory"]["path"] for one in provenance["failed_tries"]]
+    assert len(set(paths)) == 3
+    kept = [json.loads((context.trajectories.parent / path).read_text()) for path in paths]
+    assert [step["spent"] for step in kept] == [100, 200, 300]
+    assert provenance["trajectory"]["path"] == paths[-1]
+
+
+def test_tries_share_one_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is told what those before it used, in this attempt and in earlier ones; what was forgiven does not count."""
+    monkeypatch.setattr(retry, "PROVIDER_BACK_OFF", (0, 0))
+    told: list[Spent] = []
+
+    def hook(number: int, _: object, context: ProduceContext) -> Production | None:
+        told.append(context.spent)
+        return void(100, ProviderError("529")) if number < 3 else None
+
+    before = History(attempt=2, spent=Usage(input_tokens=10, output_tokens=5, requests=7, forgiven=2, bytes=3))
+    record = json.loads(
+        execute_task(make_task(), make_context(tmp_path, producer=FakeProducer(hook=hook)), before).line(0)
+    )
+    assert told == [Spent(5, 15, 3), Spent(8, 116, 12), Spent(11, 217, 21)]
+    assert record["verification_status"] == "passed"
+    assert record["provenance"]["spent"]["input_tokens"] == 210
+    assert len(record["provenance"]["failed_tries"]) == 2
+
+
+def test_a_sealed_candidate_is_only_judged_again(tmp_path: Path) -> None:
+    """After an error of the verification no agent runs, and the record is that of a run without the error."""
+    smooth = run(make_context(place(tmp_path, "smooth"), producer=FakeProducer(trajectory='{"step": 1}')))
+    producer = FakeProducer(trajectory='{"step": 1}')
+    broken = make_context(
+        place(tmp_path, "run"), producer=producer, verifier=FakeVerifier(hook=raising(EngineError("gone")))
+    )
+    error = run(broken)
+    assert (error["verification_status"], error["failure_phase"]) == ("error", "verify")
+    assert read_entry(json.dumps(error).encode()).can_be_verified
+    again = replace(broken, verifier_for=lambda _: FakeVerifier())
+    record = json.loads(execute_task(make_task(), again, History(attempt=2, unverified=error)).line(1))
+    assert len(producer.views) == 1
+    assert comparable(record) == comparable(smooth)
+    assert record["provenance"]["trajectory"] == error["provenance"]["trajectory"]
+    assert record["provenance"]["attempt"] == 2
+
+
+@pytest.mark.parametrize("how", ["missing", "altered"])
+def test_a_candidate_that_is_no_longer_as_sealed_is_made_again(tmp_path: Path, how: str) -> None:
+    """What is judged is what was sealed; where that is gone the agent runs again."""
+    producer = FakeProducer()
+    context = make_context(tmp_path, producer=producer, verifier=FakeVerifier(hook=raising(EngineError("gone"))))
+    error = run(context)
+    sealed = context.store.root / error["candidate_digest"]
+    sealed.unlink()
+    if how == "altered":
+        sealed.write_text("wrong")
+    again = replace(context, verifier_for=lambda _: FakeVerifier())
+    record = json.loads(execute_task(make_task(), again, History(attempt=2, unverified=error)).line(1))
+    assert (len(producer.views), record["verification_status"]) == (2, "passed")

@@ -336,13 +336,15 @@ class TestAgentFailures:
 class TestWhatIsNotTheAgentsFault:
     """Infrastructure and configuration are errors of their own, and never a score."""
 
-    @pytest.mark.parametrize(("point", "error"), [("resolve_image", ImageError("gone")), ("wait", EngineError("gone"))])
-    def test_the_engine(self, bench: Bench, fake: FakeDriver, point: str, error: Exception) -> None:
-        """L08, L15: an engine that fails is not a failure of the agent."""
+    def test_the_engine(self, bench: Bench, fake: FakeDriver) -> None:
+        """L08, L15: an engine that fails is not a failure of the agent, before it runs or while it does."""
         fake.program("agent")(lambda context: context.stdout.write("x"))
-        fake.fail_next(error, on=point)
-        with pytest.raises(type(error)):
+        fake.fail_next(ImageError("gone"), on="resolve_image")
+        with pytest.raises(ImageError):
             bench.produce()
+        fake.fail_next(gone := EngineError("gone"), on="wait")
+        production = bench.produce()
+        assert (production.fault, production.failure, production.candidate) == (gone, None, None)
         assert not fake.open
 
     def test_a_foreign_workspace(self, bench: Bench, fake: FakeDriver, host_canary: Path) -> None:

@@ -79,8 +79,11 @@ class Task:
             return answer.status
 
     def end(self) -> Ending:
-        """End the agent in failure."""
-        return self.attendance.end(RESULT, None, ENDED)
+        """End the agent in failure. Raises the fault that it was instead, if it was one."""
+        ending = self.attendance.end(RESULT, None, ENDED)
+        if ending.fault is not None:
+            raise ending.fault
+        return ending
 
 
 @pytest.fixture

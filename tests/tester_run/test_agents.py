@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from run_fakes import FakeProducer, Sink, seal
-from securebench.errors import ConfigError, EgressError, EngineError, ImageError, ProviderError
+from run_fakes import FakeProducer, FakeVerifier, Sink, seal
+from securebench.errors import ConfigError, EgressError, EngineError, ImageError, MaterializationError, ProviderError
 from securebench.execution import retry
 from securebench.harnesses.base import Production
 from securebench.network.gateway import Gateway
@@ -19,7 +19,7 @@ from securebench.results.summary import Ending
 from securebench.tester_run.agents import exposed_secrets
 from securebench.tester_run.breaker import ERRORS_IN_A_ROW
 from securebench.testing.fake_sandbox import FakeDriver
-from tester_run.running import make_parts, pin_framework, records, row, run, write_run
+from tester_run.running import comparables, make_parts, pin_framework, records, row, run, write_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from securebench.harnesses.base import ProduceContext, RunContext
     from securebench.images.model import ResolvedImage
     from securebench.resources import JsonValue
-    from securebench.tasks import AgentView
+    from securebench.tasks import AgentView, VerifierView
+    from securebench.tester_run import TesterRunSummary
+    from securebench.verifiers.base import VerificationResult, VerifyContext
 
 KEY = "sk-canary-0123456789"
 AGENT: dict[str, JsonValue] = {"program": "codex", "version": "1.2.3", "endpoint": "api.example.com"}
@@ -366,3 +368,80 @@ def write_elsewhere(root: Path) -> Path:
     place.mkdir()
     write_run(place, 1)
     return place
+
+
+def test_an_agent_is_not_paid_again_for_a_verification_that_failed(root: Path) -> None:
+    """Its sealed candidate is judged when the run goes on, and the records are those of a run without the trouble."""
+    usage: dict[str, JsonValue] = {"input_tokens": 100, "output_tokens": 10, "turns": 2}
+
+    def hook(number: int, view: AgentView, context: ProduceContext) -> Production:
+        answer = seal(context.store, "right" if number % 2 else "wrong")
+        return Production(candidate=answer, stdout=view.task_id, metadata={"usage": usage}, trajectory="{}")
+
+    def broken(_: int, view: VerifierView, __: VerifyContext) -> VerificationResult | None:
+        if view.task_id.endswith(("1", "2", "3")):
+            raise MaterializationError("a hidden file is missing")
+        return None
+
+    smooth = root / "smooth"
+    smooth.mkdir()
+    write_run(smooth)
+    run(smooth, parts=make_parts(FakeProducer(hook=hook), verifier_for=lambda _: FakeVerifier()))
+    verifier = FakeVerifier(hook=broken)
+    for resume in (False, True):
+        producer = FakeProducer(hook=hook)
+        summary = run(root, parts=make_parts(producer, verifier_for=lambda _: verifier), resume=resume)
+        assert (summary.errors, len(producer.views)) == (3, 0 if resume else 6)
+    producer = FakeProducer(hook=hook)
+    summary = run(root, parts=make_parts(producer, verifier_for=lambda _: FakeVerifier()), resume=True)
+    assert (summary.errors, len(producer.views)) == (0, 0)
+    assert comparables(root) == comparables(smooth)
+    assert summary.to_json()["usage"] == {"input_tokens": 600, "output_tokens": 60, "turns": 12}
+
+
+def test_everything_that_was_spent_is_added_up(root: Path) -> None:
+    """Void tries, earlier attempts, errors that nobody has done again yet, and the check of the provider."""
+    error = ProviderError("529", code="provider-failed")
+    usage: dict[str, JsonValue] = {"input_tokens": 100, "output_tokens": 10}
+
+    class Checked(FakeProducer):
+        def check_provider(self, *_: object) -> Mapping[str, JsonValue]:
+            return {"input_tokens": 7, "output_tokens": 1, "requests": 1}
+
+    def down(*_: object) -> Production:
+        return Production(candidate=None, fault=error, metadata={"usage": usage})
+
+    def up(_: int, __: AgentView, context: ProduceContext) -> Production:
+        return Production(candidate=seal(context.store, "right"), metadata={"usage": usage})
+
+    def spent(summary: TesterRunSummary) -> tuple[int, int]:
+        return summary.usage.input_tokens, summary.usage.output_tokens
+
+    summary = run(root, parts=make_parts(Checked(hook=down)))
+    assert (summary.errors, spent(summary)) == (5, (5 * 300 + 7, 5 * 30 + 1))
+    assert [record["provenance"]["spent"]["input_tokens"] for record in records(root)] == [300] * 5
+    summary = run(root, parts=make_parts(Checked(hook=up)), resume=True, limit=2)
+    assert spent(summary) == (5 * 300 + 2 * 100 + 14, 5 * 30 + 20 + 2)
+    summary = run(root, parts=make_parts(Checked(hook=up)), resume=True)
+    assert (summary.passed, spent(summary)) == (6, (5 * 300 + 6 * 100 + 21, 5 * 30 + 60 + 3))
+    done = run(root, parts=make_parts(Checked(hook=up)), resume=True)
+    assert spent(done) == spent(summary), "nothing was to be done, so nobody was asked"
+
+
+def test_a_rejected_key_leaves_an_empty_directory(root: Path) -> None:
+    """The run ends before any task, and can be begun again in the same place; a resumed one asks too."""
+
+    class Rejected(FakeProducer):
+        def check_provider(self, *_: object) -> Mapping[str, JsonValue]:
+            raise ConfigError("no such key", code="provider-refused")
+
+    producer = Rejected()
+    with pytest.raises(ConfigError, match="no such key"):
+        run(root, parts=make_parts(producer))
+    assert not producer.views
+    assert not list((root / "results").iterdir())
+    assert run(root, limit=2).passed == 2
+    with pytest.raises(ConfigError, match="no such key"):
+        run(root, parts=make_parts(producer), resume=True)
+    assert run(root, parts=make_parts(producer), resume=True, limit=2).passed == 2
+    assert run(root, resume=True).passed == 6

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from securebench.errors import FailurePhase, FailureReason
+from securebench.execution.history import History
 from securebench.results.record import (
     Failure,
     Output,
@@ -14,6 +15,7 @@ from securebench.results.record import (
     assurance_of,
     candidate_fields,
 )
+from securebench.results.usage import Usage
 from securebench.tasks import DEFAULT_IMAGE
 
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from securebench.tasks import SecureBenchTask
     from securebench.verifiers.base import VerificationResult, Verifier
 
+_WORK: Final = ("trajectory", "usage", "failed_tries")
+
 CANDIDATE_CAP: Final = 1024 * 1024
 """Characters of a candidate that a record shows. The whole candidate is in the store, under its digest."""
 
@@ -38,7 +42,15 @@ class Outcome:
     """What came of a task so far. One thread's own."""
 
     verifier: Verifier | None
+    history: History = field(default_factory=History)
     production: Production | None = None
+    """What came of the last try of the agent."""
+    failed_tries: list[dict[str, JsonValue]] = field(default_factory=list)
+    """What the tries used that the infrastructure ended, and how far they came."""
+    spent: Usage = field(default_factory=Usage)
+    """What all tries of this attempt used."""
+    is_verified_again: bool = False
+    """The agent had worked in an earlier attempt, whose record says all that there is to say of it."""
     trajectory: Mapping[str, JsonValue] = field(default_factory=dict)
     """Where it is kept, if the agent told any."""
     verdict: VerificationResult | None = None
@@ -55,7 +67,8 @@ class Outcome:
     @property
     def judged(self) -> CandidateArtifact | None:
         """What is to be judged: what an agent left that did not fail."""
-        return None if self.production is None or self.production.failure else self.production.candidate
+        production = self.production
+        return None if production is None or production.failure or production.fault else production.candidate
 
     def result(self) -> tuple[VerificationStatus, Failure | None]:
         """Return the status, and the failure unless it is a pass or pending. Anything unknown is an error."""
@@ -79,22 +92,34 @@ def build_record(
 ) -> TaskRecord:
     """Return the record of a task. Everything in it that is not ours has gone through ``redactor``."""
     status, failure = outcome.result()
-    candidate = outcome.candidate
-    text = redactor.text(candidate.text, cap=CANDIDATE_CAP) if candidate and candidate.text is not None else None
     return TaskRecord(
         run_id=context.run_id,
         task_id=task.id,
         benchmark_id=task.benchmark_id,
         task_type=task.task_type,
         status=status,
-        candidate=candidate_fields(candidate, text),
-        producer=_output(outcome.production, redactor, lines=False) or Output(),
+        candidate=_candidate(outcome, redactor),
+        producer=_producer(outcome, redactor),
         verifier=_output(outcome.verdict, redactor, lines=True),
         resource_summary=task.resources.summary(),
         failure=failure and Failure(failure.reason, failure.phase, redactor.text(failure.message, lines=True)),
         provenance=_provenance(task, context, outcome, trail, redactor),
         assurance=assurance_of(outcome.verdict.metadata) if outcome.verdict else None,
     )
+
+
+def _candidate(outcome: Outcome, redactor: Redactor) -> Mapping[str, JsonValue]:
+    if outcome.is_verified_again and (record := outcome.history.unverified):
+        return {name: record[name] for name in candidate_fields(None, None)}
+    candidate = outcome.candidate
+    text = redactor.text(candidate.text, cap=CANDIDATE_CAP) if candidate and candidate.text is not None else None
+    return candidate_fields(candidate, text)
+
+
+def _producer(outcome: Outcome, redactor: Redactor) -> Output:
+    if outcome.is_verified_again and (record := outcome.history.unverified):
+        return Output(**{name: record[f"producer_{name}"] for name in ("stdout", "stderr", "metadata")})
+    return _output(outcome.production, redactor, lines=False) or Output()
 
 
 def _output(source: Production | VerificationResult | None, redactor: Redactor, *, lines: bool) -> Output | None:
@@ -111,6 +136,7 @@ def _provenance(
     task: SecureBenchTask, context: TaskContext, outcome: Outcome, trail: Trail, redactor: Redactor
 ) -> dict[str, JsonValue]:
     verifier, production = outcome.verifier, outcome.production
+    spent = outcome.history.spent + outcome.spent
     return {
         **trail.to_json(),
         **context.provenance,
@@ -120,6 +146,18 @@ def _provenance(
             "id": production.image_id if production else "",
         },
         "verifier": {"family": verifier.family, "version": verifier.version} if verifier else None,
+        **_work(outcome, redactor),
+        **({"spent": spent.to_json()} if spent else {}),
+    }
+
+
+def _work(outcome: Outcome, redactor: Redactor) -> dict[str, JsonValue]:
+    """Return what provenance says of the agent's work: where its steps are kept, what it used, and its void tries."""
+    if outcome.is_verified_again and (record := outcome.history.unverified):
+        return {name: record["provenance"][name] for name in _WORK if name in record["provenance"]}
+    production = outcome.production
+    return {
         **({"trajectory": dict(outcome.trajectory)} if outcome.trajectory else {}),
         "usage": redactor.value(production.metadata.get("usage", {}) if production else {}),
+        **({"failed_tries": redactor.value(list(outcome.failed_tries))} if outcome.failed_tries else {}),
     }

@@ -6,6 +6,7 @@ import errno
 import logging
 import traceback
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -19,26 +20,29 @@ from securebench.errors import (
     StorageError,
 )
 from securebench.execution.context import RunStoppedError
+from securebench.execution.history import History, production_before
 from securebench.execution.observed import ObservedDriver
 from securebench.execution.outcome import Outcome, build_record
 from securebench.execution.trail import Trail
 from securebench.execution.verifier_output import VerifierOutput, discard_output, keep_output, output_file
-from securebench.harnesses.base import ProduceContext
+from securebench.harnesses.base import ProduceContext, Spent
 from securebench.progress import EventKind
 from securebench.results.record import Failure
 from securebench.results.redaction import Redactor
 from securebench.results.trajectory import discard_trajectory, keep_trajectory, trajectory_file
+from securebench.results.usage import Usage, read_usage
 from securebench.tasks import task_directory_name
 from securebench.verifiers.base import VerifyContext
 from securebench.workspaces.removal import make_fresh_directory, remove_tree
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from securebench.candidates.artifact import CandidateArtifact
     from securebench.execution.context import TaskContext
     from securebench.harnesses.base import Production
     from securebench.progress import Reporter
+    from securebench.resources import JsonValue
     from securebench.results.record import TaskRecord
     from securebench.tasks import AgentView, SecureBenchTask, VerifierView
     from securebench.verifiers.base import VerificationResult, Verifier
@@ -48,8 +52,11 @@ _log = logging.getLogger(__name__)
 _DISK_TROUBLE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG})
 
 
-def execute_task(task: SecureBenchTask, context: TaskContext, *, attempt: int = 1) -> TaskRecord:
+def execute_task(task: SecureBenchTask, context: TaskContext, history: History | None = None) -> TaskRecord:
     """Run the agent on ``task``, judge what it left, and return the record, redacted.
+
+    Where the ``history`` of the task holds a sealed candidate that only could not be judged, that is judged, and no
+    agent runs.
 
     Whatever the agent, its candidate or the machine did is in the record; a verdict is a pass only if a verifier said
     so. Raises :class:`StorageError` when the run directory cannot be written, and :class:`RunStoppedError` when the run
@@ -57,17 +64,19 @@ def execute_task(task: SecureBenchTask, context: TaskContext, *, attempt: int = 
     """
     redactor = Redactor.for_task(task, context.secrets)
     report = context.report.task(task.id, scrub=redactor.mapping)
-    report.emit(EventKind.TASK_START, family=task.task_type, attempt=attempt)
-    trail, outcome = Trail(attempt), Outcome(verifier=context.verifier_for(task.task_type))
-    trajectory = trajectory_file(context.trajectories, task_directory_name(task.id))
-    discard_trajectory(trajectory)
+    history = history or History()
+    report.emit(EventKind.TASK_START, family=task.task_type, attempt=history.attempt)
+    trail = Trail(history.attempt)
+    outcome = Outcome(verifier=context.verifier_for(task.task_type), history=history)
     if context.verifier_output is not None:
         discard_output(output_file(context.verifier_output, task_directory_name(task.id)))
     try:
-        _check_task(task.verifier_view(), outcome, context, report, trail)
-        outcome.production = _produce(task.agent_view(), context, report, trail)
-        if told := outcome.production.trajectory:
-            outcome.trajectory = keep_trajectory(trajectory, told, redactor)
+        if history.unverified is not None:
+            outcome.production = production_before(task, context.store, history.unverified)
+            outcome.is_verified_again = outcome.production is not None
+        if not outcome.is_verified_again:
+            _check_task(task.verifier_view(), outcome, context, report, trail)
+            _produce(task, context, outcome, _Told(report, redactor, trail))
         context.checkpoint("produced")
         outcome.verdict = _verify(task.verifier_view(), outcome, context, report, trail, redactor)
         context.checkpoint("verified")
@@ -96,8 +105,48 @@ def _check_task(view: VerifierView, outcome: Outcome, context: TaskContext, repo
     trail.try_phase(FailurePhase.PREFLIGHT, check, context.control)
 
 
-def _produce(view: AgentView, context: TaskContext, report: Reporter, trail: Trail) -> Production:
-    lent = ProduceContext(
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """To whom, and how, it is told what becomes of a task."""
+
+    report: Reporter
+    redactor: Redactor
+    trail: Trail
+
+
+def _produce(task: SecureBenchTask, context: TaskContext, outcome: Outcome, told: _Told) -> None:
+    """Run the agent, again where the infrastructure failed it, and note what came of every try in ``outcome``."""
+    view, directory = task.agent_view(), task_directory_name(task.id)
+
+    def once() -> Production:
+        outcome.production = None
+        outcome.trajectory = {}
+        number = len(outcome.failed_tries) + 1
+        file = trajectory_file(context.trajectories, directory, outcome.history.attempt, number)
+        discard_trajectory(file)
+        try:
+            production = context.producer.produce(view, _lent_to_agent(view, context, outcome, told.report))
+        except InfrastructureError as error:
+            outcome.failed_tries.append({"error": error.code, "message": error.message})
+            raise
+        outcome.production = production
+        outcome.spent += read_usage(production.metadata.get("usage")) or Usage()
+        if production.trajectory:
+            outcome.trajectory = keep_trajectory(file, production.trajectory, told.redactor)
+        if production.fault is not None:
+            outcome.failed_tries.append(_failed_try(production.fault, production, outcome.trajectory))
+            raise production.fault
+        return production
+
+    told.report.emit(EventKind.PRODUCER_START)
+    production = told.trail.try_phase(FailurePhase.PRODUCE, once, context.control)
+    reason = production.failure.reason.value if production.failure else None
+    told.report.emit(EventKind.PRODUCER_DONE, reason=reason, duration_seconds=production.duration_seconds)
+
+
+def _lent_to_agent(view: AgentView, context: TaskContext, outcome: Outcome, report: Reporter) -> ProduceContext:
+    spent = outcome.history.spent + outcome.spent
+    return ProduceContext(
         driver=ObservedDriver(context.driver, report, show_output=True),
         store=context.store,
         workspace=context.workspaces / task_directory_name(view.task_id),
@@ -106,13 +155,18 @@ def _produce(view: AgentView, context: TaskContext, report: Reporter, trail: Tra
         environment=context.environment,
         gateway=context.gateway,
         pause=context.control.pause,
+        spent=Spent(max(0, spent.requests - spent.forgiven), spent.input_tokens + spent.output_tokens, spent.bytes),
         labels={"task": task_directory_name(view.task_id)},
     )
-    report.emit(EventKind.PRODUCER_START)
-    production = trail.try_phase(FailurePhase.PRODUCE, lambda: context.producer.produce(view, lent), context.control)
-    reason = production.failure.reason.value if production.failure else None
-    report.emit(EventKind.PRODUCER_DONE, reason=reason, duration_seconds=production.duration_seconds)
-    return production
+
+
+def _failed_try(
+    error: InfrastructureError, production: Production, trajectory: Mapping[str, JsonValue]
+) -> dict[str, JsonValue]:
+    """Return what a record says of a try that the infrastructure ended while the agent worked."""
+    said = {name: production.metadata[name] for name in ("outcome", "usage") if name in production.metadata}
+    where = {"trajectory": dict(trajectory)} if trajectory else {}
+    return {"error": error.code, "message": error.message, **said, **where}
 
 
 def _verify(

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from securebench.candidates.artifact import CandidateArtifact
-    from securebench.errors import CandidateError
+    from securebench.errors import CandidateError, InfrastructureError
     from securebench.harnesses.base import ProduceContext
     from securebench.network.gateway import Session
     from securebench.network.model import EgressPlan, EgressReport
@@ -26,10 +26,12 @@ if TYPE_CHECKING:
 class Ending:
     """What an agent's end means, as far as its harness can tell. ``failure`` replaces what its exit code would say.
 
-    ``stdout`` stands in the record in place of what the program printed, if it is not ``None``.
+    ``stdout`` stands in the record in place of what the program printed, if it is not ``None``. With a ``fault`` it was
+    not the agent that failed, and the rest is what it used until then.
     """
 
     failure: CandidateError | None = None
+    fault: InfrastructureError | None = None
     metadata: Mapping[str, JsonValue] = field(default_factory=dict)
     trajectory: str = ""
     stdout: str | None = None
@@ -53,11 +55,14 @@ class Attendance:
     def end(self, result: CommandResult, candidate: CandidateArtifact | None, failure: CandidateError | None) -> Ending:
         """Say what came of it. Nothing of the agent lives any more; ``candidate`` is what it left to be judged.
 
-        ``failure`` is what the exit code, the time limit and the like say. Raises :class:`InfrastructureError` where
-        it was not the agent that failed.
+        ``failure`` is what the exit code, the time limit and the like say.
         """
         del result, candidate
         return Ending(failure=failure)
+
+    def void(self, fault: InfrastructureError) -> Ending:
+        """Say what the agent used until ``fault`` ended its work. Nothing of it lives any more."""
+        return Ending(fault=fault)
 
     def __enter__(self) -> Self:
         return self
@@ -81,9 +86,13 @@ class EgressAttendance(Attendance):
         self._session.on_death(sandbox.close)
 
     def end(self, result: CommandResult, candidate: CandidateArtifact | None, failure: CandidateError | None) -> Ending:
-        """See :meth:`Attendance.end`. Raises :class:`EgressError` if the way out died."""
+        """See :meth:`Attendance.end`. It is a fault if the way out died."""
         del result, candidate
-        return Ending(failure=failure, metadata={"usage": {"egress": egress_of(self._session.close())}})
+        try:
+            report = self._session.close()
+        except EgressError as error:
+            return Ending(fault=error)
+        return Ending(failure=failure, metadata={"usage": {"egress": egress_of(report)}})
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -13,13 +13,22 @@ if TYPE_CHECKING:
 
     from securebench.candidates.artifact import CandidateArtifact
     from securebench.candidates.store import CandidateStore
-    from securebench.errors import CandidateError
+    from securebench.errors import CandidateError, InfrastructureError
     from securebench.images.model import ResolvedImage
     from securebench.network.gateway import Gateway
     from securebench.progress import Reporter
     from securebench.resources import JsonValue
     from securebench.sandboxes.base import Limits, SandboxDriver
     from securebench.tasks import AgentView
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What earlier tries of a task asked of a model's provider: they count against the task's budget."""
+
+    requests: int = 0
+    tokens: int = 0
+    bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,15 +47,21 @@ class ProduceContext:
     """The way out, where agents have one."""
     pause: Callable[[float], None] = time.sleep
     """Wait for so many seconds; raises if the run is stopped meanwhile."""
+    spent: Spent = field(default_factory=Spent)
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Production:
-    """What came of an agent: a candidate, a failure, or both (an agent that failed after it left something)."""
+    """What came of an agent: a candidate, a failure, or both (an agent that failed after it left something).
+
+    With a ``fault`` it is neither: the infrastructure failed the agent while it worked. The rest tells what this used
+    and how far it came.
+    """
 
     candidate: CandidateArtifact | None
     failure: CandidateError | None = None
+    fault: InfrastructureError | None = None
     stdout: str = ""
     stderr: str = ""
     metadata: Mapping[str, JsonValue] = field(default_factory=dict)
@@ -110,6 +125,8 @@ class HarnessProducer(ABC):
     def produce(self, view: AgentView, context: ProduceContext) -> Production:
         """Run the agent on one task and seal what it left.
 
-        Whatever the agent does is in the returned :class:`Production`; only :class:`InfrastructureError`,
-        :class:`ConfigError` and :class:`MaterializationError` (a pack file that changed under the run) are raised.
+        Whatever the agent does is in the returned :class:`Production`, and so is what the infrastructure did once the
+        agent had begun (``fault``). Before that :class:`InfrastructureError` is raised; at any time
+        :class:`StorageError`, :class:`ConfigError` and :class:`MaterializationError` (a pack file that changed under
+        the run) are.
         """

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from securebench.errors import ConfigError
+from securebench.harnesses.base import Spent
 from securebench.network.model import EgressPlan, Provider, RelayPlan
 
 if TYPE_CHECKING:
@@ -75,15 +76,21 @@ class Endpoint:
             )
         return found or Key(names[0], "")
 
-    def plan(self, config: CodexConfig | ClaudeCodeConfig, key: Key, authority: str | None = None) -> EgressPlan:
-        """Return the way out of one task. ``authority`` is one more for the relay's TLS, in PEM.
+    def plan(
+        self, config: CodexConfig | ClaudeCodeConfig, key: Key, authority: str | None = None, spent: Spent | None = None
+    ) -> EgressPlan:
+        """Return the way out of one try at a task. ``authority`` is one more for the relay's TLS, in PEM.
+
+        ``spent`` is what earlier tries used of the task's budget.
 
         The relay's provider is not among the domains of the proxy: through it an agent with a key of its own could take
         out what it read.
         """
         if not self.is_relayed:
             return EgressPlan(domains=tuple(dict.fromkeys((*config.allowed_domains, self.host))))
-        return EgressPlan(domains=config.allowed_domains, relay=self.relay_plan(config, key, authority))
+        relay, before = self.relay_plan(config, key, authority), spent or Spent()
+        relay = replace(relay, spent_requests=before.requests, spent_tokens=before.tokens, spent_bytes=before.bytes)
+        return EgressPlan(domains=config.allowed_domains, relay=relay)
 
     def relay_plan(self, config: CodexConfig | ClaudeCodeConfig, key: Key, authority: str | None = None) -> RelayPlan:
         """Return the way to the provider alone: for the relay of a task, and for the gateway's own questions."""

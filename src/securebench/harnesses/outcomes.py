@@ -105,6 +105,16 @@ _CODES: Final = {
     Trouble.UNREACHABLE: ("provider-unreachable", "see that this machine reaches the endpoint; --resume asks again"),
 }
 
+_NOT_STARTED: Final = "agent-not-started"
+_OUTCOMES_BY_CODE: Final = {code: _OUTCOMES[trouble] for trouble, (code, _) in _CODES.items()} | {
+    _NOT_STARTED: AgentOutcome.NOT_STARTED
+}
+
+
+def outcome_of(error: InfrastructureError) -> AgentOutcome | None:
+    """Return the outcome of an agent whose work ``error`` ended, where it was its provider or its start."""
+    return _OUTCOMES_BY_CODE.get(error.code)
+
 
 def judge(evidence: Evidence) -> Judgement:
     """Say what came of an agent's work.
@@ -192,7 +202,7 @@ def _not_started(evidence: Evidence) -> InfrastructureError:
     refused = f"; the relay refused {', '.join(sorted(relay.refused))}" if relay.refused else ""
     return InfrastructureError(
         f"no model answered the agent's program ({AgentOutcome.NOT_STARTED.value}): {end}{refused}",
-        code="agent-not-started",
+        code=_NOT_STARTED,
         hint="--show-agent-output keeps what it printed: the image may lack what it needs, or the sandbox memory",
     )
 

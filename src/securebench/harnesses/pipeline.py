@@ -27,7 +27,7 @@ from securebench.candidates.extraction import (
     seal_patch_file,
     seal_workspace,
 )
-from securebench.errors import CandidateError, FailurePhase, FailureReason, StorageError
+from securebench.errors import CandidateError, FailurePhase, FailureReason, InfrastructureError, StorageError
 from securebench.harnesses.attendance import Attendance
 from securebench.harnesses.base import HarnessProducer, Production
 from securebench.harnesses.output import OutputReporter, recorded
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from securebench.harnesses.attendance import Ending
     from securebench.harnesses.base import ProduceContext
     from securebench.harnesses.place import Place
     from securebench.images.model import ResolvedImage
@@ -102,16 +103,22 @@ class AgentHarness(HarnessProducer):
             assets, filled = _prepare_workspace(plan, place, context, image, tree)
             spec = _agent_spec(place, invocation, context, image, assets, attendance)
             work = _Work(view, invocation, context, tree)
-            result = work.run(spec, attendance)
-            if place.is_changed and context.driver.info().name == "docker":
-                reclaim(context, image)
-            with _reading(context.workspace):
-                sealed = work.sealed or _seal(work, result)
-                failure = _agent_failure(result, invocation) or _tampering(view, context.workspace, assets)
+            try:
+                result = work.run(spec, attendance)
+                if place.is_changed and context.driver.info().name == "docker":
+                    reclaim(context, image)
+                with _reading(context.workspace):
+                    sealed = work.sealed or _seal(work, result)
+                    failure = _agent_failure(result, invocation) or _tampering(view, context.workspace, assets)
+            except StorageError:
+                raise
+            except InfrastructureError as error:
+                return self._void(attendance.void(error), image, started)
             ending = attendance.end(result, None if sealed.failure else sealed.candidate, failure)
         return Production(
-            candidate=sealed.candidate,
-            failure=ending.failure or sealed.failure,
+            candidate=None if ending.fault else sealed.candidate,
+            failure=None if ending.fault else ending.failure or sealed.failure,
+            fault=ending.fault,
             stdout=recorded(result.stdout) if ending.stdout is None else ending.stdout,
             stderr=recorded(result.stderr),
             metadata={
@@ -120,6 +127,18 @@ class AgentHarness(HarnessProducer):
                 **({} if filled is None else {"from_image": {"files": filled.entries, "bytes": filled.size}}),
                 **ending.metadata,
             },
+            trajectory=ending.trajectory,
+            image_id=image.id,
+            duration_seconds=time.monotonic() - started,
+        )
+
+    def _void(self, ending: Ending, image: ResolvedImage, started: float) -> Production:
+        """Return what is left of a work that the machine ended: no candidate, and what it used."""
+        return Production(
+            candidate=None,
+            fault=ending.fault,
+            stdout=ending.stdout or "",
+            metadata={"harness": self.name, **ending.metadata},
             trajectory=ending.trajectory,
             image_id=image.id,
             duration_seconds=time.monotonic() - started,

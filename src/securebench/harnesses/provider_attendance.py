@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from securebench.errors import EgressError, InfrastructureError
 from securebench.harnesses.attendance import EgressAttendance, Ending, egress_of
 from securebench.harnesses.events import EventReader
-from securebench.harnesses.outcomes import Evidence, judge
-from securebench.network.model import PROVIDER_TROUBLES, ProbeReport, Trouble
+from securebench.harnesses.outcomes import Evidence, Judgement, judge, outcome_of
+from securebench.network.model import PROVIDER_TROUBLES, EgressReport, ProbeReport, Trouble
 from securebench.sandboxes.base import Stream
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from securebench.errors import CandidateError
     from securebench.harnesses.claims import Account
     from securebench.network.gateway import Session
-    from securebench.network.model import EgressReport, RelayReport
+    from securebench.network.model import RelayReport
     from securebench.resources import JsonValue
     from securebench.sandboxes.base import Chunk, CommandResult
 
@@ -71,25 +72,48 @@ class ProviderAttendance(EgressAttendance):
             self._reader.feed(data)
 
     def end(self, result: CommandResult, candidate: CandidateArtifact | None, failure: CandidateError | None) -> Ending:
-        """See :meth:`Attendance.end`. Raises :class:`EgressError`, and as :func:`judge` does."""
+        """See :meth:`Attendance.end`: judged as :func:`judge` does."""
         del result
         self._reader.finish()
-        report = self._session.close()
-        claims = self._account.claims
-        judgement = judge(
-            Evidence(
-                claims=claims,
-                relay=report.relay,
-                failure=failure,
-                has_candidate=candidate is not None,
-                ask_provider=lambda trouble: self._ask_provider(trouble, report.relay),
-            )
+        try:
+            report = self._session.close()
+        except EgressError as error:
+            return self._ending(error, EgressReport())
+        evidence = Evidence(
+            claims=self._account.claims,
+            relay=report.relay,
+            failure=failure,
+            has_candidate=candidate is not None,
+            ask_provider=lambda trouble: self._ask_provider(trouble, report.relay),
         )
+        try:
+            return self._ending(judge(evidence), report)
+        except InfrastructureError as error:
+            return self._ending(error, report)
+
+    def void(self, fault: InfrastructureError) -> Ending:
+        """See :meth:`Attendance.void`. A gateway that died is why its sandbox ended, so it is told first."""
+        self._reader.finish()
+        try:
+            return self._ending(fault, self._session.close())
+        except EgressError as error:
+            return self._ending(error, EgressReport())
+
+    def _ending(self, came: Judgement | InfrastructureError, report: EgressReport) -> Ending:
+        if isinstance(came, InfrastructureError):
+            outcome, failure, fault = outcome_of(came), None, came
+        else:
+            outcome, failure, fault = came.outcome, came.failure, None
         return Ending(
-            failure=judgement.failure,
-            metadata={"agent": dict(self._agent), "outcome": judgement.outcome.value, "usage": self._usage(report)},
+            failure=failure,
+            fault=fault,
+            metadata={
+                "agent": dict(self._agent),
+                **({"outcome": outcome.value} if outcome else {}),
+                "usage": self._usage(report),
+            },
             trajectory=self._account.trajectory.text(),
-            stdout=claims.message or None,
+            stdout=self._account.claims.message or None,
         )
 
     def _ask_provider(self, trouble: Trouble, relay: RelayReport | None) -> ProbeReport:

@@ -168,7 +168,8 @@ class ProviderHarness(AgentHarness):
         """Open the way to the provider. Raises :class:`EgressError`."""
         ready, program = self._prepared, self._program(view)
         asking = self._endpoint.relay_plan(self.config, ready.key, ready.authority)
-        session = open_session(view.task_id, self._endpoint.plan(self.config, ready.key, ready.authority), context)
+        plan = self._endpoint.plan(self.config, ready.key, ready.authority, context.spent)
+        session = open_session(view.task_id, plan, context)
         assert context.gateway is not None
         attended = Attended(
             account=self.account(),

@@ -8,12 +8,14 @@ anywhere else is never mended by guessing, it stops the run.
 from __future__ import annotations
 
 import itertools
+import json
 import os
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from securebench.errors import ConfigError, SourceLocation
 from securebench.results.record import Entry, read_entry
 from securebench.results.storage import storage_errors, sync_directory, temporary_name, write_at_once, write_durably
+from securebench.results.usage import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -76,6 +78,25 @@ class Journal:
         """Return how many attempts at a task are on disk, here or superseded."""
         known = (self.entries.get(task_id), self._past.get(task_id))
         return max((entry.attempt for entry in known if entry), default=0)
+
+    def spent(self, task_id: str) -> Usage:
+        """Return what all attempts at a task used that are on disk."""
+        entry = self.entries.get(task_id) or self._past.get(task_id)
+        return (entry.usage if entry else None) or Usage()
+
+    def set_aside(self) -> Iterator[Entry]:
+        """Yield what the last superseded record of each task says that has no other record."""
+        return (entry for name, entry in self._past.items() if name not in self.entries)
+
+    def unverified(self, task_id: str) -> dict[str, Any] | None:
+        """Return the superseded record of a task whose sealed candidate only has to be judged, or ``None``."""
+        entry = self._past.get(task_id)
+        if entry is None or not entry.can_be_verified:
+            return None
+        with storage_errors(self._superseded), self._superseded.open("rb") as file:
+            found = next(line for line in file if read_entry(line).sequence == entry.sequence)
+        record: dict[str, Any] = json.loads(found)
+        return record
 
     def supersede(self, task_ids: Collection[str]) -> None:
         """Move the records of ``task_ids`` out of the journal, into ``superseded.jsonl``. All or nothing."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
+from securebench.errors import FailurePhase
 from securebench.resources import REDACTED
 from securebench.results.usage import read_usage
 from securebench.tasks import CandidateKind
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from securebench.candidates.artifact import CandidateArtifact
-    from securebench.errors import FailurePhase, FailureReason
+    from securebench.errors import FailureReason
     from securebench.resources import JsonValue
     from securebench.results.usage import Usage
 
@@ -26,7 +27,10 @@ RECORD_VERSION: Final = 1
 """Raised when the meaning of a field changes."""
 
 VOLATILE: Final = frozenset(
-    {"sequence", "attempt", "tries", "durations", "duration_seconds", "started_at", "usage", "trajectory", "commitment"}
+    {
+        *("sequence", "attempt", "tries", "failed_tries", "durations", "duration_seconds", "started_at"),
+        *("usage", "spent", "trajectory", "commitment"),
+    }
 )
 """Keys that differ between two honest runs of the same thing, wherever they stand in provenance and metadata."""
 
@@ -183,6 +187,9 @@ class Entry:
     reason: str = ""
     message: str = ""
     usage: Usage | None = None
+    """What all attempts at the task used until this record."""
+    can_be_verified: bool = False
+    """It is an error of the verification alone, and the candidate was sealed."""
     assurance: Assurance | None = None
 
 
@@ -204,7 +211,10 @@ def read_entry(line: bytes) -> Entry:
         attempt=_field(provenance, "attempt", int),
         reason=str(record.get("failure_reason", "")),
         message=str(record.get("failure_message", ""))[:_ENTRY_MESSAGE],
-        usage=read_usage(provenance.get("usage")),
+        usage=read_usage(provenance.get("spent") or provenance.get("usage")),
+        can_be_verified=status is VerificationStatus.ERROR
+        and record.get("failure_phase") == FailurePhase.VERIFY
+        and isinstance(record.get("candidate_digest"), str),
         assurance=_assurance(record, status),
     )
 

@@ -24,9 +24,13 @@ MAX_LINES: Final = 20_000
 """Steps of one task: the shorter they are, the more each byte costs."""
 
 
-def trajectory_file(directory: Path, name: str) -> Path:
-    """Return where the trajectory lies of the task whose directories are called ``name``."""
-    return directory / f"{name}.jsonl"
+def trajectory_file(directory: Path, name: str, attempt: int = 1, number: int = 1) -> Path:
+    """Return where the trajectory of one try lies. ``name`` is what the directories of its task are called.
+
+    Tries are counted from 1 in each attempt. All but the very first have their numbers in the name, so that what an
+    agent did stays also where a run goes on: it was paid for.
+    """
+    return directory / (f"{name}.jsonl" if (attempt, number) == (1, 1) else f"{name}.{attempt}-{number}.jsonl")
 
 
 def discard_trajectory(path: Path) -> None:

@@ -6,7 +6,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from securebench.errors import StorageError
-from securebench.execution import RunStoppedError, execute_task
+from securebench.execution import History, RunStoppedError, execute_task
 from securebench.executors.local import LocalExecutor
 from securebench.progress import EventKind
 from securebench.tester_run.breaker import Breaker
@@ -48,13 +48,21 @@ class Coordinator:
         """Run in a worker's thread."""
         self._context.checkpoint("task_started")
         try:
-            record = execute_task(task, self._context, attempt=1 + self._journal.attempts(task.id))
+            record = execute_task(task, self._context, self._history(task))
         except RunStoppedError:
             return None
         if trouble := self._breaker.trips(record):
             self.trouble = self.trouble or trouble
             self._control.drain()
         return record
+
+    def _history(self, task: SecureBenchTask) -> History:
+        journal = self._journal
+        return History(
+            attempt=1 + journal.attempts(task.id),
+            spent=journal.spent(task.id),
+            unverified=journal.unverified(task.id),
+        )
 
     def _write(self, record: TaskRecord) -> None:
         self._context.checkpoint("record_ready")

@@ -227,6 +227,7 @@ class _Run:
         """Count the records that are on disk, whatever this process believes."""
         planned = {task.id: task.task_type for task in self._plan.tasks}
         families, failures, usage = count(planned, iterate_entries(self._journal.path))
+        checks = map(read_usage, self._header.provider_checks)
         ending = Ending.INTERRUPTED if interrupted else Ending.STOPPED if trouble else Ending.FINISHED
         return TesterRunSummary(
             run_id=self._plan.config.run.id,
@@ -235,7 +236,7 @@ class _Run:
             total=total(families.values()),
             families=families,
             failures=failures,
-            usage=sum(filter(None, map(read_usage, self._header.provider_checks)), usage),
+            usage=sum(filter(None, [*checks, *(entry.usage for entry in self._journal.set_aside())]), usage),
             ending=ending,
             problems=tuple(filter(None, (trouble, egress_trouble, *self._changes()))),
         )
