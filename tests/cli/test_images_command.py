@@ -44,7 +44,7 @@ ROOT = layer(file("etc/os", b"one\n"))
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ImageStore:
+def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ImageStore:
     """Give an empty store on a machine where no engine answers."""
     monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path / "images"))
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/no-engine.sock")
@@ -78,7 +78,7 @@ def images(*arguments: object) -> Result:
     return CliRunner().invoke(command, [str(argument) for argument in arguments], catch_exceptions=False)
 
 
-def test_what_is_missing_is_built_with_its_stages_shown(store: ImageStore, built: list[tuple[str, bool]]) -> None:
+def test_what_is_missing_is_built_with_its_stages_shown(own_store: ImageStore, built: list[tuple[str, bool]]) -> None:
     """Without a name every recipe is built; stages go to stderr as plain lines, the result to stdout."""
     done = images("build")
     assert done.exit_code == 0, done.output
@@ -87,7 +87,7 @@ def test_what_is_missing_is_built_with_its_stages_shown(store: ImageStore, built
     assert re.search(rf"^python-3\.11: built {BASE} \(sha256:abababababab\) in 0 s$", done.stdout, re.MULTILINE)
 
 
-def test_what_is_there_is_not_built_again(store: ImageStore, built: list[tuple[str, bool]], saved: Path) -> None:
+def test_what_is_there_is_not_built_again(own_store: ImageStore, built: list[tuple[str, bool]], saved: Path) -> None:
     """A second build says that the image is there, with its id, and does nothing; with --force it builds."""
     images("import", saved)
     done = images("build", "python-3.11")
@@ -126,7 +126,7 @@ def _pack(directory: Path) -> Path:
 
 
 def test_the_recipes_of_a_pack_are_built_by_the_name_of_their_directory(
-    store: ImageStore, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    own_store: ImageStore, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each after its base; a second time what is there stays, and --rebuild builds it again."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
@@ -137,17 +137,67 @@ def test_the_recipes_of_a_pack_are_built_by_the_name_of_their_directory(
     assert [line.split(" (")[0] for line in lines] == [
         "z-first: built securebench/pack/z-first:1",
         "a-second: built securebench/pack/a-second:1",
+        "2 built, 0 there already, 0 not built",
     ]
-    found = store.find("securebench/pack/a-second:1")
+    found = own_store.find("securebench/pack/a-second:1")
     assert found is not None
-    with store.lease(found.id) as tree:
+    with own_store.lease(found.id) as tree:
         assert {path.name for path in (tree.root / "app").iterdir()} == {"z-first", "a-second"}
-    assert [line.split()[-2:] for line in images("build", recipes).stdout.splitlines()] == [["is", "there"]] * 2
+    again = images("build", recipes).stdout.splitlines()
+    assert [line.split()[-2:] for line in again[:-1]] == [["is", "there"]] * 2
     assert "built" in images("build", "--rebuild", recipes / "a-second").stdout
 
 
+def test_a_changed_recipe_or_base_is_built_again(
+    own_store: ImageStore, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An image counts as there only while recipe, files and base are those it was built from; the reason is told."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    images("import", saved)
+    recipes = _pack(tmp_path / "images-of-a-pack")
+    assert images("build", recipes).stdout.endswith("2 built, 0 there already, 0 not built\n")
+    assert images("build", recipes).stdout.endswith("0 built, 2 there already, 0 not built\n")
+    (recipes / "a-second" / "files" / "more").write_text("more")
+    told = images("build", recipes).stdout
+    assert re.search(r"^z-first: .* is there$", told, re.MULTILINE)
+    assert re.search(r"^a-second: built .* \(its recipe has changed\)$", told, re.MULTILINE)
+    first = recipes / "z-first" / "recipe.yaml"
+    first.write_text(first.read_text() + "environment: {A: b}\n")
+    told = images("build", recipes).stdout
+    assert re.search(r"^z-first: built .* \(its recipe has changed\)$", told, re.MULTILINE)
+    assert re.search(r"^a-second: built .* \(its base securebench/pack/z-first:1 has changed\)$", told, re.MULTILINE)
+    first.write_text(first.read_text().replace("summary: x", "summary: other words"))
+    assert "2 there already" in images("build", recipes).stdout
+    own_store.remove("tool:1")
+    assert "2 there already" in images("build", recipes).stdout
+
+
+def test_a_recipe_that_fails_does_not_stop_the_others(
+    own_store: ImageStore, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every other image is built; what is based on the failed one is not, and the exit code and summary say so."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    images("import", saved)
+    recipes = _pack(tmp_path / "images-of-a-pack")
+    assert images("build", recipes).exit_code == 0
+    (recipes / "m-good").mkdir()
+    (recipes / "m-good" / "recipe.yaml").write_text("reference: securebench/pack/m:1\nsummary: x\nbase: tool:1\n")
+    recipe = recipes / "z-first" / "recipe.yaml"
+    recipe.write_text(recipe.read_text().replace("{files: /app}", "{nowhere: /app}"))
+    done = images("build", recipes)
+    assert done.exit_code == 1
+    assert re.search(r"^m-good: built ", done.stdout, re.MULTILINE)
+    assert re.search(r"^z-first: NOT built: .*nowhere.* \[recipe-invalid\]$", done.stdout, re.MULTILINE)
+    assert "a-second: NOT built: its base securebench/pack/z-first:1 was not built" in done.stdout
+    assert done.stdout.endswith("1 built, 0 there already, 2 not built\n")
+    assert "error: z-first: " in done.stderr
+    told = {image["name"]: image for image in json.loads(images("build", recipes, "--json").stdout)}
+    assert told["z-first"]["error"]["code"] == "recipe-invalid"
+    assert (told["m-good"]["error"], told["m-good"]["built"]) == (None, False)
+
+
 def test_what_was_built_is_told_to_programs(
-    store: ImageStore, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    own_store: ImageStore, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An importer needs the reference, the id, and the commit where there is a repository."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
@@ -162,17 +212,17 @@ def test_what_was_built_is_told_to_programs(
         f"source:\n  git: {{path: {clone}, commit: {wanted}}}\n"
     )
     told = {image["name"]: image for image in json.loads(images("build", "--json", recipes).stdout)}
-    third = store.find("securebench/pack/m-third:1")
+    third = own_store.find("securebench/pack/m-third:1")
     assert third is not None
     assert told["m-third"]["id"] == third.id
-    assert told["m-third"]["commit"] == store.labels(third.reference)["org.securebench.commit"]
+    assert told["m-third"]["commit"] == own_store.labels(third.reference)["org.securebench.commit"]
     assert (told["z-first"]["commit"], told["z-first"]["built"], told["z-first"]["place"]) == (None, True, "store")
     again = json.loads(images("build", "--json", recipes).stdout)
     assert {image["built"] for image in again} == {False}
 
 
 def test_bases_of_dockerfiles_are_given_on_the_command_line(
-    store: ImageStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    own_store: ImageStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are added to those of the recipe, before which they go."""
     asked: list[DockerfileRecipe] = []
@@ -207,7 +257,7 @@ def test_an_unknown_name_is_an_error_that_helps() -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_images_are_imported_listed_and_removed(store: ImageStore, saved: Path) -> None:
+def test_images_are_imported_listed_and_removed(own_store: ImageStore, saved: Path) -> None:
     """Each step says what it did; a line of the list has reference, id, size, source, use and state, between tabs."""
     done = images("import", saved)
     assert re.fullmatch(rf"{BASE}: imported \(sha256:\w{{12}}\)\ntool:1: imported \(sha256:\w{{12}}\)\n", done.stdout)
@@ -220,22 +270,22 @@ def test_images_are_imported_listed_and_removed(store: ImageStore, saved: Path) 
     assert images("list").stdout.endswith("not built: securebench images build python-3.11\n")
 
 
-def test_an_image_can_be_given_a_name(store: ImageStore, saved: Path, tmp_path: Path) -> None:
+def test_an_image_can_be_given_a_name(own_store: ImageStore, saved: Path, tmp_path: Path) -> None:
     """With --name a root file system becomes an image, and an archive's own names do not count."""
     (tmp_path / "root.tar").write_bytes(ROOT)
     assert images("import", tmp_path / "root.tar", "--name", "root:1").stdout.startswith("root:1: imported")
     assert images("import", saved, "--name", "own:1").stdout.startswith("own:1: imported")
-    assert {entry.reference for entry in store.entries()} == {"root:1", "own:1"}
+    assert {entry.reference for entry in own_store.entries()} == {"root:1", "own:1"}
 
 
-def test_the_list_as_json_has_all_that_is_known(store: ImageStore, saved: Path) -> None:
+def test_the_list_as_json_has_all_that_is_known(own_store: ImageStore, saved: Path) -> None:
     """The id is the one that a record of a run holds; a recipe without an image has none."""
     (row,) = json.loads(images("list", "--json").stdout)
     assert (row["name"], row["built"], row["id"], row["size_bytes"]) == ("python-3.11", False, None, None)
     images("import", saved)
     base, tool = json.loads(images("list", "--json").stdout)
     assert (base["name"], base["summary"], tool["name"]) == ("python-3.11", all_recipes()[0].summary, None)
-    found = store.find("tool:1")
+    found = own_store.find("tool:1")
     assert found is not None
     assert (tool["id"], tool["place"], tool["source"], tool["unpacked"], tool["in_use"]) == (
         found.id,
@@ -244,12 +294,12 @@ def test_the_list_as_json_has_all_that_is_known(store: ImageStore, saved: Path) 
         True,
         False,
     )
-    with store.lease(found.id):
+    with own_store.lease(found.id):
         assert json.loads(images("list", "--json").stdout)[1]["in_use"]
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", tool["used_at"])
 
 
-def test_on_a_terminal_the_list_is_a_table(store: ImageStore, saved: Path) -> None:
+def test_on_a_terminal_the_list_is_a_table(own_store: ImageStore, saved: Path) -> None:
     """With headings and borders."""
     images("import", saved)
     master, slave = pty.openpty()
@@ -264,17 +314,17 @@ def test_on_a_terminal_the_list_is_a_table(store: ImageStore, saved: Path) -> No
     assert BASE in shown
 
 
-def test_an_image_is_pulled_without_an_engine(store: ImageStore) -> None:
+def test_an_image_is_pulled_without_an_engine(own_store: ImageStore) -> None:
     """Its stages go to stderr, the result to stdout."""
     with fake_registry() as registry:
         reference = registry.add_image(ROOT, architecture=ARCHITECTURE)
         done = images("pull", reference)
     assert re.fullmatch(rf"{re.escape(reference)}: pulled \(sha256:\w{{12}}\)\n", done.stdout)
     assert f"{reference}: unpacking\n" in done.stderr
-    assert [entry.reference for entry in store.entries()] == [reference]
+    assert [entry.reference for entry in own_store.entries()] == [reference]
 
 
-def test_prune_keeps_to_its_budget(store: ImageStore, saved: Path) -> None:
+def test_prune_keeps_to_its_budget(own_store: ImageStore, saved: Path) -> None:
     """L27: without one only rubbish goes; with one, images do; both say what and how much."""
     images("import", saved)
     done = images("prune")
@@ -289,7 +339,7 @@ def test_prune_keeps_to_its_budget(store: ImageStore, saved: Path) -> None:
 
 
 @pytest.mark.parametrize("budget", ["", "G", "-1", "1X", "1e9"])
-def test_a_budget_that_is_no_size_is_a_usage_error(store: ImageStore, budget: str) -> None:
+def test_a_budget_that_is_no_size_is_a_usage_error(own_store: ImageStore, budget: str) -> None:
     """Exit code 2, as for every wrong option."""
     done = images("prune", "--budget", budget)
     assert done.exit_code == 2
@@ -312,7 +362,7 @@ def test_sizes_are_read_and_written_in_decimal_units() -> None:
         parse_size("much")
 
 
-def test_errors_are_one_message_with_what_to_do(store: ImageStore, tmp_path: Path) -> None:
+def test_errors_are_one_message_with_what_to_do(own_store: ImageStore, tmp_path: Path) -> None:
     """The whole command line, without an engine: exit code 1, the code of the error, no traceback."""
     (tmp_path / "text").write_text("no archive" * 100)
     for arguments, code in (

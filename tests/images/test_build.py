@@ -253,7 +253,7 @@ def test_an_engines_checks_run_where_a_sandbox_would(
     with pytest.raises(ImageError) as caught:
         built_on_engine(replace(recipe, checks=(("/bin/sh", "-c", script),)))
     assert caught.value.code == "image-check-failed", why
-    assert engine_build.find(clean_engine, recipe) is None
+    assert engine_build.find(clean_engine, recipe.reference) is None
     assert _left_on(clean_engine) == []
 
 
@@ -300,7 +300,7 @@ def test_a_build_that_is_killed_on_the_engine_is_cleared_by_the_next(
                 time.sleep(0.05)
             killed.kill()
         client.remove_image(base)
-    assert engine_build.find(clean_engine, recipe) is None
+    assert engine_build.find(clean_engine, recipe.reference) is None
     assert len(_left_on(clean_engine)) == 2, "an image and a container"
     monkeypatch.setattr(registry, "offers", lambda *_args: False)
     assert _builder(own_store, engine=clean_engine).build(recipe).place == "store"

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
+    from securebench.errors import SecureBenchError
     from securebench.images.build import ImageState
     from securebench.images.engine import Engine
     from securebench.images.recipe_kinds import Recipe
@@ -24,11 +25,15 @@ _SHORT_ID: Final = 19
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
-    """One image that is there now. ``seconds`` is ``None`` for one that was there before. ``commit`` may be empty."""
+    """One image that is there now. ``seconds`` is ``None`` for one that was there before. ``commit`` may be empty.
+
+    ``because`` says why an image that was there was built again, and is empty if none was.
+    """
 
     state: ImageState
     seconds: float | None
     commit: str
+    because: str = ""
 
     def as_dict(self) -> dict[str, object]:
         """Return it for a program."""
@@ -41,13 +46,34 @@ class Built:
             "built": self.seconds is not None,
             "seconds": None if self.seconds is None else round(self.seconds, 1),
             "commit": self.commit or None,
+            "because": self.because or None,
+            "error": None,
         }
 
     def as_line(self) -> str:
         """Return it for people."""
         what = f"{self.state.recipe.reference} ({self.state.id[:_SHORT_ID]})"
         name = self.state.recipe.name
-        return f"{name}: {what} is there" if self.seconds is None else f"{name}: built {what} in {self.seconds:.0f} s"
+        if self.seconds is None:
+            return f"{name}: {what} is there"
+        return f"{name}: built {what} in {self.seconds:.0f} s{f' ({self.because})' if self.because else ''}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotBuilt:
+    """A recipe whose image could not be built, and why."""
+
+    recipe: Recipe
+    error: SecureBenchError
+
+    def as_dict(self) -> dict[str, object]:
+        """Return it for a program."""
+        error = {"code": self.error.code, "message": self.error.message, "hint": self.error.hint}
+        return {"name": self.recipe.name, "reference": self.recipe.reference, "built": False, "error": error}
+
+    def as_line(self) -> str:
+        """Return it for people: on one line, as the whole error is told when it happens."""
+        return f"{self.recipe.name}: NOT built: {self.error.message.splitlines()[0]} [{self.error.code}]"
 
 
 def parse_base_image(text: str) -> tuple[str, str]:
@@ -77,21 +103,47 @@ def with_bases(recipe: Recipe, bases: Mapping[str, str]) -> Recipe:
 
 def build_all(
     engine: Engine | None, recipes: Sequence[Recipe], stages: Stages, *, rebuild: bool, install_tools: bool
-) -> Iterator[Built]:
-    """Build what is missing, or with ``rebuild`` all, and give each as it is done. Raises as a build does."""
+) -> Iterator[Built | NotBuilt]:
+    """Build what is missing or not what its recipe makes now, or with ``rebuild`` all; give each as it is done.
+
+    One that fails does not stop the others, but those that are built on it.
+    """
+    from securebench.errors import ImageError, SecureBenchError
+    from securebench.images.recipe_digest import base_references
+
+    failed: set[str] = set()
+    for recipe in recipes:
+        try:
+            if base := next((base for base in base_references(recipe) if base in failed), ""):
+                raise ImageError(f"its base {base} was not built", code="image-unavailable")
+            yield _built(engine, recipe, stages, rebuild=rebuild, install_tools=install_tools)
+        except SecureBenchError as error:
+            failed.add(recipe.reference)
+            yield NotBuilt(recipe=recipe, error=error)
+
+
+def summary_line(done: Sequence[Built | NotBuilt]) -> str:
+    """Return how many images were built, were there, and could not be built."""
+    failed = sum(isinstance(one, NotBuilt) for one in done)
+    there = sum(isinstance(one, Built) and one.seconds is None for one in done)
+    return f"{len(done) - failed - there} built, {there} there already, {failed} not built"
+
+
+def _built(engine: Engine | None, recipe: Recipe, stages: Stages, *, rebuild: bool, install_tools: bool) -> Built:
     from securebench.cli.images_sandboxes import BuildSandboxes
     from securebench.images.build import Builder
     from securebench.images.derived.compose import COMMIT_LABEL
     from securebench.images.store import ImageStore
 
     store = ImageStore()
-    for recipe in recipes:
-        with stages(recipe.name) as report, BuildSandboxes(report) as sandboxes:
-            builder = Builder(store, engine, report, sandboxes.check, sandboxes.steps, install_tools)
-            state = builder.state(recipe)
-            started = time.monotonic()
-            is_there = bool(state.id) and not rebuild
-            state = state if is_there else builder.build(recipe)
-            seconds = None if is_there else time.monotonic() - started
-        commit = store.labels(recipe.reference).get(COMMIT_LABEL, "") if state.place == "store" else ""
-        yield Built(state=state, seconds=seconds, commit=commit)
+    with stages(recipe.name) as report, BuildSandboxes(report) as sandboxes:
+        builder = Builder(store, engine, report, sandboxes.check, sandboxes.steps, install_tools)
+        before = builder.state(recipe)
+        started = time.monotonic()
+        is_there = bool(before.id) and not before.stale and not rebuild
+        if before.stale:
+            report(f"building again: {before.stale}")
+        state = before if is_there else builder.build(recipe)
+        seconds = None if is_there else time.monotonic() - started
+    commit = store.labels(recipe.reference).get(COMMIT_LABEL, "") if state.place == "store" else ""
+    return Built(state=state, seconds=seconds, commit=commit, because=before.stale)

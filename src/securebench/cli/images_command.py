@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from securebench.cli import complain
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -44,28 +46,42 @@ def command() -> None:
     help="For Dockerfiles: start from the image TO in place of FROM. May be given several times.",
 )
 @_JSON
+@click.pass_context
 def build(
-    names: tuple[str, ...], *, rebuild: bool, install_tools: bool, base_images: tuple[str, ...], as_json: bool
+    ctx: click.Context,
+    names: tuple[str, ...],
+    *,
+    rebuild: bool,
+    install_tools: bool,
+    base_images: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """Build the images of the recipes NAME or PATH, or of every recipe of ours.
 
     PATH is a directory with a recipe.yaml, or a directory of such directories, as packs have them. What is there
-    already stays. An image gets its name only after it has been checked; a build that fails, or is killed, leaves
-    nothing.
+    already stays, unless its recipe or its base has changed. An image gets its name only after it has been checked; a
+    build that fails, or is killed, leaves nothing, and does not stop the others. Exit code 1 if one failed.
     """
-    from securebench.cli.images_build import build_all, parse_base_image, with_bases
+    from securebench.cli.images_build import NotBuilt, build_all, parse_base_image, summary_line, with_bases
     from securebench.images.recipes import all_recipes, find_recipes, in_building_order
 
     bases = dict(map(parse_base_image, base_images))
     found = [recipe for name in names for recipe in find_recipes(name)] if names else all_recipes()
     with _engine() as engine:
         recipes = in_building_order(with_bases(recipe, bases) for recipe in found)
-        built = build_all(engine, recipes, _stages, rebuild=rebuild, install_tools=install_tools)
-        if as_json:
-            click.echo(json.dumps([image.as_dict() for image in built], indent=2))
-            return
-        for image in built:
-            click.echo(image.as_line())
+        done = []
+        for image in build_all(engine, recipes, _stages, rebuild=rebuild, install_tools=install_tools):
+            done.append(image)
+            if isinstance(image, NotBuilt):
+                complain(f"{image.recipe.name}: {image.error}")
+            if not as_json:
+                click.echo(image.as_line())
+    if as_json:
+        click.echo(json.dumps([image.as_dict() for image in done], indent=2))
+    elif len(done) > 1:
+        click.echo(summary_line(done))
+    if any(isinstance(image, NotBuilt) for image in done):
+        ctx.exit(1)
 
 
 @command.command(name="list")

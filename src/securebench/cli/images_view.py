@@ -94,7 +94,7 @@ def images_and_recipes(store: ImageStore, engine: Engine | None) -> list[Row]:
         for entry in store.entries()
     ]
     for reference in recipes.keys() - {row.reference for row in rows}:
-        found = engine_build.find(engine, recipes[reference]) if engine else None
+        found = engine_build.find(engine, reference) if engine else None
         row = Row(name=recipes[reference].name, reference=reference, summary=recipes[reference].summary)
         rows.append(replace(row, id=found[0], size_bytes=found[1], place="engine", source="engine") if found else row)
     return rows

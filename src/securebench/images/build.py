@@ -20,7 +20,10 @@ from securebench.images.dockerfile.build import DockerfileBuild, require_engine
 from securebench.images.engine_images import take_from
 from securebench.images.git.leaks import image_leaks, repository_leaks
 from securebench.images.index import Origin, Source
+from securebench.images.provide import provide
+from securebench.images.recipe_digest import base_references, build_labels, why_stale
 from securebench.images.recipe_kinds import DerivedRecipe, DockerfileRecipe, SystemRecipe
+from securebench.images.resolve import resolve
 from securebench.images.root_archive import RootConfig, add_root
 from securebench.images.workshop import open_workshop
 
@@ -41,12 +44,16 @@ _ROOM = 512 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ImageState:
-    """A recipe and its image: ``id`` is empty when it is not built. ``place`` is ``store`` or ``engine``."""
+    """A recipe and its image: ``id`` is empty when it is not built. ``place`` is ``store`` or ``engine``.
+
+    ``stale`` says why the image is not what the recipe would make now; it is empty if it is.
+    """
 
     recipe: Recipe
     id: str = ""
     size_bytes: int = 0
     place: str = ""
+    stale: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +76,11 @@ class Builder:
     def state(self, recipe: Recipe) -> ImageState:
         """Return what the store, or else the engine, has under the recipe's reference."""
         if found := self.store.find(recipe.reference):
-            return ImageState(recipe, found.id, found.size_bytes, "store")
-        if self.engine and (there := engine_build.find(self.engine, recipe)):
-            return ImageState(recipe, *there, "engine")
+            stale = why_stale(recipe, self.store.labels(found.id), self._find)
+            return ImageState(recipe, found.id, found.size_bytes, "store", stale)
+        if self.engine and (there := engine_build.find(self.engine, recipe.reference)):
+            stale = why_stale(recipe, engine_build.labels(self.engine, there[0]), self._find)
+            return ImageState(recipe, *there, "engine", stale)
         return ImageState(recipe)
 
     def build(self, recipe: Recipe) -> ImageState:
@@ -92,20 +101,34 @@ class Builder:
                     raise AssertionError(f"{type(recipe)} is no kind of recipe")
         return self.state(recipe)
 
+    def _find(self, reference: str) -> str:
+        """Return the id of an image that is here, without fetching it; else an empty text."""
+        if found := self.store.find(reference):
+            return found.id
+        there = engine_build.find(self.engine, reference) if self.engine else None
+        return there[0] if there else ""
+
     def _build_system(self, recipe: SystemRecipe, workshop: Workshop) -> None:
         if self.engine and self._registry_offers(self.engine, recipe):
-            engine_build.build(self.engine, recipe, workshop.token, self.report)
+            labels = build_labels(recipe, self._find)
+            engine_build.build(self.engine, recipe, workshop.token, labels, self.report)
             self.store.forget(recipe.reference)  # or it would go before the engine's new image
         else:
             self._build_from_packages(recipe, workshop)
 
     def _build_dockerfile(self, recipe: DockerfileRecipe, workshop: Workshop) -> None:
         engine = require_engine(self.engine, recipe)
+        for base in base_references(recipe):
+            resolve(engine, base, self.report, self.store)  # before the labels, which name it by its id
         build = DockerfileBuild(
             engine=engine,
             store=self.store,
             recipe=recipe,
-            labels={engine_build.RECIPE_LABEL: recipe.name, engine_build.TOKEN_LABEL: workshop.token},
+            labels={
+                engine_build.RECIPE_LABEL: recipe.name,
+                engine_build.TOKEN_LABEL: workshop.token,
+                **build_labels(recipe, self._find),
+            },
             log=workshop.directory.parent / log_name(recipe.short_reference),
             report=self.report,
         )
@@ -124,6 +147,7 @@ class Builder:
     def _build_derived(self, recipe: DerivedRecipe, workshop: Workshop) -> None:
         log = workshop.directory.parent / log_name(recipe.short_reference)
         log.write_bytes(b"")
+        provide(self.store, recipe.base, self.report)  # before the labels, which name it by its id
         build = DerivedBuild(
             store=self.store,
             recipe=recipe,
@@ -132,6 +156,7 @@ class Builder:
             report=self.report,
             run_steps=self.steps,
             passing={engine_build.TOKEN_LABEL: workshop.token},
+            labels=build_labels(recipe, self._find),
         )
         with self.store.incoming(Origin(Source.RECIPE)) as incoming:
             image_id = build.add(incoming)
@@ -151,7 +176,8 @@ class Builder:
         self.report(f"building from Debian's packages (output: {log})")
         with self.store.incoming(Origin(Source.RECIPE), _ROOM) as incoming:
             with debian.root_file_system(bootstrap, recipe, workshop.directory, log, self.report) as pieces:
-                config = RootConfig(recipe.environment, recipe.command, {engine_build.RECIPE_LABEL: recipe.name})
+                labels = {engine_build.RECIPE_LABEL: recipe.name, **build_labels(recipe, self._find)}
+                config = RootConfig(recipe.environment, recipe.command, labels)
                 image_id = add_root(incoming, pieces, config, f"the root file system of {recipe.name}")
             self.report("unpacking")
             self.store.lease(image_id).close()

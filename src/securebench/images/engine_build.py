@@ -9,7 +9,7 @@ from securebench.errors import ImageError
 from securebench.images import registry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from securebench.images.engine import Engine
     from securebench.images.recipe_kinds import Recipe, SystemRecipe
@@ -20,19 +20,28 @@ CHECK_SECONDS = 60
 _LINES_SHOWN = 10
 
 
-def find(engine: Engine, recipe: Recipe) -> tuple[str, int] | None:
-    """Return the id and the size in bytes of what the engine has under the recipe's reference."""
+def find(engine: Engine, reference: str) -> tuple[str, int] | None:
+    """Return the id and the size in bytes of what the engine has under a reference."""
     with engine.doing("list its images"):
-        found = engine.client.images(name=recipe.reference)
+        found = engine.client.images(name=reference)
     return (str(found[0]["Id"]), int(found[0]["Size"])) if found else None
 
 
-def build(engine: Engine, recipe: SystemRecipe, token: str, report: Callable[[str], None]) -> None:
-    """Build the recipe's image on its base, check it and name it. What is made carries ``token`` as a label.
+def labels(engine: Engine, image_id: str) -> dict[str, str]:
+    """Return the labels of an image of the engine."""
+    with engine.doing("look at an image"):
+        found = engine.client.inspect_image(image_id)  # type: ignore[no-untyped-call]
+    return dict((found.get("Config") or {}).get("Labels") or {})
+
+
+def build(
+    engine: Engine, recipe: SystemRecipe, token: str, marks: Mapping[str, str], report: Callable[[str], None]
+) -> None:
+    """Build the recipe's image on its base, check it and name it. It carries ``token`` and ``marks`` as labels.
 
     Raises :class:`ImageError` (``image-build-failed``, ``image-check-failed``) and what :meth:`Engine.doing` raises.
     """
-    image = registry.build_on_base(engine, recipe, {RECIPE_LABEL: recipe.name, TOKEN_LABEL: token}, report)
+    image = registry.build_on_base(engine, recipe, {RECIPE_LABEL: recipe.name, TOKEN_LABEL: token, **marks}, report)
     finish(engine, recipe, image, token, report)
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from securebench.errors import ConfigError
+from securebench.images.recipe_digest import base_references
 from securebench.images.recipe_file import read_recipe
-from securebench.images.recipe_kinds import DerivedRecipe, DockerfileRecipe
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -71,13 +71,7 @@ def in_building_order(recipes: Iterable[Recipe]) -> tuple[Recipe, ...]:
     ordered: list[Recipe] = []
     while waiting:
         missing = {recipe.reference for recipe in waiting}
-        ready = [recipe for recipe in waiting if not _bases(recipe) & missing]
+        ready = [recipe for recipe in waiting if missing.isdisjoint(base_references(recipe))]
         ordered += ready or waiting  # a circle: the first build says what is missing
         waiting = [recipe for recipe in waiting if recipe not in ready] if ready else []
     return tuple(ordered)
-
-
-def _bases(recipe: Recipe) -> set[str]:
-    if isinstance(recipe, DockerfileRecipe):
-        return set(recipe.base_images.values())
-    return {recipe.base} if isinstance(recipe, DerivedRecipe) else set()

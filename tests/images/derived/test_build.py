@@ -21,6 +21,7 @@ from securebench.images.build import Builder
 from securebench.images.derived.build import Left
 from securebench.images.derived.compose import COMMIT_LABEL, SOURCE_LABEL
 from securebench.images.places import Places
+from securebench.images.recipe_digest import BASES_LABEL, DIGEST_LABEL, recipe_digest
 from securebench.images.recipe_kinds import DerivedRecipe, GitSource
 from securebench.images.workshop import workshops_directory
 
@@ -118,9 +119,12 @@ def test_what_the_base_says_holds_unless_the_recipe_says_otherwise(based: ImageS
     assert found is not None
     assert found.environment == {"PATH": "/bin", "KEPT": "no", "NEW": "x=y"}
     assert found.workdir == "/app"
-    assert based.labels(REFERENCE) == {"of": "base"}
+    labels = based.labels(REFERENCE)
+    assert labels.keys() == {"of", DIGEST_LABEL, BASES_LABEL}
+    assert (labels["of"], labels[DIGEST_LABEL]) == ("base", recipe_digest(recipe))
     base = based.find(BASE)
     assert base is not None
+    assert labels[BASES_LABEL] == base.id
     assert based.documents(state.id)[0].layers[0].digest == based.documents(base.id)[0].layers[0].digest
 
 

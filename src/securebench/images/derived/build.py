@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -88,6 +88,8 @@ class DerivedBuild:
     report: Callable[[str], None]
     run_steps: RunsSteps
     passing: Mapping[str, str]
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """What the image says of how it was built, beside its source and commit."""
 
     def add(self, incoming: Incoming) -> str:
         """Add the image, still without a name, and return its id.
@@ -99,7 +101,7 @@ class DerivedBuild:
         source, origin = self._source()
         pieces, commit = content_layer(recipe, source)
         content = incoming.take(capped(pieces, ImageLimits().bytes, f"the content of {recipe.reference}"))
-        labels = {SOURCE_LABEL: origin, COMMIT_LABEL: commit}
+        labels = {**self.labels, SOURCE_LABEL: origin, COMMIT_LABEL: commit}
         additions = Additions(
             environment=recipe.environment,
             workdir=recipe.workdir,
