@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
+import sys
 
 import pytest
 
@@ -44,3 +46,31 @@ PUBLIC = {
 def test_a_public_name_is_where_it_is_said_to_be(module: str, name: str) -> None:
     """A name that users rely on is found in its module."""
     assert hasattr(importlib.import_module(f"securebench.{module}"), name)
+
+
+PACKAGES = ("candidates", "harnesses", "sandboxes", "verifiers", "workspaces")
+
+
+@pytest.mark.parametrize(("module", "name"), [(module, name) for module, names in PUBLIC.items() for name in names])
+def test_a_public_name_of_a_package_is_importable_from_it(module: str, name: str) -> None:
+    """D18: what is documented as a package's own is found in the package as well, and is the same."""
+    package, _, inner = module.partition(".")
+    if package in PACKAGES and name not in {"require_mount", "code_from_text"}:
+        found = getattr(importlib.import_module(f"securebench.{package}"), name)
+        assert found is getattr(importlib.import_module(f"securebench.{package}.{inner}"), name)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_each_name_of_a_package_is_there(package: str) -> None:
+    """``__all__`` promises nothing that cannot be loaded; other names raise AttributeError."""
+    module = importlib.import_module(f"securebench.{package}")
+    assert all(hasattr(module, name) for name in module.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        module.nothing  # noqa: B018
+
+
+def test_importing_the_packages_loads_nothing_heavy() -> None:
+    """Names are loaded when they are asked for: ``--help`` stays fast."""
+    imports = "; ".join(f"import securebench.{package}" for package in PACKAGES)
+    code = f"import sys; {imports}; print([m for m in ('docker', 'pydantic', 'rich', 'click') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"[]\n"

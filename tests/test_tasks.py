@@ -11,10 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from securebench.errors import ConfigError
+from securebench.families.registry import FAMILIES
 from securebench.resources import Resource, ResourceBundle, Visibility
 from securebench.tasks import (
+    CANDIDATE_KINDS,
     DEFAULT_IMAGE,
     AgentView,
+    CandidateKind,
     Environment,
     SecureBenchTask,
     VerifierView,
@@ -38,6 +41,33 @@ SPEC = {
 
 def _task() -> SecureBenchTask:
     return task_from_spec(SPEC)
+
+
+@pytest.mark.parametrize(
+    ("family", "kind"),
+    [("code_completion", "code"), ("repo_patch", "patch"), ("terminal_task", "workspace"), ("short_answer", "text")],
+)
+def test_a_spec_gives_the_task_of_its_type(family: str, kind: str) -> None:
+    """D20: the candidate is of the type's kind, and the environment that of the metadata, as in compiled tasks."""
+    environment = {"image": "a:1", "workdir": "/app", "timeout_seconds": 5, "materialize_workdir_from_image": True}
+    task = task_from_spec({**SPEC, "task_type": family, "metadata": {"environment": environment}})
+    assert task.candidate_kind == kind
+    assert task.environment == Environment("a:1", "/app", 5, materialize_workdir_from_image=True)
+
+
+def test_families_and_specs_agree_on_candidates() -> None:
+    """The kinds that specs have are those that families declare."""
+    declared = {name: family.candidate_kind for name, family in FAMILIES.items()}
+    assert {name: kind for name, kind in declared.items() if kind is not CandidateKind.TEXT} == dict(CANDIDATE_KINDS)
+
+
+@pytest.mark.parametrize(
+    "environment", [[], {"imagine": "a"}, {"image": 1}, {"timeout_seconds": True}, {"timeout_seconds": "5"}]
+)
+def test_a_wrong_environment_of_a_spec(environment: object) -> None:
+    """What is no environment is refused."""
+    with pytest.raises(ConfigError):
+        task_from_spec({**SPEC, "metadata": {"environment": environment}})
 
 
 def test_payloads_follow_the_lanes() -> None:

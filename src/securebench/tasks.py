@@ -10,6 +10,7 @@ import hashlib
 import re
 from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from securebench.errors import ConfigError
@@ -38,6 +39,23 @@ class CandidateKind(StrEnum):
     CODE = "code"
     PATCH = "patch"
     WORKSPACE = "workspace"
+
+
+CANDIDATE_KINDS: Mapping[str, CandidateKind] = MappingProxyType(
+    {
+        "code_completion": CandidateKind.CODE,
+        "repo_patch": CandidateKind.PATCH,
+        "terminal_task": CandidateKind.WORKSPACE,
+    }
+)
+"""The kind of candidate of each family that has another than text. A test holds the families to it."""
+
+_ENVIRONMENT: Mapping[str, tuple[type, ...]] = {
+    "image": (str,),
+    "workdir": (str,),
+    "timeout_seconds": (int, float),
+    "materialize_workdir_from_image": (bool,),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,8 +192,9 @@ def task_directory_name(task_id: str) -> str:
 def task_from_spec(spec: Mapping[str, Any]) -> SecureBenchTask:
     """Build a task from its internal spec: ``id``, ``benchmark_id``, ``task_type``, ``resources``, ``metadata``.
 
-    Each resource is ``{"value": ..., "visibility": ...}``. Raises :class:`ConfigError` for a wrong spec, and
-    ``ValueError`` for the removed field ``expose``.
+    Each resource is ``{"value": ..., "visibility": ...}``. The kind of its candidate is that of its ``task_type``;
+    its environment is what ``metadata.environment`` says, as in compiled tasks. Raises :class:`ConfigError` for a wrong
+    spec, and ``ValueError`` for the removed field ``expose``.
     """
     unknown = sorted(set(spec) - {"id", "benchmark_id", "task_type", "metadata", "resources"})
     if unknown:
@@ -186,13 +205,32 @@ def task_from_spec(spec: Mapping[str, Any]) -> SecureBenchTask:
     resources = spec.get("resources", {})
     if not isinstance(resources, dict):
         raise ConfigError("'resources' of a task spec must be an object", code="field-type")
+    metadata = spec.get("metadata") or {}
+    if not isinstance(metadata, dict):
+        raise ConfigError("'metadata' of a task spec must be an object", code="field-type")
     return SecureBenchTask(
         id=spec["id"],
         benchmark_id=spec["benchmark_id"],
         task_type=spec["task_type"],
         resources=ResourceBundle(tuple(_resource_from_spec(name, item) for name, item in resources.items())),
-        metadata=dict(spec.get("metadata") or {}),
+        candidate_kind=CANDIDATE_KINDS.get(spec["task_type"], CandidateKind.TEXT),
+        environment=_environment_from_spec(metadata.get("environment", {})),
+        metadata=dict(metadata),
     )
+
+
+def _environment_from_spec(value: Any) -> Environment:
+    """Return the environment of a spec, as a compiled task's metadata has it."""
+    if not isinstance(value, dict):
+        raise ConfigError("'environment' in a task spec's metadata must be an object", code="field-type")
+    unknown = sorted(set(value) - set(_ENVIRONMENT))
+    if unknown:
+        raise ConfigError(f"unknown field {unknown[0]!r} in the environment of a task spec", code="field-unknown")
+    for name, item in value.items():
+        kinds = _ENVIRONMENT[name]
+        if not isinstance(item, kinds) or (isinstance(item, bool) and bool not in kinds):
+            raise ConfigError(f"{name!r} in the environment of a task spec has the wrong type", code="field-type")
+    return Environment(**value)
 
 
 def _resource_from_spec(name: str, item: Any) -> Resource:

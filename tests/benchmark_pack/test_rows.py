@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pack_files import MANIFEST, codes_of, load, problems_of, row, write_pack
 from securebench.benchmark_pack import load_benchmark_pack, rows
-from securebench.errors import ConfigError
+from securebench.errors import ConfigError, PathPolicyError
 from securebench.strict_input.faults import MAX_PROBLEMS
 
 if TYPE_CHECKING:
@@ -223,6 +223,33 @@ def test_rows_and_their_values_are_counted(tmp_path: Path, monkeypatch: pytest.M
     assert codes_of(tmp_path, *[row(id=f"t{index}") for index in range(3)]) == ["file-too-large"]
     monkeypatch.setattr(rows, "MAX_PACK_VALUES", 5)
     assert codes_of(tmp_path, row()) == ["file-too-large"]
+
+
+def test_too_many_rows_are_refused_before_they_are_read(tmp_path: Path) -> None:
+    """K08: 150,000 rows are counted, not decoded; blank lines are no rows."""
+    many = [b'{"id": "a"}'] * (rows.MAX_ROWS + 50_000)
+    started = time.monotonic()
+    assert codes_of(tmp_path, *many) == ["file-too-large"]
+    assert time.monotonic() - started < 2
+    assert load(tmp_path, row(), *[b" "] * (rows.MAX_ROWS + 10)).rows
+
+
+def test_a_pack_is_named_by_paths_or_texts(tmp_path: Path) -> None:
+    """D2: as of the functions beside it."""
+    manifest, tasks = write_pack(tmp_path, row())
+    assert load_benchmark_pack(str(manifest), str(tasks)).rows == load_benchmark_pack(manifest, tasks).rows
+
+
+def test_an_unsafe_path_is_a_path_policy_error(tmp_path: Path) -> None:
+    """D85: whatever else is wrong with the pack."""
+    manifest, tasks = write_pack(tmp_path, row(assets=[{"path": "../x"}]), row(id="b", evel={}))
+    with pytest.raises(PathPolicyError) as refused:
+        load_benchmark_pack(manifest, tasks)
+    assert {problem.code for problem in refused.value.problems} == {"path-unsafe", "field-unknown"}
+    manifest, tasks = write_pack(tmp_path, row(evel={}))
+    with pytest.raises(ConfigError) as other:
+        load_benchmark_pack(manifest, tasks)
+    assert not isinstance(other.value, PathPolicyError)
 
 
 def test_a_file_without_rows_is_refused(tmp_path: Path) -> None:

@@ -21,13 +21,14 @@ if TYPE_CHECKING:
     from securebench.benchmark_pack.model import BenchmarkRow
 
 
-def load_benchmark_pack(manifest: Path, tasks: Path) -> BenchmarkPack:
+def load_benchmark_pack(manifest: Path | str, tasks: Path | str) -> BenchmarkPack:
     """Read the pack of a manifest file and a tasks file.
 
     Everything is checked but the rules of each row's family, which is the compiler's part. Raises
     :class:`ConfigError` with every problem of the file that has any; if rows have, then with those that the compiler
-    would find as well.
+    would find as well; :class:`PathPolicyError` if an unsafe path is among them.
     """
+    manifest, tasks = Path(manifest), Path(tasks)
     header = load_manifest(manifest, tasks)
     reader = RowReader(tasks, header)
     rows = reader.read()

@@ -59,7 +59,7 @@ class ManifestModel(WireModel):
     """A manifest file."""
 
     id: Identifier
-    version: Annotated[int, Field(ge=0)]
+    version: Annotated[int, Field(ge=1)]
     defaults: DefaultsModel = OPTIONAL
     asset_roots: AssetRootsModel = OPTIONAL
     asset_defaults: AssetDefaultsModel = OPTIONAL

@@ -38,6 +38,8 @@ MAX_TASKS_BYTES: Final = 128 * 1024**2
 MAX_ROW_BYTES: Final = 4 * 1024**2
 """Bytes of one row: a large patch and its tests. Data belongs into asset files."""
 
+_PIECE: Final = 1024**2
+
 MAX_ROWS: Final = 100_000
 """Rows of a pack."""
 
@@ -68,6 +70,7 @@ class RowReader:
         with open_regular(self.path, "tasks file") as file:
             if os.fstat(file.fileno()).st_size > MAX_TASKS_BYTES:
                 raise _too_large(f"the tasks file is larger than {MAX_TASKS_BYTES} bytes", self.path)
+            self._require_few_rows(file)
             for source, line in self._lines(file):
                 if (row := self._row(line, source)) is not None:
                     rows.append(row)
@@ -77,6 +80,17 @@ class RowReader:
         if not rows and not self.problems:
             self.problems.add(Fault("pack-empty", "the tasks file holds no row"), FileSource(self.path))
         return rows
+
+    def _require_few_rows(self, file: BufferedReader) -> None:
+        """Refuse a file with too many lines before any of them is decoded: that takes seconds, and this none."""
+        count = 0
+        while piece := file.read(_PIECE):
+            count += piece.count(b"\n")
+        file.seek(0)
+        # Blank lines are no rows; they are counted one by one only where they could matter.
+        if count > MAX_ROWS and sum(not line.isspace() for line in file) > MAX_ROWS:
+            raise _too_large(f"the tasks file holds more than {MAX_ROWS} rows", self.path)
+        file.seek(0)
 
     def _lines(self, file: BufferedReader) -> Iterator[tuple[RowSource, bytes]]:
         """Yield each line that is not blank. Lines end at a line feed, and at nothing else that looks like one."""

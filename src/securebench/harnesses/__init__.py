@@ -1,1 +1,35 @@
 """Harnesses: from an agent's view of a task to a sealed candidate."""
+
+from typing import TYPE_CHECKING
+
+from securebench.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from securebench.harnesses.base import HarnessProducer, ProduceContext, Production
+    from securebench.harnesses.claude_code import ClaudeCodeHarnessProducer
+    from securebench.harnesses.codex import CodexHarnessProducer
+    from securebench.harnesses.command import CommandHarnessProducer
+    from securebench.harnesses.registry import build_harness_producer
+
+__all__ = [
+    "ClaudeCodeHarnessProducer",
+    "CodexHarnessProducer",
+    "CommandHarnessProducer",
+    "HarnessProducer",
+    "ProduceContext",
+    "Production",
+    "build_harness_producer",
+]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "ClaudeCodeHarnessProducer": "claude_code",
+        "CodexHarnessProducer": "codex",
+        "CommandHarnessProducer": "command",
+        "HarnessProducer": "base",
+        "ProduceContext": "base",
+        "Production": "base",
+        "build_harness_producer": "registry",
+    },
+)

@@ -6,7 +6,7 @@ import difflib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from securebench.errors import ConfigError, Problem, SourceLocation
+from securebench.errors import ConfigError, PathPolicyError, Problem, SourceLocation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,6 +18,7 @@ MAX_PROBLEMS = 100
 """How many problems are told in full. More than a screenful helps nobody; the rest are counted."""
 
 _SHOWN = 60
+_PATH_POLICY = frozenset({"path-unsafe", "mount-collision"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +80,17 @@ class Problems:
             self.add(fault, source)
 
     def raise_if_any(self) -> None:
-        """Raise one :class:`ConfigError` with everything found, if anything was."""
+        """Raise one :class:`ConfigError` with everything found, if anything was.
+
+        It is a :class:`PathPolicyError` if a path is among it that leads out of its place or collides with another.
+        """
         if not self.found:
             return
         self.found.sort(key=_line)
         more = f"{self.uncounted} more problems are not shown"
         rest = [Problem("more-problems", more, hint="fix those above, and check again")] if self.uncounted else []
-        raise ConfigError(problems=[*self.found, *rest])
+        broken = any(problem.code in _PATH_POLICY for problem in self.found)
+        raise (PathPolicyError if broken else ConfigError)(problems=[*self.found, *rest])
 
 
 def _line(problem: Problem) -> tuple[str, int]:

@@ -30,12 +30,12 @@ _MAX_INTEGER = 2**63
 _NULL = re.compile(r"~|null|Null|NULL|")
 _TRUE = re.compile(r"true|True|TRUE")
 _FALSE = re.compile(r"false|False|FALSE")
-_INTEGER = re.compile(r"[-+]?[0-9]{1,20}|0o[0-7]{1,20}|0x[0-9a-fA-F]{1,20}")
+_INTEGER = re.compile(r"[-+]?[0-9]{1,20}")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _NOT_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 _AMBIGUOUS = re.compile(
     r"""(?ix) yes | no | on | off                           # a bool in YAML 1.1
-    | [-+]?0[0-9][0-9_]* | [-+]?0b[01_]+                    # octal, binary
+    | [-+]?0[0-9][0-9_]* | [-+]?0[box][0-9a-f_]+            # another base
     | [-+]?[0-9][0-9,]*_[0-9_.]*                            # digits in groups
     | [-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?      # base sixty
     | [0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[t\ ].*)?            # a date""",
@@ -205,7 +205,7 @@ def _plain(text: str) -> JsonValue:
 
 
 def _integer(text: str) -> int:
-    value = int(text, 0 if text.startswith(("0o", "0x")) else 10)
+    value = int(text)
     if not -_MAX_INTEGER <= value < _MAX_INTEGER:
         raise ValueError("which does not fit into 64 bits")
     return value
