@@ -105,8 +105,8 @@ def _metadata(row: BenchmarkRow, pack: BenchmarkPack) -> dict[str, Any]:
 
 
 def _asset_roots(pack: BenchmarkPack) -> tuple[AssetRoot, AssetRoot]:
-    roots = pack.asset_roots
+    roots, digests = pack.asset_roots, pack.asset_digests
     return (
-        AssetRoot(pack.directory / roots.public, roots.read_only),
-        AssetRoot(pack.directory / roots.eval, roots.read_only),
+        AssetRoot(pack.directory / roots.public, roots.read_only, roots.public.rstrip("/"), digests),
+        AssetRoot(pack.directory / roots.eval, roots.read_only, roots.eval.rstrip("/"), digests),
     )

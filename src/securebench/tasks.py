@@ -74,6 +74,10 @@ class AssetRoot:
 
     directory: Path
     read_only: bool = True
+    name: str = ""
+    """The path of the directory in its pack."""
+    digests: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The digest of each file or directory that tasks refer to when the pack was read, by its path in the pack."""
 
 
 @dataclass(frozen=True, slots=True)

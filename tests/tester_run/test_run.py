@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import errno
 import gc
+import hashlib
 import json
 import os
 import shutil
 import threading
 import time
 import tracemalloc
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,26 +22,32 @@ from securebench.benchmark_pack import load_benchmark_pack
 from securebench.errors import ConfigError, EngineError, ImageError, StorageError
 from securebench.execution import retry
 from securebench.harnesses.base import Production
+from securebench.harnesses.pipeline import plan_workspace
 from securebench.progress import EVENT_FIELDS, EventKind
+from securebench.resources import Component
 from securebench.results.commitment import KEY_FILE, Commitment
 from securebench.results.journal import JOURNAL, SUPERSEDED
 from securebench.results.lock import RunLock
 from securebench.results.run_header import HEADER
 from securebench.results.summary import Ending, RunStatus
+from securebench.tester_config import CommandConfig
+from securebench.tester_run import agent_copy
 from securebench.tester_run import directory as places
 from securebench.tester_run.breaker import ERRORS_IN_A_ROW
 from securebench.tester_run.plan import affordable_workers
 from securebench.testing.fake_sandbox import FakeDriver
+from securebench.workspaces.materialization import VisibilityAwareMaterializer
+from securebench.workspaces.removal import make_fresh_directory, make_private_directory
 from tester_run.running import add_row, comparables, make_parts, records, row, run, write_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from securebench.harnesses.base import ProduceContext
     from securebench.images.model import ResolvedImage
     from securebench.sandboxes.base import DriverInfo
     from securebench.tasks import AgentView
+    from securebench.tester_config import HarnessConfig
 
 
 @pytest.fixture(autouse=True)
@@ -382,14 +391,115 @@ def test_a_pack_that_changes_under_the_run(root: Path) -> None:
     assert "pack-changed" in summary.problems[0]
 
 
-def test_an_agent_that_changes_under_the_run(root: Path) -> None:
-    """So is the agent's directory (K13)."""
+def test_a_change_of_the_pack_is_not_forgotten(root: Path) -> None:
+    """It stands in ``run.json``, and whoever undoes it and resumes is still told."""
+    before = (root / "pack" / "tasks.jsonl").read_text()
+    run(root, parts=make_parts(FakeProducer(hook=lambda number, *_: add_row(root) if number == 3 else None)))
+    (root / "pack" / "tasks.jsonl").write_text(before)
+    summary = run(root, resume=True)
+    assert (summary.passed, len(summary.problems)) == (6, 1)
+    assert "pack-changed" in summary.problems[0]
+    assert json.loads((root / "results" / HEADER).read_text())["problems"] == list(summary.problems)
 
-    def hook(*_: object) -> None:
-        (root / "agent" / "agent.py").write_text("print('other')\n")
 
-    summary = run(root, parts=make_parts(FakeProducer(hook=hook)))
-    assert "agent's directory changed" in summary.problems[0]
+def asset_run(root: Path) -> Path:
+    """Write a pack whose every task has the same asset, and return that."""
+    write_run(root)
+    asset = root / "pack" / "assets" / "data" / "numbers.txt"
+    asset.parent.mkdir(parents=True)
+    asset.write_text("1 2 3")
+    rows = [{**row(f"pack/task-{number}"), "assets": [{"path": "data"}]} for number in range(6)]
+    (root / "pack" / "tasks.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows))
+    return asset
+
+
+def test_a_changed_asset_is_used_by_nobody(tmp_path: Path) -> None:
+    """Edited after two tasks and restored after two more: these two have no score, and the run says so for ever."""
+    asset, seen = asset_run(tmp_path), list[str]()
+
+    @dataclass
+    class Reading(FakeProducer):
+        def produce(self, view: AgentView, context: ProduceContext) -> Production:
+            number = int(view.task_id[-1])
+            asset.write_text("1 2 3" if number not in {2, 3} else "1 2 99")
+            plan = plan_workspace(view)
+            make_private_directory(context.workspace.parent)
+            make_fresh_directory(context.workspace)
+            VisibilityAwareMaterializer(Component.AGENT).materialize(plan, context.workspace)
+            seen.append((context.workspace / "data" / "numbers.txt").read_text())
+            return super().produce(view, context)
+
+    summary = run(tmp_path, parts=make_parts(Reading()))
+    assert (summary.passed, summary.errors, set(seen)) == (4, 2, {"1 2 3"})
+    assert {one.reason for one in summary.failures} == {"task_unusable"}
+    assert "'data' of the pack changed" in summary.problems[0]
+    again = run(tmp_path, resume=True)
+    assert (again.passed, again.errors) == (6, 0)
+    assert again.problems == summary.problems
+
+
+@pytest.mark.parametrize("and_back", [False, True])
+def test_an_agent_that_changes_under_the_run(root: Path, and_back: bool) -> None:
+    """Every task runs the agent that the run began with: a copy, which is gone afterwards (K13)."""
+    program, shown = root / "agent" / "agent.py", list[str]()
+    program.chmod(0o755)
+    (root / "agent" / "link").symlink_to("agent.py")
+
+    def make_producer(config: HarnessConfig) -> FakeProducer:
+        assert isinstance(config.config, CommandConfig)
+        directory = config.config.agent_dir
+        assert directory is not None
+
+        def hook(number: int, *_: object) -> None:
+            program.write_text("raise SystemExit(3)\n" if number in {2, 3} or not and_back else "print('right')\n")
+            assert (directory / "link").readlink() == Path("agent.py")
+            assert (directory / "agent.py").stat().st_mode & 0o777 == 0o755
+            shown.append((directory / "link").read_text())
+
+        return FakeProducer(hook=hook)
+
+    summary = run(root, parts=make_parts(make_producer=make_producer))
+    assert (summary.passed, set(shown)) == (6, {"print('right')\n"})
+    assert not (root / "results" / "agent").exists()
+    if not and_back:
+        with pytest.raises(ConfigError, match="harness"):
+            run(root, resume=True)
+
+
+def test_an_agent_that_changes_while_it_is_copied(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The copy is held to the digest that the records will name, and nothing is left of it."""
+    monkeypatch.setattr(agent_copy, "_copy", lambda _, target: target.mkdir())
+    with pytest.raises(ConfigError) as raised:
+        run(root)
+    assert raised.value.code == "agent-dir-changed"
+    assert not list((root / "results").iterdir())
+
+
+def test_a_copy_that_a_killed_run_left_is_replaced(root: Path) -> None:
+    """It is no reason to refuse the directory, also before the run had a header."""
+    (root / "results").mkdir()
+    make_private_directory(root / "results" / "agent")
+    (root / "results" / "agent" / "files").mkdir()
+    (root / "results" / "agent" / "files" / "old.py").touch()
+    assert run(root).passed == 6
+    assert not (root / "results" / "agent").exists()
+
+
+def test_values_of_harness_env_are_compared(tmp_path: Path) -> None:
+    """A run does not go on with another value, and nothing that is written lets anybody guess one."""
+    write_run(tmp_path, env=["MODE", "OTHER"])
+    variables = {"MODE": "one", "OTHER": "x"}
+    run(tmp_path, variables=variables, limit=2)
+    with pytest.raises(ConfigError, match=r"harness\.env\.MODE") as raised:
+        run(tmp_path, variables={**variables, "MODE": "two"}, resume=True)
+    assert raised.value.code == "resume-mismatch"
+    assert "harness.env.OTHER" not in str(raised.value)
+    assert run(tmp_path, variables=variables, resume=True).passed == 6
+    published = b"".join(
+        path.read_bytes() for path in (tmp_path / "results").iterdir() if path.is_file() and path.name != KEY_FILE
+    )
+    for guess in ("one", "x"):
+        assert hashlib.sha256(guess.encode()).hexdigest().encode() not in published
 
 
 class GoneDriver(FakeDriver):

@@ -41,6 +41,43 @@ def digest_asset(directory: Path, path: str) -> str:
     return digest.hexdigest()
 
 
+class AssetDigest:
+    """The digest of :func:`digest_asset`, for a file or directory that is read elsewhere.
+
+    ``path`` is that in the pack.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._lines: dict[tuple[str, ...], str] = {}
+
+    def directory(self, below: str = "") -> None:
+        """Add the directory itself, or the one at ``below`` in it."""
+        path = self._at(below)
+        self._lines[tuple(path.split("/"))] = _directory_line(path)
+
+    def file(self, content_digest: str, *, executable: bool, below: str = "") -> None:
+        """Add the file itself, or the one at ``below`` in the directory."""
+        path = self._at(below)
+        self._lines[tuple(path.split("/"))] = _file_line(path, content_digest, executable=executable)
+
+    def hexdigest(self) -> str:
+        """Return the digest of what was added, in whatever order."""
+        lines = (self._lines[path] for path in sorted(self._lines))
+        return hashlib.sha256("".join(lines).encode("utf-8")).hexdigest()
+
+    def _at(self, below: str) -> str:
+        return f"{self._path}/{below}" if below else self._path
+
+
+def _directory_line(path: str) -> str:
+    return f"d {path}\0"
+
+
+def _file_line(path: str, content_digest: str, *, executable: bool) -> str:
+    return f"{'x' if executable else 'f'} {path} {content_digest}\0"
+
+
 class _Budget:
     """What is left of the caps."""
 
@@ -94,10 +131,10 @@ def _entries(descriptor: int, path: str, budget: _Budget) -> Iterator[str]:
     """Yield one line for each thing at and below ``descriptor``, in the order of names."""
     status = os.fstat(descriptor)
     if stat.S_ISREG(status.st_mode):
-        yield _file_line(descriptor, path, status, budget)
+        yield _read_line(descriptor, path, status, budget)
     elif stat.S_ISDIR(status.st_mode):
         budget.take(path, 0)
-        yield f"d {path}\0"
+        yield _directory_line(path)
         yield from _directory_entries(descriptor, path, budget)
     else:
         message = f"{path!r} is neither a regular file nor a directory"
@@ -118,7 +155,7 @@ def _directory_entries(descriptor: int, path: str, budget: _Budget) -> Iterator[
             os.close(inner)
 
 
-def _file_line(descriptor: int, path: str, status: os.stat_result, budget: _Budget) -> str:
+def _read_line(descriptor: int, path: str, status: os.stat_result, budget: _Budget) -> str:
     if status.st_nlink > 1:
         message = f"{path!r} is a hard link: it has {status.st_nlink} names on this file system"
         raise ConfigError(message, code="asset-link", hint="copy the file itself into the pack")
@@ -126,5 +163,4 @@ def _file_line(descriptor: int, path: str, status: os.stat_result, budget: _Budg
     digest = hashlib.sha256()
     while chunk := os.read(descriptor, _CHUNK):
         digest.update(chunk)
-    kind = "x" if status.st_mode & stat.S_IXUSR else "f"
-    return f"{kind} {path} {digest.hexdigest()}\0"
+    return _file_line(path, digest.hexdigest(), executable=bool(status.st_mode & stat.S_IXUSR))

@@ -102,6 +102,12 @@ class BenchmarkPack:
     asset_roots: AssetRoots = field(default_factory=AssetRoots)
 
     @property
+    def asset_digests(self) -> Mapping[str, str]:
+        """The digests of the files and directories that rows refer to, by their paths in the pack."""
+        assets = (item for item in self.fingerprint.items() if item[0].startswith("asset:"))
+        return {name.partition(":")[2]: digest for name, digest in assets}
+
+    @property
     def digest(self) -> str:
         """The digest of the whole pack, its hidden files and fields too: never to be published as it is."""
         return _json_digest(dict(self.fingerprint))

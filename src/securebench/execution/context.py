@@ -94,6 +94,8 @@ class TaskContext:
     gateway: Gateway | None = None
     control: RunControl = field(default_factory=RunControl)
     checkpoint: Callable[[str], None] = _ignore
+    note_problem: Callable[[str], None] = _ignore
+    """Told what concerns the run as a whole. Called by any thread."""
     verifier_output: Path | None = None
     """Where it is kept what verifiers' commands print, if the tester asks for it."""
     show_verifier_output: Callable[[str, str], None] | None = None

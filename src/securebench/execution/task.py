@@ -33,6 +33,7 @@ from securebench.results.trajectory import discard_trajectory, keep_trajectory, 
 from securebench.results.usage import Usage, read_usage
 from securebench.tasks import task_directory_name
 from securebench.verifiers.base import VerifyContext
+from securebench.workspaces.materialization import ASSET_CHANGED
 from securebench.workspaces.removal import make_fresh_directory, remove_tree
 
 if TYPE_CHECKING:
@@ -88,6 +89,8 @@ def execute_task(task: SecureBenchTask, context: TaskContext, history: History |
     except Exception as error:  # noqa: BLE001 - whatever went wrong here is a record without a verdict, never a pass
         context.control.check()
         outcome.fault = _fault(error, trail.phase)
+        if isinstance(error, MaterializationError) and error.code == ASSET_CHANGED:
+            context.note_problem(f"task {task.id}: {error.message}")
     context.control.check()
     return build_record(task, context, outcome, trail, redactor)
 

@@ -62,6 +62,10 @@ class RunHeader:
         """Return the header with one more check of the provider, unless that used nothing."""
         return replace(self, provider_checks=(*self.provider_checks, usage)) if usage else self
 
+    def with_problem(self, problem: str) -> RunHeader:
+        """Return the header with one more problem, unless it is known."""
+        return self if problem in self.problems else replace(self, problems=(*self.problems, problem))
+
     def write(self, directory: Path) -> None:
         """Write ``run.json``. Raises :class:`StorageError`."""
         content = {

@@ -12,6 +12,7 @@ from securebench.results.journal import JOURNAL
 from securebench.results.lock import OWNER_FILE
 from securebench.results.run_header import HEADER, read_header
 from securebench.results.storage import storage_errors, temporary_name
+from securebench.tester_run.agent_copy import AGENT_COPY
 from securebench.workspaces.removal import MARKER, make_private_directory, remove_tree
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def clear_scratch(directory: Path) -> None:
 
 def _foreign(directory: Path) -> list[str]:
     """Return the names of some things in ``directory`` that a run which was killed before it began does not leave."""
-    ours = {OWNER_FILE, KEY_FILE, *(temporary_name(directory / name).name for name in (HEADER, KEY_FILE))}
+    ours = {OWNER_FILE, AGENT_COPY, KEY_FILE, *(temporary_name(directory / name).name for name in (HEADER, KEY_FILE))}
     return sorted(path.name for path in directory.iterdir() if path.name not in ours)[:5]
 
 

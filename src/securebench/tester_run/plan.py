@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
@@ -61,7 +62,7 @@ class Plan:
             "run_id": self.config.run.id,
             "benchmark": {"id": self.pack.id, "version": self.pack.version},
             "pack": {**self.pack_provenance(commitment), "tasks": len(self.pack.rows)},
-            "harness": dict(self.harness),
+            "harness": {**self.harness, "env": self._environment_commitments(commitment)},
             "verifiers": {name: verifier.version for name, verifier in self.verifiers.items() if verifier},
             "verification": _plain(asdict(self.config.verification)),
             "limits": _plain(asdict(self.config.sandbox.limits)),
@@ -77,6 +78,13 @@ class Plan:
             "engine": {"version": info.version, "enforced": list(info.enforced), **info.details},
         }
         return RunHeader(decisive=decisive, images=images, information=information)
+
+    def _environment_commitments(self, commitment: Commitment) -> dict[str, JsonValue]:
+        """Return a commitment to each value of ``harness.env``: nobody without the run's key can test a guess."""
+        return {
+            name: commitment.to(hashlib.sha256(value.encode("utf-8", "surrogateescape")).hexdigest())
+            for name, value in self.environment.items()
+        }
 
     def pack_provenance(self, commitment: Commitment) -> dict[str, JsonValue]:
         """Return what is published of the pack: a commitment to all of it, and a digest of its public part."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -12,13 +13,14 @@ from securebench.progress import EventKind, Reporter
 from securebench.results.commitment import Commitment
 from securebench.results.journal import Journal, iterate_entries
 from securebench.results.lock import RunLock
-from securebench.results.provenance import driver_provenance, harness_provenance
+from securebench.results.provenance import driver_provenance
 from securebench.results.record import VerificationStatus
 from securebench.results.summary import Ending, TesterRunSummary, count, total
 from securebench.results.trace import TraceLog
 from securebench.results.trajectory import TRAJECTORIES
 from securebench.results.usage import read_usage
 from securebench.tester_run import directory as places
+from securebench.tester_run.agent_copy import with_agent_copy
 from securebench.tester_run.agents import check_provider, prepare_agents, way_out
 from securebench.tester_run.coordinator import Coordinator
 from securebench.tester_run.options import RunOptions, RunParts, driver_asked_for
@@ -56,6 +58,7 @@ def run_benchmark(
     with ExitStack() as stack:
         stack.enter_context(RunLock(plan.directory))
         earlier = places.earlier_header(plan.directory, resume=options.resume)
+        plan = stack.enter_context(with_agent_copy(plan, parts))
         asked = driver_asked_for(config.sandbox, options.driver, earlier)
         made = parts.make_driver(replace(config, sandbox=asked), options.notify)
         driver = stack.enter_context(closing(made))
@@ -132,6 +135,7 @@ class _Run:
         self._driver = driver
         self._journal, self._commitment, self._header = kept.journal, kept.commitment, kept.header
         self._control = RunControl()
+        self._noting = threading.Lock()
 
     def go(
         self, info: DriverInfo, check: ProviderCheck | None, sinks: Iterable[Callable[[Event], None]]
@@ -221,10 +225,12 @@ class _Run:
             gateway=gateway,
             control=self._control,
             checkpoint=self._parts.checkpoint,
+            note_problem=self._note_problem,
         )
 
     def _summary(self, trouble: str, egress_trouble: str, *, interrupted: bool) -> TesterRunSummary:
         """Count the records that are on disk, whatever this process believes."""
+        self._check_pack()
         planned = {task.id: task.task_type for task in self._plan.tasks}
         families, failures, usage = count(planned, iterate_entries(self._journal.path))
         checks = map(read_usage, self._header.provider_checks)
@@ -238,14 +244,18 @@ class _Run:
             failures=failures,
             usage=sum(filter(None, [*checks, *(entry.usage for entry in self._journal.set_aside())]), usage),
             ending=ending,
-            problems=tuple(filter(None, (trouble, egress_trouble, *self._changes()))),
+            problems=tuple(filter(None, (trouble, egress_trouble, *self._header.problems))),
         )
 
-    def _changes(self) -> Iterable[str]:
-        """Say what changed under the run: verdicts of before and after would not belong together."""
+    def _note_problem(self, problem: str) -> None:
+        """Write down what concerns the run as a whole, at once: no later part of it can take that back."""
+        with self._noting:
+            self._header = self._header.with_problem(problem)
+            self._header.write(self._plan.directory)
+
+    def _check_pack(self) -> None:
+        """Look whether the pack is what it was. No task used a changed file, but the run's owner should know."""
         try:
             self._plan.pack.verify_unchanged()
-            if harness_provenance(self._plan.config.harness) != self._plan.harness:
-                yield "the agent's directory changed during the run: its records are of more than one agent"
         except ConfigError as error:
-            yield str(error)
+            self._note_problem(str(error))

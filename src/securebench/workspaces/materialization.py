@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from securebench.benchmark_pack.assets import MAX_ASSET_BYTES, MAX_ASSET_FILES
+from securebench.benchmark_pack.assets import MAX_ASSET_BYTES, MAX_ASSET_FILES, AssetDigest
 from securebench.errors import MaterializationError, StorageError
 from securebench.pack_paths import LANE_ROOTS, MAX_PATH_DEPTH
 from securebench.resources import ResourceKind, Visibility
@@ -31,12 +31,15 @@ from securebench.workspaces.tree import EntryKind, TreeLimits, walk_at
 from securebench.workspaces.writing import TreeWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from securebench.resources import Component, FileReference, JsonValue, Resource, ResourceBundle
     from securebench.tasks import AssetRoot
     from securebench.workspaces.tree import Entry
+
+ASSET_CHANGED = "asset-changed"
+"""The code of the error of an asset that changed under a run."""
 
 ASSET_LIMITS = TreeLimits(total_bytes=MAX_ASSET_BYTES, entries=MAX_ASSET_FILES, depth=MAX_PATH_DEPTH)
 """What all assets of one task may hold together."""
@@ -58,6 +61,10 @@ class PlannedAsset:
     path: str
     target: str
     read_only: bool
+    pack_path: str = ""
+    """Its path in the pack."""
+    digest: str = ""
+    """What it has to be, as the pack was read; empty if that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +130,7 @@ class VisibilityAwareMaterializer:
         With ``everybody``, all users may write those files: for a root that nobody else reaches.
 
         Raises :class:`MaterializationError`: ``asset-missing``, ``asset-unsafe`` (a link, a FIFO, ...),
-        ``assets-too-large``, ``target-exists``; and :class:`StorageError`.
+        ``assets-too-large``, ``asset-changed``, ``target-exists``; and :class:`StorageError`.
         """
         budget = self._limits
         done = []
@@ -165,7 +172,8 @@ def _planned_asset(resource: Resource, file: FileReference, root: AssetRoot | No
     public = resource.visibility is Visibility.PUBLIC
     default = path if public else f"{LANE_ROOTS[resource.visibility]}/{path}"
     target = path_policy.require_mount(resource, file.mount or default)
-    return PlannedAsset(root.directory, path, target, file.read_only)
+    pack_path = f"{root.name}/{path}"
+    return PlannedAsset(root.directory, path, target, file.read_only, pack_path, root.digests.get(pack_path, ""))
 
 
 _IN_THE_WAY = frozenset({errno.EEXIST, errno.ENOTDIR, errno.ELOOP})
@@ -181,6 +189,21 @@ def _laying_out(root: Path) -> Iterator[None]:
                 f"something lies where a file of the task goes: {error.strerror}", code="target-exists"
             ) from None
         raise StorageError(f"cannot lay out the files of a task in {root}: {error.strerror or error}") from error
+
+
+def asset_changed(path: str) -> MaterializationError:
+    """Return the error of an asset that is not what it was when the pack was read."""
+    return MaterializationError(
+        f"{path!r} of the pack changed since the run read it",
+        code=ASSET_CHANGED,
+        hint="a task is judged with the pack that the run began with, or not at all: restore the file, then --resume",
+    )
+
+
+def _through(chunks: Iterator[bytes], take: Callable[[bytes], None]) -> Iterator[bytes]:
+    for chunk in chunks:
+        take(chunk)
+        yield chunk
 
 
 class _AssetDigest:
@@ -209,6 +232,7 @@ class _Copy:
         self._asset = asset
         self._writer = writer
         self._digest = _AssetDigest()
+        self._read = AssetDigest(asset.pack_path)
         self.size = 0
         self.entries = 0
 
@@ -224,16 +248,22 @@ class _Copy:
                 code=_CODES[refused.refusal],
                 hint="assets are regular files and directories; run 'securebench validate' on the pack",
             ) from None
+        if self._asset.digest and self._read.hexdigest() != self._asset.digest:
+            raise asset_changed(self._asset.path)
 
     def _write(self, entry: Entry) -> None:
         _, slash, below = entry.path.partition(b"/")
         target = os.fsencode(self._asset.target) + slash + below
         chunks = self._digest.entry(entry)
         if entry.kind is EntryKind.FILE:
+            content = hashlib.sha256()
+            chunks = _through(chunks, content.update)
             mode = (0o444 if self._asset.read_only else 0o644) | (0o111 if entry.executable else 0)
             self._writer.write_file(target, chunks, mode, kept=self._asset.read_only)
+            self._read.file(content.hexdigest(), executable=entry.executable, below=os.fsdecode(below))
         else:
             list(chunks)
+            self._read.directory(os.fsdecode(below))
             self._writer.make_directory(target, kept=self._asset.read_only)
 
     def digest(self) -> str:

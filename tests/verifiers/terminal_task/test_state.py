@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from securebench.benchmark_pack.assets import AssetDigest
 from securebench.errors import MaterializationError
 from securebench.sandboxes.base import Stream
+from securebench.tasks import AssetRoot
 from securebench.verifiers.terminal_task.state import MAX_STATE_BYTES, LastLine, read_expected_file, same_state
 
 if TYPE_CHECKING:
@@ -109,7 +112,7 @@ def test_what_is_not_strict_json_is_no_state(printed: bytes) -> None:
 def test_an_expected_state_may_be_a_file(tmp_path: Path) -> None:
     """A hidden file of JSON is an expected state."""
     (tmp_path / "state.json").write_text('{"a": [1, 2]}\n')
-    assert read_expected_file(tmp_path, "state.json") == {"a": [1, 2]}
+    assert read_expected_file(AssetRoot(tmp_path), "state.json") == {"a": [1, 2]}
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"a": NaN}', b"\xff"])
@@ -117,7 +120,7 @@ def test_an_expected_file_that_cannot_be_read_is_the_tasks_fault(tmp_path: Path,
     """What is wrong with the file of an expected state is an error of the task, without its content."""
     (tmp_path / "state.json").write_bytes(content)
     with pytest.raises(MaterializationError) as caught:
-        read_expected_file(tmp_path, "state.json")
+        read_expected_file(AssetRoot(tmp_path), "state.json")
     assert caught.value.code == "asset-unsafe"
     assert "{" not in caught.value.message
 
@@ -125,7 +128,7 @@ def test_an_expected_file_that_cannot_be_read_is_the_tasks_fault(tmp_path: Path,
 def test_an_expected_file_that_is_missing_is_the_tasks_fault(tmp_path: Path) -> None:
     """A missing file of an expected state is an error of the task, never a pass."""
     with pytest.raises(MaterializationError):
-        read_expected_file(tmp_path, "state.json")
+        read_expected_file(AssetRoot(tmp_path), "state.json")
 
 
 @given(st.lists(st.binary(max_size=40), max_size=6))
@@ -137,3 +140,17 @@ def test_whatever_is_printed_is_a_state_or_none(chunks: list[bytes]) -> None:
     except ValueError:
         return
     assert same_state(state, state)
+
+
+def test_an_expected_file_that_changed_is_used_by_nobody(tmp_path: Path) -> None:
+    """It is held to what it was when the pack was read, whatever its mode."""
+    (tmp_path / "state.json").write_text("1")
+    digest = AssetDigest("hidden/state.json")
+    digest.file(hashlib.sha256(b"1").hexdigest(), executable=True)
+    digests = {"hidden/state.json": digest.hexdigest()}
+    root = AssetRoot(tmp_path, name="hidden", digests=digests)
+    assert read_expected_file(root, "state.json") == 1
+    (tmp_path / "state.json").write_text("2")
+    with pytest.raises(MaterializationError, match="changed since the run read it") as raised:
+        read_expected_file(root, "state.json")
+    assert raised.value.code == "asset-changed"

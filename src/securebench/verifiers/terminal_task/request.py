@@ -82,4 +82,4 @@ def _expected(view: VerifierView) -> Expected | None:
         return Expected(resource.value)
     if len(resource.files) != 1 or view.eval_assets is None:
         raise FaultError(FailureReason.NO_VERDICT, "the task's expected state is more than one file, or none")
-    return Expected(read_expected_file(view.eval_assets.directory, resource.files[0].path))
+    return Expected(read_expected_file(view.eval_assets, resource.files[0].path))

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Final
 
+from securebench.benchmark_pack.assets import AssetDigest
 from securebench.errors import MaterializationError
 from securebench.limits import MIB
 from securebench.sandboxes.base import Stream
 from securebench.strict_input.json_text import UnfitJsonError, decode_json
 from securebench.workspaces.descriptors import TreeRefusedError
+from securebench.workspaces.materialization import asset_changed
 from securebench.workspaces.snapshot import read_file
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from securebench.resources import JsonValue
     from securebench.sandboxes.base import Chunk
+    from securebench.tasks import AssetRoot
 
 MAX_STATE_BYTES: Final = MIB
 """The longest line that is read as a state."""
@@ -54,16 +56,29 @@ def same_state(one: JsonValue, other: JsonValue) -> bool:
     return type(one) is type(other) and one == other
 
 
-def read_expected_file(root: Path, path: str) -> JsonValue:
+def read_expected_file(root: AssetRoot, path: str) -> JsonValue:
     """Return the JSON of the file ``path`` below an asset root. Raises :class:`MaterializationError`."""
     try:
-        return decode_json(read_file(root, path, MAX_STATE_BYTES).decode("utf-8"))[0]
+        data = read_file(root.directory, path, MAX_STATE_BYTES)
+        _require_unchanged(root, path, data)
+        return decode_json(data.decode("utf-8"))[0]
     except (TreeRefusedError, UnfitJsonError, UnicodeDecodeError):
         raise MaterializationError(
             "the file of expected_state cannot be read as JSON",
             code="asset-unsafe",
             hint=f"it is one JSON value in UTF-8, of at most {MAX_STATE_BYTES} bytes, without NaN or a key twice",
         ) from None
+
+
+def _require_unchanged(root: AssetRoot, path: str, data: bytes) -> None:
+    pack_path = f"{root.name}/{path}"
+    known, found = root.digests.get(pack_path), []
+    for executable in (False, True):  # which does not matter to what it says
+        digest = AssetDigest(pack_path)
+        digest.file(hashlib.sha256(data).hexdigest(), executable=executable)
+        found.append(digest.hexdigest())
+    if known is not None and known not in found:
+        raise asset_changed(path)
 
 
 def _is_number(value: JsonValue) -> bool:
