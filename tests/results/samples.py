@@ -36,6 +36,7 @@ def record(task_id: str = "pack/one", status: VerificationStatus = STATUS.PASSED
             "candidate_patch": None,
             "candidate_workspace": None,
             "candidate_digest": "0" * 64,
+            "candidate_redacted": False,
         },
         "producer": Output(stdout="42\n"),
         "verifier": Output(metadata={"verifier": "short_answer", "version": "1", "phase": "verify"}),

@@ -32,6 +32,7 @@ ALWAYS = [
     "candidate_patch",
     "candidate_workspace",
     "candidate_digest",
+    "candidate_redacted",
     "producer_stdout",
     "producer_stderr",
     "producer_metadata",
@@ -135,7 +136,8 @@ def test_a_record_is_one_line() -> None:
 def test_candidate(kind: CandidateKind, name: str, value: str) -> None:
     """One field names the candidate; a workspace is named by its digest, never by a path of the host."""
     fields = candidate_fields(CandidateArtifact(kind, "abc", 2, Path("/host/secret")), "42")
-    assert {key: item for key, item in fields.items() if item is not None} == {name: value, "candidate_digest": "abc"}
+    shown = {key: item for key, item in fields.items() if item is not None}
+    assert shown == {name: value, "candidate_digest": "abc", "candidate_redacted": False}
 
 
 def test_no_candidate() -> None:

@@ -6,8 +6,10 @@ import base64
 import json
 import random
 import string
+import subprocess
 import time
 import urllib.parse
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,11 +17,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from results.samples import task
+from securebench.families.content import structure_fields
+from securebench.families.registry import FAMILIES
 from securebench.resources import REDACTED
 from securebench.results.redaction import Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from securebench.resources import JsonValue
 
@@ -112,11 +117,146 @@ def test_every_string_in_every_lane_but_the_public_one_is_secret() -> None:
     hidden: dict[str, JsonValue] = {
         "rubric": {"accepted": ["first secret phrase"], "more": [{"deep": "second secret phrase"}]}
     }
-    inputs: dict[str, JsonValue] = {"tests": {"source": "inline", "code": "assert double(3) == 6"}}
+    inputs: dict[str, JsonValue] = {"tests": {"source": "anything", "code": "assert double(3) == 6"}}
     redactor = Redactor.for_task(task(public={"q": "What?"}, inputs=inputs, hidden=hidden))
     for secret in ("first secret phrase", "second secret phrase", "assert double(3) == 6"):
         assert redactor.text(f"<{secret}>") == f"<{REDACTED}>"
     assert "source" not in redactor.text(json.dumps(inputs["tests"], indent=4))
+
+
+def structured(family: str, public: dict[str, JsonValue], inputs: dict[str, JsonValue]) -> Redactor:
+    """Return the redactor of a task of ``family``."""
+    return Redactor.for_task(replace(task(public=public, inputs=inputs, hidden={}), task_type=family))
+
+
+def test_structure_is_no_secret() -> None:
+    """Paths, directories and policies that a family declares as structure stay, content does not (104, 171)."""
+    tests: JsonValue = {
+        "source": "command",
+        "command": ["python3", "-m", "pytest", "-q", "tests/test_secret_thing.py"],
+        "workdir": "/testbed",
+        "test_patch": {"source": "inline", "patch": "+assert secret_thing() == 4711\n"},
+        "candidate_policy": {"allow_paths": ["src/calc.py"]},
+        "expect": {"fail_to_pass": ["tests/test_secret_thing.py::test_secret"]},
+        "something_new": "a field that nobody declared",
+    }
+    redactor = structured("repo_patch", {}, {"tests": tests})
+    for stays in ("cd /testbed", "diff --git a/src/calc.py b/src/calc.py", "command inline", "python3 -m pytest"):
+        assert redactor.text(stays) == stays
+    assert redactor.text("tests/test_secret_thing.py::test_secret failed") == f"{REDACTED} failed"
+    assert REDACTED in redactor.text("assert secret_thing() == 4711", lines=True) + redactor.text(
+        "+assert secret_thing() == 4711"
+    )
+    assert redactor.text("python3 -m pytest -q tests/test_secret_thing.py") == REDACTED
+    assert redactor.text("is a field that nobody declared") == f"is {REDACTED}"
+
+
+def test_what_a_verifier_says_of_its_isolation_stays() -> None:
+    """The record of a task with `tests.isolation: shared` says `shared` (104)."""
+    tests: JsonValue = {"source": "inline", "code": "assert double(3) == 6", "isolation": "shared"}
+    redactor = structured("code_completion", {}, {"tests": tests})
+    said: dict[str, JsonValue] = {"isolation": "shared", "assurance": "lower", "note": "shared"}
+    assert redactor.mapping(said) == said
+
+
+def test_needed_commands_are_structure() -> None:
+    """An event names the commands that the policy denied (145)."""
+    inputs: dict[str, JsonValue] = {
+        "checker": {"command": "chroot / true && grep -q 4711 result"},
+        "needed_commands": ["chroot"],
+    }
+    redactor = structured("terminal_task", {}, inputs)
+    assert redactor.mapping({"commands": ["chroot"]}) == {"commands": ["chroot"]}
+    assert redactor.text("ran: chroot / true && grep -q 4711 result") == f"ran: {REDACTED}"
+
+
+def test_every_field_is_content_unless_it_is_declared_to_be_structure() -> None:
+    """Each field that is shown in records was decided on: a new one is secret until somebody adds it here."""
+    declared = {name: structure_fields(name) for name, family in FAMILIES.items() if family.active}
+    assert {name: fields for name, fields in declared.items() if fields} == {
+        "free_response": ["rubric.type"],
+        "code_completion": ["tests.source", "tests.isolation"],
+        "repo_patch": [
+            *("tests.source", "tests.workdir", "tests.timeout_seconds"),
+            *("tests.setup_patch.source", "tests.test_patch.source", "tests.candidate_policy"),
+            "gold_patch.source",
+        ],
+        "terminal_task": ["checker.workdir", "checker.timeout_seconds", "checker.image", "needed_commands"],
+    }
+
+
+PATCH = (
+    "diff --git a/src/calc.py b/src/calc.py\n"
+    "index 7fa5ac3..0000000 100644\n"
+    "--- a/src/calc.py\n"
+    "+++ b/src/calc.py\n"
+    "@@ -1,3 +1,7 @@\n"
+    " def add(a, b):\n"
+    "-    return a - b\n"
+    "+    return a + b\n"
+    "+\n"
+    "+def check():\n"
+    "+    assert add(21, 21) == 42\n"
+    "+++ not a header\n"
+    " # src/calc.py, end of the secret_of_the_repository\n"
+    "diff --git a/new.py b/new.py\n"
+    "new file mode 100644\n"
+    "--- /dev/null\n"
+    "+++ b/new.py\n"
+    "@@ -0,0 +1 @@\n"
+    "+x = 1\n"
+    "\\ No newline at end of file\n"
+)
+
+
+def applied(tmp_path: Path, patch: str) -> str:
+    """Return `src/calc.py` after git applied ``patch``."""
+    (tmp_path / "src").mkdir(parents=True)
+    file = tmp_path / "src" / "calc.py"
+    file.write_text("def add(a, b):\n    return a - b\n# src/calc.py, end of the secret_of_the_repository\n")
+    command = ["git", "apply", "--whitespace=nowarn", "-"]
+    subprocess.run(command, input=patch.encode(), cwd=tmp_path, check=True)
+    assert (tmp_path / "new.py").read_text() == "x = 1"
+    return file.read_text()
+
+
+@pytest.mark.parametrize(
+    "secrets",
+    [
+        [],
+        ["src/calc.py"],
+        ["secret_of_the_repository"],
+        ["def check():\n    assert add(21, 21) == 42\n"],
+        ["assert add(21, 21) == 42"],
+        ["diff --git a/src/calc.py b/src/calc.py"],
+        ["@@ -1,3 +1,7 @@"],
+        ["return a - b", "return a + b", "index 7fa5ac3..0000000 100644"],
+        ["No newline at end of file"],
+    ],
+)
+def test_git_applies_a_redacted_patch(tmp_path: Path, secrets: list[str]) -> None:
+    """Whatever is secret, the recorded patch applies, and what it adds holds none of it (171)."""
+    patch = Redactor(secrets).patch(PATCH, cap=10_000)
+    text = applied(tmp_path, patch)
+    assert text.count("\n") == 7
+    added = "\n".join(line for line in text.splitlines() if "end of the" not in line)
+    assert not [line for secret in secrets for line in secret.splitlines() if line.strip() and line in added]
+    assert (patch == PATCH) is not any(REDACTED in line for line in patch.splitlines())
+
+
+def test_a_patch_over_its_cap_is_whole_files(tmp_path: Path) -> None:
+    """What does not fit is left out file by file, so that git applies the rest."""
+    large = PATCH + PATCH.partition("diff --git a/new.py")[0].replace("calc", "other") * 3
+    patch = Redactor().patch(large, cap=len(PATCH) + 40)
+    assert patch.startswith(PATCH)
+    assert patch[len(PATCH) :].startswith("[clipped: ")
+    applied(tmp_path, patch)
+
+
+def test_a_credential_goes_from_names_too() -> None:
+    """A credential outranks a patch that applies: an agent may name a file by it."""
+    patch = Redactor(credentials=["sk-live-0123"]).patch(PATCH.replace("new.py", "sk-live-0123.py"), cap=10_000)
+    assert "sk-live-0123" not in patch
 
 
 def test_what_is_public_is_no_secret() -> None:

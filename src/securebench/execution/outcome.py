@@ -16,7 +16,7 @@ from securebench.results.record import (
     candidate_fields,
 )
 from securebench.results.usage import Usage
-from securebench.tasks import DEFAULT_IMAGE
+from securebench.tasks import DEFAULT_IMAGE, CandidateKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -112,8 +112,11 @@ def _candidate(outcome: Outcome, redactor: Redactor) -> Mapping[str, JsonValue]:
     if outcome.is_verified_again and (record := outcome.history.unverified):
         return {name: record[name] for name in candidate_fields(None, None)}
     candidate = outcome.candidate
-    text = redactor.text(candidate.text, cap=CANDIDATE_CAP) if candidate and candidate.text is not None else None
-    return candidate_fields(candidate, text)
+    if candidate is None or candidate.text is None:
+        return candidate_fields(candidate, None)
+    redact = redactor.patch if candidate.kind is CandidateKind.PATCH else redactor.text
+    text = redact(candidate.text, cap=CANDIDATE_CAP)
+    return candidate_fields(candidate, text, redacted=text != candidate.text)
 
 
 def _producer(outcome: Outcome, redactor: Redactor) -> Output:

@@ -1,7 +1,8 @@
 """What a family is: one declaration, from which everything about its rows follows.
 
 A family names a model of its input and one of its eval fields. Each eval field is annotated with its lane, and with
-:data:`TAKES_FILES` where its value may be a file of the pack::
+:data:`TAKES_FILES` where its value may be a file of the pack. What is below it is secret unless it is annotated with
+:data:`STRUCTURE`::
 
     class Eval(WireModel):
         tests: Annotated[Tests, Visibility.EVALUATION_INPUTS]
@@ -33,6 +34,22 @@ class _TakesFiles:
 
 
 TAKES_FILES: Final = _TakesFiles()
+
+
+@dataclass(frozen=True, slots=True)
+class _Structure:
+    """The mark of a field that says where and how a task is judged, not what is expected: it is never redacted."""
+
+
+STRUCTURE: Final = _Structure()
+
+
+@dataclass(frozen=True, slots=True)
+class _Command:
+    """The mark of a field that holds a command: it is secret as a whole, its words are not."""
+
+
+COMMAND: Final = _Command()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator
 
-from securebench.families.base import Family
+from securebench.families.base import STRUCTURE, Family
 from securebench.families.fields import Source, Text
 from securebench.resources import Visibility
 from securebench.strict_input.faults import Fault
@@ -42,9 +42,9 @@ class Input(WireModel):
 class Tests(WireModel):
     """Test code that uses what the candidate defines. ``isolation: shared`` runs both in one process."""
 
-    source: Literal["inline"]
+    source: Annotated[Literal["inline"], STRUCTURE]
     code: Source
-    isolation: Literal["split", "shared"] = OPTIONAL
+    isolation: Annotated[Literal["split", "shared"], STRUCTURE] = OPTIONAL
 
 
 class Eval(WireModel):

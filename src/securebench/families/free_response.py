@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import Field
 
-from securebench.families.base import Family
+from securebench.families.base import STRUCTURE, Family
 from securebench.families.fields import Text, TextOrObject
 from securebench.families.lookalikes import fold_lookalikes
 from securebench.resources import Visibility
@@ -33,7 +33,7 @@ class Input(WireModel):
 class Rubric(WireModel):
     """An accepted phrase, or enough of its words, must be in the response; a rejected phrase must not."""
 
-    type: Literal["contains_any"]
+    type: Annotated[Literal["contains_any"], STRUCTURE]
     accepted_answers: Annotated[list[Text], Field(min_length=1, max_length=MAX_PHRASES)]
     rejected_answers: Annotated[list[Text], Field(max_length=MAX_PHRASES)] = OPTIONAL
     min_token_f1: Annotated[float, Field(gt=0, le=1)] = OPTIONAL

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, Field
 
-from securebench.families.base import Family
+from securebench.families.base import COMMAND, STRUCTURE, Family
 from securebench.families.fields import ContainerDirectory, Seconds, ShellOrArgv, Source, Text
 from securebench.pack_paths import is_at_or_below, relative_path_fault
 from securebench.resources import Visibility
@@ -49,7 +49,7 @@ class Input(WireModel):
 class Patch(WireModel):
     """A patch in unified form, written out."""
 
-    source: Literal["inline"]
+    source: Annotated[Literal["inline"], STRUCTURE]
     patch: Source
 
 
@@ -70,13 +70,13 @@ class Expect(WireModel):
 class Tests(WireModel):
     """The command that judges, and what is laid over the repository before it runs."""
 
-    source: Literal["command"]
-    command: ShellOrArgv
-    workdir: ContainerDirectory = OPTIONAL
-    timeout_seconds: Seconds = OPTIONAL
+    source: Annotated[Literal["command"], STRUCTURE]
+    command: Annotated[ShellOrArgv, COMMAND]
+    workdir: Annotated[ContainerDirectory, STRUCTURE] = OPTIONAL
+    timeout_seconds: Annotated[Seconds, STRUCTURE] = OPTIONAL
     setup_patch: Patch = OPTIONAL
     test_patch: Patch = OPTIONAL
-    candidate_policy: CandidatePolicy = OPTIONAL
+    candidate_policy: Annotated[CandidatePolicy, STRUCTURE] = OPTIONAL
     expect: Expect = OPTIONAL
 
 

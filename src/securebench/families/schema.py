@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import create_model
 
+from securebench.families.content import structure_fields
 from securebench.families.registry import FAMILIES
 from securebench.families.row import RowModel
 from securebench.strict_input.models import OPTIONAL
@@ -42,6 +43,7 @@ def _family_section(name: str) -> str:
     family = FAMILIES[name]
     status = "active" if family.active else "deferred: rows load and compile, and stay `pending`"
     files = ", ".join(f"`{field}`" for field in sorted(family.file_fields)) or "none"
+    structure = ", ".join(f"`eval.{path}`" for path in structure_fields(name)) or "none"
     required = {part: _required(model) for part, model in (("input", family.input_model), ("eval", family.eval_model))}
     rows = [f"| `input.{field}` | {required['input'][field]} | `public` |" for field in family.input_model.model_fields]
     rows += [f"| `eval.{field}` | {required['eval'][field]} | `{lane}` |" for field, lane in family.lanes.items()]
@@ -52,6 +54,7 @@ def _family_section(name: str) -> str:
             family.summary,
             "",
             f"Status: {status}. Candidate: {family.candidate_kind}. Eval fields that take files: {files}.",
+            f"Structure, never redacted: {structure}.",
             "",
             "| Field | Required | Lane |",
             "|---|---|---|",

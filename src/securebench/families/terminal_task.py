@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from securebench.families.base import TAKES_FILES, Family
+from securebench.families.base import COMMAND, STRUCTURE, TAKES_FILES, Family
 from securebench.families.environment import ImageName
 from securebench.families.fields import ContainerDirectory, DangerousCommands, Seconds, ShellOrArgv, Text, TextOrObject
 from securebench.resources import Visibility
@@ -22,10 +22,10 @@ class Input(WireModel):
 class Checker(WireModel):
     """The command that judges: it passes a workspace by exit code 0."""
 
-    command: ShellOrArgv
-    workdir: ContainerDirectory = OPTIONAL
-    timeout_seconds: Seconds = OPTIONAL
-    image: ImageName = OPTIONAL
+    command: Annotated[ShellOrArgv, COMMAND]
+    workdir: Annotated[ContainerDirectory, STRUCTURE] = OPTIONAL
+    timeout_seconds: Annotated[Seconds, STRUCTURE] = OPTIONAL
+    image: Annotated[ImageName, STRUCTURE] = OPTIONAL
     """The task's image with what the checker needs on top (ours). The agent never sees it."""
 
 
@@ -35,7 +35,7 @@ class Eval(WireModel):
     checker: Annotated[Checker, Visibility.EVALUATION_INPUTS]
     run_tests: Annotated[Any, Visibility.EVALUATION_INPUTS, TAKES_FILES] = OPTIONAL
     test_files: Annotated[Any, Visibility.EVALUATION_INPUTS, TAKES_FILES] = OPTIONAL
-    needed_commands: Annotated[DangerousCommands, Visibility.EVALUATION_INPUTS] = OPTIONAL
+    needed_commands: Annotated[DangerousCommands, Visibility.EVALUATION_INPUTS, STRUCTURE] = OPTIONAL
     expected_state: Annotated[Any, Visibility.HIDDEN, TAKES_FILES] = OPTIONAL
 
 

@@ -154,13 +154,19 @@ class TaskRecord:
         }
 
 
-def candidate_fields(candidate: CandidateArtifact | None, text: str | None) -> dict[str, JsonValue]:
-    """Return the four candidate fields: one names the candidate by its kind, a workspace by its digest alone."""
+def candidate_fields(
+    candidate: CandidateArtifact | None, text: str | None, *, redacted: bool = False
+) -> dict[str, JsonValue]:
+    """Return the candidate fields: one names the candidate by its kind, a workspace by its digest alone.
+
+    ``redacted`` says that ``text`` is not all of the candidate: something was taken out of it, or it was clipped.
+    """
     fields: dict[str, JsonValue] = {
         "candidate_text": None,
         "candidate_patch": None,
         "candidate_workspace": None,
         "candidate_digest": candidate.digest if candidate else None,
+        "candidate_redacted": redacted if candidate else None,
     }
     if candidate is None:
         return fields

@@ -4,9 +4,10 @@ By field: a key that names a secret resource, or says that it holds what was exp
 By value: a secret string is found in any text as it is, JSON-escaped, as a Python literal, in base64, hex and URL
 encoding, in either case, and with white space put into it (wrapped, split over lines).
 
-Two limits keep records readable. A short value is redacted by field only: an answer ``A`` must not blank every A. And a
-value that the public lane holds as well stays: it is no secret, and to blank just the right one of four choices would
-point at it.
+What keeps records readable: a short value is redacted by field only, as an answer ``A`` must not blank every A. A value
+that the public lane holds as well stays: it is no secret, and to blank just the right one of four choices would point
+at it. What a family declares to be structure (paths, directories, limits, policies) stays as well. Of a patch only the
+text of added lines is redacted, so that it can still be applied.
 
 The cost is linear in the length of the text, whatever the number of secrets.
 """
@@ -21,7 +22,9 @@ import urllib.parse
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Final
 
+from securebench.families.content import is_structure, secret_strings, strings, structure_strings
 from securebench.resources import REDACTED, Visibility
+from securebench.results.patch_lines import added_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -53,7 +56,10 @@ for it than all other encodings together."""
 _FIELDS: Final = frozenset(
     {"answer", "answers", "answer_key", "gold", "reference", "canonical_solution", "ground_truth"}
 )
-_KEPT_FIELDS: Final = frozenset({"harness", "verifier", "version", "phase", "reason"})
+_KEPT_FIELDS: Final = frozenset(
+    {"harness", "verifier", "version", "phase", "reason", "rule", "isolation", "assurance", "kind"}
+)
+"""Fields with words of ours, in which an answer may be that very word."""
 
 
 class Redactor:
@@ -76,21 +82,23 @@ class Redactor:
         self._exact = found
         long = [secret for secret in found if len(_squeeze(secret)) >= MIN_VALUE and _squeeze(secret) not in shown]
         keys = [key for key in credentials if len(_squeeze(key)) >= MIN_CREDENTIAL]
-        self._whole = _Forms({form for secret in (*long, *keys) for form in _encodings(secret)})
+        self._keys = _Forms({form for key in keys for form in _encodings(key)})
+        self._whole = _Forms({form for secret in long for form in _encodings(secret)}, also=self._keys)
         lines = {line for secret in long for line in secret.splitlines() if len(_squeeze(line)) >= MIN_LINE}
         hidden_lines = (line for line in lines if _squeeze(line) not in shown)
         self._lines = _Forms({form for line in hidden_lines for form in _escapes(line)}, also=self._whole)
 
     @classmethod
     def for_task(cls, task: SecureBenchTask, credentials: Iterable[str] = ()) -> Redactor:
-        """Return the redactor of a task: everything outside its public lane is secret, to its innermost string."""
-        secret = [resource for resource in task.resources if resource.visibility is not Visibility.PUBLIC]
+        """Return the redactor of a task: all content outside its public lane is secret, to its innermost string."""
+        secret = list(secret_strings(task))
         public = [resource.value for resource in task.resources if resource.visibility is Visibility.PUBLIC]
+        shown = [*structure_strings(task), *(text for value in public for text in strings(value))]
         return cls(
-            (text for resource in secret for text in _strings(resource.value)),
-            public="\0".join((task.id, task.benchmark_id, *(text for value in public for text in _strings(value)))),
+            (text for _, text in secret),
+            public="\0".join((task.id, task.benchmark_id, *shown)),
             credentials=credentials,
-            fields=(resource.name for resource in secret),
+            fields=(r.name for r in task.resources.secrets() if not is_structure(task.task_type, r)),
         )
 
     def text(self, text: str, *, cap: int = CAP, lines: bool = False) -> str:
@@ -99,6 +107,21 @@ class Redactor:
         ``lines`` takes out the single lines of a secret as well: for what was printed where the secret was.
         """
         return (self._lines if lines else self._whole).redact(text, cap)
+
+    def patch(self, text: str, *, cap: int) -> str:
+        """Return a patch of ours with secrets taken out of the lines that it adds, so that git still applies it.
+
+        Names, context and removed lines are the repository's own and stay. Files that do not fit into ``cap``
+        characters are left out as a whole, and a last line says so. Only a credential is taken out wherever it stands,
+        such as in a name.
+        """
+        lines = text.split("\n")
+        for numbers in added_lines(lines):
+            added = "\n".join(lines[number][1:] for number in numbers)
+            for number, line in zip(numbers, self._whole.redact_lines(added), strict=True):
+                lines[number] = "+" + line
+        shown = _whole_files("\n".join(lines), cap)
+        return self._keys.redact(shown, len(shown))
 
     def value(self, value: JsonValue, *, lines: bool = False) -> JsonValue:
         """Return a JSON value without secrets: by field, by equal string and by value. Numbers stay finite."""
@@ -151,6 +174,21 @@ class _Forms:
         left_out = len(text) - max(position, cap)
         return "".join(pieces) + (f"\n[clipped: {left_out} more characters]" if left_out > 0 else "")
 
+    def redact_lines(self, text: str) -> list[str]:
+        """Return the lines of ``text``, as many as there were, with each part of a form replaced on its own line."""
+        spans = list(self._spans(text))
+        lines, start = [], 0
+        for line in text.split("\n"):
+            pieces, position = [], 0
+            for first, last in spans:
+                begin, end = max(first - start, 0), min(last - start, len(line))
+                if begin < end and line[begin:end].strip():
+                    pieces += [line[position:begin], REDACTED]
+                    position = end
+            lines.append("".join([*pieces, line[position:]]))
+            start += len(line) + 1
+        return lines
+
     def _spans(self, text: str) -> Iterator[tuple[int, int]]:
         """Yield where forms stand, as offsets into ``text``, in order and without overlap."""
         squeezed = _squeeze(text)
@@ -176,6 +214,14 @@ class _Forms:
                     break
 
 
+def _whole_files(patch: str, cap: int) -> str:
+    """Return as many whole files of a patch as fit into ``cap`` characters."""
+    if len(patch) <= cap:
+        return patch
+    end = patch.rfind("\ndiff --git ", 0, cap) + 1
+    return f"{patch[:end]}[clipped: {len(patch) - end} more characters]"
+
+
 class _Offsets:
     """From an offset into a squeezed text to the one into the text itself."""
 
@@ -197,17 +243,6 @@ def _squeeze(text: str) -> str:
     """Return ``text`` without white space and in lower case, a character for a character."""
     squeezed = "".join(text.split())
     return squeezed.lower() if squeezed.isascii() else squeezed.translate(_STEADY).lower()
-
-
-def _strings(value: JsonValue) -> Iterator[str]:
-    """Yield every string in ``value``, and the JSON of every part that holds more than one thing."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, list | dict):
-        if len(value) > 1:
-            yield json.dumps(value, ensure_ascii=False)
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _strings(item)
 
 
 def _escapes(text: str) -> Iterator[str]:
