@@ -216,6 +216,13 @@ def test_python_is_known_in_any_case(tmp_path: Path, language: str) -> None:
         ({"timeout_seconds": float(10**9)}, [("timeout-invalid", "/eval/tests/timeout_seconds")]),
         ({"test_patch": {"source": "file", "patch": "x"}}, [("field-value", "/eval/tests/test_patch/source")]),
         ({"setup_patch": {"source": "inline"}}, [("field-missing", "/eval/tests/setup_patch/patch")]),
+        ({"require": "exit_code"}, [("field-value", "/eval/tests/require")]),
+        (
+            {"require": "test_by_test", "command": "make test"},
+            [("command-not-test-by-test", "/eval/tests/command")],
+        ),
+        ({"require": "test_by_test", "command": "python -m unittest"}, []),
+        ({"require": "test_by_test", "command": ["python3", "-m", "pytest", "tests"]}, []),
         (
             {"candidate_policy": {"allow_paths": ["../x", "/etc/**", "src/**"]}},
             [

@@ -10,6 +10,7 @@ from securebench.families.base import COMMAND, STRUCTURE, Family
 from securebench.families.fields import ContainerDirectory, Seconds, ShellOrArgv, Source, Text
 from securebench.pack_paths import is_at_or_below, relative_path_fault
 from securebench.resources import Visibility
+from securebench.runner_commands import read_command
 from securebench.strict_input.faults import Fault
 from securebench.strict_input.models import OPTIONAL, WireModel, refusal
 from securebench.tasks import WORKSPACE_TARGET, CandidateKind
@@ -78,6 +79,7 @@ class Tests(WireModel):
     test_patch: Patch = OPTIONAL
     candidate_policy: Annotated[CandidatePolicy, STRUCTURE] = OPTIONAL
     expect: Expect = OPTIONAL
+    require: Literal["test_by_test"] = OPTIONAL
 
 
 class Eval(WireModel):
@@ -88,6 +90,7 @@ class Eval(WireModel):
 
 
 def _check(_inputs: dict[str, Any], evals: dict[str, Any], environment: Environment) -> Iterable[Fault]:
+    yield from _check_required_evidence(evals["tests"])
     repository, workdir = environment.workdir, evals["tests"].get("workdir")
     if repository is None:
         return
@@ -97,6 +100,19 @@ def _check(_inputs: dict[str, Any], evals: dict[str, Any], environment: Environm
     if workdir is not None and not is_at_or_below(workdir, repository):
         message = "tests.workdir does not lie in the repository at environment.workdir"
         yield Fault("workdir-unsafe", message, ("eval", "tests", "workdir"))
+
+
+def _check_required_evidence(tests: dict[str, Any]) -> Iterable[Fault]:
+    """Refuse a command that can only be judged by its exit code, where the row asks for more."""
+    command = tests["command"]
+    if "require" not in tests or read_command(command) is not None:
+        return
+    message = "tests.require is 'test_by_test', and this command can only be judged by its exit code"
+    hint = (
+        "let the command be one test runner and nothing else: pytest, python -m unittest, tests/runtests.py, "
+        "manage.py test or bin/test, without a shell and without options that select single tests"
+    )
+    yield Fault("command-not-test-by-test", message, ("eval", "tests", "command"), hint)
 
 
 FAMILY = Family(

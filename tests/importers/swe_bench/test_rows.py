@@ -13,6 +13,7 @@ from securebench.importers.swe_bench.commands import RUNNERS, changed_paths, com
 from securebench.importers.swe_bench.records import chosen, instance, json_lines
 from securebench.importers.swe_bench.releases import RELEASES, SETUPS
 from securebench.importers.swe_bench.rows import Choices, imported
+from securebench.runner_commands import read_command
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -206,7 +207,42 @@ def test_each_repository_runs_its_tests_in_its_way() -> None:
         "--verbose",
         "sympy/a.py",
     ]
-    assert not any(runner.is_pytest for name, runner in RUNNERS.items() if name.startswith(("django", "sympy")))
+    for runner in RUNNERS.values():
+        assert read_command(command(runner, "/opt/env/bin/python", ["tests/test_x.py"])) is not None
+
+
+DJANGO: dict[str, Any] = {
+    "repo": "django/django",
+    "FAIL_TO_PASS": ["test_two (app.tests.Case.test_two)"],
+    "PASS_TO_PASS": ["AlterField should optimize,", "test_one (app.tests.Case)"],
+    "test_patch": TEST_PATCH.replace("tests/test_app.py", "tests/app/tests.py"),
+}
+
+
+def test_rows_of_django_expect_tests_by_name() -> None:
+    """Ids as unittest prints them and docstring lines are both expected, and no exit code judges."""
+    made = _made(**DJANGO)
+    tests = made.row.task["eval"]["tests"]
+    assert tests["expect"] == {"fail_to_pass": DJANGO["FAIL_TO_PASS"], "pass_to_pass": DJANGO["PASS_TO_PASS"]}
+    assert read_command(tests["command"]) is not None
+    assert not any("exit code" in note for note in made.report.lost)
+    assert any("1 expected tests are named by the first line" in note for note in made.report.changed)
+
+
+def test_rows_of_sympy_expect_functions() -> None:
+    """Ids are bare function names, and the report says which runner runs them."""
+    made = _made(repo="sympy/sympy", FAIL_TO_PASS=["test_two"], PASS_TO_PASS=["test_one"])
+    assert made.row.task["eval"]["tests"]["expect"] == {"fail_to_pass": ["test_two"], "pass_to_pass": ["test_one"]}
+    assert any("bin/test" in note for note in made.report.changed)
+
+
+@pytest.mark.parametrize(
+    ("repository", "path"), [("sympy/sympy", "sympy/testing/runtests.py"), ("django/django", "django/test/runner.py")]
+)
+def test_a_runners_file_that_the_gold_patch_changes_is_allowed(repository: str, path: str) -> None:
+    """A repository's own runner is denied to candidates, except where the solution itself lies there."""
+    made = _made(**{**DJANGO, "repo": repository, "patch": PATCH.replace("src/flask/app.py", path)})
+    assert made.row.task["eval"]["tests"]["candidate_policy"] == {"allow_sensitive_paths": [path]}
 
 
 def test_every_release_has_its_pins_and_its_commit() -> None:

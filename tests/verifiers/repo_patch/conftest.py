@@ -13,6 +13,7 @@ from securebench.images.engine_images import give_to
 from securebench.images.index import Origin, Source
 from securebench.sandboxes.docker import DockerDriver
 from verifiers.repo_patch.judging_repo import image_parts
+from verifiers.repo_patch.runner_repos import repository_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,11 +44,17 @@ def _image(store: ImageStore, doomed_images: list[str]) -> str:
     found = store.find("securebench/python:3.11")
     assert found is not None
     with store.incoming(Origin(Source.ARCHIVE, "tests")) as incoming:
-        made = incoming.take([layer(*image_parts())])
+        made = incoming.take([layer(*image_parts(), *repository_parts())])
         base = Base(found.id, *store.documents(found.id))
         incoming.name(add_image(incoming, base, [made], Additions(environment=HOSTILE_ENVIRONMENT)), reference)
     doomed_images.append(reference)
     return reference
+
+
+@pytest.fixture
+def oci_image(_image: str) -> str:
+    """Give the name of an image that the oci driver has."""
+    return _image
 
 
 @pytest.fixture(scope="session")

@@ -24,6 +24,7 @@ class Runner:
     arguments: tuple[str, ...]
     label: Callable[[str], str] = str
     is_pytest: bool = True
+    is_unittest: bool = False
     note: str = ""
     unfit: Mapping[str, str] = field(default_factory=dict)
     """Ids of expected tests that cannot be held to, and why."""
@@ -52,6 +53,7 @@ RUNNERS: Final[Mapping[str, Runner]] = MappingProxyType(
             ("./tests/runtests.py", "--verbosity", "2", "--settings=test_sqlite", "--parallel", "1"),
             _django_label,
             is_pytest=False,
+            is_unittest=True,
         ),
         "matplotlib/matplotlib": Runner(_PYTEST),
         "mwaskom/seaborn": Runner((*_PYTEST, "--no-header")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,6 +12,7 @@ from securebench.importers.swe_bench.commands import RUNNERS, changed_paths, com
 from securebench.importers.swe_bench.images import WORKDIR, built_image, registry_image
 from securebench.pack_paths import relative_path_fault
 from securebench.patches.policy import is_sensitive
+from securebench.runner_commands import read_command
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,6 +31,9 @@ MANIFEST: Final[dict[str, Any]] = {
     "defaults": {"family": "repo_patch", "environment": {"workdir": WORKDIR}},
 }
 """The manifest of a pack that has none of its own."""
+
+_PRINTED = re.compile(r"\w+ \([\w.]+\).*")
+"""A test as unittest prints it, ``test_x (module.Class)``, and not by its description."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +65,15 @@ def imported(instance: Instance, choices: Choices) -> ImportedInstance:
     image = built_image(instance, choices.repositories) if choices.build else registry_image(instance)
     files = _files(instance)
     report = TaskReport(instance.id)
+    argv = command(runner, image.python, files)
     evals: dict[str, Any] = {
         "tests": {
             "source": "command",
-            "command": command(runner, image.python, files),
+            "command": argv,
             "workdir": WORKDIR,
             "timeout_seconds": TEST_SECONDS,
             "test_patch": {"source": "inline", "patch": instance.test_patch},
-            **_policy(instance, report),
+            **_policy(instance, argv, report),
             "expect": _expected(instance, runner, image, report),
         },
         "gold_patch": {"source": "inline", "patch": instance.patch},
@@ -122,9 +128,11 @@ def _files(instance: Instance) -> tuple[str, ...]:
     return files
 
 
-def _policy(instance: Instance, report: TaskReport) -> dict[str, Any]:
-    """Let a candidate touch the sensitive paths that the gold patch touches itself, and say so."""
-    paths = [path for path in changed_paths(instance.patch) if is_sensitive(path)]
+def _policy(instance: Instance, argv: list[str], report: TaskReport) -> dict[str, Any]:
+    """Let a candidate touch the sensitive paths, and files of the test runner, that the gold patch touches itself."""
+    runner = read_command(argv)
+    owned = runner.owns if runner is not None else is_sensitive
+    paths = [path for path in changed_paths(instance.patch) if is_sensitive(path) or owned(path)]
     if not paths:
         return {}
     report.changed.append(f"allowed although sensitive, since the gold patch changes it: {', '.join(paths)}")
@@ -143,6 +151,11 @@ def _expected(instance: Instance, runner: Runner, image: Image, report: TaskRepo
     cut = [test for test in tests if runner.is_pytest and _is_cut(test)]
     report.lost += [f"expected test {test}: {runner.unfit[test]}" for test in tests if test in runner.unfit]
     report.lost += [f"expected test whose id the authors' log parser cut at a space: {test}" for test in cut]
+    if runner.is_unittest and (described := [test for test in tests if not _PRINTED.fullmatch(test)]):
+        report.changed.append(
+            f"{len(described)} expected tests are named by the first line of their docstring, as in the authors' logs: "
+            "where several tests share that line, each must pass"
+        )
     return {name: tests for name, tests in kept.items() if tests}
 
 
@@ -156,5 +169,5 @@ def _report(instance: Instance, runner: Runner, image: Image, choices: Choices, 
     report.changed += [*filter(None, [runner.note]), *image.differs]
     if instance.hints and not choices.hints:
         report.lost.append("hints_text, which may give the solution away: --hints carries it over")
-    if not runner.is_pytest:
-        report.lost.append("per-test results: this runner is judged by its exit code")
+    if instance.repository == "sympy/sympy":
+        report.changed.append("our own runner stands for bin/test, which candidates can change: same rules, same tests")

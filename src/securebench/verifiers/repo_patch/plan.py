@@ -10,12 +10,12 @@ from securebench.patches.apply import apply_patch
 from securebench.patches.errors import PatchDoesNotApplyError, PatchError
 from securebench.patches.model import Delta, FileVersion, Tree
 from securebench.patches.names import parents, shown
-from securebench.patches.policy import MAX_SHOWN, violations
+from securebench.patches.policy import MAX_SHOWN, Violation, matches, violations
 from securebench.patches.render import render
 from securebench.verifiers.faults import FaultError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from typing import Any
 
     from securebench.patches.policy import PathPolicy
@@ -40,9 +40,18 @@ class Overlay:
         return self.delta[path] if path in self.delta else self.base.get(path)
 
 
-def require_allowed(candidate: Delta, pristine: Tree, policy: PathPolicy, details: dict[str, Any]) -> None:
-    """Raise :class:`FaultError` (``policy_violation``) for changes that no candidate may make; say which."""
-    found = violations(candidate, pristine, policy)
+def require_allowed(
+    candidate: Delta, pristine: Tree, policy: PathPolicy, owned: Callable[[bytes], bool], details: dict[str, Any]
+) -> None:
+    """Raise :class:`FaultError` (``policy_violation``) for changes that no candidate may make; say which.
+
+    ``owned`` says which paths are files of the repository's own test runner.
+    """
+    found = list(violations(candidate, pristine, policy))
+    for path in sorted(candidate):
+        text = path.decode("utf-8", "surrogateescape")
+        if owned(path) and not matches(text, policy.allow_sensitive_paths):
+            found.append(Violation(shown(path), "is part of the test runner"))
     if not found:
         return
     details["violations"] = [{"path": one.path, "rule": one.rule} for one in found[:MAX_SHOWN]]

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from securebench.errors import MaterializationError
 from securebench.pack_paths import is_at_or_below
+from securebench.runner_commands import words
 from securebench.sandboxes.base import SandboxSpec
-from securebench.verifiers.repo_patch.commands import words
 from securebench.verifiers.repo_patch.environment import check_environment
 from securebench.verifiers.repo_patch.plan import Overlay, task_patch
 from securebench.verifiers.repo_patch.repository import require_commit

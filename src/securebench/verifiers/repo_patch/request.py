@@ -30,6 +30,8 @@ class Request:
     policy: PathPolicy
     fail_to_pass: tuple[str, ...]
     pass_to_pass: tuple[str, ...]
+    test_by_test: bool = False
+    """Whether the task refuses a verdict that rests on an exit code alone."""
 
     @property
     def expected(self) -> tuple[str, ...]:
@@ -61,6 +63,7 @@ def read_request(view: VerifierView) -> Request:
         policy=PathPolicy(**{name: tuple(patterns) for name, patterns in policy.items()}),
         fail_to_pass=tuple(expect.get("fail_to_pass") or ()),
         pass_to_pass=tuple(expect.get("pass_to_pass") or ()),
+        test_by_test=tests.get("require") == "test_by_test",
     )
 
 

@@ -7,6 +7,8 @@ import secrets
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
+from securebench.patches.names import parents
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -23,6 +25,8 @@ CONFIGURATION: Final = frozenset(f"{_READ_BY_PYTEST} {_RUN}".split())
 
 _TEST_NAME = re.compile(rb"test_.*\.py|.*_test\.py|tests\.py", re.DOTALL)
 
+_IMPORTABLE: Final = (b".py", b".pyc", b".so")
+
 
 class Selection:
     """What a command is to run, as paths in the repository: ``tests`` are files.
@@ -35,6 +39,9 @@ class Selection:
     def __init__(self, request: Request, adapter: Adapter, pristine: PristineTree, tests: Delta) -> None:
         here = PurePosixPath(request.workdir).relative_to(request.repository).as_posix().encode()
         self._here = b"" if here == b"." else here
+        self._adapter = adapter
+        self._request = request
+        self._named = {pattern.encode("utf-8") for pattern in request.policy.allow_sensitive_paths}
         fixed = self._paths(adapter.file(test) for test in request.fail_to_pass)
         kept = self._paths(adapter.file(test) for test in request.pass_to_pass)
         named = self._paths(adapter.selected)
@@ -58,13 +65,33 @@ class Selection:
     def restored(self, candidate: Iterable[bytes], trusted: Tree) -> list[bytes]:
         """Return which paths of ``candidate`` are put back, even where it may change them.
 
-        Configuration, tests that are named, and whatever else looks like a test and is in the ``trusted`` tree.
+        Configuration and tests that are named, always. Files of the runner, what would be imported in the place of a
+        test's package, and whatever else looks like a test and is in the ``trusted`` tree: unless the task allows
+        that very path.
         """
         return sorted(
             path
             for path in candidate
-            if path in self.tests or is_configuration(path) or (is_test(path) and trusted.get(path) is not None)
+            if path in self.tests
+            or is_configuration(path)
+            or (path not in self._named and self._is_protected(path, trusted))
         )
+
+    def _is_protected(self, path: bytes, trusted: Tree) -> bool:
+        known = is_test(path) and trusted.get(path) is not None
+        return (
+            known or owns(self._adapter, self._request, path) or (trusted.get(path) is None and self._is_instead(path))
+        )
+
+    def _is_instead(self, path: bytes) -> bool:
+        """Return whether Python would import ``path`` in the place of a test file, or of a directory that holds one."""
+        if not path.endswith(_IMPORTABLE):
+            return False
+        directory, _, name = path.rpartition(b"/")
+        module = directory + b"/" + name.partition(b".")[0] if directory else name.partition(b".")[0]
+        packages = {parent for test in self.tests for parent in parents(test)}
+        modules = {test.removesuffix(b".py") for test in self.tests}
+        return module in packages or module in modules or directory in modules
 
     def _path(self, name: str) -> bytes | None:
         """Return the path in the repository of what a command, or an id, names; ``None`` where that is not in it."""
@@ -74,6 +101,13 @@ class Selection:
         text = path.as_posix().encode("utf-8", "surrogatepass")
         whole = self._here + b"/" + text if self._here and text != b"." else (self._here if text == b"." else text)
         return whole or b""
+
+
+def owns(adapter: Adapter, request: Request, path: bytes) -> bool:
+    """Return whether ``path``, in the repository, is a file of the command's runner: see :meth:`Adapter.owns`."""
+    absolute = PurePosixPath(request.repository, path.decode("utf-8", "surrogateescape"))
+    workdir = PurePosixPath(request.workdir)
+    return absolute.is_relative_to(workdir) and adapter.owns(absolute.relative_to(workdir).as_posix())
 
 
 def is_configuration(path: bytes) -> bool:

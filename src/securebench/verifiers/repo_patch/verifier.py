@@ -17,7 +17,7 @@ from securebench.verifiers.repo_patch.plan import Overlay, carried_over, require
 from securebench.verifiers.repo_patch.preflight import require_judgeable
 from securebench.verifiers.repo_patch.repository import require_commit
 from securebench.verifiers.repo_patch.request import read_request
-from securebench.verifiers.repo_patch.selection import Selection
+from securebench.verifiers.repo_patch.selection import Selection, owns
 from securebench.workspaces.image_tree import HostTree
 
 if TYPE_CHECKING:
@@ -126,8 +126,12 @@ class _Judgement:
         self._details["changed_files"] = len(changes)
         if not changes:
             raise FaultError(FailureReason.CANDIDATE_EMPTY, "the candidate changes nothing in the repository")
-        require_allowed(changes, pristine, self._request.policy, self._details)
+        require_allowed(changes, pristine, self._request.policy, self._is_runners, self._details)
         return changes
+
+    def _is_runners(self, path: bytes) -> bool:
+        """Return whether ``path`` is a file of the repository's own test runner."""
+        return self._adapter is not None and owns(self._adapter, self._request, path)
 
     def _with_tests(self, carried: Delta, trusted: Overlay, tests: Delta, pristine: PristineTree) -> Delta:
         """Return what is judged: the tests over the candidate's changes, and controls where a known runner runs."""

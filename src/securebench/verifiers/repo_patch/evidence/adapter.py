@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 if TYPE_CHECKING:
@@ -13,7 +14,10 @@ GUEST = "/opt/securebench/tests"
 
 
 class Place(NamedTuple):
-    """Where a test is defined: file name without ``.py``, classes from the outermost, function without parameters."""
+    """Where a test is defined: file name without ``.py``, classes from the outermost, function without parameters.
+
+    Ids of unittest name modules and not files: there the ``stem`` of ``PACKAGE/__init__.py`` is ``PACKAGE``.
+    """
 
     stem: str
     classes: tuple[str, ...]
@@ -55,6 +59,21 @@ class Adapter(ABC):
     @abstractmethod
     def file(self, test: str) -> str | None:
         """Return the file of the test id ``test``, relative to where the command runs; ``None`` if it names none."""
+
+    def owns(self, _path: str) -> bool:
+        """Return whether ``path``, relative to where the command runs, is the runner's and decides outcomes.
+
+        Candidates may not change such a file, unless the task names it, and it is put back before the tests run.
+        """
+        return False
+
+    def stem(self, path: str) -> str:
+        """Return how the runner's ids name the file ``path``: see :class:`Place`."""
+        return PurePosixPath(path).stem
+
+    def names(self, test: str) -> tuple[str, ...]:
+        """Return what logs, and so the ids of a data set, call the test with the reported id ``test``."""
+        return (test,)
 
     @abstractmethod
     def place(self, test: str) -> Place | None:

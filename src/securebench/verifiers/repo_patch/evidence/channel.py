@@ -33,6 +33,8 @@ _LINE = re.compile(rb"([0-9a-f]{32}) (\d{1,9}) (\[.*\])")
 class Reported:
     """What was reported. ``outcomes`` by the id of each test; ``exit`` is ``None`` where the end was not announced.
 
+    ``descriptions`` are what a log may show of a test in the place of its id.
+
     ``before`` and ``after`` are fingerprints: a digest by the name of what it is of. ``collected`` are ids of tests
     that would run, where nothing but that was asked.
     """
@@ -44,6 +46,7 @@ class Reported:
     after: dict[str, str] | None = None
     exit: int | None = None
     started: bool = False
+    descriptions: dict[str, str] = field(default_factory=dict)
 
     def add(self, words: list[Any]) -> None:
         """Take one line. Raises ``ValueError`` for one that the reporter does not write, or not there."""
@@ -56,8 +59,11 @@ class Reported:
                 self.after = _texts(digests)
             case _ if self.exit is not None:
                 raise ValueError
+            case ["test", str(name), str(outcome), str(description)] if outcome in WORST_FIRST:
+                self.descriptions[name] = description
+                self._add_outcome(name, outcome)
             case ["test", str(name), str(outcome)] if outcome in WORST_FIRST:
-                self.outcomes[name] = min(outcome, self.outcomes.get(name, outcome), key=WORST_FIRST.index)
+                self._add_outcome(name, outcome)
             case ["unloaded", str(name)]:
                 self.unloaded.append(name)
             case ["collected", str(name)]:
@@ -66,6 +72,10 @@ class Reported:
                 self.exit = code
             case _:
                 raise ValueError
+
+    def _add_outcome(self, name: str, outcome: str) -> None:
+        """Keep the worst outcome: set-up, test and tear-down may each report one."""
+        self.outcomes[name] = min(outcome, self.outcomes.get(name, outcome), key=WORST_FIRST.index)
 
 
 def read_channel(data: bytes, mark: str) -> Reported:

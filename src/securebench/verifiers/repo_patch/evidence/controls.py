@@ -42,7 +42,7 @@ _RANDOM = secrets.SystemRandom()
 _TEST = re.compile(r"test\w*", re.IGNORECASE)
 _UNFIT_TEXT: Final = """
 xfail skip skipif skipIf skipUnless expectedFailure flaky repeat retry given fixture property overload
-staticmethod incremental dependency benchmark
+staticmethod incremental dependency benchmark XFAIL SKIP slow
 """
 _UNFIT: Final = frozenset(_UNFIT_TEXT.split())
 """Decorators of tests that may pass in another way than by holding, or that must be there once only."""
@@ -107,7 +107,7 @@ def plant(tests: Sequence[bytes], tree: Tree, wanted: Iterable[str], adapter: Ad
         version = tree.get(path)
         if version is None or version.link:
             continue
-        stem = path.rpartition(b"/")[2].decode("utf-8", "replace").removesuffix(".py")
+        stem = adapter.stem(path.decode("utf-8", "replace"))
         try:
             new = _File(version.content, stem, names, functions=adapter.functions)
             new.plant(places, -(-left // (len(files) - index)))

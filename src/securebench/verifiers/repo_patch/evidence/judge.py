@@ -57,7 +57,10 @@ class Judge:
             raise FaultError(FailureReason.TAMPERED, "tests that must fail did not run")
         if not seen.failed and any(outcome in PASSING for outcome in seen.real.values()):
             evidence["kind"] = "exit_code"  # no file of these tests could hold a control
-        _require_real(seen.real, reported, self._request, evidence)
+            if self._request.test_by_test:
+                raise FaultError(FailureReason.NO_VERDICT, "no test that must fail ran, and the task requires some")
+        ids = _Ids(seen.real, self._adapter, reported.descriptions)
+        _require_real(seen.real, ids, reported, self._request, evidence)
 
     def _require_end(self, reported: Reported, result: CommandResult) -> None:
         """Refuse a run that did not come to its end, or whose exit code is not what follows from its outcomes."""
@@ -144,24 +147,25 @@ def _frame(test: str, function: str) -> str:
     return f"{before}:{after}"
 
 
-def _require_real(real: dict[str, str], reported: Reported, request: Request, evidence: dict[str, Any]) -> None:
+def _require_real(
+    real: dict[str, str], ids: _Ids, reported: Reported, request: Request, evidence: dict[str, Any]
+) -> None:
     counts = {outcome: list(real.values()).count(outcome) for outcome in WORST_FIRST}
     evidence["outcomes"] = {outcome: count for outcome, count in counts.items() if count}
     evidence["not_loaded"] = len(reported.unloaded)
     if request.expected:
-        _require_expected(real, request, evidence)
+        _require_expected(ids, request, evidence)
     elif any(outcome in FAILING for outcome in real.values()) or reported.unloaded:
         raise FaultError(FailureReason.TESTS_FAILED, _summary(counts, reported))
     if not any(outcome in PASSING for outcome in real.values()):
         raise FaultError(FailureReason.NO_VERDICT, "no test passed: each was skipped, or is expected to fail")
 
 
-def _require_expected(real: dict[str, str], request: Request, evidence: dict[str, Any]) -> None:
+def _require_expected(ids: _Ids, request: Request, evidence: dict[str, Any]) -> None:
     """Require each expected test. Of those that passed before a test may stay expected to fail, as it was then."""
-    by_word = _by_first_word(real)
     missed = [
-        *_missed(request.fail_to_pass, PASSING, real, by_word, "fail_to_pass"),
-        *_missed(request.pass_to_pass, PASSING | {"xfailed"}, real, by_word, "pass_to_pass"),
+        *ids.missed(request.fail_to_pass, PASSING, "fail_to_pass"),
+        *ids.missed(request.pass_to_pass, PASSING | {"xfailed"}, "pass_to_pass"),
     ]
     evidence["required"] = len(request.expected)
     evidence["required_passed"] = len(request.expected) - len(missed)
@@ -171,26 +175,28 @@ def _require_expected(real: dict[str, str], request: Request, evidence: dict[str
         raise FaultError(FailureReason.TESTS_FAILED, message)
 
 
-def _missed(
-    wanted: tuple[str, ...], good: frozenset[str], real: dict[str, str], by_word: dict[str, list[str]], name: str
-) -> list[str]:
-    """Return the places in the list ``name`` of the tests that did not pass.
+class _Ids:
+    """Finds the outcomes of the tests that an expected id stands for.
 
-    An id is one as the runner has it. One that was cut at a space, as logs have it, stands for all that begin so.
+    An id is one as the runner reports it. Otherwise it is what a log shows of a test, which need not be unique: a
+    node id that was cut at a space, a function's name, the first line of a docstring. It stands for each such test.
     """
-    missed = []
-    for place, test in enumerate(wanted):
-        outcomes = [real[test]] if test in real else by_word.get(test, [])
-        if not outcomes or not good.issuperset(outcomes):
-            missed.append(f"{name}/{place}")
-    return missed
 
+    def __init__(self, real: dict[str, str], adapter: Adapter, descriptions: Mapping[str, str]) -> None:
+        self._real = real
+        self._by_name: dict[str, list[str]] = {}
+        for test, outcome in real.items():
+            for name in {*adapter.names(test), descriptions.get(test, "")} - {""}:
+                self._by_name.setdefault(name, []).append(outcome)
 
-def _by_first_word(real: dict[str, str]) -> dict[str, list[str]]:
-    words: dict[str, list[str]] = {}
-    for name, outcome in real.items():
-        words.setdefault(name.split(" ", 1)[0], []).append(outcome)
-    return words
+    def missed(self, wanted: tuple[str, ...], good: frozenset[str], name: str) -> list[str]:
+        """Return the places in the list ``name`` of the tests that did not pass."""
+        missed = []
+        for place, test in enumerate(wanted):
+            outcomes = [self._real[test]] if test in self._real else self._by_name.get(test, [])
+            if not outcomes or not good.issuperset(outcomes):
+                missed.append(f"{name}/{place}")
+        return missed
 
 
 def _summary(counts: Mapping[str, int], reported: Reported) -> str:

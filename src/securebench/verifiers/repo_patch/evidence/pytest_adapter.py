@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from securebench.verifiers.repo_patch.commands import started
 from securebench.verifiers.repo_patch.evidence.adapter import GUEST, Adapter, Place
 
-_PYTHON = re.compile(r"python(?:3(?:\.\d+)?)?")
-_SCRIPTS: Final = ("pytest", "py.test")
+if TYPE_CHECKING:
+    from securebench.runner_commands import RunnerCommand
+
 _WITH_VALUE: Final = ("-k", "-m", "-p", "-o", "-c", "-n", "-W", "-r", "--rootdir", "--ignore", "--deselect", "--tb")
 """Options of pytest that take what follows them: it names no tests."""
 
@@ -72,6 +73,10 @@ class PytestAdapter(Adapter):
         """Return the file of a node id."""
         return test.partition("::")[0]
 
+    def names(self, test: str) -> tuple[str, ...]:
+        """Return the node id, and what a log parser that cuts at spaces leaves of it."""
+        return (test, test.split(" ", 1)[0])
+
     def place(self, test: str) -> Place | None:
         """Read a node id: ``FILE::CLASS::FUNCTION[PARAMETERS]``."""
         path, *inner = test.partition("[")[0].split("::")
@@ -80,14 +85,8 @@ class PytestAdapter(Adapter):
         return Place(PurePosixPath(path).stem, tuple(inner[:-1]), inner[-1])
 
 
-def read_pytest(words: list[str]) -> PytestAdapter | None:
-    """Return the adapter if ``words`` are pytest's and nothing else."""
-    program, *rest = words
-    if "/" in program and not program.startswith("/"):
-        return None  # a program of the repository's own
-    name = PurePosixPath(program).name
-    if name in _SCRIPTS:
-        return PytestAdapter(program, tuple(rest), module=False)
-    if _PYTHON.fullmatch(name) and rest[:2] == ["-m", "pytest"]:
-        return PytestAdapter(program, tuple(rest[2:]), module=True)
-    return None
+def read_pytest(command: RunnerCommand) -> PytestAdapter | None:
+    """Return the adapter of a command that is pytest."""
+    if command.runner != "pytest":
+        return None
+    return PytestAdapter(command.program, command.arguments, module=command.interpreter)

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from securebench.verifiers.repo_patch.commands import words
+from securebench.runner_commands import read_command
 from securebench.verifiers.repo_patch.evidence.pytest_adapter import read_pytest
+from securebench.verifiers.repo_patch.evidence.sympy_adapter import read_sympy
+from securebench.verifiers.repo_patch.evidence.unittest_adapter import read_unittest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from securebench.runner_commands import RunnerCommand
     from securebench.verifiers.repo_patch.evidence.adapter import Adapter
 
-ADAPTERS: Final[tuple[Callable[[list[str]], Adapter | None], ...]] = (read_pytest,)
-"""Each reads the words of a command, and returns its adapter if they are its runner's and nothing else."""
+ADAPTERS: Final[tuple[Callable[[RunnerCommand], Adapter | None], ...]] = (read_pytest, read_unittest, read_sympy)
+"""Each returns its adapter if a command is its runner's. Every runner that ``read_command`` knows has one."""
 
 
 def recognise(command: str | tuple[str, ...]) -> Adapter | None:
     """Return the adapter of ``command``, or ``None``: its exit code is all there is then."""
-    found = words(command)
-    return next((adapter for read in ADAPTERS if found and (adapter := read(found)) is not None), None)
+    found = read_command(command)
+    return None if found is None else next(adapter for read in ADAPTERS if (adapter := read(found)) is not None)

@@ -63,7 +63,9 @@ def open_channel() -> Any:
             data = data[write(channel, data) :]
 
     def nonce() -> Any:
-        """Return what the host answers to the end; nothing where it does not."""
+        """Return what the host answers to the end; nothing where it does not, or in a forked process."""
+        if getpid() != process:
+            return None
         answer = line(read, back)
         return None if answer is None else answer.decode("ascii").strip()
 

@@ -8,6 +8,6 @@ import pytest
 import securebench_report  # type: ignore[import-not-found] # it lies beside this file, in the sandbox
 
 if __name__ == "__main__":
-    sys.path[0] = getcwd()  # noqa: PTH109 - it was the directory of this file
-    sys.argv[0] = join(dirname(pytest.__file__), "__main__.py")  # noqa: PTH118, PTH120 - as -m has it, on any Python
+    sys.path[0] = getcwd()
+    sys.argv[0] = join(dirname(pytest.__file__), "__main__.py")
     sys.exit(pytest.main(sys.argv[1:], plugins=[securebench_report]))

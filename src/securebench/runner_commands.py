@@ -1,0 +1,129 @@
+"""Test commands: which test runner a command starts, and which files of the repository belong to that runner.
+
+A command is recognised only if it is one runner and nothing else. Everything that is not recognised can only be judged
+by its exit code, which code under test can forge with one line.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Final, Literal
+
+Runner = Literal["pytest", "unittest", "django", "sympy"]
+"""``django`` is ``tests/runtests.py`` or ``manage.py test``: unittest, started by a script of the repository."""
+
+_PLAIN = re.compile(r"""[\w@%+=:,./\[\] '"-]+""", re.ASCII)
+_PYTHON = re.compile(r"python(?:3(?:\.\d+)?)?")
+_PYTEST_SCRIPTS: Final = ("pytest", "py.test")
+_DEFAULT_PYTHON: Final = "python3"
+
+_SYMPY_OPTIONS: Final = frozenset(("-C", "--no-cache", "-v", "--verbose", "--no-colors", "--slow", "--no-subprocess"))
+_NARROWING = re.compile(r"-k.*|--pattern.*|-h|--help|--tag.*|--exclude-tag.*|--shard.*|--bisect.*|--pair.*|--pdb|-s=.*")
+"""Options after which a run is no longer all tests of what is named, or is no test run at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerCommand:
+    """A command that is one test runner.
+
+    ``program`` is the interpreter, or the runner itself where ``interpreter`` is false. ``flags`` are options of the
+    interpreter. ``script`` is the runner's file, relative to where the command runs, if it is one of the repository.
+    """
+
+    runner: Runner
+    program: str
+    arguments: tuple[str, ...]
+    interpreter: bool = True
+    flags: tuple[str, ...] = ()
+    script: str = ""
+
+    def owns(self, path: str) -> bool:
+        """Return whether ``path``, relative to where the command runs, decides outcomes and is the runner's."""
+        if path == self.script:
+            return True
+        if self.runner == "sympy":
+            return _SYMPY_FILES.fullmatch(path) is not None
+        return self.runner == "django" and _DJANGO_FILES.fullmatch(path) is not None
+
+
+_SYMPY_FILES = re.compile(
+    r"bin/(?:test|get_sympy\.py)|(?:sympy/)?conftest\.py"
+    r"|sympy/(?:testing|utilities)/(?:pytest|runtests|runtests_pytest|randtest|tmpfiles)[./].*"
+    r"|sympy/testing(?:/__init__)?\.[^/]+"
+)
+_DJANGO_FILES = re.compile(
+    r"tests/(?:runtests|test_sqlite|urls)[./].*|django/core/management/commands/test[./].*"
+    r"|django/test(?:/__init__)?\.[^/]+|django/test/(?:runner|testcases|utils|html)[./].*"
+)
+"""What collects and runs tests, asserts for them, or sets up what they run in; and what would be imported instead."""
+
+
+def read_command(command: str | tuple[str, ...] | list[str]) -> RunnerCommand | None:
+    """Return ``command`` if it is a known runner and nothing else, else ``None``: a shell may do anything to it."""
+    program, *rest = words(command) or [""]
+    flags = _interpreter_flags(rest)
+    name = PurePosixPath(program).name
+    if _PYTHON.fullmatch(name) and _is_installed(program):
+        rest = rest[len(flags) :]
+        if rest[:1] == ["-m"] and len(rest) > 1:
+            return _module(program, flags, rest[1], tuple(rest[2:]))
+        return _script(program, flags, rest[0], tuple(rest[1:])) if rest else None
+    if name in _PYTEST_SCRIPTS and _is_installed(program):
+        return RunnerCommand("pytest", program, tuple(rest), interpreter=False)
+    return _script(_DEFAULT_PYTHON, (), program, tuple(rest)) if "/" in program or program.endswith(".py") else None
+
+
+def words(command: str | tuple[str, ...] | list[str]) -> list[str]:
+    """Return the words of ``command``; none of a text in which a shell would do more than split words."""
+    if not isinstance(command, str):
+        return list(command)
+    if not _PLAIN.fullmatch(command):
+        return []
+    try:
+        found = shlex.split(command)
+    except ValueError:
+        return []
+    return [] if found and "=" in found[0] else found
+
+
+def _is_installed(program: str) -> bool:
+    """Return whether a program comes from the image's ``PATH`` or an absolute path, and not from the repository."""
+    return "/" not in program or program.startswith("/")
+
+
+def _interpreter_flags(arguments: list[str]) -> tuple[str, ...]:
+    """Return the options at the front that are Python's and change nothing but warnings and buffering."""
+    flags: list[str] = []
+    left = list(arguments)
+    while left:
+        if left[0] == "-W" and len(left) > 1:
+            flags += [left.pop(0), left.pop(0)]
+        elif left[0] in ("-B", "-u") or (left[0].startswith("-W") and len(left[0]) > 2):  # noqa: PLR2004 - "-W" alone
+            flags.append(left.pop(0))
+        else:
+            break
+    return tuple(flags)
+
+
+def _module(program: str, flags: tuple[str, ...], name: str, arguments: tuple[str, ...]) -> RunnerCommand | None:
+    if name == "pytest" and not flags:
+        return RunnerCommand("pytest", program, arguments)
+    if name == "unittest" and not any(_NARROWING.fullmatch(word) for word in arguments):
+        return RunnerCommand("unittest", program, arguments, flags=flags)
+    return None
+
+
+def _script(program: str, flags: tuple[str, ...], script: str, arguments: tuple[str, ...]) -> RunnerCommand | None:
+    path = PurePosixPath(script)
+    if path.is_absolute() or ".." in path.parts:
+        return None
+    known = path.as_posix()
+    if known == "bin/test" and all(word in _SYMPY_OPTIONS for word in arguments if word.startswith("-")):
+        return RunnerCommand("sympy", program, arguments, flags=flags, script=known)
+    django = path.name == "runtests.py" or (path.name == "manage.py" and arguments[:1] == ("test",))
+    if django and not any(_NARROWING.fullmatch(word) for word in arguments):
+        return RunnerCommand("django", program, arguments, flags=flags, script=known)
+    return None

@@ -1,0 +1,67 @@
+"""SymPy's own runner: ``bin/test -C --verbose sympy/…/tests/test_….py``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, ClassVar
+
+from securebench.verifiers.repo_patch.commands import started
+from securebench.verifiers.repo_patch.evidence.adapter import GUEST, Adapter, Place
+
+if TYPE_CHECKING:
+    from securebench.runner_commands import RunnerCommand
+
+
+@dataclass(frozen=True, slots=True)
+class SympyAdapter(Adapter):
+    """A command whose test functions are run by ``guest/securebench_sympy.py`` in place of ``bin/test``."""
+
+    runner: ClassVar[str] = "sympy"
+    protected: ClassVar[tuple[str, ...]] = ("inspect", "random", "traceback", "warnings")
+
+    command: RunnerCommand
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """Our runner, with the options and paths of the command."""
+        launcher = f"{GUEST}/securebench_sympy.py"
+        return started((self.command.program, *self.command.flags, launcher, *self.command.arguments))
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """No bytecode is written: nothing may be left that a later process loads."""
+        return {"PYTHONDONTWRITEBYTECODE": "1"}
+
+    @property
+    def selected(self) -> tuple[str, ...]:
+        """The files and directories that the command names; all of SymPy where it names none."""
+        return tuple(word for word in self.command.arguments if not word.startswith("-")) or ("sympy",)
+
+    @property
+    def narrows(self) -> bool:
+        """Whole files are run, always."""
+        return False
+
+    def file(self, test: str) -> str | None:
+        """Return the file of a reported id; an expected one is a function's name alone."""
+        path, inner, _ = test.partition("::")
+        return path if inner else None
+
+    def owns(self, path: str) -> bool:
+        """Return whether ``path`` belongs to the repository's own runner."""
+        return self.command.owns(path)
+
+    def place(self, test: str) -> Place | None:
+        """Read a reported id, ``FILE::FUNCTION``. A function's name alone says no place."""
+        path, inner, function = test.partition("::")
+        return Place(PurePosixPath(path).stem, (), function) if inner else None
+
+    def names(self, test: str) -> tuple[str, ...]:
+        """Return what a log calls a reported test: its function."""
+        return (test, test.rpartition("::")[2])
+
+
+def read_sympy(command: RunnerCommand) -> SympyAdapter | None:
+    """Return the adapter of a command that is SymPy's runner."""
+    return SympyAdapter(command) if command.runner == "sympy" else None

@@ -1,0 +1,160 @@
+"""Runs the test files of SymPy by the rules of ``bin/test``, and reports the outcome of each function to the host.
+
+``bin/test`` and what it runs are part of the repository, which a candidate may have changed. This runner collects and
+runs the same functions by the same rules without them: see ``SymPyTests.test_file`` in ``sympy/testing/runtests.py``.
+The decorators of ``sympy/testing/pytest.py`` are the repository's, as the task has them. All that is used after code
+of the repository was loaded is bound before that, and is in closures, for that code to find nowhere by a name.
+"""
+
+import inspect
+import os
+import random
+import sys
+import traceback
+import types
+import warnings
+from fnmatch import fnmatch
+from typing import Any
+
+from securebench_channel import open_channel, signer  # type: ignore[import-not-found] # beside this file
+from securebench_fingerprint import fingerprinter  # type: ignore[import-not-found] # as above
+
+_SEED = 20220407
+
+
+def _selected(top: str, paths: Any) -> Any:
+    """Return the test files below ``sympy/`` that ``paths`` select, in the order of ``bin/test``."""
+    found = []
+    for directory, _, names in os.walk(os.path.join(top, "sympy")):
+        found += [os.path.join(directory, name) for name in names if fnmatch(name, "test_*.py")]
+    return [
+        path
+        for path in sorted(found)
+        if not paths or any(part in path or fnmatch(os.path.basename(path), part) for part in paths)
+    ]
+
+
+def _load(path: str) -> Any:
+    """Return the code of a test file; nothing if it has none."""
+    try:
+        with open(path, encoding="utf8") as file:
+            return compile(file.read(), path, "exec", flags=0, dont_inherit=True)
+    except (SyntaxError, ValueError, OSError):
+        traceback.print_exc()
+        return None
+
+
+def _collector(slow: bool) -> Any:
+    """Return what finds the tests in the names of a module that has been run."""
+    unwrap, is_function, is_method = inspect.unwrap, inspect.isfunction, inspect.ismethod
+    is_generator = inspect.isgeneratorfunction
+
+    def collect(path: str, names: Any) -> Any:
+        """Return names and functions: of those that the file itself defines, by line. A generator yields its own."""
+        found = []
+        for name, value in list(names.items()):
+            if name.startswith("test_") and (is_function(value) or is_method(value)):
+                code = unwrap(value).__code__
+                if code.co_filename == path and (not slow or getattr(value, "_slow", False)):
+                    found.append((code.co_firstlineno, name, value))
+        found.sort(key=lambda each: each[0])
+        calls = []  # type: Any
+        for _, name, value in found:
+            if is_generator(value):
+                calls += [(name, lambda parts=parts: parts[0](*parts[1:])) for parts in value()]
+            else:
+                calls.append((name, value))
+        return calls
+
+    return collect
+
+
+def _runner(slow: bool) -> Any:
+    """Return what runs one test function and returns what became of it."""
+    catch, filter_warnings, seed, show = (
+        warnings.catch_warnings,
+        warnings.filterwarnings,
+        random.seed,
+        traceback.print_exc,
+    )
+
+    def of_exception(error: BaseException) -> str:
+        """Return what an exception that left a test means. SymPy knows its own by the names of their classes.
+
+        An expected failure is no pass: code under test can raise an exception of that name.
+        """
+        kind = type(error).__name__
+        if isinstance(error, Exception) and kind in ("Skipped", "XFail", "XPass"):
+            return "skipped"
+        show()
+        return "failed" if isinstance(error, AssertionError) or kind == "Failed" else "error"
+
+    def run(function: Any) -> str:
+        if getattr(function, "_slow", False) and not slow:
+            return "skipped"
+        outcome = "error"
+        with catch():
+            filter_warnings("error", ".*", DeprecationWarning, module="sympy.*")
+            seed(_SEED)
+            try:  # inside of the context manager: what it does to an exception is not ours
+                function()
+                outcome = "passed"
+            except BaseException as error:
+                outcome = of_exception(error)
+        return outcome
+
+    return run
+
+
+def _run(files: Any, top: str, slow: bool, say: Any) -> bool:
+    """Run the tests of files, given with their code. Returns whether none failed."""
+    collect, run, execute, relative, show = _collector(slow), _runner(slow), exec, os.path.relpath, traceback.print_exc
+    good = True
+    for path, code in files:
+        names = {"__file__": path}
+        try:
+            from sympy.core.cache import clear_cache  # type: ignore[import-not-found] # the repository's
+
+            execute(code, names)
+            clear_cache()
+            functions = [] if names.get("disabled", False) else collect(path, names)
+        except BaseException:
+            show()
+            say("unloaded", relative(path, top))
+            good = False
+            continue
+        for name, function in functions:
+            outcome = run(function)
+            good = good and outcome not in ("failed", "error")
+            say("test", relative(path, top) + "::" + name, outcome)
+    return good
+
+
+def main() -> int:
+    """Run the tests that this program's arguments name. Returns the exit code."""
+    channel = open_channel()
+    say, nonce, sign, order = channel.say, channel.nonce, signer(), channel.order
+    take = fingerprinter(order["protected"], order["libraries"], order["repository"])
+    say("start", "sympy")
+    say("before", take())
+    options = [word for word in sys.argv[1:] if word.startswith("-")]
+    paths = [word for word in sys.argv[1:] if not word.startswith("-")]
+    if "-C" in options or "--no-cache" in options:
+        os.environ["SYMPY_USE_CACHE"] = "no"
+    top = os.getcwd()
+    files = [(path, _load(path)) for path in _selected(top, paths)]
+    sys.path[0] = top
+    sys.argv = [os.path.join(top, "bin", "test"), *sys.argv[1:]]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    for name in [name for name in sys.modules if name.startswith("securebench_")]:
+        del sys.modules[name]
+    code = 0 if _run(files, top, "--slow" in options, say) else 1
+    say("end", code)
+    number = nonce()
+    if number:
+        say("after", sign(take(), number))
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,193 @@
+"""Runs a command that is built on unittest, and reports the outcome of each test to the host.
+
+``securebench_unittest.py module ARGUMENTS`` does what ``python -m unittest ARGUMENTS`` does, and
+``securebench_unittest.py script FILE ARGUMENTS`` what ``python FILE ARGUMENTS`` does.
+
+unittest is loaded from Python's own library before anything of the repository can be imported. An outcome counts only
+if it was added while ``unittest.TestCase.run`` was running that very test, in the main thread of this process. What a
+runner prints, counts, or adds to a result by other ways reports nothing.
+"""
+
+import contextlib
+import sys
+import threading
+import types
+import unittest
+import unittest.mock
+from os import getcwd
+from os.path import abspath, dirname
+from typing import Any
+
+from securebench_channel import LONGEST_ID, open_channel, signer  # type: ignore[import-not-found] # beside this file
+from securebench_fingerprint import fingerprinter  # type: ignore[import-not-found] # as above
+
+_WORST_FIRST = ("error", "failed", "skipped", "passed")
+
+
+class _Recorder:
+    """A unittest result that notes what is added to it, and passes everything on to the runner's own result."""
+
+    def __init__(self, result: Any, note: Any) -> None:
+        self.__dict__.update(_result=result, _note=note)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._result, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._result, name, value)
+
+    @property
+    def shouldStop(self) -> bool:
+        """Run every test, whatever ``--failfast`` says: some must fail."""
+        return False
+
+    @shouldStop.setter
+    def shouldStop(self, value: bool) -> None:
+        self._result.shouldStop = value
+
+    def addSuccess(self, test: Any) -> None:
+        self._note(test, "passed")
+        self._result.addSuccess(test)
+
+    def addError(self, test: Any, error: Any) -> None:
+        self._note(test, "error")
+        self._result.addError(test, error)
+
+    def addFailure(self, test: Any, error: Any) -> None:
+        self._note(test, "failed")
+        self._result.addFailure(test, error)
+
+    def addSkip(self, test: Any, reason: Any) -> None:
+        self._note(test, "skipped")
+        self._result.addSkip(test, reason)
+
+    def addExpectedFailure(self, test: Any, error: Any) -> None:
+        self._note(test, "skipped")  # no pass: code under test can mark any test as one that may fail
+        self._result.addExpectedFailure(test, error)
+
+    def addUnexpectedSuccess(self, test: Any) -> None:
+        self._note(test, "failed")  # unittest itself ends without success then
+        self._result.addUnexpectedSuccess(test)
+
+    def addSubTest(self, test: Any, subtest: Any, error: Any) -> None:
+        if error is not None:
+            self._note(test, "failed")
+        self._result.addSubTest(test, subtest, error)
+
+
+def _test_id(test: Any) -> str:
+    """Return ``MODULE::CLASS::METHOD``."""
+    kind = type(test)
+    return f"{kind.__module__}::{kind.__qualname__}::{test._testMethodName}"[:LONGEST_ID]  # noqa: SLF001 - there is no other name
+
+
+def _description(test: Any) -> str:
+    """Return the first line of the test's docstring: logs of unittest show it in place of a name."""
+    lines = (getattr(test, "_testMethodDoc", None) or "").strip().split("\n")
+    return str(lines[0].strip())[:LONGEST_ID]
+
+
+def _hook(say: Any) -> None:  # noqa: C901 - all hooks are closures of this one function
+    """Follow each test that unittest runs, and report it when it has ended.
+
+    What is known of the running test is in closures, for code under test to find nowhere by a name.
+    """
+    run_test, run_suite = unittest.TestCase.run, unittest.TestSuite.run
+    case, recorder, test_id, description = unittest.TestCase, _Recorder, _test_id, _description
+    thread, order = threading.get_ident, _WORST_FIRST.index
+    main = thread()
+    running, seen = [], []  # type: Any, Any
+
+    def note(test: Any, outcome: str) -> None:
+        """Note an outcome of the running test, or a failure outside of one: of a set-up or tear-down."""
+        if running:
+            if test is running[0] or getattr(test, "test_case", None) is running[0]:
+                seen.append(outcome)
+        elif outcome in ("error", "failed"):
+            if isinstance(test, case):
+                say("test", test_id(test), outcome, description(test))
+            else:  # unittest's stand-in for a class or a module whose set-up or tear-down failed
+                say("unloaded", str(test)[:LONGEST_ID])
+
+    def recorded(result: Any) -> Any:
+        return result if isinstance(result, recorder) else recorder(result, note)
+
+    def run(self: Any, result: Any = None) -> Any:
+        """Run one test. A test that another test runs, or another thread, is part of what is tested."""
+        if running or thread() != main or result is None:
+            return run_test(self, result)
+        running.append(self)
+        seen[:] = []
+        try:
+            return run_test(self, recorded(result))
+        finally:
+            running.clear()
+            say("test", test_id(self), min(seen, key=order) if seen else "error", description(self))
+
+    def run_all(self: Any, result: Any, *rest: Any, **more: Any) -> Any:
+        """Run a suite with a result that notes what is added outside of tests."""
+        if not running and thread() == main:
+            result = recorded(result)
+        return run_suite(self, result, *rest, **more)
+
+    unittest.TestCase.run = run  # type: ignore[method-assign]
+    unittest.TestSuite.run = run_all  # type: ignore[method-assign]
+
+
+@contextlib.contextmanager
+def _reporting(channel: Any) -> Any:
+    """Report what is run inside, with its exit code and with what unittest was before and after."""
+    say, nonce, sign, order = channel.say, channel.nonce, signer(), channel.order
+    _hook(say)
+    take = fingerprinter(order["protected"], order["libraries"], order["repository"])
+    say("start", "unittest")
+    say("before", take())
+    for name in [name for name in sys.modules if name.startswith("securebench_")]:
+        del sys.modules[name]
+    code = 1
+    try:
+        yield
+        code = 0
+    except SystemExit as request:
+        code = _exit_code(request.code)
+        raise
+    finally:
+        say("end", code)
+        number = nonce()
+        if number:
+            say("after", sign(take(), number))
+
+
+def _run_script(path: str, arguments: Any) -> None:
+    """Run ``path`` as the program that it is."""
+    sys.path[0] = dirname(abspath(path))
+    sys.argv = [path, *arguments]
+    with open(path, "rb") as file:
+        code = compile(file.read(), path, "exec", dont_inherit=True)
+    main = types.ModuleType("__main__")
+    main.__file__ = path
+    sys.modules["__main__"] = main
+    exec(code, main.__dict__)  # noqa: S102 - the program that the task names
+
+
+def _run_module(arguments: Any) -> None:
+    """Do what unittest's own ``__main__`` does."""
+    sys.path[0] = getcwd()
+    sys.argv = ["python -m unittest", *arguments]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    unittest.main(module=None)
+
+
+def _exit_code(request: Any) -> int:
+    """Return the exit code that Python makes of what ``sys.exit`` was given."""
+    if request is None:
+        return 0
+    return request & 0xFF if isinstance(request, int) else 1
+
+
+if __name__ == "__main__":
+    with _reporting(open_channel()):
+        if sys.argv[1] == "script":
+            _run_script(sys.argv[2], sys.argv[3:])
+        else:
+            _run_module(sys.argv[2:])

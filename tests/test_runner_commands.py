@@ -1,0 +1,112 @@
+"""Which commands are a test runner and nothing else, and which files of a repository belong to the runner."""
+
+from __future__ import annotations
+
+import pytest
+
+from securebench.runner_commands import RunnerCommand, read_command, words
+
+ARE = {
+    "pytest -q tests": RunnerCommand("pytest", "pytest", ("-q", "tests"), interpreter=False),
+    "py.test": RunnerCommand("pytest", "py.test", (), interpreter=False),
+    ("pytest", "a;b"): RunnerCommand("pytest", "pytest", ("a;b",), interpreter=False),
+    "/opt/env/bin/python -m pytest x": RunnerCommand("pytest", "/opt/env/bin/python", ("x",)),
+    "python -m unittest": RunnerCommand("unittest", "python", ()),
+    "python3.9 -W error -m unittest discover -s tests": RunnerCommand(
+        "unittest", "python3.9", ("discover", "-s", "tests"), flags=("-W", "error")
+    ),
+    "./tests/runtests.py --verbosity 2 --settings=test_sqlite app.tests": RunnerCommand(
+        "django", "python3", ("--verbosity", "2", "--settings=test_sqlite", "app.tests"), script="tests/runtests.py"
+    ),
+    "python manage.py test app": RunnerCommand("django", "python", ("test", "app"), script="manage.py"),
+    ("python", "-Wignore", "bin/test", "-C", "--verbose", "sympy/x.py"): RunnerCommand(
+        "sympy", "python", ("-C", "--verbose", "sympy/x.py"), flags=("-Wignore",), script="bin/test"
+    ),
+    "bin/test sympy": RunnerCommand("sympy", "python3", ("sympy",), script="bin/test"),
+}
+ARE_NOT = [
+    "make test",
+    "pytest; true",
+    "pytest || true",
+    "pytest $(cat x)",
+    "pytest > log",
+    "pytest *.py",
+    "pytest 'open",
+    "PYTHONPATH=. pytest",
+    "./pytest",
+    "python -c pytest",
+    "python2 -m pytest",
+    "pytest\ntrue",
+    "sh -c pytest",
+    "python -m unittest || true",
+    "cd x && python -m unittest",
+    "X=1 python -m unittest",
+    "python -m unittest -k name",
+    "python -c unittest",
+    "python -O -m unittest",
+    "python2 -m unittest",
+    ".venv/bin/python -m unittest",
+    "bin/pytest",
+    "python manage.py migrate",
+    "python /opt/manage.py test",
+    "python ../tests/runtests.py",
+    "python tests/runtests.py -k name",
+    "python tests/runtests.py --help",
+    "bin/test --split 1/2",
+    "bin/test -k name",
+    "python",
+    "python -m",
+    "python -W error",
+    "python run.py",
+    "",
+]
+
+
+@pytest.mark.parametrize(("command", "expected"), ARE.items())
+def test_a_runner_alone_is_recognised(command: str | tuple[str, ...], expected: RunnerCommand) -> None:
+    """A known runner with words that no shell would change, started as a module, a script or a program."""
+    assert read_command(command) == expected
+
+
+@pytest.mark.parametrize("command", ARE_NOT)
+def test_everything_else_is_not(command: str) -> None:
+    """Shell syntax, variables, unknown scripts, programs of the repository, and options that select single tests."""
+    assert read_command(command) is None
+
+
+@pytest.mark.parametrize(
+    ("command", "path"),
+    [
+        ("manage.py test", "manage.py"),
+        ("tests/runtests.py", "tests/runtests.py"),
+        ("tests/runtests.py", "tests/test_sqlite.py"),
+        ("tests/runtests.py", "django/test/runner.py"),
+        ("bin/test", "bin/test"),
+        ("bin/test", "sympy/testing/runtests.py"),
+        ("bin/test", "sympy/testing/pytest.py"),
+        ("bin/test", "sympy/utilities/pytest.py"),
+    ],
+)
+def test_a_runner_owns_what_decides_outcomes(command: str, path: str) -> None:
+    """Its script, and the modules that collect tests, run them and assert for them."""
+    runner = read_command(command)
+    assert runner is not None
+    assert runner.owns(path)
+    assert not runner.owns("django/db/models/query.py")
+    assert not runner.owns("sympy/core/add.py")
+
+
+def test_pytest_and_unittest_are_not_the_repositorys() -> None:
+    """They are installed in the image, where no candidate's changes are."""
+    for command in ("pytest", "python -m unittest"):
+        runner = read_command(command)
+        assert runner is not None
+        assert not runner.owns("sympy/testing/runtests.py")
+
+
+def test_words_are_those_of_a_text_that_no_shell_changes() -> None:
+    """An array is its own words; a text with shell syntax has none."""
+    assert words(("a", "$(b)")) == ["a", "$(b)"]
+    assert words("a 'b c'") == ["a", "b c"]
+    assert words("a $(b)") == []
+    assert words("a 'b") == []

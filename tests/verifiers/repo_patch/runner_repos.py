@@ -1,0 +1,226 @@
+"""Small repositories whose tests are run by unittest, by a script built on it, and by the rules of SymPy."""
+
+from __future__ import annotations
+
+from difflib import unified_diff
+from typing import TYPE_CHECKING
+
+from image_archives import file
+from verifiers.repo_patch.judging_repo import OLD_TESTS, REPOSITORY, Job
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from image_archives import Part
+
+UNITTESTS = '''\
+import unittest
+
+from project.numbers import double, half
+
+
+class TestHalf(unittest.TestCase):
+    def test_half(self):
+        """Half of a number,
+        however large."""
+        self.assertEqual(half(4), 2)
+
+
+class TestDouble(unittest.TestCase):
+    def setUp(self):
+        self.number = 2
+
+    def test_two(self):
+        self.assertEqual(double(self.number), 4)
+        self.assertTrue(double(self.number) > 3)
+
+    def test_zero(self):
+        self.assertEqual(double(0), 0)
+
+    def test_text(self):
+        with self.assertRaises(TypeError):
+            half("x")
+
+    @unittest.skip("not here")
+    def test_skipped(self):
+        self.assertEqual(double(1), 2)
+'''
+_CASE = "tests.test_numbers.TestDouble"
+FAIL_TO_PASS = [f"test_two ({_CASE})", f"test_zero ({_CASE}.test_zero)"]
+PASS_TO_PASS = ["Half of a number,", f"test_text ({_CASE})"]
+UNITTEST_COMMANDS = [
+    ["python3", "-m", "unittest", "tests.test_numbers"],
+    ["python3", "-m", "unittest", "tests/test_numbers.py"],
+    ["python3", "-m", "unittest", "discover", "-s", "tests"],
+    ["python3", "-m", "unittest", "-v", "-f", "tests.test_numbers.TestDouble", "tests.test_numbers.TestHalf"],
+]
+
+RUNTESTS = """\
+#!/usr/bin/env python3
+import argparse
+import sys
+import unittest
+import warnings
+
+sys.path.insert(0, ".")
+import project  # the code under test, as Django is for its own tests
+
+parser = argparse.ArgumentParser()
+parser.add_argument("modules", nargs="*")
+parser.add_argument("--parallel", type=int, default=0)
+parser.add_argument("--verbosity", type=int, default=1)
+options = parser.parse_args()
+if options.parallel != 1:
+    raise SystemExit("tests would be shared out to other processes")
+suite = unittest.defaultTestLoader.loadTestsFromNames(options.modules)
+result = unittest.TextTestRunner(verbosity=options.verbosity).run(suite)
+if result.failures or result.errors:
+    sys.exit(1)
+"""
+
+SYMPY_BROKEN = "def double(number):\n    return number + number + 1\n\n\ndef halve(number):\n    return number // 2\n"
+SYMPY_FIXED = SYMPY_BROKEN.replace(" + 1", "")
+_PYTEST_PY = """\
+import functools
+
+
+class XFail(Exception):
+    pass
+
+
+class Skipped(Exception):
+    pass
+
+
+class Failed(Exception):
+    pass
+
+
+class RaisesContext:
+    def __init__(self, expected):
+        self.expected = expected
+
+    def __enter__(self):
+        return None
+
+    def __exit__(self, kind, value, traceback):
+        if kind is None:
+            raise Failed("DID NOT RAISE")
+        return issubclass(kind, self.expected)
+
+
+def raises(expected, code=None):
+    if code is None:
+        return RaisesContext(expected)
+    try:
+        code()
+    except expected:
+        return
+    raise Failed("DID NOT RAISE")
+
+
+def XFAIL(function):
+    @functools.wraps(function)
+    def wrapper():
+        try:
+            function()
+        except Exception:
+            raise XFail(function.__name__)
+        raise AssertionError("passed")
+
+    return wrapper
+
+
+def slow(function):
+    function._slow = True
+    return function
+"""
+_SYMPY_TESTS = """\
+from sympy.numbers import double, halve
+from sympy.testing.pytest import XFAIL, raises, slow
+
+
+def test_double():
+    assert double(2) == 4
+    assert double(3) == 6
+
+
+def test_halve():
+    assert halve(4) == 2
+    assert halve(9) == 4
+
+
+def test_raises():
+    raises(TypeError, lambda: halve("x"))
+    with raises(TypeError):
+        halve(None)
+
+
+@XFAIL
+def test_known():
+    assert halve(3) == 1.5
+
+
+@slow
+def test_slow():
+    assert halve(3) == 1.5
+"""
+_FILES = {
+    "tests/runtests.py": RUNTESTS,
+    "sympy/__init__.py": "import sympy.numbers\n",
+    "sympy/numbers.py": SYMPY_BROKEN,
+    "sympy/core/__init__.py": "",
+    "sympy/core/cache.py": "def clear_cache():\n    pass\n",
+    "sympy/testing/__init__.py": "",
+    "sympy/testing/pytest.py": _PYTEST_PY,
+    "sympy/testing/runtests.py": "def test():\n    return True\n",
+    "bin/test": "import sympy.testing.runtests\n",
+}
+SYMPY_TEST = "sympy/tests/test_numbers.py"
+
+
+def repository_parts() -> list[Part]:
+    """Return the members of a layer that adds these runners, and what they test, to the repository of the image."""
+    top = REPOSITORY.strip("/")
+    return [file(f"{top}/{name}", text.encode()) for name, text in _FILES.items()]
+
+
+def patch(files: Mapping[str, tuple[str, str]]) -> str:
+    """Return a patch that changes each file from its first text to its second; an empty first one makes the file."""
+    pieces = []
+    for name, (before, after) in files.items():
+        lines = unified_diff(
+            before.splitlines(keepends=True),
+            after.splitlines(keepends=True),
+            f"a/{name}" if before else "/dev/null",
+            f"b/{name}",
+        )
+        new = "" if before else "new file mode 100644\n"
+        pieces.append(f"diff --git a/{name} b/{name}\n{new}{''.join(lines)}")
+    return "".join(pieces)
+
+
+def unittest_job(image: str, **changes: object) -> Job:
+    """Return a task whose tests are unittest's."""
+    given = {
+        "command": UNITTEST_COMMANDS[0],
+        "test_patch": patch({"tests/test_numbers.py": (OLD_TESTS, UNITTESTS)}),
+        "expect": {"fail_to_pass": FAIL_TO_PASS, "pass_to_pass": PASS_TO_PASS},
+    }
+    return Job(image=image, **{**given, **changes})  # type: ignore[arg-type] # what a test changes, it knows
+
+
+def script_job(image: str, **changes: object) -> Job:
+    """Return a task whose tests are run by a script of the repository that is built on unittest."""
+    command = ["./tests/runtests.py", "--verbosity", "2", "tests.test_numbers"]
+    return unittest_job(image, **{"command": command, **changes})
+
+
+def sympy_job(image: str, **changes: object) -> Job:
+    """Return a task whose tests are SymPy's in kind."""
+    given = {
+        "command": ["python3", "-W", "ignore::UserWarning", "bin/test", "-C", "--verbose", SYMPY_TEST],
+        "test_patch": patch({SYMPY_TEST: ("", _SYMPY_TESTS)}),
+        "expect": {"fail_to_pass": ["test_double"], "pass_to_pass": ["test_halve", "test_raises"]},
+    }
+    return Job(image=image, **{**given, **changes})  # type: ignore[arg-type] # what a test changes, it knows

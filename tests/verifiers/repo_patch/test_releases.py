@@ -1,0 +1,75 @@
+"""Real releases of Django and SymPy: what fixes a bug of ours passes by its tests, and no cheat does.
+
+They come from the package index: ask for them with ``--long``. ``SECUREBENCH_TEST_RELEASES`` names a directory where
+downloads stay.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from securebench.errors import FailureReason
+from securebench.sandboxes.base import MIB, Limits
+from verifiers.repo_patch.judging_repo import Job
+from verifiers.repo_patch.releases import RELEASES
+from verifiers.repo_patch.runner_cheats import SYMPY_RELEASE_CHEATS, UNITTEST_RELEASE_CHEATS
+
+if TYPE_CHECKING:
+    from securebench.images.store import ImageStore
+    from securebench.sandboxes.base import SandboxDriver
+    from verifiers.repo_patch.releases import Bug, Release
+
+pytestmark = [pytest.mark.oci, pytest.mark.long, pytest.mark.timeout(1800)]
+CASES = [(release, number) for release in RELEASES for number in range(len(release.bugs))]
+HELD = {FailureReason.TAMPERED, FailureReason.TESTS_FAILED, FailureReason.NO_VERDICT, FailureReason.POLICY_VIOLATION}
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give the directory of downloads."""
+    kept = os.environ.get("SECUREBENCH_TEST_RELEASES")
+    return Path(kept) if kept else tmp_path_factory.mktemp("releases")
+
+
+@pytest.fixture(params=CASES, ids=lambda case: f"{case[0].project}-{case[0].version}-{case[1]}")
+def case(
+    request: pytest.FixtureRequest, store: ImageStore, doomed_images: list[str], cache: Path
+) -> tuple[Release, Bug, str, str]:
+    """Give a release with a bug, its image's name, and the text that fixes it."""
+    release, number = request.param
+    reference = f"securebench-tests/{release.project.lower()}:{release.version}-{number}-{os.getpid()}"
+    bug = release.bugs[number]
+    files = release.image(store, cache, bug, reference)
+    doomed_images.append(reference)
+    return release, bug, reference, files[bug.path].decode()
+
+
+def test_a_fix_passes_and_no_cheat_does(
+    case: tuple[Release, Bug, str, str], oci_driver: SandboxDriver, tmp_path: Path
+) -> None:
+    """One image, one bug: the release's own text passes by its tests; nothing, and each cheat, does not."""
+    release, bug, reference, text = case
+    job = Job(
+        image=reference,
+        command=[*release.command, bug.label],
+        test_patch="",
+        expect={"fail_to_pass": list(bug.fail_to_pass), "pass_to_pass": list(bug.pass_to_pass)},
+        timeout=600,
+        limits=Limits(memory=2048 * MIB, output=16 * MIB),
+    )
+    verdict = job.judge(oci_driver, tmp_path / "fix", {bug.path: text})
+    evidence: Any = verdict.metadata["evidence"]
+    assert verdict.reason is None, verdict
+    assert (evidence["kind"], "assurance" in verdict.metadata) == ("test_by_test", False)
+    assert evidence["controls_failed"] > 0
+    broken = text.replace(bug.right, bug.wrong)
+    verdict = job.judge(oci_driver, tmp_path / "none", {bug.path: f"{broken}\n# nothing\n"})
+    assert verdict.reason is FailureReason.TESTS_FAILED, verdict
+    cheats = UNITTEST_RELEASE_CHEATS if release.project == "Django" else SYMPY_RELEASE_CHEATS
+    for name, code in cheats.items():
+        verdict = job.judge(oci_driver, tmp_path / name.replace("/", " "), {bug.path: f"{broken}\n{code}"})
+        assert verdict.reason in HELD, (name, verdict)

@@ -1,0 +1,202 @@
+"""What runs beside tests that are not pytest's reports the outcome of each, and nothing that a runner claims."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from securebench.verifiers.repo_patch.checks import GUEST_FILES as GUEST
+from securebench.verifiers.repo_patch.evidence.channel import read_channel
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from securebench.verifiers.repo_patch.evidence.channel import Reported
+
+MARK = "ab" * 16
+TESTS = """\
+import os, sys, threading, unittest
+os.write(1, b"printed")
+class A(unittest.TestCase):
+    def test_ok(self): self.assertEqual(1, 1)
+    def test_described(self):
+        '''
+        What it does,
+        in two lines.'''
+    def test_bad(self): self.assertEqual(1, 2)
+    def test_raises(self): raise ValueError
+    def test_exits(self): sys.exit(0)
+    def test_skips(self): self.skipTest("x")
+    @unittest.expectedFailure
+    def test_known(self): self.assertEqual(1, 2)
+    @unittest.expectedFailure
+    def test_fixed(self): pass
+    def test_parts(self):
+        for number in range(3):
+            with self.subTest(number=number): self.assertEqual(number, 1)
+    def test_forks(self):
+        if os.fork() == 0: os._exit(0)
+    def test_runs_another(self):
+        A("test_bad").run(unittest.TestResult())
+        A("test_bad").run()
+    def test_runs_one_in_a_thread(self):
+        thread = threading.Thread(target=lambda: A("test_bad").run(unittest.TestResult()))
+        thread.start()
+        thread.join()
+    def test_cleans_up(self): self.addCleanup(lambda: 1 / 0)
+class SetUp(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls): raise ValueError
+    def test_never(self): pass
+class TearDown(unittest.TestCase):
+    @classmethod
+    def tearDownClass(cls): raise ValueError
+    def test_late(self): pass
+class Claimed(unittest.TestCase):
+    def __call__(self, result=None):
+        result.startTest(self)
+        result.addSuccess(self)
+        result.stopTest(self)
+    def test_claimed(self): self.fail()
+class Around(unittest.TestCase):
+    def __call__(self, result=None):
+        super().__call__(result)
+        result.addError(self, (ValueError, ValueError("x"), None))
+    def test_around(self): pass
+class Async(unittest.IsolatedAsyncioTestCase):
+    async def test_good(self): self.assertEqual(1, 1)
+    async def test_wrong(self): self.assertEqual(1, 2)
+"""
+OUTCOMES = {
+    "A::test_ok": "passed",
+    "A::test_described": "passed",
+    "A::test_bad": "failed",
+    "A::test_raises": "error",
+    "A::test_exits": "error",
+    "A::test_skips": "skipped",
+    "A::test_known": "skipped",
+    "A::test_fixed": "failed",
+    "A::test_parts": "failed",
+    "A::test_forks": "passed",
+    "A::test_runs_another": "passed",
+    "A::test_runs_one_in_a_thread": "passed",
+    "A::test_cleans_up": "error",
+    "TearDown::test_late": "passed",
+    "Around::test_around": "error",
+    "Async::test_good": "passed",
+    "Async::test_wrong": "failed",
+}
+SYMPY = """\
+import functools
+from os import write
+write(1, b"printed")
+class XFail(Exception): pass
+class Skipped(Exception): pass
+def marked(function):
+    @functools.wraps(function)
+    def wrapper():
+        try: function()
+        except Exception: raise XFail
+    return wrapper
+def slow(function):
+    function._slow = True
+    return function
+def test_ok(): assert 1
+def test_bad(): assert 0
+def test_raises(): raise ValueError
+def test_exits(): raise SystemExit(0)
+def test_skips(): raise Skipped
+@marked
+def test_known(): assert 0
+@slow
+def test_slow(): assert 0
+def test_generates():
+    yield lambda number: None, 1
+def helper(): assert 0
+test_imported = write
+"""
+SYMPY_OUTCOMES = {
+    "test_ok": "passed",
+    "test_bad": "failed",
+    "test_raises": "error",
+    "test_exits": "error",
+    "test_skips": "skipped",
+    "test_known": "skipped",
+    "test_slow": "skipped",
+    "test_generates": "passed",
+}
+
+
+def _reported(root: Path, *arguments: str, exit_code: int = 1) -> Reported:
+    """Run a guest program as the command of a task is run."""
+    done = subprocess.run(
+        [sys.executable, str(GUEST / arguments[0]), *arguments[1:]],
+        check=False,
+        cwd=root,
+        env={"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"},
+        input=json.dumps({"mark": MARK, "keep": [], "protected": [], "libraries": [], "repository": str(root)}).encode()
+        + b"\n",
+        capture_output=True,
+    )
+    assert b"printed" not in done.stdout
+    assert done.returncode == exit_code, done.stderr
+    reported = read_channel(done.stdout, MARK)
+    assert reported.exit == exit_code
+    return reported
+
+
+@pytest.mark.parametrize("arguments", [[], ["-f", "test_a"], ["discover", "-q"]], ids=" ".join)
+def test_each_test_of_unittest_is_reported(arguments: list[str], tmp_path: Path) -> None:
+    """What was run is, with the worst that was seen; what a class only claims, another test or thread runs, is not."""
+    (tmp_path / "test_a.py").write_text(TESTS)
+    reported = _reported(tmp_path, "securebench_unittest.py", "module", *arguments)
+    assert reported.outcomes == {f"test_a::{name}": outcome for name, outcome in OUTCOMES.items()}
+    assert reported.descriptions["test_a::A::test_described"] == "What it does,"
+    assert reported.unloaded == ["setUpClass (test_a.SetUp)", "tearDownClass (test_a.TearDown)"]
+
+
+def test_a_module_that_cannot_be_loaded_fails(tmp_path: Path) -> None:
+    """It is reported as unittest has it: as a test that raised an error."""
+    (tmp_path / "test_b.py").write_text("import nothing_of_that_name\n")
+    reported = _reported(tmp_path, "securebench_unittest.py", "module")
+    assert list(reported.outcomes.values()) == ["error"]
+
+
+def test_a_script_runs_as_the_program_it_is(tmp_path: Path) -> None:
+    """Its directory is where modules come from, it is ``__main__``, and its exit code is reported."""
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner/test_a.py").write_text(
+        "import unittest\nclass A(unittest.TestCase):\n    def test_x(self): pass\n"
+    )
+    script = "import sys, unittest\nassert sys.argv == ['inner/run.py', '-x'] and __name__ == '__main__'\n"
+    script += "unittest.TextTestRunner().run(unittest.defaultTestLoader.loadTestsFromName('test_a'))\nsys.exit(3)\n"
+    (tmp_path / "inner/run.py").write_text(script)
+    reported = _reported(tmp_path, "securebench_unittest.py", "script", "inner/run.py", "-x", exit_code=3)
+    assert reported.outcomes == {"test_a::A::test_x": "passed"}
+
+
+def test_nothing_of_the_directory_is_loaded_before_unittest(tmp_path: Path) -> None:
+    """Modules named like Python's own, or like ours, are passed by."""
+    for name in ("unittest", "threading", "types", "json", "securebench_channel", "contextlib"):
+        (tmp_path / f"{name}.py").write_text("import os; os._exit(0)\n")
+    (tmp_path / "test_a.py").write_text(TESTS)
+    assert _reported(tmp_path, "securebench_unittest.py", "module").outcomes["test_a::A::test_ok"] == "passed"
+
+
+def test_functions_of_sympy_are_reported(tmp_path: Path) -> None:
+    """A function is a test if its own file defines it; an exception named XFail is no pass, whoever raised it."""
+    for name, text in {"__init__": "", "core/__init__": "", "core/cache": "def clear_cache(): pass\n"}.items():
+        (tmp_path / f"sympy/{name}.py").parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / f"sympy/{name}.py").write_text(text)
+    (tmp_path / "sympy/tests").mkdir()
+    (tmp_path / "sympy/tests/test_a.py").write_text(SYMPY)
+    (tmp_path / "sympy/tests/test_b.py").write_text("disabled = True\ndef test_x(): assert 0\n")
+    (tmp_path / "sympy/tests/test_c.py").write_text("def test_x(:\n")
+    reported = _reported(tmp_path, "securebench_sympy.py", "-C", "--verbose", "sympy/tests/test_a.py", "test_[bc].py")
+    assert reported.outcomes == {f"sympy/tests/test_a.py::{name}": each for name, each in SYMPY_OUTCOMES.items()}
+    assert reported.unloaded == ["sympy/tests/test_c.py"]
