@@ -108,14 +108,17 @@ def engine() -> Iterator[Engine]:
 
 
 @pytest.fixture(scope="session")
-def doomed_images(store: ImageStore) -> Iterator[list[str]]:
+def doomed_images() -> Iterator[list[str]]:
     """Give a list for the names of images that tests make. They are removed after the drivers, which use them.
 
     Another test run on this machine may use an image of the same content at that moment. It loses its name all the
     same, and goes with the next prune.
     """
+    from securebench.images.store import ImageStore
+
     references: list[str] = []
     yield references
+    store = ImageStore()
     for reference in references:
         try:
             store.remove(reference)

@@ -7,13 +7,14 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 import pytest
 
 import securebench.cli as command_line
-from securebench.cli import COMMANDS, EXIT_DEFECT, EXIT_INTERRUPTED, main, process
+from securebench.cli import COMMANDS, EXIT_DEFECT, EXIT_INTERRUPTED, EXIT_OUTPUT, main, process
 from securebench.errors import ConfigError, EngineError
 
 if TYPE_CHECKING:
@@ -177,3 +178,49 @@ def test_an_interrupt_ends_at_once_when_all_is_done(monkeypatch: pytest.MonkeyPa
     finally:
         signal.signal(signal.SIGINT, before)
     assert ended == [130]
+
+
+def test_a_standard_output_that_takes_no_more() -> None:
+    """A full disk is no defect of ours: a message, and a code of its own, whether output is buffered or not."""
+    for unbuffered in ("", "1"):
+        with Path("/dev/full").open("wb") as full:
+            done = subprocess.run(
+                [sys.executable, "-m", "securebench", "--help"],
+                stdout=full,
+                stderr=subprocess.PIPE,
+                env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
+                check=False,
+            )
+        assert done.returncode == EXIT_OUTPUT
+        assert b"standard output cannot be written to: No space left on device" in done.stderr
+        assert b"Traceback" not in done.stderr
+
+
+_CLOSED = """
+import os, runpy, sys
+for number in range(3):
+    os.close(number)
+sys.stdin = sys.stdout = sys.stderr = None
+from securebench.cli import open_standard_streams
+open_standard_streams()
+print("to nobody")
+print("to nobody", file=sys.stderr)
+opened = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT, 0o600)
+os.write(opened, b"%d %r" % (opened, sys.stdin.read().encode()))
+"""
+
+
+def test_closed_standard_streams_are_opened(tmp_path: Path) -> None:
+    """As a daemon starts a program: what is printed goes nowhere, and not into a file that is opened next."""
+    subprocess.run([sys.executable, "-c", _CLOSED, str(tmp_path / "file")], check=True)
+    number, read = (tmp_path / "file").read_text().split()
+    assert int(number) > 2
+    assert read == "b''"
+
+
+def test_what_an_encoding_lacks_is_written_out() -> None:
+    """A task id that the terminal's encoding does not have ends no run that was paid for."""
+    code = "from securebench.cli import open_standard_streams; open_standard_streams(); print('caf\\xe9 \\u2713')"
+    environment = os.environ | {"PYTHONIOENCODING": "ascii"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment, check=True)
+    assert done.stdout == b"caf\\xe9 \\u2713\n"

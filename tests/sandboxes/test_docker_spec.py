@@ -130,6 +130,7 @@ def test_the_whole_document(tmp_path: Path) -> None:
             "AutoRemove": False,
             "RestartPolicy": {"Name": "no"},
             "LogConfig": {"Type": "none", "Config": {}},
+            "OomScoreAdj": 500,
             "Memory": 1073741824,
             "MemorySwap": 1073741824,
             "PidsLimit": 256,

@@ -115,7 +115,8 @@ def test_where_neither_can_be_had_both_reasons_are_given(machine: Machine, why: 
     assert caught.value.code == "driver-unavailable"
     assert ("apt-get install crun" if why == "missing" else "sandbox.driver: oci") in text
     assert "no Docker Engine answers (install one)" in text
-    assert "securebench doctor" in text
+    assert ("securebench doctor" in text) == (why == "missing")
+    assert ("securebench run --driver oci" in text) == (why == "weaker")
 
 
 def test_oci_by_name_may_be_weaker_and_says_so(machine: Machine) -> None:

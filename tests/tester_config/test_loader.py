@@ -450,7 +450,7 @@ def test_k22_home_directories_are_refused(pack_dir: Path, monkeypatch: pytest.Mo
 def test_k22_a_file_is_no_output_directory(pack_dir: Path) -> None:
     """K22: what stands in the way is not overwritten."""
     (pack_dir.parent / "file").write_text("x")
-    assert problems(pack_dir, run="{id: a, output_dir: ../file}")[0].code == "output-dir-unsafe"
+    assert problems(pack_dir, run="{id: a, output_dir: ../file}")[0].code == "output-dir-unusable"
 
 
 def test_the_check_of_an_output_directory_stands_alone(tmp_path: Path) -> None:
@@ -483,7 +483,8 @@ def test_an_unsafe_agent_directory_is_refused(pack_dir: Path, name: str) -> None
         benchmark="{manifest: manifest.yaml, tasks: holder/tasks.jsonl}",
         harness=command(f"agent_dir: '{name}'"),
     )
-    assert [problem.code for problem in found] == ["agent-dir-unsafe"]
+    code = "agent-dir-missing" if name in {"missing", "manifest.yaml"} else "agent-dir-unsafe"
+    assert [problem.code for problem in found] == [code]
 
 
 def test_k02_k03_yaml_is_read_strictly(pack_dir: Path) -> None:

@@ -187,3 +187,19 @@ def test_a_missing_image(tmp_path: Path, driver: SandboxDriver) -> None:
     assert one.written() == 0
     manifest.write_text("id: pack\nversion: 1\n")
     assert one.finish("--workers", "2").returncode == 0
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o077], ids=oct)
+def test_a_run_under_any_umask(tmp_path: Path, driver: SandboxDriver, umask: int) -> None:
+    """Sandboxes run as other users and still see what is laid out for them; what was made is not open to others."""
+    one = RealRun(tmp_path / "one", driver, rounds=1)
+    before = os.umask(umask)
+    try:
+        done = one.finish("--workers", "2", "--driver", driver.info().name)
+    finally:
+        os.umask(before)
+    assert done.returncode == 0, done.stderr
+    assert {record["verification_status"] for record in records(one.root)} <= {"passed", "failed"}
+    [journal] = one.root.rglob("candidates.jsonl")
+    assert not any(path.stat().st_mode & 0o022 for path in (journal, *journal.parent.iterdir(), journal.parent))
+    assert journal.parent.stat().st_mode & 0o077 == (0 if umask else 0o055)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import atexit
+import errno
 import importlib
+import io
 import os
 import signal
 import sys
@@ -28,7 +30,11 @@ COMMANDS: Final[Mapping[str, str]] = {
 """Each command, and its line in ``--help``: shown without importing what it needs."""
 
 EXIT_INTERRUPTED: Final = 130
+EXIT_OUTPUT: Final = 74
+"""``EX_IOERR``: what was asked for is done, and could not be printed."""
 EXIT_DEFECT: Final = 70
+
+_OF_OUTPUT: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
 
 DEBUG_VARIABLE: Final = "SECUREBENCH_DEBUG"
 """Set to anything, it shows the traceback of a defect."""
@@ -65,7 +71,8 @@ def main() -> None:
     """Run the command line, and exit with its code.
 
     Errors of ours go to stderr as one message each, with code 1; an interrupt ends with 130; a defect is a short
-    message that says how to see more, with code 70 (``EX_SOFTWARE``).
+    message that says how to see more, with code 70 (``EX_SOFTWARE``). 74 (``EX_IOERR``) is for a standard output that
+    takes nothing more.
     """
     sys.exit(_run())
 
@@ -73,12 +80,31 @@ def main() -> None:
 def process() -> None:
     """Run the command line as the whole of this process: once it is done, an interrupt ends what is left at once."""
     try:
+        open_standard_streams()
         main()
     except KeyboardInterrupt:  # at an instruction that nothing else guards
         sys.exit(EXIT_INTERRUPTED)
     finally:
         signal.signal(signal.SIGINT, _end_at_once)  # while threads are joined
         atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # while modules are torn down: moments
+
+
+def open_standard_streams() -> None:
+    """Let 0, 1 and 2 be open, and every text printable on them.
+
+    A daemon may be started without them. The next files that are opened would get their numbers, and what is printed
+    would go there. What the encoding of a stream lacks is written out, as in a string of Python.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free, which is this one
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "w" if number else "r", encoding="utf-8", closefd=False))  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _end_at_once(_number: int, _frame: FrameType | None) -> NoReturn:
@@ -100,6 +126,9 @@ def _run() -> int:
         click.echo("interrupted", err=True)
         return EXIT_INTERRUPTED
     except Exception as error:
+        if isinstance(error, OSError) and _is_of_output(error):
+            complain(f"standard output cannot be written to: {error.strerror}; what was to be done is done")
+            return EXIT_OUTPUT
         if os.environ.get(DEBUG_VARIABLE):
             raise
         # Its text may hold anything, an answer too; its type does not.
@@ -107,6 +136,23 @@ def _run() -> int:
         complain(f"{name}: a defect of SecureBench; set {DEBUG_VARIABLE}=1 to see where, and report it")
         return EXIT_DEFECT
     return code if isinstance(code, int) else 0
+
+
+def _is_of_output(error: OSError) -> bool:
+    """Say whether standard output takes nothing more, for the reason of ``error``. What is in its buffer is dropped.
+
+    It is asked with a newline: what could not be written may have left no buffer that could be flushed.
+    """
+    if error.errno not in _OF_OUTPUT or error.filename is not None:
+        return False
+    try:
+        sys.stdout.write("\n")
+        sys.stdout.flush()
+    except OSError as again:
+        with open(os.devnull, "wb") as nothing:  # noqa: PTH123
+            os.dup2(nothing.fileno(), sys.stdout.fileno())
+        return again.errno == error.errno
+    return False
 
 
 def complain(message: str) -> None:

@@ -58,8 +58,16 @@ def choosing_rows(function: Callable[..., None]) -> Callable[..., None]:
 def lock_path(options: Mapping[str, Any]) -> Path | None:
     """Return the lock that rows are held to: the one that was named, else the pack's own, if it is there."""
     named: Path | None = options["lock_path"]
-    path = named or options["output"] / LOCK_NAME
-    return None if options["write_lock"] or (named is None and not path.exists()) else path
+    if options["write_lock"] or named is not None:
+        return None if options["write_lock"] else named
+    path: Path = options["output"] / LOCK_NAME
+    try:
+        return path if path.exists() else None
+    except OSError as error:
+        from securebench.errors import ConfigError
+
+        message = f"cannot look into {options['output']}: {error.strerror}"
+        raise ConfigError(message, code="import-output-unwritable", hint="choose another --output") from error
 
 
 def finish(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from securebench.doctor.model import Finding, State
-from securebench.doctor.remedies import install
+from securebench.doctor.remedies import as_root, install
 from securebench.errors import EngineError, InfrastructureError
 from securebench.sandboxes.enforcement import ENFORCEABLE
 
@@ -105,7 +105,8 @@ def _runtime(machine: Machine, name: str, meaning: str) -> Finding:
         return Finding(name, State.MISSING, error.message, f"it would be {meaning}", install(machine, name))
     if runtime.warning:
         found = f"{runtime.version}, {runtime.path}"
-        return Finding(name, State.WEAKER, found, runtime.warning, install(machine, name))
+        remedy = as_root(machine, f"apt-get install --only-upgrade {name}") if machine.has("apt-get") else ""
+        return Finding(name, State.WEAKER, found, runtime.warning, remedy)
     return Finding(name, State.OK, f"{runtime.version}, {runtime.path}", meaning)
 
 

@@ -13,7 +13,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-_HINT = "free some space or mend the disk, then go on with --resume: what is recorded stays"
+_HINTS = {
+    errno.EROFS: "it is on a file system that is mounted read-only",
+    errno.EACCES: "let this user write there",
+    errno.EPERM: "let this user write there",
+    errno.ENOSPC: "free some space",
+    errno.EDQUOT: "free some space: this user's quota is used up",
+    errno.EMFILE: "raise the limit of open files (ulimit -n), or run fewer tasks at once (--workers)",
+    errno.ENFILE: "see what on this machine has so many files open",
+}
+
+
+def storage_hint(number: int | None) -> str:
+    """Return what to do about an error of the disk with this ``errno``."""
+    what = _HINTS.get(number or 0, "see whether the disk is in order (dmesg)")
+    return f"{what}; then continue with --resume: what is recorded stays"
 
 
 @contextmanager
@@ -22,7 +36,7 @@ def storage_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StorageError(f"cannot write {path}: {error.strerror or error}", hint=_HINT) from error
+        raise StorageError(f"cannot write {path}: {error.strerror or error}", hint=storage_hint(error.errno)) from error
 
 
 def write_at_once(descriptor: int, line: bytes) -> None:

@@ -14,6 +14,12 @@ if TYPE_CHECKING:
 HOSTNAME: Final = "sandbox"
 """What every sandbox is called."""
 
+OOM_SCORE: Final = 500
+"""The ``oom_score_adj`` of a sandbox: where the machine runs out of memory, one of them is killed before this process.
+
+Nobody needs a right to raise it. What runs in a sandbox can lower it to that of this process again, never below.
+"""
+
 IDLE_COMMAND: Final = ("/bin/cat",)
 """What a persistent sandbox runs: it waits on its stdin, which ends when the host's process does, even if killed."""
 

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 from securebench.sandboxes.arguments import (
     HOSTNAME,
     IDLE_COMMAND,
+    OOM_SCORE,
     exact_argv,
     exact_environment,
     process_environment,
@@ -107,6 +108,7 @@ def _host_config(spec: SandboxSpec, joined: str | None, runtime: str | None) -> 
         "AutoRemove": False,
         "RestartPolicy": {"Name": "no"},
         "LogConfig": {"Type": "none", "Config": {}},
+        "OomScoreAdj": OOM_SCORE,
         **_resources(limits, of_gvisor=runtime == RUNSC),
     }
 

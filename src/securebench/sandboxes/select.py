@@ -17,6 +17,10 @@ _HOW_TO_GET_ONE: Final = (
     "'securebench doctor' says what this machine lacks"
 )
 
+_TAKE_THE_WEAKER: Final = (
+    "to accept the weaker oci driver: securebench run --driver oci, or sandbox.driver: oci in the tester YAML"
+)
+
 
 def open_driver(driver: str, runtime: str | None, run_id: str, notify: Callable[[str], None]) -> SandboxDriver:
     """Return an open driver: ``docker``, ``oci``, or with ``auto`` the oci driver where nothing about it is weaker.
@@ -45,22 +49,26 @@ def _best(runtime: str | None, run_id: str, notify: Callable[[str], None]) -> Sa
     if not weaker:
         return oci
     oci.close()
-    trouble = EngineError(
-        f"it would be weaker than Docker is: {_in_words(weaker)}", hint="to run with that, write sandbox.driver: oci"
-    )
-    return _docker_instead(runtime, run_id, trouble, notify)
+    trouble = EngineError(f"it works, but is weaker than Docker: {_in_words(weaker)}")
+    return _docker_instead(runtime, run_id, trouble, notify, weaker=True)
 
 
 def _docker_instead(
-    runtime: str | None, run_id: str, why: InfrastructureError, notify: Callable[[str], None]
+    runtime: str | None,
+    run_id: str,
+    why: InfrastructureError,
+    notify: Callable[[str], None],
+    *,
+    weaker: bool = False,
 ) -> SandboxDriver:
     try:
         docker = _docker(runtime, run_id)
     except EngineError as error:
+        problem = "no driver was chosen" if weaker else "no driver can make sandboxes here"
         raise EngineError(
-            f"no driver can make sandboxes here\n  oci: {_and_hint(why)}\n  docker: {_and_hint(error)}",
+            f"{problem}\n  oci: {_and_hint(why)}\n  docker: {_and_hint(error)}",
             code="driver-unavailable",
-            hint=_HOW_TO_GET_ONE,
+            hint=_TAKE_THE_WEAKER if weaker else _HOW_TO_GET_ONE,
         ) from error
     notify(f"using Docker, not the oci driver: {why.message}")
     return docker

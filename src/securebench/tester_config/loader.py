@@ -26,7 +26,7 @@ from securebench.tester_config.model import (
     SandboxConfig,
     TesterConfig,
 )
-from securebench.tester_config.places import OUTPUT_DIR_HINT, agent_dir_fault, output_dir_fault
+from securebench.tester_config.places import OUTPUT_DIR_HINT, agent_dir_fault, output_dir_code, output_dir_fault
 from securebench.tester_config.wire import AGENT_MODELS, AgentModel, TesterModel
 
 if TYPE_CHECKING:
@@ -87,11 +87,13 @@ def _place_faults(value: Any, file: Path) -> Iterator[Fault]:
             yield from _file_faults(path, place)
     pack = manifest.parent if manifest is not None else None
     if output is not None and pack is not None and (fault := output_dir_fault(output, pack)):
-        yield Fault("output-dir-unsafe", f"run.output_dir {fault}", _OUTPUT, OUTPUT_DIR_HINT)
+        yield Fault(output_dir_code(fault), f"run.output_dir {fault}", _OUTPUT, OUTPUT_DIR_HINT)
     secret = [place for place in (pack, manifest, tasks, file) if place is not None]
     if agent is not None and (fault := agent_dir_fault(agent, secret)):
-        hint = "give a directory of its own to the agent, beside this file"
-        yield Fault("agent-dir-unsafe", f"agent_dir {fault}", _AGENT, hint)
+        missing = not agent.is_symlink() and not agent.is_dir()
+        code = "agent-dir-missing" if missing else "agent-dir-unsafe"
+        hint = "its path is relative to this file" if missing else "give the agent a directory of its own"
+        yield Fault(code, f"agent_dir {fault}", _AGENT, hint)
 
 
 def _file_faults(path: tuple[str, ...], place: Path) -> Iterator[Fault]:

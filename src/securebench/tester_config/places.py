@@ -14,17 +14,23 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
+_NO_DIRECTORY: Final = "is not a directory"
+
 OUTPUT_DIR_HINT: Final = "name a directory of its own for the run, such as '../runs/first'"
 
 
 def require_output_dir(path: Path, pack_directory: Path) -> None:
     """Refuse an output directory that is the pack's, inside it, ``/`` or a home directory, links resolved.
 
-    Raises :class:`ConfigError` (``output-dir-unsafe``).
+    Raises :class:`ConfigError` (``output-dir-unsafe``, ``output-dir-unusable``).
     """
     if fault := output_dir_fault(path, pack_directory):
-        message = f"the output directory {path} {fault}"
-        raise ConfigError(message, code="output-dir-unsafe", hint=OUTPUT_DIR_HINT)
+        raise ConfigError(f"the output directory {path} {fault}", code=output_dir_code(fault), hint=OUTPUT_DIR_HINT)
+
+
+def output_dir_code(fault: str) -> str:
+    """Return the code of what :func:`output_dir_fault` has found."""
+    return "output-dir-unusable" if fault == _NO_DIRECTORY else "output-dir-unsafe"
 
 
 def output_dir_fault(path: Path, pack_directory: Path) -> str:
@@ -36,13 +42,13 @@ def output_dir_fault(path: Path, pack_directory: Path) -> str:
         return "is a home directory"
     if place.is_relative_to(pack):
         return "is the pack's directory, or lies inside it"
-    return "is not a directory" if _kind(place) not in (0, stat.S_IFDIR) else ""
+    return _NO_DIRECTORY if _kind(place) not in (0, stat.S_IFDIR) else ""
 
 
 def agent_dir_fault(path: Path, secret: Iterable[Path]) -> str:
     """Return why ``path`` may not be shown to an agent, or nothing. None of ``secret`` may lie in it."""
     if _kind(path) != stat.S_IFDIR:
-        return "is a symbolic link" if _kind(path) == stat.S_IFLNK else "is not a directory"
+        return "is a symbolic link" if _kind(path) == stat.S_IFLNK else _NO_DIRECTORY
     place = _resolved(path)
     if place == Path(place.anchor) or place in _home_directories():
         return "is a home directory or the root of the file system"

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
+import stat
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from securebench.candidates.store import CandidateStore
@@ -16,6 +20,7 @@ from securebench.tester_run.agent_copy import AGENT_COPY
 from securebench.workspaces.removal import MARKER, make_private_directory, remove_tree
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from securebench.results.run_header import RunHeader
@@ -30,14 +35,41 @@ TRACE: Final = "agent-trace.log"
 VERIFIER_OUTPUT: Final = "verifier-output"
 
 
+_STEADY_UMASK: Final = 0o022
+
+
 def make_directory(directory: Path) -> None:
-    """Make the run directory, and its parents. Raises :class:`ConfigError` if it is something else."""
-    if directory.exists() and not directory.is_dir():
-        raise ConfigError(
-            f"{directory} is not a directory", code="output-dir-unusable", hint="choose another --output-dir"
-        )
-    with storage_errors(directory):
-        directory.mkdir(parents=True, exist_ok=True)
+    """Make the run directory, and its parents. Nobody else may write to one that is made here, whatever the umask is.
+
+    Raises :class:`ConfigError` (``output-dir-unusable``) if it is something else, or this user may not use it.
+    """
+    try:
+        if directory.exists() and not directory.is_dir():
+            raise _unusable(f"{directory} is not a directory")
+        if not directory.exists():
+            directory.mkdir(parents=True, exist_ok=True)
+            directory.chmod((directory.stat().st_mode | stat.S_IRWXU) & ~_STEADY_UMASK)
+        if not os.access(directory, os.R_OK | os.W_OK | os.X_OK, effective_ids=True):
+            raise _unusable(f"this user may not write to {directory}")
+    except OSError as error:
+        if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP}:
+            raise _unusable(f"{directory} cannot be used: {error.strerror}") from error
+        with storage_errors(directory):
+            raise
+
+
+@contextmanager
+def steady_umask() -> Iterator[None]:
+    """Give new files the usual modes in this block, whatever the umask of who started the run is.
+
+    Sandboxes run as other users: under umask 077 they could not read what is laid out for them. What should be private
+    lies in directories that are. The umask is the whole process's.
+    """
+    before = os.umask(_STEADY_UMASK)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def earlier_header(directory: Path, *, resume: bool) -> RunHeader | None:
@@ -91,6 +123,10 @@ def clear_scratch(directory: Path) -> None:
         with storage_errors(scratch):
             (scratch / MARKER).unlink(missing_ok=True)
             scratch.rmdir()
+
+
+def _unusable(problem: str) -> ConfigError:
+    return ConfigError(problem, code="output-dir-unusable", hint="choose another --output-dir")
 
 
 def _foreign(directory: Path) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -15,6 +14,7 @@ from securebench.harnesses.registry import require_supported
 from securebench.results.provenance import framework_provenance, harness_provenance, json_digest
 from securebench.results.run_header import RunHeader
 from securebench.tester_config import require_output_dir
+from securebench.tester_run.memory import available_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from securebench.verifiers.base import Verifier
 
 _MEMORY_SHARE: Final = 0.9
-"""The part of this machine's memory that sandboxes may be promised."""
+"""The part of the memory there is that sandboxes may be promised."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,9 +114,8 @@ def make_plan(config: TesterConfig, options: RunOptions, parts: RunParts) -> Pla
 
 
 def affordable_workers(asked: int, memory: int) -> int:
-    """Return how many tasks may be in flight: as many as this machine has ``memory`` bytes for, at least one."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return max(1, min(asked, int(total * _MEMORY_SHARE) // memory))
+    """Return how many tasks may be in flight: as many as there is room for of ``memory`` bytes each, at least one."""
+    return max(1, min(asked, int(available_memory() * _MEMORY_SHARE) // memory))
 
 
 def _output_dir(asked: Path, pack_directory: Path) -> Path:

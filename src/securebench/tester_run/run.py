@@ -56,6 +56,7 @@ def run_benchmark(
     plan = make_plan(config, options, parts)
     places.make_directory(plan.directory)
     with ExitStack() as stack:
+        stack.enter_context(places.steady_umask())
         stack.enter_context(RunLock(plan.directory))
         earlier = places.earlier_header(plan.directory, resume=options.resume)
         plan = stack.enter_context(with_agent_copy(plan, parts))

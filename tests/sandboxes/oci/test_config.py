@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import resource
 import string
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,11 @@ from hypothesis import strategies as st
 
 from securebench.errors import ConfigError, EngineError, MaterializationError
 from securebench.images.model import ResolvedImage
+from securebench.sandboxes.arguments import OOM_SCORE
 from securebench.sandboxes.base import MIB, Command, Limits, Mount, SandboxSpec
 from securebench.sandboxes.docker_spec import compile_container
 from securebench.sandboxes.mounts import binds
-from securebench.sandboxes.oci.config import INIT_TARGET, Layout, compile_config, compile_process
+from securebench.sandboxes.oci.config import INIT_TARGET, Layout, _own_oom_score, compile_config, compile_process
 from securebench.sandboxes.oci.runtime import Runtime
 from securebench.sandboxes.oci.seccomp import Seccomp
 from securebench.sandboxes.seccomp_profile import profile_of_gvisor
@@ -291,9 +293,8 @@ def test_unsafe_sources_are_refused(tmp_path: Path) -> None:
 
 
 def test_what_the_host_spares_is_not_spared() -> None:
-    """The score for want of memory is the runner's own, but never one that the host protects."""
-    found = layout(SandboxSpec(image=IMAGE)).oom_score
-    assert found >= 0
+    """The score for want of memory is at least one that lets the kernel choose a sandbox before the runner."""
+    assert _own_oom_score() >= OOM_SCORE > 0
     spec = SandboxSpec(image=IMAGE)
     assert compile_process(spec, COMMAND, layout(spec, oom_score=200))["oomScoreAdj"] == 200
 
@@ -311,7 +312,7 @@ def specs(draw: st.DrawFn) -> SandboxSpec:
         memory=draw(st.integers(1 << 20, 1 << 40)),
         pids=draw(st.integers(1, 4096)),
         tmpfs=draw(st.integers(1, 1 << 40)),
-        open_files=draw(st.integers(3, 1 << 20)),
+        open_files=draw(st.integers(3, resource.getrlimit(resource.RLIMIT_NOFILE)[1])),  # no runtime can give more
         file_size=draw(st.integers(0, 1 << 40)),
     )
     variables = st.dictionaries(st.text(string.ascii_uppercase, min_size=1), st.text(string.printable), max_size=4)
@@ -380,3 +381,14 @@ def _mounted_by_docker(host: dict[str, Any]) -> dict[str, tuple[str, ...]]:
         else:  # Docker's own options for these are nosuid, nodev and noexec
             found[entry["Target"]] = ("tmpfs", f"size={entry['TmpfsOptions']['SizeBytes']}", "noexec")
     return found
+
+
+def test_more_open_files_than_this_process_may_have_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A runtime may not raise its own hard limit: the message names both limits, and what to raise."""
+    monkeypatch.setattr(resource, "getrlimit", lambda _number: (64, 64))
+    spec = SandboxSpec(image=IMAGE)
+    with pytest.raises(EngineError, match=r"1024 files open.*no more than 64") as raised:
+        compile_config(spec, COMMAND, layout(spec))
+    assert "ulimit -Hn 1024" in raised.value.hint
+    monkeypatch.setattr(resource, "getrlimit", lambda _number: (64, resource.RLIM_INFINITY))
+    compile_config(spec, COMMAND, layout(spec))

@@ -24,6 +24,7 @@ document, and another that both drivers ask for the same. What is not obvious in
 from __future__ import annotations
 
 import base64
+import resource
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -32,6 +33,7 @@ from securebench.errors import ConfigError, EngineError
 from securebench.sandboxes.arguments import (
     HOSTNAME,
     IDLE_COMMAND,
+    OOM_SCORE,
     exact_argv,
     exact_environment,
     process_environment,
@@ -77,7 +79,7 @@ _COMPILED_SECCOMP: Final = "run.oci.seccomp_bpf_data"
 
 
 def _own_oom_score() -> int:
-    return max(0, int(_OOM_SCORE.read_text()))
+    return max(OOM_SCORE, int(_OOM_SCORE.read_text()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,12 +151,25 @@ def _capabilities(spec: SandboxSpec) -> dict[str, list[str]]:
 
 
 def _rlimits(limits: Limits, layout: Layout) -> list[dict[str, Any]]:
+    _check_open_files(limits.open_files)
     values = {"CORE": 0, "FSIZE": limits.file_size, "NOFILE": limits.open_files}
     if layout.cgroup is None:
         values["DATA"] = max(limits.memory, layout.runtime.least_data)
         if not layout.runtime.takes_limits_on:  # else the keeper sees to it
             values["NPROC"] = limits.pids
     return [{"type": f"RLIMIT_{name}", "soft": value, "hard": value} for name, value in values.items()]
+
+
+def _check_open_files(limit: int) -> None:
+    """Raise :class:`EngineError` if sandboxes cannot be given so many: a runtime may not raise its own hard limit."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if hard != resource.RLIM_INFINITY and hard < limit:
+        raise EngineError(
+            f"a sandbox may have {limit} files open, and this process itself no more than {hard} (its hard limit)",
+            code="sandbox-unavailable",
+            hint=f"raise the hard limit (ulimit -Hn {limit}, LimitNOFILE= of a systemd service), "
+            "or lower sandbox.limits.open_files",
+        )
 
 
 def _no_new_privileges(spec: SandboxSpec) -> bool:

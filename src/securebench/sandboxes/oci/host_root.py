@@ -28,9 +28,10 @@ def host_root(host: Path = Path("/")) -> Iterator[tuple[Path, tuple[Mount, ...]]
         root = Path(name)
         root.chmod(0o755)
         for place in _PLACES:
-            (root / place).mkdir()
+            _make_directory(root / place)
         for file in _FILES:
             (root / file).touch()
+            (root / file).chmod(0o644)
         yield root, tuple(_programs(host, root))
 
 
@@ -40,5 +41,11 @@ def _programs(host: Path, root: Path) -> Iterator[Mount]:
         if source.is_symlink():
             (root / part).symlink_to(source.readlink())
         elif source.is_dir():
-            (root / part).mkdir()
+            _make_directory(root / part)
             yield Mount(source, f"/{part}")
+
+
+def _make_directory(path: Path) -> None:
+    """Make a directory that a sandbox's users may enter, whatever the umask is."""
+    path.mkdir()
+    path.chmod(0o755)

@@ -97,7 +97,10 @@ OWNER_FILE = "owner"
 
 def _sealed_copy(path: str) -> int | None:
     try:
-        return sealed_copy(path)
+        with open(path, "rb") as file:
+            is_script = file.read(2) == b"#!"
+        # A script's interpreter would look for it by a descriptor that is closed by then.
+        return None if is_script else sealed_copy(path)
     except OSError:  # an administrator allows no programs in memory: the runtime does for itself what it can
         return None
 
