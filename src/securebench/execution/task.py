@@ -102,7 +102,7 @@ def _check_task(view: VerifierView, outcome: Outcome, context: TaskContext, repo
         return
 
     def check() -> None:
-        with _lent(view, context, report, None) as lent:
+        with _lent(view, context, report, None, make_scratch=False) as lent:
             verifier.check_task(view, lent)
 
     trail.try_phase(FailurePhase.PREFLIGHT, check, context.control)
@@ -212,11 +212,20 @@ def _verify_once(
 
 @contextmanager
 def _lent(
-    view: VerifierView, context: TaskContext, report: Reporter, printed: VerifierOutput | None
+    view: VerifierView,
+    context: TaskContext,
+    report: Reporter,
+    printed: VerifierOutput | None,
+    *,
+    make_scratch: bool = True,
 ) -> Iterator[VerifyContext]:
-    """Give what a verifier works with, and a scratch directory that did not exist before and does not after."""
+    """Give what a verifier works with, and a scratch directory that did not exist before and does not after.
+
+    Without ``make_scratch`` it is the verifier's to make, if it needs one: most checks of tasks do not.
+    """
     scratch = context.scratch / task_directory_name(view.task_id)
-    make_fresh_directory(scratch)
+    if make_scratch:
+        make_fresh_directory(scratch)
     try:
         yield VerifyContext(
             driver=ObservedDriver(context.driver, report, show_output=False, printed=printed),

@@ -71,6 +71,8 @@ class Verifier(ABC):
     def check_task(self, view: VerifierView, context: VerifyContext) -> None:  # noqa: B027 - most tasks need no check
         """Find out that a task can be judged, before an agent works on it: called once for each attempt.
 
+        ``context.scratch`` is not there yet: a check that needs it makes it.
+
         Raises :class:`MaterializationError` or :class:`ConfigError` for a task that no candidate could pass or fail by
         its own doing, and :class:`InfrastructureError`. What is not certain is no reason.
         """

@@ -159,6 +159,17 @@ def test_modes_and_links_survive(driver: SandboxDriver, tmp_path: Path) -> None:
     assert result.passed, result.metadata
 
 
+@pytest.mark.parametrize("target", ["there", "/app/there", "nowhere/yet", "./there/../there"])
+def test_a_checker_starts_behind_a_link_of_the_workspace(driver: SandboxDriver, tmp_path: Path, target: str) -> None:
+    """A working directory that is reached through a link is where the sandbox finds it, and is made if missing."""
+    job = Job(
+        checker={"command": "cd -P . && case $PWD in /app/*/dir) exit 0; esac; exit 4", "workdir": "/app/sub/dir"},
+        environment=Environment(workdir="/app"),
+    )
+    result = job.judge(driver, tmp_path, {"there/x": "", "sub": Link(target)})
+    assert result.passed, result.metadata
+
+
 def test_closed_directories_keep_nothing_from_its_place(driver: SandboxDriver, tmp_path: Path) -> None:
     """A12: modes of the candidate's directories neither hide what judges nor end the sandbox."""
     left = tmp_path / "left"

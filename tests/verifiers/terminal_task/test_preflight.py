@@ -93,6 +93,8 @@ _USABLE: dict[str, tuple[Any, dict[str, str]]] = {
     "a script of the candidate": (["python3", "main.py"], {}),
     "what may be left out": (f"command -v {_MISSING} && exit 1; true", {}),
     "a script with its interpreter": ([CHECK], {"check.py": "#!/bin/sh\n"}),
+    "a script that is long": (["python3", CHECK], {"check.py": "#" * 1_100_000}),
+    "a directory to run": (["python3", "securebench/evaluation_inputs/tool"], {"tool/__main__.py": ""}),
     "a builtin": ("test -f out.txt", {}),
 }
 

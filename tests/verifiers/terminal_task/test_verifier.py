@@ -65,7 +65,7 @@ def test_exit_code_zero_is_a_pass(tmp_path: Path) -> None:
 @pytest.mark.parametrize("code", [1, 2, 42, 126, 127, 137, 255])
 def test_any_other_exit_code_is_a_failure(tmp_path: Path, code: int) -> None:
     """A checker that ends with anything but 0 fails the workspace, and the record says with what."""
-    result = Job().judge(_driver(lambda _: code), tmp_path, {})
+    result = Job(files={"check.py": ""}).judge(_driver(lambda _: code), tmp_path, {})
     assert result.reason is FailureReason.CHECK_FAILED
     assert result.metadata["exit_code"] == code
     assert str(code) in result.message
@@ -157,6 +157,9 @@ def test_workdir_and_time_limit_are_the_checkers_else_the_tasks(
         ({"sub": Link("/usr")}, FailureReason.NO_VERDICT),
         ({"sub": Link("../../usr")}, FailureReason.NO_VERDICT),
         ({"sub/dir": Link("/")}, FailureReason.NO_VERDICT),
+        ({"sub": Link("n" * 300)}, FailureReason.NO_VERDICT),
+        ({"sub": Link("d/" * 1500)}, FailureReason.NO_VERDICT),
+        ({"sub": Link("/proc/self/cwd")}, FailureReason.TAMPERED),
     ],
     ids=str,
 )

@@ -43,6 +43,8 @@ _JUDGING: Final = tuple(f"{LANE_ROOTS[lane]}/" for lane in Visibility if lane is
 _ALL: Final = 0o777
 """For a directory that nobody else reaches."""
 _HEADER_LIMIT: Final = 64 * 1024
+_MAX_WORKDIR: Final = 1024
+_MAX_NAME: Final = 255
 _PLACE: Final = VisibilityAwareMaterializer(Component.TEST_SANDBOX)
 
 
@@ -182,7 +184,8 @@ def _make_workdir(request: Request, workspace: Path, links: WorkspaceLinks, writ
         return
     found = links.resolve(os.fsencode(request.workdir))
     below = None if found is None else links.below_root(found)
-    if below is not None:
+    # Links can name a path that no directory may have: a candidate's failure, and not the machine's.
+    if below is not None and len(below) <= _MAX_WORKDIR and max(map(len, below.split(b"/"))) <= _MAX_NAME:
         place = workspace / os.fsdecode(below)
         nearest = next(path for path in (place, *place.parents) if os.path.lexists(path))
         if stat.S_ISDIR(nearest.lstat().st_mode):

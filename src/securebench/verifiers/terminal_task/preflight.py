@@ -15,7 +15,7 @@ from securebench.sandboxes.base import SandboxSpec, workspace_user
 from securebench.verifiers.python_imports import needed_modules
 from securebench.verifiers.terminal_task.environment import checker_environment
 from securebench.verifiers.terminal_task.layout import lay_out_inputs
-from securebench.workspaces.descriptors import TreeRefusedError
+from securebench.workspaces.descriptors import Refusal, TreeRefusedError
 from securebench.workspaces.snapshot import read_file
 
 if TYPE_CHECKING:
@@ -50,7 +50,8 @@ def require_startable(request: Request, view: VerifierView, context: VerifyConte
     would have to be an evaluation input and is none. What a candidate may bring is not looked for.
     """
     inputs = context.scratch.resolve() / "pristine"
-    inputs.mkdir(mode=0o755)
+    inputs.mkdir(parents=True)
+    inputs.chmod(0o755)
     lay_out_inputs(view, inputs)
     spec = SandboxSpec(
         image=context.driver.resolve_image(request.image),
@@ -145,8 +146,10 @@ class _Start:
             return (), []
         try:
             source = read_file(self._inputs, f"{_INPUTS}/{below}", _MAX_SOURCE)
-        except TreeRefusedError:
-            raise _unusable("the script that it runs is no file of the task") from None
+        except TreeRefusedError as refused:
+            if refused.refusal is Refusal.MISSING:
+                raise _unusable("the script that it runs is no file of the task") from None
+            return (), []  # a directory with a __main__, or a script too long to be looked into
         own = {path.stem for path in self._inputs.rglob("*")}  # modules and packages that the task brings
         return tuple(words[:count]), [name for name in needed_modules(source) if name not in own]
 
