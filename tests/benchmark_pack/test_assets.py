@@ -56,7 +56,7 @@ def test_eval_files_are_mounted_below_their_lane(pack_dir: Path) -> None:
         terminal(
             run_tests={"path": "a.txt", "mount": "securebench/evaluation_inputs/run-tests.sh"},
             test_files=[{"path": "tree/inner"}, {"path": "a.txt"}],
-            expected_state={"path": "tree"},
+            expected_state={"path": "tree", "mount": "securebench/evaluator/tree"},
         ),
     )
     assert pack.rows[0].eval_files == {
@@ -73,8 +73,37 @@ def test_an_answer_with_a_path_is_an_answer(tmp_path: Path) -> None:
     """Only the fields that a family declares take files: elsewhere an object with a path is a value."""
     pack = load(tmp_path, row("desktop_task", eval={"success_check": {"path": "/etc/hosts", "mount": "x"}}))
     assert pack.rows[0].eval_files == {}
-    with_value = load(tmp_path, terminal(expected_state={"output.txt": "hello"}))
-    assert with_value.rows[0].eval_files == {}
+    states: list[Any] = [
+        {"output.txt": "hello"},
+        {"path": "/app/x", "size": 3},
+        {"path": "a.txt"},
+        {"path": "a.txt", "mount": "/mnt/data"},
+        {"path": "a.txt", "mount": 3},
+        {"mount": "securebench/evaluator/x"},
+        {"path": "a", "mount": "securebench/evaluator/a", "more": 1},
+        [{"path": "a.txt"}],
+    ]
+    for state in states:
+        assert load(tmp_path, terminal(expected_state=state)).rows[0].eval_files == {}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"a": {"path": "a.txt"}},
+        {"a": [{"path": "a.txt", "mount": "securebench/evaluation_inputs/x"}]},
+        [["x", {"path": "a.txt", "read_only": True}]],
+    ],
+)
+def test_a_reference_inside_other_data_is_refused(pack_dir: Path, value: Any) -> None:
+    """It would look as if a file were mounted, and none would be."""
+    assert codes_of(pack_dir, terminal(test_files=value)) == ["reference-nested"]
+
+
+def test_data_with_a_path_among_other_keys_is_data(pack_dir: Path) -> None:
+    """Only what is shaped like a reference, and has nothing else, is taken for one."""
+    pack = load(pack_dir, terminal(run_tests={"cases": [{"path": "/app/x", "size": 3}]}))
+    assert pack.rows[0].eval_files == {}
 
 
 @pytest.mark.parametrize(

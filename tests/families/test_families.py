@@ -12,7 +12,7 @@ from securebench.families.base import Family
 from securebench.families.multiple_choice import acceptable_choices
 from securebench.families.registry import FAMILIES, validate_benchmark_row_family
 from securebench.strict_input.models import WireModel
-from securebench.tasks import CandidateKind
+from securebench.tasks import CandidateKind, Environment
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -106,7 +106,7 @@ CASES: list[tuple[str, str, dict[str, Any], list[tuple[str, str]]]] = [
     ("multiple_choice", "input", {"choices": ["B", "x"]}, [("choices-collide", "/input/choices/0")]),
     ("multiple_choice", "eval", {"answer": True}, [("field-type", "/eval/answer")]),
     ("multiple_choice", "eval", {"answer": [1, True]}, [("field-type", "/eval/answer/1")]),
-    ("multiple_choice", "eval", {"answer": 1.5}, [("field-type", "/eval/answer")]),
+    ("multiple_choice", "eval", {"answer": 1.5}, [("answer-unknown", "/eval/answer")]),
     ("multiple_choice", "eval", {"answer": {"label": "A"}}, [("field-type", "/eval/answer")]),
     ("multiple_choice", "eval", {"answer": []}, [("field-value", "/eval/answer")]),
     ("multiple_choice", "eval", {"answer": ""}, [("answer-unknown", "/eval/answer")]),
@@ -167,7 +167,6 @@ def test_a_wrong_row_is_refused(
         ({"accepted_answers": [""]}, [("field-empty", "/eval/rubric/accepted_answers/0")]),
         ({"accepted_answers": []}, [("field-value", "/eval/rubric/accepted_answers")]),
         ({"rejected_answers": ["x", " \u200b"]}, [("field-empty", "/eval/rubric/rejected_answers/1")]),
-        ({"min_token_f1": 0}, [("field-value", "/eval/rubric/min_token_f1")]),
         ({"min_token_f1": -1}, [("field-value", "/eval/rubric/min_token_f1")]),
         ({"min_token_f1": 1.01}, [("field-value", "/eval/rubric/min_token_f1")]),
         ({"min_token_f1": True}, [("field-type", "/eval/rubric/min_token_f1")]),
@@ -194,6 +193,52 @@ def test_k18_a_threshold_that_is_no_number_is_refused(tmp_path: Path) -> None:
     )
     line += b'"accepted_answers": ["x"], "min_token_f1": NaN}}}'
     assert [problem.code for problem in problems_of(tmp_path, line)] == ["json-value"]
+
+
+def test_a_rubric_that_one_word_meets_is_warned_of(tmp_path: Path) -> None:
+    """K18: `min_token_f1: 0` is a value of the schema: a row may have it, and `validate` says what it means."""
+    given = changed("free_response", "eval", rubric={"type": "contains_any", "accepted_answers": ["x y"]})
+    given["eval"]["rubric"]["min_token_f1"] = 0
+    assert found(tmp_path, given) == []
+    warnings = FAMILIES["free_response"].warnings(given["input"], given["eval"], Environment())
+    assert [fault.code for fault in warnings] == ["rubric-weak"]
+
+
+EMPTY_PATCH = {"source": "inline", "patch": ""}
+
+
+@pytest.mark.parametrize(
+    ("family", "part", "fields"),
+    [
+        ("code_completion", "input", {"starter_code": ""}),
+        ("repo_patch", "eval", {"tests": {"source": "command", "command": "true", "setup_patch": EMPTY_PATCH}}),
+    ],
+)
+def test_an_optional_text_of_a_program_may_be_empty(
+    tmp_path: Path, family: str, part: str, fields: dict[str, Any]
+) -> None:
+    """Empty starter code and an empty patch are as good as none."""
+    assert found(tmp_path, changed(family, part, **fields)) == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "choices", "expected"),
+    [
+        (3.14, ["3", "3.14"], {1}),
+        (4, ["3", "4"], {1}),
+        (3.0, ["3", "4"], {0}),
+        (-7, ["-7", "7"], {0}),
+        (1, ["1", "0"], {1}),
+        (5, ["5", "5.0"], set()),
+        (2.5, ["3", "4"], set()),
+        (9, ["x", "y"], set()),
+        (float("nan"), ["nan", "x"], set()),
+        ([0, 3.14], ["3", "3.14"], {0, 1}),
+    ],
+)
+def test_a_number_that_is_no_index_is_the_text_of_a_choice(answer: Any, choices: list[str], expected: set[int]) -> None:
+    """An index stays an index; any other number names the one choice that is that number."""
+    assert acceptable_choices(choices, answer) == expected
 
 
 def test_a_rubric_may_be_a_text(tmp_path: Path) -> None:

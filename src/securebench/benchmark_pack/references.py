@@ -45,14 +45,21 @@ def eval_references(family: str, evals: Mapping[str, Any], *, read_only: bool) -
     """Return the references in the eval fields that take files, and what is wrong with the shape of others."""
     found: list[Referenced] = []
     faults: list[Fault] = []
-    for name in sorted(FAMILIES[family].file_fields & evals.keys()):
-        lane = FAMILIES[family].lanes[name]
-        for path, item in _reference_objects(evals[name], ("eval", name)):
+    declared = FAMILIES[family]
+    for name in sorted((declared.file_fields | declared.mounted_file_fields) & evals.keys()):
+        lane, value = declared.lanes[name], evals[name]
+        path: Path = ("eval", name)
+        if name in declared.mounted_file_fields:
+            items = [(path, value)] if _is_mounted(value, lane) else []
+        else:
+            items = list(_reference_objects(value, path))
+            faults += [] if items else _nested_faults(value, path)
+        for place, item in items:
             if wrong := fit(FileReferenceModel, item, secret=True)[1]:
-                faults += [fault.below(path) for fault in wrong]
+                faults += [fault.below(place) for fault in wrong]
             else:
                 reference = _reference(item, f"{LANE_ROOTS[lane]}/{item['path']}", read_only=read_only)
-                found.append(Referenced(path, name, reference, lane))
+                found.append(Referenced(place, name, reference, lane))
     return found, faults
 
 
@@ -86,6 +93,25 @@ def _reference_objects(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
     elif isinstance(value, list) and any(isinstance(item, dict) and _REFERENCE_KEYS & item.keys() for item in value):
         for index, item in enumerate(value):
             yield (*path, index), item
+
+
+def _is_mounted(value: Any, lane: Visibility) -> bool:
+    """Whether ``value``, which may be any data, is a file reference that names a mount in its lane."""
+    if not isinstance(value, dict) or not {"path", "mount"} <= value.keys() <= _REFERENCE_KEYS:
+        return False
+    return isinstance(value["mount"], str) and value["mount"].startswith(f"{LANE_ROOTS[lane]}/")
+
+
+def _nested_faults(value: Any, path: Path) -> Iterator[Fault]:
+    """Yield a fault for each file reference that stands inside other data, where no file would be mounted."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        place = (*path, key)
+        if isinstance(item, dict) and "path" in item and item.keys() <= _REFERENCE_KEYS:
+            message = "a file reference inside other data mounts nothing"
+            yield Fault("reference-nested", message, place, "write one reference, or a list of references")
+        else:
+            yield from _nested_faults(item, place)
 
 
 def _reference(item: Mapping[str, Any], mount: str, *, read_only: bool) -> FileReference:

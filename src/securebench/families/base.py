@@ -32,8 +32,13 @@ if TYPE_CHECKING:
 class _TakesFiles:
     """The mark of an eval field whose value may be a file reference, or a list of them."""
 
+    mounted: bool = False
+
 
 TAKES_FILES: Final = _TakesFiles()
+
+TAKES_A_MOUNTED_FILE: Final = _TakesFiles(mounted=True)
+"""The same of a field whose value is data: only an object of ``path`` and a ``mount`` in its lane is a reference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +77,15 @@ class Family:
     """The lane of each eval field that the family knows. Any other is hidden."""
     file_fields: frozenset[str] = field(init=False)
     """The eval fields whose value may be a file reference."""
+    mounted_file_fields: frozenset[str] = field(init=False)
+    """The eval fields whose value is data, unless it is a file reference that names its mount."""
 
     def __post_init__(self) -> None:
         marks = {name: info.metadata for name, info in self.eval_model.model_fields.items()}
         lanes = {name: _lane(name, its) for name, its in marks.items()}
         object.__setattr__(self, "lanes", MappingProxyType(lanes))
-        object.__setattr__(self, "file_fields", frozenset(name for name, its in marks.items() if TAKES_FILES in its))
+        for attribute, mark in (("file_fields", TAKES_FILES), ("mounted_file_fields", TAKES_A_MOUNTED_FILE)):
+            object.__setattr__(self, attribute, frozenset(name for name, its in marks.items() if mark in its))
 
     @property
     def workspace_required(self) -> bool:

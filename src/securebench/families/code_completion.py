@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator
 
-from securebench.families.base import STRUCTURE, Family
-from securebench.families.fields import Source, Text
+from securebench.families.base import Family
+from securebench.families.fields import Source, SourceOrNothing, Text
 from securebench.resources import Visibility
 from securebench.strict_input.faults import Fault
 from securebench.strict_input.models import OPTIONAL, WireModel, refusal
@@ -36,15 +36,15 @@ class Input(WireModel):
 
     prompt: Text
     language: Annotated[str, AfterValidator(_language)] = OPTIONAL
-    starter_code: Source = OPTIONAL
+    starter_code: SourceOrNothing = OPTIONAL
 
 
 class Tests(WireModel):
     """Test code that uses what the candidate defines. ``isolation: shared`` runs both in one process."""
 
-    source: Annotated[Literal["inline"], STRUCTURE]
+    source: Literal["inline"]
     code: Source
-    isolation: Annotated[Literal["split", "shared"], STRUCTURE] = OPTIONAL
+    isolation: Literal["split", "shared"] = OPTIONAL
 
 
 class Eval(WireModel):

@@ -1,13 +1,14 @@
 """What of a row's eval fields is content, and what is structure, as the models of its family declare it.
 
 Content is what is expected of a candidate: tests, answers, checkers. It is secret, and so is all that no model knows.
-Structure says where and how a task is judged: paths, directories, limits, policies. It is never taken out of a record.
+Structure says where and how a task is judged: paths, directories, limits, policies, and every field with a fixed set of
+values. It is never taken out of a record.
 """
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from securebench.families.base import COMMAND, STRUCTURE
 from securebench.families.registry import FAMILIES
@@ -43,7 +44,7 @@ def is_structure(family: str, resource: Resource) -> bool:
 
 
 def structure_fields(family: str) -> list[str]:
-    """Return the paths of the eval fields of ``family`` that are structure."""
+    """Return the paths of the eval fields of ``family`` that are declared to be structure."""
     model = FAMILIES[family].eval_model
     return [path for name, info in model.model_fields.items() for path in _structure_below(name, info)]
 
@@ -72,7 +73,7 @@ def _divided(family: str, resource: Resource) -> Iterator[tuple[str, bool]]:
 def _divided_field(value: JsonValue, field: FieldInfo | None) -> Iterator[tuple[str, bool]]:
     marks = field.metadata if field else []
     model = next(_models(field.annotation), None) if field else None
-    if STRUCTURE in marks:
+    if STRUCTURE in marks or (field is not None and get_origin(field.annotation) is Literal):
         yield from ((text, False) for text in strings(value))
     elif COMMAND in marks and isinstance(value, list):
         # The words of a command are words: a path or an option. A word with a space in it is a script.

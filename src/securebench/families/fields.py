@@ -91,6 +91,9 @@ Text: TypeAlias = Annotated[str, AfterValidator(_visible)]
 Source: TypeAlias = Annotated[str, AfterValidator(_without_nul), AfterValidator(_visible)]
 """A text that a program reads: code, a patch, a command line."""
 
+SourceOrNothing: TypeAlias = Annotated[str, AfterValidator(_without_nul)]
+"""A text that a program reads, or an empty one: as if it were not there."""
+
 Argument: TypeAlias = Annotated[str, AfterValidator(_without_nul)]
 
 ShellOrArgv: TypeAlias = Source | Annotated[list[Argument], Field(min_length=1, max_length=MAX_ARGUMENTS)]

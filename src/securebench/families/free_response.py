@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import Field
 
-from securebench.families.base import STRUCTURE, Family
+from securebench.families.base import Family
 from securebench.families.fields import Text, TextOrObject
 from securebench.families.lookalikes import fold_lookalikes
 from securebench.resources import Visibility
@@ -33,10 +33,10 @@ class Input(WireModel):
 class Rubric(WireModel):
     """An accepted phrase, or enough of its words, must be in the response; a rejected phrase must not."""
 
-    type: Annotated[Literal["contains_any"], STRUCTURE]
+    type: Literal["contains_any"]
     accepted_answers: Annotated[list[Text], Field(min_length=1, max_length=MAX_PHRASES)]
     rejected_answers: Annotated[list[Text], Field(max_length=MAX_PHRASES)] = OPTIONAL
-    min_token_f1: Annotated[float, Field(gt=0, le=1)] = OPTIONAL
+    min_token_f1: Annotated[float, Field(ge=0, le=1)] = OPTIONAL
 
 
 class Eval(WireModel):
@@ -59,8 +59,12 @@ def _check(_inputs: dict[str, Any], evals: dict[str, Any], _environment: Environ
 
 
 def _warn(_inputs: dict[str, Any], evals: dict[str, Any], _environment: Environment) -> Iterable[Fault]:
-    """Warn of a rubric in words, which a row may have and no verifier judges by."""
-    if isinstance(evals["rubric"], str):
+    """Warn of a rubric in words, which no verifier judges by, and of one that almost any response meets."""
+    rubric = evals["rubric"]
+    if isinstance(rubric, dict) and rubric.get("min_token_f1") == 0:
+        message = "with min_token_f1 0, a response passes that has one word in common with an accepted answer"
+        yield Fault("rubric-weak", message, ("eval", "rubric", "min_token_f1"), "leave it out, or write 0.5 or more")
+    if isinstance(rubric, str):
         message = "a rubric in words cannot be judged: the task will end as an error (task_unusable), without an agent"
         hint = 'write {"type": "contains_any", "accepted_answers": [...]}'
         yield Fault("rubric-unsupported", message, ("eval", "rubric"), hint)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 from pydantic import Field
 
 from securebench.families.base import Family
 from securebench.families.fields import Text
-from securebench.families.normalization import choice_labels, normalize_text
+from securebench.families.normalization import choice_labels, normalize_text, strict_decimal
 from securebench.resources import Visibility
 from securebench.strict_input.faults import Fault
 from securebench.strict_input.models import WireModel
@@ -23,6 +23,10 @@ MAX_CHOICES: Final = 100
 """More choices than any benchmark has, and few enough to label."""
 
 
+Answer: TypeAlias = str | int | float
+"""A label or the text of a choice; a zero-based index; or a number that is the text of a choice."""
+
+
 class Input(WireModel):
     """A question and its choices, which are labelled A, B, C in their order."""
 
@@ -33,22 +37,30 @@ class Input(WireModel):
 class Eval(WireModel):
     """The right choice, or several of which each is right."""
 
-    answer: Annotated[
-        str | int | Annotated[list[str | int], Field(min_length=1, max_length=MAX_CHOICES)], Visibility.HIDDEN
-    ]
+    answer: Annotated[Answer | Annotated[list[Answer], Field(min_length=1, max_length=MAX_CHOICES)], Visibility.HIDDEN]
 
 
-def acceptable_choices(choices: Sequence[str], answer: str | int | Sequence[str | int]) -> frozenset[int]:
+def acceptable_choices(choices: Sequence[str], answer: Answer | Sequence[Answer]) -> frozenset[int]:
     """Return the indexes of the choices that ``answer`` names. What names no choice is left out."""
-    answers = [answer] if isinstance(answer, (str, int)) else answer
+    answers = [answer] if isinstance(answer, (str, int, float)) else answer
     named = [_named_choice(choices, one) for one in answers]
     return frozenset(index for index in named if index is not None)
 
 
-def _named_choice(choices: Sequence[str], answer: str | int) -> int | None:
-    """Return the index of the choice that ``answer`` names. Names are unambiguous once a row is valid."""
-    if isinstance(answer, int):
-        return answer if 0 <= answer < len(choices) and not isinstance(answer, bool) else None
+def _named_choice(choices: Sequence[str], answer: Answer) -> int | None:
+    """Return the index of the choice that ``answer`` names. Names are unambiguous once a row is valid.
+
+    A whole number that can be an index is one, whatever the choices say. Any other number names the one choice whose
+    text is that number.
+    """
+    if isinstance(answer, bool):
+        return None
+    if isinstance(answer, int) and 0 <= answer < len(choices):
+        return answer
+    if isinstance(answer, (int, float)):
+        wanted_number = strict_decimal(str(answer))
+        equal = [i for i, text in enumerate(choices) if strict_decimal(normalize_text(text)) == wanted_number]
+        return equal[0] if len(equal) == 1 and wanted_number is not None else None
     names = [*map(normalize_text, choices), *map(normalize_text, choice_labels(len(choices)))]
     wanted = normalize_text(answer)
     return names.index(wanted) % len(choices) if wanted in names else None
@@ -59,7 +71,8 @@ def _check(inputs: dict[str, Any], evals: dict[str, Any], _environment: Environm
     if colliding := list(_collisions(choices)):
         return colliding
     answers = answer if isinstance(answer, list) else [answer]
-    hint = f"expected a label (A to {choice_labels(len(choices))[-1]}), the text of a choice, or an index from 0"
+    last = choice_labels(len(choices))[-1]
+    hint = f"expected a label (A to {last}), the text of a choice, an index from 0, or a number that one choice is"
     return [
         Fault("answer-unknown", "answer names none of the choices", ("eval", "answer", *place), hint)
         for index, one in enumerate(answers)

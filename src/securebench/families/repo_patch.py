@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from pydantic import AfterValidator, Field
 
 from securebench.families.base import COMMAND, STRUCTURE, Family
-from securebench.families.fields import ContainerDirectory, Seconds, ShellOrArgv, Source, Text
+from securebench.families.fields import ContainerDirectory, Seconds, ShellOrArgv, Source, SourceOrNothing, Text
 from securebench.pack_paths import is_at_or_below, relative_path_fault
 from securebench.resources import Visibility
 from securebench.runner_commands import read_command
@@ -48,10 +48,10 @@ class Input(WireModel):
 
 
 class Patch(WireModel):
-    """A patch in unified form, written out."""
+    """A patch in unified form, written out. An empty one changes nothing."""
 
-    source: Annotated[Literal["inline"], STRUCTURE]
-    patch: Source
+    source: Literal["inline"]
+    patch: SourceOrNothing
 
 
 class CandidatePolicy(WireModel):
@@ -71,7 +71,7 @@ class Expect(WireModel):
 class Tests(WireModel):
     """The command that judges, and what is laid over the repository before it runs."""
 
-    source: Annotated[Literal["command"], STRUCTURE]
+    source: Literal["command"]
     command: Annotated[ShellOrArgv, COMMAND]
     workdir: Annotated[ContainerDirectory, STRUCTURE] = OPTIONAL
     timeout_seconds: Annotated[Seconds, STRUCTURE] = OPTIONAL

@@ -42,7 +42,7 @@ def family_reference() -> str:
 def _family_section(name: str) -> str:
     family = FAMILIES[name]
     status = "active" if family.active else "deferred: rows load and compile, and stay `pending`"
-    files = ", ".join(f"`{field}`" for field in sorted(family.file_fields)) or "none"
+    files = ", ".join(f"`{field}`" for field in sorted(family.file_fields | family.mounted_file_fields)) or "none"
     structure = ", ".join(f"`eval.{path}`" for path in structure_fields(name)) or "none"
     required = {part: _required(model) for part, model in (("input", family.input_model), ("eval", family.eval_model))}
     rows = [f"| `input.{field}` | {required['input'][field]} | `public` |" for field in family.input_model.model_fields]

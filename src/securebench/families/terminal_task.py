@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from securebench.families.base import COMMAND, STRUCTURE, TAKES_FILES, Family
+from securebench.families.base import COMMAND, STRUCTURE, TAKES_A_MOUNTED_FILE, TAKES_FILES, Family
 from securebench.families.environment import ImageName
 from securebench.families.fields import ContainerDirectory, DangerousCommands, Seconds, ShellOrArgv, Text, TextOrObject
 from securebench.resources import Visibility
@@ -36,7 +36,7 @@ class Eval(WireModel):
     run_tests: Annotated[Any, Visibility.EVALUATION_INPUTS, TAKES_FILES] = OPTIONAL
     test_files: Annotated[Any, Visibility.EVALUATION_INPUTS, TAKES_FILES] = OPTIONAL
     needed_commands: Annotated[DangerousCommands, Visibility.EVALUATION_INPUTS, STRUCTURE] = OPTIONAL
-    expected_state: Annotated[Any, Visibility.HIDDEN, TAKES_FILES] = OPTIONAL
+    expected_state: Annotated[Any, Visibility.HIDDEN, TAKES_A_MOUNTED_FILE] = OPTIONAL
 
 
 FAMILY = Family(

@@ -7,7 +7,7 @@ from itertools import dropwhile
 from typing import TYPE_CHECKING, Final, cast
 
 from securebench.errors import FailureReason
-from securebench.families.multiple_choice import acceptable_choices
+from securebench.families.multiple_choice import Answer, acceptable_choices
 from securebench.families.normalization import choice_labels, normalize_text, strict_decimal
 from securebench.verifiers.final_answer import position, readings, words
 from securebench.verifiers.markup import plain, unwrapped
@@ -41,7 +41,7 @@ class MultipleChoiceVerifier(TextVerifier):
     def judge(self, text: str, resources: ResourceBundle) -> Judgement:
         """Judge ``text`` by label or by text of a choice."""
         choices = cast("list[str]", resources["choices"].value)
-        answer = cast("str | int | list[str | int]", resources["answer"].value)
+        answer = cast("Answer | list[Answer]", resources["answer"].value)
         question = resources["question"].value if "question" in resources else ""
         return judge_choice(text, choices, acceptable_choices(choices, answer), question_words(str(question)))
 
