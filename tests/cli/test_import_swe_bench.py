@@ -19,7 +19,7 @@ from securebench.images.git.model import FILE, SourceFile, SourceTree
 from securebench.images.git.writing import fresh_repository
 from securebench.images.recipe_file import read_recipe
 from securebench.images.recipe_kinds import DerivedRecipe
-from securebench.importers.swe_bench.releases import RELEASES
+from securebench.importers.swe_bench.pins import shipped_pins
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -84,7 +84,7 @@ def test_recipes_are_written_for_what_can_be_built(source: Path, tmp_path: Path)
     assert "no pins" in report[2]["refused"]
     assert sorted(path.parent.name for path in pack.glob("images/*/recipe.yaml")) == _ids(pack)
     first = json.loads((pack / "tasks.jsonl").read_text().splitlines()[0])
-    assert first["input"]["base_commit"] == RELEASES["pallets/flask", "2.3"].commit
+    assert first["input"]["base_commit"] == shipped_pins().releases["pallets/flask", "2.3"].commit
 
 
 def test_rows_that_cannot_be_read_or_fetched_are_left_out_by_name(
@@ -107,6 +107,23 @@ def test_rows_that_cannot_be_read_or_fetched_are_left_out_by_name(
     assert "no pins" in reasons["pallets__flask-3"]
     with pytest.raises(ConfigError, match="--skip-unusable"):
         _run(source, "--output", tmp_path / "pack")
+
+
+def test_a_users_pins_make_more_rows_buildable(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With `--pins` a version that we do not know is built as the file says; without images to build it is misuse."""
+    monkeypatch.setattr("securebench.cli.import_swe_bench._at_its_commit", lambda one: one)
+    pins = tmp_path / "pins.yaml"
+    pins.write_text(
+        "setups:\n  - repository: pallets/flask\n    requirements: [pytest==7.3.1]\n"
+        f'    versions: {{"9.9": {{release: {{name: Flask, version: "2.2.5", sha256: "{"0" * 64}"}}}}}}\n'
+    )
+    pack = tmp_path / "pack"
+    _run(source, "--images", "build", "--pins", pins, "--output", pack)
+    assert _ids(pack) == ["pallets__flask-1", "pallets__flask-2", "pallets__flask-3"]
+    recipe = read_recipe(pack / "images" / "pallets__flask-3" / "recipe.yaml")
+    assert isinstance(recipe, DerivedRecipe)
+    assert recipe.requirements == ("pytest==7.3.1",)
+    assert _run(source, "--pins", pins, "--output", tmp_path / "other").exit_code == 2
 
 
 def test_a_row_is_at_the_commit_that_its_image_will_have(tmp_path: Path) -> None:

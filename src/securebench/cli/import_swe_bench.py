@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from securebench.errors import SourceLocation
     from securebench.importers.pack_output import WrittenPack
     from securebench.importers.report import Refusals, TaskReport
+    from securebench.importers.swe_bench.pins import Pins
     from securebench.importers.swe_bench.rows import Choices, ImportedInstance
 
 
@@ -36,6 +37,12 @@ if TYPE_CHECKING:
     metavar="DIR",
     help="With --images build: clones of the repositories. Without one, a release from the package index stands in.",
 )
+@click.option(
+    "--pins",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="With --images build: how repositories are set up, beside those that are known. See the how-to.",
+)
 @click.option("--hints", is_flag=True, help="Show the agent the hints_text too. It may give the solution away.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report for programs.")
 @choosing_rows
@@ -49,7 +56,8 @@ def swe_bench(source: str, instances: tuple[str, ...], **options: Any) -> None:
     from securebench.importers.swe_bench import rows as importer
     from securebench.importers.swe_bench.records import chosen
 
-    choices = importer.Choices(options["images"] == "build", options["repos"], options["hints"])
+    build = options["images"] == "build"
+    choices = importer.Choices(build, options["repos"], _pins(options["pins"], build=build), options["hints"])
     wanted = instances or _locked(options)
     refusals = Refusals(skip=options["skip_unusable"])
     made = _made(chosen(_records(source, refusals), wanted), choices, refusals)
@@ -60,6 +68,17 @@ def swe_bench(source: str, instances: tuple[str, ...], **options: Any) -> None:
     print_reports([one.report for one in kept], written, refusals, as_json=options["as_json"])
     require_some(written)
     tell_next(written, options, images=any(one.image.recipe is not None for one in kept))
+
+
+def _pins(path: Path | None, *, build: bool) -> Pins:
+    """Return our pins, and over them those of a file. Raises :class:`ConfigError`, and ``click.UsageError``."""
+    from securebench.importers.swe_bench.pins import Pins, read_pins, shipped_pins
+
+    if not build:
+        if path is not None:
+            raise click.UsageError("--pins is for images that are built: add --images build")
+        return Pins()
+    return read_pins(path).over(shipped_pins()) if path else shipped_pins()
 
 
 def print_reports(kept: Sequence[TaskReport], written: WrittenPack, refusals: Refusals, *, as_json: bool) -> None:

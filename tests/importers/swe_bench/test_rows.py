@@ -10,8 +10,8 @@ import pytest
 from importers.swe_records import PATCH, TEST_PATCH, row
 from securebench.errors import ConfigError, SourceLocation
 from securebench.importers.swe_bench.commands import RUNNERS, changed_paths, command, test_files
+from securebench.importers.swe_bench.pins import shipped_pins
 from securebench.importers.swe_bench.records import chosen, instance, json_lines
-from securebench.importers.swe_bench.releases import RELEASES, SETUPS
 from securebench.importers.swe_bench.rows import Choices, imported
 from securebench.runner_commands import read_command
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from securebench.importers.swe_bench.rows import ImportedInstance
 
 PLACE = SourceLocation("rows.jsonl", 3, 1)
+BUILT = Choices(build=True, pins=shipped_pins())
 test_files.__test__ = False  # type: ignore[attr-defined] # pytest would take it for a test
 
 
@@ -81,20 +82,21 @@ def test_ids_that_no_runner_could_name_are_left_out_by_name() -> None:
 
 def test_what_a_release_lacks_is_not_expected_and_is_said() -> None:
     """A release that stands in for a commit is named, and the tests that it does not have are no expectation."""
-    absent = sorted(RELEASES["pallets/flask", "2.3"].absent)
-    made = _made(Choices(build=True), PASS_TO_PASS=["tests/test_app.py::test_one", *absent])
+    release = shipped_pins().releases["pallets/flask", "2.3"]
+    absent = sorted(release.absent)
+    made = _made(BUILT, PASS_TO_PASS=["tests/test_app.py::test_one", *absent])
     assert made.row.task["eval"]["tests"]["expect"]["pass_to_pass"] == ["tests/test_app.py::test_one"]
     said = "\n".join(made.report.changed)
     assert "Flask 2.2.5" in said
     assert all(name in said for name in absent)
-    assert made.row.task["input"]["base_commit"] == RELEASES["pallets/flask", "2.3"].commit
+    assert made.row.task["input"]["base_commit"] == release.commit
     assert made.row.task["metadata"]["upstream_commit"] == row()["base_commit"]
     assert made.row.task["metadata"]["changed"] == made.report.changed
 
 
 def test_a_recipe_names_source_and_pins() -> None:
     """A built image has a recipe: the release by hash, every requirement pinned, and the row's image as its name."""
-    made = _made(Choices(build=True))
+    made = _made(BUILT)
     recipe = json.loads(made.image.recipe_text)
     assert recipe["reference"] == made.row.task["environment"]["image"]
     assert recipe["source"]["pypi"]["version"] == "2.2.5"
@@ -106,10 +108,10 @@ def test_a_recipe_names_source_and_pins() -> None:
 def test_a_clone_is_taken_where_there_is_one(tmp_path: Path, layout: str) -> None:
     """A clone at hand is built from at the row's commit, and no release stands in for it."""
     (tmp_path / layout).mkdir(parents=True)
-    made = _made(Choices(build=True, repositories=tmp_path))
+    made = _made(Choices(build=True, repositories=tmp_path, pins=shipped_pins()), pins=shipped_pins())
     recipe = json.loads(made.image.recipe_text)
     assert recipe["source"] == {"git": {"path": str(tmp_path / layout), "commit": row()["base_commit"]}}
-    assert made.image.name != _made(Choices(build=True)).image.name
+    assert made.image.name != _made(BUILT).image.name
     assert made.at("f" * 40).row.task["input"]["base_commit"] == "f" * 40
 
 
@@ -128,7 +130,7 @@ def test_a_clone_is_taken_where_there_is_one(tmp_path: Path, layout: str) -> Non
 def test_a_row_that_no_task_can_be_made_of_is_refused(changes: dict[str, Any], build: bool, message: str) -> None:
     """An unknown repository or version, or a test patch without tests, is refused with the reason."""
     with pytest.raises(ConfigError, match=message) as caught:
-        _made(Choices(build=build), **changes)
+        _made(Choices(build=build, pins=shipped_pins()), **changes)
     assert caught.value.code == "import-row-invalid"
     assert "rows.jsonl:3:1" in str(caught.value)
 
@@ -243,10 +245,3 @@ def test_a_runners_file_that_the_gold_patch_changes_is_allowed(repository: str, 
     """A repository's own runner is denied to candidates, except where the solution itself lies there."""
     made = _made(**{**DJANGO, "repo": repository, "patch": PATCH.replace("src/flask/app.py", path)})
     assert made.row.task["eval"]["tests"]["candidate_policy"] == {"allow_sensitive_paths": [path]}
-
-
-def test_every_release_has_its_pins_and_its_commit() -> None:
-    """What can be built without a clone is known whole: hash, pins, and the commit that comes of it."""
-    assert RELEASES.keys() <= SETUPS.keys()
-    for release in RELEASES.values():
-        assert (len(release.sha256), len(release.commit)) == (64, 40)

@@ -7,14 +7,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from securebench.importers.row import bad_record
-from securebench.importers.swe_bench.releases import RELEASES, SETUPS
-from securebench.tasks import DEFAULT_IMAGE
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from securebench.importers.swe_bench.pins import Pins, Release, Setup
     from securebench.importers.swe_bench.records import Instance
-    from securebench.importers.swe_bench.releases import Release, Setup
 
 WORKDIR: Final = "/testbed"
 _REGISTRY_PYTHON: Final = "/opt/miniconda3/envs/testbed/bin/python"
@@ -55,20 +53,19 @@ def registry_image(instance: Instance) -> Image:
     return Image(f"swebench/sweb.eval.x86_64.{name}:latest", _REGISTRY_PYTHON, instance.base_commit)
 
 
-def built_image(instance: Instance, repositories: Path | None) -> Image:
+def built_image(instance: Instance, repositories: Path | None, pins: Pins) -> Image:
     """Return an image to build: from a clone below ``repositories`` at the commit, else from a release.
 
     Raises :class:`ConfigError` (``import-row-invalid``) for an instance that cannot be built here.
     """
-    setup = SETUPS.get((instance.repository, instance.version))
+    setup = pins.setups.get((instance.repository, instance.version))
     if setup is None:
-        known = ", ".join(f"{name} {version}" for name, version in SETUPS)
-        hint = f"there are pins for {known}; --images registry takes the authors' image"
+        hint = f"describe it in a file for --pins, or use --images registry; there are pins for {pins.known}"
         raise bad_record(instance.location, f"{instance.id}: no pins for {_what(instance)}", hint)
     clone = _clone(instance, repositories)
     if clone is not None:
         return _from_clone(instance, setup, clone)
-    release = RELEASES.get((instance.repository, instance.version))
+    release = pins.releases.get((instance.repository, instance.version))
     if release is None:
         hint = "give a directory of clones with --repos, or take --images registry"
         raise bad_record(instance.location, f"{instance.id}: no release stands in for {_what(instance)}", hint)
@@ -90,23 +87,24 @@ def _from_release(instance: Instance, setup: Setup, release: Release) -> Image:
     tests = [test for test in (*instance.fail_to_pass, *instance.pass_to_pass) if test in release.absent]
     differs = [
         f"source: {release.name} {release.version}, the nearest release, for commit {instance.base_commit[:12]}",
-        *(f"expected test that {release.name} {release.version} does not have: {test}" for test in tests),
+        *(f"expected test that {release.name} {release.version} lacks, or that fails here: {test}" for test in tests),
     ]
     return Image(name, _BUILT_PYTHON, release.commit, recipe, release.absent, differs)
 
 
 def _recipe(instance: Instance, setup: Setup, name: str, source: dict[str, Any], version: str) -> dict[str, Any]:
     told = ["env", f"SETUPTOOLS_SCM_PRETEND_VERSION={version}"] if setup.asks_git else []
+    install = setup.install or ((_BUILT_PYTHON, *_INSTALL),)
     return {
         "reference": name,
         "summary": f"{instance.repository} as {instance.id} finds it, imported.",
-        "base": DEFAULT_IMAGE,
+        "base": setup.base,
         "workdir": WORKDIR,
         "python": setup.python,
         "requirements": list(setup.requirements),
         "source": source,
-        "install": [[*told, _BUILT_PYTHON, *_INSTALL]],
-        "checks": [[_BUILT_PYTHON, "-m", "pytest", "--version"]],
+        "install": [[*told, *step] for step in install],
+        "checks": [[_BUILT_PYTHON, "-m", "pytest", "--version"]] if setup.has_pytest else [],
     }
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from securebench.importers.report import TaskReport
 from securebench.importers.row import ImportedRow, bad_record
 from securebench.importers.swe_bench.commands import RUNNERS, changed_paths, command, test_files
 from securebench.importers.swe_bench.images import WORKDIR, built_image, registry_image
+from securebench.importers.swe_bench.pins import Pins
 from securebench.pack_paths import relative_path_fault
 from securebench.patches.policy import is_sensitive
 from securebench.runner_commands import read_command
@@ -42,6 +43,7 @@ class Choices:
 
     build: bool = False
     repositories: Path | None = None
+    pins: Pins = field(default_factory=Pins)
     hints: bool = False
 
 
@@ -62,7 +64,7 @@ class ImportedInstance:
 def imported(instance: Instance, choices: Choices) -> ImportedInstance:
     """Return an instance as a row. Raises :class:`ConfigError` (``import-row-invalid``) where none can be made."""
     runner = _runner(instance)
-    image = built_image(instance, choices.repositories) if choices.build else registry_image(instance)
+    image = built_image(instance, choices.repositories, choices.pins) if choices.build else registry_image(instance)
     files = _files(instance)
     report = TaskReport(instance.id)
     argv = command(runner, image.python, files)

@@ -1,0 +1,194 @@
+"""How repositories are set up on a base image, read from YAML: files of ours, and one that a user gives.
+
+A file holds a list ``setups``. Each says for the versions of one repository which wheels its tests need and, where no
+clone is at hand, which release on the package index stands in for a commit. See docs/how-to/import-a-benchmark.md.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+from pydantic import AfterValidator, Field, StringConstraints
+
+from securebench.strict_input.faults import Fault, Problems
+from securebench.strict_input.files import read_text
+from securebench.strict_input.models import OPTIONAL, WireModel, fit, refusal
+from securebench.strict_input.yaml_text import MAX_YAML_BYTES, parse_yaml
+from securebench.tasks import DEFAULT_IMAGE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_SHIPPED: Final = Path(__file__).parent / "setups"
+
+_PIN: Final = re.compile(r"([A-Za-z0-9]|[A-Za-z0-9][A-Za-z0-9._-]*[A-Za-z0-9])==[A-Za-z0-9][A-Za-z0-9._+!-]*")
+_REPOSITORY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def _pin(text: str) -> str:
+    if not _PIN.fullmatch(text):
+        raise refusal("field-value", "must be one version, as name==version", "without ranges, extras and markers")
+    return text
+
+
+def _repository(text: str) -> str:
+    if not _REPOSITORY.fullmatch(text):
+        raise refusal("field-value", "must be owner/name, as the rows have it")
+    return text
+
+
+_Repository = Annotated[str, AfterValidator(_repository)]
+_Project = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$")]
+_Version = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._+!-]*[A-Za-z0-9])?$")]
+_Pin = Annotated[str, AfterValidator(_pin)]
+_Python = Annotated[str, StringConstraints(pattern=r"^3\.[0-9]{1,2}$")]
+_Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+_Commit = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
+_Text = Annotated[str, StringConstraints(min_length=1, pattern=r"^[^\x00]*$")]
+_Step = Annotated[list[_Text], Field(min_length=1)]
+
+
+class ReleaseModel(WireModel):
+    """A source distribution of the package index."""
+
+    name: _Project
+    version: _Version
+    sha256: _Sha256
+    commit: _Commit = OPTIONAL
+    absent: list[_Text] = Field(default_factory=list)
+
+
+class VersionModel(WireModel):
+    """What is special of one version."""
+
+    release: ReleaseModel = OPTIONAL
+
+
+class SetupModel(WireModel):
+    """How the versions of one repository are set up."""
+
+    repository: _Repository
+    versions: Annotated[dict[_Version, VersionModel], Field(min_length=1)]
+    requirements: Annotated[list[_Pin], Field(min_length=1)]
+    base: _Text = DEFAULT_IMAGE
+    python: _Python = "3.11"
+    version_from_git: bool = False
+    install: Annotated[list[_Step], Field(min_length=1)] = OPTIONAL
+
+
+class PinsModel(WireModel):
+    """A file of pins."""
+
+    setups: Annotated[list[SetupModel], Field(min_length=1)]
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """How a repository is set up on ``base``, which has Python ``python``: pins for all that its tests need.
+
+    ``asks_git`` for one whose build asks git for its version: the history that would answer is not there. ``install``
+    are argvs that install it, from within the repository; by default pip does.
+    """
+
+    python: str
+    requirements: tuple[str, ...]
+    asks_git: bool = False
+    base: str = DEFAULT_IMAGE
+    install: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def has_pytest(self) -> bool:
+        """Whether pytest is among the pins."""
+        return any(pin.partition("==")[0].lower() == "pytest" for pin in self.requirements)
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A source distribution, by sha256 (hex).
+
+    ``commit`` is that of the repository which a build makes of it: the content decides it. It is empty where it is not
+    known before. ``absent`` are tests that the upstream commit has and this release has not.
+    """
+
+    name: str
+    version: str
+    sha256: str
+    commit: str = ""
+    absent: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Pins:
+    """What can be built here, by repository and the authors' ``version``."""
+
+    setups: Mapping[tuple[str, str], Setup] = field(default_factory=dict)
+    releases: Mapping[tuple[str, str], Release] = field(default_factory=dict)
+
+    def over(self, other: Pins) -> Pins:
+        """Return both; for a version that both have, what this one says counts, with its release or without one."""
+        releases = {key: release for key, release in other.releases.items() if key not in self.setups}
+        return Pins({**other.setups, **self.setups}, {**releases, **self.releases})
+
+    @property
+    def known(self) -> str:
+        """The repositories and their versions, for a message."""
+        versions: dict[str, list[str]] = {}
+        for repository, version in self.setups:
+            versions.setdefault(repository, []).append(version)
+        return "; ".join(f"{repository} {', '.join(found)}" for repository, found in sorted(versions.items()))
+
+
+@cache
+def shipped_pins() -> Pins:
+    """Return our own: each was built from its release, and tests of it have passed in a sandbox."""
+    pins = Pins()
+    for path in sorted(_SHIPPED.glob("*.yaml")):
+        pins = read_pins(path).over(pins)
+    return pins
+
+
+def read_pins(path: Path) -> Pins:
+    """Return the pins of a file. Raises :class:`ConfigError` with everything that is wrong, by line and column."""
+    text, _ = read_text(path, "pins", MAX_YAML_BYTES)
+    value, source, faults = parse_yaml(text, str(path))
+    problems = Problems()
+    problems.extend(faults, source)
+    problems.raise_if_any()
+    model, unfit = fit(PinsModel, value)
+    problems.extend(unfit if model is None else _twice(model), source)
+    problems.raise_if_any()
+    assert model is not None  # or there was a problem
+    setups, releases = {}, {}
+    for one in model.setups:
+        for version, special in one.versions.items():
+            setups[one.repository, version] = _setup(one)
+            if special.release is not None:
+                releases[one.repository, version] = _release(special.release)
+    return Pins(setups, releases)
+
+
+def _twice(model: PinsModel) -> Iterator[Fault]:
+    """Find versions that two setups of a file claim, and packages that one pins twice."""
+    claimed: set[tuple[str, str]] = set()
+    for place, one in enumerate(model.setups):
+        for version in one.versions:
+            if (one.repository, version) in claimed:
+                yield Fault("field-value", f"{one.repository} {version} is set up above", ("setups", place, "versions"))
+            claimed.add((one.repository, version))
+        names = [pin.partition("==")[0].lower().replace("_", "-").replace(".", "-") for pin in one.requirements]
+        for index, name in enumerate(names):
+            if name in names[:index]:
+                yield Fault("field-value", f"{name} is pinned above", ("setups", place, "requirements", index))
+
+
+def _setup(model: SetupModel) -> Setup:
+    install = tuple(tuple(step) for step in model.install or ())
+    return Setup(model.python, tuple(model.requirements), model.version_from_git, model.base, install)
+
+
+def _release(model: ReleaseModel) -> Release:
+    return Release(model.name, model.version, model.sha256, model.commit or "", frozenset(model.absent))
