@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import queue
 import threading
 import time
@@ -59,6 +60,9 @@ def examine(machine: Machine, seconds: float = SECONDS) -> Report:
 
     Only a sandbox that is being made is waited for longer, up to :data:`PATIENCE` seconds.
     """
+    # Several checks import parts of the Docker library. When two threads import packages that need each other, Python
+    # breaks the deadlock by letting one thread see a package that is not complete: an ImportError, by chance.
+    importlib.import_module("securebench.images.engine")
     done: queue.SimpleQueue[Finding] = queue.SimpleQueue()
     end = time.monotonic() + seconds
     last = end + PATIENCE
