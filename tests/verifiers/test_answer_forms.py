@@ -15,7 +15,16 @@ from hypothesis import strategies as st
 from benchmarks.authors_data import data_folder
 from securebench.verifiers.multiple_choice import judge_choice
 from securebench.verifiers.short_answer import Expected, judge_short_answer, question_words
-from verifiers.answer_forms import CHOICE_FORMS, NUMBER_FORMS, TEXT_FORMS
+from verifiers.answer_forms import (
+    CHOICE_FORMS,
+    NUMBER_FORMS,
+    RIGHT_CHOICES,
+    RIGHT_NUMBERS,
+    TEXT_FORMS,
+    WRONG_CHOICES,
+    WRONG_NUMBERS,
+    WRONG_WORDS,
+)
 
 COUNT = "How many are there in all?"
 CAPITAL = "What is the capital of France?"
@@ -63,6 +72,31 @@ def test_choices(name: str, right: int) -> None:
     text = choice_text(form, right, CITIES)
     result = judge_choice(text, CITIES, frozenset({right}), question_words(CAPITAL))
     assert (result.reason is None) is passes, text
+
+
+def _apples(text: str) -> bool:
+    expected = Expected(("42",), Fraction(0), "How many apples does Tom have left?")
+    return judge_short_answer(text, expected).reason is None
+
+
+def _city(text: str) -> bool:
+    return judge_choice(text, CITIES, frozenset({1}), question_words(CAPITAL)).reason is None
+
+
+def test_other_wordings_of_a_right_answer_pass() -> None:
+    """Answers in wordings that the table does not have pass as well."""
+    assert [text for text in RIGHT_NUMBERS if not _apples(text)] == []
+    assert [text for text in RIGHT_CHOICES if not _city(text)] == []
+
+
+def test_other_lists_hedges_and_second_answers_fail() -> None:
+    """E03, E04: what was made up to get round the verifiers does not."""
+    assert [text for text in WRONG_NUMBERS if _apples(text)] == []
+    assert [text for text in WRONG_CHOICES if _city(text) and text != '{"answer": ["B"]}'] == []
+    wrong = (
+        text for text in WRONG_WORDS if judge_short_answer(text, Expected(("Paris",), question=CAPITAL)).reason is None
+    )
+    assert list(wrong) == []
 
 
 @given(st.integers(-(10**9), 10**9), st.integers(-(10**9), 10**9), st.sampled_from(sorted(NUMBER_FORMS)))

@@ -12,7 +12,7 @@ from securebench.families.normalization import choice_labels, normalize_text, st
 from securebench.verifiers.final_answer import position, readings, words
 from securebench.verifiers.markup import plain, unwrapped
 from securebench.verifiers.numbers import result_of
-from securebench.verifiers.remarks import is_denied, is_second_thought, sentences
+from securebench.verifiers.remarks import is_denied, is_second_thought, is_too_long, sentences
 from securebench.verifiers.short_answer import question_words, says_only
 from securebench.verifiers.text import Judgement, TextVerifier
 from securebench.verifiers.vocabulary import CHOICE_FILLERS
@@ -142,13 +142,15 @@ def _as_a_result(answer: str, choices: Sequence[str]) -> frozenset[int]:
 
 def _is_taken_back(part: Reading, named: frozenset[int], choices: Sequence[str], question: frozenset[str]) -> bool:
     """Whether what stands around an answer denies it, or names another choice by its label or as a sentence."""
+    if is_denied(part.lead) or is_too_long(part.remark):
+        return True
     explained = (line for line in part.remark.splitlines() if _equal(line, choices) != named)
     for sentence in sentences("\n".join(explained)):
         said = named_choices(sentence, choices, question)
         others = (said | _labels_in(sentence, choices)) - named
         if others or (not said and is_second_thought(sentence, question)):
             return True
-    return is_denied(part.lead)
+    return False
 
 
 def _shown(answer: str) -> list[str]:

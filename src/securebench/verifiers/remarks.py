@@ -16,8 +16,9 @@ from securebench.verifiers.vocabulary import DOUBTS, FUNCTION_WORDS, HEDGES, NEG
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-MAX_REMARK_CHARACTERS: Final = 20_000
-"""A longer remark is a text of its own, not an explanation of an answer."""
+MAX_REMARK_CHARACTERS: Final = 10_000
+MAX_SENTENCES: Final = 200
+"""A longer remark is a text of its own, not an explanation of an answer. Each sentence is compared with each choice."""
 
 _SENTENCE_END: Final = re.compile(r"(?<=[.!?;])\s+|\n")
 _CLAUSE_END: Final = re.compile(r"[.,;:!?]\s")
@@ -28,6 +29,11 @@ _FEW_WORDS: Final = 3
 def sentences(text: str) -> Iterator[str]:
     """Yield the sentences and lines of ``text`` that show something."""
     yield from (part for part in _SENTENCE_END.split(plain(text)) if words(part))
+
+
+def is_too_long(remark: str) -> bool:
+    """Whether a ``remark`` is more than an explanation."""
+    return len(remark) > MAX_REMARK_CHARACTERS or len(_SENTENCE_END.findall(remark)) > MAX_SENTENCES
 
 
 def is_denied(lead: str) -> bool:

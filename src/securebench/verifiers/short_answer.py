@@ -19,7 +19,7 @@ from securebench.verifiers.numbers import (
     parse_number,
     read_number,
 )
-from securebench.verifiers.remarks import explains, is_denied, is_second_thought, sentences
+from securebench.verifiers.remarks import explains, is_denied, is_second_thought, is_too_long, sentences
 from securebench.verifiers.text import Judgement, TextVerifier
 from securebench.verifiers.vocabulary import FILLERS, FUNCTION_WORDS, HEDGES, NEGATIONS, POLARITY
 
@@ -85,7 +85,7 @@ def judge_short_answer(text: str, expected: Expected) -> Judgement:
             continue
         for part in reading.parts():
             if rule := _rule(part.answer, expected):
-                taken_back = is_denied(part.lead) or _is_taken_back(part, expected)
+                taken_back = _is_taken_back(part, expected)
                 return Judgement(FailureReason.AMBIGUOUS_ANSWER, "none") if taken_back else Judgement.passing(rule)
         if _settles(reading, expected):
             break
@@ -147,6 +147,8 @@ def _settles(reading: Reading, expected: Expected) -> bool:
 
 
 def _is_taken_back(part: Reading, expected: Expected) -> bool:
+    if is_denied(part.lead) or is_too_long(part.remark):
+        return True
     remark = [one for one in sentences(part.remark) if not _rule(one, expected)]
     number = _number(part.answer, expected)
     return any(is_second_thought(one, expected.words) for one in remark) or (
