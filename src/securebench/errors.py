@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -96,6 +96,22 @@ class FailureReason(StrEnum):
     TASK_UNUSABLE = "task_unusable"
     """No candidate of the task could be judged, or its own files cannot be laid out, or changed under the run."""
     INTERNAL_ERROR = "internal_error"
+
+
+INFRASTRUCTURE_REASONS: Final = frozenset(
+    {
+        FailureReason.ENGINE_UNAVAILABLE,
+        FailureReason.IMAGE_UNAVAILABLE,
+        FailureReason.OUT_OF_DISK,
+        FailureReason.EGRESS_FAILED,
+        FailureReason.PROVIDER_UNAVAILABLE,
+        FailureReason.SANDBOX_FAILED,
+        FailureReason.STORAGE_FAILED,
+        FailureReason.TASK_UNUSABLE,
+        FailureReason.INTERNAL_ERROR,
+    }
+)
+"""The reasons of records whose status is ``error``; all others are reasons of ``failed`` ones."""
 
 
 @dataclass(frozen=True, slots=True)

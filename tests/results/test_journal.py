@@ -9,16 +9,19 @@ import resource
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from results.samples import STATUS, record
 from securebench.errors import ConfigError, StorageError
+from securebench.results.identity import RunIdentity
 from securebench.results.journal import JOURNAL, SUPERSEDED, Journal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from securebench.resources import JsonValue
 
 TESTS = Path(__file__).parents[1]
 
@@ -281,3 +284,91 @@ def test_nothing_to_set_aside_changes_nothing(tmp_path: Path) -> None:
         journal.supersede(set())
     assert (tmp_path / JOURNAL).stat().st_ino == inode
     assert not (tmp_path / SUPERSEDED).exists()
+
+
+def rewrite(directory: Path, *numbers: int, name: str = JOURNAL) -> None:
+    """Keep those lines alone, in this order."""
+    lines = (directory / name).read_bytes().splitlines(keepends=True)
+    (directory / name).write_bytes(b"".join(lines[number] for number in numbers))
+
+
+@pytest.mark.parametrize("kept", [(1, 2), (0, 2), (1, 0, 2), (2, 1, 0)])
+def test_a_record_that_is_gone_or_moved_is_noticed(tmp_path: Path, kept: tuple[int, ...]) -> None:
+    """Numbers have no gaps and stand in order: nobody takes out a verdict that was not liked."""
+    write(tmp_path, "a", "b", "c")
+    rewrite(tmp_path, *kept)
+    with pytest.raises(ConfigError) as raised:
+        Journal(tmp_path)
+    assert raised.value.code == "journal-damaged"
+    assert "remove this line" not in str(raised.value)
+
+
+def test_numbers_go_on_over_superseded_records(tmp_path: Path) -> None:
+    """Records that were set aside count, and a record of the journal and of that file is one."""
+    with Journal(tmp_path) as journal:
+        journal.append(record("a", STATUS.ERROR))
+        journal.append(record("b"))
+        before = (tmp_path / JOURNAL).read_bytes()
+        journal.supersede({"a"})
+        journal.append(record("a"))
+    Journal(tmp_path).__exit__(None, None, None)
+    (tmp_path / SUPERSEDED).rename(tmp_path / "hidden")
+    with pytest.raises(ConfigError, match="sequence number 0 is gone"):
+        Journal(tmp_path)
+    (tmp_path / "hidden").rename(tmp_path / SUPERSEDED)
+    (tmp_path / JOURNAL).write_bytes(before)  # as a run leaves it that was killed between the two writes
+    with Journal(tmp_path) as journal:
+        assert set(journal.entries) == {"a", "b"}
+
+
+IDENTITY = RunIdentity(
+    run_id="run",
+    benchmark_id="pack",
+    provenance={"pack": "ab"},
+    tasks={"pack/one": ("short_answer", {"commitment": "c"})},
+    images={"image:1": "sha256:1"},
+)
+OWN: dict[str, JsonValue] = {
+    "attempt": 1,
+    "pack": "ab",
+    "row": {"commitment": "c"},
+    "image": {"reference": "image:1", "id": "sha256:1"},
+}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"run_id": "other"},
+        {"benchmark_id": "other"},
+        {"task_id": "pack/two"},
+        {"task_type": "free_response"},
+        {"provenance": {**OWN, "pack": "cd"}},
+        {"provenance": {**OWN, "row": {"commitment": "d"}}},
+        {"provenance": {**OWN, "row": None}},
+        {"provenance": {**OWN, "image": {"reference": "image:1", "id": "sha256:2"}}},
+        {"provenance": {**OWN, "image": {"reference": "image:2", "id": "sha256:1"}}},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("end", [b"\n", b""])
+def test_a_record_of_another_run_is_refused(tmp_path: Path, change: dict[str, Any], end: bytes) -> None:
+    """Whatever a record says of where it comes from is held to the run: two files are easily joined."""
+    (tmp_path / JOURNAL).write_bytes(record(provenance=OWN).line(0))
+    with Journal(tmp_path, IDENTITY) as journal:
+        assert set(journal.entries) == {"pack/one"}
+    line = json.dumps({**record(provenance=OWN).to_json(0), **change}).encode() + end
+    (tmp_path / JOURNAL).write_bytes(line)
+    with pytest.raises(ConfigError) as raised:
+        Journal(tmp_path, IDENTITY)
+    assert raised.value.code == "record-foreign"
+    assert (tmp_path / JOURNAL).read_bytes() == line
+    assert raised.value.problems[0].location is not None
+
+
+def test_an_image_that_was_never_found_is_none_of_another(tmp_path: Path) -> None:
+    """The record of a task that ended before it had an image names none."""
+    error = record(status=STATUS.ERROR, provenance={**OWN, "image": {"reference": "image:1", "id": ""}})
+    (tmp_path / JOURNAL).write_bytes(error.line(0))
+    with Journal(tmp_path, IDENTITY) as journal:
+        assert journal.entries["pack/one"].status is STATUS.ERROR

@@ -10,6 +10,7 @@ import pytest
 
 from results.samples import STATUS, record
 from securebench.candidates.artifact import CandidateArtifact
+from securebench.errors import INFRASTRUCTURE_REASONS, FailureReason
 from securebench.results.record import (
     Output,
     VerificationStatus,
@@ -17,6 +18,7 @@ from securebench.results.record import (
     candidate_fields,
     comparable,
     read_entry,
+    read_record,
 )
 from securebench.tasks import CandidateKind
 
@@ -200,3 +202,73 @@ def test_comparable_looks_inside_metadata_and_nowhere_else() -> None:
     kept = comparable(fields)
     assert kept["producer_metadata"] == {"runs": [{"exit_code": 0}]}
     assert kept["resource_summary"] == summary
+
+
+@pytest.mark.parametrize(
+    ("status", "change"),
+    [
+        (STATUS.PASSED, {"score": 9.5}),
+        (STATUS.PASSED, {"score": 0.0}),
+        (STATUS.PASSED, {"score": 1}),
+        (STATUS.PASSED, {"score": True}),
+        (STATUS.FAILED, {"score": 1.0}),
+        (STATUS.FAILED, {"score": None}),
+        (STATUS.ERROR, {"score": 0.0}),
+        (STATUS.ERROR, {"passed": False}),
+        (STATUS.PENDING, {"passed": False}),
+        (STATUS.PASSED, {"failure_reason": "wrong_answer"}),
+        (STATUS.PASSED, {"failure_message": ""}),
+        (STATUS.FAILED, {"failure_reason": "bad_luck"}),
+        (STATUS.FAILED, {"failure_reason": "engine_unavailable"}),
+        (STATUS.ERROR, {"failure_reason": "wrong_answer"}),
+        (STATUS.FAILED, {"failure_phase": "lunch"}),
+        (STATUS.FAILED, {"failure_message": 3}),
+        (STATUS.PASSED, {"record_version": 99}),
+        (STATUS.PASSED, {"record_version": "1"}),
+        (STATUS.PASSED, {"record_version": True}),
+        (STATUS.PASSED, {"sequence": -1}),
+        (STATUS.PASSED, {"candidate_digest": "short"}),
+        (STATUS.PASSED, {"candidate_digest": 3}),
+        (STATUS.PASSED, {"provenance": {"attempt": 0}}),
+        (STATUS.PASSED, {"provenance": {"attempt": True}}),
+    ],
+    ids=str,
+)
+def test_a_record_that_contradicts_itself_is_none(status: VerificationStatus, change: dict[str, object]) -> None:
+    """Status, passed, score and failure say one thing (M07)."""
+    whole = record(status=status).to_json(0)
+    assert read_record(json.dumps(whole).encode()) == whole
+    with pytest.raises((TypeError, ValueError)):
+        read_record(json.dumps({**whole, **change}).encode())
+
+
+@pytest.mark.parametrize("missing", ["score", "passed", "failure_reason", "failure_phase", "record_version"])
+def test_a_record_that_lacks_something_is_none(missing: str) -> None:
+    """A verdict with no score, or a failure with no reason, is not read as something else."""
+    whole = record(status=STATUS.FAILED).to_json(0)
+    del whole[missing]
+    with pytest.raises((TypeError, ValueError)):
+        read_record(json.dumps(whole).encode())
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'"score": 0.0', b'"score": 0.0, "score": 1.0'),
+        (b'"passed": false', b'"passed": false, "passed": true'),
+        (b'"attempt": 1', b'"attempt": 1, "attempt": 2'),
+    ],
+)
+def test_a_key_that_stands_twice_is_refused(old: bytes, new: bytes) -> None:
+    """Another reader might take the other one (M07)."""
+    line = record(status=STATUS.FAILED).line(0)
+    assert old in line
+    with pytest.raises(ValueError, match="stands twice"):
+        read_record(line.replace(old, new))
+
+
+def test_every_reason_is_of_one_status() -> None:
+    """The reasons of the infrastructure are those after which a task has no score."""
+    section = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "failures.md").read_text()
+    of_errors = section.partition("## The machine")[2]
+    assert {reason for reason in FailureReason if f'<a id="{reason.value}"></a>' in of_errors} == INFRASTRUCTURE_REASONS

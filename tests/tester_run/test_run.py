@@ -502,6 +502,37 @@ def test_values_of_harness_env_are_compared(tmp_path: Path) -> None:
         assert hashlib.sha256(guess.encode()).hexdigest().encode() not in published
 
 
+@pytest.mark.parametrize("how", ["altered", "gone"])
+def test_a_sealed_candidate_that_was_touched_is_noticed(root: Path, how: str) -> None:
+    """What a verdict is about has to be there, as it was sealed (M02)."""
+    run(root, limit=3)
+    (sealed,) = (root / "results" / places.CANDIDATES).iterdir()
+    content = sealed.read_bytes()
+    sealed.unlink()
+    if how == "altered":
+        sealed.write_bytes(b"something else")
+    with pytest.raises(ConfigError) as raised:
+        run(root, resume=True)
+    assert raised.value.code == {"altered": "candidate-altered", "gone": "candidate-not-stored"}[how]
+    sealed.unlink(missing_ok=True)
+    sealed.write_bytes(content)
+    assert run(root, resume=True).passed == 6
+
+
+def test_records_of_another_run_are_not_counted(root: Path) -> None:
+    """The journals of two runs of the same pack, joined, are refused by the line."""
+    other = root / "other"
+    other.mkdir()
+    write_run(other)
+    run(root, limit=2)
+    run(other)
+    lines = (other / "results" / JOURNAL).read_bytes().splitlines(keepends=True)
+    with (root / "results" / JOURNAL).open("ab") as journal:
+        journal.write(lines[2])
+    with pytest.raises(ConfigError, match=r"candidates.jsonl:3: a record of another run: it comes from another pack"):
+        run(root, resume=True)
+
+
 class GoneDriver(FakeDriver):
     """An engine that goes away."""
 

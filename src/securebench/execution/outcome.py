@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from securebench.errors import FailurePhase, FailureReason
 from securebench.execution.history import History
+from securebench.results.provenance import row_provenance
 from securebench.results.record import (
     Failure,
     Output,
@@ -143,7 +144,7 @@ def _provenance(
     return {
         **trail.to_json(),
         **context.provenance,
-        "row": {"commitment": context.commitment.to(task.row_digest), "public_digest": task.public_digest},
+        "row": row_provenance(task, context.commitment),
         "image": {
             "reference": task.environment.image or DEFAULT_IMAGE,
             "id": production.image_id if production else "",

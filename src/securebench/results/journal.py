@@ -13,7 +13,7 @@ import os
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from securebench.errors import ConfigError, SourceLocation
-from securebench.results.record import Entry, read_entry
+from securebench.results.record import Entry, entry_of, read_entry, read_record
 from securebench.results.storage import storage_errors, sync_directory, temporary_name, write_at_once, write_durably
 from securebench.results.usage import Usage
 
@@ -22,11 +22,14 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
+    from securebench.results.identity import RunIdentity
     from securebench.results.record import TaskRecord
 
 JOURNAL: Final = "candidates.jsonl"
 SUPERSEDED: Final = "superseded.jsonl"
 """Where the ``error`` records of tasks that were run again are kept."""
+
+_RESTORE: Final = "restore the file from a copy, or start again in another --output-dir"
 
 _CREATE: Final = os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
 
@@ -37,17 +40,21 @@ class Journal:
     ``entries`` says what is recorded, by task id; whole records are never kept in memory.
     """
 
-    def __init__(self, directory: Path) -> None:
-        """Open and mend. Raises :class:`ConfigError` (``journal-damaged``) and :class:`StorageError`."""
+    def __init__(self, directory: Path, identity: RunIdentity | None = None) -> None:
+        """Open and mend. Records have to belong to the run ``identity``, if one is given.
+
+        Raises :class:`ConfigError` (``journal-damaged``, ``record-foreign``) and :class:`StorageError`.
+        """
+        self._identity = identity
         self.path = directory / JOURNAL
         self._superseded = directory / SUPERSEDED
         with storage_errors(self.path):
             self._descriptor = os.open(self.path, _CREATE, 0o644)
         try:
             self.entries = self._recover()
-            self._past = _last_entries(self._superseded)
-            known = (*self.entries.values(), *self._past.values())
-            self._sequence = 1 + max((entry.sequence for entry in known), default=-1)
+            past = self._read_superseded()
+            self._past = {entry.task_id: entry for entry in past}
+            self._sequence = self._require_sequence([entry.sequence for entry in past])
         except BaseException:
             os.close(self._descriptor)
             raise
@@ -129,9 +136,30 @@ class Journal:
                 if not line.endswith(b"\n"):
                     self._mend_tail(line, entries)
                     break
-                _add(entries, line, SourceLocation(str(self.path), number))
+                _add(entries, _read(line, location := SourceLocation(str(self.path), number), self._identity), location)
                 self._size += len(line)
         return entries
+
+    def _read_superseded(self) -> list[Entry]:
+        if not self._superseded.exists():
+            return []
+        with storage_errors(self._superseded), self._superseded.open("rb") as file:
+            return [
+                _read(line, SourceLocation(str(self._superseded), number), self._identity)
+                for number, line in enumerate(file, start=1)
+            ]
+
+    def _require_sequence(self, superseded: list[int]) -> int:
+        """Return the number of the next record, if none is missing before it: of all records none is ever removed."""
+        here = [entry.sequence for entry in self.entries.values()]
+        for path, numbers in ((self.path, here), (self._superseded, superseded)):
+            if numbers != sorted(set(numbers)):
+                raise _damaged("its records do not stand in the order of their numbers", SourceLocation(str(path)))
+        # What a run that was killed between two writes left in both files is one record.
+        known = {*here, *superseded}
+        if missing := sorted(set(range(len(known))) - known):
+            raise _damaged(f"the record with the sequence number {missing[0]} is gone", SourceLocation(str(self.path)))
+        return len(known)
 
     def _mend_tail(self, tail: bytes, entries: dict[str, Entry]) -> None:
         """Complete a last line that lacks only its newline; move any other aside."""
@@ -147,6 +175,7 @@ class Journal:
             os.ftruncate(self._descriptor, self._size)
             os.fsync(self._descriptor)
         else:
+            _read(tail, SourceLocation(str(self.path), len(entries) + 1), self._identity)
             self._size += len(tail)
             self._write(b"\n")
             entries[entry.task_id] = entry
@@ -178,29 +207,33 @@ def iterate_entries(path: Path) -> Iterator[Entry]:
             yield _read(line, SourceLocation(str(path), number))
 
 
-def _add(entries: dict[str, Entry], line: bytes, location: SourceLocation) -> None:
-    entry = _read(line, location)
+def _add(entries: dict[str, Entry], entry: Entry, location: SourceLocation) -> None:
     if entry.task_id in entries:
         raise _damaged(f"a second record of task {entry.task_id!r}", location)
     entries[entry.task_id] = entry
 
 
-def _read(line: bytes, location: SourceLocation) -> Entry:
+def _read(line: bytes, location: SourceLocation, identity: RunIdentity | None = None) -> Entry:
     try:
-        return read_entry(line)
+        record = read_record(line)
+        entry = entry_of(record)
     except (ValueError, TypeError, RecursionError) as error:
         raise _damaged(f"not a record: {error}", location) from error
-
-
-def _last_entries(path: Path) -> dict[str, Entry]:
-    return {entry.task_id: entry for entry in iterate_entries(path)} if path.exists() else {}
+    if identity is not None and (why := identity.foreign(record)):
+        raise ConfigError(
+            f"a record of another run: {why}",
+            code="record-foreign",
+            hint=f"records of two runs are never mixed: {_RESTORE}",
+            location=location,
+        )
+    return entry
 
 
 def _damaged(what: str, location: SourceLocation) -> ConfigError:
     return ConfigError(
         f"the journal is damaged: {what}",
         code="journal-damaged",
-        hint="mend or remove this line, or start again in another --output-dir; nothing was changed",
+        hint=f"nothing was changed: {_RESTORE}",
         location=location,
     )
 

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from securebench.resources import JsonValue
+    from securebench.results.commitment import Commitment
     from securebench.sandboxes.base import DriverInfo
+    from securebench.tasks import SecureBenchTask
     from securebench.tester_config import HarnessConfig
 
 
@@ -55,6 +57,11 @@ def harness_provenance(config: HarnessConfig) -> dict[str, JsonValue]:
         "type": config.type,
         "digest": json_digest({"type": config.type, "env": list(config.env), "config": fields}),
     }
+
+
+def row_provenance(task: SecureBenchTask, commitment: Commitment) -> dict[str, JsonValue]:
+    """Return what is published of a task's row: a commitment to all of it, and a digest of its public part."""
+    return {"commitment": commitment.to(task.row_digest), "public_digest": task.public_digest}
 
 
 @cache

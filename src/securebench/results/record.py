@@ -6,11 +6,12 @@ Fields and their meaning are documented in ``docs/reference/records.md``.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
-from securebench.errors import FailurePhase
+from securebench.errors import INFRASTRUCTURE_REASONS, FailurePhase, FailureReason
 from securebench.resources import REDACTED
 from securebench.results.usage import read_usage
 from securebench.tasks import CandidateKind
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from securebench.candidates.artifact import CandidateArtifact
-    from securebench.errors import FailureReason
     from securebench.resources import JsonValue
     from securebench.results.usage import Usage
 
@@ -35,6 +35,7 @@ VOLATILE: Final = frozenset(
 """Keys that differ between two honest runs of the same thing, wherever they stand in provenance and metadata."""
 
 _ENTRY_MESSAGE: Final = 200
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
 
 class VerificationStatus(StrEnum):
@@ -196,18 +197,43 @@ class Entry:
     """What all attempts at the task used until this record."""
     can_be_verified: bool = False
     """It is an error of the verification alone, and the candidate was sealed."""
+    candidate_digest: str | None = None
     assurance: Assurance | None = None
 
 
-def read_entry(line: bytes) -> Entry:
-    """Return what a line of the journal says. Raises ``ValueError`` for anything but a whole, consistent record."""
-    record = json.loads(line.decode("ascii"), parse_constant=_refuse_constant)
+def read_record(line: bytes) -> dict[str, Any]:
+    """Return the record that a line of the journal is.
+
+    Raises ``ValueError``, ``TypeError`` or ``RecursionError`` for anything but a whole record that does not contradict
+    itself. A key that stands twice is refused: two readers might each take another one.
+    """
+    record = json.loads(line.decode("ascii"), parse_constant=_refuse_constant, object_pairs_hook=_object)
     if not isinstance(record, dict):
         raise TypeError(f"a record is a JSON object, not {type(record).__name__}")
+    if (version := _field(record, "record_version", int)) != RECORD_VERSION:
+        raise ValueError(f"'record_version' is {version}, not {RECORD_VERSION}")
+    if (sequence := _field(record, "sequence", int)) < 0:
+        raise ValueError(f"'sequence' is {sequence}")
     status = VerificationStatus(_field(record, "verification_status", str))
-    if record.get("passed", False) is not (status is VerificationStatus.PASSED):
-        raise ValueError(f"'passed' is {record.get('passed')!r} beside the status {status.value!r}")
-    provenance = _field(record, "provenance", dict)
+    _require_score(record, status)
+    _require_failure(record, status)
+    digest = record.get("candidate_digest")
+    if digest is not None and not (isinstance(digest, str) and _DIGEST.fullmatch(digest)):
+        raise ValueError("'candidate_digest' is not a sha256")
+    if (attempt := _field(_field(record, "provenance", dict), "attempt", int)) < 1:
+        raise ValueError(f"'attempt' is {attempt}")
+    return record
+
+
+def read_entry(line: bytes) -> Entry:
+    """Return what a line of the journal says. Raises as :func:`read_record` does."""
+    return entry_of(read_record(line))
+
+
+def entry_of(record: Mapping[str, Any]) -> Entry:
+    """Return what a run keeps in memory of ``record``. Raises ``ValueError`` and ``TypeError`` for what is odd."""
+    status = VerificationStatus(record["verification_status"])
+    provenance = record["provenance"]
     return Entry(
         sequence=_field(record, "sequence", int),
         run_id=_field(record, "run_id", str),
@@ -220,9 +246,44 @@ def read_entry(line: bytes) -> Entry:
         usage=read_usage(provenance.get("spent") or provenance.get("usage")),
         can_be_verified=status is VerificationStatus.ERROR
         and record.get("failure_phase") == FailurePhase.VERIFY
-        and isinstance(record.get("candidate_digest"), str),
+        and record.get("candidate_digest") is not None,
+        candidate_digest=record.get("candidate_digest"),
         assurance=_assurance(record, status),
     )
+
+
+def _require_score(record: Mapping[str, Any], status: VerificationStatus) -> None:
+    """Raise ``ValueError`` unless ``passed`` and ``score`` are what the status says."""
+    is_scored = status in {VerificationStatus.PASSED, VerificationStatus.FAILED}
+    passed = status is VerificationStatus.PASSED
+    wanted = {"passed": passed, "score": 1.0 if passed else 0.0} if is_scored else {}
+    for name, kind in (("passed", bool), ("score", float)):
+        value = record.get(name)
+        is_right = (type(value), value) == (kind, wanted[name]) if name in wanted else name not in record
+        if not is_right:
+            raise ValueError(f"{name!r} is {value!r} beside the status {status.value!r}")
+
+
+def _require_failure(record: Mapping[str, Any], status: VerificationStatus) -> None:
+    """Raise ``ValueError`` unless a failure stands there exactly where the status says that there is one."""
+    names = ("failure_reason", "failure_phase", "failure_message")
+    if status in {VerificationStatus.PASSED, VerificationStatus.PENDING}:
+        if found := [name for name in names if name in record]:
+            raise ValueError(f"{found[0]!r} stands beside the status {status.value!r}")
+        return
+    reason, phase, _ = (_field(record, name, str) for name in names)
+    FailurePhase(phase)
+    if (FailureReason(reason) in INFRASTRUCTURE_REASONS) is not (status is VerificationStatus.ERROR):
+        raise ValueError(f"the reason {reason!r} stands beside the status {status.value!r}")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {twice[:80]!r} stands twice in one object")
+    return made
 
 
 def _assurance(record: Mapping[str, Any], status: VerificationStatus) -> Assurance | None:

@@ -10,19 +10,22 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from securebench.candidates.store import CandidateStore
-from securebench.errors import ConfigError, StorageError
+from securebench.errors import ConfigError, Problem, StorageError
 from securebench.results.commitment import KEY_FILE
 from securebench.results.journal import JOURNAL
 from securebench.results.lock import OWNER_FILE
+from securebench.results.record import VerificationStatus
 from securebench.results.run_header import HEADER, read_header
 from securebench.results.storage import storage_errors, temporary_name
+from securebench.tasks import CandidateKind
 from securebench.tester_run.agent_copy import AGENT_COPY
 from securebench.workspaces.removal import MARKER, make_private_directory, remove_tree
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
+    from securebench.results.record import Entry
     from securebench.results.run_header import RunHeader
 
 MIN_FREE: Final = 32 * 1024 * 1024
@@ -112,6 +115,23 @@ def make_room(directory: Path) -> CandidateStore:
     store = CandidateStore(directory / CANDIDATES)
     store.clear_unfinished()
     return store
+
+
+def require_candidates(directory: Path, entries: Iterable[Entry]) -> None:
+    """Raise :class:`ConfigError` for each record with a verdict whose sealed candidate is gone or was altered."""
+    store, checked, problems = CandidateStore(directory / CANDIDATES), set[str](), list[Problem]()
+    for entry in entries:
+        digest = entry.candidate_digest
+        if entry.status is VerificationStatus.ERROR or digest is None or digest in checked:
+            continue
+        checked.add(digest)
+        try:
+            store.load(CandidateKind.WORKSPACE, digest)  # whatever it is: of this kind nothing is kept in memory
+        except StorageError as error:
+            hint = "restore the directory from a copy, or start again in another --output-dir"
+            problems.append(Problem(error.code, f"task {entry.task_id!r}: {error.message}", hint=hint))
+    if problems:
+        raise ConfigError(problems=problems)
 
 
 def clear_scratch(directory: Path) -> None:

@@ -11,7 +11,8 @@ from securebench.benchmark_compiler import compile_benchmark_pack
 from securebench.benchmark_pack import load_benchmark_pack
 from securebench.errors import ConfigError
 from securebench.harnesses.registry import require_supported
-from securebench.results.provenance import framework_provenance, harness_provenance, json_digest
+from securebench.results.identity import RunIdentity
+from securebench.results.provenance import framework_provenance, harness_provenance, json_digest, row_provenance
 from securebench.results.run_header import RunHeader
 from securebench.tester_config import require_output_dir
 from securebench.tester_run.memory import available_memory
@@ -41,6 +42,8 @@ class Plan:
     config: TesterConfig
     pack: BenchmarkPack
     tasks: tuple[SecureBenchTask, ...]
+    all_tasks: tuple[SecureBenchTask, ...]
+    """Those of the whole pack: a run may have records of more than are planned now."""
     directory: Path
     workers: int
     asked_workers: int
@@ -79,6 +82,16 @@ class Plan:
         }
         return RunHeader(decisive=decisive, images=images, information=information)
 
+    def identity(self, commitment: Commitment, images: Mapping[str, str]) -> RunIdentity:
+        """Return what every record of this run has to say of it."""
+        return RunIdentity(
+            run_id=self.config.run.id,
+            benchmark_id=self.pack.id,
+            provenance={"pack": self.pack_provenance(commitment), "harness": dict(self.harness)},
+            tasks={task.id: (task.task_type, row_provenance(task, commitment)) for task in self.all_tasks},
+            images=images,
+        )
+
     def _environment_commitments(self, commitment: Commitment) -> dict[str, JsonValue]:
         """Return a commitment to each value of ``harness.env``: nobody without the run's key can test a guess."""
         return {
@@ -102,6 +115,7 @@ def make_plan(config: TesterConfig, options: RunOptions, parts: RunParts) -> Pla
         config=config,
         pack=pack,
         tasks=planned,
+        all_tasks=tasks,
         directory=_output_dir(options.output_dir or config.run.output_dir, pack.directory),
         workers=affordable_workers(workers, config.sandbox.limits.memory),
         asked_workers=workers,

@@ -73,7 +73,9 @@ def run_benchmark(
         header = header.checked(check.usage) if check else header
         header.write(plan.directory)
         parts.checkpoint("header_written")
-        kept = _Kept(stack.enter_context(Journal(plan.directory)), commitment, header)
+        journal = Journal(plan.directory, plan.identity(commitment, header.images))
+        kept = _Kept(stack.enter_context(journal), commitment, header)
+        places.require_candidates(plan.directory, journal.entries.values())
         return _Run(plan, options, parts, driver, kept).go(info, check, sinks)
 
 
