@@ -31,6 +31,8 @@ INDEX_FILE = "index.json"
 REFERENCE_KEY = "org.opencontainers.image.ref.name"
 
 MAX_DOCUMENT = 8 * 1024 * 1024
+_MAX_VALUES = 300_000
+"""In a document: an image may expose every port, of TCP and of UDP, and each is a name and an empty object."""
 MAX_LAYERS = 512
 """Four times as many as any engine allows."""
 MAX_IMAGES = 10_000
@@ -204,9 +206,9 @@ def malformed(where: str, problem: str) -> ImageError:
 
 def _decoded(data: bytes, where: str) -> Any:
     try:
-        return decode_json(data.decode("utf-8"))[0]
+        return decode_json(data.decode("utf-8"), _MAX_VALUES)[0]
     except (UnfitJsonError, UnicodeDecodeError) as error:
-        raise malformed(where, f"it is not JSON: {error}") from None
+        raise malformed(where, f"it cannot be read as JSON: {error}") from None
 
 
 def texts(value: Any, key: str, where: str) -> tuple[str, ...]:

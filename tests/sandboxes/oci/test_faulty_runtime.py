@@ -78,7 +78,7 @@ def test_a_failing_runtime_is_never_the_commands_fault(
 ) -> None:
     """Each command that was reported on ended as it does on a sound machine, and some could not be."""
     faulty(mode, seed=3)
-    _require_true_or_nothing(attempts(base_image, *((5, 1) if mode == 7 else (14, 60))))
+    _require_true_or_nothing(attempts(base_image, *((3, 1) if mode == 7 else (14, 60))))
 
 
 @pytest.mark.long
