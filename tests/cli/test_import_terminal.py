@@ -212,6 +212,21 @@ def test_a_lock_by_names_needs_trust_and_can_be_made_firm(tasks: Path, wheels: P
     assert caught.value.code == "import-lock-mismatch"
 
 
+def test_a_task_of_the_lock_that_is_refused_is_left_out_like_any_other(
+    tasks: Path, wheels: Path, tmp_path: Path
+) -> None:
+    """With `--skip-unusable` a lock does not miss a task that was refused; one that is not there at all it does."""
+    lock = tmp_path / "lock.json"
+    arguments = ("harbor", tasks, "--wheels", wheels, "--trust-new", "--skip-unusable", "--lock", lock)
+    lock.write_text(json.dumps({"benchmark": "harbor", "rows": {"harbor/odd": None, "harbor/one": None}}))
+    result = _run(*arguments, "--output", tmp_path / "pack")
+    assert _ids(tmp_path / "pack") == ["harbor/one"]
+    assert "odd: NOT imported" in result.output
+    lock.write_text(json.dumps({"benchmark": "harbor", "rows": {"harbor/gone": None, "harbor/one": None}}))
+    with pytest.raises(ConfigError, match="harbor/gone is in the lock, not in the source"):
+        _run(*arguments, "--output", tmp_path / "other")
+
+
 def test_files_of_another_import_do_not_stay_in_the_pack(tasks: Path, wheels: Path, tmp_path: Path) -> None:
     """What lies in a task's image and differs is refused, and with `--force` replaced as a whole."""
     pack = tmp_path / "pack"

@@ -14,12 +14,13 @@ from securebench.images.distribution.model import Platform
 from securebench.images.index import Origin, Source
 from securebench.images.provide import provide, pull
 from securebench.images.root_archive import RootConfig, add_root
+from securebench.images.store import ImageStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from fake_registry import FakeRegistry
-    from securebench.images.store import ImageStore
 
 ROOT = layer(file("etc/os", b"one\n"))
 
@@ -133,3 +134,12 @@ def test_nothing_else_is_a_reference(own_store: ImageStore) -> None:
     with pytest.raises(ConfigError) as caught:
         pull(own_store, "$(id)", silent)
     assert caught.value.code == "image-reference-invalid"
+
+
+@pytest.mark.parametrize("reference", ["securebench/pack/nothing:1", f"sha256:{'0' * 64}"])
+def test_a_missing_image_is_said_once(tmp_path: Path, reference: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What no registry has is not on this machine, and the message says so once."""
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/no-engine.sock")
+    with pytest.raises(ImageError) as caught:
+        provide(ImageStore(tmp_path / "images"), reference)
+    assert caught.value.message == f"the image {reference} is not on this machine"

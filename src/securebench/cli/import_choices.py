@@ -82,7 +82,7 @@ def finish(
     """Choose among ``rows``, hold them to the lock, and write the pack, unless ``--skip-unusable`` leaves no row.
 
     Where ``rows`` are not ``complete``, the user chose some already: the lock need not find all of its own in them.
-    ``skipped`` are records that no row was made of. Whatever is left out is named.
+    ``skipped`` are what no row was made of: the lock does not miss tasks among them. Whatever is left out is named.
     """
     from securebench.importers.lock import load_lock, lock_text
     from securebench.importers.pack_output import write_pack, write_text
@@ -92,7 +92,7 @@ def finish(
     path = lock_path(options)
     if path is not None:
         lock = load_lock(path, benchmark, trust_new=options.get("trust_new", False))
-        rows = lock.rows_in(rows) if complete else lock.checked(rows)
+        rows = lock.rows_in(rows, skipped.ids if skipped else ()) if complete else lock.checked(rows)
     rows = selected(rows, options.get("positions"), options.get("limit"), skipped if path is None else None)
     written = write_pack(output, rows, manifest, force=options["force"], skip_unusable=options["skip_unusable"])
     if options["write_lock"] and written.rows:

@@ -53,6 +53,7 @@ def swe_bench(source: str, instances: tuple[str, ...], **options: Any) -> None:
     command judge. What differs from the authors' set-up is said, task by task.
     """
     from securebench.importers.report import Refusals
+    from securebench.importers.row import LeftOut
     from securebench.importers.swe_bench import rows as importer
     from securebench.importers.swe_bench.records import chosen
 
@@ -61,7 +62,9 @@ def swe_bench(source: str, instances: tuple[str, ...], **options: Any) -> None:
     wanted = instances or _locked(options)
     refusals = Refusals(skip=options["skip_unusable"])
     made = _made(chosen(_records(source, refusals), wanted), choices, refusals)
-    written = finish([one.row for one in made], importer.BENCHMARK, importer.MANIFEST, options, complete=not instances)
+    rows = [one.row for one in made]
+    refused = LeftOut(ids=frozenset(report.name for report in refusals.reports))
+    written = finish(rows, importer.BENCHMARK, importer.MANIFEST, options, complete=not instances, skipped=refused)
     names = {row.id for row in written.rows}
     kept = [one for one in made if one.row.id in names]
     _write_recipes(kept, options)

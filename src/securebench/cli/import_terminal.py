@@ -110,6 +110,7 @@ def _import(
     options: Mapping[str, Any],
 ) -> None:
     from securebench.importers.report import Refusals
+    from securebench.importers.row import LeftOut
     from securebench.importers.terminal.rows import MANIFEST_DEFAULTS, Choices
 
     choices = Choices(options["base_images"], options["workdir"], options.get("images") == "registry")
@@ -118,7 +119,8 @@ def _import(
     made = _made(places, read, choices, refusals)
     rows = _with_runner(made, options, refusals)
     manifest = {"id": benchmark, "version": 1, "defaults": MANIFEST_DEFAULTS}
-    written = finish(rows, benchmark, manifest, options)
+    refused = LeftOut(ids=frozenset(f"{benchmark}/{report.name}" for report in refusals.reports))
+    written = finish(rows, benchmark, manifest, options, skipped=refused)
     kept = {row.id for row in written.rows}
     reports = [one.task.report for one in made if one.row.id in kept]
     print_reports(reports, written, refusals, as_json=options["as_json"])

@@ -92,7 +92,9 @@ def _pull_or_explain(store: ImageStore, reference: str, report: Callable[[str], 
 def unavailable(reference: str, why: str = "") -> ImageError:
     """Return the error for an image that cannot be had, which says how to get it."""
     problem = f"the image {reference} is not on this machine"
-    return ImageError(f"{problem}: {why}" if why else problem, hint=how_to_get(reference))
+    if why and not why.startswith(problem):  # a name that no registry has is explained by these very words
+        problem += f": {why}"
+    return ImageError(problem, hint=how_to_get(reference))
 
 
 def how_to_get(reference: str) -> str:

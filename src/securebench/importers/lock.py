@@ -12,7 +12,7 @@ from securebench.strict_input.files import read_text
 from securebench.strict_input.json_text import UnfitJsonError, decode_json
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
     from securebench.importers.row import ImportedRow
@@ -35,11 +35,14 @@ class Lock:
     path: Path | None = None
     trust_new: bool = False
 
-    def rows_in(self, rows: Sequence[ImportedRow]) -> list[ImportedRow]:
-        """Return those of ``rows`` that belong to the pack, in the lock's order. Raises as :meth:`check` does."""
+    def rows_in(self, rows: Sequence[ImportedRow], refused: Collection[str] = ()) -> list[ImportedRow]:
+        """Return those of ``rows`` that belong to the pack, in the lock's order. Raises as :meth:`check` does.
+
+        Tasks that are in the source and were ``refused`` are not missed.
+        """
         by_id = {row.id: row for row in rows}
         found = [by_id[name] for name in self.rows if name in by_id]
-        absent = [name for name in self.rows if name not in by_id]
+        absent = [name for name in self.rows if name not in by_id and name not in refused]
         self.check(found, absent)
         return found
 

@@ -51,9 +51,13 @@ def canonical_json(value: JsonValue) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Records that no row could be made of: by their place among all records, from 0, and why."""
+    """Records that no row could be made of: by their place among all records, from 0, and why.
+
+    ``ids`` are tasks that were refused elsewhere, and are reported there.
+    """
 
     problems: dict[int, tuple[Problem, ...]] = field(default_factory=dict)
+    ids: frozenset[str] = frozenset()
 
     def __iter__(self) -> Iterator[Problem]:
         return itertools.chain.from_iterable(self.problems.values())

@@ -108,7 +108,7 @@ def test_a_recipe_names_source_and_pins() -> None:
 def test_a_clone_is_taken_where_there_is_one(tmp_path: Path, layout: str) -> None:
     """A clone at hand is built from at the row's commit, and no release stands in for it."""
     (tmp_path / layout).mkdir(parents=True)
-    made = _made(Choices(build=True, repositories=tmp_path, pins=shipped_pins()), pins=shipped_pins())
+    made = _made(Choices(build=True, repositories=tmp_path, pins=shipped_pins()))
     recipe = json.loads(made.image.recipe_text)
     assert recipe["source"] == {"git": {"path": str(tmp_path / layout), "commit": row()["base_commit"]}}
     assert made.image.name != _made(BUILT).image.name
