@@ -12,6 +12,7 @@ from securebench.verifiers.repo_patch.commands import started
 from securebench.verifiers.repo_patch.environment import check_environment
 from securebench.verifiers.repo_patch.evidence.adapter import GUEST
 from securebench.verifiers.repo_patch.evidence.channel import MAX_CHANNEL_BYTES, Conversation, read_channel
+from securebench.verifiers.repo_patch.evidence.controls import Controls
 from securebench.verifiers.repo_patch.evidence.judge import Judge
 from securebench.verifiers.repo_patch.layout import NO_WORKDIR
 
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import CommandResult
     from securebench.verifiers.base import VerifyContext
     from securebench.verifiers.repo_patch.evidence.adapter import Adapter
-    from securebench.verifiers.repo_patch.evidence.controls import Controls
+    from securebench.verifiers.repo_patch.evidence.channel import Reported
+    from securebench.verifiers.repo_patch.evidence.collection import Required
     from securebench.verifiers.repo_patch.layout import Layout
     from securebench.verifiers.repo_patch.request import Request
 
@@ -58,10 +60,31 @@ class Checks:
             message = f"the test command ended with exit code {result.exit_code}"
             raise FaultError(FailureReason.TESTS_FAILED, message)
 
-    def run_tests(self, layout: Layout, adapter: Adapter, controls: Controls) -> None:
-        """Run the command with our reporter, and weigh its evidence. Raises :class:`FaultError` if it is no pass."""
+    def collect(self, layout: Layout, adapter: Adapter) -> Reported | None:
+        """Return the tests that there are in ``layout``, which holds nothing of the candidate; ``None`` if unknown."""
+        try:
+            _, reported, _ = self._report(layout, adapter, {**self._order(adapter, Controls()), "collect": True})
+        except FaultError:  # no candidate's: the tests may need what is missing
+            return None
+        return None if reported.exit is None else reported
+
+    def run_tests(self, layout: Layout, adapter: Adapter, controls: Controls, needed: Required | None) -> None:
+        """Run the command with our reporter, and weigh its evidence. Raises :class:`FaultError` if it is no pass.
+
+        ``needed`` are tests that must run, where the task does not name the ones that it expects.
+        """
         self._details["evidence"] = {"kind": "test_by_test"}
-        conversation = Conversation(self._order(adapter, controls))
+        result, reported, conversation = self._report(layout, adapter, self._order(adapter, controls))
+        if not reported.started:
+            message = f"{adapter.runner} did not start as it does without changes: exit code {result.exit_code}"
+            raise FaultError(FailureReason.NO_VERDICT, message)
+        Judge(adapter, controls, self._request, self._details, needed).judge(reported, result, conversation)
+
+    def _report(
+        self, layout: Layout, adapter: Adapter, order: dict[str, Any]
+    ) -> tuple[CommandResult, Reported, Conversation]:
+        """Run the command, and return what its reporter said."""
+        conversation = Conversation(order)
         command = Command(
             argv=adapter.argv,
             timeout_seconds=self._request.timeout_seconds,
@@ -72,11 +95,7 @@ class Checks:
         result = self._run(layout, command, adapter.environment, conversation)
         if result.stdout_truncated:
             raise FaultError(FailureReason.CANDIDATE_OUTPUT_LIMIT, "the tests wrote more output than is kept")
-        reported = read_channel(result.stdout, conversation.mark)
-        if not reported.started:
-            message = f"{adapter.runner} did not start as it does without changes: exit code {result.exit_code}"
-            raise FaultError(FailureReason.NO_VERDICT, message)
-        Judge(adapter, controls, self._request, self._details).judge(reported, result, conversation)
+        return result, read_channel(result.stdout, conversation.mark), conversation
 
     def _order(self, adapter: Adapter, controls: Controls) -> dict[str, Any]:
         """Return what the reporter is to do."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from securebench.candidates.store import CandidateStore
@@ -10,6 +11,7 @@ from securebench.errors import FailureReason
 from securebench.verifiers.base import VerificationResult, Verifier
 from securebench.verifiers.faults import FaultError
 from securebench.verifiers.repo_patch.checks import Checks
+from securebench.verifiers.repo_patch.evidence.collection import OTHER_NAMES, required
 from securebench.verifiers.repo_patch.evidence.controls import plant
 from securebench.verifiers.repo_patch.evidence.recognise import recognise
 from securebench.verifiers.repo_patch.layout import Layout
@@ -17,11 +19,11 @@ from securebench.verifiers.repo_patch.plan import Overlay, carried_over, require
 from securebench.verifiers.repo_patch.preflight import require_judgeable
 from securebench.verifiers.repo_patch.repository import require_commit
 from securebench.verifiers.repo_patch.request import read_request
-from securebench.verifiers.repo_patch.selection import Selection, owns
+from securebench.verifiers.repo_patch.selection import CONFIGURATION, Selection, owns
 from securebench.workspaces.image_tree import HostTree
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from securebench.candidates.artifact import CandidateArtifact
     from securebench.images.model import ResolvedImage
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from securebench.tasks import VerifierView
     from securebench.verifiers.base import VerifyContext
     from securebench.verifiers.repo_patch.evidence.adapter import Adapter
+    from securebench.verifiers.repo_patch.evidence.collection import Required
     from securebench.verifiers.repo_patch.evidence.controls import Controls
     from securebench.verifiers.repo_patch.plan import PristineTree
     from securebench.verifiers.repo_patch.request import Request
@@ -69,6 +72,25 @@ class RepoPatchVerifier(Verifier):
         return VerificationResult(reason=reason, message=message, metadata=details)
 
 
+@dataclass(frozen=True, slots=True)
+class _Unchanged:
+    """What is judged without the candidate's changes: the differences from the image, and the task's test files."""
+
+    delta: Delta
+    files: Mapping[str, bytes]
+    usual_names: bool
+
+
+def _without_candidate(judged: Overlay, setup: Delta, tests: Delta, held: Sequence[bytes]) -> _Unchanged:
+    versions = {path: judged.get(path) for path in held}
+    configuration = [judged.get(name.encode()) for name in CONFIGURATION]
+    return _Unchanged(
+        delta={**setup, **tests},
+        files={path.decode("utf-8", "replace"): version.content for path, version in versions.items() if version},
+        usual_names=not any(version and OTHER_NAMES.search(version.content) for version in configuration),
+    )
+
+
 class _Judgement:
     """One verification, phase by phase."""
 
@@ -81,6 +103,7 @@ class _Judgement:
         self._details = details
         self._adapter: Adapter | None = recognise(self._request.command)
         self._controls: Controls | None = None
+        self._unchanged: _Unchanged | None = None
 
     def run(self) -> None:
         """Return if the candidate passes. Raises :class:`FaultError` if it does not."""
@@ -92,7 +115,19 @@ class _Judgement:
         if self._adapter is None or self._controls is None:
             checks.run_command(layout)
         else:
-            checks.run_tests(layout, self._adapter, self._controls)
+            checks.run_tests(layout, self._adapter, self._controls, self._needed(checks))
+
+    def _needed(self, checks: Checks) -> Required | None:
+        """Return the tests that must run, where the task names none: those that there are without the change."""
+        unchanged = self._unchanged
+        collecting = self._adapter.collecting if self._adapter else None
+        if self._adapter is None or collecting is None or unchanged is None:
+            return None
+        request = self._request
+        directory = self._context.scratch.resolve() / "unchanged"
+        layout = Layout(directory, unchanged.delta, request.repository, request.workdir)
+        reported = checks.collect(layout, collecting)
+        return required(reported, unchanged.files, self._adapter, usual_names=unchanged.usual_names)
 
     def _lay_out(self, image: ResolvedImage) -> Layout:
         """Return the final tree, written down: nothing of the image is held after that."""
@@ -144,6 +179,8 @@ class _Judgement:
             wanted = self._request.fail_to_pass or self._request.pass_to_pass
             self._controls = plant(selection.held, judged, wanted, self._adapter)
             final.update(self._controls.files)
+            if not self._request.expected:
+                self._unchanged = _without_candidate(judged, trusted.delta, tests, selection.held)
         require_tree(final, pristine)
         return final
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from securebench.errors import FailureReason
     from securebench.sandboxes.base import Chunk, Command
     from securebench.verifiers.repo_patch.evidence.channel import Reported
+    from securebench.verifiers.repo_patch.evidence.collection import Required
 
 
 @dataclass
@@ -50,6 +51,9 @@ class Here:
     fail_to_pass: tuple[str, ...] = ()
     pass_to_pass: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
+    needed: Required | None = None
+    packages: str = ""
+    """A directory with another pytest than this Python's: no plugin is loaded then."""
     styles: Callable[[str], bool] = field(default=lambda _style: True)
 
     def judge(self, root: Path) -> Verdict:
@@ -62,12 +66,12 @@ class Here:
         controls = self._controls(plant(tests, tree, request.expected, adapter))
         for name, text in self.files.items():
             (root / name).parent.mkdir(parents=True, exist_ok=True)
-            (root / name).write_text(text)
+            (root / name).write_bytes(text.encode())
         for path, version in controls.files.items():
             (root / path.decode()).write_bytes(version.content)
         order = {"protected": adapter.protected, "libraries": controls.libraries, "repository": str(root)}
         talk = Conversation({**order, "keep": controls.digests(adapter)})
-        sandbox = _Process(root, {**adapter.environment})
+        sandbox = _Process(root, {**adapter.environment}, self.packages)
         result = talk.run(sandbox, _Run(adapter.argv, talk.stdin))  # type: ignore[arg-type]
         details: dict[str, Any] = {}
         reported = read_channel(b"", talk.mark)
@@ -76,17 +80,17 @@ class Here:
             reported = read_channel(result.stdout, talk.mark)
             if "fingerprint" in self.without and reported.after is not None:
                 reported.after, reported.before = {}, {}
-            Judge(adapter, controls, request, details).judge(reported, result, talk)
+            Judge(adapter, controls, request, details, self.needed).judge(reported, result, talk)
         except FaultError as fault:
             reason, message = fault.reason, fault.message
         return Verdict(reason, message, details.get("evidence", {}), reported, result.stderr)
 
     def _controls(self, planted: Controls) -> Controls:
-        """Return the controls of the styles that are on: others stay in the files and count for nothing."""
+        """Return the controls of the styles that are on: without any, the files stay as they are."""
+        if "controls" in self.without:
+            return Controls()
         planted.by_function = {
-            name: control
-            for name, control in planted.by_function.items()
-            if self.styles(control.style) and "controls" not in self.without
+            name: control for name, control in planted.by_function.items() if self.styles(control.style)
         }
         return planted
 
@@ -118,12 +122,16 @@ class _Process:
 
     root: Path
     environment: dict[str, str]
+    packages: str = ""
 
     def run(self, command: Command, reply: Callable[[Chunk], bytes | None]) -> CommandResult:
         """Run ``command``, and answer it as ``reply`` says."""
         environment = {"PATH": os.environ["PATH"], "HOME": str(self.root), **self.environment}
         if "PYTHONPATH" in environment:
             environment["PYTHONPATH"] = str(GUEST_FILES)
+        if self.packages:
+            environment["PYTHONPATH"] = ":".join([*environment.get("PYTHONPATH", "").split(), self.packages])
+            environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
         argv = [word.replace(GUEST, str(GUEST_FILES)) for word in command.argv]
         out = bytearray()
         with (self.root.parent / f"{self.root.name}.stderr").open("w+b") as errors:

@@ -56,6 +56,11 @@ class Adapter(ABC):
     def narrows(self) -> bool:
         """Whether it selects single tests by name or mark, so that controls must be selected by the reporter."""
 
+    @property
+    def collecting(self) -> Adapter | None:
+        """The same command, which only reports the tests that there are; ``None`` for a runner that cannot."""
+        return None
+
     @abstractmethod
     def file(self, test: str) -> str | None:
         """Return the file of the test id ``test``, relative to where the command runs; ``None`` if it names none."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import CommandResult
     from securebench.verifiers.repo_patch.evidence.adapter import Adapter, Place
     from securebench.verifiers.repo_patch.evidence.channel import Conversation, Reported
+    from securebench.verifiers.repo_patch.evidence.collection import Required
     from securebench.verifiers.repo_patch.evidence.controls import Control, Controls
     from securebench.verifiers.repo_patch.request import Request
 
@@ -27,9 +28,17 @@ FAILING: Final = frozenset({"failed", "error"})
 
 
 class Judge:
-    """Weighs one run. ``details`` is the verdict's metadata."""
+    """Weighs one run. ``details`` is the verdict's metadata, and ``needed`` are tests that must run."""
 
-    def __init__(self, adapter: Adapter, controls: Controls, request: Request, details: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        adapter: Adapter,
+        controls: Controls,
+        request: Request,
+        details: dict[str, Any],
+        needed: Required | None = None,
+    ) -> None:
+        self._needed = needed
         self._adapter = adapter
         self._controls = controls
         self._request = request
@@ -61,6 +70,16 @@ class Judge:
                 raise FaultError(FailureReason.NO_VERDICT, "no test that must fail ran, and the task requires some")
         ids = _Ids(seen.real, self._adapter, reported.descriptions)
         _require_real(seen.real, ids, reported, self._request, evidence)
+        if self._needed is not None:
+            self._require_needed(self._needed, seen, evidence)
+
+    def _require_needed(self, needed: Required, seen: _Seen, evidence: dict[str, Any]) -> None:
+        """Refuse a run without tests that there are where nothing is changed."""
+        missing = needed.missing(seen.places)
+        evidence.update({"collected": len(needed.places), "collection": needed.state, "vanished": missing})
+        if missing:
+            message = f"{missing} of {len(needed.places)} tests that there are without the change did not run"
+            raise FaultError(FailureReason.TESTS_FAILED, message)
 
     def _require_end(self, reported: Reported, result: CommandResult) -> None:
         """Refuse a run that did not come to its end, or whose exit code is not what follows from its outcomes."""
@@ -104,6 +123,7 @@ class _Seen:
         self.missing: set[str] = set()
         self._copies: dict[str, list[str]] = {}
         """Ids of controls that were reported where they were planted, by function."""
+        self.places: set[Place] = set()
         self._passed_places: set[Place] = set()
         self._passed_frames: set[str] = set()
         for test, outcome in outcomes.items():
@@ -114,6 +134,8 @@ class _Seen:
                     self._copies.setdefault(place.function, []).append(test)
                 continue
             self.real[test] = outcome
+            if place is not None:
+                self.places.add(place)
             if place is not None and outcome in PASSING:
                 self._passed_places.add(place)
                 self._passed_frames.add(_frame(test, place.function))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -22,9 +22,10 @@ _NARROWING = re.compile(
 
 
 _PROTECTED: Final = """
-_pytest._code.code _pytest.assertion _pytest.assertion.rewrite _pytest.assertion.util _pytest.config _pytest.fixtures
-_pytest.main _pytest.mark.structures _pytest.nodes _pytest.outcomes _pytest.python _pytest.python_api _pytest.raises
-_pytest.recwarn _pytest.reports _pytest.runner _pytest.skipping _pytest.subtests _pytest.unittest pluggy.*
+_pytest._code.code _pytest.approx _pytest.assertion _pytest.assertion.rewrite _pytest.assertion.util
+_pytest.config _pytest.fixtures _pytest.main _pytest.mark.structures _pytest.nodes _pytest.outcomes
+_pytest.python _pytest.python_api _pytest.raises _pytest.recwarn _pytest.reports _pytest.runner
+_pytest.skipping _pytest.subtests _pytest.unittest pluggy.*
 """
 """Modules of pytest and pluggy, of all their versions, that decide what becomes of a test."""
 
@@ -68,6 +69,11 @@ class PytestAdapter(Adapter):
     def narrows(self) -> bool:
         """Whether an option or a node id selects single tests."""
         return any(_NARROWING.fullmatch(argument) for argument in self.arguments)
+
+    @property
+    def collecting(self) -> PytestAdapter:
+        """The same command with pytest's option for that."""
+        return replace(self, arguments=(*self.arguments, "--collect-only"))
 
     def file(self, test: str) -> str | None:
         """Return the file of a node id."""

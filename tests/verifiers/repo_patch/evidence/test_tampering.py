@@ -1,0 +1,119 @@
+"""Code under test that tampers with what judges it does not pass, and the evidence says what it did."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from securebench.errors import FailureReason
+from securebench.verifiers.repo_patch.evidence.collection import required
+from securebench.verifiers.repo_patch.evidence.recognise import recognise
+from verifiers.repo_patch.evidence.here import Here
+from verifiers.repo_patch.evidence.styles import BROKEN, CORE, STYLES
+from verifiers.repo_patch.evidence.tampering import TAMPERING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+REASONS = {FailureReason.TAMPERED, FailureReason.TESTS_FAILED, FailureReason.NO_VERDICT}
+
+
+def repository(name: str) -> dict[str, str]:
+    """Return the files of a repository with the change ``name``."""
+    style, code = TAMPERING[name]
+    core = f"{BROKEN}\n{code}" + ("\n_lie()\n" if "def _lie" in code else "")
+    return {
+        "calc/__init__.py": "",
+        "calc/core.py": core,
+        "tests/test_new.py": STYLES[style][0],
+        "tests/test_old.py": "def test_old():\n    assert len([1]) == 1\n",
+        "conftest.py": "",
+    }
+
+
+VANISHING = "the test module is none"
+
+
+FOUND = (
+    "assert methods do nothing",
+    "base of assertEqual",
+    "cases are not called",
+    "equal in a line with assert",
+    "raises swallows",
+    "only a bare AssertionError counts",
+    "files that are not in the arguments",
+    "the reporter's own words",
+    "only tests that are known by name pass",
+)
+"""Those that passed once. The others are run by hand: each takes a second or two."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in FOUND else [pytest.mark.long])
+        for name in sorted(TAMPERING.keys() - {VANISHING})
+    ],
+)
+def test_tampering_does_not_pass(name: str, tmp_path: Path) -> None:
+    """Whatever is replaced, and whoever is asked to lie."""
+    verdict = Here(repository(name)).judge(tmp_path / "r")
+    assert verdict.reason in REASONS, (verdict, verdict.output.decode()[-2000:])
+
+
+def test_tests_that_vanish_are_missed(tmp_path: Path) -> None:
+    """They are known from the tree without the change, or else from the text of their file."""
+    files = repository(VANISHING)
+    adapter = recognise("pytest tests")
+    assert adapter is not None
+    sources = {name: text.encode() for name, text in files.items() if "/test_" in name}
+    needed = required(None, sources, adapter, usual_names=True)
+    verdict = Here(files, needed=needed).judge(tmp_path / "r")
+    assert verdict.reason is FailureReason.TESTS_FAILED
+    assert verdict.evidence["vanished"] == 5
+    assert required(verdict.reported, sources, adapter, usual_names=True).state == "complete"
+
+
+NEEDED = {
+    "assert methods do nothing": ("fingerprint", "controls"),
+    "always equal": ("controls",),
+    "equal to any of the same type": ("controls",),
+    "all is undone before the end": ("controls",),
+    "only tests that are known by name pass": ("fingerprint",),
+    VANISHING: (),
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("name", "without"), NEEDED.items(), ids=NEEDED)
+def test_each_part_of_the_evidence_is_needed(name: str, without: tuple[str, ...], tmp_path: Path) -> None:
+    """Without it, a cheat passes that nothing else sees."""
+    assert Here(repository(name), without=without).judge(tmp_path / "r").reason is None
+
+
+STYLE_CHEATS = {
+    "assertIn": ("unittest", "assertIn"),
+    "assertIsNone": ("unittest", "assertIsNone"),
+    "assertCountEqual": ("unittest kinds", "assertCountEqual"),
+    "assertRegex": ("unittest kinds", "assertRegex"),
+    "assertIsInstance": ("unittest kinds", "assertIsInstance"),
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("style", STYLE_CHEATS)
+def test_each_style_of_control_is_needed(style: str, tmp_path: Path) -> None:
+    """What disables one kind of assertion is seen by the control of that kind, and by no other."""
+    tests, method = STYLE_CHEATS[style]
+    code = f"import unittest\nunittest.TestCase.{method} = lambda *a, **k: None\n"
+    files = {"calc/__init__.py": "", "calc/core.py": CORE + code, "tests/test_new.py": STYLES[tests][0]}
+    wanted = tuple(f"tests/test_new.py::CoreTests::test_{number}{'abcde'[number]}" for number in range(5))
+
+    def judged(name: str, styles: Callable[[str], bool]) -> FailureReason | None:
+        run = Here({**files, "conftest.py": ""}, fail_to_pass=wanted, without=("fingerprint",), styles=styles)
+        return run.judge(tmp_path / name).reason
+
+    assert judged("seen", lambda kind: kind == style) is FailureReason.TAMPERED
+    assert judged("unseen", lambda kind: kind not in (style, "plain")) is None
