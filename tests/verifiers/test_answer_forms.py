@@ -20,9 +20,11 @@ from verifiers.answer_forms import (
     NUMBER_FORMS,
     RIGHT_CHOICES,
     RIGHT_NUMBERS,
+    RIGHT_PRICES,
     TEXT_FORMS,
     WRONG_CHOICES,
     WRONG_NUMBERS,
+    WRONG_PRICES,
     WRONG_WORDS,
 )
 
@@ -79,6 +81,11 @@ def _apples(text: str) -> bool:
     return judge_short_answer(text, expected).reason is None
 
 
+def _price(text: str) -> bool:
+    question = "A shop sells pens at $3 each and has 20% off on Fridays. How much does Ann pay for 14 pens?"
+    return judge_short_answer(text, Expected(("42",), Fraction(0), question)).reason is None
+
+
 def _city(text: str) -> bool:
     return judge_choice(text, CITIES, frozenset({1}), question_words(CAPITAL)).reason is None
 
@@ -86,12 +93,14 @@ def _city(text: str) -> bool:
 def test_other_wordings_of_a_right_answer_pass() -> None:
     """Answers in wordings that the table does not have pass as well."""
     assert [text for text in RIGHT_NUMBERS if not _apples(text)] == []
+    assert [text for text in RIGHT_PRICES if not _price(text)] == []
     assert [text for text in RIGHT_CHOICES if not _city(text)] == []
 
 
 def test_other_lists_hedges_and_second_answers_fail() -> None:
     """E03, E04: what was made up to get round the verifiers does not."""
     assert [text for text in WRONG_NUMBERS if _apples(text)] == []
+    assert [text for text in WRONG_PRICES if _price(text)] == []
     assert [text for text in WRONG_CHOICES if _city(text) and text != '{"answer": ["B"]}'] == []
     wrong = (
         text for text in WRONG_WORDS if judge_short_answer(text, Expected(("Paris",), question=CAPITAL)).reason is None

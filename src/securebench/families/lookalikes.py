@@ -35,17 +35,15 @@ def skeleton(text: str) -> str:
     squares become plain, what a right-to-left override reverses is put in order, and unusual spaces become hyphens.
     """
     ordered = _REVERSED.sub(lambda match: match[1][::-1], text)
-    shown = "".join("-" if c.isspace() and c not in _PLAIN_SPACE else c for c in ordered)
+    shown = ordered.translate({ord(c): "-" for c in set(ordered) if c.isspace() and c not in _PLAIN_SPACE})
     folded = unicodedata.normalize("NFKD", normalize_text(unicodedata.normalize("NFKD", shown.translate(CONFUSABLES))))
-    letters = "".join(map(_letter, folded))
+    letters = folded.translate({ord(c): _letter(c) for c in set(folded) if not c.isascii()})
     return normalize_text(letters.translate(CONFUSABLES))
 
 
 @cache
 def _letter(character: str) -> str:
     """Return ``character``, the plain Latin letter that it is a variant of, or nothing for a combining mark."""
-    if character.isascii():
-        return character
     if unicodedata.category(character) in {"Mn", "Me"}:
         return ""
     variant = _LATIN_NAME.fullmatch(unicodedata.name(character, ""))

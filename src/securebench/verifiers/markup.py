@@ -12,6 +12,9 @@ _MATH: Final = re.compile(r"(?<![$\w])\$(?!\s)([^$\n]*[^\s$])\$(?![\d$])")
 """Inline mathematics, by pandoc's rule: no space inside the dollars, no digit after them. ``$5 and $6`` is none."""
 
 _SPACES: Final = re.compile(r"\\[,;:> ]|(?<=\S)~(?=\S)|\\\(|\\\)|\\\[|\\\]|\$\$|\\q?quad\b")
+_LOOSE_STOP: Final = re.compile(r"(?<=\S)[ ]+([.,;:])(?=\s|$)")
+"""A stop that stands alone once the dollars before it are gone."""
+
 _ESCAPED_DOLLAR: Final = "\ue000"
 _MAX_NESTING: Final = 8
 
@@ -31,7 +34,7 @@ def plain(text: str) -> str:
         if not count:
             break
     text = _MATH.sub(r" \1 ", _SPACES.sub(" ", text))
-    return text.replace(_ESCAPED_DOLLAR, "$")
+    return _LOOSE_STOP.sub(r"\1", text.replace(_ESCAPED_DOLLAR, "$"))
 
 
 def unwrapped(answer: str) -> str:

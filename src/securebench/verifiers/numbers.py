@@ -29,6 +29,7 @@ _UNIT: Final = re.compile(r"[^\W\d_]+(?:[/\u00b7*^-][^\W\d_]+){0,3}[\u00b2\u00b3
 _PERCENT: Final = re.compile(r"\bpercentages?\b|\b(?:what|which|many|in|as a|the) (?:percent\b|%)")
 _MEASURE: Final = re.compile(r"\bhow (?:long|old|far|tall|high|deep|wide|heavy|fast|much time)\b")
 _IRREGULAR: Final = MappingProxyType({"feet": "foot", "inches": "inch", "pennies": "penny", "centuries": "century"})
+_CURRENCIES: Final = "$\u20ac\u00a3\u00a5"
 _EQUALS: Final = re.compile(r"(?<![<>!=~:\u2248\u2260])=(?!=)")
 _COMPUTED: Final = re.compile(r"[-+*/\u00d7\u00b7\u00f7\u2212^]")
 _ASKED: Final = re.compile(r"\b(?:how many|in|number of)\s+(?:whole |full |total )?([^\W\d_]+(?:/[^\W\d_]+)?)")
@@ -88,10 +89,20 @@ def read_number(answer: str, question: Question) -> Number | None:
         after, number = after[1:], Number(number.value, number.written, number.currency, percent=True)
     if number.percent and not question.asks_for_percent:
         return None
+    signs = set(_CURRENCIES) & set(question.text)
+    if signs and number.currency and number.currency not in signs:
+        return None
     silent = NUMBER_FILLERS if question.words & HEDGES else NUMBER_FILLERS | question.words - NEGATIONS - NOT_UNITS
     unit = [word for word in after if word not in silent]
     fits = set(before) <= silent and len(unit) <= MAX_UNIT_WORDS and all(map(_may_be_a_unit, unit))
     return number if fits and _is_in_the_unit_asked_for([*after, *before], question) else None
+
+
+def is_unit(text: str, question: Question) -> bool:
+    """Whether ``text`` after a marked number, such as a box, is the unit that it is in, as in ``[42] dollars``."""
+    unit = words(text)
+    fits = 0 < len(unit) <= MAX_UNIT_WORDS and all(map(_may_be_a_unit, unit))
+    return fits and _is_in_the_unit_asked_for(list(unit), question)
 
 
 def is_same_number(given: Number, wanted: Number, tolerance: Fraction | None) -> bool:

@@ -22,7 +22,8 @@ def stands_in(phrase: str, text: str) -> bool:
     wanted = skeleton(phrase)
     if not all(part.isalpha() for part in wanted.split()):
         return position(words(wanted), words(text)) >= 0
-    return any(_spelled_out(wanted.split(), _with_letters(text, digits)) for digits in _DIGITS)
+    variants = {_with_letters(text, digits) for digits in _DIGITS} if "0" in text or "1" in text else {text}
+    return any(_spelled_out(wanted.split(), variant) for variant in variants)
 
 
 def _with_letters(text: str, digits: dict[int, str]) -> str:

@@ -16,6 +16,7 @@ from securebench.verifiers.numbers import (
     Question,
     ends_in_another_number,
     is_same_number,
+    is_unit,
     parse_number,
     read_number,
 )
@@ -135,9 +136,13 @@ def _is_exact(answer: str, expected: Expected) -> bool:
 
 def _number(answer: str, expected: Expected) -> Number | None:
     """Return the number that ``answer`` gives if it is an accepted one."""
-    given = read_number(answer, Question(expected.words, normalize_text(expected.question)))
+    given = read_number(answer, _question(expected))
     wanted = (parse_number(normalize_text(accepted)) for accepted in expected.accepted)
     return given if given and any(one and is_same_number(given, one, expected.tolerance) for one in wanted) else None
+
+
+def _question(expected: Expected) -> Question:
+    return Question(expected.words, normalize_text(expected.question))
 
 
 def _settles(reading: Reading, expected: Expected) -> bool:
@@ -149,8 +154,11 @@ def _settles(reading: Reading, expected: Expected) -> bool:
 def _is_taken_back(part: Reading, expected: Expected) -> bool:
     if is_denied(part.lead) or is_too_long(part.remark):
         return True
-    remark = [one for one in sentences(part.remark) if not _rule(one, expected)]
     number = _number(part.answer, expected)
+    unit, line_end, rest = part.remark.partition("\n")
+    if number is None or not is_unit(unit, _question(expected)):
+        rest = unit + line_end + rest
+    remark = [one for one in sentences(rest) if not _rule(one, expected)]
     return any(is_second_thought(one, expected.words) for one in remark) or (
         number is not None and ends_in_another_number((one for one in remark if not explains(one)), number)
     )

@@ -39,7 +39,7 @@ NEGATIONS: Final = _words(
 
 NUMBER_FILLERS: Final = FILLERS | _words(
     """total sum result value number amount altogether all together overall final equals equal he she they you have has
-    had do does did will gets makes now left"""
+    had do does did will gets makes now left cost costs price pay pays paid"""
 )
 """Words that say nothing beside a number. None compares, rounds or counts."""
 
@@ -55,7 +55,7 @@ NOT_UNITS: Final = _words(
 
 SCALES: Final = (
     _words("second minute hour day week fortnight month year decade century"),
-    _words("cent penny dollar buck"),
+    _words("cent penny dollar buck euro yen"),
     _words(
         "mm cm dm m km millimeter centimeter meter kilometer millimetre centimetre metre kilometre inch foot yard mile"
     ),
