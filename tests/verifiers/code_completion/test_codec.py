@@ -26,6 +26,20 @@ class _Nothing:
         """Refuse."""
         raise MalformedError(tag)
 
+    def shape_of(self, value: Any) -> tuple[str, list[Any]] | None:
+        """Describe nothing."""
+
+    def begin(self, kind: str, contents: list[Any], exchange: Exchange) -> Any:
+        """Make nothing."""
+
+    def finish(self, kind: str, contents: list[Any], exchange: Exchange) -> Any:
+        """Refuse."""
+        raise MalformedError(kind)
+
+    def fill(self, kind: str, stand_in: Any, contents: list[Any], exchange: Exchange) -> None:
+        """Refuse."""
+        raise MalformedError(kind)
+
     def not_a_number(self) -> float:
         """Return a plain one."""
         return math.nan
@@ -141,9 +155,7 @@ class _List(list[Any]):
         return True
 
 
-@pytest.mark.parametrize(
-    "value", [_Int(1), _List(), [_List()], {"k": _Int(2)}, object(), print, memoryview(b"")], ids=repr
-)
+@pytest.mark.parametrize("value", [_Int(1), _List(), [_List()], {"k": _Int(2)}, object(), print], ids=repr)
 def test_nothing_else_crosses(value: Any) -> None:
     """B04: a subclass of a plain type is not that type."""
     with pytest.raises(UncrossableError):

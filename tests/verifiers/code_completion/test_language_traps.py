@@ -148,7 +148,7 @@ def test_a_candidate_cannot_take_over_the_builtins_that_judge_it(
 def test_starter_code_says_whose_a_builtins_name_is() -> None:
     """The pack's own text decides: the names of its functions and classes are the candidate's."""
     view = view_of({"source": "inline", "code": "pass"}, starter="import x\ndef hash(a): ...\nclass Map: ...\nn = 1\n")
-    assert read_request(view, artifact("pass")).starter == ("hash", "Map")
+    assert read_request(view, artifact("pass")).starter == ("Map", "hash")
     broken = view_of({"source": "inline", "code": "pass"}, starter="def f(:")
     assert read_request(broken, artifact("pass")).starter == ()
 

@@ -131,7 +131,7 @@ def test_in_one_process_broken_tests_are_a_failure(driver: FakeDriver) -> None:
         "callable(f)",
         "import sys; sys.exit(0)",
         "import unittest; unittest.main()",
-        "try:\n    f(object())\nexcept TypeError:\n    pass",
+        "try:\n    f(__import__('threading').Lock())\nexcept TypeError:\n    pass",
     ],
 )
 def test_tests_that_use_nothing_are_no_pass(driver: FakeDriver, tests: str) -> None:

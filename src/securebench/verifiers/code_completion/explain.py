@@ -24,6 +24,12 @@ _REASONS: Final[Mapping[str, str]] = {
 }
 
 _UNSUPPORTED: Final[Mapping[str, str]] = {
+    "operator": "the tests apply an operator or len(), bool() or iter() to an object of the candidate's own making",
+    "equality": "the tests compare objects of a class of the candidate that defines its own equality",
+    "constructor": "the tests compare with an object of the candidate's class that does not hold what they built it of",
+    "subclass": "the tests define a subclass of a class of the candidate",
+    "own_operator": "the candidate applies an operator to an object of a class that the tests define",
+    "argument": "the tests give the candidate an object that is no plain data",
     "source": "the tests ask for the source of the candidate",
     "patch": "the tests patch what the candidate uses",
     "printed": "the tests read what is printed",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ast
+import symtable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -75,8 +75,7 @@ def _program(text: str | None) -> str:
 def _defined_names(starter: object) -> tuple[str, ...]:
     """Return the functions and classes that starter code defines; none for what is not Python of this version."""
     try:
-        module = ast.parse(starter if isinstance(starter, str) else "")
+        table = symtable.symtable(starter if isinstance(starter, str) else "", "starter", "exec")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ()
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    return tuple(node.name for node in module.body if isinstance(node, kinds))
+    return tuple(sorted(symbol.get_name() for symbol in table.get_symbols() if symbol.is_namespace()))

@@ -82,7 +82,7 @@ class Comparisons:
 
 def tests_frame() -> Any:
     """Return the innermost frame of the tests that is running, or ``None``."""
-    frame: Any = sys._getframe()  # noqa: SLF001 - inspect takes too long to import
+    frame: Any = sys._getframe()
     while frame is not None and frame.f_code.co_filename != FILE:
         frame = frame.f_back
     return frame

@@ -10,7 +10,7 @@ import os
 import sys
 from time import monotonic
 
-from securebench.verifiers.code_completion.guest.peer import Peer, name_of
+from securebench.verifiers.code_completion.guest.peer import Peer
 from securebench.verifiers.code_completion.guest.wire import FAILED, OUTPUT_END, READY, REQUEST, Wire
 
 TYPE_CHECKING = False
@@ -62,6 +62,10 @@ def end_output() -> None:
         return
 
 
+_ITERABLE_COROUTINE = 0x100
+"""``inspect.CO_ITERABLE_COROUTINE``."""
+
+
 class CandidatePeer(Peer):
     """Serves the tests' side: calls, reads, writes, iterates and awaits what the candidate defines."""
 
@@ -71,6 +75,10 @@ class CandidatePeer(Peer):
         self._callbacks: dict[int, Any] = {}
         self._callback_numbers: dict[int, int] = {}
         self._late_errors: dict[int, Exception] = {}
+        self._lent: dict[int, Any] = {}
+        self._lent_numbers: dict[int, int] = {}
+        self._told: set[int] = set()
+        self._telling: set[int] = set()
         self._loop: Any = None
 
     def serve_forever(self) -> NoReturn:
@@ -128,27 +136,102 @@ class CandidatePeer(Peer):
         return items, True
 
     def _do_await(self, target: int, _: None) -> Any:
+        return self._complete(self.exported(target))
+
+    def _complete(self, awaitable: Any) -> Any:
         import asyncio
 
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-        return self._loop.run_until_complete(self.exported(target))
+        return self._loop.run_until_complete(awaitable)
 
-    def export(self, value: Any, exchange: Exchange) -> list[Any]:
-        """Return the tag of an object: its number, name, trait, and bases if it is a class of exceptions."""
-        if id(value) in self._callback_numbers:
-            return ["yours", self._callback_numbers[id(value)]]
-        trait = _trait(value)
-        name = name_of(value) if callable(value) else ""
-        bases = [exchange.value(base) for base in value.__bases__] if trait == "exception" else []
-        return ["mine", self.number_of(value), name, trait, bases]
+    def _do_operate(self, target: int, value: tuple[str, tuple[Any, ...]]) -> tuple[bool, Any]:
+        """Return whether the object's class knows the operator, and what comes of it."""
+        subject, (name, arguments) = self.exported(target), value
+        result = getattr(type(subject), name)(subject, *arguments)
+        return (False, None) if result is NotImplemented else (True, result)
+
+    def _do_text(self, target: int, function: str) -> str:
+        return str.__str__(repr(self.exported(target)) if function == "repr" else str(self.exported(target)))
+
+    def _do_exit(self, target: int, error: Exception | None) -> bool:
+        """End a ``with`` block, and return whether its error is dealt with."""
+        subject = self.exported(target)
+        return bool(type(subject).__exit__(subject, type(error) if error else None, error, None))
+
+    def _do_state(self, _: None, numbers: list[int]) -> list[Any]:
+        """Return the contents of these containers of the candidate's classes."""
+        from securebench.verifiers.code_completion.guest.shapes import plain_base, plain_parts
+
+        subjects = map(self.exported, numbers)
+        return [plain_parts(subject, plain_base(type(subject))) for subject in subjects]
+
+    def _do_fields(self, target: int, _: None) -> list[Any]:
+        from securebench.verifiers.code_completion.guest.shapes import field_values
+
+        return field_values(self.exported(target))
+
+    def _do_member(self, target: int, value: tuple[str, str]) -> Any:
+        """Return an attribute of a member of an enumeration; ``str()`` for its text."""
+        member = self.exported(target)[value[0]]
+        return str.__str__(str(member)) if value[1] == "str()" else getattr(member, value[1])
+
+    def _do_signature(self, target: int, _: None) -> list[list[Any]]:
+        from securebench.verifiers.code_completion.guest.shapes import signature_of
+
+        return signature_of(self.exported(target))
+
+    def _do_anext(self, target: int, _: None) -> tuple[bool, Any]:
+        """Return whether an asynchronous iterator had a further item, and the item."""
+        try:
+            return True, self._complete(self.exported(target).__anext__())
+        except StopAsyncIteration:
+            return False, None
+
+    # What crosses of the candidate's own objects.
+
+    def shape_of(self, value: Any) -> tuple[str, list[Any]] | None:
+        """Return the kind and the parts of an object or a class of the candidate's."""
+        if id(value) in self._callback_numbers or id(value) in self._lent_numbers:
+            return None
+        if isinstance(value, Exception):
+            return "error", [*self.parts_of_error(value), self.number_of(value)]
+        is_class = isinstance(value, type)
+        if not is_class and type(value).__module__ in ("builtins", "itertools"):
+            return None  # what Python itself makes: functions, generators, coroutines
+        from securebench.verifiers.code_completion.guest.shapes import class_shape, object_shape
+
+        number = self.number_of(value)
+        if not is_class:
+            return object_shape(value, number)
+        if number in self._told:
+            return None
+        self._telling.add(number)
+        return class_shape(value, number)
+
+    def sent(self, *, arrives: bool) -> None:
+        """Note whether the classes that were described last have reached the other side."""
+        self._told |= self._telling if arrives else set()
+        self._telling = set()
+
+    def export(self, value: Any, _exchange: Exchange, /) -> list[Any]:
+        """Return the tag of an object that stays here: its number and its trait; or of one of the other side."""
+        for numbers in (self._callback_numbers, self._lent_numbers):
+            if id(value) in numbers:
+                return ["yours", numbers[id(value)]]
+        return ["mine", self.number_of(value), _trait(value)]
 
     def error_class(self, kind: type) -> type:
-        """Return ``kind`` itself: a class of exceptions that the candidate defines crosses with its bases."""
-        return kind
+        """Return ``kind`` itself if the candidate defines it, with its bases; else the nearest class that crosses."""
+        return kind if kind.__module__ == MODULE else super().error_class(kind)
 
     def adopt(self, tag: list[Any]) -> Any:
         """Return an object of the candidate, or a function that calls one of the tests."""
+        if tag[0] == "member":
+            kind = self.exported(tag[1])
+            return kind(tag[3]) if tag[2] is None else kind[tag[2]]
+        if tag[0] == "lent":
+            return self._lent_object(*tag[1:])
         if tag[0] != "mine":
             return super().adopt(tag)
         _, number, name = tag
@@ -157,6 +240,15 @@ class CandidatePeer(Peer):
             self._callbacks[number] = callback
             self._callback_numbers[id(callback)] = number
         return self._callbacks[number]
+
+    def _lent_object(self, number: int, name: str) -> Any:
+        """Return the stand-in for an object of a class that the tests define."""
+        if number not in self._lent:
+            from securebench.verifiers.code_completion.guest.lent import Lent
+
+            self._lent[number] = lent = type(name, (Lent,), {})(self, number)
+            self._lent_numbers[id(lent)] = number
+        return self._lent[number]
 
     def _callback(self, number: int, name: str) -> Any:
         def callback(*positional: Any, **named: Any) -> Any:
@@ -168,10 +260,11 @@ class CandidatePeer(Peer):
 
 def _trait(value: Any) -> str:
     """Return how the tests' side should treat an object that stays here."""
-    if isinstance(value, type) and issubclass(value, Exception):
-        return "exception"
-    if type(value).__name__ == "coroutine":
+    kind = type(value).__name__
+    if kind == "coroutine" or (kind == "generator" and value.gi_code.co_flags & _ITERABLE_COROUTINE):
         return "coroutine"
+    if kind == "async_generator":
+        return "asyncgen"
     return "iterator" if hasattr(type(value), "__next__") else "object"
 
 

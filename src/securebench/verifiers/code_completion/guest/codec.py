@@ -9,28 +9,39 @@ from __future__ import annotations
 
 from securebench.verifiers.code_completion.guest.plain import (
     IMMUTABLE,
-    MUTABLE,
     MalformedError,
     TooLargeError,
     class_tag,
+    empty_container,
     fill,
     kind_of,
-    make_stdlib,
+    may_be_stdlib,
     parts_of,
     read_class,
-    stdlib_parts,
 )
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import Any, Protocol
 
     class Ends(Protocol):
         """What decides about values that are not plain."""
 
-        def export(self, value: Any, exchange: Exchange) -> list[Any]:
+        def shape_of(self, value: Any) -> tuple[str, list[Any]] | None:
+            """Return the kind and the parts of what the other side needs a stand-in for, or ``None``."""
+
+        def export(self, value: Any, exchange: Exchange, /) -> list[Any]:
             """Return a tag for ``value``. Raises :class:`UncrossableError`."""
+
+        def begin(self, kind: str, contents: list[Any], exchange: Exchange) -> Any:
+            """Return the stand-in for what has no parts that must come before it, or ``None``."""
+
+        def finish(self, kind: str, contents: list[Any], exchange: Exchange) -> Any:
+            """Return the stand-in for what can only be made of its parts. Raises :class:`MalformedError`."""
+
+        def fill(self, kind: str, stand_in: Any, contents: list[Any], exchange: Exchange) -> None:
+            """Give a stand-in that :meth:`begin` has made its parts."""
 
         def adopt(self, tag: list[Any]) -> Any:
             """Return what a tag of the other side stands for. Raises :class:`MalformedError`."""
@@ -39,14 +50,17 @@ if TYPE_CHECKING:
             """Return the NaN that stands for one of the other side."""
 
 
-MAX_DEPTH = 100
-"""Containers in containers: deeper than any honest value, shallow enough for every recursion here."""
+MAX_DEPTH = 500
+"""Containers in containers: no deeper than what Python itself can compare and print."""
+_MAX_TAG_DEPTH = 20
+"""Values of the standard library in each other: packing these does recurse."""
 MAX_NODES = 1_000_000
 """Values in one message."""
 MAX_CHARACTERS = 16 * 1024 * 1024
 """Characters of text and bytes in one message, counted before they are copied: a list may name one text many times."""
 _INLINE_INT = 2**63
 _INFINITIES = (float("inf"), -float("inf"))
+_CONTAINER: Any = object()
 _SCALARS = frozenset({int, float, complex, str, bytes})
 
 
@@ -63,6 +77,8 @@ class Exchange:
         self._numbers: dict[int, int] = {}
         self._received: dict[int, tuple[str, list[Any]]] = {}
         self._heap: list[list[Any]] = []
+        self._shapes: dict[int, tuple[str, list[Any]]] = {}
+        self._depth = 0
         self._nodes = 0
         self._characters = 0
 
@@ -76,28 +92,67 @@ class Exchange:
         self._heap = []
         packed = self.value(value)
         for number, (kind, before) in self._received.items():
-            contents = self._contents(self._objects[number], kind, 1)
+            contents = [self.value(part) for part in parts_of(self._objects[number], kind)]
             if repr(contents) != repr(before):  # as text: True, 1 and 1.0 are equal, and not the same
                 self._heap.append([number, kind, contents])
         return {"value": packed, "heap": self._heap}
 
-    def value(self, value: Any, depth: int = 0) -> Any:
-        """Return what stands for ``value`` in a message."""
+    def value(self, value: Any) -> Any:
+        """Return what stands for ``value`` in a message. Containers in it go to the heap, each after its parts."""
+        packed: list[Any] = []
+        pending: list[tuple[int, str, Iterator[Any], list[Any]]] = [(-1, "", iter((value,)), packed)]
+        while pending:
+            number, kind, parts, contents = pending[-1]
+            for part in parts:
+                leaf = self._leaf(part)
+                if leaf is _CONTAINER:
+                    known = self._numbers.get(id(part))
+                    contents.append(["ref", len(self._objects) if known is None else known])
+                    if known is None:
+                        pending.append(self._open(part, len(pending)))
+                        break
+                else:
+                    contents.append(leaf)
+            else:
+                pending.pop()
+                if kind:
+                    self._heap.append([number, kind, contents])
+        return packed[0]
+
+    def _open(self, value: Any, depth: int) -> tuple[int, str, Iterator[Any], list[Any]]:
+        """Give a container its number, and return what is needed to go through its parts."""
+        if depth > MAX_DEPTH:
+            raise TooLargeError("the value is nested too deeply")
+        number = self._register(len(self._objects), value)
+        kind = kind_of(value)
+        if kind is not None:
+            return number, kind, iter(parts_of(value, kind)), []
+        kind, parts = self._shapes.pop(id(value))
+        return number, kind, iter(parts), []
+
+    def _leaf(self, value: Any) -> Any:
+        """Return what stands for a value that is no container, else ``_CONTAINER``."""
         self._nodes += 1
-        if self._nodes > MAX_NODES or depth > MAX_DEPTH:
-            raise TooLargeError("the value has too many parts, or is nested too deeply")
+        if self._nodes > MAX_NODES:
+            raise TooLargeError("the value has too many parts")
         exact = type(value)
         if value is None or exact is bool:
             return value
         if exact in _SCALARS:
             return self._scalar(value, exact)
-        kind = kind_of(value)
-        if kind is not None:
-            return ["ref", self._container(value, kind, depth)]
+        if id(value) in self._numbers or kind_of(value) is not None:
+            return _CONTAINER
         if exact is range:
             return ["range", *(self.value(part) for part in (value.start, value.stop, value.step))]
         tag = class_tag(value) if exact is type else None
-        return tag or self._stdlib(value) or self._ends.export(value, self)
+        return tag or self._stdlib(value) or self._of_an_end(value)
+
+    def _of_an_end(self, value: Any) -> Any:
+        shape = self._ends.shape_of(value)
+        if shape is None:
+            return self._ends.export(value, self)
+        self._shapes[id(value)] = shape
+        return _CONTAINER
 
     def _scalar(self, value: Any, exact: type) -> Any:
         if exact is int:
@@ -120,20 +175,19 @@ class Exchange:
         return value
 
     def _stdlib(self, value: Any) -> list[Any] | None:
+        if not may_be_stdlib(type(value)):
+            return None
+        from securebench.verifiers.code_completion.guest.values import stdlib_parts
+
         found = stdlib_parts(value)
-        return ["stdlib", found[0], found[1], [self.value(part) for part in found[2]]] if found else None
-
-    def _container(self, value: Any, kind: str, depth: int) -> int:
-        """Return the number of a container. A new one is appended to the heap, after its parts."""
-        known = self._numbers.get(id(value))
-        if known is not None:
-            return known
-        number = self._register(len(self._objects), value)
-        self._heap.append([number, kind, self._contents(value, kind, depth + 1)])
-        return number
-
-    def _contents(self, value: Any, kind: str, depth: int) -> list[Any]:
-        return [self.value(part, depth) for part in parts_of(value, kind)]
+        if found is None:
+            return None
+        self._depth += 1
+        if self._depth > _MAX_TAG_DEPTH:
+            raise TooLargeError("the value is nested too deeply")
+        packed = [self.value(part) for part in found[2]]
+        self._depth -= 1
+        return ["stdlib", found[0], found[1], packed]
 
     def _register(self, number: int, value: Any) -> int:
         self._objects[number] = value
@@ -158,22 +212,36 @@ class Exchange:
             raise MalformedError(type(error).__name__) from error
 
     def _unpack_heap(self, heap: list[list[Any]]) -> None:
-        for number, kind, _ in heap:
-            if number in self._objects and kind_of(self._objects[number]) != kind:
-                raise MalformedError("a change of the wrong kind")
-            if number not in self._objects and kind in MUTABLE:
-                self._register(number, MUTABLE[kind]())
+        """Make what a message describes: first what can be made empty, then what is made of its parts, then fill."""
+        begun: list[tuple[int, str, list[Any]]] = []
         for number, kind, contents in heap:
-            if kind not in MUTABLE:
-                if number in self._objects:
-                    raise MalformedError("a change of what cannot change")
-                self._register(number, IMMUTABLE[kind](self._read_all(contents)))
+            known = self._objects.get(number)
+            if known is not None and (kind_of(known) != kind or kind in IMMUTABLE):
+                raise MalformedError("a change of the wrong kind, or of what cannot change")
+            if known is None:
+                empty = empty_container(kind)
+                self._begin(number, self._ends.begin(kind, contents, self) if empty is None else empty)
         for number, kind, contents in heap:
-            if kind in MUTABLE:
+            if number in self._objects:
+                begun.append((number, kind, contents))
+            elif kind in IMMUTABLE:
+                self._register(number, IMMUTABLE[kind](self.read_all(contents)))
+            else:
+                self._register(number, self._ends.finish(kind, contents, self))
+                begun.append((number, kind, contents))
+        for number, kind, contents in begun:
+            if kind_of(self._objects[number]) == kind:
                 self._received[number] = (kind, contents)
-                fill(self._objects[number], kind, self._read_all(contents))
+                fill(self._objects[number], kind, self.read_all(contents))
+            else:
+                self._ends.fill(kind, self._objects[number], contents, self)
 
-    def _read_all(self, contents: list[Any]) -> list[Any]:
+    def _begin(self, number: int, made: Any) -> None:
+        if made is not None:
+            self._register(number, made)
+
+    def read_all(self, contents: list[Any]) -> list[Any]:
+        """Return what each of ``contents`` stands for."""
         return [self.read(part) for part in contents]
 
     def read(self, packed: Any) -> Any:
@@ -188,9 +256,11 @@ class Exchange:
         if tag in _READERS:
             return _READERS[tag](*parts)
         if tag in _COMPOSERS:
-            return _COMPOSERS[tag](*self._read_all(parts))
+            return _COMPOSERS[tag](*self.read_all(parts))
         if tag == "stdlib":
-            return make_stdlib(parts[0], parts[1], self._read_all(parts[2]))
+            from securebench.verifiers.code_completion.guest.values import make_stdlib
+
+            return make_stdlib(parts[0], parts[1], self.read_all(parts[2]))
         return self._ends.not_a_number() if tag == "nan" else self._ends.adopt(packed)
 
 
@@ -205,7 +275,7 @@ def _is_unicode(text: str) -> bool:
 
 _READERS: dict[str, Callable[..., Any]] = {
     "int": lambda text: int(text, 16),
-    "float": dict(zip(("inf", "-inf"), _INFINITIES)).__getitem__,  # noqa: B905 - "strict" came with Python 3.10
+    "float": dict(zip(("inf", "-inf"), _INFINITIES)).__getitem__,
     "str": lambda text: bytes.fromhex(text).decode("utf-8", "surrogatepass"),
     "bytes": bytes.fromhex,
     "type": read_class,

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 FILE = "<tests>"
+_LONGEST_NAME = 200
 
 
 class Names(dict):  # type: ignore[type-arg]  # dict[...] is no base class before Python 3.9
@@ -88,3 +89,10 @@ def catches_failures(value: Any) -> bool:
     if type(value) is tuple:
         return any(map(catches_failures, value))
     return isinstance(value, type) and issubclass(value, BaseException) and issubclass(AssertionError, value)
+
+
+def is_class_name(name: Any) -> bool:
+    """Return whether ``name`` may be that of a class or a member."""
+    import keyword
+
+    return type(name) is str and len(name) <= _LONGEST_NAME and name.isidentifier() and not keyword.iskeyword(name)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from _thread import RLock
 
 from securebench.verifiers.code_completion.guest.codec import Exchange
+from securebench.verifiers.code_completion.guest.errors import give_attributes, make_error, parts_of_error, to_raise
 from securebench.verifiers.code_completion.guest.plain import (
     MalformedError,
     TooLargeError,
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 MAX_EXPORTS = 100_000
 """Objects of one side that the other may hold: each is kept alive to the end."""
 _LONGEST_NAME = 200
-_LONGEST_MESSAGE = 10_000
-_PLAIN_ARGUMENTS = frozenset({type(None), bool, int, float, str, bytes})
 
 
 class Peer:
@@ -51,7 +50,7 @@ class Peer:
         """Do what the other side asks, and return or raise what comes of it."""
         raise NotImplementedError
 
-    def export(self, value: Any, exchange: Exchange) -> list[Any]:
+    def export(self, value: Any, exchange: Exchange, /) -> list[Any]:
         """Return a tag for a value that is not plain. Raises :class:`UncrossableError`."""
         raise NotImplementedError
 
@@ -86,17 +85,19 @@ class Peer:
             self._serial += 1
             serial = self._serial
             self._write(REQUEST, {"id": serial, "do": operation, "on": target, **message})
+            self.sent(arrives=True)
             try:
                 reply = self._await_reply(serial)
                 done = self.before_changes() if exchange.changes(reply) else None
                 result = exchange.unpack(reply)
                 if done is not None:
                     done()
-                error = recreate(*pair_of(result, type, tuple)) if reply.get("error") else None
             except MalformedError:
                 self.abandon("protocol")
-        if error is not None:
-            raise error from None
+        if reply.get("error") and not isinstance(result, Exception):
+            self.abandon("protocol")
+        if reply.get("error"):
+            raise to_raise(result)
         return result
 
     def _await_reply(self, serial: int) -> dict[str, Any]:
@@ -108,6 +109,9 @@ class Peer:
                 return message
             else:
                 raise MalformedError("a reply to nothing")
+
+    def sent(self, *, arrives: bool) -> None:
+        """Note that a message is on its way, or that what was packed for one is not."""
 
     # Answering.
 
@@ -122,8 +126,9 @@ class Peer:
             self.abandon("protocol")
         except Exception as error:  # noqa: BLE001 - whatever a call raises is its answer
             failed = True
-            result = self.describe(error)
+            result = error
         self._write(REPLY, {"id": message.get("id"), **self._pack_reply(exchange, result, failed=failed)})
+        self.sent(arrives=True)
 
     def _pack_reply(self, exchange: Exchange, result: Any, *, failed: bool) -> dict[str, Any]:
         try:
@@ -131,18 +136,39 @@ class Peer:
         except TooLargeError:
             self.abandon("too_large")
         except UncrossableError as error:
-            return {**Exchange(self).pack(self.describe(error)), "error": True}
+            self.sent(arrives=False)
+            return {**Exchange(self).pack(error), "error": True}
 
-    def describe(self, error: Exception) -> tuple[type, tuple[Any, ...]]:
-        """Return the type of ``error`` and its arguments, or its text where they are not plain."""
-        arguments = error.args
-        if any(type(part) not in _PLAIN_ARGUMENTS for part in arguments):
-            arguments = (_text_of(error),)
-        return self.error_class(type(error)), arguments
+    # What has a stand-in on the other side: on both sides exceptions, on the candidate's its objects and classes, too.
+
+    def shape_of(self, value: Any) -> tuple[str, list[Any]] | None:
+        """Return the kind and the parts of an exception."""
+        if not isinstance(value, Exception):
+            return None
+        return "error", self.parts_of_error(value)
+
+    def parts_of_error(self, error: Exception) -> list[Any]:
+        """Return the parts of an exception of this side."""
+        return parts_of_error(error, self.error_class(type(error)))
 
     def error_class(self, kind: type) -> type:
         """Return the nearest class of ``kind`` that crosses."""
         return next(each for each in kind.__mro__ if type(each) is type and class_tag(each))
+
+    def begin(self, kind: str, contents: list[Any], exchange: Exchange) -> Any:
+        """Return the stand-in for what has no parts that must come before it, or ``None``."""
+
+    def finish(self, kind: str, contents: list[Any], exchange: Exchange) -> Any:
+        """Return the stand-in for what can only be made of its parts. Raises :class:`MalformedError`."""
+        if kind != "error":
+            raise MalformedError("no such kind")
+        return make_error(exchange.read_all(contents[:5]))
+
+    def fill(self, kind: str, stand_in: Any, contents: list[Any], exchange: Exchange) -> None:
+        """Give an exception its attributes."""
+        if kind != "error":
+            raise MalformedError("no such kind")
+        give_attributes(stand_in, exchange.read(contents[2]))
 
     # Objects of this side.
 
@@ -189,33 +215,7 @@ def pair_of(value: Any, first: type, second: type) -> tuple[Any, Any]:
     raise MalformedError("not such a pair")
 
 
-def recreate(kind: type, arguments: tuple[Any, ...]) -> Exception:
-    """Return an exception, without running a constructor that might refuse.
-
-    One that ends an iteration becomes a ``RuntimeError``: raised under a test's ``for ... in map(f, cases)`` it would
-    end the loop, and the cases would look checked.
-    """
-    if not issubclass(kind, Exception):
-        raise MalformedError("not an exception")
-    if issubclass(kind, (StopIteration, StopAsyncIteration)):
-        kind = RuntimeError
-    try:
-        error: Exception = kind.__new__(kind, *arguments)
-        error.args = arguments
-    except Exception:  # noqa: BLE001 - an exception group, say: what matters is that something is raised
-        return RuntimeError(*arguments)
-    return error
-
-
 def name_of(value: Any) -> str:
     """Return the ``__name__`` of a callable, or an empty text."""
     name = getattr(value, "__name__", "")
     return name[:_LONGEST_NAME] if type(name) is str else ""
-
-
-def _text_of(error: Exception) -> str:
-    try:
-        text = str(error)
-    except Exception:  # noqa: BLE001 - its own __str__ is at fault
-        return ""
-    return text[:_LONGEST_MESSAGE] if type(text) is str else ""

@@ -1,10 +1,11 @@
 """What is plain data: by exact type, and nothing that carries behaviour.
 
 ============================  ======================================================================================
-crosses as an equal value     None, bool, int, float, complex, str, bytes, range; builtin types and exceptions;
-                              Decimal, Fraction, date, time, datetime (these two without a zone), timedelta
-crosses with its identity     list, tuple, dict, set, frozenset, bytearray, deque (without ``maxlen``), OrderedDict,
-                              Counter, defaultdict (its factory too, where that is a builtin type), dict views
+crosses as an equal value     None, bool, int, float, complex, str, bytes, range; builtin types and exceptions; values
+                              of the standard library (``values.py``)
+crosses with its identity     list, tuple, dict, set, frozenset, bytearray, deque, OrderedDict, Counter, defaultdict
+                              (its factory too, where that is a builtin type), dict views
+crosses as a stand-in         objects and classes of the candidate's own (``shapes.py``, ``twins.py``)
 crosses by reference          whatever the two ends of a channel make of the rest (``peer.py``)
 ============================  ======================================================================================
 
@@ -56,6 +57,8 @@ _TYPES.update(
     if isinstance(value, type) and issubclass(value, Exception) and value.__name__ == name
 )
 _TYPE_NAMES: dict[type, str] = {each: name for name, each in _TYPES.items()}
+KNOWN_TYPES = _TYPES
+"""The classes that both sides have, by name."""
 _EXCEPTION_MODULES = ("dataclasses", "decimal", "json.decoder", "statistics", "struct")
 """Whose exceptions keep their own type; those of any other module cross as their nearest builtin base."""
 
@@ -99,34 +102,18 @@ def _empty_counter() -> Any:
     return _counter_class()()
 
 
-# Values of the standard library that never change.
+# Values of the standard library.
 
-_STDLIB: dict[tuple[str, str], Callable[[Any], list[Any] | None]] = {
-    ("decimal", "Decimal"): lambda x: [str(x)],
-    ("fractions", "Fraction"): lambda x: [x.numerator, x.denominator],
-    ("datetime", "date"): lambda x: [x.year, x.month, x.day],
-    ("datetime", "time"): lambda x: None if x.tzinfo or x.fold else [x.hour, x.minute, x.second, x.microsecond],
-    ("datetime", "datetime"): lambda x: None if x.tzinfo or x.fold else [*x.timetuple()[:6], x.microsecond],
-    ("datetime", "timedelta"): lambda x: [x.days, x.seconds, x.microseconds],
-}
-"""The arguments that make an equal value, or ``None`` where none do."""
+_MODULES = frozenset(["array", "collections", "datetime", "decimal", "fractions", "pathlib", "uuid", "zoneinfo"])
+_BUILTINS = frozenset(["ellipsis", "mappingproxy", "memoryview", "slice"])
 
 
-def stdlib_parts(value: Any) -> tuple[str, str, list[Any]] | None:
-    """Return module, name and arguments of such a value, or ``None``. Looks only at modules that are loaded already."""
-    for (module, name), arguments in _STDLIB.items():
-        if type(value).__name__ == name and type(value) is getattr(sys.modules.get(module), name, None):
-            found = arguments(value)
-            return (module, name, found) if found is not None else None
-    return None
-
-
-def make_stdlib(module: str, name: str, arguments: list[Any]) -> Any:
-    """Return the value that :func:`stdlib_parts` took apart."""
-    if (module, name) not in _STDLIB:
-        raise MalformedError("no such value")
-    __import__(module)
-    return getattr(sys.modules[module], name)(*arguments)
+def may_be_stdlib(kind: type) -> bool:
+    """Return whether objects of a class may be values of ``values.py``, which is loaded for those alone."""
+    module = kind.__module__
+    if module == "builtins":
+        return kind.__name__ in _BUILTINS
+    return type(module) is str and module.partition(".")[0] in _MODULES
 
 
 # Containers. Mutable ones are made empty and filled later, which is what lets a cycle close.
@@ -139,6 +126,17 @@ MUTABLE: dict[str, Callable[[], Any]] = {
     "Counter": _empty_counter,
 }
 """How an empty container of each mutable kind is made."""
+_LONGEST_DEQUE = 2**31
+
+
+def empty_container(kind: str) -> Any:
+    """Return an empty container of a mutable kind, or ``None`` if ``kind`` is none."""
+    if kind.startswith("deque:"):
+        longest = int(kind[len("deque:") :])
+        return deque(maxlen=min(longest, _LONGEST_DEQUE))
+    return MUTABLE[kind]() if kind in MUTABLE else None
+
+
 IMMUTABLE: dict[str, Callable[[list[Any]], Any]] = {
     "tuple": tuple,
     "frozenset": frozenset,
@@ -163,7 +161,7 @@ def kind_of(value: Any) -> str | None:
         name = getattr(value.default_factory, "__name__", "")
         return "defaultdict:" + name if _FACTORIES.get(name, ...) is value.default_factory else "defaultdict"
     if type(value) is deque and value.maxlen is not None:
-        return None
+        return "deque:" + str(value.maxlen)
     return _KINDS.get(type(value)) or ("Counter" if _is_counter(type(value)) else None)
 
 
@@ -179,7 +177,7 @@ def fill(target: Any, kind: str, parts: list[Any]) -> None:
         return
     target.clear()
     if _is_mapping(kind):
-        for key, value in zip(parts[::2], parts[1::2]):  # noqa: B905 - "strict" came with Python 3.10
+        for key, value in zip(parts[::2], parts[1::2]):
             target[key] = value
     elif kind == "set":
         target.update(parts)

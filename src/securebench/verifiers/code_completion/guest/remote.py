@@ -2,39 +2,58 @@
 
 from __future__ import annotations
 
+from securebench.verifiers.code_completion.guest.names import catches_failures
+from securebench.verifiers.code_completion.guest.notes import BROAD_EXCEPTION
+from securebench.verifiers.code_completion.guest.operators import OPERATORS
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any, NoReturn, Protocol
 
+    from securebench.verifiers.code_completion.guest.notes import Notes
+
     class Candidate(Protocol):
         """The way to the candidate."""
+
+        notes: Notes
+        turns: int
 
         def request(self, operation: str, target: Any, value: Any = None) -> Any:
             """Ask for an operation on an object."""
 
+        def ask_text(self, target: int, function: str, member: str = "") -> str:
+            """Ask for ``str()`` or ``repr()`` of an object."""
+
         def next_items(self, target: int, count: int) -> tuple[list[Any], bool]:
             """Return up to ``count`` more items of an iterator, and whether there may be more."""
+
+        def operate(self, target: int, name: str, arguments: tuple[Any, ...]) -> Any:
+            """Apply an operator of an object's class; ``NotImplemented`` where the class says so."""
 
 
 MAX_ITEMS = 1_000_000
 """How many items of one iterator of the candidate may be used: an endless one must not be a way to hang the tests."""
-_READABLE_DUNDERS = frozenset({"__name__", "__qualname__"})
-"""Plain texts about an object. No other dunder is read: the rest are behaviour."""
-_OPERATORS = (
-    *("len", "iter", "contains", "getitem", "setitem", "delitem", "lt", "le", "gt", "ge", "enter", "exit"),
-    *("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "floordiv", "mod", "pow", "neg", "abs"),
-    *("and", "or", "xor", "invert", "int", "float", "index", "complex", "round", "bytes"),
+READABLE_DUNDERS = frozenset(
+    {
+        "__name__",
+        "__qualname__",
+        "__doc__",
+        "__module__",
+        "__annotations__",
+        "__defaults__",
+        "__kwdefaults__",
+        "__dict__",
+    }
 )
+"""Plain data about an object. No other dunder is read: the rest are behaviour."""
 
 
 class Remote:
-    """An object of the candidate: it can be called, its attributes read and set; it is true, and equal to itself.
+    """An object of the candidate: it can be called, its attributes read and set; it is equal to itself alone.
 
-    No operator reaches the candidate's class: an object that decides about its own equality would pass every test.
+    ``twins.py`` adds operators for objects of the candidate's own classes.
     """
-
-    __slots__ = ("__weakref__", "_securebench_number", "_securebench_peer")
 
     def __init__(self, peer: Candidate, number: int) -> None:
         object.__setattr__(self, "_securebench_peer", peer)
@@ -45,9 +64,9 @@ class Remote:
         return self._securebench_peer.request("call", self._securebench_number, (positional, named))
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") and name not in _READABLE_DUNDERS:
+        if name.startswith("_securebench") or (name.startswith("__") and name not in READABLE_DUNDERS):
             raise AttributeError(f"{name} of a candidate's object is not forwarded to the tests")
-        return self._securebench_peer.request("get", self._securebench_number, name)
+        return get_attribute(self, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name.startswith("__"):
@@ -57,38 +76,91 @@ class Remote:
     def __bool__(self) -> bool:
         return True
 
+    def __str__(self) -> str:
+        return str(self._securebench_peer.ask_text(self._securebench_number, "str"))
+
     def __repr__(self) -> str:
-        return f"<candidate object {self._securebench_number}>"
+        return str(self._securebench_peer.ask_text(self._securebench_number, "repr"))
+
+    @property
+    def __dict__(self) -> Any:  # type: ignore[override]
+        return self._securebench_peer.request("get", self._securebench_number, "__dict__")
+
+    @property
+    def __signature__(self) -> Any:
+        return read_signature(self._securebench_peer.request("signature", self._securebench_number))
+
+
+def get_attribute(subject: Any, name: str) -> Any:
+    """Ask for an attribute of an object or a class. One with the name of a class must not catch failed asserts."""
+    peer = subject._securebench_peer
+    value = peer.request("get", subject._securebench_number, name)
+    if name[:1].isupper() and catches_failures(value):
+        peer.notes.reject(BROAD_EXCEPTION)
+        raise TypeError("a class of the candidate is a base of AssertionError")
+    return value
 
 
 def _refuse(name: str) -> Callable[..., NoReturn]:
-    def refuse(*_: Any) -> NoReturn:
-        raise TypeError(
-            f"__{name}__ of a candidate's object is not forwarded: an object that decides about operators could pass "
-            "any test; compare plain values that its methods return, or ask for tests.isolation: shared"
-        )
+    def refuse(self: Remote, *_: Any) -> NoReturn:
+        raise self._securebench_peer.notes.unsupported("operator")
 
+    refuse.__name__ = name
     return refuse
 
 
-for _name in _OPERATORS:
-    setattr(Remote, f"__{_name}__", _refuse(_name))
+def _dunder(name: str) -> property:
+    return property(lambda self: self._securebench_peer.request("get", self._securebench_number, name))
+
+
+class OpaqueRemote(Remote):
+    """An object of the candidate of which no class crosses, such as a function: operators are refused by name."""
+
+
+for _name in OPERATORS - {
+    "__bool__",
+    "__eq__",
+    "__str__",
+    "__repr__",
+    "__format__",
+    "__next__",
+    "__anext__",
+    "__missing__",
+}:
+    setattr(OpaqueRemote, _name, _refuse(_name))
 
 
 class RemoteIterator(Remote):
     """An iterator of the candidate. Items come in batches that grow, never more ahead than were used already."""
 
-    __slots__ = ("_securebench_items",)
-
-    def __init__(self, peer: Candidate, number: int) -> None:
-        super().__init__(peer, number)
-        object.__setattr__(self, "_securebench_items", _items(peer, number))
-
     def __iter__(self) -> RemoteIterator:
         return self
 
     def __next__(self) -> Any:
-        return next(self._securebench_items)
+        try:
+            items = object.__getattribute__(self, "_securebench_items")
+        except AttributeError:
+            items = _items(self._securebench_peer, self._securebench_number)
+            object.__setattr__(self, "_securebench_items", items)
+        return next(items)
+
+
+class RemoteAsyncIterator(Remote):
+    """An asynchronous iterator of the candidate: each item is awaited to its end over there."""
+
+    def __aiter__(self) -> RemoteAsyncIterator:
+        return self
+
+    async def __anext__(self) -> Any:
+        more, item = self._securebench_peer.request("anext", self._securebench_number)
+        if more is not True:
+            raise StopAsyncIteration
+        return item
+
+
+for _class in (Remote, OpaqueRemote, RemoteIterator, RemoteAsyncIterator):
+    for _name in ("__doc__", "__module__"):
+        setattr(_class, _name, _dunder(_name))
 
 
 def _items(peer: Candidate, number: int) -> Iterator[Any]:
@@ -101,7 +173,20 @@ def _items(peer: Candidate, number: int) -> Iterator[Any]:
         yield from items
 
 
-def exception_class(name: str, bases: list[Any]) -> type:
-    """Return a class that tests can catch for a class of exceptions that the candidate defines."""
-    known = tuple(base for base in bases if isinstance(base, type) and issubclass(base, Exception))
-    return type(name, known or (Exception,), {"__module__": "candidate"})
+def read_signature(rows: Any) -> Any:
+    """Return the signature that a candidate gives of a callable. Raises ``ValueError`` or ``TypeError``."""
+    import inspect
+
+    if type(rows) is not list or not rows:
+        raise TypeError("no signature")
+    made = []
+    for name, kind, default, annotation in rows:
+        said = {
+            key: values[0]
+            for key, values in (("default", default), ("annotation", annotation))
+            if type(values) is list and len(values) == 1
+        }
+        made.append((name, kind, said))
+    parameters = [inspect.Parameter(name, inspect._ParameterKind(kind), **said) for name, kind, said in made[:-1]]
+    returned = made[-1][2].get("annotation", inspect.Signature.empty)
+    return inspect.Signature(parameters, return_annotation=returned)

@@ -51,9 +51,13 @@ class Run:
             names = Ownership(self._source, self._starter, self._defined)
         except Exception as error:  # noqa: BLE001 - however they fail to compile
             return {"outcome": "invalid", "error": _public_name(error), "line": getattr(error, "lineno", None)}
-        results = _watched_results(self._source)
+        results: Callable[[], bool] | None = None
+        if "unittest" in self._source or "doctest" in self._source:
+            from securebench.verifiers.code_completion.guest.results import watch
+
+            results = watch(self._source)
         verdict = self._execute(code, Names(names.free, self._look_up))
-        if verdict["outcome"] == "passed" and any(map(_has_failed, results())):
+        if verdict["outcome"] == "passed" and results is not None and results():
             self._notes.reject(UNITTEST)
         if self._notes.rejection:
             return {**verdict, "outcome": "failed", "note": self._notes.rejection}
@@ -82,45 +86,6 @@ class Run:
             missing = isinstance(error, ImportError)
             return {"outcome": "failed", "error": _public_name(error), "line": _line(error), "import": missing}
         return {"outcome": "passed"}
-
-
-def _watched_results(source: str) -> Callable[[], list[Any]]:
-    """Return what gives every result of ``unittest`` and ``doctest`` that the tests will have made.
-
-    ``unittest.main(exit=False)``, a runner and ``doctest.testmod`` return a result and raise nothing: tests that do not
-    look at it would pass whatever it says.
-    """
-    results: list[Any] = []
-    try:
-        if "unittest" in source:
-            from unittest import TestResult
-
-            construct = TestResult.__init__
-
-            def construct_and_keep(self: Any, *positional: Any, **named: Any) -> None:
-                results.append(self)
-                construct(self, *positional, **named)
-
-            TestResult.__init__ = construct_and_keep  # type: ignore[method-assign]
-        if "doctest" in source:
-            from doctest import DocTestRunner
-
-            def keep(report: Any) -> Any:
-                def report_and_keep(*arguments: Any) -> None:
-                    results.append(False)
-                    report(*arguments)
-
-                return report_and_keep
-
-            for name in ("report_failure", "report_unexpected_exception"):
-                setattr(DocTestRunner, name, keep(getattr(DocTestRunner, name)))
-    except (ImportError, AttributeError):
-        return list  # there is nothing that the tests could run either
-    return lambda: results
-
-
-def _has_failed(result: Any) -> bool:
-    return result is False or not result.wasSuccessful()
 
 
 def _public_name(error: BaseException) -> str:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from itertools import islice
 
-from securebench.verifiers.code_completion.guest.arguments import Comparisons, evaluate, tests_frame
 from securebench.verifiers.code_completion.guest.codec import MAX_NODES, Exchange
-from securebench.verifiers.code_completion.guest.nan import nan_maker
+from securebench.verifiers.code_completion.guest.errors import text_of
 from securebench.verifiers.code_completion.guest.notes import CHANGED_ARGUMENT, Notes
 from securebench.verifiers.code_completion.guest.peer import Peer, name_of, pair_of
 from securebench.verifiers.code_completion.guest.plain import MalformedError, TooLargeError, UncrossableError
-from securebench.verifiers.code_completion.guest.remote import Remote, RemoteIterator, exception_class
+from securebench.verifiers.code_completion.guest.remote import OpaqueRemote, RemoteAsyncIterator, RemoteIterator
 from securebench.verifiers.code_completion.guest.run import Run, send_verdict
 from securebench.verifiers.code_completion.guest.wire import Wire
 
@@ -23,74 +22,80 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, NoReturn
 
+    from securebench.verifiers.code_completion.guest.arguments import Comparisons
+
+
+_ACTS = frozenset({"call", "next", "await", "operate", "exit", "anext"})
+"""What runs the candidate: to name something, or to read an attribute, may be a mere reference."""
+_PLAIN_ARGUMENTS = frozenset({type(None), bool, int, float, str, bytes})
+
 
 class JudgingPeer(Peer):
-    """Asks the candidate's side. The candidate may only call back the functions that a test has handed to it."""
+    """Asks the candidate's side, which may only call back functions, and use objects, that a test has handed to it."""
 
     def __init__(self, wire: Wire, source: str) -> None:
         super().__init__(wire)
         self.asked = False
         self.answered = 0
         self.notes = Notes()
+        self.turns = 0
+        self.lent: set[int] = set()
+        self.live: dict[int, Any] = {}
+        self.stand_ins: dict[int, Any] = {}
+        self.numbers: dict[int, int] = {}
         self._source = source
         self._is_paused = False
         self._comparisons: Comparisons | None = None
         self._make_nan: Callable[[], float] | None = None
-        self._stand_ins: dict[int, Any] = {}
-        self._numbers: dict[int, int] = {}
+
+    # Asking.
 
     def request(self, operation: str, target: Any, value: Any = None) -> Any:
         """Ask the candidate, and count what it answers: a mere reference to something of its own is no answer."""
         if self._is_paused:
             raise RuntimeError("the candidate is not asked now")
         self.asked = True
-        acts = operation in ("call", "next", "await")
+        acts = operation in _ACTS
+        self.turns += acts or operation == "set"
         try:
             result = super().request(operation, target, value)
-        except (UncrossableError, TooLargeError):
-            raise  # it was never asked
-        except Exception:
-            self.answered += acts
+        except Exception as error:
+            if type(error) not in (UncrossableError, TooLargeError):  # for those it was never asked
+                self.answered += acts
+                self.refresh()
             raise
-        self.answered += acts or id(result) not in self._numbers
+        self.answered += acts or id(result) not in self.numbers
+        if acts or operation == "set":
+            self.refresh()
         return result
 
-    def look_up(self, name: str) -> Any:
-        """Return what the candidate defines by a name. Raises ``KeyError``."""
-        return self.request("name", name)
+    def refresh(self) -> None:
+        """Ask for the contents of the candidate's own containers again: what was asked for may have changed them."""
+        if not self.live:
+            return
+        from securebench.verifiers.code_completion.guest.twins import refill
 
-    def defined(self, names: list[str]) -> Any:
-        """Return those of ``names`` that the candidate defines, as it says."""
-        return super().request("defined", None, names)
-
-    def before_changes(self) -> Callable[[], None] | None:
-        """Compute the other side of the comparison that the call is part of, and afterwards see if it has changed."""
-        frame = tests_frame()
-        if self._comparisons is None:
-            self._comparisons = Comparisons(self._source)
-        expected = self._comparisons.expected_of(frame) if frame is not None else None
-        if expected is None:
-            return None
-        before = self._evaluate(expected, frame)
-
-        def compare() -> None:
-            if self._evaluate(expected, frame) != before:
-                self.notes.reject(CHANGED_ARGUMENT)
-
-        return compare
-
-    def _evaluate(self, expected: Any, frame: Any) -> str:
-        self._is_paused = True
+        numbers = list(self.live)
         try:
-            return evaluate(expected, frame)
-        finally:
-            self._is_paused = False
+            contents = super().request("state", None, numbers)
+            for number, parts in zip(numbers, contents):
+                refill(self.live[number], parts)
+        except Exception:  # noqa: BLE001 - the candidate's guest answers this, and no code of a candidate
+            self.abandon("protocol")
 
-    def not_a_number(self) -> float:
-        """Return a NaN of the candidate, which notes what the tests do with it."""
-        if self._make_nan is None:
-            self._make_nan = nan_maker(self._source, self.notes)
-        return self._make_nan()
+    def operate(self, target: int, name: str, arguments: tuple[Any, ...]) -> Any:
+        """Apply an operator of an object's class; ``NotImplemented`` where the class says so."""
+        answer = self.request("operate", target, (name, arguments))
+        if type(answer) is not tuple or len(answer) != 2:  # noqa: PLR2004 - whether it applies, and what comes of it
+            self.abandon("protocol")
+        return answer[1] if answer[0] is True else NotImplemented
+
+    def ask_text(self, target: int, function: str, member: str = "") -> str:
+        """Ask for ``str()`` or ``repr()`` of an object, or of a member of an enumeration."""
+        answer = self.request("member" if member else "text", target, (member, "str()") if member else function)
+        if type(answer) is not str:
+            self.abandon("protocol")
+        return answer
 
     def next_items(self, target: int, count: int) -> tuple[list[Any], bool]:
         """Return more items of an iterator: at least one, unless it has ended."""
@@ -102,14 +107,69 @@ class JudgingPeer(Peer):
             self.abandon("protocol")
         return items, more
 
+    def look_up(self, name: str) -> Any:
+        """Return what the candidate defines by a name. Raises ``KeyError``."""
+        found = self.request("name", name)
+        if name[:1].isupper() and isinstance(found, type) and id(found) in self.numbers:
+            from securebench.verifiers.code_completion.guest.twins import name_class
+
+            name_class(found)
+        return found
+
+    def defined(self, names: list[str]) -> Any:
+        """Return those of ``names`` that the candidate defines, as it says."""
+        return super().request("defined", None, names)
+
+    # What the tests make of an answer.
+
+    def before_changes(self) -> Callable[[], None] | None:
+        """Compute the other side of the comparison that the call is part of, and afterwards see if it has changed."""
+        from securebench.verifiers.code_completion.guest.arguments import Comparisons, evaluate, tests_frame
+
+        frame = tests_frame()
+        if self._comparisons is None:
+            self._comparisons = Comparisons(self._source)
+        expected = self._comparisons.expected_of(frame) if frame is not None else None
+        if expected is None:
+            return None
+
+        def computed() -> str:
+            self._is_paused = True
+            try:
+                return evaluate(expected, frame)
+            finally:
+                self._is_paused = False
+
+        before = computed()
+
+        def compare() -> None:
+            if computed() != before:
+                self.notes.reject(CHANGED_ARGUMENT)
+
+        return compare
+
+    def not_a_number(self) -> float:
+        """Return a NaN of the candidate, which notes what the tests do with it."""
+        if self._make_nan is None:
+            from securebench.verifiers.code_completion.guest.nan import nan_maker
+
+            self._make_nan = nan_maker(self._source, self.notes)
+        return self._make_nan()
+
+    # Answering.
+
     def perform(self, operation: str, target: Any, value: Any) -> Any:
-        """Call one of the tests' functions for the candidate: nothing else may be asked of this side."""
-        positional, named = pair_of(value, tuple, dict)
-        function = self.exported(target)
-        if operation != "call" or not all(type(name) is str for name in named):
-            raise MalformedError("not a call")
+        """Call one of the tests' functions for the candidate, or use an object that it was given: nothing else."""
+        subject = self.exported(target)
         try:
-            return function(*positional, **named)
+            if target in self.lent:
+                from securebench.verifiers.code_completion.guest.described import use_lent
+
+                return use_lent(self.notes, operation, subject, value)
+            positional, named = pair_of(value, tuple, dict)
+            if operation != "call" or not all(type(name) is str for name in named):
+                raise MalformedError("not a call")
+            return subject(*positional, **named)
         except (SystemExit, KeyboardInterrupt) as leaving:  # the tests end when they end, not when the candidate wants
             raise RuntimeError(f"a function of the tests raised {type(leaving).__name__}") from None
 
@@ -117,48 +177,90 @@ class JudgingPeer(Peer):
         """Send a verdict, and end the process: no test may catch this."""
         send_verdict(self.wire, {"outcome": why, "answered": self.answered})
 
-    def export(self, value: Any, exchange: Exchange) -> list[Any]:
-        """Return the tag of a candidate's own object, of an iterator's items, or of a function that it may call."""
-        if id(value) in self._numbers:
-            return ["yours", self._numbers[id(value)]]
-        if hasattr(type(value), "__next__"):
+    # What crosses to the candidate.
+
+    def export(self, value: Any, exchange: Exchange, /) -> list[Any]:
+        """Return the tag of a candidate's own object, of an iterator's items, or of what it may use of the tests."""
+        kind = type(value)
+        if id(value) in self.numbers or id(kind) in self.numbers:
+            from securebench.verifiers.code_completion.guest.described import own_tag
+
+            return own_tag(value, self.numbers)
+        if hasattr(kind, "__next__"):
             return ["iterator", exchange.value(list(islice(value, MAX_NODES + 1)))]
+        if kind is object or (kind.__module__ == "__main__" and not callable(value)):
+            number = self.number_of(value)
+            self.lent.add(number)
+            return ["lent", number, name_of(kind)]
         if not callable(value):
-            raise UncrossableError(f"a {type(value).__name__} is no plain data: it cannot be given to the candidate")
+            self.notes.unsupported("argument")
+            raise UncrossableError(f"a {kind.__name__} cannot be given to the candidate")
         return ["mine", self.number_of(value), name_of(value)]
 
-    def describe(self, error: Exception) -> tuple[type, tuple[Any, ...]]:
-        """Describe an error of a test's function. An assertion may name what it expected: that stays here."""
-        kind, arguments = super().describe(error)
-        return kind, () if issubclass(kind, AssertionError) else arguments
+    def parts_of_error(self, error: Exception) -> list[Any]:
+        """Return the parts of an error of a test's function. An assertion may name what it expected: that stays."""
+        arguments = error.args
+        if any(type(part) not in _PLAIN_ARGUMENTS for part in arguments):
+            arguments = (text_of(error),)
+        return [self.error_class(type(error)), () if isinstance(error, AssertionError) else arguments, {}, None, False]
 
     def error_class(self, kind: type) -> type:
         """Return the nearest class that the candidate knows."""
-        return next((each for each in kind.__mro__ if id(each) in self._numbers), None) or super().error_class(kind)
+        return next((each for each in kind.__mro__ if id(each) in self.numbers), None) or super().error_class(kind)
+
+    # What crosses from the candidate.
 
     def adopt(self, tag: list[Any]) -> Any:
-        """Return the stand-in for an object of the candidate."""
+        """Return the stand-in for an object of the candidate of which only a reference crosses."""
         if tag[0] != "mine":
             return super().adopt(tag)
-        _, number, name, trait, bases = tag
-        if type(number) is not int or type(name) is not str or type(bases) is not list:
+        _, number, trait = tag
+        if type(number) is not int or type(trait) is not str:
             raise MalformedError("no such tag")
-        if number not in self._stand_ins:
-            stand_in = self._stand_in(number, name, trait, bases)
-            self._stand_ins[number] = stand_in
-            self._numbers[id(stand_in)] = number
-        return self._stand_ins[number]
+        return self.stand_ins[number] if number in self.stand_ins else self.keep(number, self._stand_in(number, trait))
 
-    def _stand_in(self, number: int, name: str, trait: str, bases: list[Any]) -> Any:
-        if trait == "exception":
-            return exception_class(name, [Exchange(self).read(base) for base in bases])
+    def _stand_in(self, number: int, trait: str) -> Any:
         if trait == "coroutine":
             return self._coroutine(number)
-        return RemoteIterator(self, number) if trait == "iterator" else Remote(self, number)
+        kinds = {"iterator": RemoteIterator, "asyncgen": RemoteAsyncIterator}
+        return kinds.get(trait, OpaqueRemote)(self, number)
 
     async def _coroutine(self, number: int) -> Any:
         """Await a coroutine of the candidate: it runs to its end over there."""
         return self.request("await", number)
+
+    def keep(self, number: int, stand_in: Any) -> Any:
+        """Keep a new stand-in under the number of what it stands for. Raises :class:`MalformedError`."""
+        if type(number) is not int or number in self.stand_ins:
+            raise MalformedError("two objects of one number")
+        self.stand_ins[number] = stand_in
+        self.numbers[id(stand_in)] = number
+        return stand_in
+
+    def begin(self, kind: str, contents: list[Any], exchange: Exchange) -> Any:
+        """Return the stand-in for a class, or for an object without its data."""
+        if kind not in ("class", "mine"):
+            return None
+        from securebench.verifiers.code_completion.guest.described import begin
+
+        return begin(self, kind, contents, exchange)
+
+    def finish(self, kind: str, contents: list[Any], exchange: Exchange) -> Any:
+        """Return the stand-in for an enumeration, a member of one, an object that cannot change, or an exception."""
+        if kind == "error":
+            return super().finish(kind, contents, exchange)
+        from securebench.verifiers.code_completion.guest.described import finish
+
+        return finish(self, kind, contents, exchange)
+
+    def fill(self, kind: str, stand_in: Any, contents: list[Any], exchange: Exchange) -> None:
+        """Give a stand-in its data."""
+        if kind == "error":
+            super().fill(kind, stand_in, contents, exchange)
+        if kind != "error" or id(type(stand_in)) in self.numbers:
+            from securebench.verifiers.code_completion.guest.described import fill
+
+            fill(self, kind, stand_in, contents, exchange)
 
 
 def main() -> NoReturn:

@@ -1,0 +1,88 @@
+"""Exceptions as they cross: class, arguments, attributes and cause, and never a constructor that might refuse."""
+
+from __future__ import annotations
+
+import builtins
+
+from securebench.verifiers.code_completion.guest.plain import MalformedError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+MAX_CAUSES = 10
+MAX_ATTRIBUTES = 50
+_LONGEST_NAME = 100
+_LONGEST_MESSAGE = 10_000
+_GROUP: Any = getattr(builtins, "ExceptionGroup", ())
+"""Since Python 3.11; before it, nothing is an instance of it."""
+
+
+def parts_of_error(error: Exception, kind: type) -> list[Any]:
+    """Return class, arguments, attributes, cause, and whether the context is suppressed."""
+    arguments = error.args
+    if isinstance(error, _GROUP):
+        arguments = (error.message, tuple(error.exceptions))
+    attributes = {name: value for name, value in list(vars(error).items())[:MAX_ATTRIBUTES] if is_attribute(name)}
+    return [kind, arguments, attributes, _cause_of(error), error.__suppress_context__]
+
+
+def make_error(parts: list[Any]) -> Exception:
+    """Return an exception of these parts but for its attributes. Raises :class:`MalformedError`."""
+    kind, arguments, _, cause, suppressed = parts
+    known = isinstance(kind, type) and issubclass(kind, Exception)
+    if not known or type(arguments) is not tuple or not (cause is None or isinstance(cause, Exception)):
+        raise MalformedError("not an exception")
+    try:
+        error: Exception = kind.__new__(kind, *arguments)
+        error.args = arguments
+    except Exception:  # noqa: BLE001 - what matters is that something is raised
+        error = RuntimeError(*arguments)
+    if cause is not None or suppressed is True:
+        error.__cause__ = cause
+    return error
+
+
+def give_attributes(error: Exception, attributes: Any) -> None:
+    """Give an exception its attributes. They cannot hide what a class defines. Raises :class:`MalformedError`."""
+    if type(attributes) is not dict or len(attributes) > MAX_ATTRIBUTES or not all(map(is_attribute, attributes)):
+        raise MalformedError("not attributes")
+    vars(error).update(attributes)
+
+
+def is_attribute(name: Any) -> bool:
+    """Return whether ``name`` may be that of an exception's attribute: no dunder but the notes, and none of ours."""
+    if type(name) is not str or len(name) > _LONGEST_NAME or name.startswith("_securebench"):
+        return False
+    return name == "__notes__" or not name.startswith("__")
+
+
+def to_raise(error: Exception) -> Exception:
+    """Return what to raise for an error of the other side.
+
+    One that ends an iteration becomes a ``RuntimeError``: raised under a test's ``for ... in map(f, cases)`` it would
+    end the loop, and the cases would look checked.
+    """
+    if isinstance(error, (StopIteration, StopAsyncIteration)):
+        return RuntimeError(*error.args)
+    return error
+
+
+def _cause_of(error: BaseException) -> BaseException | None:
+    """Return the cause of ``error`` if it is an ordinary exception, and its causes come to an end."""
+    found, seen = error.__cause__, [id(error)]
+    while found is not None:
+        if id(found) in seen or len(seen) > MAX_CAUSES or not isinstance(found, Exception):
+            return None
+        seen.append(id(found))
+        found = found.__cause__
+    return error.__cause__
+
+
+def text_of(error: Exception) -> str:
+    """Return ``str(error)``, shortened; empty where that fails."""
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - its own __str__ is at fault
+        return ""
+    return text[:_LONGEST_MESSAGE] if type(text) is str else ""

@@ -1,0 +1,39 @@
+"""The candidate's side: what stands for an object of a class that the tests define."""
+
+from __future__ import annotations
+
+from securebench.verifiers.code_completion.guest.operators import OPERATORS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from securebench.verifiers.code_completion.guest.peer import Peer
+
+
+class Lent:
+    """An object of a class that the tests define: its attributes can be read and set, its methods called."""
+
+    def __init__(self, peer: Peer, number: int) -> None:
+        vars(self).update(_securebench_peer=peer, _securebench_number=number)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(f"{name} of an object of the tests cannot be read")
+        return vars(self)["_securebench_peer"].request("get", vars(self)["_securebench_number"], name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        vars(self)["_securebench_peer"].request("set", vars(self)["_securebench_number"], (name, value))
+
+    def __str__(self) -> str:
+        return str(vars(self)["_securebench_peer"].request("text", vars(self)["_securebench_number"], "str"))
+
+    __repr__ = __str__
+
+
+def _refuse(self: Lent, *_: Any) -> Any:
+    return vars(self)["_securebench_peer"].request("refuse", vars(self)["_securebench_number"])
+
+
+for _name in OPERATORS - {"__str__", "__repr__", "__bool__", "__format__", "__eq__", "__next__", "__missing__"}:
+    setattr(Lent, _name, _refuse)
