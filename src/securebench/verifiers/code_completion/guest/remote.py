@@ -88,6 +88,8 @@ class Remote:
 
     @property
     def __signature__(self) -> Any:
+        from securebench.verifiers.code_completion.guest.shapes import read_signature
+
         return read_signature(self._securebench_peer.request("signature", self._securebench_number))
 
 
@@ -171,22 +173,3 @@ def _items(peer: Candidate, number: int) -> Iterator[Any]:
         items, more = peer.next_items(number, max(used, 1))
         used += len(items)
         yield from items
-
-
-def read_signature(rows: Any) -> Any:
-    """Return the signature that a candidate gives of a callable. Raises ``ValueError`` or ``TypeError``."""
-    import inspect
-
-    if type(rows) is not list or not rows:
-        raise TypeError("no signature")
-    made = []
-    for name, kind, default, annotation in rows:
-        said = {
-            key: values[0]
-            for key, values in (("default", default), ("annotation", annotation))
-            if type(values) is list and len(values) == 1
-        }
-        made.append((name, kind, said))
-    parameters = [inspect.Parameter(name, inspect._ParameterKind(kind), **said) for name, kind, said in made[:-1]]
-    returned = made[-1][2].get("annotation", inspect.Signature.empty)
-    return inspect.Signature(parameters, return_annotation=returned)

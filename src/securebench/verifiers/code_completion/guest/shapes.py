@@ -199,3 +199,22 @@ def signature_of(value: Any) -> list[list[Any]]:
     ]
     returned = found.return_annotation
     return [*rows, ["return", 0, [], [returned] if returned is not found.empty else []]]
+
+
+def read_signature(rows: Any) -> Any:
+    """Return the signature that a candidate gives of a callable. Raises ``ValueError`` or ``TypeError``."""
+    import inspect
+
+    if type(rows) is not list or not rows:
+        raise TypeError("no signature")
+    made = []
+    for name, kind, default, annotation in rows:
+        said = {
+            key: values[0]
+            for key, values in (("default", default), ("annotation", annotation))
+            if type(values) is list and len(values) == 1
+        }
+        made.append((name, kind, said))
+    parameters = [inspect.Parameter(name, inspect._ParameterKind(kind), **said) for name, kind, said in made[:-1]]
+    returned = made[-1][2].get("annotation", inspect.Signature.empty)
+    return inspect.Signature(parameters, return_annotation=returned)

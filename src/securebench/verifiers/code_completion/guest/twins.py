@@ -15,9 +15,8 @@ from securebench.verifiers.code_completion.guest.remote import (
     Remote,
     RemoteIterator,
     get_attribute,
-    read_signature,
 )
-from securebench.verifiers.code_completion.guest.shapes import CONTAINERS, FROZEN, MAPPINGS
+from securebench.verifiers.code_completion.guest.shapes import CONTAINERS, FROZEN, MAPPINGS, read_signature
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
