@@ -8,8 +8,9 @@ import pytest
 
 from real_agents.mixed import FAMILIES, mixed_pack, solving_all
 from real_agents.runs import PROGRAMS, Agent, run_here, short_answers
+from securebench.errors import ConfigError
 from securebench.execution import retry
-from securebench.testing.provider import Cut, Fail, Provider, Slow, at_first
+from securebench.testing.provider import Cut, Fail, Provider, Slow, always, at_first
 from securebench.testing.provider.scripts import crash, refuse, solve, work_for_ever
 
 if TYPE_CHECKING:
@@ -80,11 +81,25 @@ def test_a_program_that_is_killed_has_crashed(program: str, oci_driver: OciDrive
 def test_trouble_with_a_provider_is_no_score(
     program: str, fault: Fail, code: str, oci_driver: OciDriver, tmp_path: Path
 ) -> None:
-    """Where the provider never answers well, no family has a score: the task is redone on ``--resume``."""
-    with Provider(solving_all(), fault=fault) as provider:
+    """Where the provider answers no agent well, no family has a score: the task is redone on ``--resume``."""
+    # Number 0 is the question before the first task, which would end the run where the key is refused.
+    with Provider(solving_all(), fault=lambda asked: fault if asked.number else None) as provider:
         done = run_here(tmp_path, mixed_pack(tmp_path), Agent(program=program, provider=provider), oci_driver)
     assert _by_family(done, "failure_reason") == dict.fromkeys(FAMILIES, "provider_unavailable"), done.records
     assert all("score" not in record and code in record["failure_message"] for record in done.records)
+
+
+@pytest.mark.oci
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_key_that_is_refused_ends_a_run_before_it_begins(program: str, oci_driver: OciDriver, tmp_path: Path) -> None:
+    """One question tells it: no program is started, and nothing is recorded."""
+    pack = short_answers(tmp_path)
+    with Provider(solving_all(), fault=always(Fail(401))) as provider:
+        agent = Agent(program=program, provider=provider)
+        with pytest.raises(ConfigError) as raised:
+            run_here(tmp_path, pack, agent, oci_driver)
+        assert raised.value.code == "provider-refused"
+        assert len(provider.requests) == 1
 
 
 @pytest.mark.oci
