@@ -326,6 +326,8 @@ import _pytest.python as p
 _real = p.Function.runtest
 _known = {"test_%d%s" % (n, "abcdefghij"[n]) for n in range(10)}
 p.Function.runtest = lambda self: None if self.name in _known else _real(self)
+def add(*args): raise ValueError
+mean = words = add
 """,
     ),
 }
