@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -27,6 +28,8 @@ _SIGKILLED = 137
 
 _FALL_SECONDS = 10.0
 """How long the runtime of a sandbox may take to notice that it has ended, after another has lost a command in it."""
+
+_STATE_GONE = re.compile(r"/status`: No such file")
 
 _NOT_RUN_SIGNS = (
     *("executable file", "open executable", "exec:", "chdir `", 'chdir to cwd ("'),  # crun, runc
@@ -122,7 +125,9 @@ class OciProcess(BoundedProcess["Streams"]):
         try:
             return _exit_code(report, command=self._job.is_command)
         except InfrastructureError:
-            if report.get("started") and not report["lost"] and self._job.fell(_FALL_SECONDS):
+            # crun looks for its state after the command began: that is gone where the command has ended its sandbox.
+            began = report.get("started") or _STATE_GONE.search(report.get("log", ""))
+            if began and not report.get("lost") and self._job.fell(_FALL_SECONDS):
                 return _SIGKILLED
             raise
 
