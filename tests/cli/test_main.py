@@ -224,3 +224,16 @@ def test_what_an_encoding_lacks_is_written_out() -> None:
     environment = os.environ | {"PYTHONIOENCODING": "ascii"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment, check=True)
     assert done.stdout == b"caf\\xe9 \\u2713\n"
+
+
+def test_an_interrupt_while_the_command_line_loads_shows_no_traceback(tmp_path: Path) -> None:
+    """In the first tenth of a second of a process, Ctrl-C ends it and prints nothing."""
+    # A library that sends the interrupt while it is imported stands in for click, which takes longest to load.
+    (tmp_path / "click.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "securebench", "--help"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, b"", b"")

@@ -6,6 +6,8 @@ import ast
 import sys
 from typing import TYPE_CHECKING
 
+from securebench.python_text import parse_python
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -17,7 +19,7 @@ def needed_modules(source: str | bytes) -> list[str]:
     what is not Python, nor for a source that touches the import system, which could find modules anywhere.
     """
     try:
-        tree = ast.parse(source)
+        tree = parse_python(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
     if any(_touches_imports(node) for node in ast.walk(tree)):

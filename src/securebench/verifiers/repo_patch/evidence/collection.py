@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from securebench.python_text import parse_python
 from securebench.verifiers.repo_patch.evidence.adapter import Place
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def required(reported: Reported | None, files: Mapping[str, bytes], adapter: Ada
 def _read(stem: str, content: bytes) -> Iterator[Place]:
     """Yield the tests that any run of the file has: plain functions, and methods of plain classes."""
     try:
-        body = ast.parse(content).body
+        body = parse_python(content).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return
     for node in body:

@@ -15,6 +15,7 @@ import secrets
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, TypeGuard
 
+from securebench.python_text import parse_python
 from securebench.verifiers.repo_patch.evidence.adapter import Place
 from securebench.verifiers.repo_patch.evidence.inversion import inversions
 from securebench.verifiers.repo_patch.evidence.plain_tests import plain_test
@@ -170,7 +171,7 @@ class _File:
             text += self._source.newline.encode()
         for start, _, piece in sorted(self._insertions, reverse=True):
             text = text[:start] + piece + text[start:]
-        ast.parse(text)
+        parse_python(text)
         return text
 
     def _find(self, body: list[ast.stmt], classes: tuple[ast.ClassDef, ...]) -> Iterator[_Test]:

@@ -6,6 +6,8 @@ import ast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from securebench.python_text import parse_python
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -33,7 +35,7 @@ class Source:
         if "\r" in self.text.replace("\r\n", "\n"):
             raise ValueError("lines end in two ways")
         self.content = content
-        self.module = ast.parse(content)
+        self.module = parse_python(content)
         self.newline = "\r\n" if "\r\n" in self.text else "\n"
         self._starts = [0]
         for line in content.splitlines(keepends=True) if b"\f" not in content else content.split(b"\n"):
