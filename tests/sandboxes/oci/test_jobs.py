@@ -16,7 +16,9 @@ from leftovers import runtime_files
 from securebench.errors import InfrastructureError
 from securebench.sandboxes.base import Command, SandboxSpec
 from securebench.sandboxes.oci import OciDriver
+from securebench.sandboxes.oci.keeper.cells import Cell
 from securebench.sandboxes.oci.keeper.jobs import Job, Runtime, Starved
+from securebench.sandboxes.oci.keeper.surroundings import Surroundings
 
 if TYPE_CHECKING:
     from securebench.images.model import ResolvedImage
@@ -49,6 +51,20 @@ def test_whether_its_command_was_started_is_reported(tmp_path: Path) -> None:
             assert not job.outcome(EXIT_1, Starved())["started"]
         started.write_text("7")
         assert job.outcome(EXIT_1, Starved())["started"]
+
+
+def test_a_command_waits_for_the_record_of_its_container(tmp_path: Path) -> None:
+    """What a container's first process says may be heard before its runtime has written down that it runs."""
+    pid = tmp_path / "pid"
+    with socket.socket() as first, socket.socket() as second:
+        cell = Cell("s1", Surroundings(str(tmp_path), "none", inner_groups=False))
+        cell.main = Job(first, str(tmp_path / "log"), str(pid), 60)
+        command = Job(second, str(tmp_path / "log2"), str(tmp_path / "pid2"), 60)
+        (tmp_path / "s1").mkdir()
+        cell.launch(command, ["/bin/sh", "-c", f"exec test -s {pid}"], [0, 1, 2], None)
+        time.sleep(0.2)
+        pid.write_text("7")
+        assert os.waitpid(command.pid, 0)[1] == 0
 
 
 @pytest.mark.parametrize(

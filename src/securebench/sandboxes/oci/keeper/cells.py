@@ -183,8 +183,11 @@ class Cell:
         return group
 
     def _enter(self) -> None:
+        """Join its group; in the new process of a runtime, which may wait."""
         if self._group is not None:
             self._group.enter()
+        if self.main is not None:  # what is started is a command
+            self.main.await_start()
 
     def _show_root(self, request: dict[str, Any]) -> None:
         for name in ("work", "root", "upper", "upper/dev"):  # gVisor makes files at /dev before it mounts there

@@ -40,6 +40,10 @@ _ALL_SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl
 
 _THREADS = "/proc/{0}/task"
 
+_RECORD_SECONDS = 30.0
+_RECORD_POLL_SECONDS = 0.002
+"""How long a command waits for its container's record, on a machine that does much else, and how often it looks."""
+
 
 class Starved(NamedTuple):
     """How many processes of a sandbox were killed for want of memory, and how many of those at its own limit."""
@@ -110,12 +114,22 @@ class Job:
             "timed_out": timed_out,
             "out_of_memory": code == SIGKILLED and not self.killed and kills,
             "killed": self.killed,
-            "started": self._has_started(),
+            "started": self.has_started(),
             "lost": self._lost(status, starved) if code else "",
             "log": log,
         }
 
-    def _has_started(self) -> bool:
+    def await_start(self) -> None:
+        """Wait, for some seconds at most, until its runtime has written down the process that it started.
+
+        Only then can a command be run beside that. crun records a container after its first process has begun to run,
+        and that one may have been heard of long before: crun looks into its record first, and fails without one.
+        """
+        give_up = time.monotonic() + _RECORD_SECONDS
+        while not self.has_started() and time.monotonic() < give_up:
+            time.sleep(_RECORD_POLL_SECONDS)
+
+    def has_started(self) -> bool:
         """Whether its runtime has written down the process that it started, and not something else."""
         try:
             with open(self.started) as file:
