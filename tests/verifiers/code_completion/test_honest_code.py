@@ -436,7 +436,7 @@ CASES = [
 
 
 @pytest.fixture(scope="module")
-def driver() -> Iterator[FakeDriver]:
+def local() -> Iterator[FakeDriver]:
     """Give a driver that runs the guests as local processes."""
     made = local_driver()
     yield made
@@ -444,26 +444,26 @@ def driver() -> Iterator[FakeDriver]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_honest_code_passes(driver: FakeDriver, case: Case) -> None:
+def test_honest_code_passes(local: FakeDriver, case: Case) -> None:
     """A right candidate passes."""
-    result = judge(driver, case.right, case.tests)
+    result = judge(local, case.right, case.tests)
     assert result.passed, (result.message, result.metadata, result.stderr)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_its_broken_twin_fails(driver: FakeDriver, case: Case) -> None:
+def test_its_broken_twin_fails(local: FakeDriver, case: Case) -> None:
     """A wrong candidate fails the same tests, and for their sake."""
-    assert judge(driver, case.wrong, case.tests).reason is FailureReason.TESTS_FAILED
+    assert judge(local, case.wrong, case.tests).reason is FailureReason.TESTS_FAILED
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_an_empty_module_fails(driver: FakeDriver, case: Case) -> None:
+def test_an_empty_module_fails(local: FakeDriver, case: Case) -> None:
     """A candidate that defines nothing passes nothing."""
-    assert judge(driver, "pass", case.tests).reason in {FailureReason.TESTS_FAILED, FailureReason.NO_VERDICT}
+    assert judge(local, "pass", case.tests).reason in {FailureReason.TESTS_FAILED, FailureReason.NO_VERDICT}
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_the_stand_ins_behave_as_the_objects_do(driver: FakeDriver, case: Case) -> None:
+def test_the_stand_ins_behave_as_the_objects_do(local: FakeDriver, case: Case) -> None:
     """In one process, where nothing stands in for anything, the same candidates pass and fail."""
-    assert judge(driver, case.right, case.tests, isolation="shared").passed
-    assert not judge(driver, case.wrong, case.tests, isolation="shared").passed
+    assert judge(local, case.right, case.tests, isolation="shared").passed
+    assert not judge(local, case.wrong, case.tests, isolation="shared").passed

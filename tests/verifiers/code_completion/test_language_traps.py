@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="module")
-def driver() -> Iterator[FakeDriver]:
+def local() -> Iterator[FakeDriver]:
     """Give a driver that runs the guests as local processes."""
     made = local_driver()
     yield made
@@ -83,10 +83,10 @@ TRAPS = {
 
 
 @pytest.mark.parametrize("trap", TRAPS, ids=str)
-def test_a_trap_fails_and_says_why(driver: FakeDriver, trap: str) -> None:
+def test_a_trap_fails_and_says_why(local: FakeDriver, trap: str) -> None:
     """Each passes as plain Python; the record names the reason, and nothing of the tests."""
     candidate, tests, note = TRAPS[trap]
-    result = judge(driver, candidate, tests)
+    result = judge(local, candidate, tests)
     assert (result.reason, result.metadata.get("note")) == (FailureReason.TESTS_FAILED, note), result.message
     assert explain(note) in result.message
 
@@ -115,15 +115,15 @@ HONEST = {
 
 
 @pytest.mark.parametrize("case", HONEST, ids=str)
-def test_honest_code_that_looks_like_a_trap_passes(driver: FakeDriver, case: str) -> None:
+def test_honest_code_that_looks_like_a_trap_passes(local: FakeDriver, case: str) -> None:
     """Code that changes its arguments, raises its own errors or returns NaN as asked passes, as in plain Python."""
-    result = judge(driver, *HONEST[case])
+    result = judge(local, *HONEST[case])
     assert result.passed, result.message
 
 
-def test_a_wrong_function_with_the_name_of_a_builtin_fails(driver: FakeDriver) -> None:
+def test_a_wrong_function_with_the_name_of_a_builtin_fails(local: FakeDriver) -> None:
     """MBPP 126: the candidate's ``sum`` is what is called, for better or worse."""
-    assert judge(driver, "def sum(a, b): return 1", "assert sum(10, 15) == 25").reason is FailureReason.TESTS_FAILED
+    assert judge(local, "def sum(a, b): return 1", "assert sum(10, 15) == 25").reason is FailureReason.TESTS_FAILED
 
 
 @pytest.mark.parametrize(
@@ -136,10 +136,10 @@ def test_a_wrong_function_with_the_name_of_a_builtin_fails(driver: FakeDriver) -
     ],
 )
 def test_a_candidate_cannot_take_over_the_builtins_that_judge_it(
-    driver: FakeDriver, candidate: str, tests: str
+    local: FakeDriver, candidate: str, tests: str
 ) -> None:
     """B09: where the tests can reach it by another name, a builtin stays the builtin; the message says so."""
-    result = judge(driver, candidate, tests)
+    result = judge(local, candidate, tests)
     assert result.reason is FailureReason.TESTS_FAILED
     if "AssertionError" not in candidate:
         assert result.metadata["note"] == notes.BUILTIN
@@ -153,11 +153,11 @@ def test_starter_code_says_whose_a_builtins_name_is() -> None:
     assert read_request(broken, artifact("pass")).starter == ()
 
 
-def test_the_name_of_a_builtin_beside_others(driver: FakeDriver) -> None:
+def test_the_name_of_a_builtin_beside_others(local: FakeDriver) -> None:
     """With starter code, the candidate's ``hash`` is called beside its other functions."""
     candidate, tests = "def hash(x): return x % 7\ndef add(x): return x + 1", "assert add(1) == 2 and hash(8) == 1"
-    assert judge(driver, candidate, tests, starter="def hash(x):\n    ...\n").passed
-    assert judge(driver, candidate, tests).metadata["note"] == notes.BUILTIN
+    assert judge(local, candidate, tests, starter="def hash(x):\n    ...\n").passed
+    assert judge(local, candidate, tests).metadata["note"] == notes.BUILTIN
 
 
 def test_every_note_has_its_sentence() -> None:

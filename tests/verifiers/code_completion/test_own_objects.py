@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="module")
-def driver() -> Iterator[FakeDriver]:
+def local() -> Iterator[FakeDriver]:
     """Give a driver that runs the guests as local processes."""
     made = local_driver()
     yield made
@@ -163,10 +163,10 @@ HONEST = {
 
 
 @pytest.mark.parametrize("case", HONEST, ids=str)
-def test_honest_use_of_a_candidates_classes_passes(driver: FakeDriver, case: str) -> None:
+def test_honest_use_of_a_candidates_classes_passes(local: FakeDriver, case: str) -> None:
     """The same program passes as plain Python, where all of this is Python's own."""
     candidate, tests = HONEST[case]
-    result = judge(driver, candidate, tests)
+    result = judge(local, candidate, tests)
     assert result.passed, (result.message, result.stderr)
 
 
@@ -379,10 +379,10 @@ LIES = {
 
 
 @pytest.mark.parametrize("case", LIES, ids=str)
-def test_a_class_that_lies_fails(driver: FakeDriver, case: str) -> None:
+def test_a_class_that_lies_fails(local: FakeDriver, case: str) -> None:
     """B04: no class of a candidate decides a comparison, is taken for another, or swallows a failed assert."""
     candidate, tests = LIES[case]
-    result = judge(driver, candidate, tests)
+    result = judge(local, candidate, tests)
     assert result.reason in {FailureReason.TESTS_FAILED, FailureReason.PROTOCOL_VIOLATION}, result.message
 
 
@@ -405,10 +405,10 @@ UNSUPPORTED = {
 
 
 @pytest.mark.parametrize("feature", UNSUPPORTED, ids=str)
-def test_what_is_not_carried_is_named(driver: FakeDriver, feature: str) -> None:
+def test_what_is_not_carried_is_named(local: FakeDriver, feature: str) -> None:
     """The failure names the feature and the way to have it, and nothing of the tests."""
     candidate, tests = UNSUPPORTED[feature]
-    result = judge(driver, candidate, tests)
+    result = judge(local, candidate, tests)
     assert (result.passed, result.metadata["note"]) == (False, feature)
     assert explain(feature) in result.message
     assert "tests.isolation: shared" in result.message

@@ -36,7 +36,7 @@ FORGE_LATER = f"{_VERDICT}f = forge"
 
 
 @pytest.fixture
-def driver() -> Iterator[FakeDriver]:
+def local() -> Iterator[FakeDriver]:
     """Give a driver that runs the guests as local processes, and see that no sandbox stays open."""
     made = local_driver()
     yield made
@@ -44,11 +44,11 @@ def driver() -> Iterator[FakeDriver]:
     made.close()
 
 
-def test_two_sandboxes_of_the_strictest_kind(driver: FakeDriver) -> None:
+def test_two_sandboxes_of_the_strictest_kind(local: FakeDriver) -> None:
     """B07, B22: no mount, no network, nobody, a read-only root; argv and environment are the same for every task."""
-    assert judge(driver, RIGHT, TESTS).passed
-    assert len(driver.commands) == 2
-    for spec, command in driver.commands:
+    assert judge(local, RIGHT, TESTS).passed
+    assert len(local.commands) == 2
+    for spec, command in local.commands:
         assert (spec.mounts, spec.network, spec.read_only, spec.user) == ((), "none", True, UNPRIVILEGED_USER)
         assert (spec.cap_add, spec.cap_drop, spec.image.reference) == ((), ("ALL",), DEFAULT_IMAGE)
         assert not spec.inherit_image_environment
@@ -56,9 +56,9 @@ def test_two_sandboxes_of_the_strictest_kind(driver: FakeDriver) -> None:
         assert command.stdin == b""
 
 
-def test_a_pass_says_how_it_came_about(driver: FakeDriver) -> None:
+def test_a_pass_says_how_it_came_about(local: FakeDriver) -> None:
     """Metadata names the verifier, its version, the phase, the isolation and how much was answered."""
-    result = judge(driver, RIGHT, TESTS)
+    result = judge(local, RIGHT, TESTS)
     duration = result.metadata["duration_seconds"]
     assert isinstance(duration, float)
     assert dict(result.metadata) == {
@@ -67,16 +67,16 @@ def test_a_pass_says_how_it_came_about(driver: FakeDriver) -> None:
         "phase": "verdict",
         "reason": None,
         "isolation": "split",
-        "image_id": driver.resolve_image(DEFAULT_IMAGE).id,
+        "image_id": local.resolve_image(DEFAULT_IMAGE).id,
         "answered": 1,
         "duration_seconds": duration,
     }
     assert result.score == 1.0
 
 
-def test_a_failure_names_type_and_line_and_no_text_of_the_tests(driver: FakeDriver) -> None:
+def test_a_failure_names_type_and_line_and_no_text_of_the_tests(local: FakeDriver) -> None:
     """F13: neither the message of an assertion nor a value is in the result."""
-    result = judge(driver, "def f(x): return x", TESTS)
+    result = judge(local, "def f(x): return x", TESTS)
     assert result.reason is FailureReason.TESTS_FAILED
     assert result.message == "the tests failed at line 2 of the tests: AssertionError"
     assert (result.metadata["error"], result.metadata["line"]) == ("AssertionError", 2)
@@ -93,10 +93,10 @@ def test_a_failure_names_type_and_line_and_no_text_of_the_tests(driver: FakeDriv
     ],
 )
 @pytest.mark.parametrize("candidate", [RIGHT, "def f(x): raise ModuleNotFoundError('numpy')", "import math"])
-def test_tests_that_cannot_run_make_the_task_unusable(driver: FakeDriver, tests: str, candidate: str) -> None:
+def test_tests_that_cannot_run_make_the_task_unusable(local: FakeDriver, tests: str, candidate: str) -> None:
     """A mistake of the pack or its image is no candidate's fault: an error, whatever the candidate is."""
     with pytest.raises(MaterializationError) as caught:
-        judge(driver, candidate, tests)
+        judge(local, candidate, tests)
     assert caught.value.code == "tests-unusable"
 
 
@@ -111,16 +111,16 @@ def test_tests_that_cannot_run_make_the_task_unusable(driver: FakeDriver, tests:
         ("def f(x)", "assert ("),
     ],
 )
-def test_a_candidate_cannot_make_a_task_unusable(driver: FakeDriver, candidate: str, tests: str) -> None:
+def test_a_candidate_cannot_make_a_task_unusable(local: FakeDriver, candidate: str, tests: str) -> None:
     """Once the candidate has been asked for anything, or does not load, the outcome is a failure."""
-    assert judge(driver, candidate, tests).reason is not None
+    assert judge(local, candidate, tests).reason is not None
 
 
-def test_in_one_process_broken_tests_are_a_failure(driver: FakeDriver) -> None:
+def test_in_one_process_broken_tests_are_a_failure(local: FakeDriver) -> None:
     """There the candidate may have broken them: it runs first, in the same process."""
     code = "import builtins\ndef refuse(*a, **k): raise SyntaxError\nbuiltins.compile = refuse"
     for tests in (TESTS, "def check(:", "import no_such_module"):
-        assert judge(driver, code, tests, isolation="shared").reason is not None
+        assert judge(local, code, tests, isolation="shared").reason is not None
 
 
 @pytest.mark.parametrize(
@@ -134,32 +134,32 @@ def test_in_one_process_broken_tests_are_a_failure(driver: FakeDriver) -> None:
         "try:\n    f(__import__('threading').Lock())\nexcept TypeError:\n    pass",
     ],
 )
-def test_tests_that_use_nothing_are_no_pass(driver: FakeDriver, tests: str) -> None:
+def test_tests_that_use_nothing_are_no_pass(local: FakeDriver, tests: str) -> None:
     """A17: an answer of the candidate is needed; to name its function, or to ask what cannot be asked, is none."""
-    result = judge(driver, RIGHT, tests)
+    result = judge(local, RIGHT, tests)
     assert result.reason is FailureReason.NO_VERDICT
 
 
 @pytest.mark.parametrize("tests", ["f(2)\nraise SystemExit(1)", "f(2)\nimport sys; sys.exit('no')", "f(2); exit(True)"])
-def test_tests_that_leave_with_a_failure_fail(driver: FakeDriver, tests: str) -> None:
+def test_tests_that_leave_with_a_failure_fail(local: FakeDriver, tests: str) -> None:
     """An exit of the tests is a pass only when it says so."""
-    assert judge(driver, RIGHT, tests).reason is FailureReason.TESTS_FAILED
+    assert judge(local, RIGHT, tests).reason is FailureReason.TESTS_FAILED
 
 
-def test_tests_that_kill_themselves_are_no_verdict(driver: FakeDriver) -> None:
+def test_tests_that_kill_themselves_are_no_verdict(local: FakeDriver) -> None:
     """A15: whatever ends the tests' process, no verdict is no pass."""
-    result = judge(driver, RIGHT, "f(2)\nimport os; os._exit(0)")
+    result = judge(local, RIGHT, "f(2)\nimport os; os._exit(0)")
     assert result.reason is FailureReason.NO_VERDICT
 
 
-def test_tests_that_hang_are_no_verdict(driver: FakeDriver) -> None:
+def test_tests_that_hang_are_no_verdict(local: FakeDriver) -> None:
     """The whole budget bounds the tests, too."""
-    assert judge(driver, RIGHT, "f(2)\nwhile True: pass", timeout=1).reason is FailureReason.NO_VERDICT
+    assert judge(local, RIGHT, "f(2)\nwhile True: pass", timeout=1).reason is FailureReason.NO_VERDICT
 
 
-def test_no_function_of_the_tests_ends_them_for_the_candidate(driver: FakeDriver) -> None:
+def test_no_function_of_the_tests_ends_them_for_the_candidate(local: FakeDriver) -> None:
     """A candidate that is handed ``sys.exit`` cannot end the tests with it."""
-    result = judge(driver, "def f(g): g(0)", "import sys\nf(sys.exit)")
+    result = judge(local, "def f(g): g(0)", "import sys\nf(sys.exit)")
     assert result.reason is FailureReason.TESTS_FAILED
 
 
@@ -176,18 +176,18 @@ def test_no_function_of_the_tests_ends_them_for_the_candidate(driver: FakeDriver
     ],
     ids=repr,
 )
-def test_a_task_without_inline_tests_is_no_pass(driver: FakeDriver, tests: Any) -> None:
+def test_a_task_without_inline_tests_is_no_pass(local: FakeDriver, tests: Any) -> None:
     """Loading refuses such a pack; should one come all the same, it fails, without a sandbox."""
-    result = CodeCompletionVerifier().verify(view_of(tests), artifact(RIGHT), context(driver))
+    result = CodeCompletionVerifier().verify(view_of(tests), artifact(RIGHT), context(local))
     assert result.reason is FailureReason.NO_VERDICT
-    assert driver.commands == []
+    assert local.commands == []
 
 
 @pytest.mark.parametrize(("language", "passes"), [("python", True), ("Python3", True), ("rust", False)])
-def test_python_is_the_language(driver: FakeDriver, language: str, passes: bool) -> None:
+def test_python_is_the_language(local: FakeDriver, language: str, passes: bool) -> None:
     """Another language is no pass, even where the tests would."""
     view = view_of({"source": "inline", "code": TESTS}, language=language)
-    assert CodeCompletionVerifier().verify(view, artifact(RIGHT), context(driver)).passed is passes
+    assert CodeCompletionVerifier().verify(view, artifact(RIGHT), context(local)).passed is passes
 
 
 @pytest.mark.parametrize(
@@ -203,25 +203,25 @@ def test_python_is_the_language(driver: FakeDriver, language: str, passes: bool)
     ids=["not text", "empty", "blank", "empty block", "long", "long in bytes"],
 )
 def test_what_is_no_program_is_refused_without_a_sandbox(
-    driver: FakeDriver, text: str | None, reason: FailureReason
+    local: FakeDriver, text: str | None, reason: FailureReason
 ) -> None:
     """B20: such a candidate fails at once."""
-    result = judge(driver, text, TESTS)
+    result = judge(local, text, TESTS)
     assert (result.reason, result.metadata["phase"]) == (reason, "extraction")
-    assert driver.commands == []
+    assert local.commands == []
 
 
 @pytest.mark.parametrize("operation", ["open", "create", "wait", "resolve_image"])
-def test_trouble_of_the_engine_is_raised(driver: FakeDriver, operation: str) -> None:
+def test_trouble_of_the_engine_is_raised(local: FakeDriver, operation: str) -> None:
     """L15: no candidate is scored for it, and nothing is left open."""
-    driver.fail_next(EngineError("gone"), on=operation)
+    local.fail_next(EngineError("gone"), on=operation)
     with pytest.raises(InfrastructureError):
-        judge(driver, "import os; os._exit(3)", TESTS)
+        judge(local, "import os; os._exit(3)", TESTS)
 
 
-def test_what_was_made_is_closed_when_the_other_cannot_be(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_made_is_closed_when_the_other_cannot_be(local: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     """A first sandbox does not outlive the failure to make, or to open, a second one."""
-    create = driver.create
+    create = local.create
     made: list[Sandbox] = []
 
     def create_one(spec: SandboxSpec, *, persistent: bool = False) -> Sandbox:
@@ -230,55 +230,55 @@ def test_what_was_made_is_closed_when_the_other_cannot_be(driver: FakeDriver, mo
         made.append(create(spec, persistent=persistent))
         return made[0]
 
-    monkeypatch.setattr(driver, "create", create_one)
+    monkeypatch.setattr(local, "create", create_one)
     with pytest.raises(EngineError):
-        judge(driver, RIGHT, TESTS)
+        judge(local, RIGHT, TESTS)
     assert len(made) == 1  # and the fixture sees that it is closed
 
 
-def test_a_missing_image_is_raised(driver: FakeDriver) -> None:
+def test_a_missing_image_is_raised(local: FakeDriver) -> None:
     """A row's own image is the one that is used."""
     with pytest.raises(ImageError, match="no/such:image"):
-        judge(driver, RIGHT, TESTS, image="no/such:image")
+        judge(local, RIGHT, TESTS, image="no/such:image")
 
 
-def test_an_image_without_python_is_no_candidates_fault(driver: FakeDriver) -> None:
+def test_an_image_without_python_is_no_candidates_fault(local: FakeDriver) -> None:
     """L15: what ends before any of its code was given is trouble of the image."""
 
-    @driver.program("python3")
+    @local.program("python3")
     def missing(program: FakeProcessContext) -> int:
         return 127
 
     with pytest.raises(ImageError, match="exit code 127") as caught:
-        judge(driver, RIGHT, TESTS)
+        judge(local, RIGHT, TESTS)
     assert caught.value.code == "image-without-python"
 
 
-def test_a_sandbox_too_small_for_python_is_no_candidates_fault(driver: FakeDriver) -> None:
+def test_a_sandbox_too_small_for_python_is_no_candidates_fault(local: FakeDriver) -> None:
     """L15: nor is a memory limit in which not even the guest starts."""
 
-    @driver.program("python3")
+    @local.program("python3")
     def starve(program: FakeProcessContext) -> int:
         program.allocate(1 << 40)
         return 0
 
     with pytest.raises(InfrastructureError, match="out_of_memory"):
-        judge(driver, RIGHT, TESTS)
+        judge(local, RIGHT, TESTS)
 
 
 class TestSharedIsolation:
     """One process for packs that ask for it."""
 
-    def test_objects_with_operators_cross(self, driver: FakeDriver) -> None:
+    def test_objects_with_operators_cross(self, local: FakeDriver) -> None:
         """What only shared isolation can do, and the record says at what price."""
         code = "class V:\n    def __init__(self, x): self.x = x\n    def __eq__(self, o): return self.x == o.x"
-        assert not judge(driver, code, "assert V(1) == V(1) and V(1) != V(2)").passed
-        result = judge(driver, code, "assert V(1) == V(1) and V(1) != V(2)", isolation="shared")
+        assert not judge(local, code, "assert V(1) == V(1) and V(1) != V(2)").passed
+        result = judge(local, code, "assert V(1) == V(1) and V(1) != V(2)", isolation="shared")
         assert result.passed
         assert result.metadata["isolation"] == "shared"
-        assert len(driver.commands) == 3
+        assert len(local.commands) == 3
 
-    def test_printed_output_can_be_tested(self, driver: FakeDriver) -> None:
+    def test_printed_output_can_be_tested(self, local: FakeDriver) -> None:
         """Tests may capture what the candidate prints."""
         tests = """
         import contextlib, io
@@ -286,9 +286,9 @@ class TestSharedIsolation:
             greet('you')
         assert out.getvalue() == 'hello you\\n'
         """
-        assert judge(driver, "def greet(x): print('hello', x)", tests, isolation="shared").passed
+        assert judge(local, "def greet(x): print('hello', x)", tests, isolation="shared").passed
 
-    def test_unittest_main_passes_and_fails(self, driver: FakeDriver) -> None:
+    def test_unittest_main_passes_and_fails(self, local: FakeDriver) -> None:
         """It always exits: with a pass only where its tests passed."""
         tests = """
         import unittest
@@ -296,8 +296,8 @@ class TestSharedIsolation:
             def test(self): self.assertEqual(f(2), 4)
         unittest.main()
         """
-        assert judge(driver, RIGHT, tests, isolation="shared").passed
-        assert not judge(driver, "def f(x): return x", tests, isolation="shared").passed
+        assert judge(local, RIGHT, tests, isolation="shared").passed
+        assert not judge(local, "def f(x): return x", tests, isolation="shared").passed
 
     @pytest.mark.parametrize(
         ("code", "reason"),
@@ -314,13 +314,13 @@ class TestSharedIsolation:
             (FORGE_LATER, FailureReason.PROTOCOL_VIOLATION),
         ],
     )
-    def test_what_it_still_stops(self, driver: FakeDriver, code: str, reason: FailureReason) -> None:
+    def test_what_it_still_stops(self, local: FakeDriver, code: str, reason: FailureReason) -> None:
         """B01, B02, B12: exits and verdicts without the number that came with the tests."""
-        assert judge(driver, code, TESTS, isolation="shared").reason is reason
+        assert judge(local, code, TESTS, isolation="shared").reason is reason
 
-    def test_tests_that_use_nothing_are_no_pass(self, driver: FakeDriver) -> None:
+    def test_tests_that_use_nothing_are_no_pass(self, local: FakeDriver) -> None:
         """A17."""
-        assert judge(driver, RIGHT, "pass", isolation="shared").reason is FailureReason.NO_VERDICT
+        assert judge(local, RIGHT, "pass", isolation="shared").reason is FailureReason.NO_VERDICT
 
 
 _GUESTS = [
