@@ -135,9 +135,7 @@ def test_a_wrong_function_with_the_name_of_a_builtin_fails(local: FakeDriver) ->
         ("def f(): pass\nAssertionError = ValueError", "try:\n    f()\n    assert False\nexcept ValueError: pass"),
     ],
 )
-def test_a_candidate_cannot_take_over_the_builtins_that_judge_it(
-    local: FakeDriver, candidate: str, tests: str
-) -> None:
+def test_a_candidate_cannot_take_over_the_builtins_that_judge_it(local: FakeDriver, candidate: str, tests: str) -> None:
     """B09: where the tests can reach it by another name, a builtin stays the builtin; the message says so."""
     result = judge(local, candidate, tests)
     assert result.reason is FailureReason.TESTS_FAILED

@@ -74,6 +74,11 @@ ARGV: Final = ("python3", "-I", "-B", "-c", _BOOTSTRAP)
 """Isolated from the environment, the working directory and user packages; nothing is compiled to disk."""
 
 
+_INDENT: Final = 4
+PIPE_BYTES: Final = 65536
+"""What a pipe holds on Linux. A program that is longer waits for its guest to start, and so does the other one."""
+
+
 class Program(StrEnum):
     """A guest's main program."""
 
@@ -104,17 +109,25 @@ def _sources(names: tuple[str, ...]) -> list[tuple[str, str]]:
 
 
 def _bare(source: str) -> str:
-    """Return a module without docstrings and comments.
+    """Return a module without docstrings, comments, imports for type checkers, blank lines and wide indentation.
 
-    ``ast`` would be shorter, but in Python 3.11 two threads cannot safely make trees at once.
+    ``ast`` would be shorter, but in Python 3.11 two threads cannot safely make trees at once. No guest has a text of
+    several lines that is not a docstring: its indentation would change, too.
     """
     lines = source.splitlines(keepends=True)
     tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
-    for before, token, after in reversed(list(zip(tokens, tokens[1:], tokens[2:], strict=False))):
-        starts = before.type in (tokenize.NEWLINE, tokenize.NL, tokenize.INDENT, tokenize.DEDENT)
+    for before, token, after in reversed(list(zip([None, *tokens], tokens, tokens[1:], strict=False))):
+        starts = before is None or before.type in (tokenize.NEWLINE, tokenize.NL, tokenize.INDENT, tokenize.DEDENT)
         is_text = token.type == tokenize.STRING and starts and after.type == tokenize.NEWLINE
         if is_text or token.type == tokenize.COMMENT:
             (first, left), (last, right) = token.start, token.end
             kept = lines[first - 1][:left] + ('""' if is_text else "") + lines[last - 1][right:]
             lines[first - 1 : last] = [kept]
-    return "".join(lines)
+    bare, skips = [], False
+    for line in lines:
+        code = line.lstrip(" ")
+        skips = skips and (line != code or not code.strip())
+        if code.strip() and not skips:
+            skips = code == "if TYPE_CHECKING:\n"
+            bare.append("if TYPE_CHECKING: pass\n" if skips else " " * ((len(line) - len(code)) // _INDENT) + code)
+    return "".join(bare)
