@@ -121,6 +121,37 @@ def test_without_expected_ids_no_test_may_fail(driver: SandboxDriver, image: str
     assert job.judge(driver, tmp_path / "b", {"project/numbers.py": broken_half}).reason is FailureReason.TESTS_FAILED
 
 
+MORE_TESTS = """\
+diff --git a/tests/test_more.py b/tests/test_more.py
+new file mode 100644
+--- /dev/null
++++ b/tests/test_more.py
+@@ -0,0 +1,2 @@
++def test_more():
++    assert len("ab") == 2
+"""
+VANISH = """\
+import sys
+frame = sys._getframe()
+while frame:
+    if "test_numbers" in frame.f_globals["__name__"]:
+        frame.f_globals["__test__"] = False
+    frame = frame.f_back
+"""
+
+
+def test_tests_that_a_change_makes_vanish_are_missed(oci_driver: SandboxDriver, oci_image: str, tmp_path: Path) -> None:
+    """Without expected ids, every test that there is without the change must have run; others may pass."""
+    job = Job(image=oci_image, command=["pytest", "tests"], test_patch=TEST_PATCH + MORE_TESTS, expect={})
+    fixed = job.judge(oci_driver, tmp_path / "fixed", FIX)
+    evidence: Any = fixed.metadata["evidence"]
+    assert (fixed.reason, evidence["collection"], evidence["collected"]) == (None, "complete", 4), fixed
+    cheat = job.judge(oci_driver, tmp_path / "cheat", {"project/numbers.py": VANISH + BROKEN})
+    evidence = cheat.metadata["evidence"]
+    assert cheat.reason is FailureReason.TESTS_FAILED, cheat
+    assert (evidence["vanished"], evidence["outcomes"]) == (3, {"passed": 1})
+
+
 def test_odd_names_are_laid_out_as_they_are(
     driver: SandboxDriver, image: str, tmp_path: Path, host_canary: Path
 ) -> None:
