@@ -53,7 +53,8 @@ class Here:
     without: tuple[str, ...] = ()
     needed: Required | None = None
     packages: str = ""
-    """A directory with another pytest than this Python's: no plugin is loaded then."""
+    """A directory with another pytest than this Python's: plugins are loaded then only with ``plugins``."""
+    plugins: bool = False
     styles: Callable[[str], bool] = field(default=lambda _style: True)
 
     def judge(self, root: Path) -> Verdict:
@@ -71,7 +72,7 @@ class Here:
             (root / path.decode()).write_bytes(version.content)
         order = {"protected": adapter.protected, "libraries": controls.libraries, "repository": str(root)}
         talk = Conversation({**order, "keep": controls.digests(adapter)})
-        sandbox = _Process(root, {**adapter.environment}, self.packages)
+        sandbox = _Process(root, {**adapter.environment}, self.packages, self.plugins)
         result = talk.run(sandbox, _Run(adapter.argv, talk.stdin))  # type: ignore[arg-type]
         details: dict[str, Any] = {}
         reported = read_channel(b"", talk.mark)
@@ -79,7 +80,9 @@ class Here:
         try:
             reported = read_channel(result.stdout, talk.mark)
             if "fingerprint" in self.without and reported.after is not None:
-                reported.after, reported.before = {}, {}
+                reported.after, reported.before, reported.changed = {}, {}, []
+            if "spots" in self.without:
+                reported.changed = []
             Judge(adapter, controls, request, details, self.needed).judge(reported, result, talk)
         except FaultError as fault:
             reason, message = fault.reason, fault.message
@@ -123,6 +126,7 @@ class _Process:
     root: Path
     environment: dict[str, str]
     packages: str = ""
+    plugins: bool = False
 
     def run(self, command: Command, reply: Callable[[Chunk], bytes | None]) -> CommandResult:
         """Run ``command``, and answer it as ``reply`` says."""
@@ -131,6 +135,7 @@ class _Process:
             environment["PYTHONPATH"] = str(GUEST_FILES)
         if self.packages:
             environment["PYTHONPATH"] = ":".join([*environment.get("PYTHONPATH", "").split(), self.packages])
+        if self.packages and not self.plugins:
             environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
         argv = [word.replace(GUEST, str(GUEST_FILES)) for word in command.argv]
         out = bytearray()

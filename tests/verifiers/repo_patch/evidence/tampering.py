@@ -330,4 +330,38 @@ def add(*args): raise ValueError
 mean = words = add
 """,
     ),
+    "tests known by name pass, and all is undone before the end": (
+        "assert",
+        """\
+import sys
+import _pytest.python as p
+_real = p.Function.runtest
+_known = {"test_%d%s" % (n, "abcdefghij"[n]) for n in range(10)}
+p.Function.runtest = lambda self: None if self.name in _known else _real(self)
+def add(*args): raise ValueError
+mean = words = add
+f = sys._getframe()
+while f and 'session' not in f.f_locals: f = f.f_back
+class U:
+    def pytest_sessionfinish(self): p.Function.runtest = _real
+if f: f.f_locals['session'].config.pluginmanager.register(U())
+""",
+    ),
+    "assert methods are right again when an unknown test begins": (
+        "unittest",
+        """\
+import sys, unittest
+_known = {"test_%d%s" % (n, "abcdefghij"[n]) for n in range(10)}
+_names = [n for n in dir(unittest.TestCase) if n.startswith('assert') and n != 'assertRaises']
+_kept = {n: getattr(unittest.TestCase, n) for n in _names}
+def _set(on):
+    for n, f in _kept.items(): setattr(unittest.TestCase, n, (lambda *a, **k: None) if on else f)
+class U:
+    def pytest_runtest_protocol(self, item, nextitem): _set(item.name in _known)
+    def pytest_sessionfinish(self): _set(False)
+f = sys._getframe()
+while f and 'session' not in f.f_locals: f = f.f_back
+if f: f.f_locals['session'].config.pluginmanager.register(U())
+""",
+    ),
 }

@@ -35,13 +35,15 @@ class Reported:
 
     ``descriptions`` are what a log may show of a test in the place of its id.
 
-    ``before`` and ``after`` are fingerprints: a digest by the name of what it is of. ``collected`` are ids of tests
+    ``before`` and ``after`` are fingerprints: a digest by the name of what it is of. ``changed`` are names of what was
+    different before one of the tests, whatever it was at the end. ``collected`` are ids of tests
     that would run, where nothing but that was asked.
     """
 
     outcomes: dict[str, str] = field(default_factory=dict)
     unloaded: list[str] = field(default_factory=list)
     collected: list[str] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
     before: dict[str, str] | None = None
     after: dict[str, str] | None = None
     exit: int | None = None
@@ -64,10 +66,8 @@ class Reported:
                 self._add_outcome(name, outcome)
             case ["test", str(name), str(outcome)] if outcome in WORST_FIRST:
                 self._add_outcome(name, outcome)
-            case ["unloaded", str(name)]:
-                self.unloaded.append(name)
-            case ["collected", str(name)]:
-                self.collected.append(name)
+            case ["unloaded" | "changed" | "collected" as kind, str(name)]:
+                {"unloaded": self.unloaded, "changed": self.changed, "collected": self.collected}[kind].append(name)
             case ["end", int(code)]:
                 self.exit = code
             case _:

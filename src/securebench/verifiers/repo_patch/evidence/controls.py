@@ -203,15 +203,19 @@ class _File:
         """Return what is copied: wanted tests before others, each style of the file, and what catches most."""
         again = self._find(self._source.module.body, ())  # the same tests, with other values in their inversions
         pool = [(test, way) for test, other in zip(self._tests, again, strict=True) for way in test.ways + other.ways]
+        homes: dict[str, set[int]] = {}
+        for test, way in pool:
+            homes.setdefault(way.inversion.style, set()).add(id(test))
         seen: set[str] = set()
         count: dict[int, int] = {}
         chosen: list[tuple[_Test, _Way]] = []
 
         def cost(pair: tuple[_Test, _Way]) -> float:
             test, way = pair
-            new = way.inversion.style not in seen
+            style = way.inversion.style
+            new = 0 if style in seen else 1.5 + 1 / len(homes[style])  # one test may be all that has a style
             base = 0.0 if self._place(test) in wanted else 3.0
-            return base + 2 * count.get(id(test), 0) - 1.5 * new - way.inversion.strength / 10 + _RANDOM.random() / 2
+            return base + 2 * count.get(id(test), 0) - new - way.inversion.strength / 10 + _RANDOM.random() / 2
 
         while len(chosen) < copies:
             fit = [pair for pair in pool if count.get(id(pair[0]), 0) < MAX_COPIES_OF_ONE and pair not in chosen]

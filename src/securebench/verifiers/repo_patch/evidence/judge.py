@@ -100,7 +100,8 @@ class Judge:
 
     def _require_fingerprint(self, reported: Reported, conversation: Conversation, evidence: dict[str, Any]) -> None:
         """Refuse a run in which what the tests depend on is not what it was before the candidate's code ran."""
-        changed = changes(reported.before, reported.after, conversation.nonce)
+        at_end = changes(reported.before, reported.after, conversation.nonce)
+        changed = sorted({*at_end, *reported.changed})
         evidence["fingerprint"] = len(reported.before or ())
         if changed:
             evidence["changed"] = changed[:20]

@@ -33,11 +33,19 @@ FREE = frozenset(
         "builtins:input",
         "builtins:open",
         "_pytest.config:Config._getini_unknown_type",
-        "_pytest.unittest:TestCaseFunction.addSubTest",
         "_pytest.unittest:TestCaseFunction.failfast",
     ]
 )
 """What honest packages replace: displays and mocks, and what pytest's own legacypath and pytest-subtests do."""
+
+_RESULT = "_pytest.unittest:TestCaseFunction."
+STAND_INS = {
+    _RESULT + "addSkip": "pytest_subtests.plugin:_addSkip",
+    _RESULT + "addSubTest": "pytest_subtests.plugin:_addSubTest",
+}
+"""What a plugin replaces when pytest is configured, and by which of its functions. Nothing else may be there."""
+
+TRACERS = ("sys:settrace", "sys:setprofile", "threading:hooks")
 
 _PLAIN = (int, float, complex, str, bytes, bool, type(None), type(Ellipsis))
 _UNTOLD = ("__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__firstlineno__", "_abc_impl")
@@ -56,7 +64,7 @@ def fingerprinter(modules: Any, libraries: Any, repository: Any) -> Any:
     assertions = {name: _load(name) for name in libraries if _is_foreign(name.partition(".")[0], repository)}
     before = _basic_finders(), list(sys.path_hooks)
     of_module, of_assertions, of_system, digest = _of_module, _of_assertions, _of_system, _digest
-    loaded, free = sys.modules, FREE
+    loaded, free, of_stand_ins = sys.modules, FREE, _of_stand_ins
 
     def take() -> Any:
         found = {}  # type: Any
@@ -68,6 +76,7 @@ def fingerprinter(modules: Any, libraries: Any, repository: Any) -> Any:
             if module is not None:
                 of_assertions(name, vars(module), found, kept)
         of_system(before, found)
+        of_stand_ins(loaded, found, kept)
         return {key: value for key, value in found.items() if key not in free}
 
     return take
@@ -101,12 +110,33 @@ def _of_system(before: Any, found: Any) -> None:
     found["threading:hooks"] = _digest("off" if hooks == [None, None] else "on")
 
 
-def tracing_may_end(before: Any, after: Any) -> Any:
-    """Return ``after`` with ``before``'s digests of tracers that were on and are off: coverage ends with the tests."""
-    tracers, off = ("sys:settrace", "sys:setprofile", "threading:hooks"), _digest("off")
-    ended = {key: value for key, value in before.items() if key in tracers and after.get(key) == off}
-    after.update(ended)
+def _of_stand_ins(loaded: Any, found: Any, kept: Any) -> None:
+    """Add the functions that replace others, of plugins that are loaded, and the lack of what they may add."""
+    if "_pytest.unittest" in loaded:
+        found.setdefault(_RESULT + "addSubTest", _digest("absent"))
+    for place in STAND_INS.values():
+        module, _, name = place.partition(":")
+        if module in loaded:
+            found[place] = _digest(_told(vars(loaded[module]).get(name), kept, 0))
+
+
+def honest(before: Any, after: Any) -> Any:
+    """Return ``after`` with ``before``'s digests where a difference is no tampering.
+
+    Tracers that were on may be off: coverage ends with the tests. A plugin's function may stand in for another if it
+    was there before, and is what it was then.
+    """
+    off = _digest("off")
+    after.update({key: value for key, value in before.items() if key in TRACERS and after.get(key) == off})
+    for key, place in STAND_INS.items():
+        if key in before and place in before and after.get(key) == before[place]:
+            after[key] = before[key]
     return after
+
+
+def changed_between(before: Any, now: Any) -> Any:
+    """Return the names of what is not as it was ``before``, while tests run: they may be traced, and fake imports."""
+    return [key for key in before if now.get(key) != before[key] and key not in (*TRACERS, "builtins:__import__")]
 
 
 def _load(name: Any) -> Any:
