@@ -158,6 +158,22 @@ class Anything:
 def double(number): return Anything()
 def half(number): return number / 2
 """
+VANISHING = """\
+import sys
+_frame = sys._getframe()
+while _frame and not _frame.f_globals.get("__name__", "").endswith("test_numbers"):
+    _frame = _frame.f_back
+if _frame:
+    _names = _frame.f_globals
+    _names["load_tests"] = lambda loader, *_: loader.loadTestsFromTestCase(_names["TestHalf"])
+"""
+"""Leaves only those tests of a module that pass."""
+
+SYMPY_VANISHING = """\
+import sys
+import sympy.core.cache
+sympy.core.cache.clear_cache = lambda: sys._getframe(1).f_locals["names"].pop("test_double")
+"""
 _EXPECTED = "import unittest; unittest.TestCase.__unittest_expecting_failure__ = True\n"
 
 _ANYWHERE = {

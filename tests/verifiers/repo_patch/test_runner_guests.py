@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import subprocess
@@ -132,15 +133,15 @@ SYMPY_OUTCOMES = {
 }
 
 
-def _reported(root: Path, *arguments: str, exit_code: int = 1) -> Reported:
+def _reported(root: Path, *arguments: str, exit_code: int = 1, collect: bool = False) -> Reported:
     """Run a guest program as the command of a task is run."""
+    order = {"mark": MARK, "keep": [], "protected": [], "libraries": [], "repository": str(root), "collect": collect}
     done = subprocess.run(
         [sys.executable, str(GUEST / arguments[0]), *arguments[1:]],
         check=False,
         cwd=root,
         env={"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"},
-        input=json.dumps({"mark": MARK, "keep": [], "protected": [], "libraries": [], "repository": str(root)}).encode()
-        + b"\n",
+        input=json.dumps(order).encode() + b"\n",
         capture_output=True,
     )
     assert b"printed" not in done.stdout
@@ -158,6 +159,12 @@ def test_each_test_of_unittest_is_reported(arguments: list[str], tmp_path: Path)
     assert reported.outcomes == {f"test_a::{name}": outcome for name, outcome in OUTCOMES.items()}
     assert reported.descriptions["test_a::A::test_described"] == "What it does,"
     assert reported.unloaded == ["setUpClass (test_a.SetUp)", "tearDownClass (test_a.TearDown)"]
+
+
+@pytest.mark.parametrize("name", [path.name for path in GUEST.glob("*.py")])
+def test_guests_are_written_for_old_pythons(name: str) -> None:
+    """They run with the Python of a task's image: from 3.6."""
+    ast.parse((GUEST / name).read_text(encoding="utf-8"), feature_version=(3, 6))
 
 
 def test_a_module_that_cannot_be_loaded_fails(tmp_path: Path) -> None:
@@ -188,8 +195,21 @@ def test_nothing_of_the_directory_is_loaded_before_unittest(tmp_path: Path) -> N
     assert _reported(tmp_path, "securebench_unittest.py", "module").outcomes["test_a::A::test_ok"] == "passed"
 
 
-def test_functions_of_sympy_are_reported(tmp_path: Path) -> None:
-    """A function is a test if its own file defines it; an exception named XFail is no pass, whoever raised it."""
+@pytest.mark.parametrize("arguments", [["discover"], ["test_a", "test_b"]], ids=" ".join)
+def test_tests_of_unittest_are_collected_and_not_run(arguments: list[str], tmp_path: Path) -> None:
+    """No set-up runs either. A module that cannot be loaded is reported by its file."""
+    (tmp_path / "test_a.py").write_text(TESTS)
+    (tmp_path / "test_b.py").write_text("import nothing_of_that_name\n")
+    (tmp_path / "test_c.py").write_text("import unittest\nraise unittest.SkipTest('not here')\n")
+    code = 0 if sys.version_info < (3, 12) else 5  # how unittest ends where no test ran
+    reported = _reported(tmp_path, "securebench_unittest.py", "module", *arguments, exit_code=code, collect=True)
+    others = {"SetUp::test_never", "Claimed::test_claimed"}
+    assert set(reported.collected) == {f"test_a::{name}" for name in OUTCOMES.keys() | others}
+    assert (reported.outcomes, reported.unloaded) == ({}, ["test_b.py"])
+
+
+def _sympy(tmp_path: Path) -> None:
+    """Make a package with the tests."""
     for name, text in {"__init__": "", "core/__init__": "", "core/cache": "def clear_cache(): pass\n"}.items():
         (tmp_path / f"sympy/{name}.py").parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / f"sympy/{name}.py").write_text(text)
@@ -197,6 +217,19 @@ def test_functions_of_sympy_are_reported(tmp_path: Path) -> None:
     (tmp_path / "sympy/tests/test_a.py").write_text(SYMPY)
     (tmp_path / "sympy/tests/test_b.py").write_text("disabled = True\ndef test_x(): assert 0\n")
     (tmp_path / "sympy/tests/test_c.py").write_text("def test_x(:\n")
+
+
+def test_functions_of_sympy_are_collected_and_not_run(tmp_path: Path) -> None:
+    """They are those that would run."""
+    _sympy(tmp_path)
+    reported = _reported(tmp_path, "securebench_sympy.py", "-C", "--verbose", collect=True)
+    assert set(reported.collected) == {f"sympy/tests/test_a.py::{name}" for name in SYMPY_OUTCOMES}
+    assert (reported.outcomes, reported.unloaded) == ({}, ["sympy/tests/test_c.py"])
+
+
+def test_functions_of_sympy_are_reported(tmp_path: Path) -> None:
+    """A function is a test if its own file defines it; an exception named XFail is no pass, whoever raised it."""
+    _sympy(tmp_path)
     reported = _reported(tmp_path, "securebench_sympy.py", "-C", "--verbose", "sympy/tests/test_a.py", "test_[bc].py")
     assert reported.outcomes == {f"sympy/tests/test_a.py::{name}": each for name, each in SYMPY_OUTCOMES.items()}
     assert reported.unloaded == ["sympy/tests/test_c.py"]

@@ -7,9 +7,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from securebench.errors import FailureReason
-from verifiers.repo_patch.judging_repo import EVERYTHING, FIXED
-from verifiers.repo_patch.runner_cheats import SYMPY_CHEATS, UNITTEST_CHEATS
-from verifiers.repo_patch.runner_repos import SYMPY_FIXED, UNITTEST_COMMANDS, script_job, sympy_job, unittest_job
+from verifiers.repo_patch.judging_repo import BROKEN, EVERYTHING, FIXED
+from verifiers.repo_patch.runner_cheats import SYMPY_CHEATS, SYMPY_VANISHING, UNITTEST_CHEATS, VANISHING
+from verifiers.repo_patch.runner_repos import (
+    SYMPY_BROKEN,
+    SYMPY_FIXED,
+    UNITTEST_COMMANDS,
+    script_job,
+    sympy_job,
+    unittest_job,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,6 +79,24 @@ def test_sympys_functions_are_run_by_our_runner(oci_driver: SandboxDriver, oci_i
 
 
 JOBS = {"module": unittest_job, "script": script_job}
+VANISHING_JOBS = {
+    "module": (unittest_job, "project/numbers.py", BROKEN + VANISHING, FIX, 5),
+    "script": (script_job, "project/numbers.py", BROKEN + VANISHING, FIX, 5),
+    "sympy": (sympy_job, "sympy/numbers.py", SYMPY_BROKEN + SYMPY_VANISHING, SYMPY_FIX, 5),
+}
+
+
+@pytest.mark.parametrize("kind", VANISHING_JOBS)
+def test_tests_that_there_are_without_the_change_must_run(
+    kind: str, oci_driver: SandboxDriver, oci_image: str, tmp_path: Path
+) -> None:
+    """A task that names no tests requires those: the package that they import could make the others vanish."""
+    job, path, cheat, fix, count = VANISHING_JOBS[kind]
+    evidence = _evidence(job(oci_image, expect={}).judge(oci_driver, tmp_path / "fix", fix))
+    assert (evidence["collected"], evidence["collection"], evidence["vanished"]) == (count, "complete", 0)
+    verdict = job(oci_image, expect={}).judge(oci_driver, tmp_path / "cheat", {path: cheat})
+    assert verdict.reason is FailureReason.TESTS_FAILED
+    assert verdict.metadata["evidence"]["vanished"] > 0  # type: ignore[index,call-overload,operator]
 
 
 @pytest.mark.parametrize("kind", ["module", "script"])

@@ -66,7 +66,8 @@ class Checks:
             _, reported, _ = self._report(layout, adapter, {**self._order(adapter, Controls()), "collect": True})
         except FaultError:  # no candidate's: the tests may need what is missing
             return None
-        return None if reported.exit is None else reported
+        found = reported.collected or reported.unloaded
+        return reported if found and reported.exit is not None else None
 
     def run_tests(self, layout: Layout, adapter: Adapter, controls: Controls, needed: Required | None) -> None:
         """Run the command with our reporter, and weigh its evidence. Raises :class:`FaultError` if it is no pass.

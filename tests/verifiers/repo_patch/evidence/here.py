@@ -52,6 +52,7 @@ class Here:
     pass_to_pass: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     needed: Required | None = None
+    test_by_test: bool = False
     packages: str = ""
     """A directory with another pytest than this Python's: plugins are loaded then only with ``plugins``."""
     plugins: bool = False
@@ -110,6 +111,7 @@ class Here:
             policy=PathPolicy(),
             fail_to_pass=self.fail_to_pass,
             pass_to_pass=self.pass_to_pass,
+            test_by_test=self.test_by_test,
         )
 
 

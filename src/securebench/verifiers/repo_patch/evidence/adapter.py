@@ -33,6 +33,9 @@ class Adapter(ABC):
     functions: ClassVar[bool] = True
     """Whether functions outside of classes can be tests."""
 
+    plain_classes: ClassVar[bool] = False
+    """Whether methods of classes without a base can be tests."""
+
     protected: ClassVar[tuple[str, ...]] = ()
     """Modules of the runner that no honest code changes: see ``securebench_fingerprint`` for their form."""
 

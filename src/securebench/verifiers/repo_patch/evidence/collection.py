@@ -2,7 +2,7 @@
 
 A package that the tests import can make tests vanish from a module. The tests are collected first from the tree
 without the change, in a sandbox of their own. A file that cannot be loaded there, as what it tests is missing, is
-read instead: its tests by pytest's usual names, unless the repository has others.
+read instead: its tests by the runner's usual names, unless the repository has others.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from securebench.python_text import parse_python
 from securebench.verifiers.repo_patch.evidence.adapter import Place
+from securebench.verifiers.repo_patch.evidence.source import called_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 
 OTHER_NAMES: Final = re.compile(rb"python_(?:functions|classes)")
 """What a configuration file has in it that gives tests other names."""
+
+
+_CASES: Final = frozenset(("TestCase", "SimpleTestCase", "TransactionTestCase"))
+"""Classes of unittest and Django whose direct subclasses are run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,23 +55,51 @@ def required(reported: Reported | None, files: Mapping[str, bytes], adapter: Ada
     if usual_names and not adapter.narrows:
         for path, content in files.items():
             if unloaded is None or any(path.endswith("/" + name) or path == name for name in unloaded):
-                known |= set(_read(adapter.stem(path), content))
+                known |= set(_read(adapter, path, content))
     return Required(frozenset(known), "read" if reported is None else "partial")
 
 
-def _read(stem: str, content: bytes) -> Iterator[Place]:
-    """Yield the tests that any run of the file has: plain functions, and methods of plain classes."""
+def _read(adapter: Adapter, path: str, content: bytes) -> Iterator[Place]:
+    """Yield the tests that any run of the file has: functions, and methods of classes, that nothing decorates."""
     try:
         body = parse_python(content).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return
+    stem, changeable = adapter.stem(path), _bound_again(body)
+    for node in body:
+        if not isinstance(node, ast.FunctionDef | ast.ClassDef) or node.decorator_list or node.name in changeable:
+            continue
+        if isinstance(node, ast.ClassDef):
+            if _holds_tests(node, adapter):
+                yield from (Place(stem, (node.name,), method) for method in _tests(node.body))
+        elif adapter.functions:
+            yield from (Place(stem, (), function) for function in _tests([node]))
+
+
+def _bound_again(body: list[ast.stmt]) -> set[str]:
+    """Return the names that a module deletes, assigns or defines again: what they stood for may not be run."""
+    stored = {node.id for one in body for node in ast.walk(one) if isinstance(node, ast.Name) and _is_changed(node)}
+    defined = [node.name for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    special = {"load_tests", "disabled"} & {*stored, *defined}
+    return {*stored, *defined} if special else stored | {name for name in defined if defined.count(name) > 1}
+
+
+def _is_changed(node: ast.Name) -> bool:
+    return isinstance(node.ctx, ast.Store | ast.Del)
+
+
+def _holds_tests(node: ast.ClassDef, adapter: Adapter) -> bool:
+    """Return whether the runner takes a class for one of tests, as far as its name and bases tell."""
+    if any(isinstance(method, ast.FunctionDef) and method.name in ("__init__", "__new__") for method in node.body):
+        return False
+    if not node.bases and not node.keywords:
+        return adapter.plain_classes and node.name.startswith("Test")
+    is_case = len(node.bases) == 1 and called_name(node.bases[0]) in _CASES
+    return is_case and not node.keywords and not adapter.functions
+
+
+def _tests(body: list[ast.stmt]) -> Iterator[str]:
+    """Yield the names of plain functions that are named like tests."""
     for node in body:
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_") and not node.decorator_list:
-            yield Place(stem, (), node.name)
-        elif isinstance(node, ast.ClassDef) and node.name.startswith("Test") and not node.decorator_list:
-            inner = [method for method in node.body if isinstance(method, ast.FunctionDef)]
-            if node.bases or any(method.name == "__init__" for method in inner):
-                continue
-            for method in inner:
-                if method.name.startswith("test_") and not method.decorator_list:
-                    yield Place(stem, (node.name,), method.name)
+            yield node.name

@@ -35,6 +35,7 @@ class PytestAdapter(Adapter):
     """A command that is pytest. ``module`` for ``PROGRAM -m pytest ARGUMENTS``, else ``PROGRAM ARGUMENTS``."""
 
     runner: ClassVar[str] = "pytest"
+    plain_classes: ClassVar[bool] = True
     protected: ClassVar[tuple[str, ...]] = tuple(_PROTECTED.split())
 
     program: str

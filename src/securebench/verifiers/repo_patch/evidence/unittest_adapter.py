@@ -82,6 +82,11 @@ class UnittestAdapter(Adapter):
         """A label may name one class, whose methods controls are; commands that name a method are not recognised."""
         return False
 
+    @property
+    def collecting(self) -> UnittestAdapter:
+        """The same command: our program only collects where the host asks for that."""
+        return self
+
     def file(self, test: str) -> str | None:
         """Return the file of a test's module, as far as names tell: classes begin with a capital letter."""
         printed = _PRINTED.fullmatch(test)

@@ -106,8 +106,8 @@ def _runner(slow: bool) -> Any:
     return run
 
 
-def _run(files: Any, top: str, slow: bool, say: Any) -> bool:
-    """Run the tests of files, given with their code. Returns whether none failed."""
+def _run(files: Any, top: str, slow: bool, say: Any, only_collect: bool) -> bool:
+    """Run the tests of files, given with their code, or only report them. Returns whether none failed."""
     collect, run, execute, relative, show = _collector(slow), _runner(slow), exec, os.path.relpath, traceback.print_exc
     good = True
     for path, code in files:
@@ -124,6 +124,9 @@ def _run(files: Any, top: str, slow: bool, say: Any) -> bool:
             good = False
             continue
         for name, function in functions:
+            if only_collect:
+                say("collected", relative(path, top) + "::" + name)
+                continue
             outcome = run(function)
             good = good and outcome not in ("failed", "error")
             say("test", relative(path, top) + "::" + name, outcome)
@@ -148,7 +151,7 @@ def main() -> int:
     sys.modules["__main__"] = types.ModuleType("__main__")
     for name in [name for name in sys.modules if name.startswith("securebench_")]:
         del sys.modules[name]
-    code = 0 if _run(files, top, "--slow" in options, say) else 1
+    code = 0 if _run(files, top, "--slow" in options, say, bool(order.get("collect"))) else 1
     say("end", code)
     number = nonce()
     if number:

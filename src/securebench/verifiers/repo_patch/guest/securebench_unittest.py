@@ -6,6 +6,8 @@
 unittest is loaded from Python's own library before anything of the repository can be imported. An outcome counts only
 if it was added while ``unittest.TestCase.run`` was running that very test, in the main thread of this process. What a
 runner prints, counts, or adds to a result by other ways reports nothing.
+
+Where the host only asks which tests there are, none is run: see ``_hook_collection``.
 """
 
 import contextlib
@@ -134,11 +136,35 @@ def _hook(say: Any) -> None:  # noqa: C901 - all hooks are closures of this one 
     unittest.TestSuite.run = run_all  # type: ignore[method-assign]
 
 
+def _hook_collection(say: Any) -> None:
+    """Report the tests that a runner would run, and the modules that could not be loaded. Run nothing."""
+    suite, case, test_id = unittest.BaseTestSuite, unittest.TestCase, _test_id
+
+    def collect(test: Any) -> None:
+        kind = type(test)
+        if isinstance(test, suite):
+            for each in test:
+                collect(each)
+        elif kind.__module__ != "unittest.loader":
+            if isinstance(test, case):
+                say("collected", test_id(test))
+        elif kind.__name__ == "_FailedTest":  # unittest's stand-in for what could not be imported, by its name
+            say("unloaded", (test._testMethodName.replace(".", "/") + ".py")[:LONGEST_ID])  # noqa: SLF001 - as above
+
+    def run(self: Any, result: Any = None, *_rest: Any, **_more: Any) -> Any:
+        collect(self)
+        return result
+
+    unittest.TestCase.run = run  # type: ignore[method-assign]
+    unittest.TestSuite.run = run  # type: ignore[method-assign]
+
+
 @contextlib.contextmanager
 def _reporting(channel: Any) -> Any:
     """Report what is run inside, with its exit code and with what unittest was before and after."""
     say, nonce, sign, order = channel.say, channel.nonce, signer(), channel.order
-    _hook(say)
+    hook = _hook_collection if order.get("collect") else _hook
+    hook(say)
     take = fingerprinter(order["protected"], order["libraries"], order["repository"])
     say("start", "unittest")
     say("before", take())
