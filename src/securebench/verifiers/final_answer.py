@@ -50,10 +50,10 @@ _MARGIN: Final = re.compile(r"\s*(?:#{1,6}\s+|####|>\s*(?=[^\W\d_]|[*_`\"'(]))*\
 
 _DIVISION: Final = re.compile(
     r"""(?x) (?<=[.!?;])\s+ | \n | ,?\s+(?=(?:because|since)\b) | ,\s+(?=(?:as|so|which|where)\b)
-    | \s+[-\u2013\u2014]\s+ | \s*\u2014\s* | \s+(?=\() | :\s+""",
+    | \s+[-\u2013]\s+(?![\d$.]) | \s+\u2014\s+ | \s*\u2014\s* | \s+(?=\() | :\s+""",
     re.IGNORECASE,
 )
-"""Where a remark may begin on the line of its answer."""
+"""Where a remark may begin on the line of its answer. A dash before a number is a minus."""
 
 _OPENING: Final = "(\"'`*“\u2018«"
 _CLOSING: Final = ")\"'`*”\u2019».,;:"

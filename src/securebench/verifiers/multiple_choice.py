@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, cast
 from securebench.errors import FailureReason
 from securebench.families.multiple_choice import Answer, acceptable_choices
 from securebench.families.normalization import choice_labels, normalize_text, strict_decimal
-from securebench.verifiers.final_answer import position, readings, words
+from securebench.verifiers.final_answer import Reading, position, readings, words
 from securebench.verifiers.markup import plain, unwrapped
 from securebench.verifiers.numbers import result_of
 from securebench.verifiers.remarks import is_denied, is_second_thought, is_too_long, sentences
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from securebench.resources import ResourceBundle
-    from securebench.verifiers.final_answer import Reading
 
 _CLINGING: Final = "()[]{}\"'`*\u201c\u201d\u2018\u2019\u00ab\u00bb.,;:!$"
 _DASHES: Final = frozenset("-\u2013\u2014=:")
@@ -131,13 +130,13 @@ def _in_a_sentence(answer: str, choices: Sequence[str], question: frozenset[str]
 
 
 def _as_a_result(answer: str, choices: Sequence[str]) -> frozenset[int]:
-    """Return the choice that is the number at the end of an equation."""
+    """Return the choice that is the number at the end of an equation, unless the line names a choice before it."""
     result = unwrapped(result_of(answer))
-    return (
-        _equal(unwrapped(result), choices)
-        if result != answer and strict_decimal(normalize_text(result))
-        else frozenset()
-    )
+    if result == answer or strict_decimal(normalize_text(result)) is None or _labels_in(answer, choices):
+        return frozenset()
+    named = _equal(result, choices)
+    stated = (_equal(part.answer, choices) for part in Reading(answer).parts())
+    return named if all(one <= named for one in stated) else frozenset()
 
 
 def _is_taken_back(part: Reading, named: frozenset[int], choices: Sequence[str], question: frozenset[str]) -> bool:

@@ -31,6 +31,9 @@ _MEASURE: Final = re.compile(r"\bhow (?:long|old|far|tall|high|deep|wide|heavy|f
 _IRREGULAR: Final = MappingProxyType({"feet": "foot", "inches": "inch", "pennies": "penny", "centuries": "century"})
 _CURRENCIES: Final = "$\u20ac\u00a3\u00a5"
 _EQUALS: Final = re.compile(r"(?<![<>!=~:\u2248\u2260])=(?!=)")
+_REASON: Final = re.compile(r"(?<=\S)\s+(?:because|since|as|given|due|where|when|if|using|by)\b", re.IGNORECASE)
+"""Where an explanation begins: an equation after it is none of the answer's."""
+
 _COMPUTED: Final = re.compile(r"[-+*/\u00d7\u00b7\u00f7\u2212^]")
 _ASKED: Final = re.compile(r"\b(?:how many|in|number of)\s+(?:whole |full |total )?([^\W\d_]+(?:/[^\W\d_]+)?)")
 
@@ -126,7 +129,8 @@ def ends_in_another_number(remark: Iterable[str], number: Number) -> bool:
 def result_of(answer: str) -> str:
     """Return what stands after the last equals sign of an equation, and any other answer as it is.
 
-    ``x = 5`` and ``2 + 3 = 5`` give 5. ``x = 4, x = 5`` gives two values, unless the last one is computed.
+    ``x = 5`` and ``2 + 3 = 5`` give 5. ``x = 4, x = 5`` gives two values, unless the last one is computed. In
+    ``4 because 3 + 2 = 5`` the equation explains another answer.
     """
     signs = list(_EQUALS.finditer(answer))
     if not signs:
@@ -134,7 +138,7 @@ def result_of(answer: str) -> str:
     left, right = answer[: signs[-1].start()], answer[signs[-1].end() :]
     own = re.split(r"[,;]\s", left)[-1]
     several = len(signs) > 1 and not _COMPUTED.search(own.rpartition("=")[2] or own)
-    return answer if several or is_denied(left) else right
+    return answer if several or is_denied(left) or _REASON.search(left) else right
 
 
 def _may_be_a_unit(word: str) -> bool:

@@ -84,7 +84,14 @@ def judge_short_answer(text: str, expected: Expected) -> Judgement:
     for reading in found:
         if reading.whole:
             continue
-        for part in reading.parts():
+        parts = tuple(reading.parts())
+        numbers = [read_number(part.answer, _question(expected)) for part in parts]
+        if len({number.written for number in numbers if number}) > 1:
+            return Judgement(FailureReason.AMBIGUOUS_ANSWER, "none")
+        for part, number in zip(parts, numbers, strict=True):
+            if any(numbers) and number is None:
+                # What states a number in one division of the line cannot be another answer in another division.
+                continue
             if rule := _rule(part.answer, expected):
                 taken_back = _is_taken_back(part, expected)
                 return Judgement(FailureReason.AMBIGUOUS_ANSWER, "none") if taken_back else Judgement.passing(rule)
