@@ -40,6 +40,10 @@ class _Nothing:
         """Refuse."""
         raise MalformedError(kind)
 
+    def received_class(self, found: type) -> type:
+        """Take it."""
+        return found
+
     def not_a_number(self) -> float:
         """Return a plain one."""
         return math.nan

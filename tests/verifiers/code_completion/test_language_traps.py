@@ -39,6 +39,40 @@ TRAPS = {
     "assertion alias": ("MyErr = AssertionError\ndef f(): pass", _CATCH.format("MyErr"), notes.BROAD_EXCEPTION),
     "a tuple of them": ("MyErr = (ValueError, (Exception,))\ndef f(): pass", _CATCH.format("MyErr"), "broad_exception"),
     "in a tuple": ("MyErr = Exception\ndef f(): pass", _CATCH.format("(MyErr, OSError)"), notes.BROAD_EXCEPTION),
+    "an exception of a call": ("def e(): return Exception\ndef f(): pass", _CATCH.format("e()"), "broad_exception"),
+    "one of an object": ("class N: e = Exception\ndef f(): pass", _CATCH.format("N().e"), "broad_exception"),
+    "one of a dict": ("D = {'e': AssertionError}\ndef f(): pass", _CATCH.format("D['e']"), "broad_exception"),
+    "one in a named tuple": (
+        "from collections import namedtuple\nn = namedtuple('N', 'e')(Exception)\ndef f(): pass",
+        _CATCH.format("n.e"),
+        notes.BROAD_EXCEPTION,
+    ),
+    "one by a variable": (
+        "def e(): return Exception\ndef f(): pass",
+        "E = e()\n" + _CATCH.format("E"),
+        "broad_exception",
+    ),
+    "one in suppress": (
+        "def e(): return Exception\ndef f(): pass",
+        "import contextlib\nwith contextlib.suppress(OSError, e()):\n    assert f()",
+        notes.BROAD_EXCEPTION,
+    ),
+    "one in assertRaises": (
+        "def e(): return Exception\ndef f(): pass",
+        "from unittest import TestCase\nwith TestCase().assertRaises(e()):\n    assert f()",
+        notes.BROAD_EXCEPTION,
+    ),
+    "a changed argument under is": (
+        "def f(d): d.clear(); return True",
+        "d = [2]\nassert f(d) is (len(d) == 0)",
+        notes.CHANGED_ARGUMENT,
+    ),
+    "NaN in math": (
+        "def f(): return float('nan')",
+        "import math\nif math.fabs(f() - 1) > 1e-6: raise ValueError",
+        notes.NAN,
+    ),
+    "NaN in a complex number": ("def f(): return complex('nan')", "if abs(f() - 1) > 1e-6: raise ValueError", "nan"),
     "emptied list": ("def f(d): d.clear(); return []", "d = [2, 1]\nassert f(d) == sorted(d)", "changed_argument"),
     "emptied dict": (
         "def f(d): d.clear(); return 0",
@@ -94,6 +128,14 @@ def test_a_trap_fails_and_says_why(local: FakeDriver, trap: str) -> None:
 HONEST = {
     "its own class": ("class MyErr(Exception): pass\ndef f(): raise MyErr", _CATCH.format("MyErr")),
     "a narrow alias": ("MyErr = ValueError\ndef f(): raise MyErr", _CATCH.format("MyErr")),
+    "Exception raised, caught by a table": (
+        "def f(x):\n    if x: raise Exception('no')\n    raise ValueError",
+        "for x, e in [(1, Exception), (0, ValueError)]:\n    try: f(x)\n    except e as error: assert type(error) is e",
+    ),
+    "Exception as a value": (
+        "def f(e): return type(e)",
+        "assert f(Exception()) is Exception\ntry: f()\nexcept (TypeError, OSError): pass\nelse: raise AssertionError",
+    ),
     "changed, then compared": ("def f(d): d.sort()", "d = [2, 1]\nf(d)\nassert d == [1, 2] and d == sorted(d)"),
     "sorted in place": ("def f(d): d.sort(); return d", "d = [2, 1]\nassert f(d) == sorted(d)"),
     "changed and given back": ("def f(d): d.append(1); return d", "d = [2]\nassert f(d) == d and f(d) is d"),

@@ -31,6 +31,18 @@ def local() -> Iterator[FakeDriver]:
 
 
 HONEST = {
+    "nodes of the tests' own": (
+        "def f(head):\n    last = None\n    while head: head.next, last, head = last, head, head.next\n    return last",
+        "class Node:\n    def __init__(self, val, next=None): self.val, self.next = val, next\nend = f(Node(1, Node(2)))\nassert end.val == 2 and end.next.val == 1 and not end.next.next",
+    ),
+    "truth of the tests' own objects": (
+        "def f(x): return bool(x), not x",
+        "class T:\n    def __bool__(self): return False\nassert f(T()) == (False, True)",
+    ),
+    "contextlib": (
+        "from contextlib import contextmanager\nlog = []\n@contextmanager\ndef twice(x):\n    log.append(x)\n    try: yield x * 2\n    finally: log.append('end')\ndef get(): return log",
+        "with twice(3) as v: assert v == 6\nassert get() == [3, 'end']\ntry:\n    with twice(1): raise OSError\nexcept OSError: pass\nelse: raise AssertionError",
+    ),
     "namedtuple": (
         "from collections import namedtuple\nP=namedtuple('P','x y')\ndef f(): return P(1,2)",
         "p=f()\nassert p==(1,2) and p.x==1 and p[1]==2 and P(1,2)==p and isinstance(p,P) and isinstance(p,tuple)\na,b=p\nassert (a,b)==(1,2) and p._asdict()=={'x':1,'y':2} and p._replace(x=5)==(5,2) and P._fields==('x','y') and len(p)==2 and hash(p)==hash((1,2))",
@@ -171,6 +183,26 @@ def test_honest_use_of_a_candidates_classes_passes(local: FakeDriver, case: str)
 
 
 LIES = {
+    "a field that follows the expected value": (
+        "from dataclasses import dataclass\nLAST=[None]\n@dataclass\nclass P:\n    x:int\n    def move(self): LAST[0]=0\n    def __getattribute__(self,n):\n        return LAST[0] if n=='x' and LAST[0] else object.__getattribute__(self,n)\n    def __setattr__(self,n,v):\n        LAST[0]=v\n        object.__setattr__(self,n,v)",
+        "p=P(1)\np.move()\nassert p==P(2)",
+    ),
+    "a list that follows the expected value": (
+        "ALL=[]\nclass L(list):\n    def __init__(s,xs=()):\n        list.__init__(s,xs)\n        for a in ALL: a[:]=xs\n        ALL.append(s)\ndef f(): return L()",
+        "assert f()==L([1,2])",
+    ),
+    "a dict that follows the expected value": (
+        "ALL=[]\nclass D(dict):\n    def __init__(s,xs=()):\n        dict.__init__(s,xs)\n        for a in ALL: dict.update(a,xs)\n        ALL.append(s)\ndef f(): return D()",
+        "x=f()\nassert x==D({1:2})",
+    ),
+    "a list that the expected object brings along": (
+        "ALL=[]\nclass L(list):\n    def __init__(s,xs=()):\n        list.__init__(s,[*xs, *ALL])\n        for a in ALL: a[:]=xs\n        ALL.append(s)\ndef f(): return L()",
+        "x=f()\nassert x==L([1,2])[:2]==x",
+    ),
+    "the name of a member": (
+        "import enum\nclass C(enum.Enum):\n    A=1\n    B=2\n    @property\n    def name(self): return 'B'\ndef f(): return C.A",
+        "assert f() is C.B",
+    ),
     "liar dataclass": (
         "from dataclasses import dataclass\n@dataclass\nclass P:\n    x:int\n    y:int\n    def __post_init__(s): s.x=s.y=0\ndef f(): return P(0,0)",
         "assert f()==P(3,4)",

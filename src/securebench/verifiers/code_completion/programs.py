@@ -26,7 +26,10 @@ _MODULES: Final = {
 """What each program consists of, in the order of its imports."""
 _LATER: Final = {
     "candidate": ("operators", "values", "shapes", "lent"),
-    "tests": ("values", "shapes", "twins", "described", "arguments", "nan", "results"),
+    "tests": (
+        *("values", "shapes", "fields", "subclasses", "enums", "twins", "described", "arguments"),
+        *("nan", "results"),
+    ),
     "shared": ("operators", "values", "shapes", "lent", "results"),
 }
 """What each program loads when it first uses it: few tasks need these, and they are compiled in the sandbox."""

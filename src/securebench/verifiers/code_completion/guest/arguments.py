@@ -64,6 +64,7 @@ _METHODS = frozenset(
         "values",
     ]
 )
+_CATCHERS = frozenset({"assertRaises", "assertRaisesRegex", "raises", "suppress"})
 _EFFECTS = frozenset(["Await", "Yield", "YieldFrom", "NamedExpr"])
 
 
@@ -78,6 +79,39 @@ class Comparisons:
         place = _place(frame)
         found = [expected for call, expected in _compared_calls(self._tree) if _covers(call, place)]
         return found[0] if len(found) == 1 else None
+
+
+def catches_unknown_classes(source: str) -> bool:
+    """Return whether the tests catch exceptions by a class that may be a value of the candidate.
+
+    A class that the tests import or define is their own, and one by a name that they leave free has been looked at.
+    """
+    nodes = list(_walk(compile(source, FILE, "exec", _ONLY_AST, True)))
+    own = {node.name for node in nodes if type(node).__name__ == "ClassDef"}
+    own |= {(node.asname or node.name).partition(".")[0] for node in nodes if type(node).__name__ == "alias"}
+    stored = {node.id for node in nodes if type(getattr(node, "ctx", None)).__name__ == "Store" and hasattr(node, "id")}
+    stored |= {node.arg for node in nodes if type(node).__name__ == "arg"}
+    return not all(_is_known_class(caught, own, stored) for node in nodes for caught in _caught_by(node))
+
+
+def _caught_by(node: Any) -> list[Any]:
+    kind = type(node).__name__
+    if kind == "ExceptHandler":
+        return [node.type] if node.type is not None else []
+    name = getattr(node.func, "attr", getattr(node.func, "id", "")) if kind == "Call" else ""
+    return list(node.args[: None if name == "suppress" else 1]) if name in _CATCHERS else []
+
+
+def _is_known_class(node: Any, own: set[str], stored: set[str]) -> bool:
+    kind = type(node).__name__
+    if kind == "Tuple":
+        return all(_is_known_class(each, own, stored) for each in node.elts)
+    if kind == "Name":
+        return node.id not in stored
+    root = node
+    while type(root).__name__ == "Attribute":
+        root = root.value
+    return getattr(root, "id", "") in own - stored
 
 
 def tests_frame() -> Any:
@@ -119,7 +153,7 @@ def _compared_calls(tree: Any) -> Iterator[tuple[Any, Any]]:
     """Yield each call on the left of a comparison, or in the first place of an assert method, with the other side."""
     for node in _walk(tree):
         kind = type(node).__name__
-        if kind == "Compare" and [type(each).__name__ for each in node.ops] == ["Eq"]:
+        if kind == "Compare" and [type(each).__name__ for each in node.ops] in (["Eq"], ["Is"], ["In"]):
             sides = (node.left, node.comparators[0])
         elif kind == "Call" and getattr(node.func, "attr", "").startswith("assert") and len(node.args) > 1:
             sides = (node.args[0], node.args[1])

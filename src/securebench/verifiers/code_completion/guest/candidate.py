@@ -112,6 +112,9 @@ class CandidatePeer(Peer):
         positional, named = value
         return self.exported(target)(*positional, **named)
 
+    def _do_make(self, target: int, value: tuple[tuple[Any, ...], dict[str, Any]]) -> Any:
+        return self._do_call(target, value)
+
     def _do_get(self, target: int, name: str) -> Any:
         return getattr(self.exported(target), name)
 
@@ -166,10 +169,17 @@ class CandidatePeer(Peer):
         subjects = map(self.exported, numbers)
         return [plain_parts(subject, plain_base(type(subject))) for subject in subjects]
 
-    def _do_fields(self, target: int, _: None) -> list[Any]:
+    def _do_fields(self, _: None, numbers: list[int]) -> list[Any]:
+        """Return the values of the fields of these dataclass objects; none for one that raises an error."""
         from securebench.verifiers.code_completion.guest.shapes import field_values
 
-        return field_values(self.exported(target))
+        found: list[Any] = []
+        for number in numbers:
+            try:
+                found.append(field_values(self.exported(number)))
+            except Exception:  # noqa: BLE001 - whatever code of the candidate raises
+                found.append([])
+        return found
 
     def _do_member(self, target: int, value: tuple[str, str]) -> Any:
         """Return an attribute of a member of an enumeration; ``str()`` for its text."""

@@ -46,6 +46,9 @@ if TYPE_CHECKING:
         def adopt(self, tag: list[Any]) -> Any:
             """Return what a tag of the other side stands for. Raises :class:`MalformedError`."""
 
+        def received_class(self, found: type) -> type:
+            """Return a class of Python's own that the other side has named."""
+
         def not_a_number(self) -> float:
             """Return the NaN that stands for one of the other side."""
 
@@ -244,6 +247,12 @@ class Exchange:
         """Return what each of ``contents`` stands for."""
         return [self.read(part) for part in contents]
 
+    def read_description(self, contents: list[Any]) -> list[Any]:
+        """Return what each of ``contents`` stands for, where a class describes something and is no value itself."""
+        return [
+            read_class(*part[1:]) if type(part) is list and part[0] == "type" else self.read(part) for part in contents
+        ]
+
     def read(self, packed: Any) -> Any:
         """Return what ``packed`` stands for."""
         if type(packed) is not list:
@@ -257,10 +266,16 @@ class Exchange:
             return _READERS[tag](*parts)
         if tag in _COMPOSERS:
             return _COMPOSERS[tag](*self.read_all(parts))
+        return self._read_special(tag, packed)
+
+    def _read_special(self, tag: str, packed: list[Any]) -> Any:
+        """Return what a tag stands for that the ends decide about, or a value of the standard library."""
         if tag == "stdlib":
             from securebench.verifiers.code_completion.guest.values import make_stdlib
 
-            return make_stdlib(parts[0], parts[1], self.read_all(parts[2]))
+            return make_stdlib(packed[1], packed[2], self.read_all(packed[3]))
+        if tag == "type":
+            return self._ends.received_class(read_class(*packed[1:]))
         return self._ends.not_a_number() if tag == "nan" else self._ends.adopt(packed)
 
 
@@ -278,7 +293,6 @@ _READERS: dict[str, Callable[..., Any]] = {
     "float": dict(zip(("inf", "-inf"), _INFINITIES)).__getitem__,
     "str": lambda text: bytes.fromhex(text).decode("utf-8", "surrogatepass"),
     "bytes": bytes.fromhex,
-    "type": read_class,
 }
 """From the parts of a tag, as they stand in the message."""
 _COMPOSERS: dict[str, Callable[..., Any]] = {"complex": complex, "range": range, "iterator": iter}

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
+from securebench.verifiers.code_completion.guest.enums import make_enum
+from securebench.verifiers.code_completion.guest.fields import give_state, remember_fields, subject_state
 from securebench.verifiers.code_completion.guest.plain import MalformedError
 from securebench.verifiers.code_completion.guest.shapes import CONTAINERS
-from securebench.verifiers.code_completion.guest.twins import (
-    RemoteType,
-    give_state,
-    make_class,
-    make_empty,
-    make_enum,
-    make_frozen,
-    refill,
-    remember_fields,
-    take_anchor,
-)
+from securebench.verifiers.code_completion.guest.subclasses import make_frozen, refill
+from securebench.verifiers.code_completion.guest.twins import RemoteType, make_class, make_empty, take_anchor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,7 +24,7 @@ _DATA = 2
 def begin(peer: JudgingPeer, kind: str, contents: list[Any], exchange: Exchange) -> Any:
     """Return the stand-in for a class, or for an object without its data."""
     if kind == "class":
-        return peer.keep(contents[0], make_class(peer, exchange.read_all(contents)))
+        return peer.keep(contents[0], make_class(peer, exchange.read_description(contents)))
     number: Any = contents[0]
     cls = exchange.read(contents[1])
     if not isinstance(cls, RemoteType):
@@ -67,10 +60,12 @@ def fill(peer: JudgingPeer, kind: str, stand_in: Any, contents: list[Any], excha
         if type(contents[-1]) is int:
             vars(stand_in)["_securebench_own_number"] = contents[-1]
     elif kind == "mine" and len(contents) > _DATA:
-        data = exchange.read(contents[_DATA])
+        number, data = contents[0], exchange.read(contents[_DATA])
+        if peer.is_making and (number in peer.live or "_securebench_values" in subject_state(stand_in)):
+            return
         if type(stand_in)._securebench_family in CONTAINERS:
             refill(stand_in, data)
-            peer.live[contents[0]] = stand_in
+            peer.live[number] = stand_in
         else:
             remember_fields(stand_in, data)
 
@@ -91,6 +86,8 @@ def use_lent(notes: Notes, operation: str, subject: Any, value: Any) -> Any:
         raise notes.unsupported("own_operator")
     if operation == "text":
         return str(subject)
+    if operation == "truth":
+        return bool(subject)
     name, new = (value, None) if operation == "get" else value
     if operation not in ("get", "set") or type(name) is not str or name.startswith("_"):
         raise MalformedError("not an attribute")

@@ -30,6 +30,9 @@ class Lent:
 
     __repr__ = __str__
 
+    def __bool__(self) -> bool:
+        return vars(self)["_securebench_peer"].request("truth", vars(self)["_securebench_number"]) is True
+
 
 def _refuse(self: Lent, *_: Any) -> Any:
     return vars(self)["_securebench_peer"].request("refuse", vars(self)["_securebench_number"])

@@ -1,7 +1,8 @@
 """A NaN of the candidate, which notices when the tests rely on an order that a NaN does not have.
 
 ``if abs(found - wanted) > tolerance: raise`` lets a NaN pass: every ``<`` and ``>`` with it is False. Tests that name
-``nan`` or ``isnan`` know about it and are given a plain NaN.
+``nan`` or ``isnan`` know about it and are given a plain NaN. Functions in C, such as ``math.fabs``, lose the class of
+ours: where an ``if`` of the tests uses an order, a NaN that they do not expect is no pass.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ def nan_maker(source: str, notes: Notes) -> Callable[[], float]:
 
     if re.search(r"(?i)\b(is)?nan\b", source):
         return lambda: float("nan")
+    if re.search(r"(?m)^\s*(el)?if\b.*[<>]", source):
+        notes.reject(NAN)
     return _watching(notes)
 
 

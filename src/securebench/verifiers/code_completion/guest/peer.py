@@ -68,6 +68,10 @@ class Peer:
     def before_changes(self) -> Callable[[], None] | None:
         """Take note that a reply is about to change what this side has sent, and return what to call afterwards."""
 
+    def received_class(self, found: type) -> type:
+        """Return a class of Python's own that the other side has named."""
+        return found
+
     def not_a_number(self) -> float:
         """Return the NaN that stands for one of the other side."""
         return float("nan")
@@ -162,7 +166,7 @@ class Peer:
         """Return the stand-in for what can only be made of its parts. Raises :class:`MalformedError`."""
         if kind != "error":
             raise MalformedError("no such kind")
-        return make_error(exchange.read_all(contents[:5]))
+        return make_error(exchange.read_description(contents[:5]))
 
     def fill(self, kind: str, stand_in: Any, contents: list[Any], exchange: Exchange) -> None:
         """Give an exception its attributes."""

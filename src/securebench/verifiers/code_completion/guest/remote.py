@@ -18,9 +18,13 @@ if TYPE_CHECKING:
 
         notes: Notes
         turns: int
+        stand_ins: dict[int, Any]
 
         def request(self, operation: str, target: Any, value: Any = None) -> Any:
             """Ask for an operation on an object."""
+
+        def abandon(self, why: str) -> NoReturn:
+            """End the judgement with this outcome."""
 
         def ask_text(self, target: int, function: str, member: str = "") -> str:
             """Ask for ``str()`` or ``repr()`` of an object."""

@@ -172,7 +172,7 @@ def enum_parts(kind: Any, number: int) -> list[Any]:
     """Return the contents of an enumeration, aliases included."""
     enum = sys.modules["enum"]
     home: Any = next(each for each in kind.__mro__ if vars(enum).get(each.__name__) is each)
-    members = [part for name, member in kind.__members__.items() for part in (name, member.value)]
+    members = [part for name, member in kind.__members__.items() for part in (name, member._value_)]
     mixin = plain_base(kind) if home is enum.Enum else ""
     has_text = any("__str__" in vars(each) for each in kind.__mro__ if each.__module__ not in ("enum", "builtins"))
     return [number, _name(kind), home.__name__, mixin, has_text, *members]
@@ -180,8 +180,8 @@ def enum_parts(kind: Any, number: int) -> list[Any]:
 
 def member_parts(member: Any) -> list[Any]:
     """Return the contents of a member; a combination of flags has no name."""
-    kind, name = type(member), member.name
-    return [kind, name if type(name) is str and name in kind.__members__ else None, member.value]
+    kind, name = type(member), member._name_
+    return [kind, name if type(name) is str and name in kind.__members__ else None, member._value_]
 
 
 def signature_of(value: Any) -> list[list[Any]]:

@@ -10,7 +10,8 @@ from itertools import islice
 
 from securebench.verifiers.code_completion.guest.codec import MAX_NODES, Exchange
 from securebench.verifiers.code_completion.guest.errors import text_of
-from securebench.verifiers.code_completion.guest.notes import CHANGED_ARGUMENT, Notes
+from securebench.verifiers.code_completion.guest.names import catches_failures
+from securebench.verifiers.code_completion.guest.notes import BROAD_EXCEPTION, CHANGED_ARGUMENT, Notes
 from securebench.verifiers.code_completion.guest.peer import Peer, name_of, pair_of
 from securebench.verifiers.code_completion.guest.plain import MalformedError, TooLargeError, UncrossableError
 from securebench.verifiers.code_completion.guest.remote import OpaqueRemote, RemoteAsyncIterator, RemoteIterator
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from securebench.verifiers.code_completion.guest.arguments import Comparisons
 
 
-_ACTS = frozenset({"call", "next", "await", "operate", "exit", "anext"})
+_ACTS = frozenset({"call", "make", "next", "await", "operate", "exit", "anext"})
 """What runs the candidate: to name something, or to read an attribute, may be a mere reference."""
 _PLAIN_ARGUMENTS = frozenset({type(None), bool, int, float, str, bytes})
 
@@ -43,6 +44,8 @@ class JudgingPeer(Peer):
         self.live: dict[int, Any] = {}
         self.stand_ins: dict[int, Any] = {}
         self.numbers: dict[int, int] = {}
+        self.is_making = False
+        """Whether an object is being made that holds its data: no occasion for other objects to change."""
         self._source = source
         self._is_paused = False
         self._comparisons: Comparisons | None = None
@@ -56,7 +59,9 @@ class JudgingPeer(Peer):
             raise RuntimeError("the candidate is not asked now")
         self.asked = True
         acts = operation in _ACTS
-        self.turns += acts or operation == "set"
+        changes = (acts and operation != "make") or operation == "set"
+        making, self.is_making = self.is_making, operation == "make"
+        self.turns += changes
         try:
             result = super().request(operation, target, value)
         except Exception as error:
@@ -64,8 +69,10 @@ class JudgingPeer(Peer):
                 self.answered += acts
                 self.refresh()
             raise
+        finally:
+            self.is_making = making
         self.answered += acts or id(result) not in self.numbers
-        if acts or operation == "set":
+        if changes:
             self.refresh()
         return result
 
@@ -73,7 +80,7 @@ class JudgingPeer(Peer):
         """Ask for the contents of the candidate's own containers again: what was asked for may have changed them."""
         if not self.live:
             return
-        from securebench.verifiers.code_completion.guest.twins import refill
+        from securebench.verifiers.code_completion.guest.subclasses import refill
 
         numbers = list(self.live)
         try:
@@ -147,6 +154,15 @@ class JudgingPeer(Peer):
                 self.notes.reject(CHANGED_ARGUMENT)
 
         return compare
+
+    def received_class(self, found: type) -> type:
+        """Note a class that would catch failed asserts, where the tests may catch what the candidate says."""
+        if catches_failures(found):
+            from securebench.verifiers.code_completion.guest.arguments import catches_unknown_classes
+
+            if catches_unknown_classes(self._source):
+                self.notes.reject(BROAD_EXCEPTION)
+        return found
 
     def not_a_number(self) -> float:
         """Return a NaN of the candidate, which notes what the tests do with it."""

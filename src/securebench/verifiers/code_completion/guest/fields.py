@@ -1,0 +1,154 @@
+"""The tests' side: the values of dataclasses' fields, which comparisons use, and how far they are known."""
+
+from __future__ import annotations
+
+from securebench.verifiers.code_completion.guest.names import is_class_name
+from securebench.verifiers.code_completion.guest.plain import KNOWN_TYPES
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from securebench.verifiers.code_completion.guest.remote import Candidate
+
+ORDER = ("__lt__", "__le__", "__gt__", "__ge__")
+
+
+def fields_of(subject: Any) -> list[Any]:
+    """Return the values of the fields of a dataclass.
+
+    They are those that came with the object, for as long as nothing was asked of the candidate, and those that the
+    tests have made it of for as long as the candidate was not given it. Then it is asked for them.
+    """
+    state = subject_state(subject)
+    if state.get("_securebench_is_doubtful"):
+        raise subject._securebench_peer.notes.unsupported("constructor")
+    if state.get("_securebench_is_anchored") or state.get("_securebench_turns") == subject._securebench_peer.turns:
+        values = state["_securebench_values"]
+    else:
+        values = _ask_fields(subject._securebench_peer, [subject._securebench_number])[0]
+    kind = type(subject)
+    if type(values) is not list or len(values) != len(kind._securebench_fields):
+        raise subject._securebench_peer.notes.unsupported("equality")
+    return [
+        value for name, value in zip(kind._securebench_fields, values) if f"compare:{name}" in kind._securebench_flags
+    ]
+
+
+def settle_fields(peer: Candidate) -> None:
+    """Ask for the fields of all dataclass objects that may have changed, before the candidate is given more to know.
+
+    ``assert p == P(2)`` makes its expected value last: asked only then, ``p`` could claim to hold the same.
+    """
+    doubtful = [
+        stand_in
+        for stand_in in peer.stand_ins.values()
+        if "dataclass" in getattr(type(stand_in), "_securebench_flags", ())
+        and "_securebench_is_anchored" not in subject_state(stand_in)
+        and subject_state(stand_in).get("_securebench_turns") != peer.turns
+    ]
+    if doubtful:
+        numbers = [stand_in._securebench_number for stand_in in doubtful]
+        for stand_in, values in zip(doubtful, _ask_fields(peer, numbers)):
+            remember_fields(stand_in, values)
+
+
+def _ask_fields(peer: Candidate, numbers: list[int]) -> list[Any]:
+    values = peer.request("fields", None, numbers)
+    if type(values) is not list or len(values) != len(numbers):
+        peer.abandon("protocol")
+    return values
+
+
+def give_state(stand_in: Any, number: int) -> Any:
+    """Return a new stand-in, with its number."""
+    object.__setattr__(stand_in, "_securebench_number", number)
+    object.__setattr__(stand_in, "_securebench_state", {})
+    return stand_in
+
+
+def remember_fields(stand_in: Any, values: Any) -> None:
+    """Keep the values that the fields of a dataclass have now."""
+    state = subject_state(stand_in)
+    state.update(_securebench_values=values, _securebench_turns=stand_in._securebench_peer.turns)
+
+
+def subject_state(subject: Any) -> dict[str, Any]:
+    """Return what this side keeps of a stand-in, by our own names."""
+    state: dict[str, Any] = object.__getattribute__(subject, "_securebench_state")
+    return state
+
+
+def fields_equal(self: Any, other: Any) -> Any:
+    """Compare two objects of one dataclass by their fields."""
+    if self is other:
+        return True
+    return tuple(fields_of(self)) == tuple(fields_of(other)) if type(self) is type(other) else NotImplemented
+
+
+def fields_hash(self: Any) -> int:
+    """Hash a frozen dataclass by its fields."""
+    return hash(tuple(fields_of(self)))
+
+
+def fields_ordered(name: str) -> Any:
+    """Return the ordering comparison of this name, by fields."""
+
+    def compare(self: Any, other: Any) -> Any:
+        if type(self) is not type(other):
+            return NotImplemented
+        return getattr(tuple, name)(tuple(fields_of(self)), tuple(fields_of(other)))
+
+    return compare
+
+
+class DataclassFields:
+    """What :mod:`dataclasses` asks a class or an object of it for: fields by name."""
+
+    def __get__(self, _: Any, cls: Any) -> dict[str, Any]:
+        import dataclasses
+
+        if not all(map(is_class_name, cls._securebench_fields)):
+            raise AttributeError("no fields")
+        made: Any = dataclasses.make_dataclass("Fields", cls._securebench_fields)
+        return dict(made.__dataclass_fields__)
+
+
+def check_constructed(cls: Any, made: Any, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
+    """See whether what the tests have built holds what they built it of.
+
+    If it does, that is its value, whatever its class claims later; if not, it cannot serve as an expected value.
+    """
+    if type(made) is not cls:
+        return
+    state = subject_state(made)
+    if cls._securebench_fields:
+        given = [name[len("init:") :] for name in _sorted_flags(cls) if name.startswith("init:")]
+        given = given or list(cls._securebench_fields)
+        found: list[Any] = list(made) if isinstance(made, tuple) else state.get("_securebench_values", [])
+        values = dict(zip(cls._securebench_fields, found))
+        wanted = {**dict(zip(given, positional)), **named}
+        fits = all(name in values and _same(values[name], value) for name, value in wanted.items())
+    elif cls._securebench_family in KNOWN_TYPES and cls._securebench_family != "object":
+        fits = _fits_plain(cls, made, positional, named)
+    else:
+        return
+    state["_securebench_is_anchored" if fits else "_securebench_is_doubtful"] = True
+
+
+def _sorted_flags(cls: Any) -> list[str]:
+    """Return the flags of a class, those of fields in the order of the fields."""
+    fields = cls._securebench_fields
+    return sorted(cls._securebench_flags, key=lambda flag: fields.index(name) if (name := flag[5:]) in fields else -1)
+
+
+def _fits_plain(cls: Any, made: Any, positional: tuple[Any, ...], named: dict[str, Any]) -> bool:
+    plain: Any = KNOWN_TYPES[cls._securebench_family]
+    try:
+        return bool(plain.__eq__(made, plain(*positional, **named)))
+    except Exception:  # noqa: BLE001 - arguments of its own
+        return False
+
+
+def _same(found: Any, given: Any) -> bool:
+    return found is given or (type(found) is type(given) and bool(found == given))
