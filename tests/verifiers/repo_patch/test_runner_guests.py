@@ -233,3 +233,13 @@ def test_functions_of_sympy_are_reported(tmp_path: Path) -> None:
     reported = _reported(tmp_path, "securebench_sympy.py", "-C", "--verbose", "sympy/tests/test_a.py", "test_[bc].py")
     assert reported.outcomes == {f"sympy/tests/test_a.py::{name}": each for name, each in SYMPY_OUTCOMES.items()}
     assert reported.unloaded == ["sympy/tests/test_c.py"]
+
+
+def test_a_library_with_lazy_objects_is_fingerprinted(tmp_path: Path) -> None:
+    """Django's settings are asked for nothing: there are none before a project's own program names them."""
+    text = "class Lazy:\n    __class__ = property(lambda self: 1 / 0)\nsettings = Lazy()\ndef assert_it(): pass\n"
+    (tmp_path / "lazy.py").write_text(text)
+    code = f"import sys; sys.path[:0] = [{str(GUEST)!r}, {str(tmp_path)!r}]\n"
+    code += "from securebench_fingerprint import fingerprinter\n"
+    code += "assert 'lazy:assert_it' in fingerprinter([], ['lazy'], '/nowhere')()\n"
+    subprocess.run([sys.executable, "-I", "-c", code], check=True)
