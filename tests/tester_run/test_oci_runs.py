@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -107,6 +108,35 @@ def test_an_image_that_is_gone_is_told_before_any_task(tmp_path: Path, oci_drive
 
 
 @needs_root
+def test_tests_that_do_not_compile_stop_the_run_before_any_task(tmp_path: Path, oci_driver: OciDriver) -> None:
+    """D97: where the host's Python can tell, the run is refused with the place in the file, and nothing is paid for."""
+    one = RealRun(tmp_path, oci_driver, rounds=1)
+    _give_code_tests(tmp_path, "assert double(21) ==")
+    done = one.finish("--workers", "2")
+    assert (done.returncode, one.written()) == (1, 0)
+    assert "[tests-unusable]" in done.stderr
+
+
+def test_tests_that_cannot_import_are_an_error_and_cost_no_agent(tmp_path: Path, oci_driver: OciDriver) -> None:
+    """D97: a task whose tests need a module that the image lacks ends as ``task_unusable``, without its agent."""
+    one = RealRun(tmp_path, oci_driver, rounds=1)
+    _give_code_tests(tmp_path, "import no_such_module\nassert double(21) == 42")
+    done = one.finish("--workers", "2")
+    assert done.returncode == 3, done.stderr
+    record = next(record for record in records(tmp_path) if record["task_type"] == "code_completion")
+    assert (record["verification_status"], record["failure_reason"]) == ("error", "task_unusable")
+    assert record["failure_phase"] == "preflight"
+    assert "score" not in record
+    assert len(records(tmp_path)) == 4
+
+
+def _give_code_tests(root: Path, tests: str) -> None:
+    path = root / "pack" / "tasks.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    rows[-1]["eval"]["tests"]["code"] = tests
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
 def test_no_room_to_unpack_an_image(tmp_path: Path, oci_driver: OciDriver, images: Path) -> None:
     """A full disk below the store is told before any task, and nothing half unpacked is used later (L07)."""
     one = RealRun(tmp_path / "one", oci_driver, rounds=1)
