@@ -57,6 +57,8 @@ class Here:
     """A directory with another pytest than this Python's: plugins are loaded then only with ``plugins``."""
     plugins: bool = False
     styles: Callable[[str], bool] = field(default=lambda _style: True)
+    fingerprint: Callable[[str], bool] = field(default=lambda _name: True)
+    """Which styles of controls, and which names in the fingerprint, are on."""
 
     def judge(self, root: Path) -> Verdict:
         """Run the command in ``root``, which is made, and weigh what comes of it."""
@@ -84,10 +86,18 @@ class Here:
                 reported.after, reported.before, reported.changed = {}, {}, []
             if "spots" in self.without:
                 reported.changed = []
+            self._forget(reported)
             Judge(adapter, controls, request, details, self.needed).judge(reported, result, talk)
         except FaultError as fault:
             reason, message = fault.reason, fault.message
         return Verdict(reason, message, details.get("evidence", {}), reported, result.stderr)
+
+    def _forget(self, reported: Reported) -> None:
+        """Drop the names in the fingerprint that are off."""
+        reported.changed = [name for name in reported.changed if self.fingerprint(name)]
+        for digests in (reported.before, reported.after):
+            for name in [name for name in digests or {} if not self.fingerprint(name)]:
+                digests.pop(name)  # type: ignore[union-attr]
 
     def _controls(self, planted: Controls) -> Controls:
         """Return the controls of the styles that are on: without any, the files stay as they are."""

@@ -10,11 +10,10 @@ from securebench.errors import FailureReason
 from securebench.verifiers.repo_patch.evidence.collection import required
 from securebench.verifiers.repo_patch.evidence.recognise import recognise
 from verifiers.repo_patch.evidence.here import Here
-from verifiers.repo_patch.evidence.styles import BROKEN, CORE, STYLES
+from verifiers.repo_patch.evidence.styles import BROKEN, STYLES
 from verifiers.repo_patch.evidence.tampering import TAMPERING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 REASONS = {FailureReason.TAMPERED, FailureReason.TESTS_FAILED, FailureReason.NO_VERDICT}
@@ -95,29 +94,3 @@ NEEDED = {
 def test_each_part_of_the_evidence_is_needed(name: str, without: tuple[str, ...], tmp_path: Path) -> None:
     """Without it, a cheat passes that nothing else sees."""
     assert Here(repository(name), without=without).judge(tmp_path / "r").reason is None
-
-
-STYLE_CHEATS = {
-    "assertIn": ("unittest", "assertIn"),
-    "assertIsNone": ("unittest", "assertIsNone"),
-    "assertCountEqual": ("unittest kinds", "assertCountEqual"),
-    "assertRegex": ("unittest kinds", "assertRegex"),
-    "assertIsInstance": ("unittest kinds", "assertIsInstance"),
-}
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("style", STYLE_CHEATS)
-def test_each_style_of_control_is_needed(style: str, tmp_path: Path) -> None:
-    """What disables one kind of assertion is seen by the control of that kind, and by no other."""
-    tests, method = STYLE_CHEATS[style]
-    code = f"import unittest\nunittest.TestCase.{method} = lambda *a, **k: None\n"
-    files = {"calc/__init__.py": "", "calc/core.py": CORE + code, "tests/test_new.py": STYLES[tests][0]}
-    wanted = tuple(f"tests/test_new.py::CoreTests::test_{number}{'abcde'[number]}" for number in range(5))
-
-    def judged(name: str, styles: Callable[[str], bool]) -> FailureReason | None:
-        run = Here({**files, "conftest.py": ""}, fail_to_pass=wanted, without=("fingerprint",), styles=styles)
-        return run.judge(tmp_path / name).reason
-
-    assert judged("seen", lambda kind: kind == style) is FailureReason.TAMPERED
-    assert judged("unseen", lambda kind: kind not in (style, "plain")) is None
