@@ -159,7 +159,7 @@ def test_a_journal_that_is_a_link_is_refused(tmp_path: Path) -> None:
     target = tmp_path / "elsewhere"
     target.write_text("")
     (tmp_path / JOURNAL).symlink_to(target)
-    with pytest.raises(StorageError):
+    with pytest.raises(ConfigError):
         Journal(tmp_path)
     assert target.read_text() == ""
 
@@ -326,6 +326,8 @@ IDENTITY = RunIdentity(
     benchmark_id="pack",
     provenance={"pack": "ab"},
     tasks={"pack/one": ("short_answer", {"commitment": "c"})},
+    verifiers={"short_answer": {"family": "short_answer", "version": "1"}},
+    driver={"name": "oci", "runtime": "crun"},
     images={"image:1": "sha256:1"},
 )
 OWN: dict[str, JsonValue] = {
@@ -333,6 +335,8 @@ OWN: dict[str, JsonValue] = {
     "pack": "ab",
     "row": {"commitment": "c"},
     "image": {"reference": "image:1", "id": "sha256:1"},
+    "verifier": {"family": "short_answer", "version": "1"},
+    "driver": {"name": "oci", "runtime": "crun", "weaker": []},
 }
 
 
@@ -348,6 +352,9 @@ OWN: dict[str, JsonValue] = {
         {"provenance": {**OWN, "row": None}},
         {"provenance": {**OWN, "image": {"reference": "image:1", "id": "sha256:2"}}},
         {"provenance": {**OWN, "image": {"reference": "image:2", "id": "sha256:1"}}},
+        {"provenance": {**OWN, "image": "sha256:1"}},
+        {"provenance": {**OWN, "verifier": {"family": "short_answer", "version": "2"}}},
+        {"provenance": {**OWN, "driver": {"name": "docker", "runtime": "crun"}}},
     ],
     ids=str,
 )
@@ -372,3 +379,27 @@ def test_an_image_that_was_never_found_is_none_of_another(tmp_path: Path) -> Non
     (tmp_path / JOURNAL).write_bytes(error.line(0))
     with Journal(tmp_path, IDENTITY) as journal:
         assert journal.entries["pack/one"].status is STATUS.ERROR
+
+
+def test_a_verdict_cannot_become_pending(tmp_path: Path) -> None:
+    """Only a family without a verifier has pending records: a failure that is made one would leave the pass rate."""
+    pending = record(status=STATUS.PENDING, verifier=None, provenance=OWN)
+    (tmp_path / JOURNAL).write_bytes(pending.line(0))
+    with pytest.raises(ConfigError, match="which no record of its family can have"):
+        Journal(tmp_path, IDENTITY)
+
+
+@pytest.mark.parametrize("name", [JOURNAL, SUPERSEDED])
+@pytest.mark.parametrize("kind", ["pipe", "link", "directory"])
+def test_what_is_no_regular_file_is_refused(tmp_path: Path, name: str, kind: str) -> None:
+    """A pipe in the place of a journal is not waited for, and no link is followed."""
+    path = tmp_path / name
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "link":
+        path.symlink_to(tmp_path / "elsewhere")
+    else:
+        path.mkdir()
+    with pytest.raises(ConfigError) as caught:
+        Journal(tmp_path)
+    assert caught.value.code == "file-not-regular"

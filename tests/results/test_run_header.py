@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -34,6 +35,37 @@ def test_read_back(tmp_path: Path) -> None:
     written = header()
     written.write(tmp_path)
     assert read_header(tmp_path) == written
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"nonce":', '"nonce": "a", "nonce":'),
+        ('"nonce":', '"other": 1, "nonce":'),
+        ('"header_version": 1', '"header_version": true'),
+        ('"images": {', '"problems": "abc", "images": {'),
+        ('"images": {', '"problems": [1], "images": {'),
+        ('"images": {', '"provider_checks": [{"requests": -5}], "images": {'),
+        ('"decisive": {', '"decisive": [], "decisive_": {'),
+    ],
+)
+def test_a_header_is_read_strictly(tmp_path: Path, old: str, new: str) -> None:
+    """Keys that are unknown or stand twice, and values of another kind, are refused."""
+    header().write(tmp_path)
+    text = (tmp_path / HEADER).read_text()
+    assert old in text
+    (tmp_path / HEADER).write_text(text.replace(old, new, 1))
+    with pytest.raises(ConfigError) as caught:
+        read_header(tmp_path)
+    assert caught.value.code == "run-header-damaged"
+
+
+def test_a_pipe_in_the_place_of_a_header_is_not_waited_for(tmp_path: Path) -> None:
+    """It is refused at once."""
+    os.mkfifo(tmp_path / HEADER)
+    with pytest.raises(ConfigError) as caught:
+        read_header(tmp_path)
+    assert caught.value.code == "file-not-regular"
 
 
 def test_no_header(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from securebench.errors import FailurePhase, FailureReason
 from securebench.execution.history import History
-from securebench.results.provenance import row_provenance
+from securebench.results.provenance import row_provenance, verifier_provenance
 from securebench.results.record import (
     Failure,
     Output,
@@ -139,7 +139,7 @@ def _output(source: Production | VerificationResult | None, redactor: Redactor, 
 def _provenance(
     task: SecureBenchTask, context: TaskContext, outcome: Outcome, trail: Trail, redactor: Redactor
 ) -> dict[str, JsonValue]:
-    verifier, production = outcome.verifier, outcome.production
+    production = outcome.production
     spent = outcome.history.spent + outcome.spent
     return {
         **trail.to_json(),
@@ -149,7 +149,7 @@ def _provenance(
             "reference": task.environment.image or DEFAULT_IMAGE,
             "id": production.image_id if production else "",
         },
-        "verifier": {"family": verifier.family, "version": verifier.version} if verifier else None,
+        "verifier": verifier_provenance(outcome.verifier),
         **_work(outcome, redactor),
         **({"spent": spent.to_json()} if spent else {}),
     }

@@ -16,6 +16,7 @@ from securebench.errors import ConfigError, SourceLocation
 from securebench.results.record import Entry, entry_of, read_entry, read_record
 from securebench.results.storage import storage_errors, sync_directory, temporary_name, write_at_once, write_durably
 from securebench.results.usage import Usage
+from securebench.strict_input.files import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -43,11 +44,15 @@ class Journal:
     def __init__(self, directory: Path, identity: RunIdentity | None = None) -> None:
         """Open and mend. Records have to belong to the run ``identity``, if one is given.
 
-        Raises :class:`ConfigError` (``journal-damaged``, ``record-foreign``) and :class:`StorageError`.
+        Raises :class:`ConfigError` (``journal-damaged``, ``record-foreign``, ``file-not-regular``) and
+        :class:`StorageError`.
         """
         self._identity = identity
         self.path = directory / JOURNAL
         self._superseded = directory / SUPERSEDED
+        for path in (self.path, self._superseded):
+            if os.path.lexists(path):  # a pipe in its place would be waited for
+                open_regular(path, "journal").close()
         with storage_errors(self.path):
             self._descriptor = os.open(self.path, _CREATE, 0o644)
         try:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import DriverInfo
     from securebench.tasks import SecureBenchTask
     from securebench.tester_config import HarnessConfig
+    from securebench.verifiers.base import Verifier
 
 
 def json_digest(value: JsonValue) -> str:
@@ -71,6 +72,11 @@ def framework_provenance() -> Mapping[str, JsonValue]:
     sources = sorted(path for path in package.rglob("*.py") if path.is_file())
     digests: list[JsonValue] = [[str(path.relative_to(package)), _file_digest(path)] for path in sources]
     return {"version": __version__, "digest": json_digest(digests)}
+
+
+def verifier_provenance(verifier: Verifier | None) -> dict[str, JsonValue] | None:
+    """Return what a record says of the verifier of its family."""
+    return {"family": verifier.family, "version": verifier.version} if verifier else None
 
 
 def driver_provenance(info: DriverInfo) -> dict[str, JsonValue]:

@@ -201,17 +201,33 @@ class Entry:
     assurance: Assurance | None = None
 
 
+_CANDIDATES: Final = ("candidate_text", "candidate_patch", "candidate_workspace")
+_FIELDS_TEXT: Final = """
+record_version sequence run_id task_id benchmark_id task_type verification_status passed score assurance
+candidate_text candidate_patch candidate_workspace candidate_digest candidate_redacted
+producer_stdout producer_stderr producer_metadata verifier_stdout verifier_stderr verifier_metadata
+resource_summary hidden_values failure_reason failure_phase failure_message provenance
+"""
+_FIELDS: Final = frozenset(_FIELDS_TEXT.split())
+
+
 def read_record(line: bytes) -> dict[str, Any]:
     """Return the record that a line of the journal is.
 
     Raises ``ValueError``, ``TypeError`` or ``RecursionError`` for anything but a whole record that does not contradict
     itself. A key that stands twice is refused: two readers might each take another one.
     """
-    record = json.loads(line.decode("ascii"), parse_constant=_refuse_constant, object_pairs_hook=_object)
+    record = json.loads(line.decode("ascii"), parse_constant=_refuse_constant, object_pairs_hook=unique_keys)
     if not isinstance(record, dict):
         raise TypeError(f"a record is a JSON object, not {type(record).__name__}")
     if (version := _field(record, "record_version", int)) != RECORD_VERSION:
         raise ValueError(f"'record_version' is {version}, not {RECORD_VERSION}")
+    if unknown := sorted(record.keys() - _FIELDS):
+        raise ValueError(f"the key {unknown[0][:80]!r} is unknown")
+    if record.get("hidden_values") != REDACTED:
+        raise ValueError(f"'hidden_values' is not {REDACTED!r}")
+    if sum(record.get(name) is not None for name in _CANDIDATES) > 1:
+        raise ValueError("there are two candidates")
     if (sequence := _field(record, "sequence", int)) < 0:
         raise ValueError(f"'sequence' is {sequence}")
     status = VerificationStatus(_field(record, "verification_status", str))
@@ -277,7 +293,8 @@ def _require_failure(record: Mapping[str, Any], status: VerificationStatus) -> N
         raise ValueError(f"the reason {reason!r} stands beside the status {status.value!r}")
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the object of ``pairs``, for ``json.loads``. Raises ``ValueError`` if a key stands in it twice."""
     made = dict(pairs)
     if len(made) != len(pairs):
         names = [name for name, _ in pairs]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from securebench.errors import ConfigError, Problem
+from securebench.results.record import unique_keys
 from securebench.results.storage import write_durably
+from securebench.strict_input.files import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -19,6 +22,18 @@ if TYPE_CHECKING:
 
 HEADER: Final = "run.json"
 HEADER_VERSION: Final = 1
+
+_KEYS: Final = {
+    "created_at": str,
+    "nonce": str,
+    "decisive": dict,
+    "images": dict,
+    "information": dict,
+    "problems": list,
+    "provider_checks": list,
+}
+_MAY_LACK: Final = ("problems", "provider_checks")
+_NAMES: Final[Mapping[type, str]] = {str: "a string", dict: "an object", list: "a list"}
 
 _HINT: Final = "records of two different runs are never mixed: undo the change, or start anew with another --output-dir"
 
@@ -84,29 +99,48 @@ class RunHeader:
 def read_header(directory: Path) -> RunHeader | None:
     """Return the header of the run in ``directory``, if there is one. Raises :class:`ConfigError`."""
     path = directory / HEADER
-    if not path.exists():
+    if not os.path.lexists(path):
         return None
+    with open_regular(path, "run header") as file:
+        data = file.read()
     try:
-        return _from_json(json.loads(path.read_text(encoding="ascii")))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        return _from_json(json.loads(data.decode("ascii"), object_pairs_hook=unique_keys))
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        missing = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise ConfigError(
-            f"{path} is not the header of a run: {error!r}",
+            f"{path} is not the header of a run: {missing}",
             code="run-header-damaged",
             hint="restore it, or start anew with another --output-dir",
         ) from error
 
 
-def _from_json(content: Mapping[str, Any]) -> RunHeader:
-    if content["header_version"] != HEADER_VERSION:
-        raise ValueError(f"header_version is {content['header_version']!r}, not {HEADER_VERSION}")
+def _from_json(content: Any) -> RunHeader:
+    """Return the header that ``content`` is. Raises ``KeyError``, ``TypeError`` or ``ValueError`` if it is none."""
+    if not isinstance(content, dict):
+        raise TypeError("it is not a JSON object")
+    if unknown := sorted(content.keys() - {"header_version", *_KEYS}):
+        raise ValueError(f"the key {unknown[0]!r} is unknown")
+    for name, kind in _KEYS.items():
+        if not isinstance(content.get(name, kind()) if name in _MAY_LACK else content[name], kind):
+            raise TypeError(f"{name!r} is not {_NAMES[kind]}")
+    version = content["header_version"]
+    if type(version) is not int or version != HEADER_VERSION:
+        raise ValueError(f"header_version is {version!r}, not {HEADER_VERSION}")
+    problems, checks = content.get("problems", []), content.get("provider_checks", [])
+    if not all(isinstance(problem, str) for problem in problems):
+        raise TypeError("'problems' holds something else than strings")
+    if not all(isinstance(usage, dict) for usage in checks):
+        raise TypeError("'provider_checks' holds something else than objects")
+    if any(isinstance(value, int | float) and value < 0 for usage in checks for value in usage.values()):
+        raise ValueError("'provider_checks' holds a number below zero")
     return RunHeader(
-        decisive=dict(content["decisive"]),
-        images=dict(content["images"]),
-        information=dict(content["information"]),
-        created_at=str(content["created_at"]),
-        nonce=str(content["nonce"]),
-        problems=tuple(map(str, content.get("problems", ()))),
-        provider_checks=tuple(dict(usage) for usage in content.get("provider_checks", ())),
+        decisive=content["decisive"],
+        images=content["images"],
+        information=content["information"],
+        created_at=content["created_at"],
+        nonce=content["nonce"],
+        problems=tuple(problems),
+        provider_checks=tuple(checks),
     )
 
 

@@ -12,7 +12,13 @@ from securebench.benchmark_pack import load_benchmark_pack
 from securebench.errors import ConfigError
 from securebench.harnesses.registry import require_supported
 from securebench.results.identity import RunIdentity
-from securebench.results.provenance import framework_provenance, harness_provenance, json_digest, row_provenance
+from securebench.results.provenance import (
+    framework_provenance,
+    harness_provenance,
+    json_digest,
+    row_provenance,
+    verifier_provenance,
+)
 from securebench.results.run_header import RunHeader
 from securebench.tester_config import require_output_dir
 from securebench.tester_run.memory import available_memory
@@ -82,13 +88,15 @@ class Plan:
         }
         return RunHeader(decisive=decisive, images=images, information=information)
 
-    def identity(self, commitment: Commitment, images: Mapping[str, str]) -> RunIdentity:
+    def identity(self, commitment: Commitment, info: DriverInfo, images: Mapping[str, str]) -> RunIdentity:
         """Return what every record of this run has to say of it."""
         return RunIdentity(
             run_id=self.config.run.id,
             benchmark_id=self.pack.id,
             provenance={"pack": self.pack_provenance(commitment), "harness": dict(self.harness)},
             tasks={task.id: (task.task_type, row_provenance(task, commitment)) for task in self.all_tasks},
+            verifiers={name: verifier_provenance(verifier) for name, verifier in self.verifiers.items()},
+            driver={"name": info.name, "runtime": info.runtime},
             images=images,
         )
 

@@ -73,7 +73,7 @@ def run_benchmark(
         header = header.checked(check.usage) if check else header
         header.write(plan.directory)
         parts.checkpoint("header_written")
-        journal = Journal(plan.directory, plan.identity(commitment, header.images))
+        journal = Journal(plan.directory, plan.identity(commitment, info, header.images))
         kept = _Kept(stack.enter_context(journal), commitment, header)
         places.require_candidates(plan.directory, journal.entries.values())
         return _Run(plan, options, parts, driver, kept).go(info, check, sinks)
