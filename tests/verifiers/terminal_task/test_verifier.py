@@ -159,7 +159,7 @@ def test_workdir_and_time_limit_are_the_checkers_else_the_tasks(
         ({"sub/dir": Link("/")}, FailureReason.NO_VERDICT),
         ({"sub": Link("n" * 300)}, FailureReason.NO_VERDICT),
         ({"sub": Link("d/" * 1500)}, FailureReason.NO_VERDICT),
-        ({"sub": Link("/proc/self/cwd")}, FailureReason.TAMPERED),
+        ({"sub": Link("/proc/self/cwd")}, FailureReason.UNSAFE_WORKSPACE),
     ],
     ids=str,
 )
@@ -335,8 +335,6 @@ _LINKS: dict[str, Tree] = {
     "to what is missing": {"out.txt": Link(f"{_INPUTS}/nothing")},
     "to the evaluator's place": {"out.txt": Link("securebench/evaluator")},
     "another case": {"out.txt": Link("SecureBench/Evaluation_Inputs/check.py")},
-    "through the kernel's links": {"out.txt": Link(f"/proc/self/cwd/{CHECK}")},
-    "through another process": {"a": Link("/proc/1/task/1"), "out.txt": Link(f"a/root/workspace/{CHECK}")},
 }
 
 
@@ -347,6 +345,86 @@ def test_a_link_to_evaluation_inputs_is_tampering(tmp_path: Path, name: str) -> 
     result = Job(files={"check.py": ""}).judge(driver, tmp_path, _LINKS[name])
     assert result.reason is FailureReason.TAMPERED
     assert not driver.commands
+
+
+_UNKNOWN = (
+    f"/proc/self/cwd/{CHECK}",
+    f"/proc/1/root/workspace/{CHECK}",
+    f"/proc/self/task/1/cwd/{CHECK}",
+    f"/dev/fd/../cwd/{CHECK}",
+    f"/proc/net/../cwd/{CHECK}",
+    f"/proc/thread-self/../../cwd/{CHECK}",
+    f"/dev/fd/../root/workspace/{CHECK}",
+    f"/proc/net/../root/workspace/{CHECK}",
+    f"/dev/stdin/../../cwd/{CHECK}",
+    "/proc/self/fd/3",
+    "/proc/self/fd/0",
+    "/proc/self/exe",
+    "/proc/self/map_files/0-1",
+    "/proc",
+    "../proc/self/fd/3",
+    "/dev/fd/3",
+    "/dev/stdin",
+    "/dev",
+    "/dev/shm/x",
+    "/dev/pts/../fd/3",
+    "/dev/stdout/x",
+    "/dev/null/..",
+    "/bin/../../proc/self/fd/3",
+    f"/bin/../workspace/{CHECK}",
+    f"/sys/kernel/../../workspace/{CHECK}",
+    f"/code/{CHECK}",
+    "/code/a/Evaluation_Inputs/check.py",
+    "/host/proc/self/fd/3",
+    "/host/dev/fd/3",
+)
+
+
+@pytest.mark.parametrize("target", _UNKNOWN)
+@pytest.mark.parametrize("way", ["straight", "in two parts", "chain"])
+def test_a_link_that_may_lead_to_evaluation_inputs_is_refused(tmp_path: Path, target: str, way: str) -> None:
+    """A13: links of the kernel and of the image lead to inputs, and to files that a checker has open, as well."""
+    first, _, rest = target.rpartition("/")
+    tree: dict[str, Tree] = {
+        "straight": {"out.txt": Link(target)},
+        "in two parts": {"a": Link(first or "/"), "out.txt": Link(f"a/{rest}")},
+        "chain": {"l38": Link(target), **{f"l{number}": Link(f"l{number + 1}") for number in range(38)}},
+    }
+    driver = _driver()
+    result = Job(files={"check.py": ""}).judge(driver, tmp_path, tree[way])
+    assert result.reason is FailureReason.UNSAFE_WORKSPACE
+    assert not driver.commands
+
+
+def test_parts_of_a_way_to_evaluation_inputs_are_refused(tmp_path: Path) -> None:
+    """A13: what one link has as ``..`` behind a name of the image, another may continue."""
+    for number, tree in enumerate(
+        (
+            {"q": Link("/dev/fd/.."), "out.txt": Link(f"q/cwd/{CHECK}")},
+            {"d/a": Link("/dev/fd"), "b": Link("d/a/../cwd"), "out.txt": Link(f"b/{CHECK}")},
+            {"bin": Link("/bin"), "out.txt": Link(f"bin/../../workspace/{CHECK}")},
+            {"top": Link("/"), "out.txt": Link("top/proc/self/fd/3")},
+            {"top": Link(".."), "out.txt": Link("top/dev/fd/3")},
+            {"missing": Link("/nowhere"), "out.txt": Link("missing/../x")},
+        )
+    ):
+        result = Job(files={"check.py": ""}).judge(_driver(), tmp_path / str(number), dict(tree))
+        assert result.reason is FailureReason.UNSAFE_WORKSPACE, tree
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/usr/bin/python3", "lib", "/opt/venv/bin/tool", "../..", "/", "../../../../etc/passwd", "sub/../sub/x",
+        "missing/../x", "/workspace/../etc/hosts", "/workspace/sub/../data", "../workspace/data", "/sys/kernel",
+        "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/stdout",
+        "/dev/stderr", "../dev/null", "/usr/share/dev/x", "/opt/securebench/x", "loop", "/opt/procedures",
+    ],
+)  # fmt: skip
+def test_usual_links_are_kept(tmp_path: Path, target: str) -> None:
+    """Links to files of the image and of the workspace, and plain devices, are no reason to refuse a workspace."""
+    tree: Tree = {"sub/x": "", "data": "", "link": Link(target), "loop": Link("loop")}
+    assert Job(files={"check.py": ""}).judge(_driver(), tmp_path, tree).passed
 
 
 def test_links_that_cannot_be_followed_in_bounded_time_fail(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from securebench.pack_paths import LANE_ROOTS, folded, is_at_or_below
 from securebench.resources import Component, Visibility
 from securebench.sandboxes.base import Mount
 from securebench.verifiers.faults import FaultError
-from securebench.verifiers.terminal_task.links import PROC, WorkspaceLinks
+from securebench.verifiers.terminal_task.links import UNKNOWN, WorkspaceLinks
 from securebench.workspaces.descriptors import TreeRefusedError
 from securebench.workspaces.materialization import VisibilityAwareMaterializer, asset_digest
 from securebench.workspaces.tree import KEPT_MODE, MAX_OFFENDERS
@@ -165,12 +165,18 @@ def _folded(path: bytes) -> str:
 def _require_links_elsewhere(links: WorkspaceLinks) -> None:
     """Raise :class:`FaultError` for a link to what judges: a checker that compares two files would compare one.
 
-    So would it through the kernel's links below ``/proc`` to the sandbox's own tree.
+    Links of the kernel and of the image can lead there as well, and to what a checker has open. Where that cannot be
+    ruled out, the workspace is refused, too.
     """
     for path in links:
         leads = links.resolve(links.root + b"/" + path)
+        if leads == UNKNOWN:
+            raise FaultError(
+                FailureReason.UNSAFE_WORKSPACE,
+                f"the workspace holds a link through /proc, /dev or '..' of another directory: {printable(path)}",
+            )
         below = links.below_root(leads) if leads is not None else None
-        if leads == PROC or (below is not None and _is_judging(below)):
+        if below is not None and _is_judging(below):
             raise FaultError(FailureReason.TAMPERED, f"the workspace holds a link to what judges: {printable(path)}")
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from securebench.errors import FailureReason
+from securebench.pack_paths import LANE_ROOTS, folded
+from securebench.resources import Visibility
 from securebench.verifiers.faults import FaultError
 
 if TYPE_CHECKING:
@@ -17,15 +19,20 @@ _MAX_FOLLOWED: Final = 40
 _MAX_PATH: Final = 8192
 _MAX_STEPS: Final = 1_000_000
 """Names that are looked at for all links of a workspace: seconds of work, and far more than honest trees need."""
-PROC: Final = b"/proc/..."
-_MAGIC: Final = re.compile(rb"/proc/[^/]+(/task/[^/]+)?/(cwd|root)")
-"""Links of the kernel that lead back into the sandbox's own tree."""
+UNKNOWN: Final = b"?"
+"""What :meth:`WorkspaceLinks.resolve` returns for a link that may lead anywhere. Real paths begin with a slash."""
+_DEVICES: Final = frozenset({b"null", b"zero", b"full", b"random", b"urandom", b"tty", b"stdout", b"stderr"})
+"""What a link may lead to below ``/dev``. ``stdin`` and ``fd`` lead to whatever a checker has open."""
+_DESCRIPTORS: Final = frozenset({b"fd", b"stdin", b"stdout", b"stderr", b"core"})
+"""Links of ``/dev`` to ``/proc``."""
+_INPUTS: Final = LANE_ROOTS[Visibility.EVALUATION_INPUTS].rpartition("/")[2]
 
 
 class WorkspaceLinks:
     """The ``links`` (path below the workspace to target) of a workspace that lies at ``root`` in a sandbox.
 
-    What the image has is not known: outside the workspace every name counts as a plain one.
+    What the image has is not known. Each name outside the workspace may be a link of the image or of the kernel, so
+    that ``..`` behind it leads to an unknown place.
     """
 
     def __init__(self, root: str, links: Mapping[bytes, bytes]) -> None:
@@ -40,8 +47,9 @@ class WorkspaceLinks:
     def resolve(self, path: bytes) -> bytes | None:
         """Return where the absolute ``path`` leads, as the kernel follows links; ``None`` where it leads nowhere.
 
-        :data:`PROC` stands for whatever a link of the kernel leads to. Raises :class:`FaultError` when all calls took
-        too much work together.
+        :data:`UNKNOWN` stands for what cannot be told from the workspace: ``..`` behind a name outside of it, anything
+        in ``/proc``, most of ``/dev``, and a second name of the evaluation inputs that the image may have. Raises
+        :class:`FaultError` when all calls took too much work together.
         """
         done, followed = b"", 0
         left = path.split(b"/")[::-1]
@@ -51,11 +59,13 @@ class WorkspaceLinks:
             if part in {b"", b"."}:
                 continue
             if part == b"..":
+                if not self._is_plain(done):
+                    return UNKNOWN
                 done = done.rpartition(b"/")[0]
                 continue
             done += b"/" + part
             if len(done) > _MAX_PATH:
-                return None
+                return UNKNOWN
             target = self._links.get(self.below_root(done) or b"")
             if target is not None:
                 followed += 1
@@ -63,9 +73,7 @@ class WorkspaceLinks:
                     return None
                 done = b"" if target.startswith(b"/") else done.rpartition(b"/")[0]
                 left += target.split(b"/")[::-1]
-            elif _MAGIC.fullmatch(done):
-                return PROC
-        return done or b"/"
+        return UNKNOWN if self.below_root(done) is None and _may_lead_back(done) else done or b"/"
 
     def below_root(self, path: bytes) -> bytes | None:
         """Return the absolute ``path`` relative to the workspace (``b""`` for itself); ``None`` outside of it."""
@@ -73,7 +81,26 @@ class WorkspaceLinks:
             return b""
         return path[len(self.root) + 1 :] if path.startswith(self.root + b"/") else None
 
+    def _is_plain(self, path: bytes) -> bool:
+        """Whether a path without links of the workspace is no other link: the workspace, and what lies above it."""
+        return self.below_root(path) is not None or self.root.startswith(path + b"/")
+
     def _count(self) -> None:
         self._steps += 1
         if self._steps > _MAX_STEPS:
             raise FaultError(FailureReason.UNSAFE_WORKSPACE, "the workspace's links take too long to follow")
+
+
+def _may_lead_back(path: bytes) -> bool:
+    """Whether a path outside the workspace, without ``..``, may lead to the evaluation inputs or an open file.
+
+    Links of the image can give directories further names (``/code`` for the workspace, ``/host`` for ``/``), so that
+    ``proc``, ``dev`` and the inputs are recognised below any directory.
+    """
+    names = path.split(b"/")[1:]
+    if names[:1] == [b"dev"] and not (len(names) == 2 and names[1] in _DEVICES):  # noqa: PLR2004 -- /dev/NAME
+        return True
+    if b"proc" in names or any(folded(name.decode("utf-8", "surrogateescape")) == _INPUTS for name in names):
+        return True
+    behind_dev = {after for name, after in pairwise(names[1:]) if name == b"dev"}
+    return bool(behind_dev & _DESCRIPTORS)
