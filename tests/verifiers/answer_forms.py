@@ -51,6 +51,33 @@ NUMBER_FORMS: Final[dict[str, Form]] = {
     "reason below": ("Answer: {n}\n\nThis is because all of them are counted once.", True),
     "remark after the sentence": ("The answer is {n}. This is because all of them are counted once.", True),
     "thought before": ("First there are 3, then 4 more, so 3 + 4 = 7.\n\nAnswer: {n}", True),
+    "answer and working": ("Answer: {n}\n2 * 3 = 6\nSo there are 6 + 1 = {n}.", True),
+    "answer and steps": ("Answer: {n}\nSteps:\n1. Take 3 of them.\n2. 3 + 4 = {n}", True),
+    "hashes and working": ("#### {n}\nFirst 2 * 3 = 6, then one more is {n}.", True),
+    "box and working": ("\\boxed{{{n}}}\nHere's why:\nWe add 5 to the rest and get {n}.", True),
+    "tick": ("\u2705 **{n}**", True),
+    "arrow": ("Answer \u2192 {n}", True),
+    "final tag": ("<final_answer>{n}</final_answer>", True),
+    "tag in brackets": ("[ANSWER]{n}[/ANSWER]", True),
+    "polite line": ("**{n}**\nLet me know if you have any questions!", True),
+    "attached unit": ("{n}km", True),
+    "JSON with a unit": ('{{"answer": {n}, "unit": "apples"}}', True),
+    "working of another number": ("Answer: {n}\n2 * 3 = 6\nSo there are {more}.", False),
+    "working with or": ("Answer: {n}\n2 * 3 = 6\nSo {more} or {n}", False),
+    "minus before a box": ("-\\boxed{{{n}}}", False),
+    "minus before a tag": ("-<answer>{n}</answer>", False),
+    "factor of a box": ("2\\boxed{{{n}}}", False),
+    "times before a box": ("$2 \\times \\boxed{{{n}}}$", False),
+    "root of a box": ("\\sqrt{{\\boxed{{{n}}}}}", False),
+    "about before a box": ("\\approx \\boxed{{{n}}}", False),
+    "power of a box": ("\\boxed{{{n}}}^2", False),
+    "digit after a tag": ("<answer>{n}</answer>0", False),
+    "JSON of a wrong answer": ('{{"wrong_answer": {n}}}', False),
+    "JSON of no answer": ('{{"answer_is_not": {n}}}', False),
+    "JSON that denies": ('{{"answer": {n}, "correct": false}}', False),
+    "JSON with another": ('{{"answer": {n}, "alternatives": [{more}]}}', False),
+    "JSON with a magnitude": ('{{"answer": {n}, "unit": "thousand"}}', False),
+    "equation in the reason": ("{more} because 6 * 7 = {n}", False),
     "percent": ("{n}%", False),
     "one more": ("{more}", False),
     "ten times": ("{n}0", False),
@@ -363,6 +390,65 @@ RIGHT_NUMBERS: Final = (
     "In total, 42.",
 )
 """Answers of 42 to `How many apples does Tom have left?`."""
+
+WORKING_FORMS: Final = (
+    "Answer: {n}\n{working}",
+    "#### {n}\n{working}",
+    "\\boxed{{{n}}}\n{working}",
+    "The answer is: {n}\nHere's why:\n{working}",
+    "**Answer:** {n}\n**Reasoning:** {working}",
+    "Answer: {n}\n\nExplanation:\n{working}",
+)
+"""An answer before its working."""
+
+UNIT_CASES: Final[list[tuple[str, str, list[str], list[str]]]] = [
+    (
+        "How many hours did it take?",
+        "5",
+        ["5 hours", "5h", "5 hrs", "It took 5 hours."],
+        ["5 min", "5 mins", "5 s", "5 sec", "5 d", "5 wk", "5 yr", "5 msec", "5min"],
+    ),
+    (
+        "How far is it, in km?",
+        "5",
+        ["5 km", "5km", "5 kilometers", "5 kilometres", "\\boxed{5}\\text{ km}"],
+        ["5 mi", "5 ft", "5 yd", "5 in", "5 nm", "5 um", "5 square km", "5 km/h", "5 m/s"],
+    ),
+    (
+        "What is it in degrees Celsius?",
+        "-5",
+        ["-5\xb0C", "-5 \xb0C", "minus 5"],
+        ["-5 \xb0F", "-5 Fahrenheit", "-5 kelvin"],
+    ),
+    (
+        "How much does she make, if each costs $2?",
+        "18",
+        ["$18", "18 dollars", "18 USD"],
+        ["18 pounds", "18 pence", "18 EUR", "18 GBP", "18 mil", "18 MM", "18 x", "18 seventeen", "18 loss", "($18)"],
+    ),
+    (
+        "How many dollars does she make per day?",
+        "18",
+        ["$18 a day", "$18 every day"],
+        ["$18 a week", "$18 every month"],
+    ),
+    (
+        "What percentage of the students passed?",
+        "35",
+        ["35%", "35", "35 per cent", "The percentage is 35%.", "35% of the students"],
+        ["35% failed", "35% off", "35 bps", "35 apples"],
+    ),
+    ("In which year was it built?", "1889", ["1889", "1889 AD"], ["1889 BC", "1889 BCE", "1889 AH", "by 1889"]),
+    (
+        "How many people live there?",
+        "1234567",
+        ["1\u2009234\u2009567", "1\u202f234\u202f567", "1\\,234\\,567"],
+        ["1 234 567"],
+    ),
+    ("What is the constant?", "6.02e23", ["6.02 \xd7 10^23", "$6.02 \\times 10^{23}$"], ["6.02 \xd7 10^22", "6.02"]),
+    ("What share is it?", "3/4", ["3 / 4", "\\frac{3}{4}", "$\\frac{3}{4}$"], ["3", "4", "5\\frac{3}{4}"]),
+]
+"""Questions, what is accepted, answers that pass and answers in another unit or of another size."""
 
 WRONG_CHOICES: Final = (
     "A or B",

@@ -22,6 +22,8 @@ from verifiers.answer_forms import (
     RIGHT_NUMBERS,
     RIGHT_PRICES,
     TEXT_FORMS,
+    UNIT_CASES,
+    WORKING_FORMS,
     WRONG_CHOICES,
     WRONG_NUMBERS,
     WRONG_PRICES,
@@ -33,6 +35,15 @@ CAPITAL = "What is the capital of France?"
 CITIES = ["Lyon", "Paris", "Nice", "Lille"]
 OTHER_UNITS = re.compile(r"(?i)how old|how (?:many|long)\b.*\b(?:year|month|week|day|minute|second)|in seconds")
 """Questions to which a number of hours is no answer: they ask for another unit of time."""
+
+UNIT_FORMS = frozenset(
+    {"percent", "unit of money", "things", "unit of time", "unit in signs", "attached unit", "JSON with a unit"}
+)
+
+OTHER_LENGTHS = re.compile(
+    r"(?i)how fast|\b(?:how (?:far|many|long|tall)|in|what)\b.*\b(?:meters|feet|miles|inches|centimeters|yards|mph)\b"
+)
+"""Questions to which a number of kilometres, or of metres in a second, is no answer."""
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "text-answers.md"
 
@@ -143,6 +154,27 @@ def _quoted(text: str) -> str:
     return fence + space + text.replace("\n", "⏎") + space + fence
 
 
+@pytest.mark.parametrize(("question", "accepted", "right", "wrong"), UNIT_CASES)
+def test_units(question: str, accepted: str, right: list[str], wrong: list[str]) -> None:
+    """An amount in another unit than the question's is another amount, in each of the unit's names."""
+    expected = Expected((accepted,), Fraction(0), question)
+    assert [text for text in right if judge_short_answer(text, expected).reason is not None] == []
+    assert [text for text in wrong if judge_short_answer(text, expected).reason is None] == []
+
+
+@pytest.mark.parametrize("form", WORKING_FORMS)
+def test_gsm8k_answer_before_its_working(gsm8k: list[tuple[str, str, str]], form: str) -> None:
+    """The answer first and the authors' own working below it passes, and only for that answer."""
+    passed = 0
+    for question, gold, solution in gsm8k:
+        working = re.sub(r"<<.*?>>", "", solution.rpartition("####")[0].strip())
+        expected = Expected((gold,), Fraction(0), question)
+        passed += judge_short_answer(form.format(n=gold, working=working), expected).reason is None
+        other = f"{int(gold.replace(',', '')) + 1}"
+        assert judge_short_answer(form.format(n=other, working=working), expected).reason is not None
+    assert passed >= 98
+
+
 @pytest.fixture(scope="module")
 def gsm8k() -> list[tuple[str, str, str]]:
     """Give question, gold answer and worked solution of rows of GSM8K."""
@@ -158,8 +190,11 @@ def test_gsm8k(gsm8k: list[tuple[str, str, str]], name: str) -> None:
     for question, gold, _ in gsm8k:
         if name == "unit of time" and OTHER_UNITS.search(question):
             continue
+        if name in {"unit in signs", "attached unit"} and OTHER_LENGTHS.search(question):
+            continue
         text = number_text(form, int(gold.replace(",", "")))
-        wanted = passes or (name == "percent" and "percentage" in question)
+        in_percent = "percentage" in question
+        wanted = name == "percent" if in_percent and name in UNIT_FORMS else passes
         accepted = judge_short_answer(text, Expected((gold,), Fraction(0), question)).reason is None
         assert accepted is wanted, (question, text)
 

@@ -32,15 +32,53 @@ MAX_ANSWER_CHARACTERS: Final = 10_000
 MAX_PARTS: Final = 6
 """Ways to divide an answer and the remark after it on one line."""
 
+MAX_POLITE_CHARACTERS: Final = 200
+
+MAX_OPERATOR_CHARACTERS: Final = 40
+"""How far back from a marked answer an operator is looked for."""
+
 CUE: Final = re.compile(
-    r"\banswer[*_`]{0,3}\s?(?:(?::|=|is\b:?)[*_`]{0,3}|[-\u2013\u2014]\s(?=\s?[^\W\d]))", re.IGNORECASE
+    r"\banswer[*_`]{0,3}\s?(?:(?::|=|is\b:?|\u2192|[-=]>)[*_`]{0,3}|[-\u2013\u2014]\s(?=\s?[^\W\d]))", re.IGNORECASE
 )
 _OPENING_CUE: Final = re.compile(
     r"[\W_]{0,8}(?:so|thus|hence|therefore)?,?\s?(?:the|my)?\s?(?:final|correct|right)?\s?" + CUE.pattern, re.IGNORECASE
 )
 """A cue at the start of a line: what an earlier line must have to hold the final answer."""
 
-_TAGGED: Final = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.IGNORECASE | re.DOTALL)
+_OPENING_TAG: Final = r"(?:<(?:final_?)?answer>|\[(?:final_?)?answer\])"
+_TAGGED: Final = re.compile(
+    rf"{_OPENING_TAG}((?:(?!{_OPENING_TAG}).)*?)(?:</(?:final_?)?answer>|\[/(?:final_?)?answer\])",
+    re.IGNORECASE | re.DOTALL,
+)
+_ANSWER_KEY: Final = re.compile(
+    r"(?:the|my)?[ _-]?(?:final|correct|right)?[ _-]?answer[ _-]?(?:choice|label|letter|value)?", re.IGNORECASE
+)
+_RIVAL_KEY: Final = re.compile(
+    r"answer|correct|right|wrong|valid|true|false|alternativ|other|guess|candidate|second|retract|actual", re.IGNORECASE
+)
+"""Keys beside the answer's whose values would be other answers, or say that it is none."""
+
+_UNIT_KEY: Final = re.compile(r"units?|currency|scale", re.IGNORECASE)
+_APPLIED: Final = re.compile(
+    r"""(?x) (?<![*])[*]$ | [-]$ | ^\s*[-]$ | \s-$ | (?<![-=])> $ | [+/^<~!%&\d\u00b1\u2248\u2260]$
+    | [\u221a\u00d7\u00b7\u00f7\u2212]$
+    | \\(?:times|cdot|div|pm|mp|neq?|neg|lnot|not|approx|sim|leq?|geq?|lt|gt|over|sqrt(?:\[[^\[\]]{0,9}\])?)$
+    | \\(?!text|math|mbox|bf|boxed|fbox)[a-z]+(?:\[[^\[\]]{0,9}\])?(?:\{[^{}]{0,20}\})?\{$"""
+)
+"""What, right before a marked answer, makes another answer of it: a sign, an operator, a factor, a root."""
+
+_CLOSED: Final = re.compile(r"\A(?:[$\])}.]|\\[\])])+")
+"""What closes around a marked answer."""
+
+_TICKS: Final = str.maketrans("", "", "\u2705\u2714\u2611")
+_POLITE_LINE: Final = re.compile(
+    r"\W*(?:please )?(?:(?:let me know|feel free to (?:ask|reach out)) if you (?:have|need|want|would like) "
+    r"(?:any |more |further |other |a ){0,3}"
+    r"(?:questions?|help|explanations?|clarification|details|assistance)|i? ?hope (?:this|that|it) helps)\W*",
+    re.IGNORECASE,
+)
+"""A polite last line: it is no answer."""
+
 _HASHES: Final = re.compile(r"^[ \t]*####(?!#)[ \t]*(\S.*)$", re.MULTILINE)
 _LINE_END: Final = re.compile(r"\r\n|\r|\n")
 _FENCES: Final = ("```", "~~~")
@@ -85,7 +123,9 @@ class Reading:
 
 def readings(text: str) -> tuple[Reading, ...]:
     """Return what may be the final answer of ``text``, most decisive first: none of an empty text, at most three."""
-    lines = [line for line in _LINE_END.split(text) if _counts(line)]
+    lines = [line for line in _LINE_END.split(text.translate(_TICKS)) if _counts(line)]
+    while len(lines) > 1 and len(lines[-1]) < MAX_POLITE_CHARACTERS and _POLITE_LINE.fullmatch(lines[-1]):
+        lines.pop()
     if not lines:
         return ()
     joined = "\n".join(lines)
@@ -116,8 +156,16 @@ def _agreed(given: list[tuple[int, int, str]], text: str) -> Reading:
     """Return the last of several answers in one form (start, end, answer), contradicted if another differs."""
     start, end, answer = given[-1]
     differ = len({normalize_text(unwrapped(one)) for _, _, one in given}) > 1
-    lead = text[:start].rstrip("$\\[( ").rpartition("\n")[2]
-    return Reading(answer, text[end:].lstrip("$\\])}."), lead, contradicted=differ)
+    line = text.rfind("\n", 0, start) + 1
+    lead = text[line:start].rstrip("$\\[( ")
+    applied = lead not in {"*", "**", "__"} and _APPLIED.search(lead[-MAX_OPERATOR_CHARACTERS:])
+    remark = _CLOSED.sub("", text[end:])
+    return Reading(answer, remark, lead, contradicted=differ or bool(applied) or _is_continued(text[end : end + 1]))
+
+
+def _is_continued(after: str) -> bool:
+    """Whether the character right after a marked answer makes it another: ``[18]0``, ``[18]^2``, ``[18]/2``."""
+    return bool(after) and (after.isalnum() or after in "^/!")
 
 
 def _json_answers(text: str, lines: list[str]) -> list[str]:
@@ -132,15 +180,23 @@ def _json_answers(text: str, lines: list[str]) -> list[str]:
 
 
 def _json_answer(text: str) -> list[str]:
-    """Return the values of all keys of a JSON object that name an answer. Numbers stay as they are written."""
+    """Return the answer of a JSON object that has one, then the values of other keys that speak of an answer.
+
+    Numbers stay as they are written, and a unit under a key of its own follows the answer.
+    """
     if not text.lstrip().startswith("{"):
         return []
     try:
         pairs = json.loads(text, object_pairs_hook=list, parse_int=str, parse_float=str)
     except (ValueError, RecursionError):
         return []
-    named = [value for key, value in pairs if "answer" in key.lower()]
-    return [value if isinstance(value, str) else json.dumps(_plain_json(value)) for value in named]
+    named = [value for key, value in pairs if _ANSWER_KEY.fullmatch(key)]
+    if not named:
+        return []
+    rivals = [value for key, value in pairs if _RIVAL_KEY.search(key) and not _ANSWER_KEY.fullmatch(key)]
+    units = "".join(f" {value}" for key, value in pairs if _UNIT_KEY.fullmatch(key) and isinstance(value, str))
+    shown = [value if isinstance(value, str) else json.dumps(_plain_json(value)) for value in [*named, *rivals]]
+    return [one + units for one in shown if one != "true"]
 
 
 def _plain_json(value: Any) -> Any:

@@ -12,6 +12,9 @@ _MATH: Final = re.compile(r"(?<![$\w])\$(?!\s)([^$\n]*[^\s$])\$(?![\d$])")
 """Inline mathematics, by pandoc's rule: no space inside the dollars, no digit after them. ``$5 and $6`` is none."""
 
 _SPACES: Final = re.compile(r"\\[,;:> ]|(?<=\S)~(?=\S)|\\\(|\\\)|\\\[|\\\]|\$\$|\\q?quad\b")
+_GROUP: Final = re.compile(r"(?<=\d)\\,(?=\d{3}(?!\d))")
+"""A thin space of LaTeX as a thousands separator."""
+
 _LOOSE_STOP: Final = re.compile(r"(?<=\S)[ ]+([.,;:])(?=\s|$)")
 """A stop that stands alone once the dollars before it are gone."""
 
@@ -29,6 +32,7 @@ _EXCLAMATION: Final = re.compile(r"(?:(?<=[^\W\d_]{2})|(?<=[^\W\d_]{2}[*_\"'`)])
 def plain(text: str) -> str:
     """Return ``text`` without LaTeX's fonts, spaces and delimiters, and with its escapes undone."""
     text = text.replace("\\$", _ESCAPED_DOLLAR).replace("\\%", "%").replace("{,}", ",").replace("\\!", "")
+    text = _GROUP.sub(",", text)
     for _ in range(_MAX_NESTING):
         text, count = _FONTS.subn(r"\1", text)
         if not count:

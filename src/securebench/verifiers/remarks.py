@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Final
 from securebench.families.lookalikes import skeleton
 from securebench.verifiers.final_answer import CUE, words
 from securebench.verifiers.markup import plain
-from securebench.verifiers.vocabulary import DOUBTS, FUNCTION_WORDS, HEDGES, NEGATIONS, POLITE, REASONS, VERDICTS
+from securebench.verifiers.vocabulary import (
+    DOUBTS,
+    FUNCTION_WORDS,
+    HEDGES,
+    NEGATIONS,
+    POLITE,
+    REASONS,
+    SHARED_WORDS,
+    VERDICTS,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,6 +33,10 @@ _SENTENCE_END: Final = re.compile(r"(?<=[.!?;])\s+|\n")
 _CLAUSE_END: Final = re.compile(r"[.,;:!?]\s")
 _FEW_WORDS: Final = 3
 """A sentence with fewer words of its own may be an answer: ``London.``, ``The capital is London.``"""
+
+
+_STEP_WORDS: Final = 5
+"""A sentence without figures and with fewer words may name a number in words."""
 
 
 def sentences(text: str) -> Iterator[str]:
@@ -48,6 +61,8 @@ def is_second_thought(sentence: str, question: frozenset[str]) -> bool:
     said = set(spoken)
     if CUE.search(sentence) or said & DOUBTS or spoken[0] in HEDGES or "####" in sentence or "boxed" in sentence:
         return True
+    if "or" in said and spoken[-1][:1].isdigit():
+        return True
     content = _content(spoken)
     if said & NEGATIONS and (len(content) < _FEW_WORDS or said & VERDICTS):
         return True
@@ -56,6 +71,18 @@ def is_second_thought(sentence: str, question: frozenset[str]) -> bool:
     fresh = [word for word in content if word not in question]
     listed = len(content) >= _FEW_WORDS and not said & FUNCTION_WORDS and "=" not in said
     return listed or 0 < len(content) < _FEW_WORDS or 0 < len(fresh) < _FEW_WORDS
+
+
+def is_working(sentence: str) -> bool:
+    """Whether a ``sentence`` may be a step of the working of a number: in figures, in several words, or a heading."""
+    spoken = _spoken(sentence)
+    said = set(spoken)
+    if CUE.search(sentence) or said & (DOUBTS - SHARED_WORDS | NEGATIONS) or "####" in sentence or "boxed" in sentence:
+        return False
+    if "or" in said and spoken[-1][:1].isdigit():
+        return False
+    figures = any(character.isdigit() for character in sentence)
+    return figures or len(spoken) >= _STEP_WORDS or sentence.rstrip(" *_").endswith(":")
 
 
 def explains(sentence: str) -> bool:

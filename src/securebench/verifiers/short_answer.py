@@ -20,7 +20,7 @@ from securebench.verifiers.numbers import (
     parse_number,
     read_number,
 )
-from securebench.verifiers.remarks import explains, is_denied, is_second_thought, is_too_long, sentences
+from securebench.verifiers.remarks import explains, is_denied, is_second_thought, is_too_long, is_working, sentences
 from securebench.verifiers.text import Judgement, TextVerifier
 from securebench.verifiers.vocabulary import FILLERS, FUNCTION_WORDS, HEDGES, NEGATIONS, POLARITY
 
@@ -32,6 +32,8 @@ MAX_SHORT_WORDS: Final = 24
 """A final answer of more words beside the accepted one is a discussion, not an answer."""
 
 _LETTERS: Final = re.compile(r"[^\W\d_]+")
+_LATEX_FRACTION: Final = re.compile(r"(?<![\d}])\\[dt]?frac\{(\d{1,20})\}\{(\d{1,20})\}(?!\d)")
+_LOOSE_SLASH: Final = re.compile(r"(?<=\d) ?/ ?(?=\d)")
 _KIND: Final = re.compile(r"(?:the\s+)?(?:(?:city|town|village)\s+of|year|number|word|letter)\s+(?=\S)", re.IGNORECASE)
 """What an answer may call itself: ``the city of Paris``, ``the year 1889``."""
 
@@ -137,8 +139,13 @@ def _rule(answer: str, expected: Expected) -> str:
 
 
 def _is_exact(answer: str, expected: Expected) -> bool:
-    key = normalize_text(answer)
-    return bool(key) and any(normalize_text(accepted) == key for accepted in expected.accepted)
+    key = _fraction_key(answer)
+    return bool(key) and any(_fraction_key(accepted) == key for accepted in expected.accepted)
+
+
+def _fraction_key(text: str) -> str:
+    """Return ``text`` normalised, with a fraction of two whole numbers as ``3/4`` in each way to write it."""
+    return _LOOSE_SLASH.sub("/", normalize_text(_LATEX_FRACTION.sub(r"\1/\2", text)))
 
 
 def _number(answer: str, expected: Expected) -> Number | None:
@@ -165,10 +172,13 @@ def _is_taken_back(part: Reading, expected: Expected) -> bool:
     unit, line_end, rest = part.remark.partition("\n")
     if number is None or not is_unit(unit, _question(expected)):
         rest = unit + line_end + rest
-    remark = [one for one in sentences(rest) if not _rule(one, expected)]
-    return any(is_second_thought(one, expected.words) for one in remark) or (
-        number is not None and ends_in_another_number((one for one in remark if not explains(one)), number)
-    )
+    said = list(sentences(rest))
+    remark = [one for one in said if not _rule(one, expected)]
+    if number is not None:
+        # The working of a number is told from another answer by the number that it ends in.
+        aside, remark = [one for one in said if not explains(one)], [one for one in remark if not is_working(one)]
+        return ends_in_another_number(aside, number) or any(is_second_thought(one, expected.words) for one in remark)
+    return any(is_second_thought(one, expected.words) for one in remark)
 
 
 def _fillers(accepted: tuple[str, ...], question: frozenset[str]) -> frozenset[str]:

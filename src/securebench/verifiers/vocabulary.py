@@ -5,6 +5,7 @@ Other wordings and other languages are not recognised: an answer in them is read
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Final
 
 
@@ -26,7 +27,7 @@ FUNCTION_WORDS: Final = FILLERS | _words(
 """An answer made of these alone, such as a pronoun, cannot be told from filler: nothing may stand beside it."""
 
 CHOICE_FILLERS: Final = FILLERS | _words(
-    """option choice letter correct right best final one choose chose pick select go with i'd i'll must
+    """option choice statement letter correct right best final one choose chose pick select go with i'd i'll must
     conclude answered"""
 )
 """Words that say nothing beside the label of a choice."""
@@ -39,7 +40,7 @@ NEGATIONS: Final = _words(
 
 NUMBER_FILLERS: Final = FILLERS | _words(
     """total sum result value number amount altogether all together overall final equals equal he she they you have has
-    had do does did will gets makes now left cost costs price pay pays paid"""
+    had do does did will gets makes now left took takes take cost costs price pay pays paid"""
 )
 """Words that say nothing beside a number. None compares, rounds or counts."""
 
@@ -49,27 +50,78 @@ NOT_UNITS: Final = _words(
     lower older younger than under over about around nearly
     almost between to from and but if then per each other others bc ad k m b bn mn mio one two three four five six seven
     eight nine ten eleven twelve twenty thirty forty fifty sixty seventy eighty ninety zero double triple twice modulo
-    mod percent percentage approximately roughly remainder through till until up down i e pi ago negative positive"""
+    mod percent percentage approximately roughly remainder through till until up down i e pi ago negative positive
+    thirteen fourteen fifteen sixteen seventeen eighteen nineteen bce ce ah bp mil
+    mill mills x y z n p q r loss losses short debt deficit off owed bps"""
 )
 """Words after a number that make it another number, or no number at all."""
 
 SCALES: Final = (
-    _words("second minute hour day week fortnight month year decade century"),
-    _words("cent penny dollar buck euro yen"),
-    _words(
-        "mm cm dm m km millimeter centimeter meter kilometer millimetre centimetre metre kilometre inch foot yard mile"
-    ),
-    _words("mg g kg t milligram gram kilogram ounce pound ton tonne"),
-    _words("ml cl l milliliter liter millilitre litre teaspoon tablespoon cup pint quart gallon"),
+    _words("millisecond second minute hour day week fortnight month year decade century"),
+    _words("cent penny dollar buck euro yen pound rupee yuan franc peso"),
+    _words("nanometer micrometer millimeter centimeter decimeter meter kilometer inch foot yard mile"),
+    _words("milligram gram kilogram ounce pound t ton tonne"),
+    _words("milliliter centiliter liter teaspoon tablespoon cup pint quart gallon"),
+    _words("celsius fahrenheit kelvin"),
 )
 """Units of one kind, in the singular: a number in one of them is another amount in the next."""
+
+UNIT_NAMES: Final = MappingProxyType(
+    {
+        short: name
+        for name, shorts in {
+            "millisecond": "ms msec msecs",
+            "second": "s sec secs",
+            "minute": "min mins",
+            "hour": "h hr hrs",
+            "day": "d",
+            "week": "wk wks",
+            "year": "yr yrs",
+            "century": "centuries",
+            "penny": "pennies pence",
+            "dollar": "usd",
+            "euro": "eur",
+            "pound": "gbp lb lbs quid",
+            "yen": "jpy",
+            "rupee": "inr",
+            "yuan": "cny rmb",
+            "franc": "chf",
+            "nanometer": "nm",
+            "micrometer": "um \u03bcm",
+            "millimeter": "mm millimetre millimetres",
+            "centimeter": "cm centimetre centimetres",
+            "decimeter": "dm decimetre decimetres",
+            "meter": "m metre metres",
+            "kilometer": "km kms kilometre kilometres",
+            "inch": "inches",
+            "foot": "feet ft",
+            "yard": "yd yds",
+            "mile": "mi",
+            "milligram": "mg",
+            "gram": "g",
+            "kilogram": "kg kgs",
+            "ounce": "oz",
+            "milliliter": "ml millilitre millilitres",
+            "centiliter": "cl centilitre centilitres",
+            "liter": "l litre litres",
+            "celsius": "\xb0c centigrade",
+            "fahrenheit": "\xb0f",
+            "kelvin": "\xb0k",
+        }.items()
+        for short in shorts.split()
+    }
+)
+"""Short, irregular and British names of units, and the name in :data:`SCALES`."""
 
 DOUBTS: Final = _words(
     """wait actually sorry correction oops instead rather alternatively alternative reconsider reconsidering mistake
     mistaken scratch hmm unsure uncertain guess maybe perhaps possibly probably might could otherwise second another
-    disregard ignore forget strike revise revised misread apologies choose chose pick select"""
+    disregard ignore forget strike kidding joking joke revise revised misread apologies choose chose pick select"""
 )
 """Words of somebody who has, or may have, another answer."""
+
+SHARED_WORDS: Final = _words("second another other could might may choose select instead rather otherwise")
+"""Words of doubt that the working of a number has as well: ``another 2 hours``."""
 
 VERDICTS: Final = _words("sure certain correct right true think believe answer answers option choice")
 """With a negation, words that take an answer back: ``I am not sure``. Without one they say nothing."""
