@@ -125,6 +125,7 @@ class _Seen:
         self._copies: dict[str, list[str]] = {}
         """Ids of controls that were reported where they were planted, by function."""
         self.places: set[Place] = set()
+        self._by_place: dict[Place, list[str]] = {}
         self._passed_places: set[Place] = set()
         self._passed_frames: set[str] = set()
         for test, outcome in outcomes.items():
@@ -137,31 +138,57 @@ class _Seen:
             self.real[test] = outcome
             if place is not None:
                 self.places.add(place)
+                self._by_place.setdefault(place, []).append(test)
             if place is not None and outcome in PASSING:
                 self._passed_places.add(place)
                 self._passed_frames.add(_frame(test, place.function))
         for function, control in controls.by_function.items():
-            due = [outcomes[test] for test in self._copies.get(function, []) if self._counts(test, control)]
-            if not due and (function in self._copies or not self._is_due(control)):
+            copies = self._copies.get(function, [])
+            due = {outcomes[test] for test in self._counting(copies, control)}
+            if not due and (copies or not self._is_due(control)):
                 continue
-            if any(outcome in PASSING or outcome == "contradicted" for outcome in due):
+            if not due.isdisjoint(PASSING | {"contradicted"}):
                 self.passed.add(function)
-            elif due and FAILING.issuperset(due):
+            elif due and due <= FAILING:
                 self.failed.add(function)
             else:
                 self.missing.add(function)
 
-    def _counts(self, test: str, control: Control) -> bool:
-        """Return whether the control that was reported as ``test`` counts."""
-        if control.original:
-            return self.real.get(test.replace(control.place.function, control.original, 1)) in PASSING
-        return _frame(test, control.place.function) in self._passed_frames
+    def _counting(self, copies: list[str], control: Control) -> list[str]:
+        """Return which of the ids ``copies``, of one control, count.
+
+        Parameters may have other names in a copy, where a test makes them new, and code under test can see to that.
+        They are in the same order; and where there are more or fewer of them, every one counts.
+        """
+        function = control.place.function
+        if not control.original:
+            return [test for test in copies if _frame(test, function) in self._passed_frames]
+        frames = {_frame(test, function) for test in copies}
+        originals = [
+            test
+            for test in self._by_place.get(control.place._replace(function=control.original), [])
+            if _frame(test, control.original) in frames
+        ]
+        same = [test.replace(function, control.original, 1) for test in copies]
+        if sorted(same) != sorted(originals):
+            same = originals
+        if len(same) != len(copies):
+            return copies if any(self.real[test] in PASSING for test in originals) else []
+        return [copy for copy, test in zip(copies, same, strict=True) if self.real[test] in PASSING]
 
     def _is_due(self, control: Control) -> bool:
         """Return whether a control that was not reported had to be."""
-        if control.original:
-            return control.place._replace(function=control.original) in self._passed_places
-        return any(place[:2] == control.place[:2] for place in self._passed_places)
+        return any(
+            _same_home(place, control.place) and control.original in ("", place.function)
+            for place in self._passed_places
+        )
+
+
+def _same_home(one: Place, other: Place) -> bool:
+    """Return whether two tests are of one class or module. Code under test can move parts of a dotted name."""
+    first, second = [(place.stem, *place.classes) for place in (one, other)]
+    length = min(len(first), len(second))
+    return first[-length:] == second[-length:]
 
 
 def _frame(test: str, function: str) -> str:

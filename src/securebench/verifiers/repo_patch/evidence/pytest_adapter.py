@@ -81,8 +81,12 @@ class PytestAdapter(Adapter):
         return test.partition("::")[0]
 
     def names(self, test: str) -> tuple[str, ...]:
-        """Return the node id, and what a log parser that cuts at spaces leaves of it."""
-        return (test, test.split(" ", 1)[0])
+        """Return the node id, and what a log parser that cuts at spaces leaves of its parameters.
+
+        What ends before a space without an open bracket is no such rest: it would be the whole id of another test.
+        """
+        cut = test.split(" ", 1)[0]
+        return (test, cut) if cut.count("[") > cut.count("]") else (test,)
 
     def place(self, test: str) -> Place | None:
         """Read a node id: ``FILE::CLASS::FUNCTION[PARAMETERS]``."""

@@ -64,7 +64,7 @@ class SympyAdapter(Adapter):
 
     def names(self, test: str) -> tuple[str, ...]:
         """Return what a log calls a reported test: its function."""
-        return (test, test.rpartition("::")[2])
+        return (test, test.partition("::")[2])
 
 
 def read_sympy(command: RunnerCommand) -> SympyAdapter | None:

@@ -16,6 +16,9 @@ from securebench_fingerprint import (  # type: ignore[import-not-found] # as abo
 SPOTS = 8
 """Before how many tests, which nothing can foresee, the fingerprint is compared: each time takes some 30 ms."""
 
+_RUNNING = "running"
+"""In the place of what a call raised, while it runs."""
+
 
 def reporter(channel: Any) -> Any:  # noqa: C901 - all hooks are closures of this one function
     """Return a plugin that hears of each test, and tells ``channel``.
@@ -26,8 +29,8 @@ def reporter(channel: Any) -> Any:  # noqa: C901 - all hooks are closures of thi
     say, nonce, sign, order = channel.say, channel.nonce, signer(), channel.order
     take = fingerprinter(order["protected"], order["libraries"], order["repository"])
     keep = set(order["keep"])
-    raised, may_fail, before = {}, set(), take()  # type: Any, Any, Any
-    told, allow, differs = _outcome, honest, changed_between
+    known, calls, current, before = {}, {}, [], take()  # type: Any, Any, Any, Any
+    running, told, allow, differs, marked, error_of = _RUNNING, _outcome, honest, changed_between, _may_fail, _error
     spots, secret, sha = set(), os.urandom(16), sha256  # type: Any, Any, Any
 
     def chance(item: Any) -> Any:
@@ -66,8 +69,13 @@ def reporter(channel: Any) -> Any:  # noqa: C901 - all hooks are closures of thi
 
         @pytest.hookimpl(tryfirst=True)
         def pytest_collection_finish(self, session: Any) -> None:
-            """Choose the tests before which to look. Say which there are, where nothing but that is asked."""
-            spots.update(item.nodeid for item in sorted(session.items, key=chance)[:SPOTS])
+            """Keep each test's id and whether it may fail: all that code under test changes later does not count.
+
+            Choose the tests before which to look. Say which there are, where nothing but that is asked.
+            """
+            for item in session.items:  # each is kept, so that no other object gets its identity
+                known[id(item)] = (item, item.nodeid[:LONGEST_ID], marked(item))
+            spots.update(id(item) for item in sorted(session.items, key=chance)[:SPOTS])
             if order.get("collect"):
                 for item in session.items:
                     say("collected", item.nodeid[:LONGEST_ID])
@@ -75,27 +83,39 @@ def reporter(channel: Any) -> Any:  # noqa: C901 - all hooks are closures of thi
         @pytest.hookimpl(tryfirst=True)
         def pytest_runtest_setup(self, item: Any) -> None:
             """Look for changes that are undone before the end; no fixture of this test has changed anything yet."""
-            if item.nodeid in spots:
-                spots.discard(item.nodeid)
+            if id(item) in spots:
+                spots.discard(id(item))
                 for name in differs(before, allow(before, take()))[:5]:
                     say("changed", name)
 
         @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+        def pytest_runtest_protocol(self, item: Any) -> Any:
+            """Know whose reports come: what a report says of that can be changed."""
+            current.append(id(item))
+            yield
+            current.pop()
+
+        @pytest.hookimpl(hookwrapper=True, tryfirst=True)
         def pytest_runtest_call(self, item: Any) -> Any:
             """See what a test raised, before anybody makes a report of it."""
+            calls[id(item)] = running
             outcome = yield
-            of_unittest = getattr(getattr(item, "obj", None), "__unittest_expecting_failure__", False)
-            if of_unittest or item.get_closest_marker("xfail") is not None:
-                may_fail.add(item.nodeid)
-            if outcome.excinfo is not None:
-                raised[item.nodeid] = outcome.excinfo[0].__name__
+            calls[id(item)] = error_of(item, outcome.excinfo)
 
         @pytest.hookimpl(tryfirst=True)
         def pytest_runtest_logreport(self, report: Any) -> None:
             """Say what became of a test: of its set-up and tear-down only if they went wrong."""
-            outcome = told(report, raised, may_fail)
+            item = current[-1] if current else None
+            if item not in known:  # no test that was collected
+                say("test", str(report.nodeid)[:LONGEST_ID], "contradicted")
+                return
+            test, may_fail = known[item][1:]
+            call = calls.get(item)
+            if report.when == "call" and call != running:
+                calls.pop(item, None)  # it accounts for one report
+            outcome = told(report, call, may_fail)
             if outcome:
-                say("test", report.nodeid[:LONGEST_ID], outcome)
+                say("test", test, outcome)
 
         @pytest.hookimpl(trylast=True)
         def pytest_sessionfinish(self, exitstatus: Any) -> None:
@@ -129,19 +149,33 @@ def _with_kept(items: Any, keep: Any) -> Any:
     return found
 
 
-def _outcome(report: Any, raised: Any, may_fail: Any) -> str:
-    expected = hasattr(report, "wasxfail")
+def _may_fail(item: Any) -> bool:
+    """Return whether a test is marked as one that is expected to fail."""
+    of_unittest = getattr(getattr(item, "obj", None), "__unittest_expecting_failure__", False)
+    return bool(of_unittest) or item.get_closest_marker("xfail") is not None
+
+
+def _error(item: Any, excinfo: Any) -> str:
+    """Return the name of what a test's call raised, or nothing. pytest keeps what tests of unittest raise aside."""
+    if excinfo is not None:
+        return str(excinfo[0].__name__)
+    return "unittest" if getattr(item, "_excinfo", None) else ""
+
+
+def _outcome(report: Any, error: Any, may_fail: bool) -> str:
+    """Return what a report comes to. ``error`` is what the call raised, and ``None`` if there was no call."""
     if report.when != "call":
         if report.passed:
             return ""
         return "skipped" if report.skipped else "error"
-    error = raised.pop(report.nodeid, None)
+    expected = hasattr(report, "wasxfail")
     if report.passed:
-        if error is not None and not expected:
-            return "contradicted"
-        return "xpassed" if expected else "passed"
+        if error:
+            return "" if error == _RUNNING else "contradicted"  # of a part of the test, there is nothing to say
+        good = "xpassed" if expected else "passed"
+        return "contradicted" if error is None else good
     if report.skipped:
-        return "xfailed" if expected and report.nodeid in may_fail and error != "XFailed" else "skipped"
+        return "xfailed" if expected and may_fail and error != "XFailed" else "skipped"
     return "failed" if report.failed else ""  # anything else is no outcome: the test is run again
 
 

@@ -64,7 +64,7 @@ def _collector(slow: bool) -> Any:
                 calls += [(name, lambda parts=parts: parts[0](*parts[1:])) for parts in value()]
             else:
                 calls.append((name, value))
-        return calls
+        return tuple(calls)  # code under test, which can find it in a frame, can give no test another name
 
     return collect
 
@@ -117,7 +117,7 @@ def _run(files: Any, top: str, slow: bool, say: Any, only_collect: bool) -> bool
 
             execute(code, names)
             clear_cache()
-            functions = [] if names.get("disabled", False) else collect(path, names)
+            functions = () if names.get("disabled", False) else collect(path, names)
         except BaseException:
             show()
             say("unloaded", relative(path, top))
@@ -145,7 +145,7 @@ def main() -> int:
     if "-C" in options or "--no-cache" in options:
         os.environ["SYMPY_USE_CACHE"] = "no"
     top = os.getcwd()
-    files = [(path, _load(path)) for path in _selected(top, paths)]
+    files = tuple([(path, _load(path)) for path in _selected(top, paths)])
     sys.path[0] = top
     sys.argv = [os.path.join(top, "bin", "test"), *sys.argv[1:]]
     sys.modules["__main__"] = types.ModuleType("__main__")

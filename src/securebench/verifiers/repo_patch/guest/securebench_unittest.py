@@ -16,6 +16,7 @@ import threading
 import types
 import unittest
 import unittest.mock
+import weakref
 from os import getcwd
 from os.path import abspath, dirname
 from typing import Any
@@ -89,16 +90,37 @@ def _description(test: Any) -> str:
     return str(lines[0].strip())[:LONGEST_ID]
 
 
+def _name(test: Any) -> Any:
+    """Return a test's id and description."""
+    return _test_id(test), _description(test)
+
+
+def _cases(suite: Any) -> Any:
+    """Yield the tests in a suite that holds them; one that makes them only while it runs is left."""
+    if isinstance(suite, unittest.TestCase):
+        yield suite
+    elif getattr(type(suite), "__iter__", None) is unittest.BaseTestSuite.__iter__:
+        for test in suite:
+            yield from _cases(test)
+
+
 def _hook(say: Any) -> None:  # noqa: C901 - all hooks are closures of this one function
     """Follow each test that unittest runs, and report it when it has ended.
 
     What is known of the running test is in closures, for code under test to find nowhere by a name.
     """
     run_test, run_suite = unittest.TestCase.run, unittest.TestSuite.run
-    case, recorder, test_id, description = unittest.TestCase, _Recorder, _test_id, _description
+    case, recorder, walk, name_of, ref = unittest.TestCase, _Recorder, _cases, _name, weakref.ref
     thread, order = threading.get_ident, _WORST_FIRST.index
     main = thread()
-    running, seen = [], []  # type: Any, Any
+    running, seen, depth, known = [], [], [], {}  # type: Any, Any, Any, Any
+
+    def named(test: Any) -> Any:
+        """Return the id and the description of a test: what they were when it was first seen."""
+        entry = known.get(id(test))
+        if entry is None or entry[0]() is not test:
+            entry = known[id(test)] = (ref(test), name_of(test))
+        return entry[1]
 
     def note(test: Any, outcome: str) -> None:
         """Note an outcome of the running test, or a failure outside of one: of a set-up or tear-down."""
@@ -107,7 +129,7 @@ def _hook(say: Any) -> None:  # noqa: C901 - all hooks are closures of this one 
                 seen.append(outcome)
         elif outcome in ("error", "failed"):
             if isinstance(test, case):
-                say("test", test_id(test), outcome, description(test))
+                say("test", named(test)[0], outcome, named(test)[1])
             else:  # unittest's stand-in for a class or a module whose set-up or tear-down failed
                 say("unloaded", str(test)[:LONGEST_ID])
 
@@ -118,19 +140,27 @@ def _hook(say: Any) -> None:  # noqa: C901 - all hooks are closures of this one 
         """Run one test. A test that another test runs, or another thread, is part of what is tested."""
         if running or thread() != main or result is None:
             return run_test(self, result)
+        test, description = named(self)
         running.append(self)
         seen[:] = []
         try:
             return run_test(self, recorded(result))
         finally:
             running.clear()
-            say("test", test_id(self), min(seen, key=order) if seen else "error", description(self))
+            say("test", test, min(seen, key=order) if seen else "error", description)
 
     def run_all(self: Any, result: Any, *rest: Any, **more: Any) -> Any:
-        """Run a suite with a result that notes what is added outside of tests."""
-        if not running and thread() == main:
-            result = recorded(result)
-        return run_suite(self, result, *rest, **more)
+        """Run a suite with a result that notes what is added outside of tests. Before that, learn its tests' names."""
+        if running or thread() != main:
+            return run_suite(self, result, *rest, **more)
+        if not depth:
+            for test in walk(self):
+                named(test)
+        depth.append(self)
+        try:
+            return run_suite(self, recorded(result), *rest, **more)
+        finally:
+            depth.pop()
 
     unittest.TestCase.run = run  # type: ignore[method-assign]
     unittest.TestSuite.run = run_all  # type: ignore[method-assign]
