@@ -16,6 +16,7 @@ from securebench.verifiers.vocabulary import (
     FUNCTION_WORDS,
     HEDGES,
     NEGATIONS,
+    OTHER_ANSWERS,
     POLITE,
     REASONS,
     SHARED_WORDS,
@@ -52,7 +53,7 @@ def is_too_long(remark: str) -> bool:
 def is_denied(lead: str) -> bool:
     """Whether the clause right before an answer denies or doubts it: ``I don't think that the answer is``."""
     clause = _CLAUSE_END.split(lead)[-1]
-    return bool({skeleton(word) for word in words(clause)} & (NEGATIONS | HEDGES | DOUBTS))
+    return bool({skeleton(word) for word in words(clause)} & (NEGATIONS | HEDGES | DOUBTS | OTHER_ANSWERS))
 
 
 def is_second_thought(sentence: str, question: frozenset[str]) -> bool:

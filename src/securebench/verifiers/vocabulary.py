@@ -123,6 +123,9 @@ DOUBTS: Final = _words(
 SHARED_WORDS: Final = _words("second another other could might may choose select instead rather otherwise")
 """Words of doubt that the working of a number has as well: ``another 2 hours``."""
 
+OTHER_ANSWERS: Final = _words("worst least misleading opposite lie half twice double triple nobody")
+"""Words before a cue that make it the cue of another answer: ``the worst answer is``."""
+
 VERDICTS: Final = _words("sure certain correct right true think believe answer answers option choice")
 """With a negation, words that take an answer back: ``I am not sure``. Without one they say nothing."""
 
