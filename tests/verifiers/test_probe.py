@@ -36,6 +36,8 @@ def test_a_real_image_is_asked(driver: SandboxDriver) -> None:
     ]
     missing = ["/nowhere/x", "no-such-program", "/etc/passwd", "/usr", "a b"]
     assert probe.missing_programs(driver, spec, programs) == missing
+    assert probe.missing_programs(driver, spec, ["test", "exec", "cd"], shell=False) == ["exec", "cd"]
+    assert probe.missing_programs(driver, spec, ["/proc/self/cwd/app", "/bin/no-such"]) == ["/bin/no-such"]
     assert probe.missing_modules(driver, spec, ["json", "no_such_module", "sys"]) == ["no_such_module"]
     assert probe.compiles(driver, spec, "x = 1\n")
     assert not probe.compiles(driver, spec, "assert add( == 5\n")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from securebench.verifiers.python_imports import needed_modules
+from securebench.verifiers.python_imports import first_needed_module, needed_modules
 
 
 @pytest.mark.parametrize(
@@ -32,3 +32,22 @@ from securebench.verifiers.python_imports import needed_modules
 def test_needed_modules(source: str, modules: list[str]) -> None:
     """Optional imports, the standard library and sources that change where modules are found name nothing."""
     assert needed_modules(source) == modules
+
+
+@pytest.mark.parametrize(
+    ("source", "module"),
+    [
+        ("import numpy\nimport pandas\n", "numpy"),
+        ("'Doc.'\nfrom __future__ import annotations\nimport os, sys\nfrom numpy.x import y\n", "numpy"),
+        ("import sys\nsys.path.append('/x')\nimport numpy\n", None),
+        ("x = 1\nimport numpy\n", None),
+        ("import mine\nimport numpy\n", None),
+        ("from . import x\nimport numpy\n", None),
+        ("import json\n", None),
+        ("import (", None),
+        ("", None),
+    ],
+)
+def test_only_a_first_import_is_certain(source: str, module: str | None) -> None:
+    """What runs before an import may change where modules are found."""
+    assert first_needed_module(source, {"mine"}) == module

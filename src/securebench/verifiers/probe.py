@@ -19,11 +19,26 @@ _END: Final = b"end\n"
 """What a probe prints last: without it, it did not run to its end, and nothing is known."""
 
 _PROGRAMS: Final = r"""
+# A link may lead to where only a candidate has something, as /usr/local/bin/app -> /workspace/app: it counts as there.
+may_be() {
+  [ -f "$1" ] && [ -x "$1" ] && return 0
+  path=$1
+  while [ -n "$path" ]; do
+    case $path in /bin | /sbin | /lib | /lib64) ;; *) [ -L "$path" ] && return 0 ;; esac
+    path=${path%/*}
+  done
+  return 1
+}
+on_path() {
+  IFS=:
+  for directory in $PATH; do may_be "$directory/$1" && return 0; done
+  return 1
+}
 number=0
 for program do
   case $program in
-  */*) [ -f "$program" ] && [ -x "$program" ] || echo $number ;;
-  *) command -v "$program" >/dev/null || echo $number ;;
+  */*) may_be "$program" || echo $number ;;
+  *) { [ "$0" = sh ] && command -v "$program" >/dev/null; } || on_path "$program" || echo $number ;;
   esac
   number=$((number + 1))
 done
@@ -31,11 +46,24 @@ echo end
 """
 
 _MODULES: Final = """
-import sys
+import os, sys
 from importlib.util import find_spec
+def may_come_from_elsewhere(name):
+    if len(sys.meta_path) > 3:
+        return True
+    for entry in sys.path:
+        if any(os.path.islink(os.path.join(entry, file)) for file in (name, name + ".py")):
+            return True
+        try:
+            files = os.listdir(entry)
+        except Exception:
+            continue
+        if any(file.endswith(".pth") and not file.startswith("distutils-") for file in files):
+            return True
+    return False
 for number, name in enumerate(sys.argv[1:]):
     try:
-        found = find_spec(name) is not None
+        found = find_spec(name) is not None or may_come_from_elsewhere(name)
     except Exception:
         found = True
     if not found:
@@ -65,9 +93,14 @@ class ImageProbe:
         self._known: dict[tuple[str, ...], tuple[int, ...]] = {}
         self._lock = threading.Lock()
 
-    def missing_programs(self, driver: SandboxDriver, spec: SandboxSpec, programs: Sequence[str]) -> list[str]:
-        """Return those of ``programs`` (names on PATH, or paths) that a shell could not start there."""
-        return self._missing(driver, spec, ("/bin/sh", "-c", _PROGRAMS, "sh"), programs)
+    def missing_programs(
+        self, driver: SandboxDriver, spec: SandboxSpec, programs: Sequence[str], *, shell: bool = True
+    ) -> list[str]:
+        """Return those of ``programs`` (names on PATH, or paths) that a shell could not start there.
+
+        Without ``shell``, what only a shell knows is missing, too.
+        """
+        return self._missing(driver, spec, ("/bin/sh", "-c", _PROGRAMS, "sh" if shell else "exec"), programs)
 
     def missing_modules(
         self, driver: SandboxDriver, spec: SandboxSpec, modules: Sequence[str], python: Sequence[str] = ("python3",)
@@ -75,10 +108,16 @@ class ImageProbe:
         """Return those of the top-level ``modules`` that ``python``, a program and its options, does not find."""
         return self._missing(driver, spec, (*python, "-c", _MODULES), modules)
 
-    def compiles(self, driver: SandboxDriver, spec: SandboxSpec, source: str) -> bool:
-        """Return whether the image's ``python3`` compiles ``source``."""
-        data = source.encode("utf-8", "surrogatepass")
-        return not self._ask(driver, spec, ("python3", "-I", "-B", "-c", _COMPILES), data)
+    def compiles(
+        self,
+        driver: SandboxDriver,
+        spec: SandboxSpec,
+        source: str | bytes,
+        python: Sequence[str] = ("python3", "-I", "-B"),
+    ) -> bool:
+        """Return whether ``python``, a program of the image and its options, compiles ``source``."""
+        data = source.encode("utf-8", "surrogatepass") if isinstance(source, str) else source
+        return not self._ask(driver, spec, (*python, "-c", _COMPILES), data)
 
     def _missing(
         self, driver: SandboxDriver, spec: SandboxSpec, argv: tuple[str, ...], names: Sequence[str]
@@ -93,7 +132,8 @@ class ImageProbe:
         """Return the numbers that ``argv`` prints, one a line, if it runs to its end; otherwise none."""
         # Mounts are a task's own: an answer that may depend on them holds for this task alone.
         place = "".join(f"{mount.target}\0{mount.source}\0" for mount in spec.mounts)
-        key = (spec.image.id, place, spec.workdir, hashlib.sha256(stdin).hexdigest(), *argv)
+        who = f"{spec.user} {spec.cap_add} {sorted(spec.environment.items())}"
+        key = (spec.image.id, place, spec.workdir, who, hashlib.sha256(stdin).hexdigest(), *argv)
         with self._lock:
             known = self._known.get(key)
         if known is None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from securebench.python_text import parse_python
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
 
 def needed_modules(source: str | bytes) -> list[str]:
@@ -26,6 +26,29 @@ def needed_modules(source: str | bytes) -> list[str]:
         return []
     names = {name.partition(".")[0] for statement in tree.body for name in _imported(statement)}
     return sorted(names - sys.stdlib_module_names - {"__future__"})
+
+
+def first_needed_module(source: str | bytes, own: Collection[str]) -> str | None:
+    """Return the first module that ``source`` imports beyond the standard library, if nothing was done before that.
+
+    Code before an import, and a module that is imported before, could change where modules are found. ``own`` are
+    names that the source's neighbours have: it is ``None`` as well if one of them comes first.
+    """
+    try:
+        tree = parse_python(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    for number, statement in enumerate(tree.body):
+        names = [name.partition(".")[0] for name in _imported(statement)]
+        is_docstring = number == 0 and isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+        if not names and not is_docstring:
+            return None
+        for name in names:
+            if name in own:
+                return None
+            if name not in sys.stdlib_module_names and name != "__future__":
+                return name
+    return None
 
 
 def _imported(statement: ast.stmt) -> Iterator[str]:

@@ -159,6 +159,23 @@ def test_modes_and_links_survive(driver: SandboxDriver, tmp_path: Path) -> None:
     assert result.passed, result.metadata
 
 
+@pytest.mark.parametrize(
+    ("line", "target"),
+    [
+        ("cmp securebench/evaluation_inputs/check.py out.txt", "/proc/self/fd/3"),
+        (
+            "diff securebench/evaluation_inputs/check.py out.txt",
+            "/dev/fd/../cwd/securebench/evaluation_inputs/check.py",
+        ),
+    ],
+)
+def test_a_comparison_with_itself_is_no_pass(driver: SandboxDriver, tmp_path: Path, line: str, target: str) -> None:
+    """A13: through links of the kernel, a checker would compare an evaluation input with itself."""
+    job = Job(checker={"command": line}, files={"check.py": "hidden"})
+    result = job.judge(driver, tmp_path, {"out.txt": Link(target)})
+    assert result.reason is FailureReason.UNSAFE_WORKSPACE
+
+
 @pytest.mark.parametrize("target", ["there", "/app/there", "nowhere/yet", "./there/../there"])
 def test_a_checker_starts_behind_a_link_of_the_workspace(driver: SandboxDriver, tmp_path: Path, target: str) -> None:
     """A working directory that is reached through a link is where the sandbox finds it, and is made if missing."""

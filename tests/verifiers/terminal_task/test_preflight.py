@@ -12,7 +12,7 @@ from securebench.progress import Reporter
 from securebench.tasks import Environment
 from securebench.verifiers.base import VerifyContext
 from securebench.verifiers.terminal_task import TerminalTaskVerifier
-from securebench.verifiers.terminal_task.preflight import necessary_commands
+from securebench.verifiers.terminal_task.preflight import necessary_command
 from verifiers.terminal_task.judging_terminal import CHECK, LIMITS, Job
 
 if TYPE_CHECKING:
@@ -38,34 +38,69 @@ def check(job: Job, driver: SandboxDriver, root: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "programs"),
     [
-        ("python3 check.py", [["python3", "check.py"]]),
-        ("exec python3 -sB 'a b.py'", [["python3", "-sB", "a b.py"]]),
-        ("A=1 python3 x > /dev/null 2>&1", [["python3", "x"]]),
-        ("cd x && python3 y", [["cd", "x"], ["python3", "y"]]),
-        ("nosuch; python3 y", [["python3", "y"]]),
-        ("set -e; jq . a; python3 y;\n", [["set", "-e"], ["jq", ".", "a"], ["python3", "y"]]),
-        ("nosuch || python3 y", []),
-        ("if nosuch; then true; fi", []),
-        ("jq . x | grep y", []),
-        ("$TOOL x", []),
-        ("`which x`", []),
-        ("( nosuch )", []),
-        ("! nosuch", []),
-        ("nosuch &", []),
-        ("for x in y; do nosuch; done", []),
-        ("it's", []),
+        ("python3 check.py", ["python3", "check.py"]),
+        ("exec python3 -sB 'a b.py'\n", ["python3", "-sB", "a b.py"]),
+        *(
+            (line, [])
+            for line in (
+                "A=1 python3 x",
+                "exec -a x y",
+                "exec",
+                "python3 x > /dev/null 2>&1",
+                "cd x && python3 y",
+                "nosuch; python3 y",
+                "set -e; jq . a",
+                "nosuch || python3 y",
+                "if nosuch; then true; fi",
+                "jq . x | grep y",
+                "$TOOL x",
+                "`which x`",
+                "( nosuch )",
+                "! nosuch",
+                "nosuch &",
+                "it's",
+                "python3 - <<'EOF'\nimport sys\nEOF",
+                "main() {\n  true\n}\nmain",
+                "diff a b \\\n  --brief",
+                "python3 -B \\\n  x.py",
+                "PATH=/workspace/bin mytool",
+                "export PATH=/workspace/bin\nmytool",
+                ". .venv/bin/activate && myapp --version",
+                "grep -q x out.txt ||\nnosuch",
+                "X+=1 nosuch",
+                "~/bin/tool",
+                "./*.sh",
+                "#nosuch",
+                "'' x",
+                "",
+            )
+        ),
     ],
 )
-def test_only_what_must_start_is_looked_at(line: str, programs: list[list[str]]) -> None:
-    """What a shell may leave out, or read in another way, is no reason."""
-    assert necessary_commands(("/bin/sh", "-c", line)) == programs
+def test_only_what_must_start_is_looked_at(line: str, programs: list[str]) -> None:
+    """What a shell may leave out, define, or read in another way, is no reason."""
+    assert necessary_command(("/bin/sh", "-c", line)) == programs
+
+
+def test_arrays_are_read_as_they_are() -> None:
+    """The first word of an array is what is started; a shell without a line is left alone."""
+    assert necessary_command(["bash", "-c", "x"]) == ["bash", "-c", "x"]
+    assert necessary_command(["/bin/sh", "-c"]) == []
 
 
 _UNUSABLE: dict[str, tuple[Any, dict[str, str]]] = {
     "a program that is nowhere": (["/no/such/checker"], {}),
     "a name that is nowhere": ([_MISSING, "x"], {}),
     "in a line": (f"{_MISSING} x", {}),
-    "at the end of a line": (f"cd /app && {_MISSING}", {}),
+    "behind exec": (f"exec {_MISSING}", {}),
+    "a shell's own command, in an array": (["exec", "true"], {}),
+    "an interpreter that env looks for": ([CHECK], {"check.py": "#!/usr/bin/env no_such\n"}),
+    "a carriage return": ([CHECK], {"check.py": "#!/bin/sh\r\nexit 0\r\n"}),
+    "a carriage return, with env": ([CHECK], {"check.py": "#!/usr/bin/env sh\r\n"}),
+    "no script for a shell": (["sh", "securebench/evaluation_inputs/nothing.sh"], {"check.py": ""}),
+    "the same in a line": ("sh securebench/evaluation_inputs/nothing.sh", {"check.py": ""}),
+    "no Python": (["python3", CHECK], {"check.py": "def f(:\n"}),
+    "a module after others": (["python3", CHECK], {"check.py": "'Doc.'\nimport os\nimport no_such\n"}),
     "a file that may not be executed": ([f"/app/{CHECK}"], {"check.py": "echo"}),
     "the same, relative": ([CHECK], {"check.py": "echo"}),
     "a script's interpreter": ([CHECK], {"check.py": "#!/no/such/interpreter -x\n"}),
@@ -96,6 +131,17 @@ _USABLE: dict[str, tuple[Any, dict[str, str]]] = {
     "a script that is long": (["python3", CHECK], {"check.py": "#" * 1_100_000}),
     "a directory to run": (["python3", "securebench/evaluation_inputs/tool"], {"tool/__main__.py": ""}),
     "a builtin": ("test -f out.txt", {}),
+    "a shell's own command": ("cd /tmp", {}),
+    "env with an interpreter": ([CHECK], {"check.py": "#!/usr/bin/env python3\nimport json\n"}),
+    "a script with its interpreter, in a line": (CHECK, {"check.py": "#!/bin/sh\n"}),
+    "modules of another path": (f"PYTHONPATH=/app python3 {CHECK}", {"check.py": "import solution\n"}),
+    "a module after code": (["python3", CHECK], {"check.py": "import os\nos.nice(0)\nimport solution\n"}),
+    "a module after a neighbour": (
+        ["python3", CHECK],
+        {"check.py": "import helper\nimport solution\n", "helper.py": "import sys\nsys.path.append('/app')\n"},
+    ),
+    "an archive to run": (["python3", CHECK], {"check.py": "#!/usr/bin/env python3\nPK\0"}),
+    "a here-document": ("python3 - <<'EOF'\nimport sys\nEOF", {}),
 }
 
 
@@ -104,6 +150,28 @@ def test_what_may_work_is_not_refused(driver: SandboxDriver, tmp_path: Path, nam
     """A task is not refused for what a candidate may bring, or a checker may do without."""
     command, files = _USABLE[name]
     check(Job(checker={"command": command}, files=files, environment=_APP), driver, tmp_path)
+
+
+def test_an_executable_without_an_interpreter_is_refused_in_an_array(driver: SandboxDriver, tmp_path: Path) -> None:
+    """A shell runs such a file itself; a runtime cannot."""
+    for number, command in enumerate((CHECK, [CHECK])):
+        job = Job(checker={"command": command}, files={"check.py": "#!"}, environment=_APP)
+        root = tmp_path / str(number)
+        view = job.view(root)
+        (root / "hidden/check.py").write_text("exit 0\n")
+        (root / "scratch").mkdir()
+        context = VerifyContext(
+            driver=driver,
+            policy=VerificationPolicy(),
+            report=Reporter([]),
+            limits=LIMITS,
+            scratch=root / "scratch",
+        )
+        if command == CHECK:
+            TerminalTaskVerifier().check_task(view, context)
+        else:
+            with pytest.raises(MaterializationError, match="no line '#!'"):
+                TerminalTaskVerifier().check_task(view, context)
 
 
 def test_a_missing_checker_is_no_score(driver: SandboxDriver, tmp_path: Path) -> None:

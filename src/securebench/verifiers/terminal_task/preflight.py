@@ -8,11 +8,12 @@ import shlex
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
+from securebench.descriptors import printable
 from securebench.errors import MaterializationError
 from securebench.pack_paths import LANE_ROOTS, is_at_or_below
 from securebench.resources import Visibility
 from securebench.sandboxes.base import SandboxSpec, workspace_user
-from securebench.verifiers.python_imports import needed_modules
+from securebench.verifiers.python_imports import first_needed_module
 from securebench.verifiers.terminal_task.environment import checker_environment
 from securebench.verifiers.terminal_task.layout import lay_out_inputs
 from securebench.workspaces.descriptors import Refusal, TreeRefusedError
@@ -31,15 +32,16 @@ NOT_STARTED: Final = (126, 127)
 
 _INPUTS: Final = LANE_ROOTS[Visibility.EVALUATION_INPUTS]
 _SHELL: Final = ("/bin/sh", "-c")
-_REDIRECTION: Final = re.compile(r"\d?>{1,2}\s*(?:&\d|[\w./-]+)", re.ASCII)
-_PLAIN: Final = re.compile(r"[\w@%+=:,./ \t'\"-]+", re.ASCII)
-_ASSIGNMENT: Final = re.compile(r"\w+=", re.ASCII)
-_RESERVED: Final = frozenset(
-    {"if", "then", "else", "elif", "fi", "for", "while", "until", "do", "done", "case", "esac"}
-)
+_SIMPLE: Final = re.compile(r"(?:[\w@%+=:,./ \t-]|'[\w@%+=:,./ \t-]*'|\"[\w@%+=:,./ \t-]*\")+", re.ASCII)
+"""A line that a shell only splits into words."""
+_ASSIGNMENT: Final = re.compile(r"\w+\+?=", re.ASCII)
 _PYTHON: Final = re.compile(r"python(?:3(?:\.\d+)?)?")
 _FLAGS: Final = re.compile(r"-[bBEIOPqsSuv]+")
 """Options of Python that take no value, and do not change what is run."""
+_SCRIPT_RUNNERS: Final = frozenset({"sh", "ash", "bash", "dash", "ksh", "zsh", "perl", "ruby"})
+"""Programs that read their first argument, if it is no option, as the script to run, under just that name."""
+_SHEBANG_ROOM: Final = 256
+_ENV: Final = frozenset({"/usr/bin/env", "/bin/env"})
 _MAX_SOURCE: Final = 1024 * 1024
 
 
@@ -49,52 +51,46 @@ def require_startable(request: Request, view: VerifierView, context: VerifyConte
     Only what is certain counts: a program, a script's interpreter or a module that the image lacks, or a file that
     would have to be an evaluation input and is none. What a candidate may bring is not looked for.
     """
+    words = necessary_command(request.argv)
+    if not words or context.policy.denied(request.needed_commands):
+        return
     inputs = context.scratch.resolve() / "pristine"
     inputs.mkdir(parents=True)
     inputs.chmod(0o755)
     lay_out_inputs(view, inputs)
+    capabilities = context.policy.capabilities(request.needed_commands)
     spec = SandboxSpec(
         image=context.driver.resolve_image(request.image),
         limits=context.limits,
         environment=checker_environment(request.target),
-        user=workspace_user(),
+        user=(0, 0) if capabilities else workspace_user(),  # as the checker itself
+        cap_add=capabilities,
         labels=context.labels,
     )
-    for words in necessary_commands(request.argv):
-        _Start(words, request, inputs).require(spec, context)
+    _Start(words, request, inputs).require(spec, context)
 
 
-def necessary_commands(argv: Sequence[str]) -> list[list[str]]:
-    """Return the commands, in words, that must each start for a checker to end with 0.
+def necessary_command(argv: Sequence[str]) -> list[str]:
+    """Return the command, in words, that must start for a checker to end with 0; nothing if that is not certain.
 
-    Of a line for a shell, only what the shell would do no more to than to part it in words is read: the commands of
-    its last list of ``&&``, and after ``set -e`` of all its lists. Nothing is returned for other lines.
+    Of a line for a shell, only a single command of plain words is read: functions, here-documents, assignments, and
+    everything else that a shell may do first, can make any name a program.
     """
     if tuple(argv[:2]) != _SHELL:
-        return [list(argv)]
-    lists = re.split(r"[;\n]", _REDIRECTION.sub(" ", argv[2]).strip("; \t\n"))
-    first = lists[0].split()
-    needed = lists if first[:1] == ["set"] and first[1:2] and re.match(r"-\w*e", first[1]) else lists[-1:]
-    commands = [_words(part) for one in needed for part in one.split("&&")]
-    return commands if all(commands) else []
-
-
-def _words(line: str) -> list[str]:
-    """Return the words of one simple command, without ``exec`` and assignments; none of anything else."""
-    try:
-        words = shlex.split(line) if _PLAIN.fullmatch(line) else []
-    except ValueError:
-        return []
-    while words and (words[0] == "exec" or _ASSIGNMENT.match(words[0])):
-        words = words[1:]
-    return [] if not words or words[0] in _RESERVED else words
+        return list(argv)
+    line = argv[2].strip(" \t\n") if len(argv) > len(_SHELL) else ""
+    words = shlex.split(line) if _SIMPLE.fullmatch(line) else []
+    if words[:1] == ["exec"]:
+        words = [] if words[1:2] and words[1].startswith("-") else words[1:]
+    return [] if not words or not words[0] or _ASSIGNMENT.match(words[0]) else words
 
 
 class _Start:
     """The start of one command, given in words, over evaluation inputs that were laid out at ``inputs``."""
 
     def __init__(self, words: Sequence[str], request: Request, inputs: Path) -> None:
-        self._words = words
+        self._words = list(words)
+        self._is_line = tuple(request.argv[:2]) == _SHELL
         self._request = request
         self._inputs = inputs
 
@@ -102,14 +98,46 @@ class _Start:
         programs = [self._words[0]]
         if self._input(programs[0]) is not None:
             programs = self._interpreter(programs[0])
-        # What else lies in the workspace, the candidate may bring.
-        programs = [program for program in programs if "/" not in program or not self._in_workspace(program)]
+        if any("/" in program and self._in_workspace(program) for program in programs):
+            return  # the candidate may bring it
+        of_shell = self._is_line and programs == self._words[:1]
         programs = [self._absolute(program) if "/" in program else program for program in programs]
-        if missing := context.probe.missing_programs(context.driver, spec, programs):
-            raise _unusable(f"its image has no program {missing[0]}, or may not execute it")
-        python, modules = self._python_modules()
-        if programs and (missing := context.probe.missing_modules(context.driver, spec, modules, python)):
+        if missing := context.probe.missing_programs(context.driver, spec, programs, shell=of_shell):
+            raise _unusable(f"its image has no program {printable(os.fsencode(missing[0]))}, or may not execute it")
+        self._require_script(spec, context)
+
+    def _require_script(self, spec: SandboxSpec, context: VerifyContext) -> None:
+        """Raise for a script that is missing, is no Python, or needs a module of the image that is missing."""
+        words, count = self._words, 1
+        name = PurePosixPath(words[0]).name
+        is_python = _PYTHON.fullmatch(name) is not None
+        while is_python and count < len(words) and _FLAGS.fullmatch(words[count]):
+            count += 1
+        python, rest = words[:count], words[count:]
+        modules = ["pytest"] if is_python and rest[:2] == ["-m", "pytest"] else []
+        if (is_python or name in _SCRIPT_RUNNERS) and rest and not rest[0].startswith("-"):
+            source = self._source(rest[0])
+            if is_python and source is not None:
+                if not context.probe.compiles(context.driver, spec, source, python):
+                    raise _unusable("the image's Python cannot compile the script that it runs")
+                own = {path.stem for path in self._inputs.rglob("*")}  # modules and packages that the task brings
+                first = first_needed_module(source, own)
+                modules = [first] if first else []
+        if missing := context.probe.missing_modules(context.driver, spec, modules, python):
             raise _unusable(f"its image has no Python module {missing[0]}")
+
+    def _source(self, path: str) -> bytes | None:
+        """Return the text of an evaluation input; ``None`` for others, directories, archives and what is long."""
+        below = self._input(path)
+        if below is None:
+            return None
+        try:
+            source = read_file(self._inputs, f"{_INPUTS}/{below}", _MAX_SOURCE)
+        except TreeRefusedError as refused:
+            if refused.refusal is Refusal.MISSING:
+                raise _unusable("the script that it runs is no file of the task") from None
+            return None
+        return None if b"\0" in source else source
 
     def _absolute(self, path: str) -> str:
         return os.path.normpath(PurePosixPath(self._request.workdir) / path)
@@ -118,40 +146,33 @@ class _Start:
         return is_at_or_below(self._absolute(path), self._request.target)
 
     def _input(self, path: str) -> str | None:
-        """Return the path of an evaluation input below their directory; ``None`` for what is none."""
+        """Return the path of an evaluation input below their directory; ``None`` for what is none, or may be none.
+
+        With ``..`` in it, a link of the candidate may be on the way.
+        """
+        if "/" not in path or ".." in path.split("/"):
+            return None
         absolute, top = self._absolute(path), f"{self._request.target}/{_INPUTS}/"
-        return absolute.removeprefix(top) if "/" in path and absolute.startswith(top) else None
+        return absolute.removeprefix(top) if absolute.startswith(top) else None
 
     def _interpreter(self, path: str) -> list[str]:
-        """Return the program that runs an evaluation input: itself needs no looking for, but to be executable."""
+        """Return the programs that run an evaluation input: itself needs no looking for, but to be executable."""
         file = self._inputs / _INPUTS / (self._input(path) or "")
         if not file.is_file() or not file.stat().st_mode & 0o111:
             raise _unusable("the file that it runs is no executable file of the task")
         with file.open("rb") as opened:
-            line = opened.readline(256)
-        words = line[2:].split() if line.startswith(b"#!") else []
-        return [os.fsdecode(words[0])] if words and words[0].startswith(b"/") else []
-
-    def _python_modules(self) -> tuple[tuple[str, ...], list[str]]:
-        """Return how Python is started, and the modules that it needs of the image for what it runs."""
-        words, count = self._words, 1
-        if not _PYTHON.fullmatch(PurePosixPath(words[0]).name):
-            return (), []
-        while count < len(words) and _FLAGS.fullmatch(words[count]):
-            count += 1
-        if list(words[count : count + 2]) == ["-m", "pytest"]:
-            return tuple(words[:count]), ["pytest"]
-        below = self._input(words[count]) if count < len(words) and not words[count].startswith("-") else None
-        if below is None:
-            return (), []
-        try:
-            source = read_file(self._inputs, f"{_INPUTS}/{below}", _MAX_SOURCE)
-        except TreeRefusedError as refused:
-            if refused.refusal is Refusal.MISSING:
-                raise _unusable("the script that it runs is no file of the task") from None
-            return (), []  # a directory with a __main__, or a script too long to be looked into
-        own = {path.stem for path in self._inputs.rglob("*")}  # modules and packages that the task brings
-        return tuple(words[:count]), [name for name in needed_modules(source) if name not in own]
+            begin = opened.read(_SHEBANG_ROOM)
+        line, end, _ = begin.partition(b"\n")
+        if not begin.startswith(b"#!"):
+            if not self._is_line and begin.isascii() and begin.decode().replace("\n", "").isprintable():
+                raise _unusable("the file that it runs is no program, and has no line '#!' that names one")
+            return []
+        # As the kernel reads it: a carriage return is a part of the name.
+        words = [os.fsdecode(word) for word in line[2:].replace(b"\t", b" ").split(b" ") if word]
+        if not end or not words or not words[0].startswith("/"):
+            return []
+        is_looked_for = words[0] in _ENV and len(words) == len(["env", "NAME"]) and not re.search("[-=/]", words[1])
+        return words if is_looked_for else words[:1]
 
 
 def _unusable(problem: str) -> MaterializationError:
