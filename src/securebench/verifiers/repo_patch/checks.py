@@ -17,7 +17,7 @@ from securebench.verifiers.repo_patch.evidence.judge import Judge
 from securebench.verifiers.repo_patch.layout import NO_WORKDIR
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from securebench.images.model import ResolvedImage
     from securebench.sandboxes.base import CommandResult
@@ -69,17 +69,37 @@ class Checks:
         found = reported.collected or reported.unloaded
         return reported if found and reported.exit is not None else None
 
-    def run_tests(self, layout: Layout, adapter: Adapter, controls: Controls, needed: Required | None) -> None:
+    def run_unchanged(self, layout: Layout, adapter: Adapter) -> Mapping[str, str]:
+        """Return the outcomes of the tests in ``layout``, which holds nothing of the candidate; none if unknown."""
+        exit_code = self._details.get("exit_code")
+        try:
+            _, reported, _ = self._report(layout, adapter, self._order(adapter, Controls()))
+        except FaultError:  # no candidate's
+            return {}
+        finally:
+            self._details["exit_code"] = exit_code
+        return reported.outcomes if reported.exit is not None else {}
+
+    def run_tests(
+        self,
+        layout: Layout,
+        adapter: Adapter,
+        controls: Controls,
+        needed: Required | None,
+        unchanged: Callable[[], Mapping[str, str]],
+    ) -> None:
         """Run the command with our reporter, and weigh its evidence. Raises :class:`FaultError` if it is no pass.
 
-        ``needed`` are tests that must run, where the task does not name the ones that it expects.
+        ``needed`` are tests that must pass, where the task does not name the ones that it expects. ``unchanged``
+        returns the outcomes of the tests without the candidate's change.
         """
         self._details["evidence"] = {"kind": "test_by_test"}
         result, reported, conversation = self._report(layout, adapter, self._order(adapter, controls))
         if not reported.started:
             message = f"{adapter.runner} did not start as it does without changes: exit code {result.exit_code}"
             raise FaultError(FailureReason.NO_VERDICT, message)
-        Judge(adapter, controls, self._request, self._details, needed).judge(reported, result, conversation)
+        judge = Judge(adapter, controls, self._request, self._details, needed, unchanged)
+        judge.judge(reported, result, conversation)
 
     def _report(
         self, layout: Layout, adapter: Adapter, order: dict[str, Any]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -115,19 +116,27 @@ class _Judgement:
         if self._adapter is None or self._controls is None:
             checks.run_command(layout)
         else:
-            checks.run_tests(layout, self._adapter, self._controls, self._needed(checks))
+            unchanged = functools.partial(self._outcomes_unchanged, checks)
+            checks.run_tests(layout, self._adapter, self._controls, self._needed(checks), unchanged)
 
     def _needed(self, checks: Checks) -> Required | None:
-        """Return the tests that must run, where the task names none: those that there are without the change."""
+        """Return the tests that must pass, where the task names none: those that there are without the change."""
         unchanged = self._unchanged
         collecting = self._adapter.collecting if self._adapter else None
-        if self._adapter is None or collecting is None or unchanged is None:
+        if self._adapter is None or collecting is None or unchanged is None or self._request.expected:
             return None
-        request = self._request
-        directory = self._context.scratch.resolve() / "unchanged"
-        layout = Layout(directory, unchanged.delta, request.repository, request.workdir)
-        reported = checks.collect(layout, collecting)
+        reported = checks.collect(self._lay_out_unchanged(unchanged, "collected"), collecting)
         return required(reported, unchanged.files, self._adapter, usual_names=unchanged.usual_names)
+
+    def _outcomes_unchanged(self, checks: Checks) -> Mapping[str, str]:
+        """Return what becomes of the tests without the candidate's change."""
+        if self._adapter is None or self._unchanged is None:
+            return {}
+        return checks.run_unchanged(self._lay_out_unchanged(self._unchanged, "unchanged"), self._adapter)
+
+    def _lay_out_unchanged(self, unchanged: _Unchanged, name: str) -> Layout:
+        directory = self._context.scratch.resolve() / name
+        return Layout(directory, unchanged.delta, self._request.repository, self._request.workdir)
 
     def _lay_out(self, image: ResolvedImage) -> Layout:
         """Return the final tree, written down: nothing of the image is held after that."""
@@ -179,8 +188,7 @@ class _Judgement:
             wanted = self._request.fail_to_pass or self._request.pass_to_pass
             self._controls = plant(selection.held, judged, wanted, self._adapter)
             final.update(self._controls.files)
-            if not self._request.expected:
-                self._unchanged = _without_candidate(judged, trusted.delta, tests, selection.held)
+            self._unchanged = _without_candidate(judged, trusted.delta, tests, selection.held)
         require_tree(final, pristine)
         return final
 

@@ -52,6 +52,8 @@ class Here:
     pass_to_pass: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     needed: Required | None = None
+    unchanged: Mapping[str, str] = field(default_factory=dict)
+    """Outcomes of the tests without the change."""
     test_by_test: bool = False
     packages: str = ""
     """A directory with another pytest than this Python's: plugins are loaded then only with ``plugins``."""
@@ -87,7 +89,8 @@ class Here:
             if "spots" in self.without:
                 reported.changed = []
             self._forget(reported)
-            Judge(adapter, controls, request, details, self.needed).judge(reported, result, talk)
+            judge = Judge(adapter, controls, request, details, self.needed, lambda: self.unchanged)
+            judge.judge(reported, result, talk)
         except FaultError as fault:
             reason, message = fault.reason, fault.message
         return Verdict(reason, message, details.get("evidence", {}), reported, result.stderr)

@@ -75,6 +75,7 @@ def _reason(
     unloaded: list[str] | None = None,
     changed: dict[str, str] | None = None,
     details: dict[str, Any] | None = None,
+    unchanged: dict[str, str] | None = None,
 ) -> FailureReason | None:
     talk = Conversation()
     after = {name: signed(digest, talk.nonce) for name, digest in {**BEFORE, **(changed or {})}.items() if digest}
@@ -82,9 +83,9 @@ def _reason(
     adapter = recognise("pytest")
     assert adapter is not None
     try:
-        Judge(adapter, CONTROLS, request, {} if details is None else details).judge(
-            told, CommandResult(exit_code=exit_code), talk
-        )
+        before = {"tests/test_x.py::test_3": "xfailed"} if unchanged is None else unchanged
+        judge = Judge(adapter, CONTROLS, request, {} if details is None else details, None, lambda: before)
+        judge.judge(told, CommandResult(exit_code=exit_code), talk)
     except FaultError as fault:
         return fault.reason
     return None
@@ -94,6 +95,13 @@ def test_whole_evidence_is_a_pass() -> None:
     """Expected tests passed, one may stay expected to fail, an id cut at a space means all that begin so."""
     assert _reason(HONEST) is None
     assert _reason(HONEST, request=_request()) is None
+
+
+@pytest.mark.parametrize("before", ["passed", "failed", "skipped", ""])
+def test_a_failure_that_was_not_expected_without_the_change_is_no_pass(before: str) -> None:
+    """Code under test can mark a test as one that may fail."""
+    unchanged = {"tests/test_x.py::test_3": before} if before else {}
+    assert _reason(HONEST, unchanged=unchanged) is FailureReason.TESTS_FAILED
 
 
 SHORT: dict[str, tuple[dict[str, Any], FailureReason]] = {

@@ -32,10 +32,14 @@ _CASES: Final = frozenset(("TestCase", "SimpleTestCase", "TransactionTestCase"))
 
 @dataclass(frozen=True, slots=True)
 class Required:
-    """Where tests are defined that must run. ``state`` says how they were found: see ``records.md``."""
+    """Where tests are defined that must pass. ``state`` says how they were found: see ``records.md``.
+
+    Those at ``may_skip`` need only run: nothing is known of them but their text, and it says that they may be skipped.
+    """
 
     places: frozenset[Place]
     state: str
+    may_skip: frozenset[Place] = frozenset()
 
     def missing(self, ran: Iterable[Place]) -> int:
         """Return how many of them did not run."""
@@ -52,28 +56,36 @@ def required(reported: Reported | None, files: Mapping[str, bytes], adapter: Ada
     unloaded = None if reported is None else [name.partition("::")[0] for name in reported.unloaded]
     if unloaded == []:
         return Required(frozenset(known), "complete")
+    may_skip: set[Place] = set()
     if usual_names and not adapter.narrows:
         for path, content in files.items():
             if unloaded is None or any(path.endswith("/" + name) or path == name for name in unloaded):
-                known |= set(_read(adapter, path, content))
-    return Required(frozenset(known), "read" if reported is None else "partial")
+                for place, skips in _read(adapter, path, content):
+                    may_skip.update({place} - known if skips else ())
+                    known.add(place)
+    return Required(frozenset(known), "read" if reported is None else "partial", frozenset(may_skip))
 
 
-def _read(adapter: Adapter, path: str, content: bytes) -> Iterator[Place]:
-    """Yield the tests that any run of the file has: functions, and methods of classes, that nothing decorates."""
+def _read(adapter: Adapter, path: str, content: bytes) -> Iterator[tuple[Place, bool]]:
+    """Yield the tests that any run of the file has: functions, and methods of classes, that nothing decorates.
+
+    With each goes whether its text, or the module's marks, speak of skipping.
+    """
     try:
         body = parse_python(content).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return
-    stem, changeable = adapter.stem(path), _bound_again(body)
+    stem, changeable, marked = adapter.stem(path), _bound_again(body), b"pytestmark" in content
     for node in body:
         if not isinstance(node, ast.FunctionDef | ast.ClassDef) or node.decorator_list or node.name in changeable:
             continue
         if isinstance(node, ast.ClassDef):
             if _holds_tests(node, adapter):
-                yield from (Place(stem, (node.name,), method) for method in _tests(node.body))
+                skips = marked or "skip" in ast.unparse(node).lower()
+                yield from ((Place(stem, (node.name,), method), skips) for method in _tests(node.body))
         elif adapter.functions:
-            yield from (Place(stem, (), function) for function in _tests([node]))
+            skips = marked or "skip" in ast.unparse(node).lower()
+            yield from ((Place(stem, (), function), skips) for function in _tests([node]))
 
 
 def _bound_again(body: list[ast.stmt]) -> set[str]:

@@ -10,7 +10,7 @@ from securebench.verifiers.repo_patch.evidence.channel import WORST_FIRST
 from securebench.verifiers.repo_patch.evidence.fingerprint import changes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from securebench.sandboxes.base import CommandResult
     from securebench.verifiers.repo_patch.evidence.adapter import Adapter, Place
@@ -24,11 +24,16 @@ TESTS_FAILED_EXIT: Final = 1
 
 NOTHING_COLLECTED_EXIT: Final = 5
 PASSING: Final = frozenset({"passed", "xpassed"})
+EMPTY: Final = frozenset({"skipped", "xfailed"})
 FAILING: Final = frozenset({"failed", "error"})
 
 
 class Judge:
-    """Weighs one run. ``details`` is the verdict's metadata, and ``needed`` are tests that must run."""
+    """Weighs one run. ``details`` is the verdict's metadata, and ``needed`` are tests that must pass.
+
+    ``unchanged`` returns the outcomes of the tests without the candidate's change. It runs them, so it is called only
+    where a verdict depends on tests that were skipped, or that failed as expected.
+    """
 
     def __init__(
         self,
@@ -37,7 +42,9 @@ class Judge:
         request: Request,
         details: dict[str, Any],
         needed: Required | None = None,
+        unchanged: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
+        self._unchanged = unchanged
         self._needed = needed
         self._adapter = adapter
         self._controls = controls
@@ -68,18 +75,40 @@ class Judge:
             evidence["kind"] = "exit_code"  # no file of these tests could hold a control
             if self._request.test_by_test:
                 raise FaultError(FailureReason.NO_VERDICT, "no test that must fail ran, and the task requires some")
-        ids = _Ids(seen.real, self._adapter, reported.descriptions)
+        ids = self._ids(seen.real, reported.descriptions)
         _require_real(seen.real, ids, reported, self._request, evidence)
         if self._needed is not None:
             self._require_needed(self._needed, seen, evidence)
 
     def _require_needed(self, needed: Required, seen: _Seen, evidence: dict[str, Any]) -> None:
-        """Refuse a run without tests that there are where nothing is changed."""
-        missing = needed.missing(seen.places)
+        """Refuse a run without tests that there are where nothing is changed, or in which they came to nothing."""
+        missing = needed.missing(seen.places - self._emptied(seen.real, needed))
         evidence.update({"collected": len(needed.places), "collection": needed.state, "vanished": missing})
         if missing:
-            message = f"{missing} of {len(needed.places)} tests that there are without the change did not run"
+            message = f"{missing} of {len(needed.places)} tests that there are without the change did not pass"
             raise FaultError(FailureReason.TESTS_FAILED, message)
+
+    def _emptied(self, real: Mapping[str, str], needed: Required) -> set[Place]:
+        """Return where tests did not pass that must: those that did not without the change need not."""
+        empty = {
+            test: place for test, outcome in real.items() if outcome in EMPTY and (place := self._adapter.place(test))
+        }
+        suspect = {test: place for test, place in empty.items() if place in needed.places - needed.may_skip}
+        unchanged = self._unchanged() if suspect else {}
+        return {place for test, place in suspect.items() if unchanged.get(test) not in EMPTY}
+
+    def _ids(self, real: Mapping[str, str], descriptions: Mapping[str, str]) -> _Ids:
+        """Return the outcomes by what they are called. A failure is expected only if it was without the change."""
+        ids = _Ids(real, self._adapter, descriptions)
+        wanted = self._request.pass_to_pass
+        if not ids.missed(wanted, PASSING, "") or ids.missed(wanted, PASSING | {"xfailed"}, ""):
+            return ids
+        unchanged = self._unchanged()
+        known = {
+            test: "skipped" if outcome == "xfailed" and unchanged.get(test) != "xfailed" else outcome
+            for test, outcome in real.items()
+        }
+        return _Ids(known, self._adapter, descriptions)
 
     def _require_end(self, reported: Reported, result: CommandResult) -> None:
         """Refuse a run that did not come to its end, or whose exit code is not what follows from its outcomes."""
@@ -232,7 +261,7 @@ class _Ids:
     node id that was cut at a space, a function's name, the first line of a docstring. It stands for each such test.
     """
 
-    def __init__(self, real: dict[str, str], adapter: Adapter, descriptions: Mapping[str, str]) -> None:
+    def __init__(self, real: Mapping[str, str], adapter: Adapter, descriptions: Mapping[str, str]) -> None:
         self._real = real
         self._by_name: dict[str, list[str]] = {}
         for test, outcome in real.items():

@@ -1,0 +1,134 @@
+"""A test that is skipped, or that fails as expected, has passed only if it was so without the change."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from securebench.errors import FailureReason
+from securebench.verifiers.repo_patch.evidence.collection import required
+from securebench.verifiers.repo_patch.evidence.recognise import recognise
+from verifiers.repo_patch.evidence.here import Here
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from verifiers.repo_patch.evidence.here import Verdict
+
+REASONS = {FailureReason.TESTS_FAILED, FailureReason.NO_VERDICT, FailureReason.TAMPERED}
+TESTS = """\
+import pytest
+
+from calc import core
+
+
+def test_sum():
+    assert core.add(2, 3) == 5
+
+
+@pytest.mark.parametrize("case", core.CASES)
+def test_cases(case):
+    assert core.half(case) == case // 2
+
+
+@pytest.mark.xfail
+def test_known():
+    assert core.half(7) == 3.5
+
+
+@pytest.mark.skip(reason="x")
+def test_skipped():
+    assert core.half(7) == 3.5
+
+
+def test_half():
+    assert core.half(8) == 4
+"""
+UNITTEST = """\
+import unittest
+
+from calc import core
+
+
+class T(unittest.TestCase):
+    def test_sum(self):
+        self.assertEqual(core.add(2, 3), 5)
+
+    def test_half(self):
+        self.assertEqual(core.half(8), 4)
+
+    def test_skipped(self):
+        self.skipTest("x")
+"""
+WRONG = "CASES = [8]\ndef add(a, b): return a - b\ndef half(n): return n // 2\n"
+GOOD = WRONG.replace("a - b", "a + b")
+ID = "tests/test_new.py::test_"
+UPWARDS = "import pytest, sys\nf = sys._getframe()\nwhile f:\n    if 'test_new' in f.f_code.co_filename: "
+NEXT = "\n    f = f.f_back\n"
+MARKED = UPWARDS + "f.f_globals['pytestmark'] = pytest.mark.MARK(reason='x')" + NEXT
+ON_ITEM = """
+def half(n):
+    import pytest, sys
+    f = sys._getframe(1)
+    while not hasattr(f.f_locals.get('item'), 'add_marker'): f = f.f_back
+    f.f_locals['item'].add_marker(pytest.mark.xfail(reason='x'))
+    raise ValueError
+"""
+IMPERATIVE = "def add(a, b):\n    import unittest\n    raise unittest.SkipTest('x')\n"
+
+
+def _files(core: str, tests: str) -> dict[str, str]:
+    others = {"calc/__init__.py": "", "tests/__init__.py": "", "conftest.py": ""}
+    return {**others, "calc/core.py": core, "tests/test_new.py": tests}
+
+
+def _judge(root: Path, core: str, new: tuple[str, ...] = (), old: tuple[str, ...] = (), tests: str = TESTS) -> Verdict:
+    """Judge a change, with what the tests came to without it."""
+    module = "unittest" if tests == UNITTEST else "pytest"
+    command = (sys.executable, "-m", module, "tests.test_new" if module == "unittest" else "tests/test_new.py")
+    before = Here(_files(WRONG, tests), command, without=("controls",)).judge(root / "before").reported
+    adapter = recognise(command)
+    assert adapter is not None
+    before.collected = [*before.outcomes]
+    needed = None if new or old else required(before, {}, adapter, usual_names=True)
+    return Here(_files(core, tests), command, new, old, needed=needed, unchanged=before.outcomes).judge(root / "after")
+
+
+@pytest.mark.parametrize("core", [ON_ITEM, MARKED.replace("MARK", "xfail") + "def half(n): return n + 1\n"])
+def test_a_failure_is_expected_only_if_it_was_without_the_change(core: str, tmp_path: Path) -> None:
+    """Of the tests that must still pass: code under test marks one when it is loaded, or while it runs."""
+    verdict = _judge(tmp_path, GOOD + core, (), (f"{ID}half",))
+    assert verdict.reason in REASONS, verdict
+
+
+def test_a_failure_that_was_expected_still_may_be(tmp_path: Path) -> None:
+    """As a data set's lists have it."""
+    assert _judge(tmp_path, GOOD, (f"{ID}sum",), (f"{ID}half", f"{ID}known")).reason is None
+
+
+@pytest.mark.parametrize(
+    "core",
+    [
+        WRONG + MARKED.replace("MARK", "xfail"),
+        GOOD.replace("[8]", "[]"),
+        WRONG + IMPERATIVE,
+    ],
+    ids=["marked when loaded", "no parameters", "skipped by what it calls"],
+)
+def test_a_test_that_comes_to_nothing_did_not_pass(core: str, tmp_path: Path) -> None:
+    """Where a task names none, all that ran without the change must pass."""
+    assert _judge(tmp_path, core).reason in REASONS
+
+
+def test_a_test_of_unittest_that_is_skipped_did_not_pass(tmp_path: Path) -> None:
+    """Even if others do."""
+    assert _judge(tmp_path, WRONG + IMPERATIVE, tests=UNITTEST).reason is FailureReason.TESTS_FAILED
+
+
+@pytest.mark.parametrize("tests", [TESTS, UNITTEST], ids=["pytest", "unittest"])
+def test_what_was_skipped_without_the_change_may_be(tests: str, tmp_path: Path) -> None:
+    """An honest change passes."""
+    verdict = _judge(tmp_path, GOOD, tests=tests)
+    assert verdict.reason is None, verdict
