@@ -58,6 +58,7 @@ def test_output_is_kept_apart_from_the_record(tmp_path: Path) -> None:
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     assert stat.S_IMODE(kept.parent.stat().st_mode) == 0o700
     assert text.startswith("$ checker (exit 4)\n[stdout]\nexpected <redacted> and <redacted>\n[stderr]\nline 3 failed")
+    assert "line 3 failed\\x1b[2J" in text  # nothing that a terminal obeys
     assert HIDDEN not in text
     assert "line 3" not in json.dumps(record)
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from securebench.limits import MIB
 from securebench.results.storage import storage_errors, temporary_name, write_durably
+from securebench.results.trace import printable
 from securebench.sandboxes.base import Stream
 
 if TYPE_CHECKING:
@@ -33,8 +34,8 @@ class VerifierOutput:
         return printed
 
     def text(self, redactor: Redactor) -> str:
-        """Return all of it, redacted as everything that was printed where the secrets were."""
-        return redactor.text("".join(printed.text() for printed in self._printed), cap=_ALL, lines=True)
+        """Return all of it, redacted as everything that was printed where the secrets were, and safe for a terminal."""
+        return printable(redactor.text("".join(printed.text() for printed in self._printed), cap=_ALL, lines=True))
 
 
 class Printed:

@@ -261,7 +261,7 @@ def test_a_memory_bomb_in_the_checkers_place_is_out_of_memory(driver: SandboxDri
     assert reason in possible_reasons(driver, {FailureReason.CANDIDATE_OUT_OF_MEMORY})
 
 
-@pytest.mark.parametrize("there", ["", Link("nowhere"), Link("sub")], ids=["file", "link to nothing", "loop"])
+@pytest.mark.parametrize("there", ["", Link("/nowhere"), Link("sub")], ids=["file", "link to nothing", "loop"])
 def test_a_checker_that_cannot_start_is_a_failure(driver: SandboxDriver, tmp_path: Path, there: str | Link) -> None:
     """A18: what the candidate put where the checker starts, or in the place of its program, earns no other try."""
     starts = Job(checker={"command": "exit 0", "workdir": "/workspace/sub"})
