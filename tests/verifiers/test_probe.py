@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -38,6 +39,8 @@ def test_a_real_image_is_asked(driver: SandboxDriver) -> None:
     assert probe.missing_programs(driver, spec, programs) == missing
     assert probe.missing_programs(driver, spec, ["test", "exec", "cd"], shell=False) == ["exec", "cd"]
     assert probe.missing_programs(driver, spec, ["/proc/self/cwd/app", "/bin/no-such"]) == ["/bin/no-such"]
+    relative = replace(spec, environment={"PATH": ":here:/usr/bin"})
+    assert probe.missing_programs(driver, relative, ["python3", "no-such"]) == ["no-such"]
     assert probe.missing_modules(driver, spec, ["json", "no_such_module", "sys"]) == ["no_such_module"]
     assert probe.compiles(driver, spec, "x = 1\n")
     assert not probe.compiles(driver, spec, "assert add( == 5\n")

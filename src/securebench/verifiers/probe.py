@@ -25,7 +25,7 @@ may_be() {
   path=$1
   while [ -n "$path" ]; do
     case $path in /bin | /sbin | /lib | /lib64) ;; *) [ -L "$path" ] && return 0 ;; esac
-    path=${path%/*}
+    case $path in */*) path=${path%/*} ;; *) path= ;; esac
   done
   return 1
 }
