@@ -15,15 +15,17 @@ if TYPE_CHECKING:
 ROWS = 10_000
 
 PROGRAM = """
-import json, resource, sys, time
+import json, re, sys, time
 from pathlib import Path
 from securebench.benchmark_compiler import compile_benchmark_pack
 from securebench.benchmark_pack import load_benchmark_pack
 directory = Path(sys.argv[1])
 tasks = compile_benchmark_pack(load_benchmark_pack(directory / "manifest.yaml", directory / "tasks.jsonl"))
 seconds = time.process_time()
-print(json.dumps([len(tasks), seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024]))
+peak = re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())
+print(json.dumps([len(tasks), seconds, int(peak[1]) // 1024]))
 """
+"""The peak is read from VmHWM: getrusage's ru_maxrss begins with the peak of the process that called fork."""
 
 
 def test_ten_thousand_rows_load_and_compile_in_bounded_time_and_memory(tmp_path: Path) -> None:

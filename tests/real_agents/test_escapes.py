@@ -15,6 +15,7 @@ import trustme
 
 from egress_world import Server, echo, hello_world
 from real_agents.runs import APIS, CANARY, MODEL, PROGRAMS, Agent, in_world, run_here, short_answers
+from securebench.network.relay.providers.base import QUESTION
 from securebench.network.rules import ProxyRules
 from securebench.testing.provider import Provider
 from securebench.testing.provider.attacks import ALLOWED, DENIED, DONE, LINES, Targets
@@ -136,7 +137,8 @@ def test_a_budget_ends(program: str, oci_driver: SandboxDriver, outside: Outside
     with Provider(attack_budget(targets, most=100)) as provider:
         agent = Agent(program=program, provider=provider, config={"budget": {"requests": 20}})
         done = run_here(tmp_path, short_answers(tmp_path), agent, oci_driver)
-        assert len([request for request in provider.requests if request.conversation]) <= 20
+        asked = [request.conversation.prompt for request in provider.requests if request.conversation]
+        assert len([prompt for prompt in asked if QUESTION not in prompt]) <= 20  # without the run's own question
     (record,) = done.records
     assert (record["verification_status"], record["failure_reason"]) == ("failed", "agent_out_of_budget")
     assert record["producer_metadata"]["outcome"] == "out_of_budget"
