@@ -52,6 +52,11 @@ _OWN_SOURCE = re.compile(r"getsource|lineno|currentframe|_getframe|linecache|ins
 """What a module that looks at its own lines has in it: nothing may be put before them."""
 
 
+_OWN_NAMES: Final = re.compile(rb"\b(?:globals|vars|dir)\(\)|modules\[__name__\]|getTestCaseNames|getmembers\(")
+"""What a module that looks at the names of its own tests has in it: it gets no controls."""
+
+_CLASS_ENDS: Final = ("tearDownClass", "teardown_class")
+
 _LIBRARIES: Final = {
     "numpy.testing": b"numpy",
     "pandas.testing": b"pandas",
@@ -106,7 +111,7 @@ def plant(tests: Sequence[bytes], tree: Tree, wanted: Iterable[str], adapter: Ad
     files = list(dict.fromkeys(tests))[:MAX_FILES]
     for index, path in enumerate(files):
         version = tree.get(path)
-        if version is None or version.link:
+        if version is None or version.link or _OWN_NAMES.search(version.content):
             continue
         stem = adapter.stem(path.decode("utf-8", "replace"))
         try:
@@ -182,7 +187,8 @@ class _File:
         }
         for node in body:
             if isinstance(node, ast.ClassDef):
-                yield from self._find(node.body, (*classes, node))
+                if not _counts_tests(node):
+                    yield from self._find(node.body, (*classes, node))
             elif _is_test(node, classes) and (classes or self._functions):
                 yield _Test(classes, node, tuple(self._ways(node, helpers, in_class=bool(classes))))
 
@@ -263,7 +269,8 @@ class _File:
         """Return one test of each of some groups: the functions of the module, and its classes; wanted ones first."""
         groups: dict[tuple[str, ...], list[_Test]] = {}
         for test in self._tests:
-            groups.setdefault(self._place(test).classes, []).append(test)
+            if not _has_parameters(self._source.module) and not any(_has_parameters(node) for node in test.classes):
+                groups.setdefault(self._place(test).classes, []).append(test)
         ordered = sorted(groups.values(), key=lambda group: not any(self._place(test) in wanted for test in group))
         return [_RANDOM.choice(group) for group in ordered[:MAX_PLAIN]]
 
@@ -283,6 +290,21 @@ class _File:
 def _renaming(source: Source, function: ast.expr, name: str) -> Edit:
     start, end = source.span(function)
     return Edit(end - len(called_name(function).encode()), end, name) if end > start else Edit(start, end, name)
+
+
+def _counts_tests(node: ast.ClassDef) -> bool:
+    """Return whether a class asserts something when its tests have ended: that may be how many there were."""
+    ends = [method for method in node.body if isinstance(method, ast.FunctionDef) and method.name in _CLASS_ENDS]
+    return any("assert" in ast.unparse(method) for method in ends)
+
+
+def _has_parameters(node: ast.Module | ast.ClassDef) -> bool:
+    """Return whether the tests in ``node`` may all need to take parameters, which a plain test does not take."""
+    marks = [*node.decorator_list] if isinstance(node, ast.ClassDef) else []
+    assigned = [statement for statement in node.body if isinstance(statement, ast.Assign)]
+    marks += [one.value for one in assigned if any(called_name(name) == "pytestmark" for name in one.targets)]
+    parts = [part for mark in marks for part in (mark.elts if isinstance(mark, ast.List | ast.Tuple) else [mark])]
+    return any(isinstance(part, ast.Name) or "parametrize" in ast.unparse(part) for part in parts)
 
 
 def _is_test(test: ast.stmt, classes: tuple[ast.ClassDef, ...]) -> TypeGuard[Function]:

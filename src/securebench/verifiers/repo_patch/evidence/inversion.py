@@ -14,7 +14,7 @@ import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from securebench.verifiers.repo_patch.evidence.source import Edit, called_name, definitely_run
+from securebench.verifiers.repo_patch.evidence.source import Edit, called_name, definitely_run, has_effects_after
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -104,6 +104,8 @@ class _Inverter:
     def all(self) -> Iterator[Inversion]:
         """Yield every inversion."""
         for statement in definitely_run(self._function.body):
+            if has_effects_after(self._function, statement):
+                continue  # a test that ends here may leave a state that others find
             if isinstance(statement, ast.Assert):
                 yield from self._condition(statement.test)
             elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
@@ -253,13 +255,30 @@ def _other_constant(value: object, text: str) -> str | None:
     if value is None:
         return "False"
     if isinstance(value, int):
-        return str(value * 2 + 3 + secrets.randbelow(7))
+        return str(_other_whole(value))
     if isinstance(value, float):
-        other = round(value * 2 + 3 + secrets.randbelow(7), 3)
-        return repr(other) if other not in (value, value * 2) else None
+        whole, _, rest = repr(value).partition(".")
+        return f"{_other_whole(int(whole))}.{rest}" if whole.isdigit() and rest.isdigit() else None
     if isinstance(value, str | bytes):
         return _other_text(value, text)
     return None
+
+
+def _other_whole(value: int) -> int:
+    """Return another number with as many digits, and as many zeros at its end.
+
+    ``value`` could as well be what comes of the other: of two functions that differ in a number, nothing in the
+    numbers says which of them is the control. They differ by more than assertions of nearness allow.
+    """
+    text = str(value)
+    zeros = len(text) - len(text.rstrip("0")) if value else 0
+    digits = len(text) - zeros
+    while True:
+        head = secrets.randbelow(10**digits)
+        other = int(str(head) + "0" * zeros)
+        alike = digits == 1 or (head >= 10 ** (digits - 1) and head % 10 != 0)
+        if alike and (head or not zeros) and abs(other - value) >= max(2, max(other, value) / 4):
+            return other
 
 
 def _other_text(value: str | bytes, text: str) -> str:

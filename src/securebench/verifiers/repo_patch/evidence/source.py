@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -129,3 +130,47 @@ def _has_items(node: ast.expr) -> bool:
         count = node.args[0]
         return isinstance(count, ast.Constant) and type(count.value) is int and count.value > 0
     return False
+
+
+_HARMLESS: Final = re.compile(r"\w*(?:assert|check|verify|expect|raises|warns|fail)\w*|eq_|ok_", re.IGNORECASE)
+
+
+def has_effects_after(function: Function, statement: ast.stmt) -> bool:
+    """Return whether ``function`` changes something that is not its own after ``statement``.
+
+    A call of anything but an assertion may, and so may an assignment to a part of what the function did not make.
+    """
+    own = {node.id for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    end = (statement.end_lineno or 0, statement.end_col_offset or 0)
+    cleaning = {
+        id(inner)
+        for node in own_nodes(function.body)
+        if isinstance(node, ast.Try)
+        for last in node.finalbody  # is run in any case
+        for inner in ast.walk(last)
+    }
+    later = (
+        node
+        for node in own_nodes(function.body)
+        if isinstance(node, ast.stmt) and (node.lineno, node.col_offset) >= end and id(node) not in cleaning
+    )
+    return any(_root(target) not in own for node in later for target in _changed(node))
+
+
+def _changed(node: ast.stmt) -> list[ast.expr]:
+    """Return what a statement may change beside its function's names."""
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        return [] if _HARMLESS.fullmatch(called_name(node.value)) else [node.value.func]
+    targets: list[ast.expr] = []
+    if isinstance(node, ast.Assign | ast.Delete):
+        targets = node.targets
+    elif isinstance(node, ast.AugAssign):
+        targets = [node.target]
+    return [target for target in targets if isinstance(target, ast.Attribute | ast.Subscript)]
+
+
+def _root(node: ast.expr) -> str:
+    """Return the name at the beginning of ``node``: ``a`` of ``a.b[0].c``."""
+    while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.id if isinstance(node, ast.Name) else ""

@@ -33,10 +33,11 @@ FREE = frozenset(
         "builtins:input",
         "builtins:open",
         "_pytest.config:Config._getini_unknown_type",
+        "_pytest.fixtures:FixtureFunctionMarker.__call__",
         "_pytest.unittest:TestCaseFunction.failfast",
     ]
 )
-"""What honest packages replace: displays and mocks, and what pytest's own legacypath and pytest-subtests do."""
+"""What honest packages replace: displays, mocks, and what legacypath, pytest-subtests and Hypothesis do to pytest."""
 
 _RESULT = "_pytest.unittest:TestCaseFunction."
 STAND_INS = {
