@@ -522,5 +522,5 @@ def test_a_keeper_starts_with_the_standard_library_alone() -> None:
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code, root], check=True, capture_output=True)
     loaded = {name for name in json.loads(done.stdout) if name.partition(".")[0] not in sys.stdlib_module_names}
     ours = ("securebench.sandboxes.oci.keeper", "securebench.sandboxes.oci.wire")
-    packages = {"securebench", "securebench.sandboxes", "securebench.sandboxes.oci"}
+    packages = {"securebench", "securebench.lazy_names", "securebench.sandboxes", "securebench.sandboxes.oci"}
     assert all(name in packages or name.startswith(ours) for name in loaded), loaded
