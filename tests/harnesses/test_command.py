@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
 from harnesses.conftest import VIEW
 from harnesses.provider_fakes import FakeGateway
-from securebench.errors import ConfigError, EgressError, FailureReason
+from securebench.errors import ConfigError, EgressError, FailureReason, InfrastructureError
 from securebench.harnesses.command import AGENT_TARGET, CommandHarnessProducer
 from securebench.network.model import EgressPlan
 from securebench.sandboxes.base import Mount
@@ -121,6 +121,41 @@ def test_a_dead_gateway_is_no_failure_of_a_command(bench: Bench, fake: FakeDrive
     production = harness.produce(VIEW, replace(bench.context(), gateway=gateway))
     assert isinstance(production.fault, EgressError)
     assert (production.candidate, production.failure) == (None, None)
+
+
+def test_a_dead_gateway_explains_why_a_sandbox_failed(
+    bench: Bench, fake: FakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """J19: where the sandbox breaks because its gateway died, the record names the gateway."""
+    gateway = FakeGateway(relay=None)
+
+    def break_down(_spec: object, *, persistent: bool = False) -> NoReturn:
+        assert not persistent
+        gateway.sessions[0].die(EgressError("the gateway died"))
+        raise InfrastructureError("the sandbox was closed")
+
+    monkeypatch.setattr(fake, "create", break_down)
+    harness = CommandHarnessProducer(CommandConfig(command=("agent",), allowed_domains=("example.org",)))
+    production = harness.produce(VIEW, replace(bench.context(), gateway=gateway))
+    assert isinstance(production.fault, EgressError)
+
+
+def test_a_sandbox_that_fails_by_itself_keeps_what_its_agent_used(
+    bench: Bench, fake: FakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gateway lives: the sandbox is the fault, and what went through the gateway is still recorded."""
+
+    def break_down(_spec: object, *, persistent: bool = False) -> NoReturn:
+        assert not persistent
+        raise InfrastructureError("the runtime failed")
+
+    monkeypatch.setattr(fake, "create", break_down)
+    harness = CommandHarnessProducer(CommandConfig(command=("agent",), allowed_domains=("example.org",)))
+    production = harness.produce(VIEW, replace(bench.context(), gateway=FakeGateway(relay=None)))
+    assert type(production.fault) is InfrastructureError
+    assert production.metadata["usage"] == {
+        "egress": {"decisions": {"allowed": 2}, "hosts": {"example.org": 2}, "bytes": 7}
+    }
 
 
 def test_a_command_that_fails_has_failed_with_a_way_out_too(bench: Bench, fake: FakeDriver) -> None:

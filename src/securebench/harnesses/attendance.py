@@ -94,6 +94,14 @@ class EgressAttendance(Attendance):
             return Ending(fault=error)
         return Ending(failure=failure, metadata={"usage": {"egress": egress_of(report)}})
 
+    def void(self, fault: InfrastructureError) -> Ending:
+        """See :meth:`Attendance.void`. If the gateway died, that is why the sandbox ended, so it is the fault."""
+        try:
+            report = self._session.close()
+        except EgressError as error:
+            return Ending(fault=error)
+        return Ending(fault=fault, metadata={"usage": {"egress": egress_of(report)}})
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
