@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import pytest
 
 from pack_files import MANIFEST, codes_of, load, problems_of, row
-from securebench.benchmark_pack import assets
+from securebench.benchmark_pack import assets, model
 from securebench.benchmark_pack.assets import digest_asset
 from securebench.errors import ConfigError
 from securebench.resources import FileReference
@@ -284,6 +285,15 @@ def test_the_public_digest_covers_what_agents_may_see_and_nothing_else(pack_dir:
     assert _reload(pack_dir).public_digest != pack.public_digest
     asked = load(pack_dir, {**asset("a.txt"), "eval": hidden, "input": {"question": "another"}})
     assert asked.rows[0].public_digest != pack.rows[0].public_digest
+
+
+def test_the_public_digest_is_computed_once(pack_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run publishes it in three places; a pack of 100,000 rows should be digested only for the first."""
+    pack = load(pack_dir, asset("a.txt"))
+    compute = Mock(wraps=model._json_digest)
+    monkeypatch.setattr(model, "_json_digest", compute)
+    assert len({pack.public_digest for _ in range(3)}) == 1
+    assert compute.call_count == len([pack, *pack.rows])
 
 
 def _reload(directory: Path) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +43,7 @@ class RowSource:
         return JsonSource(str(self.path), text, self.line).locate(fault)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class BenchmarkRow:
     """One row. ``environment`` is merged over the manifest's defaults; the rest is as the row has it.
 
@@ -62,7 +63,7 @@ class BenchmarkRow:
     digest: str = ""
     """Of the whole row, its hidden fields too: never to be published as it is."""
 
-    @property
+    @cached_property
     def public_digest(self) -> str:
         """The digest (sha256, hex) of what the row has outside of ``eval``: nothing hidden goes into it."""
         public = {
@@ -85,7 +86,7 @@ class AssetRoots:
     read_only: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class BenchmarkPack:
     """A pack: immutable, with the digest (sha256, hex) of everything that it was read from.
 
@@ -112,7 +113,7 @@ class BenchmarkPack:
         """The digest of the whole pack, its hidden files and fields too: never to be published as it is."""
         return _json_digest(dict(self.fingerprint))
 
-    @property
+    @cached_property
     def public_digest(self) -> str:
         """The digest (sha256, hex) of what agents may see of the pack."""
         root = f"asset:{self.asset_roots.public.rstrip('/')}/"
