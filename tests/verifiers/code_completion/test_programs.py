@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from securebench.verifiers.code_completion import programs
+from securebench.verifiers.code_completion import guest, programs
 from securebench.verifiers.code_completion.channel import frame
 from securebench.verifiers.code_completion.guest.wire import READY, SOURCE
 from securebench.verifiers.code_completion.programs import ARGV, PIPE_BYTES, Program, program_bytes
@@ -22,6 +24,29 @@ def test_a_program_fits_into_a_pipe(program: Program) -> None:
     """A whole program can be written before anybody reads it, so that starting one guest never waits for another."""
     free = PIPE_BYTES - len(program_bytes(program))
     assert free >= MARGIN, f"{program} leaves {free} bytes of a pipe: move what few tasks need to a module of _LATER"
+
+
+@pytest.mark.parametrize("module", sorted(Path(guest.__path__[0]).glob("*.py")), ids=lambda path: path.stem)
+def test_a_module_is_sent_without_what_it_does_not_need(module: Path) -> None:
+    """What is sent is the module's own code: docstrings and imports for type checkers are all that it lacks."""
+    source = module.read_text(encoding="utf-8")
+    sent = programs._bare(source)
+    assert ast.dump(ast.parse(sent)) == ast.dump(_Stripped().visit(ast.parse(source)))
+    assert '"""' not in sent
+
+
+class _Stripped(ast.NodeTransformer):
+    """Empties docstrings, and blocks that are for type checkers alone."""
+
+    def visit_If(self, node: ast.If) -> ast.If:
+        if isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            node.body = [ast.Pass()]
+        return node
+
+    def visit_Expr(self, node: ast.Expr) -> ast.Expr:
+        if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            node.value = ast.Constant("")
+        return node
 
 
 @pytest.mark.parametrize("magic", [None, b"other"])
