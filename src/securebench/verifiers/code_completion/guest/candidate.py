@@ -221,8 +221,9 @@ class CandidatePeer(Peer):
 
     def sent(self, *, arrives: bool) -> None:
         """Note whether the classes that were described last have reached the other side."""
-        self._told |= self._telling if arrives else set()
-        self._telling = set()
+        if self._telling:
+            self._told |= self._telling if arrives else set()
+            self._telling = set()
 
     def export(self, value: Any, _exchange: Exchange, /) -> list[Any]:
         """Return the tag of an object that stays here: its number and its trait; or of one of the other side."""

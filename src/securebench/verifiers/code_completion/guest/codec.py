@@ -102,8 +102,14 @@ class Exchange:
 
     def value(self, value: Any) -> Any:
         """Return what stands for ``value`` in a message. Containers in it go to the heap, each after its parts."""
-        packed: list[Any] = []
-        pending: list[tuple[int, str, Iterator[Any], list[Any]]] = [(-1, "", iter((value,)), packed)]
+        leaf = self._leaf(value)
+        if leaf is not _CONTAINER:
+            return leaf
+        known = self._numbers.get(id(value))
+        if known is not None:
+            return ["ref", known]
+        packed = ["ref", len(self._objects)]
+        pending = [self._open(value, 1)]
         while pending:
             number, kind, parts, contents = pending[-1]
             for part in parts:
@@ -112,15 +118,14 @@ class Exchange:
                     known = self._numbers.get(id(part))
                     contents.append(["ref", len(self._objects) if known is None else known])
                     if known is None:
-                        pending.append(self._open(part, len(pending)))
+                        pending.append(self._open(part, len(pending) + 1))
                         break
                 else:
                     contents.append(leaf)
             else:
                 pending.pop()
-                if kind:
-                    self._heap.append([number, kind, contents])
-        return packed[0]
+                self._heap.append([number, kind, contents])
+        return packed
 
     def _open(self, value: Any, depth: int) -> tuple[int, str, Iterator[Any], list[Any]]:
         """Give a container its number, and return what is needed to go through its parts."""
@@ -143,7 +148,7 @@ class Exchange:
             return value
         if exact in _SCALARS:
             return self._scalar(value, exact)
-        if id(value) in self._numbers or kind_of(value) is not None:
+        if kind_of(value) is not None or id(value) in self._numbers:
             return _CONTAINER
         if exact is range:
             return ["range", *(self.value(part) for part in (value.start, value.stop, value.step))]
@@ -169,7 +174,7 @@ class Exchange:
         self._text(value)
         if exact is bytes:
             return ["bytes", value.hex()]
-        return value if _is_unicode(value) else ["str", value.encode("utf-8", "surrogatepass").hex()]
+        return value if value.isascii() or _is_unicode(value) else ["str", value.encode("utf-8", "surrogatepass").hex()]
 
     def _text(self, value: Any) -> Any:
         self._characters += len(value)

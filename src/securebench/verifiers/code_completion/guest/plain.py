@@ -119,22 +119,24 @@ def may_be_stdlib(kind: type) -> bool:
 # Containers. Mutable ones are made empty and filled later, which is what lets a cycle close.
 
 _FACTORIES = {each.__name__: each for each in (int, float, bool, str, list, tuple, dict, set)}
-_MAPPINGS = ("dict", "OrderedDict", "Counter")
 MUTABLE: dict[str, Callable[[], Any]] = {
     **{each.__name__: each for each in (list, set, bytearray, deque, dict, OrderedDict, defaultdict)},
     **{"defaultdict:" + name: defaultdict(each).copy for name, each in _FACTORIES.items()},
     "Counter": _empty_counter,
 }
 """How an empty container of each mutable kind is made."""
+_MAPPINGS = frozenset(name for name in MUTABLE if name.startswith(("dict", "OrderedDict", "Counter", "defaultdict")))
 _LONGEST_DEQUE = 2**31
 
 
 def empty_container(kind: str) -> Any:
     """Return an empty container of a mutable kind, or ``None`` if ``kind`` is none."""
+    if kind in MUTABLE:
+        return MUTABLE[kind]()
     if kind.startswith("deque:"):
         longest = int(kind[len("deque:") :])
         return deque(maxlen=min(longest, _LONGEST_DEQUE))
-    return MUTABLE[kind]() if kind in MUTABLE else None
+    return None
 
 
 IMMUTABLE: dict[str, Callable[[list[Any]], Any]] = {
@@ -157,17 +159,20 @@ _KINDS: dict[type, str] = {
 
 def kind_of(value: Any) -> str | None:
     """Return the kind of a container, by its exact type, or ``None`` for what is none."""
+    kind = _KINDS.get(type(value))
+    if kind == "deque" and value.maxlen is not None:
+        return "deque:" + str(value.maxlen)
+    if kind is not None:
+        return kind
     if type(value) is defaultdict:
         name = getattr(value.default_factory, "__name__", "")
         return "defaultdict:" + name if _FACTORIES.get(name, ...) is value.default_factory else "defaultdict"
-    if type(value) is deque and value.maxlen is not None:
-        return "deque:" + str(value.maxlen)
-    return _KINDS.get(type(value)) or ("Counter" if _is_counter(type(value)) else None)
+    return "Counter" if _is_counter(type(value)) else None
 
 
 def parts_of(value: Any, kind: str) -> Any:
     """Return the parts of a container: its items, or keys and values in turn."""
-    return [part for pair in value.items() for part in pair] if _is_mapping(kind) else value
+    return [part for pair in value.items() for part in pair] if kind in _MAPPINGS else value
 
 
 def fill(target: Any, kind: str, parts: list[Any]) -> None:
@@ -176,14 +181,10 @@ def fill(target: Any, kind: str, parts: list[Any]) -> None:
         target[:] = parts
         return
     target.clear()
-    if _is_mapping(kind):
+    if kind in _MAPPINGS:
         for key, value in zip(parts[::2], parts[1::2]):
             target[key] = value
     elif kind == "set":
         target.update(parts)
     else:
         target.extend(parts)
-
-
-def _is_mapping(kind: str) -> bool:
-    return kind in _MAPPINGS or kind.startswith("defaultdict")
