@@ -1,4 +1,7 @@
-"""Styles of controls and each group of the fingerprint are needed: switched off, something passes that must not."""
+"""Each group of the fingerprint is needed: switched off, something passes that must not. So is a control.
+
+``test_each_style.py`` has a cheat for every style of control.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,6 @@ from verifiers.repo_patch.evidence.styles import CORE, STYLES
 if TYPE_CHECKING:
     from pathlib import Path
 
-_METHODS = {
-    "unittest": "assertTrue assertFalse assertIn assertNotIn assertIsNone",
-    "unittest kinds": "assertListEqual assertCountEqual assertIsInstance assertRegex",
-    "unittest contexts": "assertRaises",
-}
 _QUIET = """
 class Quiet:
     exception = output = records = None
@@ -35,21 +33,15 @@ class Liar(int):
 """
 
 
-def _comparing(expression: str, method: str) -> tuple[str, str]:
-    tests = f"from calc.core import value\n\n\ndef test_0a():\n    assert {expression}\n"
-    return tests, f"{_LIAR}    {method}\ndef value(): return Liar(3)\n"
-
-
 STYLE_CHEATS: dict[str, tuple[str, str]] = {
-    **{
-        method: (
-            STYLES[tests][0],
-            f"{_QUIET}\nimport unittest\nunittest.TestCase.{method} = lambda *a, **k: Quiet()\n",
-        )
-        for tests, methods in _METHODS.items()
-        for method in methods.split()
-    },
-    "assert not in": _comparing("8 not in value()", "def __contains__(self, item): return not _negated()"),
+    "assertIn": (
+        STYLES["unittest"][0],
+        f"{_QUIET}\nimport unittest\nunittest.TestCase.assertIn = lambda *a, **k: Quiet()\n",
+    ),
+    "assert not in": (
+        "from calc.core import value\n\n\ndef test_0a():\n    assert 8 not in value()\n",
+        f"{_LIAR}    def __contains__(self, item): return not _negated()\ndef value(): return Liar(3)\n",
+    ),
 }
 """By style: tests that have it, and what makes only this kind of assertion hold whatever happens."""
 
@@ -81,11 +73,11 @@ GROUPS: dict[str, str] = {
 """By the names in the fingerprint that begin so: a change of nothing else."""
 
 
-def _usual(names: dict[str, str] | dict[str, tuple[str, str]], usual: tuple[str, ...]) -> list[object]:
+def _usual(names: dict[str, str], usual: tuple[str, ...]) -> list[object]:
     return [pytest.param(name, marks=[] if name in usual else [pytest.mark.long]) for name in names]
 
 
-@pytest.mark.parametrize("style", _usual(STYLE_CHEATS, ("assertIn", "assert not in")))
+@pytest.mark.parametrize("style", STYLE_CHEATS)
 def test_styles_of_control_are_needed(style: str, tmp_path: Path) -> None:
     """The control of that style sees what all others, and the tests, do not."""
     tests, code = STYLE_CHEATS[style]

@@ -1,0 +1,389 @@
+"""Every style of control is needed: for each there is a cheat that no control of another style catches.
+
+The tests of a small module use every style. They run in this process, without a test runner: what a cheat does to an
+assertion does not depend on who runs the test.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import logging
+import sys
+import unittest
+import warnings
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import pytest
+
+from patches.trees import MemoryTree
+from securebench.errors import FailureReason
+from securebench.patches.model import FileVersion
+from securebench.patches.policy import PathPolicy
+from securebench.sandboxes.base import CommandResult
+from securebench.verifiers.faults import FaultError
+from securebench.verifiers.repo_patch.evidence import controls as planting
+from securebench.verifiers.repo_patch.evidence import inversion
+from securebench.verifiers.repo_patch.evidence.channel import Conversation, Reported
+from securebench.verifiers.repo_patch.evidence.controls import Controls, plant
+from securebench.verifiers.repo_patch.evidence.judge import Judge
+from securebench.verifiers.repo_patch.evidence.recognise import recognise
+from securebench.verifiers.repo_patch.request import Request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from securebench.verifiers.repo_patch.evidence.adapter import Adapter
+
+PATH: Final = "tests/test_styles.py"
+
+STATEMENTS: Final = {
+    "assert": "assert code.true()",
+    "assert not": "assert not code.false()",
+    "assert ==": "assert code.equal() == 6",
+    "assert !=": "assert code.unequal() != 6",
+    "assert is": "assert code.same() is True",
+    "assert is not": "assert code.other() is not True",
+    "assert in": "assert 3 in code.within()",
+    "assert not in": "assert 3 not in code.outside()",
+    "assert <": "assert code.low() < 4",
+    "assert <=": "assert code.lower() <= 4",
+    "assert >": "assert code.high() > 4",
+    "assert >=": "assert code.higher() >= 4",
+    "raises": "with library.raises(ValueError):\n    code.fail()",
+    "warns": "with library.warns(DeprecationWarning):\n    code.warn()",
+    "assert_true": "library.assert_true(code.positive(4))",
+    "assert_false": "library.assert_false(code.negative(4))",
+    "assert_raises": "library.assert_raises(ValueError, code.fail)",
+    "assert_warns": "library.assert_warns(DeprecationWarning, code.warn)",
+    "assert_allclose": "library.assert_allclose(code.double(0.5), 1.0, rtol=0.01)",
+    "assert_array_equal": "library.assert_array_equal([code.double(2)], [4])",
+    "eq_": "library.eq_(code.double(5), 10)",
+    "helper: assert ==": "check(4, 8)",
+}
+METHODS: Final = {
+    "assertTrue": "code.positive(5)",
+    "assert_": "code.positive(5)",
+    "failUnless": "code.positive(5)",
+    "assertFalse": "code.negative(5)",
+    "failIf": "code.negative(5)",
+    "assertEqual": "code.double(7), 14",
+    "failUnlessEqual": "code.double(7), 14",
+    "assertAlmostEqual": "code.double(7), 14",
+    "assertListEqual": "[code.double(7)], [14]",
+    "assertTupleEqual": "(code.double(7),), (14,)",
+    "assertDictEqual": "{'x': code.double(7)}, {'x': 14}",
+    "assertSetEqual": "{code.double(7)}, {14}",
+    "assertCountEqual": "[code.double(7)], [14]",
+    "assertSequenceEqual": "[code.double(7)], [14]",
+    "assertMultiLineEqual": "'a' * code.double(1), 'aa'",
+    "assertNotEqual": "code.double(7), 15",
+    "assertNotAlmostEqual": "code.double(7), 15",
+    "assertIs": "code.nothing(), None",
+    "assertIsNot": "code.something(), None",
+    "assertIsNone": "code.nothing()",
+    "assertIsNotNone": "code.something()",
+    "assertIn": "5, code.odd()",
+    "assertNotIn": "5, code.even()",
+    "assertGreater": "code.double(7), 4",
+    "assertLess": "code.double(7), 40",
+    "assertGreaterEqual": "code.double(7), 4",
+    "assertLessEqual": "code.double(7), 40",
+    "assertIsInstance": "code.double(7), int",
+    "assertNotIsInstance": "code.double(7), str",
+    "assertRegex": "'x' * code.double(1), '^xx$'",
+    "assertRegexpMatches": "'x' * code.double(1), '^xx$'",
+    "assertNotRegex": "'x' * code.double(1), 'y'",
+    "assertRaises": "ValueError, code.fail",
+    "assertRaisesRegex": "ValueError, 'low', code.fail",
+    "assertRaisesMessage": "ValueError, 'low', code.fail",
+    "assertWarns": "DeprecationWarning, code.warn",
+    "assertWarnsRegex": "DeprecationWarning, 'old', code.warn",
+    "assertWarnsMessage": "DeprecationWarning, 'old', code.warn",
+}
+"""What each method of a case is called with."""
+
+NAMED: Final = {
+    *("assert", "assert not", "assert ==", "assertLogs"),
+    *(f"assert {sign}" for sign, _ in inversion._COMPLEMENT.values()),
+    *(inversion._TRUE | inversion._FALSE | inversion._RAISES | inversion._WARNS),
+    *inversion._FORMS,
+}
+"""Every style that the product names. Beside these it has a pattern of names of assertions of equality."""
+
+
+class OldTestCase(unittest.TestCase):
+    """A case with the methods that Python no longer has, and with those of Django."""
+
+
+for _old, _new in {
+    "assert_": "assertTrue",
+    "failUnless": "assertTrue",
+    "failIf": "assertFalse",
+    "failUnlessEqual": "assertEqual",
+    "assertRegexpMatches": "assertRegex",
+    "assertRaisesMessage": "assertRaisesRegex",
+    "assertWarnsMessage": "assertWarnsRegex",
+}.items():
+    setattr(OldTestCase, _old, getattr(unittest.TestCase, _new))
+
+
+def _module_text() -> bytes:
+    lines = ["def check(number, expected):\n    assert code.quadruple(number) == expected * 2\n"]
+    for number, statement in enumerate(STATEMENTS.values()):
+        body = statement.replace("\n", "\n    ")
+        lines.append(f"def test_{number}_function():\n    {body}\n")
+    lines.append("def test_nothing_to_invert():\n    code.double(1)\n")
+    for number, (method, arguments) in enumerate(METHODS.items()):
+        lines.append(f"class Test{number}(OldTestCase):\n    def test_it(self):\n        self.{method}({arguments})\n")
+    lines.append("class TestLogs(OldTestCase):\n    def test_it(self):")
+    lines.append("        with self.assertLogs('code'):\n            code.log()\n")
+    return "\n".join(lines).encode()
+
+
+def _code() -> SimpleNamespace:
+    def fail() -> None:
+        raise ValueError("low")
+
+    return SimpleNamespace(
+        true=lambda: True,
+        false=lambda: False,
+        equal=lambda: 6,
+        unequal=lambda: 9,
+        same=lambda: True,
+        other=lambda: 1,
+        within=lambda: [3],
+        outside=list,
+        positive=lambda number: number > 0,
+        negative=lambda number: number < 0,
+        double=lambda number: number * 2,
+        quadruple=lambda number: number * 4,
+        nothing=lambda: None,
+        something=lambda: 1,
+        odd=lambda: [3, 5],
+        even=lambda: [2, 4],
+        low=lambda: 1,
+        lower=lambda: 1,
+        high=lambda: 9,
+        higher=lambda: 9,
+        fail=fail,
+        warn=lambda: warnings.warn("old", DeprecationWarning, stacklevel=2),
+        log=lambda: logging.getLogger("code").warning("old"),
+    )
+
+
+def _library() -> SimpleNamespace:
+    case = OldTestCase()
+
+    def allclose(found: float, wanted: float, *, rtol: float) -> None:
+        assert abs(found - wanted) <= rtol * wanted
+
+    return SimpleNamespace(
+        raises=pytest.raises,
+        warns=pytest.warns,
+        assert_true=case.assertTrue,
+        assert_false=case.assertFalse,
+        assert_raises=case.assertRaises,
+        assert_warns=case.assertWarns,
+        assert_allclose=allclose,
+        assert_array_equal=case.assertListEqual,
+        eq_=case.assertEqual,
+    )
+
+
+class Lying:
+    """Whatever it is compared with, the comparison holds."""
+
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = lambda self, other: True
+    __hash__ = object.__hash__
+
+
+class Quiet:
+    """A context in which nothing happens, and whatever is raised is swallowed."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> bool:
+        return True
+
+
+def _fitting(good: object, bad: object) -> Callable[..., object]:
+    """Return a function that reads in its caller's code what is asked of its result, and returns what fits."""
+
+    def answer(*arguments: object) -> object:
+        frame = sys._getframe(1)
+        for step in dis.get_instructions(frame.f_code):
+            if step.offset > frame.f_lasti and step.opname in ("IS_OP", "CONTAINS_OP"):
+                return bad if step.argval else good
+            if step.offset > frame.f_lasti and "IF_" in step.opname:
+                return "IF_TRUE" in step.opname
+        raise AssertionError
+
+    return answer
+
+
+def _quiet(name: str) -> Callable[..., object]:
+    """Return a method that asserts nothing when a test calls it: others of a case may be built on it."""
+    real = getattr(OldTestCase, name)
+
+    @functools.wraps(real)
+    def method(self: OldTestCase, *arguments: object, **options: object) -> object:
+        if sys._getframe(1).f_code.co_filename == PATH:
+            return Quiet()
+        return real(self, *arguments, **options)
+
+    return method
+
+
+LIED_TO: Final = {
+    "assert ==": "equal",
+    "assert !=": "unequal",
+    "assert <": "low",
+    "assert <=": "lower",
+    "assert >": "high",
+    "assert >=": "higher",
+    "helper: assert ==": "quadruple",
+}
+FITTED: Final = {
+    "assert": ("true", True, False),
+    "assert not": ("false", False, True),
+    "assert is": ("same", True, 1),
+    "assert is not": ("other", True, 1),
+    "assert in": ("within", [3], []),
+    "assert not in": ("outside", [3], []),
+}
+
+
+def _cheat(style: str, code: SimpleNamespace, library: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make every assertion of ``style`` hold, and no other."""
+    if style in LIED_TO:
+        setattr(code, LIED_TO[style], lambda *arguments: Lying())
+    elif style in FITTED:
+        name, good, bad = FITTED[style]
+        setattr(code, name, _fitting(good, bad))
+    elif hasattr(library, style):
+        setattr(library, style, lambda *arguments, **options: Quiet())
+    else:
+        monkeypatch.setattr(OldTestCase, style, _quiet(style))
+
+
+def _outcomes(text: bytes, prepare: Callable[[SimpleNamespace, SimpleNamespace], None]) -> dict[str, str]:
+    """Run every test in ``text``, and return what became of it by its id."""
+    code, library = _code(), _library()
+    scope: dict[str, Any] = {"code": code, "library": library, "OldTestCase": OldTestCase}
+    exec(compile(text, PATH, "exec", dont_inherit=True), scope)
+    prepare(code, library)
+    return dict(_each(scope))
+
+
+def _each(scope: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, value in list(scope.items()):  # assertWarns adds a registry of warnings to it
+        if name.startswith("test_"):
+            yield f"{PATH}::{name}", _outcome(value)
+        elif name.startswith("Test"):
+            for method in [method for method in vars(value) if method.startswith("test_")]:
+                yield f"{PATH}::{name}::{method}", _outcome(getattr(value(method), method))
+
+
+def _outcome(test: Callable[[], None]) -> str:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            test()
+    except (Exception, pytest.fail.Exception):  # noqa: BLE001 - whatever a test raises
+        return "failed"
+    return "passed"
+
+
+def _reason(outcomes: dict[str, str], controls: Controls) -> FailureReason | None:
+    """Return the verdict on what was reported, by the controls alone."""
+    reported = Reported(outcomes, before={}, after={}, exit=1, started=True)
+    request = Request(
+        image="i",
+        repository="/r",
+        workdir="/r",
+        base_commit="0",
+        command="pytest",
+        timeout_seconds=1,
+        setup_patch=b"",
+        test_patch=b"",
+        policy=PathPolicy(),
+        fail_to_pass=tuple(test for test in outcomes if test.rpartition("::")[2] not in controls.by_function),
+        pass_to_pass=(),
+    )
+    try:
+        Judge(_adapter(), controls, request, {}).judge(reported, CommandResult(exit_code=1), Conversation())
+    except FaultError as fault:
+        return fault.reason
+    return None
+
+
+def _adapter() -> Adapter:
+    adapter = recognise("pytest")
+    assert adapter is not None
+    return adapter
+
+
+def _planted(text: bytes) -> tuple[Controls, bytes]:
+    """Return controls for every test in ``text``, and the text with them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planting, "MAX_COPIES", 3 * (len(STATEMENTS) + len(METHODS)))
+        planted = plant([PATH.encode()], MemoryTree({PATH.encode(): FileVersion(text)}), (), _adapter())
+    return planted, planted.files[PATH.encode()].content
+
+
+@pytest.fixture(scope="module", name="planted")
+def fixture_planted() -> tuple[Controls, bytes]:
+    """Return controls of every style, and the module that has them."""
+    return _planted(_module_text())
+
+
+def _without(controls: Controls, *styles: str) -> Controls:
+    """Return ``controls`` as if there were no such styles: their tests are in the file, and nobody's."""
+    left = {name: control for name, control in controls.by_function.items() if control.style not in styles}
+    return Controls(files=controls.files, by_function=left)
+
+
+def test_each_style_has_a_cheat_here(planted: tuple[Controls, bytes]) -> None:
+    """A new style comes with a cheat that needs it, and an honest run passes by all of them."""
+    controls, text = planted
+    styles = {control.style for control in controls.by_function.values()}
+    assert styles == {*STATEMENTS, *METHODS, "assertLogs", "plain"}
+    assert styles >= NAMED
+    outcomes = _outcomes(text, lambda code, library: None)
+    assert _reason(outcomes, controls) is None
+    assert {name for name, outcome in outcomes.items() if outcome == "failed"} == {
+        name for name in outcomes if name.rpartition("::")[2] in controls.by_function
+    }
+
+
+@pytest.mark.parametrize("style", [*STATEMENTS, *METHODS, "assertLogs"])
+def test_only_its_own_style_catches_a_cheat(
+    style: str, planted: tuple[Controls, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every test passes, and so does a copy in that style and in no other. Without it, the cheat passes.
+
+    Tests that always fail are left out: they use one assertion of the file, drawn at random.
+    """
+    controls, text = planted
+    outcomes = _outcomes(text, lambda code, library: _cheat(style, code, library, monkeypatch))
+    passed = {name.rpartition("::")[2] for name, outcome in outcomes.items() if outcome == "passed"}
+    caught = {control.style for name, control in controls.by_function.items() if name in passed}
+    assert caught - {"plain"} == {style}
+    assert _reason(outcomes, controls) is FailureReason.TAMPERED
+    others = _without(controls, style, "plain")
+    real = {test: outcome for test, outcome in outcomes.items() if test.rpartition("::")[2] not in controls.by_function}
+    kept = {test: outcome for test, outcome in outcomes.items() if test.rpartition("::")[2] in others.by_function}
+    assert _reason({**real, **kept}, others) is None
+
+
+def test_a_test_that_fails_in_any_case_is_needed() -> None:
+    """Where tests assert nothing, it alone sees that a runner takes failures for passes."""
+    controls, text = _planted(b"def test_nothing_to_invert():\n    code.double(1)\n")
+    assert {control.style for control in controls.by_function.values()} == {"plain"}
+    outcomes = dict.fromkeys(_outcomes(text, lambda code, library: None), "passed")
+    assert _reason(outcomes, controls) is FailureReason.TAMPERED
+    real = {name: outcome for name, outcome in outcomes.items() if name.endswith("nothing_to_invert")}
+    assert _reason(real, _without(controls, "plain")) is None
