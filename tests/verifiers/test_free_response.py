@@ -126,6 +126,28 @@ DISGUISES = {
     "filler": "Lon\u3164don",
     "grapheme joiner": "Lon\u034fdon",
     "right to left": "\u202enodnoL\u202c",
+    "no-break space": "Lon\u00a0don",
+    "capital i": "Iondon",
+    "Cyrillic capital i": "\u0406ondon",
+    "decimal entity": "Lo&#110;don",
+    "hexadecimal entity": "Lo&#x6e;don",
+    "entity of an accent": "L&oacute;ndon",
+    "entity of a soft hyphen": "Lon&shy;don",
+    "entity of a space": "Lon&nbsp;don",
+    "entity of a joiner": "Lon&zwj;don",
+    "tag of emphasis": "L<b>on</b>don",
+    "tag with attributes": "<span class='a'>Lon</span>don",
+    "tag of a possible line break": "Lon<wbr>don",
+    "comment": "Lon<!-- no -->don",
+    "bold": "Lon**do**n",
+    "emphasis": "_Lon_don",
+    "code": "`Lon`don",
+    "strike": "~~Lon~~don",
+    "link": "[Lon](https://example.org)don",
+    "backslash": "L\\ondon",
+    "LaTeX": "Lon\\textbf{do}n",
+    "hyphen at the end of a line": "Lon-\n  don",
+    "all at once": "L&#111;<b>n</b>\\d**\u043e**\u00adn",
 }
 
 
@@ -149,6 +171,7 @@ def test_e05_a_rejected_phrase_is_found_in_every_disguise_that_the_docs_name(nam
         ("Paris, a Londoner says", "London"),
         ("Paris, founded in 10 BC", "io"),
         ("Paris \u043c\u043e\u0441\u043a\u0432\u0430", "moskva"),
+        ("Paris: do<br>zone", "ozone"),
     ],
 )
 def test_words_that_only_touch_are_not_joined_to_a_rejected_phrase(text: str, rejected: str) -> None:
@@ -156,10 +179,64 @@ def test_words_that_only_touch_are_not_joined_to_a_rejected_phrase(text: str, re
     assert judge_response(text, Rubric(accepted=("Paris",), rejected=(rejected,))).reason is None
 
 
-@pytest.mark.parametrize("denial", ["n\u043et Paris", "n\u00f3t Paris", "Paris \u043er London", "\uff4eever Paris"])
-def test_a_denial_in_look_alike_letters_is_a_denial(denial: str) -> None:
-    """E04: a Cyrillic letter in `not` does not hide it."""
+@pytest.mark.parametrize(
+    "denial",
+    [
+        "n\u043et Paris",
+        "n\u00f3t Paris",
+        "Paris \u043er London",
+        "\uff4eever Paris",
+        "n&#111;t Paris",
+        "n<b>o</b>t Paris",
+        "not&nbsp;<i>Paris</i>, or Paris",
+        "not <br> Paris",
+        "n\\ot Paris",
+        "not ** Paris",
+    ],
+)
+def test_a_disguised_denial_is_a_denial(denial: str) -> None:
+    """E04: neither a Cyrillic letter nor markup in `not` hides it."""
     assert judge_response(denial, Rubric(accepted=("Paris",))).reason is AMBIGUOUS
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("No. Paris is the capital.", None),
+        ("Is it Lyon? No! Paris.", None),
+        ("**Wrong.** Paris is.", None),
+        ("Paris. No doubt about it.", None),
+        ("Paris, not London.", None),
+        ("not... Paris", AMBIGUOUS),
+        ("No, Paris.", AMBIGUOUS),
+        ("Maybe. Paris.", AMBIGUOUS),
+        ("Paris. Or London.", AMBIGUOUS),
+        ("The capital is Paris. No, London.", AMBIGUOUS),
+        ("Paris. Wrong!", AMBIGUOUS),
+        ("Paris, no.", AMBIGUOUS),
+    ],
+)
+def test_a_denial_counts_within_its_sentence(text: str, reason: FailureReason | None) -> None:
+    """A sentence that denies something else does not take the phrase back; one that denies and says no more does."""
+    assert judge_response(text, Rubric(accepted=("Paris",))).reason is reason
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("p\u00eache", None),
+        ("La P\u00caCHE.", None),
+        ("pe\u0302che", None),
+        ("p\u00e9ch\u00e9", REJECTED),
+        ("peche, p\u00eache", REJECTED),
+        ("p\u00eache, p\u00e9ch\u00e9", REJECTED),
+        ("p\u00eache p&eacute;<b>ch</b>\u00e9", REJECTED),
+        ("p\u00ebch\u00eb, p\u00eache", REJECTED),
+    ],
+)
+def test_an_accepted_phrase_is_not_mistaken_for_one_with_other_accents(text: str, reason: FailureReason | None) -> None:
+    """Adding or dropping accents hides no rejected phrase, and an accepted one passes as it is written."""
+    assert judge_response(text, Rubric(accepted=("p\u00eache",), rejected=("p\u00e9ch\u00e9",))).reason is reason
 
 
 def test_a_look_alike_is_never_accepted() -> None:
@@ -272,11 +349,31 @@ def test_neither_message_nor_metadata_holds_a_phrase_of_the_rubric() -> None:
     assert "canary" not in f"{result}"
 
 
-@pytest.mark.parametrize("text", ["not " * 1_000, "(" * 200_000, "\ufdfa" * 60_000, "a\u0301" * 60_000])
-def test_judging_takes_time_in_proportion(text: str) -> None:
+HOSTILE = [
+    "not ",
+    "(",
+    "\ufdfa" * 8,
+    "a\u0301",
+    "a-",
+    "<a",
+    "[a](",
+    "&#1",
+    "\\text{",
+    "- \n",
+    "$a",
+    "0I-",
+    "&nbsp;",
+    "\u202e",
+]
+
+
+@pytest.mark.parametrize("part", HOSTILE)
+def test_judging_takes_time_in_proportion(part: str) -> None:
     """E09: repeated, nested and expanding characters cost no more than their length."""
+    text = part * (200_000 // len(part.encode())) if part != "not " else part * 1_000
+    rubric = Rubric(accepted=("not " * 500 + "x",), rejected=("not " * 500 + "y", "a" * 500 + "b"))
     started = time.perf_counter()
-    judge_response(text, Rubric(accepted=("not " * 500 + "x",), rejected=("not " * 500 + "y",)))
+    judge_response(text, rubric)
     assert time.perf_counter() - started < 5
 
 

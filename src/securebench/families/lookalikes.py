@@ -19,7 +19,7 @@ _LATIN_NAME: Final = re.compile(r"(?:.*LATIN|REGIONAL INDICATOR).* LETTER (?:SMA
 _REVERSED: Final = re.compile("\u202e([^\u202c\r\n]*)")
 """A right-to-left override, and what it shows in reverse order."""
 
-_PLAIN_SPACE: Final = frozenset(" \t\r\n\u00a0")
+_PLAIN_SPACE: Final = frozenset(" \t\r\n")
 
 
 def fold_lookalikes(text: str) -> str:
@@ -36,7 +36,9 @@ def skeleton(text: str) -> str:
     """
     ordered = _REVERSED.sub(lambda match: match[1][::-1], text)
     shown = ordered.translate({ord(c): "-" for c in set(ordered) if c.isspace() and c not in _PLAIN_SPACE})
-    folded = unicodedata.normalize("NFKD", normalize_text(unicodedata.normalize("NFKD", shown.translate(CONFUSABLES))))
+    # Twice before case is folded: NFKD may give a Greek capital, whose small letter has another look.
+    latin = unicodedata.normalize("NFKD", shown.translate(CONFUSABLES)).translate(CONFUSABLES)
+    folded = unicodedata.normalize("NFKD", normalize_text(latin))
     letters = folded.translate({ord(c): _letter(c) for c in set(folded) if not c.isascii()})
     return normalize_text(letters.translate(CONFUSABLES))
 

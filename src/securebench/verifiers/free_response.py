@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from securebench.errors import ConfigError, FailureReason
 from securebench.families.lookalikes import skeleton
+from securebench.families.normalization import normalize_text
 from securebench.verifiers.final_answer import position, words
-from securebench.verifiers.rejection import stands_in
+from securebench.verifiers.markup import rendered
+from securebench.verifiers.rejection import says_any
 from securebench.verifiers.text import Judgement, TextVerifier
 from securebench.verifiers.vocabulary import HEDGES, NEGATIONS
 
@@ -21,7 +25,13 @@ if TYPE_CHECKING:
 MAX_WORDS: Final = 1_000
 """A longer response could list every answer there is."""
 
-_ARTICLES: Final = frozenset({"the", "a", "an", "in", "at", "on"})
+_SILENT: Final = frozenset({"", "the", "a", "an", "in", "at", "on"})
+"""Looks of words that a denial may have between it and what it denies. Of markup nothing is left."""
+
+_SENTENCE_END: Final = re.compile(r"(?<![.!?])[.!?][\"'*_)\u201d\u2019]*$")
+"""A stop, and not an ellipsis, at the end of a word."""
+
+_STOPS: Final = ".,;:!?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +75,12 @@ def judge_response(text: str, rubric: Rubric) -> Judgement:
     spoken = words(text)
     if len(spoken) > MAX_WORDS:
         return Judgement(FailureReason.CANDIDATE_TOO_LARGE, "length")
-    look = skeleton(text) if rubric.rejected else ""
-    if any(stands_in(phrase, look) for phrase in rubric.rejected):
+    if any(says_any(phrases, said) for phrases, said in _rejections(text, rubric)):
         return Judgement(FailureReason.REJECTED_ANSWER, "rejected")
     accepted = [words(phrase) for phrase in rubric.accepted]
-    standing = [(phrase, at) for phrase in accepted for at in _positions(phrase, spoken)]
-    if any(_is_taken_back(phrase, at, spoken) for phrase, at in standing):
+    if any(_is_taken_back(phrase, view) for view in {text, rendered(text)} for phrase in accepted):
         return Judgement(FailureReason.AMBIGUOUS_ANSWER, "contains")
-    if standing:
+    if any(position(phrase, spoken) >= 0 for phrase in accepted):
         return Judgement.passing("contains")
     near = any(_is_near(phrase, spoken, rubric.min_token_f1) for phrase in accepted)
     return Judgement.passing("token_f1") if near else Judgement(FailureReason.WRONG_ANSWER, "none")
@@ -91,14 +99,47 @@ def _positions(phrase: tuple[str, ...], spoken: tuple[str, ...]) -> Iterator[int
         at = position(phrase, spoken, at + 1)
 
 
-def _is_taken_back(phrase: tuple[str, ...], at: int, spoken: tuple[str, ...]) -> bool:
-    """Whether the words right beside a phrase deny it or set another answer beside it: ``not the X``, ``X or Y``.
+def _rejections(text: str, rubric: Rubric) -> Iterator[tuple[set[str], str]]:
+    """Yield rejected phrases, and the text in which none of them may stand.
 
-    A denial is one in any look-alike spelling: ``n\u043et``, with a Cyrillic letter.
+    An accepted phrase that differs from a rejected one by accents alone (``pêche``, ``péché``) is not mistaken for it
+    where it is written exactly.
     """
-    before = [word for word in map(skeleton, spoken[max(0, at - 3) : at]) if word not in _ARTICLES]
-    after = map(skeleton, spoken[at + len(phrase) : at + len(phrase) + 1])
-    return bool({*before[-1:]} & (NEGATIONS | HEDGES) or {*after} & HEDGES)
+    looks = {phrase: skeleton(phrase) for phrase in rubric.rejected}
+    accepted = {phrase: skeleton(phrase) for phrase in rubric.accepted} if looks else {}
+    twins = {phrase for phrase, look in looks.items() if look in accepted.values()}
+    yield set(looks) - twins, text
+    if twins:
+        exact = (unicodedata.normalize("NFC", phrase) for phrase, look in accepted.items() if look in looks.values())
+        pattern = "|".join(r"\s+".join(map(re.escape, phrase.split())) for phrase in exact)
+        whole = re.compile(rf"(?<![^\W_])(?:{pattern})(?![^\W_])", re.IGNORECASE)
+        yield twins, whole.sub(" ", unicodedata.normalize("NFC", text))
+
+
+def _is_taken_back(phrase: tuple[str, ...], text: str) -> bool:
+    """Whether ``text`` denies or hedges a phrase right beside it: ``not the X``, ``X or Y``, ``X. No.``.
+
+    A denial counts within its sentence, and where it stands alone right after the phrase; a hedge counts across the end
+    of a sentence, too. Both do in any look-alike spelling: ``n\u043et``, with a Cyrillic letter.
+    """
+    spoken, written = words(text), normalize_text(text).split()
+    for at in _positions(phrase, spoken):
+        end = at + len(phrase)
+        before = next((i for i in range(at - 1, max(-1, at - 4), -1) if _look(spoken[i]) not in _SILENT), None)
+        if before is not None and (
+            _look(spoken[before]) in HEDGES
+            or (_look(spoken[before]) in NEGATIONS and not _SENTENCE_END.search(written[before]))
+        ):
+            return True
+        if end < len(spoken):
+            alone = written[end - 1][-1] in _STOPS and (end + 1 == len(spoken) or written[end][-1] in _STOPS)
+            if _look(spoken[end]) in (HEDGES | NEGATIONS if alone else HEDGES):
+                return True
+    return False
+
+
+def _look(word: str) -> str:
+    return skeleton(rendered(word)).rstrip("!?")
 
 
 def _is_near(phrase: tuple[str, ...], spoken: tuple[str, ...], min_token_f1: float) -> bool:
@@ -108,4 +149,4 @@ def _is_near(phrase: tuple[str, ...], spoken: tuple[str, ...], min_token_f1: flo
 
 
 def _denials(spoken: tuple[str, ...]) -> Counter[str]:
-    return Counter(word for word in map(skeleton, spoken) if word in NEGATIONS | HEDGES)
+    return Counter(word for word in map(_look, spoken) if word in NEGATIONS | HEDGES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from typing import Final
 
@@ -27,6 +28,28 @@ _BULLET: Final = re.compile(r"[*\u2022]\s+(?=\S)")
 
 _EXCLAMATION: Final = re.compile(r"(?:(?<=[^\W\d_]{2})|(?<=[^\W\d_]{2}[*_\"'`)]))!+$")
 """Exclamation marks after a word: ``5!`` and ``n!`` are other numbers than ``5`` and ``n``."""
+
+_ENTITY: Final = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,31});?")
+_BLOCK: Final = re.compile(
+    r"</?(?:br|hr|p|div|pre|blockquote|[uod]l|li|d[td]|table|t[hdr]|h[1-6]|section|article)\b[^<>]*>", re.IGNORECASE
+)
+"""Tags that begin a new line."""
+
+_TAG: Final = re.compile(r"<[^<>]*>")
+_LINK: Final = re.compile(r"!?\[([^\[\]]*)\]\([^()\[\]]*\)")
+_HYPHENATED: Final = re.compile(r"[-\xad\u2010][ \t]*\r?\n\s*")
+_MARKS: Final = re.compile(r"[*_`~\\]")
+
+
+def rendered(text: str) -> str:
+    """Return ``text`` about as a page would show it, for finding what is rejected or denied, never for accepting.
+
+    HTML's entities are decoded; tags, comments, the targets of links, emphasis, code marks, backslashes, LaTeX's fonts
+    and hyphens at the end of a line go.
+    """
+    decoded = _ENTITY.sub(lambda entity: html.unescape(entity[0]), text)
+    inline = _TAG.sub("", _BLOCK.sub("\n", _HYPHENATED.sub("", decoded)))
+    return _MARKS.sub("", plain(_LINK.sub(r"\1", inline)))
 
 
 def plain(text: str) -> str:

@@ -3,52 +3,88 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Final
 
 from securebench.families.lookalikes import skeleton
 from securebench.verifiers.final_answer import position, words
+from securebench.verifiers.markup import rendered
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _PIECE: Final = re.compile(r"[^\W_]+")
 _DIGITS: Final = tuple(str.maketrans({"0": "o", "1": one}) for one in "li")
 """Digits read as the letters that they look like: ``L0ndon``. A one is read both ways."""
 
+_CAPITAL_I: Final = str.maketrans(dict.fromkeys("I\u0399\u0406\u04c0\u0196\u2c92\uff29", "l"))
+"""Capitals that look like a small ``l``: ``PoIand``."""
 
-def stands_in(phrase: str, text: str) -> bool:
-    """Whether ``phrase`` stands in ``text``, which is a :func:`skeleton`.
+
+def says_any(phrases: Iterable[str], text: str) -> bool:
+    """Whether one of ``phrases`` stands in ``text``, as it is written or as a page would show it.
 
     A phrase of letters alone is found between any signs, and with its words broken up by signs (``Lon-don``) or spelled
     out (``L o n d o n``). Any other phrase is found word for word, as ``-5`` and ``5`` differ by a sign alone.
     """
-    wanted = skeleton(phrase)
-    if not all(part.isalpha() for part in wanted.split()):
-        return position(words(wanted), words(text)) >= 0
-    variants = {_with_letters(text, digits) for digits in _DIGITS} if "0" in text or "1" in text else {text}
-    return any(_spelled_out(wanted.split(), variant) for variant in variants)
+    wanted = {skeleton(phrase) for phrase in phrases}
+    spelled = {phrase for phrase in wanted if all(part.isalpha() for part in phrase.split())}
+    views = {text, rendered(text)}
+    if exact := [words(phrase) for phrase in wanted - spelled]:
+        spoken = [words(skeleton(" ".join(view.split()))) for view in views]
+        if any(position(phrase, said) >= 0 for phrase in exact for said in spoken):
+            return True
+    if not spelled:
+        return False
+    looks = {skeleton(view) for view in views | {view.translate(_CAPITAL_I) for view in views}}
+    spellings = [_Spelling.of(letters) for look in looks for letters in _with_letters(look)]
+    return any(spelling.holds(phrase.split()) for spelling in spellings for phrase in spelled)
 
 
-def _with_letters(text: str, digits: dict[int, str]) -> str:
-    return _PIECE.sub(lambda piece: piece[0] if piece[0].isdigit() else piece[0].translate(digits), text)
+def _with_letters(look: str) -> set[str]:
+    """Return ``look`` with the digits in its words as letters, in each way to read them."""
+    if "0" not in look and "1" not in look:
+        return {look}
+    return {
+        _PIECE.sub(lambda piece: piece[0] if piece[0].isdigit() else piece[0].translate(digits), look)  # noqa: B023
+        for digits in _DIGITS
+    }
 
 
-def _spelled_out(wanted: list[str], text: str) -> bool:
-    """Whether a run of pieces of ``text`` joins up to the ``wanted`` words."""
-    letters = "".join(wanted)
-    ends = {len("".join(wanted[: n + 1])) for n in range(len(wanted))}
-    pieces = list(_PIECE.finditer(text))
-    for first in range(len(pieces)):
-        joined = ""
-        for number in range(first, len(pieces)):
-            if number > first and len(joined) not in ends and not _is_break(pieces[number - 1], pieces[number]):
-                break
-            joined += pieces[number][0]
-            if not letters.startswith(joined):
-                break
-            if joined == letters:
-                return True
-    return False
+@dataclass(frozen=True, slots=True)
+class _Spelling:
+    """The letters of a text without what stands between them."""
+
+    letters: str
+    bounds: frozenset[int]
+    """Where pieces begin and end in :attr:`letters`: a phrase begins and ends at a bound."""
+    gaps: tuple[int, ...]
+    """Where a word cannot go on: at a space, except between letters that are spelled out one by one."""
+
+    @classmethod
+    def of(cls, look: str) -> _Spelling:
+        pieces = list(_PIECE.finditer(look))
+        ends = list(accumulate(len(piece[0]) for piece in pieces))
+        gaps = (end for end, (left, right) in zip(ends, pairwise(pieces), strict=False) if not _goes_on(left, right))
+        return cls("".join(piece[0] for piece in pieces), frozenset({0, *ends}), tuple(gaps))
+
+    def holds(self, wanted: list[str]) -> bool:
+        """Whether the ``wanted`` words stand in a row, whole: one search, and a look at the gaps of each find."""
+        phrase = "".join(wanted)
+        ends = set(accumulate(map(len, wanted)))
+        at = self.letters.find(phrase)
+        while at >= 0:
+            if at in self.bounds and at + len(phrase) in self.bounds:
+                inside = range(bisect_right(self.gaps, at), bisect_left(self.gaps, at + len(phrase)))
+                if all(self.gaps[gap] - at in ends for gap in inside):
+                    return True
+            at = self.letters.find(phrase, at + 1)
+        return False
 
 
-def _is_break(left: re.Match[str], right: re.Match[str]) -> bool:
+def _goes_on(left: re.Match[str], right: re.Match[str]) -> bool:
     """Whether a word may go on from ``left`` to ``right``: over signs without a space, or letter by letter."""
     between = left.string[left.end() : right.start()]
     return " " not in between or (len(left[0]) == len(right[0]) == 1)
