@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,14 +12,16 @@ import pytest
 from run_fakes import HIDDEN, TESTS, FakeVerifier, Sink, make_context, make_task
 from securebench.execution import execute_task
 from securebench.execution.verifier_output import VerifierOutput
+from securebench.resources import FileReference, Resource, ResourceBundle, ResourceKind, Visibility
 from securebench.results.redaction import Redactor
 from securebench.sandboxes.base import Command, ExitState, SandboxSpec, Stream
-from securebench.tasks import DEFAULT_IMAGE
+from securebench.tasks import DEFAULT_IMAGE, AssetRoot
 from securebench.testing.fake_sandbox import FakeDriver
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from securebench.tasks import SecureBenchTask
     from securebench.testing.fake_process import FakeProcessContext
     from securebench.verifiers.base import VerifyContext
 
@@ -94,6 +97,62 @@ def test_what_an_earlier_attempt_left_is_removed(tmp_path: Path) -> None:
     _run(tmp_path, _verifier(), verifier_output=directory)
     _run(tmp_path, FakeVerifier(), verifier_output=directory)
     assert not list(directory.iterdir())
+
+
+def _task_with_files(root: Path) -> SecureBenchTask:
+    (root / "public").mkdir()
+    (root / "hidden" / "tests").mkdir(parents=True)
+    (root / "public" / "example.py").write_text("import collections.abc\n")
+    (root / "hidden" / "tests" / "test_sum.py").write_text(
+        "import collections.abc\n\ndef test_sum():\n    assert total([4, 8]) == 12\n"
+    )
+    (root / "hidden" / "tests" / "state.json").write_text('{"greeting": "good evening, Ada", "n": 3}')
+    (root / "hidden" / "tests" / "fix.patch").write_text("+++ b/a.py\n+    return compute_the_total(values)\n")
+    (root / "hidden" / "tests" / "binary").write_bytes(b"\xff\0not a text")
+    (root / "hidden" / "tests" / "data.txt").write_text("a line of a large file\n" * 20_000)
+    example = Resource("assets", [], Visibility.PUBLIC, ResourceKind.ASSETS, (FileReference("example.py"),))
+    tests = Resource(
+        "test_files",
+        {"path": "tests"},
+        Visibility.EVALUATION_INPUTS,
+        ResourceKind.FILE,
+        (FileReference("tests"), FileReference("missing.txt")),
+    )
+    task = make_task()
+    return replace(
+        task,
+        resources=ResourceBundle((*task.resources, example, tests)),
+        public_assets=AssetRoot(root / "public"),
+        eval_assets=AssetRoot(root / "hidden"),
+    )
+
+
+def test_what_hidden_files_say_is_redacted(tmp_path: Path) -> None:
+    """Lines and quoted texts of hidden files are taken out, unless the agent's own files have them as well."""
+    driver = FakeDriver()
+
+    @driver.program("checker")
+    def check(context: FakeProcessContext) -> int:
+        context.stdout.write(">       assert total([4, 8]) == 12\nE       assert 11 == 12\n")
+        context.stdout.write("said good evening, Ada, not good morning\n")
+        context.stderr.write("    return compute_the_total(values)\nimport collections.abc\na line of a large file\n")
+        return 1
+
+    directory = tmp_path / "verifier-output"
+    context = make_context(tmp_path, Sink(), driver=driver, verifier=_verifier(), verifier_output=directory)
+    execute_task(_task_with_files(tmp_path), context)
+    (kept,) = directory.iterdir()
+    assert kept.read_text().splitlines() == [
+        "$ checker (exit 1)",
+        "[stdout]",
+        ">       <redacted>",
+        "E       assert 11 == 12",
+        "said <redacted>, not good morning",
+        "[stderr]",
+        "    <redacted>",
+        "import collections.abc",
+        "a line of a large file",
+    ]
 
 
 @pytest.mark.parametrize("size", [10, 65536, 65537, 10_000_000])

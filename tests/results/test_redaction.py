@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from results.samples import task
 from securebench.families.content import structure_fields
 from securebench.families.registry import FAMILIES
+from securebench.limits import MIB
 from securebench.resources import REDACTED
 from securebench.results.redaction import Redactor
 
@@ -282,6 +283,38 @@ def test_lines_of_a_secret_in_what_a_verifier_printed() -> None:
     printed = "E   assert double(21) == 42\nE   where 41 = double(21)"
     assert "double(21) == 42" not in redactor.text(printed, lines=True)
     assert redactor.text(printed) == printed
+
+
+@pytest.mark.parametrize(
+    "printed", ["self.assertEqual(candidate(", "self", "        self.assertEqual(candidate(7), 4x\n"]
+)
+def test_hostile_output_is_searched_quickly(printed: str) -> None:
+    """A megabyte of what ten thousand hidden lines begin with takes a second at most: one alone took minutes."""
+    lines = (f"        self.assertEqual(candidate({number}), {number * 7919})" for number in range(10_000))
+    redactor = Redactor().with_files(["\n".join(lines)], ())
+    text = (printed * (MIB // len(printed) + 1))[:MIB]
+    started = time.thread_time()
+    assert redactor.text(text, cap=MIB, lines=True) == text
+    assert time.thread_time() - started < 5  # 0.3 s, on a machine that does nothing else
+
+
+def test_a_patch_of_many_credentials_is_searched_quickly() -> None:
+    """An agent knows its own key, and may write it on each of many lines."""
+    added = "+key\n" * 20_000
+    patch = f"diff --git a/a b/a\n--- a/a\n+++ b/a\n@@ -0,0 +1,20000 @@\n{added.replace('key', 'sk-0123456789')}"
+    redactor = Redactor(credentials=["sk-0123456789"])
+    started = time.thread_time()
+    assert redactor.patch(patch, cap=len(patch)).count(REDACTED) == 20_000
+    assert time.thread_time() - started < 5
+
+
+def test_the_longest_of_several_secrets_goes() -> None:
+    """Where one secret begins with another, or with a part of it, the whole of the one that stands there is found."""
+    secrets = ["secret one", "secret one and two", "secret one and two and three " + "x" * 300 + "end"]
+    redactor = Redactor(secrets)
+    for secret in secrets:
+        assert redactor.text(f"({secret})") == f"({REDACTED})"
+    assert redactor.text(f"({secrets[2][:-3]})") == f"({REDACTED} and three {'x' * 300})"
 
 
 def test_clips_and_says_so() -> None:

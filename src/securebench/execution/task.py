@@ -23,10 +23,12 @@ from securebench.execution.context import RunStoppedError
 from securebench.execution.history import History, production_before
 from securebench.execution.observed import ObservedDriver
 from securebench.execution.outcome import Outcome, build_record
+from securebench.execution.task_files import file_texts
 from securebench.execution.trail import Trail
 from securebench.execution.verifier_output import VerifierOutput, discard_output, keep_output, output_file
 from securebench.harnesses.base import ProduceContext, Spent
 from securebench.progress import EventKind
+from securebench.resources import Visibility
 from securebench.results.record import Failure
 from securebench.results.redaction import Redactor
 from securebench.results.trajectory import discard_trajectory, keep_trajectory, trajectory_file
@@ -203,11 +205,19 @@ def _verify_once(
         with _lent(view, context, report, printed) as lent:
             return verifier.verify(view, candidate, lent)
     finally:
-        text = printed.text(redactor) if printed is not None else ""
+        text = printed.text(_with_files(redactor, view)) if printed is not None else ""
         if text and context.verifier_output is not None:
             keep_output(output_file(context.verifier_output, task_directory_name(view.task_id)), text)
         if text and context.show_verifier_output is not None:
             context.show_verifier_output(view.task_id, text)
+
+
+def _with_files(redactor: Redactor, view: VerifierView) -> Redactor:
+    """Return a redactor that also knows what the files say that the verifier has and the agent has not."""
+    resources = [*view.test_sandbox, *view.evaluator]
+    public = [resource for resource in resources if resource.visibility is Visibility.PUBLIC]
+    hidden = [resource for resource in resources if resource.visibility is not Visibility.PUBLIC]
+    return redactor.with_files(file_texts(hidden, view.eval_assets), file_texts(public, view.public_assets))
 
 
 @contextmanager

@@ -9,7 +9,7 @@ that the public lane holds as well stays: it is no secret, and to blank just the
 at it. What a family declares to be structure (paths, directories, limits, policies) stays as well. Of a patch only the
 text of added lines is redacted, so that it can still be applied.
 
-The cost is linear in the length of the text, whatever the number of secrets.
+Texts are hostile: the time grows with the length of a text, and with the logarithm of the number of secrets.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import math
 import re
 import urllib.parse
 from bisect import bisect_right
+from copy import copy
 from typing import TYPE_CHECKING, Final
 
 from securebench.families.content import is_structure, secret_strings, strings, structure_strings
@@ -39,12 +40,16 @@ MIN_CREDENTIAL: Final = 4
 """The same for credentials, which nobody needs to read."""
 
 MIN_LINE: Final = 12
-"""The same for a single line of a secret, in what a verifier printed."""
+"""The same for a single line of a secret, or a quoted text in a hidden file, in what a verifier printed."""
 
 CAP: Final = 64 * 1024
 """Characters of one text that a record keeps, unless it is told otherwise."""
 
 _PREFIX: Final = MIN_CREDENTIAL
+_HEAD: Final = 256
+"""The characters of a form that are found by a binary search. Few forms are longer, and fewer share so much."""
+_QUOTED: Final = re.compile(r"""(["'])((?:(?!\1)[^\\\n]|\\.)*)\1""")
+_ESCAPED: Final = frozenset("\\\"'")
 _BASE64_WRAP: Final = 3
 _STEADY: Final = str.maketrans({"\u0130": "i", "\u03a3": "\u03c3", "\u03c2": "\u03c3"})
 """Letters whose lower case has another length or depends on what follows: I with a dot, and sigma."""
@@ -77,14 +82,14 @@ class Redactor:
         fields: Iterable[str] = (),
     ) -> None:
         found = {secret for secret in secrets if secret.strip()}
-        shown = _squeeze(public)
+        shown = self._shown = _squeeze(public)
         self._fields = _FIELDS | {name.lower() for name in fields}
         self._exact = found
         long = [secret for secret in found if len(_squeeze(secret)) >= MIN_VALUE and _squeeze(secret) not in shown]
         keys = [key for key in credentials if len(_squeeze(key)) >= MIN_CREDENTIAL]
         self._keys = _Forms({form for key in keys for form in _encodings(key)})
         self._whole = _Forms({form for secret in long for form in _encodings(secret)}, also=self._keys)
-        lines = {line for secret in long for line in secret.splitlines() if len(_squeeze(line)) >= MIN_LINE}
+        lines = {line for secret in long for line in _lines_of(secret) if len(_squeeze(line)) >= MIN_LINE}
         hidden_lines = (line for line in lines if _squeeze(line) not in shown)
         self._lines = _Forms({form for line in hidden_lines for form in _escapes(line)}, also=self._whole)
 
@@ -100,6 +105,19 @@ class Redactor:
             credentials=credentials,
             fields=(r.name for r in task.resources.secrets() if not is_structure(task.task_type, r)),
         )
+
+    def with_files(self, hidden: Iterable[str], public: Iterable[str]) -> Redactor:
+        """Return one that with ``lines`` also takes out lines and quoted texts of the task's ``hidden`` files.
+
+        What stands in its ``public`` files as well stays. Arguments are the contents of text files.
+        """
+        known = {_squeeze(piece) for text in public for piece in _pieces(text)}
+        pieces = {_squeeze(piece): piece for text in hidden for piece in _pieces(text)}
+        secret = (piece for key, piece in pieces.items() if key not in known and key not in self._shown)
+        forms = {form for piece in secret for form in _escapes(piece)}
+        redactor = copy(self)
+        redactor._lines = _Forms(forms, also=self._lines)  # noqa: SLF001 - a copy of this very object
+        return redactor
 
     def text(self, text: str, *, cap: int = CAP, lines: bool = False) -> str:
         """Return ``text`` without secrets, clipped to about ``cap`` characters.
@@ -151,15 +169,18 @@ class Redactor:
 
 
 class _Forms:
-    """The forms of all secrets, by their first characters: one pass over a text finds all."""
+    """The forms of all secrets, sorted: one pass over a text finds all."""
 
     def __init__(self, forms: Iterable[str], also: _Forms | None = None) -> None:
         squeezed = frozenset(form for form in map(_squeeze, forms) if len(form) >= _PREFIX)
         self.all: frozenset[str] = squeezed | also.all if also else squeezed
         self._longest = max(map(len, self.all), default=0)
-        self._by_prefix: dict[str, list[str]] = {}
+        self._prefixes = frozenset(form[:_PREFIX] for form in self.all)
+        self._by_head: dict[str, list[str]] = {}
         for form in sorted(self.all, key=len, reverse=True):
-            self._by_prefix.setdefault(form[:_PREFIX], []).append(form)
+            self._by_head.setdefault(form[:_HEAD], []).append(form)
+        self._heads = sorted(self._by_head)
+        self._shorter = _longest_beginnings(self._heads)
 
     def redact(self, text: str, cap: int) -> str:
         """Replace every form in the first ``cap`` characters, also one that goes on beyond them."""
@@ -177,10 +198,12 @@ class _Forms:
     def redact_lines(self, text: str) -> list[str]:
         """Return the lines of ``text``, as many as there were, with each part of a form replaced on its own line."""
         spans = list(self._spans(text))
-        lines, start = [], 0
+        lines, start, passed = [], 0, 0
         for line in text.split("\n"):
             pieces, position = [], 0
-            for first, last in spans:
+            while passed < len(spans) and spans[passed][1] <= start:
+                passed += 1
+            for first, last in _from(spans, passed, start + len(line)):
                 begin, end = max(first - start, 0), min(last - start, len(line))
                 if begin < end and line[begin:end].strip():
                     pieces += [line[position:begin], REDACTED]
@@ -205,13 +228,45 @@ class _Forms:
             yield to_text(start), to_text(end - 1) + 1
 
     def _matches(self, squeezed: str) -> Iterator[tuple[int, int]]:
-        if not self._by_prefix:
+        if not self._prefixes:
             return
         for start in range(len(squeezed) - _PREFIX + 1):
-            for form in self._by_prefix.get(squeezed[start : start + _PREFIX], ()):
-                if squeezed.startswith(form, start):
-                    yield start, start + len(form)
-                    break
+            if squeezed[start : start + _PREFIX] in self._prefixes and (form := self._longest_at(squeezed, start)):
+                yield start, start + len(form)
+
+    def _longest_at(self, squeezed: str, start: int) -> str:
+        """Return the longest form that stands at ``start``, or an empty text.
+
+        What ``window`` begins with sorts before it, and everything between the two begins with it as well.
+        """
+        window = squeezed[start : start + _HEAD]
+        at = bisect_right(self._heads, window) - 1
+        while at >= 0:
+            head = self._heads[at]
+            if window.startswith(head):
+                for form in self._by_head[head]:
+                    if squeezed.startswith(form, start):
+                        return form
+            at = self._shorter[at]
+        return ""
+
+
+def _from(spans: list[tuple[int, int]], number: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yield the spans from this one on that begin before ``end``."""
+    while number < len(spans) and spans[number][0] < end:
+        yield spans[number]
+        number += 1
+
+
+def _longest_beginnings(heads: list[str]) -> list[int]:
+    """Return for each of these sorted texts where the longest other one stands that it begins with, or -1."""
+    found: list[int] = []
+    for number, head in enumerate(heads):
+        at = number - 1
+        while at >= 0 and not head.startswith(heads[at]):
+            at = found[at]
+        found.append(at)
+    return found
 
 
 def _whole_files(patch: str, cap: int) -> str:
@@ -245,9 +300,28 @@ def _squeeze(text: str) -> str:
     return squeezed.lower() if squeezed.isascii() else squeezed.translate(_STEADY).lower()
 
 
+def _lines_of(text: str) -> Iterator[str]:
+    """Yield the lines of ``text``, and of a patch the lines that it adds as they stand afterwards."""
+    return (line.removeprefix("+") for line in text.splitlines())
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Yield the lines of a file and the quoted texts in them, where they are long enough to tell something.
+
+    What is too long for that is cut, and looked for in parts.
+    """
+    for whole in (*_lines_of(text), *(quoted for _, quoted in _QUOTED.findall(text))):
+        if MIN_LINE <= len(squeezed := "".join(whole.split())) <= _HEAD:
+            yield whole
+        else:
+            yield from (squeezed[at : at + _HEAD] for at in range(0, len(squeezed) - MIN_LINE + 1, _HEAD))
+
+
 def _escapes(text: str) -> Iterator[str]:
     """Yield ``text`` as it is, and as it stands in JSON (also in JSON in JSON) and in a Python literal."""
     yield text
+    if text.isascii() and text.isprintable() and not _ESCAPED.intersection(text):
+        return
     for escaped in (json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]):
         yield escaped
         yield json.dumps(escaped, ensure_ascii=False)[1:-1]

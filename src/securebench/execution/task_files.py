@@ -1,0 +1,46 @@
+"""The text of a task's files, for redaction: bounded, and read only where a verifier's output is kept or shown."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from securebench.limits import MIB
+from securebench.workspaces.descriptors import TreeRefusedError
+from securebench.workspaces.tree import EntryKind, TreeLimits, walk_at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from securebench.resources import Resource
+    from securebench.tasks import AssetRoot
+
+MAX_FILE: Final = MIB // 4
+"""Bytes of one file: longer ones are data, of which no line tells much."""
+MAX_ALL: Final = MIB
+"""Bytes of all of them."""
+
+
+def file_texts(resources: Iterable[Resource], root: AssetRoot | None) -> Iterator[str]:
+    """Yield the texts of the files that ``resources`` refer to below ``root``.
+
+    Files that are not UTF-8, are too large, or cannot be read are left out, as is what goes beyond ``MAX_ALL``. Where
+    that matters, the verifier says so: nothing here may change a verdict.
+    """
+    if root is None:
+        return
+    left = MAX_ALL
+    for path in dict.fromkeys(file.path for resource in resources for file in resource.files):
+        for content in _contents(root, path):
+            left -= len(content)
+            if left < 0:
+                return
+            with suppress(UnicodeDecodeError):
+                yield content.decode("utf-8")
+
+
+def _contents(root: AssetRoot, path: str) -> Iterator[bytes]:
+    with suppress(TreeRefusedError, OSError):
+        for entry in walk_at(root.directory, path, TreeLimits()):
+            if entry.kind is EntryKind.FILE and entry.size <= MAX_FILE:
+                yield b"".join(entry.chunks())
