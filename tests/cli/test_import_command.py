@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tarfile
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from importers.records import CSV, gzipped, lines, record, tar_of
 from securebench.cli.import_command import command
 from securebench.errors import ConfigError
 from securebench.strict_input.faults import MAX_PROBLEMS
+from workspaces.users import as_ordinary_user, open_directory
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -124,6 +126,40 @@ def test_a_file_that_differs_is_not_replaced_without_force(source: Path, tmp_pat
     assert caught.value.code == "import-output-exists"
     _run("humaneval", source, "--output", pack, "--limit", 1, "--force")
     assert _ids(pack) == ["Demo/0"]
+
+
+def test_a_lock_that_differs_is_not_replaced_without_force(source: Path, tmp_path: Path) -> None:
+    """`--write-lock` does not turn the lock that rows were held to into one of other rows."""
+    pack = tmp_path / "pack"
+    _run("humaneval", source, "--output", pack, "--write-lock")
+    before = (pack / "lock.json").read_bytes()
+    for options in (("--lock", pack / "lock.json"), ()):
+        output = tmp_path / "other" if options else pack
+        with pytest.raises(ConfigError) as caught:
+            _run("humaneval", source, "--output", output, "--write-lock", "--limit", 1, *options)
+        assert caught.value.code == "import-output-exists"
+        assert (pack / "lock.json").read_bytes() == before
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
+def test_an_output_directory_of_somebody_else_is_refused(source: Path, tmp_path: Path) -> None:
+    """D5: a place that this user may not write to, or not look into, is a wrong --output, and no defect."""
+    _run("humaneval", source, "--output", tmp_path / "pack")  # loads what an ordinary user may be unable to read
+    with open_directory() as directory:
+        (directory / "theirs").mkdir()
+        (directory / "closed").mkdir(mode=0o700)
+        (directory / "records.gz").write_bytes(source.read_bytes())
+
+        def look() -> None:
+            for output in ("theirs", "theirs/new", "closed/new"):
+                with pytest.raises(ConfigError) as caught:
+                    _run("humaneval", directory / "records.gz", "--output", directory / output)
+                assert caught.value.code == "import-output-unwritable"
+            result = _run("humaneval", directory / "records.gz", "--output", directory / "closed")
+            assert (result.exit_code, "is not readable" in result.output) == (2, True)
+
+        as_ordinary_user(look)
+        assert [path for name in ("theirs", "closed") for path in (directory / name).iterdir()] == []
 
 
 def test_a_csv_file_says_its_subject_itself(tmp_path: Path) -> None:

@@ -59,6 +59,25 @@ def test_another_file_is_not_replaced_without_force(tmp_path: Path) -> None:
     assert _files(tmp_path) == ["manifest.yaml", "tasks.jsonl"]
 
 
+@pytest.mark.parametrize("name", ["tasks.jsonl", "manifest.yaml"])
+@pytest.mark.parametrize("kind", ["directory", "pipe", "dangling link"])
+def test_what_is_no_file_is_not_replaced(tmp_path: Path, name: str, kind: str) -> None:
+    """Whatever has one of the pack's names stays, and is neither waited for nor written through."""
+    path = tmp_path / name
+    if kind == "directory":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("x")
+    before = path.lstat()
+    with pytest.raises(ConfigError) as caught:
+        write_pack(tmp_path, [_row()], MANIFEST, force=False)
+    assert caught.value.code in {"import-output-exists", "import-output-unwritable", "file-not-regular"}
+    assert (path.lstat().st_ino, path.lstat().st_mode) == (before.st_ino, before.st_mode)
+    assert not (tmp_path / "x").exists()
+
+
 def test_a_manifest_that_is_there_stays(tmp_path: Path) -> None:
     """A recipe's own manifest is never replaced, with or without force."""
     manifest = "id: mine\nversion: 7\ndefaults:\n  family: multiple_choice\n"

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
 
-from securebench.sandboxes.oci.keeper import jobs
+from securebench.sandboxes.base import Command, SandboxSpec
+from securebench.sandboxes.oci import OciDriver
+from securebench.sandboxes.oci.keeper import jobs, surroundings
 from securebench.sandboxes.oci.keeper.jobs import Runtime, become, children, sealed_copy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from securebench.images.model import ResolvedImage
 
 
 def output_of(call: Callable[[list[int]], None]) -> bytes:
@@ -51,6 +57,32 @@ def test_a_runtime_is_run_from_its_copy(tmp_path: Path) -> None:
     said = output_of(lambda streams: become(call, streams)).decode().splitlines()
     os.close(copy)
     assert said == ["/memfd:runtime (deleted)", str(tmp_path)]
+
+
+def test_a_script_is_run_from_where_it_is(tmp_path: Path) -> None:
+    """Its interpreter would look for a copy by a descriptor that is closed by then."""
+    script = tmp_path / "runtime"
+    script.write_text("#!/bin/sh\necho script $1\n")
+    script.chmod(0o755)
+    program = surroundings._sealed_copy(str(script))
+    assert program is None
+    call = Runtime([str(script), "create"], str(tmp_path), str(tmp_path / "log"), program=program)
+    assert output_of(lambda streams: become(call, streams)) == b"script create\n"
+
+
+@pytest.mark.oci
+@pytest.mark.skipif(shutil.which("crun") is None, reason="the script stands in front of crun")
+def test_a_script_may_be_the_runtime(
+    tmp_path: Path, base_image: ResolvedImage, oci_driver: OciDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wrapper that an administrator has put in front of the runtime is used like a program."""
+    script = tmp_path / "crun"
+    script.write_text(f'#!/bin/sh\nexec {shutil.which("crun")} "$@"\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/sbin:/usr/bin:/sbin:/bin")
+    with closing(OciDriver(runtime="crun")) as driver, driver.create(SandboxSpec(image=base_image)) as sandbox:
+        result = sandbox.run(Command(argv=("echo", "hello"), timeout_seconds=20))
+    assert (result.exit_code, result.stdout) == (0, b"hello\n")
 
 
 def test_what_cannot_be_run_says_so_in_the_log(tmp_path: Path) -> None:
