@@ -135,7 +135,7 @@ def slow(function):
     function._slow = True
     return function
 """
-_SYMPY_TESTS = """\
+SYMPY_TESTS = """\
 from sympy.numbers import double, halve
 from sympy.testing.pytest import XFAIL, raises, slow
 
@@ -165,7 +165,7 @@ def test_known():
 def test_slow():
     assert halve(3) == 1.5
 """
-_FILES = {
+FILES = {
     "tests/runtests.py": RUNTESTS,
     "sympy/__init__.py": "import sympy.numbers\n",
     "sympy/numbers.py": SYMPY_BROKEN,
@@ -182,7 +182,7 @@ SYMPY_TEST = "sympy/tests/test_numbers.py"
 def repository_parts() -> list[Part]:
     """Return the members of a layer that adds these runners, and what they test, to the repository of the image."""
     top = REPOSITORY.strip("/")
-    return [file(f"{top}/{name}", text.encode()) for name, text in _FILES.items()]
+    return [file(f"{top}/{name}", text.encode()) for name, text in FILES.items()]
 
 
 def patch(files: Mapping[str, tuple[str, str]]) -> str:
@@ -220,7 +220,7 @@ def sympy_job(image: str, **changes: object) -> Job:
     """Return a task whose tests are SymPy's in kind."""
     given = {
         "command": ["python3", "-W", "ignore::UserWarning", "bin/test", "-C", "--verbose", SYMPY_TEST],
-        "test_patch": patch({SYMPY_TEST: ("", _SYMPY_TESTS)}),
+        "test_patch": patch({SYMPY_TEST: ("", SYMPY_TESTS)}),
         "expect": {"fail_to_pass": ["test_double"], "pass_to_pass": ["test_halve", "test_raises"]},
     }
     return Job(image=image, **{**given, **changes})  # type: ignore[arg-type] # what a test changes, it knows

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -60,6 +61,7 @@ GROUPS: dict[str, str] = {
     "sys:path_hooks": "import sys\nsys.path_hooks.reverse()",
     "sys:settrace": "import sys\nsys.settrace(lambda *a: None)",
     "sys:setprofile": "import sys\nsys.setprofile(lambda *a: None)",
+    "sys:monitoring": "import sys\nsys.monitoring.use_tool_id(2, '')",
     "threading:hooks": "import threading\nthreading.settrace(lambda *a: None)",
     "sys.modules:": "import sys, types\n_m = types.ModuleType('util')\n"
     "_m.__dict__.update(vars(sys.modules['unittest.util']))\nsys.modules['unittest.util'] = _m",
@@ -95,6 +97,8 @@ def test_styles_of_control_are_needed(style: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("group", _usual(GROUPS, ("sys:meta_path",)))
 def test_each_group_of_the_fingerprint_is_needed(group: str, tmp_path: Path) -> None:
     """It sees a change that no control and no other group sees."""
+    if group == "sys:monitoring" and not hasattr(sys, "monitoring"):
+        pytest.skip("only Python 3.12 and later have it")
     files = {"calc/__init__.py": "", "calc/core.py": f"{CORE}\n{GROUPS[group]}\n", "conftest.py": ""}
     files["tests/test_new.py"] = STYLES["assert"][0]
     found = Here(files).judge(tmp_path / "found")

@@ -8,6 +8,7 @@ a method that is inherited, or a builtin. All that is used later is bound when t
 import builtins
 import functools
 import importlib
+import os
 import sys
 import threading
 import types
@@ -46,7 +47,10 @@ STAND_INS = {
 }
 """What a plugin replaces when pytest is configured, and by which of its functions. Nothing else may be there."""
 
-TRACERS = ("sys:settrace", "sys:setprofile", "threading:hooks")
+TRACERS = ("sys:settrace", "sys:setprofile", "sys:monitoring", "threading:hooks")
+
+SPOTS = 8
+"""Before how many tests, which nothing can foresee, the fingerprint is compared: each time takes some 30 ms."""
 
 _PLAIN = (int, float, complex, str, bytes, bool, type(None), type(Ellipsis))
 _UNTOLD = ("__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__firstlineno__", "_abc_impl")
@@ -107,6 +111,11 @@ def _of_system(before: Any, found: Any) -> None:
         found[name] = _digest(str([id(entry) for entry in now if any(entry is other for other in first)]))
     found["sys:settrace"] = _digest("off" if sys.gettrace() is None else "on")
     found["sys:setprofile"] = _digest("off" if sys.getprofile() is None else "on")
+    monitoring = getattr(
+        sys, "monitoring", None
+    )  # since Python 3.12; debuggers, profilers and the like have six numbers
+    tools = [None] if monitoring is None else [monitoring.get_tool(number) for number in range(6)]
+    found["sys:monitoring"] = _digest("off" if tools == [None] * len(tools) else "on")
     hooks = [getattr(threading, "_trace_hook", None), getattr(threading, "_profile_hook", None)]
     found["threading:hooks"] = _digest("off" if hooks == [None, None] else "on")
 
@@ -138,6 +147,35 @@ def honest(before: Any, after: Any) -> Any:
 def changed_between(before: Any, now: Any) -> Any:
     """Return the names of what is not as it was ``before``, while tests run: they may be traced, and fake imports."""
     return [key for key in before if now.get(key) != before[key] and key not in (*TRACERS, "builtins:__import__")]
+
+
+def watcher(take: Any, before: Any, say: Any) -> Any:
+    """Return two functions that report what is undone before the end: ``choose`` and ``look``.
+
+    ``choose`` is called when tests were collected, with pairs of a key and a name, which are one of as many
+    ``groups``. It compares the fingerprint, as collection can be tampered with, too. ``look`` is called with its key
+    before each test, and compares before the chosen ones.
+    """
+    allow, differs, ordered, most, spots = honest, changed_between, sorted, SPOTS, set()  # type: Any, Any, Any, Any, Any
+    secret, sha = os.urandom(16), sha256
+
+    def chance(test: Any) -> Any:
+        return sha(secret + test[1].encode("utf-8", "replace")).digest()
+
+    def compare() -> None:
+        for name in differs(before, allow(before, take()))[:5]:
+            say("changed", name)
+
+    def choose(tests: Any, groups: int = 1) -> None:
+        spots.update([key for key, _ in ordered(tests, key=chance)[: -(-most // groups)]])
+        compare()
+
+    def look(key: Any) -> None:
+        if key in spots:
+            spots.discard(key)
+            compare()
+
+    return choose, look
 
 
 def _load(name: Any) -> Any:

@@ -8,13 +8,10 @@ from typing import Any
 import pytest
 from securebench_channel import LONGEST_ID, open_channel, signer  # type: ignore[import-not-found] # beside this file
 from securebench_fingerprint import (  # type: ignore[import-not-found] # as above
-    changed_between,
     fingerprinter,
     honest,
+    watcher,
 )
-
-SPOTS = 8
-"""Before how many tests, which nothing can foresee, the fingerprint is compared: each time takes some 30 ms."""
 
 _RUNNING = "running"
 """In the place of what a call raised, while it runs."""
@@ -30,11 +27,8 @@ def reporter(channel: Any) -> Any:  # noqa: C901 - all hooks are closures of thi
     take = fingerprinter(order["protected"], order["libraries"], order["repository"])
     keep = set(order["keep"])
     known, calls, current, before = {}, {}, [], take()  # type: Any, Any, Any, Any
-    running, told, allow, differs, marked, error_of = _RUNNING, _outcome, honest, changed_between, _may_fail, _error
-    spots, secret, sha = set(), os.urandom(16), sha256  # type: Any, Any, Any
-
-    def chance(item: Any) -> Any:
-        return sha(secret + item.nodeid.encode("utf-8", "replace")).digest()
+    running, told, allow, marked, error_of = _RUNNING, _outcome, honest, _may_fail, _error
+    choose, look = watcher(take, before, say)
 
     class Plugin:
         """Hooks of pytest."""
@@ -75,7 +69,7 @@ def reporter(channel: Any) -> Any:  # noqa: C901 - all hooks are closures of thi
             """
             for item in session.items:  # each is kept, so that no other object gets its identity
                 known[id(item)] = (item, item.nodeid[:LONGEST_ID], marked(item))
-            spots.update(id(item) for item in sorted(session.items, key=chance)[:SPOTS])
+            choose([(id(item), item.nodeid) for item in session.items])
             if order.get("collect"):
                 for item in session.items:
                     say("collected", item.nodeid[:LONGEST_ID])
@@ -83,10 +77,7 @@ def reporter(channel: Any) -> Any:  # noqa: C901 - all hooks are closures of thi
         @pytest.hookimpl(tryfirst=True)
         def pytest_runtest_setup(self, item: Any) -> None:
             """Look for changes that are undone before the end; no fixture of this test has changed anything yet."""
-            if id(item) in spots:
-                spots.discard(id(item))
-                for name in differs(before, allow(before, take()))[:5]:
-                    say("changed", name)
+            look(id(item))
 
         @pytest.hookimpl(hookwrapper=True, tryfirst=True)
         def pytest_runtest_protocol(self, item: Any) -> Any:

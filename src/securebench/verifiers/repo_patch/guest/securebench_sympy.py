@@ -17,7 +17,7 @@ from fnmatch import fnmatch
 from typing import Any
 
 from securebench_channel import open_channel, signer  # type: ignore[import-not-found] # beside this file
-from securebench_fingerprint import fingerprinter  # type: ignore[import-not-found] # as above
+from securebench_fingerprint import fingerprinter, watcher  # type: ignore[import-not-found] # as above
 
 _SEED = 20220407
 
@@ -106,8 +106,9 @@ def _runner(slow: bool) -> Any:
     return run
 
 
-def _run(files: Any, top: str, slow: bool, say: Any, only_collect: bool) -> bool:
+def _run(files: Any, top: str, slow: bool, say: Any, only_collect: bool, watch: Any) -> bool:
     """Run the tests of files, given with their code, or only report them. Returns whether none failed."""
+    choose, look = watch
     collect, run, execute, relative, show = _collector(slow), _runner(slow), exec, os.path.relpath, traceback.print_exc
     good = True
     for path, code in files:
@@ -123,10 +124,12 @@ def _run(files: Any, top: str, slow: bool, say: Any, only_collect: bool) -> bool
             say("unloaded", relative(path, top))
             good = False
             continue
+        choose([((path, name), name) for name, _ in functions], len(files))
         for name, function in functions:
             if only_collect:
                 say("collected", relative(path, top) + "::" + name)
                 continue
+            look((path, name))
             outcome = run(function)
             good = good and outcome not in ("failed", "error")
             say("test", relative(path, top) + "::" + name, outcome)
@@ -138,8 +141,10 @@ def main() -> int:
     channel = open_channel()
     say, nonce, sign, order = channel.say, channel.nonce, signer(), channel.order
     take = fingerprinter(order["protected"], order["libraries"], order["repository"])
+    before = take()
+    watch = watcher(take, before, say)
     say("start", "sympy")
-    say("before", take())
+    say("before", before)
     options = [word for word in sys.argv[1:] if word.startswith("-")]
     paths = [word for word in sys.argv[1:] if not word.startswith("-")]
     if "-C" in options or "--no-cache" in options:
@@ -151,7 +156,7 @@ def main() -> int:
     sys.modules["__main__"] = types.ModuleType("__main__")
     for name in [name for name in sys.modules if name.startswith("securebench_")]:
         del sys.modules[name]
-    code = 0 if _run(files, top, "--slow" in options, say, bool(order.get("collect"))) else 1
+    code = 0 if _run(files, top, "--slow" in options, say, bool(order.get("collect")), watch) else 1
     say("end", code)
     number = nonce()
     if number:

@@ -22,7 +22,7 @@ from os.path import abspath, dirname
 from typing import Any
 
 from securebench_channel import LONGEST_ID, open_channel, signer  # type: ignore[import-not-found] # beside this file
-from securebench_fingerprint import fingerprinter  # type: ignore[import-not-found] # as above
+from securebench_fingerprint import fingerprinter, watcher  # type: ignore[import-not-found] # as above
 
 _WORST_FIRST = ("error", "failed", "skipped", "passed")
 
@@ -104,8 +104,8 @@ def _cases(suite: Any) -> Any:
             yield from _cases(test)
 
 
-def _hook(say: Any) -> None:  # noqa: C901 - all hooks are closures of this one function
-    """Follow each test that unittest runs, and report it when it has ended.
+def _hook(say: Any, choose: Any, look: Any) -> None:  # noqa: C901 - all hooks are closures of this one function
+    """Follow each test that unittest runs, and report it when it has ended. Look for changes before some of them.
 
     What is known of the running test is in closures, for code under test to find nowhere by a name.
     """
@@ -141,6 +141,7 @@ def _hook(say: Any) -> None:  # noqa: C901 - all hooks are closures of this one 
         if running or thread() != main or result is None:
             return run_test(self, result)
         test, description = named(self)
+        look(id(self))
         running.append(self)
         seen[:] = []
         try:
@@ -154,8 +155,7 @@ def _hook(say: Any) -> None:  # noqa: C901 - all hooks are closures of this one 
         if running or thread() != main:
             return run_suite(self, result, *rest, **more)
         if not depth:
-            for test in walk(self):
-                named(test)
+            choose([(id(test), named(test)[0]) for test in walk(self)])
         depth.append(self)
         try:
             return run_suite(self, recorded(result), *rest, **more)
@@ -166,7 +166,7 @@ def _hook(say: Any) -> None:  # noqa: C901 - all hooks are closures of this one 
     unittest.TestSuite.run = run_all  # type: ignore[method-assign]
 
 
-def _hook_collection(say: Any) -> None:
+def _hook_collection(say: Any, *_: Any) -> None:
     """Report the tests that a runner would run, and the modules that could not be loaded. Run nothing."""
     suite, case, test_id = unittest.BaseTestSuite, unittest.TestCase, _test_id
 
@@ -194,10 +194,12 @@ def _reporting(channel: Any) -> Any:
     """Report what is run inside, with its exit code and with what unittest was before and after."""
     say, nonce, sign, order = channel.say, channel.nonce, signer(), channel.order
     hook = _hook_collection if order.get("collect") else _hook
-    hook(say)
+    before = {}  # type: Any
     take = fingerprinter(order["protected"], order["libraries"], order["repository"])
+    hook(say, *watcher(take, before, say))
+    before.update(take())
     say("start", "unittest")
-    say("before", take())
+    say("before", before)
     for name in [name for name in sys.modules if name.startswith("securebench_")]:
         del sys.modules[name]
     code = 1
