@@ -450,6 +450,68 @@ UNIT_CASES: Final[list[tuple[str, str, list[str], list[str]]]] = [
 ]
 """Questions, what is accepted, answers that pass and answers in another unit or of another size."""
 
+LAST_LINES: Final[list[tuple[str, str, list[str], list[str]]]] = [
+    (
+        "Ben runs for 4 weeks and 9 hours a week. How many hours a week does he spend running?",
+        "9",
+        [
+            "He spends 18/2=<<18/2=9>>9 hours a week.",
+            "So he ran 18/2 = 9 hours per week",
+            "He spent 9 hours each week running.",
+            "In the 4 weeks, he runs 9 hours a week.",
+            "Dividing both sides by 2, we get x = 9",
+            "Dividing by 4 gives the hours of a week: 36 / 4 = 9",
+            "He can spend 9 hours because 36 / 4 = 9",
+        ],
+        [
+            "He spends 18/2=<<18/2=9>>8 hours a week",
+            "9 hours per month",
+            "9 weeks",
+            "In the 9 weeks, he runs 4 hours",
+            "8 by 2 + 7 = 9",
+            "Eight by 2 + 7 = 9",
+            "8, where 2 + 7 = 9",
+            "He runs 9 or 4 + 4 = 8",
+            "18/2 = 9 times",
+            "18/2 = 9 more",
+        ],
+    ),
+    (
+        "Ann sold 40 cakes in the 3 days and Tim sold some. How many more cakes did Ann sell than Tim?",
+        "12",
+        ["40 - 28 = 12 more than Tim", "Ann sold 12 more cakes than Tim.", "She sold 12 cakes more in the 3 days"],
+        [
+            "12 fewer",
+            "12 less than Tim",
+            "more than 12",
+            "40 - 28 = 12 or 13",
+            "12 dozen",
+            "twice 12",
+            "12, 3",
+            "3 and 12",
+        ],
+    ),
+    (
+        "Out of the 50 girls, some swim. How many girls are not in the team?",
+        "30",
+        ["So 50 - 20 = 30 girls are not in the team.", "30 out of the 50 girls"],
+        ["30 is not right", "not 30", "30 is not it", "It is not 30 girls"],
+    ),
+    (
+        "Pam picks 84 plums. How many dozens of plums is that?",
+        "7",
+        ["84/12 = 7 dozen", "7 dozens"],
+        ["7 hundred", "84"],
+    ),
+    (
+        "What is the remainder when 17 is divided by 6?",
+        "5",
+        ["The remainder is 5.", "17 - 12 = 5", "The remainder when 17 is divided by 6 is 5."],
+        ["5 remainder 2", "It is 2 remainder 5", "The remainder is 4 or 5"],
+    ),
+]
+"""Questions, what is accepted, and last lines of solutions that give it, or do not."""
+
 WRONG_CHOICES: Final = (
     "A or B",
     "B/A",

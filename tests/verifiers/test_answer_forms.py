@@ -17,6 +17,7 @@ from securebench.verifiers.multiple_choice import judge_choice
 from securebench.verifiers.short_answer import Expected, judge_short_answer, question_words
 from verifiers.answer_forms import (
     CHOICE_FORMS,
+    LAST_LINES,
     NUMBER_FORMS,
     RIGHT_CHOICES,
     RIGHT_NUMBERS,
@@ -160,6 +161,27 @@ def test_units(question: str, accepted: str, right: list[str], wrong: list[str])
     expected = Expected((accepted,), Fraction(0), question)
     assert [text for text in right if judge_short_answer(text, expected).reason is not None] == []
     assert [text for text in wrong if judge_short_answer(text, expected).reason is None] == []
+
+
+@pytest.mark.parametrize(("question", "accepted", "right", "wrong"), LAST_LINES)
+def test_last_lines(question: str, accepted: str, right: list[str], wrong: list[str]) -> None:
+    """A last line with several numbers is read by its equation and by the words of the question, as one answer."""
+    expected = Expected((accepted,), Fraction(0), question)
+    assert [text for text in right if judge_short_answer(text, expected).reason is not None] == []
+    assert [text for text in wrong if judge_short_answer(text, expected).reason is None] == []
+
+
+def test_gsm8k_last_lines(gsm8k: list[tuple[str, str, str]]) -> None:
+    """The last line of the authors' own solutions is enough, with the calculations in it or without."""
+    for annotation in ("", r"<<.*?>>"):
+        passed = 0
+        for question, gold, solution in gsm8k:
+            line = re.sub(annotation, "", solution.rpartition("####")[0].strip().splitlines()[-1])
+            passed += judge_short_answer(line, Expected((gold,), Fraction(0), question)).reason is None
+            others = {number for number in re.findall(r"\d+", line) if number != gold.replace(",", "")}
+            for other in others:
+                assert judge_short_answer(line, Expected((other,), Fraction(0), question)).reason is not None
+        assert passed >= 96
 
 
 @pytest.mark.parametrize("form", WORKING_FORMS)

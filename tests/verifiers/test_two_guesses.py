@@ -55,6 +55,24 @@ JOINS += (
     " i.e. ",
     " - 1 = ",
 )
+JOINS += (
+    " in the ",
+    " out of the ",
+    " of ",
+    " per ",
+    " more than ",
+    " by 5, we get x = ",
+    " using 5*5 = ",
+    " when x = ",
+    " are not ",
+    " is ",
+    " \u2248 ",
+    "<<5*5=25>>",
+    "\n\n**So it is ",
+    ":\nAnswer: ",
+)
+RIVALS = "Of the 12 birds, 11 are not red. How many more than 13 are there in 12 days, to the nearest whole number?"
+"""A question with the guesses in it, and with words that may stand beside a number only because it has them."""
 
 number_forms = sorted(form for form, passes in NUMBER_FORMS.values() if passes)
 choice_forms = sorted(form for form, passes in CHOICE_FORMS.values() if passes)
@@ -77,7 +95,7 @@ def accepted_choices(text: str, choices: list[str], question: str = COUNT) -> li
     st.lists(st.sampled_from(number_forms), min_size=2, max_size=3),
     st.lists(st.sampled_from(JOINS), min_size=2, max_size=2),
     st.sampled_from([None, Fraction(0)]),
-    st.sampled_from([COUNT, "How much does she make, in dollars?", "Is it 11 or 12?"]),
+    st.sampled_from([COUNT, "How much does she make, in dollars?", "Is it 11 or 12?", RIVALS]),
 )
 def test_no_text_passes_for_two_numbers(
     forms: list[str], joins: list[str], tolerance: Fraction | None, question: str

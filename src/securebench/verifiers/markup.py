@@ -16,6 +16,9 @@ _SPACES: Final = re.compile(r"\\[,;:> ]|(?<=\S)~(?=\S)|\\\(|\\\)|\\\[|\\\]|\$\$|
 _GROUP: Final = re.compile(r"(?<=\d)\\,(?=\d{3}(?!\d))")
 """A thin space of LaTeX as a thousands separator."""
 
+_CALCULATION: Final = re.compile(r"<<[^<>\n]*>>(?=[$.\d])")
+"""How GSM8K shows what a calculator was asked, right before its result: ``5*4=<<5*4=20>>20``."""
+
 _LOOSE_STOP: Final = re.compile(r"(?<=\S)[ ]+([.,;:])(?=\s|$)")
 """A stop that stands alone once the dollars before it are gone."""
 
@@ -55,7 +58,7 @@ def rendered(text: str) -> str:
 def plain(text: str) -> str:
     """Return ``text`` without LaTeX's fonts, spaces and delimiters, and with its escapes undone."""
     text = text.replace("\\$", _ESCAPED_DOLLAR).replace("\\%", "%").replace("{,}", ",").replace("\\!", "")
-    text = _GROUP.sub(",", text)
+    text = _GROUP.sub(",", _CALCULATION.sub("", text))
     for _ in range(_MAX_NESTING):
         text, count = _FONTS.subn(r"\1", text)
         if not count:

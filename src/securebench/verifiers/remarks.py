@@ -50,10 +50,14 @@ def is_too_long(remark: str) -> bool:
     return len(remark) > MAX_REMARK_CHARACTERS or len(_SENTENCE_END.findall(remark)) > MAX_SENTENCES
 
 
-def is_denied(lead: str) -> bool:
-    """Whether the clause right before an answer denies or doubts it: ``I don't think that the answer is``."""
+def is_denied(lead: str, *, shared: bool = True) -> bool:
+    """Whether the clause right before an answer denies or doubts it: ``I don't think that the answer is``.
+
+    Without ``shared``, a word of doubt that the working of a number has as well is none.
+    """
+    doubts = DOUBTS if shared else DOUBTS - SHARED_WORDS
     clause = _CLAUSE_END.split(lead)[-1]
-    return bool({skeleton(word) for word in words(clause)} & (NEGATIONS | HEDGES | DOUBTS | OTHER_ANSWERS))
+    return bool({skeleton(word) for word in words(clause)} & (NEGATIONS | HEDGES | doubts | OTHER_ANSWERS))
 
 
 def is_second_thought(sentence: str, question: frozenset[str]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, cast
 
 from securebench.errors import FailureReason
@@ -13,13 +14,13 @@ from securebench.verifiers.final_answer import position, readings, words
 from securebench.verifiers.markup import plain
 from securebench.verifiers.numbers import (
     Number,
-    Question,
     ends_in_another_number,
     is_same_number,
     is_unit,
     parse_number,
     read_number,
 )
+from securebench.verifiers.questions import Question
 from securebench.verifiers.remarks import explains, is_denied, is_second_thought, is_too_long, is_working, sentences
 from securebench.verifiers.text import Judgement, TextVerifier
 from securebench.verifiers.vocabulary import FILLERS, FUNCTION_WORDS, HEDGES, NEGATIONS, POLARITY
@@ -38,7 +39,7 @@ _KIND: Final = re.compile(r"(?:the\s+)?(?:(?:city|town|village)\s+of|year|number
 """What an answer may call itself: ``the city of Paris``, ``the year 1889``."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Expected:
     """What is accepted: texts, the largest difference of two numbers (``None``: as texts), the question."""
 
@@ -50,6 +51,11 @@ class Expected:
     def words(self) -> frozenset[str]:
         """The words of the question that are letters alone."""
         return question_words(self.question)
+
+    @cached_property
+    def asked(self) -> Question:
+        """The question, as one for a number."""
+        return Question(self.question)
 
 
 class ShortAnswerVerifier(TextVerifier):
@@ -87,7 +93,7 @@ def judge_short_answer(text: str, expected: Expected) -> Judgement:
         if reading.whole:
             continue
         parts = tuple(reading.parts())
-        numbers = [read_number(part.answer, _question(expected)) for part in parts]
+        numbers = [read_number(part.answer, expected.asked) for part in parts]
         if len({number.written for number in numbers if number}) > 1:
             return Judgement(FailureReason.AMBIGUOUS_ANSWER, "none")
         for part, number in zip(parts, numbers, strict=True):
@@ -150,13 +156,9 @@ def _fraction_key(text: str) -> str:
 
 def _number(answer: str, expected: Expected) -> Number | None:
     """Return the number that ``answer`` gives if it is an accepted one."""
-    given = read_number(answer, _question(expected))
+    given = read_number(answer, expected.asked)
     wanted = (parse_number(normalize_text(accepted)) for accepted in expected.accepted)
     return given if given and any(one and is_same_number(given, one, expected.tolerance) for one in wanted) else None
-
-
-def _question(expected: Expected) -> Question:
-    return Question(expected.words, normalize_text(expected.question))
 
 
 def _settles(reading: Reading, expected: Expected) -> bool:
@@ -170,7 +172,7 @@ def _is_taken_back(part: Reading, expected: Expected) -> bool:
         return True
     number = _number(part.answer, expected)
     unit, line_end, rest = part.remark.partition("\n")
-    if number is None or not is_unit(unit, _question(expected)):
+    if number is None or not is_unit(unit, expected.asked):
         rest = unit + line_end + rest
     said = list(sentences(rest))
     remark = [one for one in said if not _rule(one, expected)]

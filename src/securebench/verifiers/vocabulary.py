@@ -40,21 +40,57 @@ NEGATIONS: Final = _words(
 
 NUMBER_FILLERS: Final = FILLERS | _words(
     """total sum result value number amount altogether all together overall final equals equal he she they you have has
-    had do does did will gets makes now left took takes take cost costs price pay pays paid"""
+    had do does did will can need needs needed gets makes make made now left took takes
+    take cost costs price pay pays paid"""
 )
 """Words that say nothing beside a number. None compares, rounds or counts."""
 
-NOT_UNITS: Final = _words(
-    """hundred thousand million billion trillion lakh crore dozen dozens score half halves third thirds quarter quarters
-    fifth tenth point plus minus times squared cubed factorial below above less fewer more greater larger smaller higher
-    lower older younger than under over about around nearly
-    almost between to from and but if then per each other others bc ad k m b bn mn mio one two three four five six seven
-    eight nine ten eleven twelve twenty thirty forty fifty sixty seventy eighty ninety zero double triple twice modulo
-    mod percent percentage approximately roughly remainder through till until up down i e pi ago negative positive
-    thirteen fourteen fifteen sixteen seventeen eighteen nineteen bce ce ah bp mil
-    mill mills x y z n p q r loss losses short debt deficit off owed bps"""
+NUMBER_WORDS: Final = _words(
+    """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen
+    eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred thousand million billion trillion
+    lakh crore half halves third thirds quarter quarters fifth tenth double triple twice"""
+)
+"""Words that are numbers, or multiply or divide one."""
+
+COMPARISONS: Final = _words("more less fewer greater larger smaller higher lower older younger")
+
+NOT_UNITS: Final = (
+    NUMBER_WORDS
+    | COMPARISONS
+    | _words(
+        """dozen dozens score point plus minus times squared cubed factorial below above than under over about around
+        nearly almost between to from and but if then per each other others bc ad k m b bn mn mio modulo mod percent
+        percentage approximately roughly remainder through till until up down i e pi ago negative positive bce ce ah bp
+        mil mill mills x y z n p q r loss losses short debt deficit off owed bps"""
+    )
 )
 """Words after a number that make it another number, or no number at all."""
+
+COPULAS: Final = _words("is are was were equals equal")
+"""Between what the question asks for and a number: ``the remainder is 5``."""
+
+CIRCUMSTANCES: Final = _words("in after of for at on within during with when by")
+"""Before a number of the question's: ``in the 40 minutes``."""
+
+RATES: Final = _words("a an per each every")
+
+IRREGULAR: Final = MappingProxyType(
+    {
+        form: verb
+        for verb, _, forms in (
+            entry.partition(":")
+            for entry in _words(
+                """spend:spent buy:bought sell:sold make:made eat:ate,eaten drink:drank,drunk run:ran drive:drove,driven
+                give:gave,given get:got,gotten sleep:slept ride:rode,ridden write:wrote,written grow:grew,grown pay:paid
+                leave:left fly:flew,flown swim:swam,swum build:built catch:caught find:found win:won begin:began,begun
+                go:went,gone bring:brought send:sent keep:kept hold:held lose:lost feed:fed throw:threw,thrown
+                take:took,taken see:saw,seen steal:stole,stolen break:broke,broken lay:laid have:had,has"""
+            )
+        )
+        for form in forms.split(",")
+    }
+)
+"""Verbs of questions (``How much did she spend?``) by the forms that answers have (``She spent $5.``)."""
 
 SCALES: Final = (
     _words("millisecond second minute hour day week fortnight month year decade century"),

@@ -1,0 +1,179 @@
+"""What a question says of the number that it asks for: its unit, and which words say nothing beside it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from securebench.families.normalization import normalize_text
+from securebench.verifiers.vocabulary import (
+    COMPARISONS,
+    COPULAS,
+    HEDGES,
+    IRREGULAR,
+    NEGATIONS,
+    NOT_UNITS,
+    NUMBER_FILLERS,
+    NUMBER_WORDS,
+    RATES,
+    SCALES,
+    UNIT_NAMES,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+MAX_UNIT_WORDS: Final = 3
+"""Words of a unit after a number: ``square feet``, ``fluid ounces``."""
+
+_LETTERS: Final = re.compile(r"[^\W\d_]+")
+_SENTENCE: Final = re.compile(r"(?<=[.!?])\s+")
+_UNIT: Final = re.compile(r"[^\W\d_]+(?:[/\u00b7*^-][^\W\d_]+){0,3}[\u00b2\u00b3]?|\u00b0[cfk]?")
+_PERCENT: Final = re.compile(r"\bpercentages?\b|\b(?:what|which|many|in|as a|the) (?:percent\b|%)")
+_MEASURE: Final = re.compile(r"\bhow (?:long|old|far|tall|high|deep|wide|heavy|fast|much time)\b")
+_ASKED: Final = re.compile(r"\b(?:how many|in|number of)\s+(?:whole |full |total )?([^\W\d_]+(?:/[^\W\d_]+)?)")
+_YEAR: Final = re.compile(r"\byear\b|\bwhen\b")
+_POWERS: Final = frozenset({"square", "cubic", "sq", "cu"})
+
+_SUFFIX: Final = re.compile(r"(?:'s|ing|ies|ed|es|s|e|y)$")
+_SHORTEST_STEM: Final = 3
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question that is answered by a number."""
+
+    raw: str
+
+    @cached_property
+    def text(self) -> str:
+        """The question, normalised."""
+        return normalize_text(self.raw).replace("\u2019", "'")
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """Its words that are letters alone."""
+        return frozenset(_LETTERS.findall(self.text))
+
+    @cached_property
+    def asking(self) -> tuple[str, ...]:
+        """The words of the sentence that asks: the last one with a question mark, or else the last."""
+        sentences = _SENTENCE.split(self.text)
+        asking = [sentence for sentence in sentences if sentence.endswith("?")]
+        return tuple(_LETTERS.findall((asking or sentences)[-1]))
+
+    @cached_property
+    def asks_for_percent(self) -> bool:
+        """Whether the answer is a percentage."""
+        return bool(_PERCENT.search(self.text))
+
+    @cached_property
+    def _dated(self) -> bool:
+        return bool(_YEAR.search(self.text))
+
+    @cached_property
+    def _stems(self) -> frozenset[str]:
+        """The stems of words that an answer may repeat. A question that offers a choice (``5 or 6?``) lends none."""
+        return frozenset() if self.words & HEDGES else frozenset(map(stem, self.words - NEGATIONS - NOT_UNITS))
+
+    @cached_property
+    def _asked(self) -> frozenset[str]:
+        """The words of the sentence that asks which elsewhere make another number: ``more``, ``each``, ``dozen``."""
+        if self.words & HEDGES:
+            return frozenset()
+        asked = frozenset(word for word in NOT_UNITS - NUMBER_WORDS if {word, f"{word}s"} & {*self.asking})
+        return asked | {"than"} if asked & COMPARISONS else asked
+
+    def is_silent(self, word: str) -> bool:
+        """Whether ``word`` says nothing beside a number: filler, or a word of the question in any of its forms."""
+        if word in NUMBER_FILLERS or (self.asks_for_percent and word in {"percent", "percentage"}):
+            return True
+        parts = _LETTERS.findall(word.removesuffix("'s"))
+        return word not in NOT_UNITS | NEGATIONS and bool(parts) and all(stem(part) in self._stems for part in parts)
+
+    def says_only(self, before: list[str], after: list[str]) -> bool:
+        """Whether what stands around a number says nothing, or is its unit."""
+        if self._dated and before[-1:] == ["by"]:
+            return False
+        if COPULAS & {*before}:
+            # Before "is", the sentence names what the question asks for: "the remainder is", "pi is".
+            end = max(at for at, word in enumerate(before) if word in COPULAS)
+            before = [word for at, word in enumerate(before) if at > end or word not in self._asked - COMPARISONS]
+        tail = self._without_rates(after)
+        unit = [word for at, word in enumerate(tail) if not self._is_silent_after(word, tail[at + 1 :])]
+        units = 0 if self.asks_for_percent else MAX_UNIT_WORDS
+        return (
+            all(map(self.is_silent, before))
+            and len(unit) <= units
+            and all(map(may_be_a_unit, unit))
+            and not self._is_another_rate(after)
+            and self.is_in_the_unit_asked_for([*tail, *before])
+        )
+
+    def _is_silent_after(self, word: str, rest: list[str]) -> bool:
+        """Whether ``word`` says nothing after a number. ``40 are not in it`` repeats a ``not`` of the question."""
+        dated = self._dated and word in {"ad", "ce"}
+        repeated = word in NEGATIONS and (word, *rest[:1]) in {*pairwise(self.asking)}
+        return dated or repeated or word in self._asked or self.is_silent(word)
+
+    def _without_rates(self, after: list[str]) -> list[str]:
+        """Return ``after`` without the rate that the question asks for: ``per week`` where it says ``a week``."""
+        asked = {unit_name(right) for left, right in pairwise(self.asking) if left in RATES}
+        rates = {at for at, (left, right) in enumerate(pairwise(after)) if left in RATES and unit_name(right) in asked}
+        return [word for at, word in enumerate(after) if not {at, at - 1} & rates]
+
+    def _is_another_rate(self, after: list[str]) -> bool:
+        """Whether a number is for another time than the question's: ``18 a week`` where it asks for one per day."""
+        times = {unit_name(word) for word in self.words} & SCALES[0]
+        return any(left in RATES and unit_name(right) in SCALES[0] - times for left, right in pairwise(after))
+
+    def is_in_the_unit_asked_for(self, spoken: Iterable[str]) -> bool:
+        """Whether no word beside a number is of another scale than the question's: cents where it asks for dollars."""
+        spoken = list(spoken)
+        asked = {unit_name(word) for word in _ASKED.findall(self.text)}
+        mentioned = {unit_name(word) for word in self.words if len(word) > 1} | (
+            {"dollar"} if "$" in self.text else set()
+        )
+        rates = {word for word in asked if "/" in word}
+        measured = any(asked & scale for scale in SCALES)
+        if measured and ({*spoken} & _POWERS - self.words or spoken[-1:] == ["in"]):
+            return False
+        for word in map(unit_name, spoken):
+            if "/" in word and word not in rates and (rates or _is_rate_of(word, asked)):
+                return False
+            for scale in (scale for scale in SCALES if word in scale):
+                by_context = scale & {"dollar", "celsius"} or _MEASURE.search(self.text)
+                wanted = asked & scale or (mentioned & scale if by_context else frozenset())
+                only_weight = "dollar" in scale and wanted == {"pound"}
+                if wanted and word not in wanted and not only_weight:
+                    return False
+        return "mm" not in spoken or "millimeter" in mentioned
+
+
+def stem(word: str) -> str:
+    """Return about what the forms of a word have in common: of ``stop`` and ``stopped``, ``buy`` and ``bought``."""
+    base = _SUFFIX.sub("", IRREGULAR.get(word, word))
+    if len(base) < _SHORTEST_STEM:
+        return word
+    return base[:-1] if len(base) > _SHORTEST_STEM and base[-1] == base[-2] else base
+
+
+def may_be_a_unit(word: str) -> bool:
+    """Whether ``word`` after a number may be a part of its unit."""
+    return bool(_UNIT.fullmatch(word)) and word not in NOT_UNITS | NEGATIONS | HEDGES
+
+
+def unit_name(word: str) -> str:
+    """Return the name of a unit in the singular, as :data:`SCALES` has it."""
+    if any(word in scale for scale in SCALES):
+        return word
+    return UNIT_NAMES.get(word) or UNIT_NAMES.get(word.removesuffix("s")) or word.removesuffix("s")
+
+
+def _is_rate_of(unit: str, asked: set[str]) -> bool:
+    """Whether ``unit`` is a rate of what the question asks for: ``km/h`` where it asks for kilometres."""
+    name = unit_name(unit.partition("/")[0])
+    return any(name in scale and asked & scale for scale in SCALES)
