@@ -263,6 +263,19 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert not broken, f"broken links in {page.relative_to(ROOT)}:\n" + "\n".join(f"    {line}" for line in broken)
 
 
+def test_each_format_of_records_is_described() -> None:
+    """Who raises a version says in docs/reference/records.md what changed; header and records have one version."""
+    from securebench.results.record import RECORD_VERSION
+    from securebench.results.run_header import HEADER_VERSION
+
+    assert RECORD_VERSION == HEADER_VERSION
+    formats = _text(REFERENCE / "records.md").partition("### Formats")[2].partition("\n## ")[0]
+    assert [f"| {version} |" in formats for version in range(1, RECORD_VERSION + 2)] == [
+        *[True] * RECORD_VERSION,
+        False,
+    ]
+
+
 def test_the_version_is_the_same_everywhere() -> None:
     """The package and the project file name one version."""
     assert f'version = "{securebench.__version__}"' in (ROOT / "pyproject.toml").read_text()

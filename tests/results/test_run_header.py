@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from securebench.errors import ConfigError
-from securebench.results.run_header import HEADER, RunHeader, read_header
+from securebench.results.run_header import HEADER, HEADER_VERSION, RunHeader, read_header
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,7 +42,7 @@ def test_read_back(tmp_path: Path) -> None:
     [
         ('"nonce":', '"nonce": "a", "nonce":'),
         ('"nonce":', '"other": 1, "nonce":'),
-        ('"header_version": 1', '"header_version": true'),
+        (f'"header_version": {HEADER_VERSION}', '"header_version": true'),
         ('"images": {', '"problems": "abc", "images": {'),
         ('"images": {', '"problems": [1], "images": {'),
         ('"images": {', '"provider_checks": [{"requests": -5}], "images": {'),
@@ -73,13 +73,22 @@ def test_no_header(tmp_path: Path) -> None:
     assert read_header(tmp_path) is None
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"header_version": 2}', '{"header_version": 1}', "\udcff"])
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", f'{{"header_version": {HEADER_VERSION}}}', "\udcff"])
 def test_damage_is_refused(tmp_path: Path, content: str) -> None:
     """A header that cannot be understood resumes nothing."""
     (tmp_path / HEADER).write_text(content, errors="surrogateescape")
     with pytest.raises(ConfigError) as caught:
         read_header(tmp_path)
     assert caught.value.code == "run-header-damaged"
+
+
+@pytest.mark.parametrize("version", [HEADER_VERSION - 1, HEADER_VERSION + 1])
+def test_a_run_of_another_format_is_told_from_damage(tmp_path: Path, version: int) -> None:
+    """Who upgrades in the middle of a run is told so, and not to restore what is whole."""
+    (tmp_path / HEADER).write_text(f'{{"header_version": {version}, "of_that_version": 1}}')
+    with pytest.raises(ConfigError, match=f"format {version}, this version uses {HEADER_VERSION}") as caught:
+        read_header(tmp_path)
+    assert caught.value.code == "run-version"
 
 
 @pytest.mark.parametrize(

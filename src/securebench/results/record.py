@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from securebench.resources import JsonValue
     from securebench.results.usage import Usage
 
-RECORD_VERSION: Final = 1
-"""Raised when the meaning of a field changes."""
+RECORD_VERSION: Final = 2
+"""Raised when the meaning or the shape of a field changes. What each version changed is in ``records.md``."""
 
 VOLATILE: Final = frozenset(
     {

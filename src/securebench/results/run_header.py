@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from securebench.resources import JsonValue
 
 HEADER: Final = "run.json"
-HEADER_VERSION: Final = 1
+HEADER_VERSION: Final = 2
+"""Raised when an older SecureBench, or a newer one, would misread the header or the records beside it."""
 
 _KEYS: Final = {
     "created_at": str,
@@ -97,14 +98,20 @@ class RunHeader:
 
 
 def read_header(directory: Path) -> RunHeader | None:
-    """Return the header of the run in ``directory``, if there is one. Raises :class:`ConfigError`."""
+    """Return the header of the run in ``directory``, if there is one.
+
+    Raises :class:`ConfigError`: ``run-version`` for a run of another format, ``run-header-damaged``,
+    ``file-not-regular``.
+    """
     path = directory / HEADER
     if not os.path.lexists(path):
         return None
     with open_regular(path, "run header") as file:
         data = file.read()
     try:
-        return _from_json(json.loads(data.decode("ascii"), object_pairs_hook=unique_keys))
+        content = json.loads(data.decode("ascii"), object_pairs_hook=unique_keys)
+        _require_version(path, content)
+        return _from_json(content)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         missing = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise ConfigError(
@@ -112,6 +119,17 @@ def read_header(directory: Path) -> RunHeader | None:
             code="run-header-damaged",
             hint="restore it, or start anew with another --output-dir",
         ) from error
+
+
+def _require_version(path: Path, content: Any) -> None:
+    """Raise :class:`ConfigError` for the header of another format: what else it holds is not looked at."""
+    version = content.get("header_version") if isinstance(content, dict) else None
+    if type(version) is int and version != HEADER_VERSION:
+        raise ConfigError(
+            f"{path} is of another version of SecureBench: it has format {version}, this version uses {HEADER_VERSION}",
+            code="run-version",
+            hint="resume the run with the version that began it, or start a new one with another --output-dir",
+        )
 
 
 def _from_json(content: Any) -> RunHeader:
@@ -123,9 +141,8 @@ def _from_json(content: Any) -> RunHeader:
     for name, kind in _KEYS.items():
         if not isinstance(content.get(name, kind()) if name in _MAY_LACK else content[name], kind):
             raise TypeError(f"{name!r} is not {_NAMES[kind]}")
-    version = content["header_version"]
-    if type(version) is not int or version != HEADER_VERSION:
-        raise ValueError(f"header_version is {version!r}, not {HEADER_VERSION}")
+    if type(version := content["header_version"]) is not int:
+        raise TypeError(f"'header_version' is {version!r}, not a number")
     problems, checks = content.get("problems", []), content.get("provider_checks", [])
     if not all(isinstance(problem, str) for problem in problems):
         raise TypeError("'problems' holds something else than strings")
