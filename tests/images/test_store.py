@@ -21,7 +21,7 @@ import pytest
 from image_archives import config, digest, directory, docker_save, file, layer
 from securebench.errors import ConfigError, DiskFullError, ImageError
 from securebench.images import incoming as incoming_module
-from securebench.images import leases
+from securebench.images import index, leases
 from securebench.images.bring import import_path
 from securebench.images.ids import SHIFT
 from securebench.images.index import Origin, Source
@@ -450,6 +450,37 @@ def test_who_waits_for_an_unpacking_gets_its_tree(own_store: ImageStore, monkeyp
         for lease in (first.result(), second.result()):
             assert (lease.root / "etc/os").exists()
             lease.close()
+
+
+_LOOKS: dict[str, Callable[[ImageStore, str], object]] = {
+    "find": lambda store, _: store.find("tool:1"),
+    "find by id": lambda store, image_id: store.find(image_id),
+    "labels": lambda store, _: store.labels("tool:1"),
+    "entries": lambda store, _: store.entries(),
+    "documents": lambda store, image_id: store.documents(image_id),
+}
+
+
+@pytest.mark.parametrize("removed", ["tool:1", "other:1"])
+@pytest.mark.parametrize("document", [1, 2])
+@pytest.mark.parametrize("look", _LOOKS)
+def test_an_image_that_is_removed_while_it_is_looked_at_is_no_damage(
+    own_store: ImageStore, monkeypatch: pytest.MonkeyPatch, removed: str, document: int, look: str
+) -> None:
+    """Another process may remove an image after a reader has read the list: nobody is told to remove the store."""
+    put(own_store, "other:1", layer(file("a", b"1")))
+    image_id = put(own_store, "tool:1", layer(file("a", b"2")))
+    read, wanted = index.read_document, []
+
+    def slow(path: Path) -> bytes:
+        wanted.append(path)
+        if len(wanted) == 1 + document:  # the list is the first
+            ImageStore(own_store.directory).remove(removed)
+        return read(path)
+
+    monkeypatch.setattr(index, "read_document", slow)
+    problem = _problem(lambda: _LOOKS[look](own_store, image_id))
+    assert problem.startswith(("no error", "image-unavailable") if removed == "tool:1" else "no error")
 
 
 def _store_of_his_own(saved: Path, directory: Path) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from securebench.errors import ImageError
 from securebench.images.layout import (
@@ -23,11 +23,13 @@ from securebench.images.places import explaining, write_whole
 from securebench.images.reference import is_image_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from securebench.images.model import ResolvedImage
     from securebench.images.places import Places
+
+_T = TypeVar("_T")
 
 _SOURCE_KEY: Final = "securebench.source"
 _ENGINE_KEY: Final = "securebench.engine.id"
@@ -98,8 +100,27 @@ class Catalogue:
         """Replace the list, in one step."""
         write_whole(self._places.index, index_bytes([image.to_descriptor() for image in images]))
 
+    def consistently(self, look: Callable[[], _T]) -> _T:
+        """Return what ``look`` returns of this list and what it leads to; call it again if the list changed meanwhile.
+
+        Readers hold no lock, as unpacking or a prune would make them wait for minutes. Who removes an image takes it
+        from the list first and its documents later, so a document that is missing while the list is still the same is
+        damage, and one that is missing after the list has changed is not. Raises what ``look`` raises.
+        """
+        while True:
+            before = self._written()
+            try:
+                return look()
+            except (ImageError, FileNotFoundError) as error:
+                lost = isinstance(error, FileNotFoundError) or error.code == "image-store-damaged"
+                if not lost or self._written() == before:
+                    raise
+
     def find(self, reference: str) -> tuple[Listed, Manifest] | None:
         """Return the image of a canonical reference or id."""
+        return self.consistently(lambda: self._find(reference))
+
+    def _find(self, reference: str) -> tuple[Listed, Manifest] | None:
         for image in self.read():
             if is_image_id(reference):
                 manifest = self.manifest(image)
@@ -128,6 +149,13 @@ class Catalogue:
         """Return the image as a run knows it, under ``reference``."""
         size = sum(layer.size for layer in manifest.layers)
         return self.config(manifest).resolved(reference, manifest.config.digest, size)
+
+    def _written(self) -> bytes:
+        """Return the list as it is written. A damaged one is told by who reads it."""
+        try:
+            return self._places.index.read_bytes()
+        except OSError:
+            return b""
 
     def _document(self, wanted: Descriptor) -> bytes:
         return read_document(self._places.blob(wanted.digest))

@@ -57,8 +57,12 @@ class ImageStore:
     def find(self, reference: str) -> ResolvedImage | None:
         """Return the image of a reference or an id. Raises :class:`ConfigError` (``image-reference-invalid``)."""
         check_reference(reference)
-        found = self._catalogue.find(canonical(reference))
-        return self._catalogue.resolved(reference, found[1]) if found else None
+
+        def look() -> ResolvedImage | None:
+            found = self._catalogue.find(canonical(reference))
+            return self._catalogue.resolved(reference, found[1]) if found else None
+
+        return self._catalogue.consistently(look)
 
     def origin(self, reference: str) -> Origin | None:
         """Return where the image of a reference or an id came from."""
@@ -70,15 +74,23 @@ class ImageStore:
 
         Raises :class:`ImageError` (``image-unavailable``).
         """
-        found = self._catalogue.find(image_id)
-        if found is None:
-            raise ImageError(f"the store has no image {image_id}", hint="'securebench images list' shows them")
-        return found[1], self._catalogue.written_config(found[1])
+
+        def look() -> tuple[Manifest, bytes]:
+            found = self._catalogue.find(image_id)
+            if found is None:
+                raise ImageError(f"the store has no image {image_id}", hint="'securebench images list' shows them")
+            return found[1], self._catalogue.written_config(found[1])
+
+        return self._catalogue.consistently(look)
 
     def labels(self, reference: str) -> Mapping[str, str]:
         """Return the labels of the image of a reference or an id; none if it has none, or is not there."""
-        found = self._catalogue.find(canonical(reference))
-        return self._catalogue.config(found[1]).labels if found else {}
+
+        def look() -> Mapping[str, str]:
+            found = self._catalogue.find(canonical(reference))
+            return self._catalogue.config(found[1]).labels if found else {}
+
+        return self._catalogue.consistently(look)
 
     def lease(self, image_id: str) -> TreeLease:
         """Return the image's tree, unpacked on first use, to be closed by the caller.
@@ -129,7 +141,7 @@ class ImageStore:
 
     def entries(self) -> tuple[StoreEntry, ...]:
         """Return all images, those with a name first."""
-        return self._collector.entries()
+        return self._catalogue.consistently(self._collector.entries)
 
     def remove(self, reference: str) -> tuple[StoreEntry, ...]:
         """Remove a name, and with its last name, or with its id, the image; return what went.
