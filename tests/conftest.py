@@ -17,6 +17,7 @@ import signal
 import time
 from contextlib import ExitStack, closing
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import hypothesis
@@ -24,10 +25,10 @@ import pytest
 
 from leftovers import container_traces, host_traces
 from securebench.errors import EngineError, ImageError
+from turns import longest_files_first, turn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Generator, Iterator
 
     from securebench.agents.model import AgentProgram
     from securebench.images.engine import Engine
@@ -67,6 +68,28 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             pytest.param(name, marks=pytest.mark.engine if _is_docker(name) else pytest.mark.oci) for name in names
         ]
         metafunc.parametrize("driver", marked, indirect=True)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where several workers share the tests, start with what takes long."""
+    if _workers_directory(config) is not None:
+        longest_files_first(items)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # outside the test's time limit: waiting is no part of it
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Run a test that is marked ``alone`` while no other worker runs one."""
+    place = _workers_directory(item.config)
+    if place is None:
+        return (yield)
+    with turn(place, alone=item.get_closest_marker("alone") is not None):
+        return (yield)
+
+
+def _workers_directory(config: pytest.Config) -> Path | None:
+    """Return a directory that the workers of this run share, or nothing where one process runs all tests."""
+    return Path(config.getoption("basetemp")).parent if hasattr(config, "workerinput") else None
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -249,8 +272,10 @@ def _nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     _end_what_was_started_ahead(request)
     deadline = time.monotonic() + _REMOVAL_SECONDS  # removal is in the background
-    while (left := traces() - before) and time.monotonic() < deadline:
+    left = traces() - before
+    while left and time.monotonic() < deadline:
         time.sleep(0.05)
+        left &= traces()  # what comes later is another worker's
     assert not left, "left behind:\n" + "\n".join(sorted(left))
 
 

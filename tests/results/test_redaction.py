@@ -7,7 +7,6 @@ import json
 import random
 import string
 import subprocess
-import time
 import urllib.parse
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bounds import processor_seconds
 from results.samples import task
 from securebench.families.content import structure_fields
 from securebench.families.registry import FAMILIES
@@ -293,9 +293,8 @@ def test_hostile_output_is_searched_quickly(printed: str) -> None:
     lines = (f"        self.assertEqual(candidate({number}), {number * 7919})" for number in range(10_000))
     redactor = Redactor().with_files(["\n".join(lines)], ())
     text = (printed * (MIB // len(printed) + 1))[:MIB]
-    started = time.thread_time()
-    assert redactor.text(text, cap=MIB, lines=True) == text
-    assert time.thread_time() - started < 5  # 0.3 s, on a machine that does nothing else
+    with processor_seconds(5):
+        assert redactor.text(text, cap=MIB, lines=True) == text  # 0.3 s, on a machine that does nothing else
 
 
 def test_a_patch_of_many_credentials_is_searched_quickly() -> None:
@@ -303,9 +302,8 @@ def test_a_patch_of_many_credentials_is_searched_quickly() -> None:
     added = "+key\n" * 20_000
     patch = f"diff --git a/a b/a\n--- a/a\n+++ b/a\n@@ -0,0 +1,20000 @@\n{added.replace('key', 'sk-0123456789')}"
     redactor = Redactor(credentials=["sk-0123456789"])
-    started = time.thread_time()
-    assert redactor.patch(patch, cap=len(patch)).count(REDACTED) == 20_000
-    assert time.thread_time() - started < 5
+    with processor_seconds(5):
+        assert redactor.patch(patch, cap=len(patch)).count(REDACTED) == 20_000
 
 
 def test_the_longest_of_several_secrets_goes() -> None:
@@ -346,9 +344,8 @@ def test_cost_is_linear_in_the_text() -> None:
     secrets = ["".join(rng.choices(letters, k=40)) for _ in range(1000)]
     text = "".join(rng.choices(letters, k=1_000_000))
     redactor = Redactor(secrets)
-    start = time.process_time()
-    redactor.text(text, cap=len(text))
-    assert time.process_time() - start < 5
+    with processor_seconds(5):
+        redactor.text(text, cap=len(text))
 
 
 def test_numbers_of_metadata_are_finite() -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import time
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bounds import processor_seconds
 from securebench.strict_input.faults import Fault
 from securebench.strict_input.json_text import (
     MAX_DEPTH,
@@ -99,11 +99,10 @@ def test_a_fault_is_placed_at_its_value_or_around_it(path: tuple[str | int, ...]
 def test_slow_pass_takes_bounded_time() -> None:
     """K08: a line of four megabytes of brackets is refused in seconds."""
     text = "[" + '{"a":[],"a":0},' * 250_000 + "1]"
-    started = time.monotonic()
-    with pytest.raises(UnfitJsonError):
-        decode_json(text)
-    assert json_faults(text)
-    assert time.monotonic() - started < 10
+    with processor_seconds(10):
+        with pytest.raises(UnfitJsonError):
+            decode_json(text)
+        assert json_faults(text)
 
 
 JSON = st.recursive(

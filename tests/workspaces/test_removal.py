@@ -7,12 +7,12 @@ import shutil
 import stat
 import subprocess
 import threading
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from bounds import processor_seconds
 from securebench.errors import StorageError
 from securebench.workspaces.removal import MARKER, make_fresh_directory, make_private_directory, remove_tree
 from workspaces import hostile
@@ -28,10 +28,9 @@ MAX_SECONDS = 10.0
 def test_every_trap_is_removed(workspace: Path, host_canary: Path, name: str) -> None:
     """H08, H11, G13: whatever an agent left is gone in bounded time, and what its links lead to is not."""
     hostile.TRAPS[name].build(workspace)
-    started = time.monotonic()
-    remove_tree(workspace)
+    with processor_seconds(MAX_SECONDS):
+        remove_tree(workspace)
     assert not os.path.lexists(workspace)
-    assert time.monotonic() - started < MAX_SECONDS
 
 
 @pytest.mark.parametrize("name", ["locked_directory", "locked_workspace", "unwritable_directory", "deep_tree"])

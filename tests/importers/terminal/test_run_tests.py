@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -28,8 +30,8 @@ os._exit(0)
 NAMES = ["test_one", "TestMore::test_two"]
 
 
-def _run(root: Path, tests: str, *, environment: dict[str, str] | None = None, **changes: Any) -> tuple[int, str]:
-    """Lay a task's tests out as a sandbox has them, run the program, and return its exit code and output."""
+def _lay_out(root: Path, tests: str, **changes: Any) -> list[str]:
+    """Lay a task's tests out as a sandbox has them, and return the command that runs them in ``work``."""
     place = root / "inputs"
     (place / "tests").mkdir(parents=True)
     (place / "tests" / "test_outputs.py").write_text(tests)
@@ -38,8 +40,13 @@ def _run(root: Path, tests: str, *, environment: dict[str, str] | None = None, *
     (place / "plan.json").write_text(json.dumps(plan))
     (place / "run_tests.py").write_bytes(PROGRAM.read_bytes())
     (root / "work").mkdir(exist_ok=True)
+    return [sys.executable, "-I", "-S", str(place / "run_tests.py")]
+
+
+def _run(root: Path, tests: str, *, environment: dict[str, str] | None = None, **changes: Any) -> tuple[int, str]:
+    """Run a task's tests, and return the exit code and the output."""
     done = subprocess.run(
-        [sys.executable, "-I", "-S", place / "run_tests.py"],
+        _lay_out(root, tests, **changes),
         cwd=root / "work",
         env={"PATH": "/usr/bin:/bin", "HOME": str(root), **(environment or {})},
         capture_output=True,
@@ -132,9 +139,23 @@ def test_a_process_of_the_same_user_cannot_reach_it(tmp_path: Path) -> None:
 
 def test_a_descendant_that_stays_does_not_hold_the_verdict_up(tmp_path: Path) -> None:
     """A child that keeps every descriptor open outlives the tests, and the verdict comes without it."""
-    text = "import os, time\ndef test_one():\n    if os.fork() == 0:\n        time.sleep(30)\n        os._exit(0)\n"
-    code, output = _run(tmp_path, text, expected=["test_one"])
-    assert code == 0, output
+    text = (
+        "import os, signal\n"
+        "def test_one():\n"
+        "    child = os.fork()\n"
+        "    if child == 0:\n"
+        "        signal.pause()\n"
+        "    with open('child', 'w') as file:\n"
+        "        file.write(str(child))\n"
+    )
+    command = _lay_out(tmp_path, text, expected=["test_one"])
+    # The output goes nowhere: reading it to its end would be waiting for the child, too.
+    with subprocess.Popen(command, cwd=tmp_path / "work", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
+        try:
+            assert run.wait(30) == 0
+        finally:
+            run.kill()
+            os.kill(int((tmp_path / "work" / "child").read_text()), signal.SIGKILL)  # raises if it is not there
 
 
 def test_a_system_that_cannot_keep_others_out_is_no_pass(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
