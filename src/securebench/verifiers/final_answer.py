@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from securebench.families.normalization import normalize_text
@@ -31,6 +31,9 @@ MAX_ANSWER_CHARACTERS: Final = 10_000
 
 MAX_PARTS: Final = 6
 """Ways to divide an answer and the remark after it on one line."""
+
+MAX_RIVALS: Final = 10
+"""Different answers behind earlier cues that are looked at."""
 
 MAX_POLITE_CHARACTERS: Final = 200
 
@@ -109,16 +112,18 @@ class Reading:
     """The text gives another answer in the same marked form."""
     whole: bool = False
     """The whole of a text of several lines: an answer only exactly as it is."""
+    rivals: tuple[str, ...] = ()
+    """What stands behind the cues of earlier lines, where it differs: other answers, if they are answers."""
 
     def parts(self) -> Iterator[Reading]:
         """Yield the reading itself, then each way to divide its answer into an answer and a remark on one line."""
-        yield Reading(unwrapped(self.answer), self.remark, self.lead)
+        yield replace(self, answer=unwrapped(self.answer))
         if self.whole:
             return
         for _, place in zip(range(MAX_PARTS), _DIVISION.finditer(self.answer), strict=False):
             if answer := self.answer[: place.start()].strip():
                 remark = f"{self.answer[place.end() :]}\n{self.remark}"
-                yield Reading(unwrapped(answer), remark, self.lead)
+                yield replace(self, answer=unwrapped(answer), remark=remark)
 
 
 def readings(text: str) -> tuple[Reading, ...]:
@@ -129,10 +134,10 @@ def readings(text: str) -> tuple[Reading, ...]:
     if not lines:
         return ()
     joined = "\n".join(lines)
-    found = _marked(joined, lines) or _on_last_line(lines[-1])
+    found = _marked(joined, lines) or _on_last_line(lines)
     if found is None:
         last = Reading(_MARGIN.sub("", lines[-1], count=1))
-        found = [*_declared(lines[:-1], lines[-1]), last, *([Reading(joined, whole=True)] if len(lines) > 1 else [])]
+        found = [*_declared(lines), last, *([Reading(joined, whole=True)] if len(lines) > 1 else [])]
     return tuple(one for one in found if len(one.answer) <= MAX_ANSWER_CHARACTERS)
 
 
@@ -160,6 +165,7 @@ def _agreed(given: list[tuple[int, int, str]], text: str) -> Reading:
     lead = text[line:start].rstrip("$\\[( ")
     applied = lead not in {"*", "**", "__"} and _APPLIED.search(lead[-MAX_OPERATOR_CHARACTERS:])
     remark = _CLOSED.sub("", text[end:])
+    lead = _announcement(text[:line].splitlines()[-1:]) + lead
     return Reading(answer, remark, lead, contradicted=differ or bool(applied) or _is_continued(text[end : end + 1]))
 
 
@@ -203,22 +209,40 @@ def _plain_json(value: Any) -> Any:
     return [_plain_json(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _on_last_line(line: str) -> list[Reading] | None:
+def _on_last_line(lines: list[str]) -> list[Reading] | None:
     """Return what follows the last cue of the last line."""
-    line = _MARGIN.sub("", line, count=1)
+    line = _MARGIN.sub("", lines[-1], count=1)
     cues = list(CUE.finditer(line))
     if cues and normalize_text(answer := line[cues[-1].end() :]):
-        return [Reading(answer, "", line[: cues[-1].start()])]
+        lead = _announcement(lines[-2:-1]) + line[: cues[-1].start()]
+        return [_with_rivals(Reading(answer, "", lead), _cued(lines[:-1]))]
     return None
 
 
-def _declared(lines: list[str], last: str) -> list[Reading]:
+def _declared(lines: list[str]) -> list[Reading]:
     """Return what follows the last cue that begins a line, where everything after that line is a remark."""
-    for number in range(len(lines) - 1, -1, -1):
-        if cue := _OPENING_CUE.match(lines[number]):
-            answer = lines[number][cue.end() :]
-            return [Reading(answer, "\n".join([*lines[number + 1 :], last]))] if normalize_text(answer) else []
-    return []
+    *earlier, (number, answer) = _cued(lines[:-1]) or [(0, "")]
+    if not normalize_text(answer):
+        return []
+    lead = _announcement(lines[max(0, number - 1) : number])
+    return [_with_rivals(Reading(answer, "\n".join(lines[number + 1 :]), lead), earlier)]
+
+
+def _cued(lines: list[str]) -> list[tuple[int, str]]:
+    """Return the number of each line that begins with a cue, and what follows it."""
+    return [(number, line[cue.end() :]) for number, line in enumerate(lines) if (cue := _OPENING_CUE.match(line))]
+
+
+def _with_rivals(reading: Reading, cued: list[tuple[int, str]]) -> Reading:
+    """Return ``reading`` with the answers of other cues that differ from its own. Too many of them contradict it."""
+    answers = {normalize_text(unwrapped(answer)): answer for _, answer in cued}
+    rivals = [answer for key, answer in answers.items() if key not in {"", normalize_text(unwrapped(reading.answer))}]
+    return replace(reading, rivals=tuple(rivals[:MAX_RIVALS]), contradicted=len(rivals) > MAX_RIVALS)
+
+
+def _announcement(line: list[str]) -> str:
+    """Return the line above an answer if it ends in a colon: ``This is wrong:``, then the answer."""
+    return f"{line[0].strip()} " if line and line[0].rstrip(" *_").endswith(":") else ""
 
 
 def words(text: str) -> tuple[str, ...]:

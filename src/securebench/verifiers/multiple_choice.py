@@ -15,7 +15,7 @@ from securebench.verifiers.numbers import result_of
 from securebench.verifiers.remarks import is_denied, is_second_thought, is_too_long, sentences
 from securebench.verifiers.short_answer import question_words, says_only
 from securebench.verifiers.text import Judgement, TextVerifier
-from securebench.verifiers.vocabulary import CHOICE_FILLERS
+from securebench.verifiers.vocabulary import CHOICE_FILLERS, FUNCTION_WORDS, OTHER_CHOICES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,7 +54,13 @@ def judge_choice(
         return Judgement(FailureReason.AMBIGUOUS_ANSWER, "choice")
     for part in (part for reading in found for part in reading.parts()):
         named = named_choices(part.answer, choices, question)
-        if len(named) > 1 or (named and _is_taken_back(part, named, choices, question)):
+        stated = (rival for answer in part.rivals for rival in Reading(answer).parts())
+        rivals = frozenset().union(*(named_choices(rival.answer, choices, question) for rival in stated))
+        if (
+            len(named) > 1
+            or (named and not rivals <= named)
+            or (named and _is_taken_back(part, named, choices, question))
+        ):
             return Judgement(FailureReason.AMBIGUOUS_ANSWER, "choice")
         if named:
             return Judgement(None if named <= acceptable else FailureReason.WRONG_ANSWER, "choice")
@@ -143,11 +149,13 @@ def _is_taken_back(part: Reading, named: frozenset[int], choices: Sequence[str],
     """Whether what stands around an answer denies it, or names another choice by its label or as a sentence."""
     if is_denied(part.lead) or is_too_long(part.remark):
         return True
+    own = question.union(*(words(choices[i]) for i in named))
+    rivals = OTHER_CHOICES.union(*map(words, choices)) - FUNCTION_WORDS - own
     explained = (line for line in part.remark.splitlines() if _equal(line, choices) != named)
     for sentence in sentences("\n".join(explained)):
         said = named_choices(sentence, choices, question)
         others = (said | _labels_in(sentence, choices)) - named
-        if others or (not said and is_second_thought(sentence, question)):
+        if others or (not said and is_second_thought(sentence, question, rivals)):
             return True
     return False
 

@@ -12,6 +12,8 @@ from securebench.families.lookalikes import skeleton
 from securebench.verifiers.final_answer import CUE, words
 from securebench.verifiers.markup import plain
 from securebench.verifiers.vocabulary import (
+    ANNOUNCEMENTS,
+    DISBELIEF,
     DOUBTS,
     FUNCTION_WORDS,
     HEDGES,
@@ -56,12 +58,28 @@ def is_denied(lead: str, *, shared: bool = True) -> bool:
     Without ``shared``, a word of doubt that the working of a number has as well is none.
     """
     doubts = DOUBTS if shared else DOUBTS - SHARED_WORDS
-    clause = _CLAUSE_END.split(lead)[-1]
-    return bool({skeleton(word) for word in words(clause)} & (NEGATIONS | HEDGES | doubts | OTHER_ANSWERS))
+    *earlier, clause = _CLAUSE_END.split(lead)
+    if {skeleton(word) for word in words(clause)} & (NEGATIONS | HEDGES | doubts | OTHER_ANSWERS):
+        return True
+    colon = lead[: len(lead) - len(clause)].rstrip().endswith(":")
+    return bool(earlier) and _announces_a_denial(_spoken(earlier[-1]), colon=colon)
 
 
-def is_second_thought(sentence: str, question: frozenset[str]) -> bool:
-    """Whether a ``sentence`` after an answer takes it back, or could be another answer."""
+def _announces_a_denial(spoken: list[str], *, colon: bool) -> bool:
+    """Whether the sentence before that of an answer denies it: ``It is a lie:`` or ``This is not true:``."""
+    said = set(spoken)
+    if not (colon or "following" in said):
+        return False
+    denies = said & DISBELIEF or (said & NEGATIONS and said & VERDICTS)
+    meant = said & ANNOUNCEMENTS or said <= DISBELIEF
+    return bool(denies and meant) and said <= FUNCTION_WORDS | NEGATIONS | DISBELIEF | VERDICTS | ANNOUNCEMENTS
+
+
+def is_second_thought(sentence: str, question: frozenset[str], rivals: frozenset[str] | None = None) -> bool:
+    """Whether a ``sentence`` after an answer takes it back, or could be another answer.
+
+    Where all other answers are known, ``rivals`` are their words: a short sentence without any of them is none.
+    """
     spoken = _spoken(sentence)
     said = set(spoken)
     if CUE.search(sentence) or said & DOUBTS or spoken[0] in HEDGES or "####" in sentence or "boxed" in sentence:
@@ -73,6 +91,9 @@ def is_second_thought(sentence: str, question: frozenset[str]) -> bool:
         return True
     if _begins_with_a_reason(spoken):
         return len(content) <= 1 and not any(word[:1].isdigit() for word in content)
+    spare = len(content) > 1 or question.issuperset(content)
+    if rivals is not None and spare and said & FUNCTION_WORDS and not _has_figures(content) and rivals.isdisjoint(said):
+        return False
     fresh = [word for word in content if word not in question]
     listed = len(content) >= _FEW_WORDS and not said & FUNCTION_WORDS and "=" not in said
     return listed or 0 < len(content) < _FEW_WORDS or 0 < len(fresh) < _FEW_WORDS
@@ -86,8 +107,7 @@ def is_working(sentence: str) -> bool:
         return False
     if "or" in said and spoken[-1][:1].isdigit():
         return False
-    figures = any(character.isdigit() for character in sentence)
-    return figures or len(spoken) >= _STEP_WORDS or sentence.rstrip(" *_").endswith(":")
+    return _has_figures(spoken) or len(spoken) >= _STEP_WORDS or sentence.rstrip(" *_").endswith(":")
 
 
 def explains(sentence: str) -> bool:
@@ -100,6 +120,10 @@ def _begins_with_a_reason(spoken: list[str]) -> bool:
     """Whether ``because`` or its like comes first, or after words that say nothing: ``This is because``."""
     first = next((word for word in spoken if word not in FUNCTION_WORDS), "")
     return first in REASONS
+
+
+def _has_figures(spoken: list[str]) -> bool:
+    return any(character.isdigit() for word in spoken for character in word)
 
 
 def _spoken(sentence: str) -> list[str]:

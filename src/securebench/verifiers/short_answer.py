@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from securebench.errors import FailureReason
 from securebench.families.normalization import normalize_text
-from securebench.verifiers.final_answer import position, readings, words
+from securebench.verifiers.final_answer import Reading, position, readings, words
 from securebench.verifiers.markup import plain
 from securebench.verifiers.numbers import (
     Number,
@@ -27,10 +27,12 @@ from securebench.verifiers.vocabulary import FILLERS, FUNCTION_WORDS, HEDGES, NE
 
 if TYPE_CHECKING:
     from securebench.resources import JsonValue, ResourceBundle
-    from securebench.verifiers.final_answer import Reading
 
 MAX_SHORT_WORDS: Final = 24
 """A final answer of more words beside the accepted one is a discussion, not an answer."""
+
+MAX_RIVAL_WORDS: Final = 3
+"""What follows an earlier cue in more words is a thought about the answer."""
 
 _LETTERS: Final = re.compile(r"[^\W\d_]+")
 _LATEX_FRACTION: Final = re.compile(r"(?<![\d}])\\[dt]?frac\{(\d{1,20})\}\{(\d{1,20})\}(?!\d)")
@@ -168,7 +170,7 @@ def _settles(reading: Reading, expected: Expected) -> bool:
 
 
 def _is_taken_back(part: Reading, expected: Expected) -> bool:
-    if is_denied(part.lead) or is_too_long(part.remark):
+    if is_denied(part.lead) or is_too_long(part.remark) or any(_is_rival(one, expected) for one in part.rivals):
         return True
     number = _number(part.answer, expected)
     unit, line_end, rest = part.remark.partition("\n")
@@ -181,6 +183,14 @@ def _is_taken_back(part: Reading, expected: Expected) -> bool:
         aside, remark = [one for one in said if not explains(one)], [one for one in remark if not is_working(one)]
         return ends_in_another_number(aside, number) or any(is_second_thought(one, expected.words) for one in remark)
     return any(is_second_thought(one, expected.words) for one in remark)
+
+
+def _is_rival(answer: str, expected: Expected) -> bool:
+    """Whether what follows an earlier cue is an answer, and not an accepted one."""
+    parts = [part.answer for part in Reading(answer).parts()]
+    if any(_rule(part, expected) for part in parts):
+        return False
+    return any(read_number(part, expected.asked) or len(words(part)) <= MAX_RIVAL_WORDS for part in parts)
 
 
 def _fillers(accepted: tuple[str, ...], question: frozenset[str]) -> frozenset[str]:

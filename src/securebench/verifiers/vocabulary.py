@@ -165,6 +165,19 @@ OTHER_ANSWERS: Final = _words("worst least misleading opposite lie half twice do
 VERDICTS: Final = _words("sure certain correct right true think believe answer answers option choice")
 """With a negation, words that take an answer back: ``I am not sure``. Without one they say nothing."""
 
+DISBELIEF: Final = _words(
+    "wrong incorrect false untrue lie lies joke joking kidding misleading nonsense mistake mistaken"
+)
+"""Words of a sentence that announces an answer only to deny it: ``It is a lie: the answer is``."""
+
+ANNOUNCEMENTS: Final = _words("it it's this that that's following next below")
+"""What such a sentence calls the answer."""
+
+OTHER_CHOICES: Final = _words(
+    "first second third fourth fifth last latter former other others next previous above below both all same"
+)
+"""Words that may name a choice without its label or text."""
+
 REASONS: Final = _words("because since due reason explanation reasoning given using")
 """The first words of a sentence that explains."""
 
