@@ -12,7 +12,7 @@ import pytest
 from patches.trees import MemoryTree
 from securebench.patches.model import FileVersion
 from securebench.verifiers.repo_patch.evidence.controls import plant
-from securebench.verifiers.repo_patch.evidence.inversion import _other_constant
+from securebench.verifiers.repo_patch.evidence.inversion import _other_number
 from securebench.verifiers.repo_patch.evidence.recognise import recognise
 from verifiers.repo_patch.evidence.here import Here
 
@@ -110,14 +110,11 @@ def test_no_copy_leaves_a_state_behind() -> None:
 def test_another_number_could_as_well_be_the_first(text: str) -> None:
     """It has the same digits and zeros, comes from either side, and could have been turned into the other."""
     value = ast.literal_eval(text)
-    found = Counter(_other_constant(value, text) for _ in range(200))
+    found = Counter(_other_number(value) for _ in range(200))
     for other in found:
         assert other is not None
         assert abs(ast.literal_eval(other) - value) >= 2
         assert len(other) == len(text)
     if text in ("5", "45", "2.5"):
         assert {ast.literal_eval(other or "") > value for other in found} == {True, False}
-        assert all(
-            text in {_other_constant(ast.literal_eval(other or ""), other or "") for _ in range(2000)}
-            for other in found
-        )
+        assert all(text in {_other_number(ast.literal_eval(other or "")) for _ in range(2000)} for other in found)

@@ -52,6 +52,7 @@ _OWN_SOURCE = re.compile(r"getsource|lineno|currentframe|_getframe|linecache|ins
 """What a module that looks at its own lines has in it: nothing may be put before them."""
 
 
+_DEFINED: Final = re.compile(rb"def\s+(\w+)")
 _OWN_NAMES: Final = re.compile(rb"\b(?:globals|vars|dir)\(\)|modules\[__name__\]|getTestCaseNames|getmembers\(")
 """What a module that looks at the names of its own tests has in it: it gets no controls."""
 
@@ -106,7 +107,9 @@ def plant(tests: Sequence[bytes], tree: Tree, wanted: Iterable[str], adapter: Ad
     """
     planted = Controls()
     places = {place for test in wanted if (place := adapter.place(test)) is not None}
+    texts = [version.content for path in tests if (version := tree.get(path)) is not None and not version.link]
     names = Names()
+    names.avoid(b"\n".join([*tests, *(name for text in texts for name in _DEFINED.findall(text))]).decode("latin-1"))
     left = MAX_COPIES
     files = list(dict.fromkeys(tests))[:MAX_FILES]
     for index, path in enumerate(files):
@@ -124,7 +127,6 @@ def plant(tests: Sequence[bytes], tree: Tree, wanted: Iterable[str], adapter: Ad
         if new.controls:
             planted.files[path] = replace(version, content=text)
             planted.by_function.update({control.place.function: control for control in new.controls})
-    texts = [version.content for path in tests if (version := tree.get(path)) is not None and not version.link]
     planted.libraries = tuple(name for name, use in _LIBRARIES.items() if any(use in text for text in texts))
     return planted
 
@@ -239,11 +241,11 @@ class _File:
     def _add_copy(self, test: _Test, way: _Way) -> None:
         edits = [*way.inversion.edits] if way.helper is None else []
         if way.helper is not None:
-            name = self._names.like(way.helper.name, self._known())
+            name = self._names.like(way.helper.name, self._source.words)
             renamed = self._source.name_edit(way.helper, name)
             self._insert(way.helper, [renamed, *way.inversion.edits], in_class=bool(test.classes))
             edits = [_renaming(self._source, call, name) for call in way.calls]
-        name = self._names.like(test.node.name, self._known())
+        name = self._names.like(test.node.name, self._source.words)
         self._insert(test.node, [self._source.name_edit(test.node, name), *edits], in_class=bool(test.classes))
         style = way.inversion.style if way.helper is None else f"helper: {way.inversion.style}"
         self.controls.append(Control(self._place(test, name), test.node.name, style))
@@ -262,9 +264,6 @@ class _File:
         else:
             self._insertions.append((beside[1], _RANDOM.random(), gap + copied))
 
-    def _known(self) -> list[str]:
-        return [test.node.name for test in self._tests]
-
     def _groups(self, wanted: set[Place]) -> list[_Test]:
         """Return one test of each of some groups: the functions of the module, and its classes; wanted ones first."""
         groups: dict[tuple[str, ...], list[_Test]] = {}
@@ -276,7 +275,7 @@ class _File:
 
     def _add_plain(self, beside: _Test) -> None:
         """Add a test that fails in any case, in the style of ``beside``."""
-        name = self._names.like(beside.node.name, self._known())
+        name = self._names.like(beside.node.name, self._source.words)
         case = any(called_name(base).endswith("TestCase") for node in beside.classes for base in node.bases)
         used = {called_name(node) for node in ast.walk(self._source.module) if isinstance(node, ast.Call)}
         text = plain_test(name, used, method=bool(beside.classes), case=case)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import builtins
+import keyword
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from securebench.python_text import parse_python
@@ -14,6 +17,14 @@ if TYPE_CHECKING:
 
 MAX_SOURCE_BYTES = 1024 * 1024
 Function: TypeAlias = "ast.FunctionDef | ast.AsyncFunctionDef"
+_WORD = re.compile(r"[a-z]{3,}|[A-Z][a-z]{2,}")
+_MEANINGFUL_TEXT: Final = """
+self test tests pytest unittest setup teardown load skip xfail slow fast flaky long heavy network internet online
+offline live remote integration benchmark performance external gpu cuda
+"""
+_MEANINGFUL: Final = frozenset((*keyword.kwlist, *(name.lower() for name in dir(builtins)), *_MEANINGFUL_TEXT.split()))
+"""Words by which Python, a test runner or somebody's ``conftest.py`` may treat a name or test in another way."""
+
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
 
@@ -41,6 +52,11 @@ class Source:
         self._starts = [0]
         for line in content.splitlines(keepends=True) if b"\f" not in content else content.split(b"\n"):
             self._starts.append(self._starts[-1] + len(line) + (b"\f" in content))
+
+    @cached_property
+    def words(self) -> list[str]:
+        """The words in the module's names, texts and comments, in lower case, without those that mean something."""
+        return [word for word in dict.fromkeys(map(str.lower, _WORD.findall(self.text))) if word not in _MEANINGFUL]
 
     def line(self, number: int) -> int:
         """Return where the line ``number`` begins, counted from 1; the end of the text after the last."""

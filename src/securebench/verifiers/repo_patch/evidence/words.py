@@ -7,22 +7,25 @@ import secrets
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
 _WORDS_TEXT: Final = """
-adapter alias basic batch blank border bounds branch buffer cache case chain child choice clean client column
-config context copy count cycle dates decode default depth detail device digest edge empty encode entry error
-event expand export extra field filter first format frame group handler header helper hidden image index inner
-input item iterate join label last layout length level limit line link list local locale lookup loop marker
-match merge message method mixed model module name nested node number object offset option order output
-padding parent parse partial path pattern position prefix query queue range raw record reduce region remote
-render repeat report request reset result retry route sample scale scope section select shape shift signal
-simple size slice sort source split state step stream string style suffix table tail target text token trace
-tree type union unit update value view width window wrap write zone
+adapter alias basic batch blank border bounds branch buffer cache case chain child choice clean client column config
+context copy count cycle dates decode default depth detail device digest edge empty encode entry error event expand
+export extra field filter first format frame group handler header helper hidden image index inner input item iterate
+join label last layout length level limit line link list local locale lookup loop marker match merge message method
+mixed model module name nested node number object offset option order output padding parent parse partial path
+pattern position prefix query queue range raw record reduce region repeat report request reset result retry route
+sample scale scope section select shape shift signal simple size slice sort source split state step stream string
+style suffix table tail target text token trace tree type union unit update value view width window wrap write zone
 """
-_WORDS: Final = tuple(_WORDS_TEXT.split())
+WORDS: Final = tuple(_WORDS_TEXT.split())
+"""Words of ours, for files that have too few of their own."""
+
 _PART = re.compile(r"[a-z]{3,}|[A-Z][a-z]{2,}")
 _RANDOM = secrets.SystemRandom()
+_OWN_WORDS: Final = 0.85
+"""How often a word of the file is used, and none of ours."""
 
 
 class Names:
@@ -36,16 +39,32 @@ class Names:
         """Never return a name that is in ``text``."""
         self._texts.append(text)
 
-    def like(self, name: str, others: Iterable[str]) -> str:
-        """Return a name in the style of ``name``, of words that are in ``others``, and of some that are not."""
-        known = [part.lower() for other in others for part in _PART.findall(other) if part.lower() != "test"]
-        lead = re.match(r"_*(?:test_?)?", name)
+    def like(self, name: str, words: Sequence[str]) -> str:
+        """Return a name that differs from ``name`` in a word, as names of tests in one file do.
+
+        The new word is one of ``words``, those of the file, in most cases: of two tests neither has the name that tells
+        less about what it calls. A name of one word also gets a second one, or is replaced.
+        """
+        lead = re.match(r"_*(?:[Tt]est_?)?", name)
         start = lead[0] if lead else ""
-        camel = "_" not in name.strip("_") and name != name.lower()
+        rest = name[len(start) :]
+        parts = list(_PART.finditer(rest))
         while True:
-            chosen = [_RANDOM.choice(known if known and _RANDOM.random() < 0.5 else _WORDS) for _ in range(2)]  # noqa: PLR2004 - half of them
-            chosen += [_RANDOM.choice(_WORDS)] if secrets.randbelow(2) else []
-            made = start + ("".join(word.title() for word in chosen) if camel else "_".join(chosen))
+            word = _RANDOM.choice(words if words and _RANDOM.random() < _OWN_WORDS else WORDS)
+            part = _RANDOM.choice(parts) if parts else None
+            if part is None or (len(parts) == 1 and secrets.randbelow(2)):
+                made = start + self._joined(rest, word, camel="_" not in name.strip("_") and name != name.lower())
+            else:
+                like = word.title() if part[0][0].isupper() else word
+                made = start + rest[: part.start()] + like + rest[part.end() :]
             if made not in self._given and not any(made in text for text in self._texts):
                 self._given.add(made)
                 return made
+
+    @staticmethod
+    def _joined(rest: str, word: str, *, camel: bool) -> str:
+        """Return ``rest``, all of a test's name, and a second word before or after it."""
+        if camel:
+            return rest + word.title()
+        pieces = [piece for piece in (rest, word) if piece]
+        return "_".join(pieces if secrets.randbelow(2) else reversed(pieces))
