@@ -15,7 +15,14 @@ ORDER = ("__lt__", "__le__", "__gt__", "__ge__")
 
 
 def fields_of(subject: Any) -> list[Any]:
-    """Return the values of the fields of a dataclass.
+    """Return the values of the fields by which a dataclass compares its objects."""
+    kind = type(subject)
+    values = zip(kind._securebench_fields, all_fields_of(subject))
+    return [value for name, value in values if f"compare:{name}" in kind._securebench_flags]
+
+
+def all_fields_of(subject: Any) -> list[Any]:
+    """Return the values of all fields of a dataclass.
 
     They are those that came with the object, for as long as nothing was asked of the candidate, and those that the
     tests have made it of for as long as the candidate was not given it. Then it is asked for them.
@@ -27,12 +34,9 @@ def fields_of(subject: Any) -> list[Any]:
         values = state["_securebench_values"]
     else:
         values = _ask_fields(subject._securebench_peer, [subject._securebench_number])[0]
-    kind = type(subject)
-    if type(values) is not list or len(values) != len(kind._securebench_fields):
+    if type(values) is not list or len(values) != len(type(subject)._securebench_fields):
         raise subject._securebench_peer.notes.unsupported("equality")
-    return [
-        value for name, value in zip(kind._securebench_fields, values) if f"compare:{name}" in kind._securebench_flags
-    ]
+    return values
 
 
 def settle_fields(peer: Candidate) -> None:
@@ -80,10 +84,27 @@ def subject_state(subject: Any) -> dict[str, Any]:
 
 
 def fields_equal(self: Any, other: Any) -> Any:
-    """Compare two objects of one dataclass by their fields."""
-    if self is other:
+    """Compare two objects of one dataclass by their fields.
+
+    Raises :class:`UnsupportedError` if they only differ in what the tests built one of them of, and the class does not
+    compare: it could leave out whatever its objects have wrong.
+    """
+    if self is other and "_securebench_is_reused" not in subject_state(self):
         return True
-    return tuple(fields_of(self)) == tuple(fields_of(other)) if type(self) is type(other) else NotImplemented
+    if type(self) is not type(other):
+        return NotImplemented
+    if tuple(fields_of(self)) != tuple(fields_of(other)):
+        return False
+    built = [subject_state(each).get("_securebench_is_anchored", False) for each in (self, other)]
+    if built[0] != built[1] and _given_fields(self, other) != _given_fields(other, self):
+        raise self._securebench_peer.notes.unsupported("constructor")
+    return True
+
+
+def _given_fields(self: Any, other: Any) -> list[Any]:
+    """Return the values in ``self`` of the fields that the tests named when they built ``self`` or ``other``."""
+    given = subject_state(self).get("_securebench_given", ()) or subject_state(other).get("_securebench_given", ())
+    return [value for name, value in zip(type(self)._securebench_fields, all_fields_of(self)) if name in given]
 
 
 def fields_hash(self: Any) -> int:
@@ -114,26 +135,34 @@ class DataclassFields:
         return dict(made.__dataclass_fields__)
 
 
-def check_constructed(cls: Any, made: Any, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
+def check_constructed(
+    cls: Any, made: Any, positional: tuple[Any, ...], named: dict[str, Any], *, is_new: bool
+) -> None:
     """See whether what the tests have built holds what they built it of.
 
-    If it does, that is its value, whatever its class claims later; if not, it cannot serve as an expected value.
+    If it does, that is its value, whatever its class claims later; if not, it cannot serve as an expected value, nor
+    can it be told from a wrong result if it is not ``is_new``: a class may hand out one object for all.
     """
     if type(made) is not cls:
         return
     state = subject_state(made)
-    if cls._securebench_fields:
+    if cls._securebench_fields or "eq" in cls._securebench_flags:
         given = [name[len("init:") :] for name in _sorted_flags(cls) if name.startswith("init:")]
         given = given or list(cls._securebench_fields)
         found: list[Any] = list(made) if isinstance(made, tuple) else state.get("_securebench_values", [])
         values = dict(zip(cls._securebench_fields, found))
         wanted = {**dict(zip(given, positional)), **named}
-        fits = all(name in values and _same(values[name], value) for name, value in wanted.items())
+        state["_securebench_given"] = tuple(wanted)
+        fits = len(positional) <= len(given) and all(
+            name in values and _same(values[name], value) for name, value in wanted.items()
+        )
     elif cls._securebench_family in KNOWN_TYPES and cls._securebench_family != "object":
         fits = _fits_plain(cls, made, positional, named)
     else:
         return
     state["_securebench_is_anchored" if fits else "_securebench_is_doubtful"] = True
+    if not fits and not is_new:
+        state["_securebench_is_reused"] = True
 
 
 def _sorted_flags(cls: Any) -> list[str]:

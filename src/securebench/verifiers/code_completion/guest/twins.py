@@ -7,6 +7,8 @@ crossed, other operators ask the candidate, for classes that the tests name, and
 
 from __future__ import annotations
 
+from itertools import islice
+
 from securebench.verifiers.code_completion.guest.fields import (
     ORDER,
     DataclassFields,
@@ -59,8 +61,11 @@ class RemoteType(type):
         holds_data = bool(cls._securebench_fields) or cls._securebench_family in KNOWN_TYPES
         if holds_data:
             settle_fields(peer)
+        known = len(peer.stand_ins)
         made = peer.request("make" if holds_data else "call", cls._securebench_number, (positional, named))
-        check_constructed(cls, made, positional, named)
+        added = islice(reversed(peer.stand_ins), len(peer.stand_ins) - known)
+        is_new = getattr(made, "_securebench_number", None) in added
+        check_constructed(cls, made, positional, named, is_new=is_new)
         return made
 
     def __getattr__(cls, name: str) -> Any:
