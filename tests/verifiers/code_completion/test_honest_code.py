@@ -359,6 +359,42 @@ CASES = [
         "assert total(x for x in (1, 2, 3)) == 6 and total(map(int, '45')) == 9 and total(range(4)) == 6",
     ),
     Case(
+        "iterators without an end as arguments",
+        "from itertools import islice\ndef first(xs, n): return list(islice(xs, n))",
+        "def first(xs, n): return []",
+        """
+        from itertools import count, cycle
+        assert first(cycle('ab'), 3) == ['a', 'b', 'a'] and first(count(), 2500) == list(range(2500))
+        assert sum(first((n * n for n in count()), 4)) == 14
+        """,
+    ),
+    Case(
+        "files as arguments",
+        "import csv\nclass Log:\n    def __init__(self, file): self.file = file\n"
+        "    def say(self, word): print(word, file=self.file)\n"
+        "def rows(file): return [list(row) for row in csv.reader(file)]\n"
+        "def first(file):\n    with file as opened: return opened.readline()\n",
+        "class Log:\n    def __init__(self, file): pass\n    def say(self, word): pass\n"
+        "def rows(file): return []\ndef first(file): return ''\n",
+        """
+        from io import BytesIO, StringIO
+        file = StringIO()
+        log = Log(file)
+        log.say('a')
+        log.say(2)
+        assert file.getvalue() == 'a\\n2\\n'
+        assert rows(StringIO('1,2\\n3,4\\n')) == [['1', '2'], ['3', '4']]
+        assert first(BytesIO(b'x\\ny')) == b'x\\n'
+        """,
+    ),
+    Case(
+        "a random generator as an argument",
+        "def draw(random): return [random.randint(1, 6), random.choice('abc')]",
+        "def draw(random): return [0, 'a']",
+        "from random import Random\nknown = Random(3)\n"
+        "assert draw(Random(3)) == [known.randint(1, 6), known.choice('abc')]",
+    ),
+    Case(
         "an iterator class",
         "class Down:\n    def __init__(self, n): self.n = n\n    def __iter__(self): return self\n"
         "    def __next__(self):\n        if not self.n: raise StopIteration\n        self.n -= 1; return self.n",

@@ -8,7 +8,7 @@ import pytest
 
 from securebench.errors import FailureReason
 from securebench.verifiers.code_completion.explain import NOTES, explain
-from securebench.verifiers.code_completion.guest import notes
+from securebench.verifiers.code_completion.guest import hints, notes
 from securebench.verifiers.code_completion.request import read_request
 from verifiers.code_completion.judging_code import artifact, judge, local_driver, view_of
 
@@ -73,6 +73,41 @@ TRAPS = {
         notes.NAN,
     ),
     "NaN in a complex number": ("def f(): return complex('nan')", "if abs(f() - 1) > 1e-6: raise ValueError", "nan"),
+    "a complex NaN under not": (
+        "def f(): return complex('nan')",
+        "assert not abs(f() - 1) > 1e-6",
+        notes.NAN,
+    ),
+    "NaN in an array": (
+        "import array\ndef f(): return array.array('d', [float('nan')])",
+        "assert not abs(f()[0] - 1) > 1e-6",
+        notes.NAN,
+    ),
+    "NaN in a distance": (
+        "def f(): return (float('nan'), 0.0)",
+        "import math\nassert not math.dist(f(), (1, 0)) > 1e-6",
+        notes.NAN,
+    ),
+    "NaN in a filter": (
+        "def f(x): return float('nan')",
+        "import math\nbad = [x for x in (1, 2) if math.fabs(f(x) - x) > 1e-6]\nassert not bad",
+        notes.NAN,
+    ),
+    "NaN under any": (
+        "def f(x): return float('nan')",
+        "import math\nassert not any(math.fabs(f(x) - x) > 1e-6 for x in (1, 2))",
+        notes.NAN,
+    ),
+    "NaN in a loop": (
+        "def f(): return float('nan')",
+        "import math\nwhile math.fabs(f() - 1) > 1e-6: raise ValueError",
+        notes.NAN,
+    ),
+    "NaN under assertFalse": (
+        "def f(): return float('nan')",
+        "import math\nfrom unittest import TestCase\nTestCase().assertFalse(math.fabs(f() - 1) > 1e-6)",
+        notes.NAN,
+    ),
     "emptied list": ("def f(d): d.clear(); return []", "d = [2, 1]\nassert f(d) == sorted(d)", "changed_argument"),
     "emptied dict": (
         "def f(d): d.clear(); return 0",
@@ -145,6 +180,10 @@ HONEST = {
         "def f(x): return float('nan')",
         "import math\nassert math.isnan(f(1)) and not f(1) > 1 and type(f(1)) is float",
     ),
+    "a NaN beside asserted orders": (
+        "def f(xs): return sum(xs) / len(xs) if xs else float('nan')",
+        "none = f([])\nassert none != none\nassert f([1]) < 2 and all(f([x, x + 1]) > x for x in range(3))",
+    ),
     "a NaN that is not ordered": ("def f(x): return [float('nan')]", "assert f(1)[0] != f(1)[0] and len(f(1)) == 1"),
     "unittest without exit": ("def f(x): return x * x", _UNITTEST + "unittest.main(exit=False)"),
     "doctest": ("def f(x): return x * x", '"""\n>>> f(2)\n4\n"""\nimport doctest\ng = f\ndoctest.testmod()'),
@@ -203,6 +242,6 @@ def test_the_name_of_a_builtin_beside_others(local: FakeDriver) -> None:
 def test_every_note_has_its_sentence() -> None:
     """Whatever the tests' side may note, the host can explain; an unknown note says nothing."""
     named = {value for name, value in vars(notes).items() if name.isupper() and isinstance(value, str)}
-    assert named | set(notes.BY_NAME.values()) <= NOTES
+    assert named | set(hints.BY_NAME.values()) <= NOTES
     assert all(explain(note) for note in NOTES)
     assert explain("canary") == ""

@@ -31,6 +31,28 @@ def local() -> Iterator[FakeDriver]:
 
 
 HONEST = {
+    "a dataclass with a field that it does not compare": (
+        (
+            "from dataclasses import dataclass, field\n@dataclass(order=True)\nclass P:\n    rank: int\n"
+            "    name: str = field(default='', compare=False)\ndef f(): return P(1, 'a')"
+        ),
+        "assert f() == P(1, 'a') == P(1, 'b') and f() != P(2, 'a') and f() < P(2)",
+    ),
+    "a dataclass without fields": (
+        "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass P: pass\ndef f(): return P()",
+        "assert f() == P()",
+    ),
+    "a dataclass with one object": (
+        "from dataclasses import dataclass\n@dataclass\nclass P:\n    n: int = 1\nONE = P()\ndef f(): return ONE",
+        "assert f() is f() and f() == f() == P(1)",
+    ),
+    "copies": (
+        "class N:\n    def __init__(self, v): self.v = v\nclass L(list): pass\ndef f(): return L([1, [2]])",
+        (
+            "import copy\na = N([1])\nb, c = copy.deepcopy([a])[0], copy.copy(a)\n"
+            "assert b.v == c.v == [1] and b is not a and isinstance(b, N) and copy.deepcopy(f()) == [1, [2]]"
+        ),
+    ),
     "nodes of the tests' own": (
         "def f(head):\n    last = None\n    while head: head.next, last, head = last, head, head.next\n    return last",
         "class Node:\n    def __init__(self, val, next=None): self.val, self.next = val, next\nend = f(Node(1, Node(2)))\nassert end.val == 2 and end.next.val == 1 and not end.next.next",
@@ -387,6 +409,42 @@ LIES = {
         "def f():\n    while True: yield 1",
         "import itertools\nassert sum(1 for _ in itertools.islice(f(),1000))==5",
     ),
+    "dataclass compares nothing": (
+        (
+            "from dataclasses import dataclass, field\n@dataclass\nclass P:\n    x: int = field(compare=False)\n"
+            "    y: int = field(compare=False)\ndef f(): return P(0, 0)"
+        ),
+        "assert f() == P(3, 4)",
+    ),
+    "dataclass leaves one field out": (
+        (
+            "from dataclasses import dataclass, field\n@dataclass\nclass P:\n    x: int\n    y: int = field(compare=False)\n"
+            "def f(): return P(3, 0)"
+        ),
+        "assert f() == P(3, 4)",
+    ),
+    "dataclass that holds nothing": (
+        (
+            "from dataclasses import dataclass\n@dataclass(init=False)\nclass P:\n    def __init__(self, x, y): pass\n"
+            "def f(): return P(0, 0)"
+        ),
+        "assert f() == P(3, 4)",
+    ),
+    "dataclass that holds one of two": (
+        (
+            "from dataclasses import dataclass, field, InitVar\n@dataclass\nclass P:\n    x: InitVar[int]\n"
+            "    y: InitVar[int]\n    z: int = field(init=False)\n    def __post_init__(self, x, y): self.z = x\n"
+            "def f(): return P(3, 0)"
+        ),
+        "assert f() == P(3, 4)",
+    ),
+    "one dataclass object for all": (
+        (
+            "from dataclasses import dataclass\n@dataclass\nclass P:\n    x: int\n    y: int\n    def __new__(cls, *a):\n"
+            "        if not hasattr(cls, 'one'): cls.one = object.__new__(cls)\n        return cls.one\ndef f(): return P(0, 0)"
+        ),
+        "assert f() == P(3, 4)",
+    ),
     "lent private": (
         "def f(o):\n    return o.__class__",
         "class T:\n    secret=1\nassert f(T())==1",
@@ -428,6 +486,15 @@ UNSUPPORTED = {
     "printed": (
         "def f(): print('a')",
         "import io, contextlib as c\nwith c.redirect_stdout(io.StringIO()) as o: f()\nassert o.getvalue() == 'a\\n'",
+    ),
+    "process": ("import random\ndef f(): return random.random()", "import random\nrandom.seed(1)\nassert f() == 0.134"),
+    "files": (
+        "def f(path): return open('/none').read()",
+        "import tempfile\nwith tempfile.NamedTemporaryFile() as file: assert f(file.name) == ''",
+    ),
+    "attribute": (
+        "class N:\n    def __init__(self): self.children = []\ndef f(n): return len(n.children)",
+        "n = N()\nn.children.append(N())\nassert f(n) == 1",
     ),
     "patch": (
         "def f(): return input()",

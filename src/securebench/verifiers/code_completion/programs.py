@@ -31,7 +31,7 @@ _LATER: Final = {
     "candidate": ("operators", "values", "shapes", "lent"),
     "tests": (
         *("values", "shapes", "fields", "subclasses", "enums", "twins", "described", "arguments"),
-        *("nan", "results"),
+        *("nan", "results", "hints", "flows"),
     ),
     "shared": ("operators", "values", "shapes", "lent", "results"),
 }

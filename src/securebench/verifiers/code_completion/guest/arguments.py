@@ -65,6 +65,7 @@ _METHODS = frozenset(
     ]
 )
 _CATCHERS = frozenset({"assertRaises", "assertRaisesRegex", "raises", "suppress"})
+_ORDERS = frozenset({"Lt", "LtE", "Gt", "GtE"})
 _EFFECTS = frozenset(["Await", "Yield", "YieldFrom", "NamedExpr"])
 
 
@@ -92,6 +93,41 @@ def catches_unknown_classes(source: str) -> bool:
     stored = {node.id for node in nodes if type(getattr(node, "ctx", None)).__name__ == "Store" and hasattr(node, "id")}
     stored |= {node.arg for node in nodes if type(node).__name__ == "arg"}
     return not all(_is_known_class(caught, own, stored) for node in nodes for caught in _caught_by(node))
+
+
+def orders_without_assert(source: str) -> bool:
+    """Return whether the tests compare with ``<``, ``>``, ``<=`` or ``>=`` and do more than assert that it holds.
+
+    An assert fails where a comparison is False. A ``not``, a branch or a name for it may turn that round.
+    """
+    nodes = list(_walk(compile(source, FILE, "exec", _ONLY_AST, True)))
+    asserted = {id(each) for node in nodes for each in _asserted_by(node)}
+    return any(id(node) not in asserted and _ORDERS & _kinds(node.ops) for node in nodes if hasattr(node, "ops"))
+
+
+def _asserted_by(node: Any) -> list[Any]:
+    """Return the comparisons that must hold for an assert to hold, or of which one must."""
+    kind, found, pending = type(node).__name__, [], []
+    if kind == "Assert":
+        pending = [node.test]
+    elif kind == "Call" and getattr(node.func, "attr", "") == "assertTrue":
+        pending = node.args[:1]
+    while pending:
+        node = pending.pop()
+        kind = type(node).__name__
+        if kind == "Compare":
+            found.append(node)
+        elif kind == "BoolOp":
+            pending += node.values
+        elif kind == "Call" and getattr(node.func, "id", "") in ("all", "any", "bool"):
+            pending += node.args
+        elif kind in ("GeneratorExp", "ListComp"):
+            pending.append(node.elt)
+    return found
+
+
+def _kinds(nodes: list[Any]) -> set[str]:
+    return {type(node).__name__ for node in nodes}
 
 
 def _caught_by(node: Any) -> list[Any]:

@@ -154,6 +154,11 @@ class CandidatePeer(Peer):
         result = getattr(type(subject), name)(subject, *arguments)
         return (False, None) if result is NotImplemented else (True, result)
 
+    def _do_copy(self, target: int, function: str) -> Any:
+        import copy
+
+        return copy.deepcopy(self.exported(target)) if function == "deepcopy" else copy.copy(self.exported(target))
+
     def _do_text(self, target: int, function: str) -> str:
         return str.__str__(repr(self.exported(target)) if function == "repr" else str(self.exported(target)))
 
@@ -252,12 +257,13 @@ class CandidatePeer(Peer):
             self._callback_numbers[id(callback)] = number
         return self._callbacks[number]
 
-    def _lent_object(self, number: int, name: str) -> Any:
-        """Return the stand-in for an object of a class that the tests define."""
+    def _lent_object(self, number: int, name: str, trait: str) -> Any:
+        """Return the stand-in for an object of the tests that stays there."""
         if number not in self._lent:
-            from securebench.verifiers.code_completion.guest.lent import Lent
+            from securebench.verifiers.code_completion.guest.lent import Lent, LentIterator
 
-            self._lent[number] = lent = type(name, (Lent,), {})(self, number)
+            base = LentIterator if trait == "iterator" else Lent
+            self._lent[number] = lent = type(name, (base,), {})(self, number)
             self._lent_numbers[id(lent)] = number
         return self._lent[number]
 

@@ -7,6 +7,8 @@ float or a string as itself, and anything else a list that starts with a tag.
 
 from __future__ import annotations
 
+from itertools import chain
+
 from securebench.verifiers.code_completion.guest.plain import (
     IMMUTABLE,
     MalformedError,
@@ -300,5 +302,5 @@ _READERS: dict[str, Callable[..., Any]] = {
     "bytes": bytes.fromhex,
 }
 """From the parts of a tag, as they stand in the message."""
-_COMPOSERS: dict[str, Callable[..., Any]] = {"complex": complex, "range": range, "iterator": iter}
+_COMPOSERS: dict[str, Callable[..., Any]] = {"complex": complex, "range": range, "iterator": iter, "chain": chain}
 """From the values of a tag's parts."""

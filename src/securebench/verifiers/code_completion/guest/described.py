@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+from itertools import islice
+
 from securebench.verifiers.code_completion.guest.enums import make_enum
 from securebench.verifiers.code_completion.guest.fields import give_state, remember_fields, subject_state
-from securebench.verifiers.code_completion.guest.plain import MalformedError
+from securebench.verifiers.code_completion.guest.peer import name_of
+from securebench.verifiers.code_completion.guest.plain import MalformedError, UncrossableError
 from securebench.verifiers.code_completion.guest.shapes import CONTAINERS
 from securebench.verifiers.code_completion.guest.subclasses import make_frozen, refill
 from securebench.verifiers.code_completion.guest.twins import RemoteType, make_class, make_empty, take_anchor
@@ -17,6 +21,8 @@ if TYPE_CHECKING:
     from securebench.verifiers.code_completion.guest.notes import Notes
     from securebench.verifiers.code_completion.guest.tests import JudgingPeer
 
+_ITEMS = 1000
+"""Items of an iterator of the tests that are sent at once."""
 _DATA = 2
 """Where the data of an object stands, after its number and class."""
 
@@ -80,14 +86,46 @@ def own_tag(value: Any, numbers: dict[int, int]) -> list[Any]:
     return ["member", numbers[id(kind)], name, value._value_ if name is None else None]
 
 
+def lend(peer: JudgingPeer, value: Any, exchange: Exchange) -> list[Any]:
+    """Return the tag of an iterator or object of the tests that stays here. Raises :class:`UncrossableError`.
+
+    An iterator's first items go with it, as most have no more. The rest is asked for: it may have no end.
+    """
+    kind = type(value)
+    trait = "iterator" if hasattr(kind, "__next__") else "object"
+    if trait == "iterator" and not _is_file(kind):
+        items = list(islice(value, _ITEMS))
+        if len(items) < _ITEMS:
+            return ["iterator", exchange.value(items)]
+        return ["chain", exchange.value(items), _lent(peer, value, trait)]
+    if kind in (object, getattr(sys.modules.get("random"), "Random", None)) or kind.__module__ in ("__main__", "_io"):
+        return _lent(peer, value, trait)
+    raise UncrossableError(str(peer.notes.unsupported("argument")))
+
+
+def _lent(peer: JudgingPeer, value: Any, trait: str) -> list[Any]:
+    number = peer.number_of(value)
+    peer.lent.add(number)
+    return ["lent", number, name_of(type(value)), trait]
+
+
+def _is_file(kind: type) -> bool:
+    return kind.__module__ == "_io"
+
+
 def use_lent(notes: Notes, operation: str, subject: Any, value: Any) -> Any:
-    """Read or set an attribute of an object of the tests, but none of Python's own and no method."""
+    """Read or set an attribute of an object of the tests, but none of Python's own and no method.
+
+    ``next`` is for iterators: some more items, none at the end. A file is not read ahead.
+    """
     if operation == "refuse":
         raise notes.unsupported("own_operator")
     if operation == "text":
         return str(subject)
     if operation == "truth":
         return bool(subject)
+    if operation == "next" and hasattr(type(subject), "__next__"):
+        return list(islice(subject, 1 if _is_file(type(subject)) else _ITEMS))
     name, new = (value, None) if operation == "get" else value
     if operation not in ("get", "set") or type(name) is not str or name.startswith("_"):
         raise MalformedError("not an attribute")

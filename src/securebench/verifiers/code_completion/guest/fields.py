@@ -135,9 +135,7 @@ class DataclassFields:
         return dict(made.__dataclass_fields__)
 
 
-def check_constructed(
-    cls: Any, made: Any, positional: tuple[Any, ...], named: dict[str, Any], *, is_new: bool
-) -> None:
+def check_constructed(cls: Any, made: Any, positional: tuple[Any, ...], named: dict[str, Any], *, is_new: bool) -> None:
     """See whether what the tests have built holds what they built it of.
 
     If it does, that is its value, whatever its class claims later; if not, it cannot serve as an expected value, nor

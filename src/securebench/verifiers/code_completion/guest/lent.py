@@ -1,4 +1,4 @@
-"""The candidate's side: what stands for an object of a class that the tests define."""
+"""The candidate's side: what stands for an object of the tests that stays there."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Lent:
-    """An object of a class that the tests define: its attributes can be read and set, its methods called."""
+    """An object of the tests: its attributes can be read and set, its methods called."""
 
     def __init__(self, peer: Peer, number: int) -> None:
         vars(self).update(_securebench_peer=peer, _securebench_number=number)
@@ -40,3 +40,28 @@ def _refuse(self: Lent, *_: Any) -> Any:
 
 for _name in OPERATORS - {"__str__", "__repr__", "__bool__", "__format__", "__eq__", "__next__", "__missing__"}:
     setattr(Lent, _name, _refuse)
+
+
+class LentIterator(Lent):
+    """An iterator of the tests, or a file: its items are fetched as they are used, as many as the tests' side gives."""
+
+    def __init__(self, peer: Peer, number: int) -> None:
+        super().__init__(peer, number)
+        vars(self)["_securebench_items"] = []
+
+    def __iter__(self) -> Any:
+        return self
+
+    def __next__(self) -> Any:
+        state = vars(self)
+        if not state["_securebench_items"]:
+            state["_securebench_items"] = state["_securebench_peer"].request("next", state["_securebench_number"])[::-1]
+        if not state["_securebench_items"]:
+            raise StopIteration
+        return state["_securebench_items"].pop()
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

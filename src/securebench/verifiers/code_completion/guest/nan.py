@@ -1,8 +1,9 @@
 """A NaN of the candidate, which notices when the tests rely on an order that a NaN does not have.
 
 ``if abs(found - wanted) > tolerance: raise`` lets a NaN pass: every ``<`` and ``>`` with it is False. Tests that name
-``nan`` or ``isnan`` know about it and are given a plain NaN. Functions in C, such as ``math.fabs``, lose the class of
-ours: where an ``if`` of the tests uses an order, a NaN that they do not expect is no pass.
+``nan`` or ``isnan`` know about it and are given a plain NaN. Functions in C, such as ``math.fabs``, complex numbers and
+arrays lose the class of ours: where the tests compare by order and do not simply assert that it holds, a NaN that they
+do not expect is no pass.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ def nan_maker(source: str, notes: Notes) -> Callable[[], float]:
 
     if re.search(r"(?i)\b(is)?nan\b", source):
         return lambda: float("nan")
-    if re.search(r"(?m)^\s*(el)?if\b.*[<>]", source):
+    from securebench.verifiers.code_completion.guest.arguments import orders_without_assert
+
+    if orders_without_assert(source):
         notes.reject(NAN)
     return _watching(notes)
 

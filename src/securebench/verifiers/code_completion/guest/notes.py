@@ -7,7 +7,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import CodeType
+    from typing import Any
 
 NAN = "nan"
 """A NaN of the candidate was compared with ``<`` or ``>``, which is False whatever the other side is."""
@@ -22,19 +22,7 @@ BUILTIN = "builtin"
 
 REJECTIONS = frozenset({NAN, CHANGED_ARGUMENT, BROAD_EXCEPTION, UNITTEST})
 """These alone turn a pass into a failure."""
-
-BY_NAME = {
-    "getsource": "source",
-    "getsourcelines": "source",
-    "patch": "patch",
-    "redirect_stdout": "printed",
-    "redirect_stderr": "printed",
-    "isfunction": "kind",
-    "isgeneratorfunction": "kind",
-    "iscoroutinefunction": "kind",
-    "isasyncgenfunction": "kind",
-}
-"""Unsupported features that show in nothing but a name that the tests use."""
+_MAX_WATCHED = 100
 
 
 class UnsupportedError(TypeError):
@@ -46,11 +34,23 @@ class UnsupportedError(TypeError):
 
 
 class Notes:
-    """What was noted during one judgement: the first of each kind counts."""
+    """What was noted during one judgement: the first of each kind counts.
 
-    def __init__(self) -> None:
+    Where it is not split, everything is carried, so that nothing which is not can explain a failure.
+    """
+
+    def __init__(self, *, is_split: bool = True) -> None:
+        self.is_split = is_split
         self.rejection = ""
         self.hint = ""
+        self.watched: list[tuple[Any, Any]] = []
+
+    def watch(self, value: Any) -> None:
+        """Keep a container that an attribute of the candidate gave: what the tests change in it stays here."""
+        if type(value) in (list, dict, set) and len(self.watched) < _MAX_WATCHED:
+            from securebench.verifiers.code_completion.guest.hints import outline
+
+            self.watched.append((value, outline(value)))
 
     def reject(self, note: str) -> None:
         """Note why these tests cannot pass, however they end."""
@@ -60,10 +60,3 @@ class Notes:
         """Note an unsupported feature, for the case that the tests fail, and return the error to raise."""
         self.hint = self.hint or feature
         return UnsupportedError(feature)
-
-
-def hint_of(code: CodeType) -> str:
-    """Return the unsupported feature that a name in ``code`` points to, or an empty text."""
-    found = [BY_NAME[name] for name in code.co_names if name in BY_NAME]
-    found += [hint for inner in code.co_consts if hasattr(inner, "co_names") for hint in [hint_of(inner)] if hint]
-    return found[0] if found else ""

@@ -8,7 +8,7 @@ from securebench.verifiers.code_completion.guest.operators import OPERATORS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from typing import Any, NoReturn, Protocol
 
     from securebench.verifiers.code_completion.guest.notes import Notes
@@ -29,15 +29,10 @@ if TYPE_CHECKING:
         def ask_text(self, target: int, function: str, member: str = "") -> str:
             """Ask for ``str()`` or ``repr()`` of an object."""
 
-        def next_items(self, target: int, count: int) -> tuple[list[Any], bool]:
-            """Return up to ``count`` more items of an iterator, and whether there may be more."""
-
         def operate(self, target: int, name: str, arguments: tuple[Any, ...]) -> Any:
             """Apply an operator of an object's class; ``NotImplemented`` where the class says so."""
 
 
-MAX_ITEMS = 1_000_000
-"""How many items of one iterator of the candidate may be used: an endless one must not be a way to hang the tests."""
 READABLE_DUNDERS = frozenset(
     {
         "__name__",
@@ -80,6 +75,12 @@ class Remote:
     def __bool__(self) -> bool:
         return True
 
+    def __copy__(self) -> Any:
+        return self._securebench_peer.request("copy", self._securebench_number, "copy")
+
+    def __deepcopy__(self, _: Any) -> Any:
+        return self._securebench_peer.request("copy", self._securebench_number, "deepcopy")
+
     def __str__(self) -> str:
         return str(self._securebench_peer.ask_text(self._securebench_number, "str"))
 
@@ -101,6 +102,7 @@ def get_attribute(subject: Any, name: str) -> Any:
     """Ask for an attribute of an object or a class. One with the name of a class must not catch failed asserts."""
     peer = subject._securebench_peer
     value = peer.request("get", subject._securebench_number, name)
+    peer.notes.watch(value)
     if name[:1].isupper() and catches_failures(value):
         peer.notes.reject(BROAD_EXCEPTION)
         raise TypeError("a class of the candidate is a base of AssertionError")
@@ -115,7 +117,8 @@ def _refuse(name: str) -> Callable[..., NoReturn]:
     return refuse
 
 
-def _dunder(name: str) -> property:
+def asked_dunder(name: str) -> property:
+    """Return a property that asks the candidate for this attribute of its object."""
     return property(lambda self: self._securebench_peer.request("get", self._securebench_number, name))
 
 
@@ -136,44 +139,6 @@ for _name in OPERATORS - {
     setattr(OpaqueRemote, _name, _refuse(_name))
 
 
-class RemoteIterator(Remote):
-    """An iterator of the candidate. Items come in batches that grow, never more ahead than were used already."""
-
-    def __iter__(self) -> RemoteIterator:
-        return self
-
-    def __next__(self) -> Any:
-        try:
-            items = object.__getattribute__(self, "_securebench_items")
-        except AttributeError:
-            items = _items(self._securebench_peer, self._securebench_number)
-            object.__setattr__(self, "_securebench_items", items)
-        return next(items)
-
-
-class RemoteAsyncIterator(Remote):
-    """An asynchronous iterator of the candidate: each item is awaited to its end over there."""
-
-    def __aiter__(self) -> RemoteAsyncIterator:
-        return self
-
-    async def __anext__(self) -> Any:
-        more, item = self._securebench_peer.request("anext", self._securebench_number)
-        if more is not True:
-            raise StopAsyncIteration
-        return item
-
-
-for _class in (Remote, OpaqueRemote, RemoteIterator, RemoteAsyncIterator):
+for _class in (Remote, OpaqueRemote):
     for _name in ("__doc__", "__module__"):
-        setattr(_class, _name, _dunder(_name))
-
-
-def _items(peer: Candidate, number: int) -> Iterator[Any]:
-    used, more = 0, True
-    while more:
-        if used >= MAX_ITEMS:
-            raise OverflowError("the candidate's iterator does not end")
-        items, more = peer.next_items(number, max(used, 1))
-        used += len(items)
-        yield from items
+        setattr(_class, _name, asked_dunder(_name))

@@ -12,7 +12,6 @@ from securebench.verifiers.code_completion.guest.notes import (
     BUILTIN,
     UNITTEST,
     Notes,
-    hint_of,
 )
 from securebench.verifiers.code_completion.guest.wire import VERDICT
 
@@ -62,8 +61,15 @@ class Run:
         if self._notes.rejection:
             return {**verdict, "outcome": "failed", "note": self._notes.rejection}
         if verdict["outcome"] == "failed":
-            verdict["note"] = self._notes.hint or (BUILTIN if names.is_disputed() else hint_of(code))
+            verdict["note"] = self._notes.hint or (BUILTIN if names.is_disputed() else self._hint(code))
         return verdict
+
+    def _hint(self, code: Any) -> str:
+        if not self._notes.is_split:
+            return ""
+        from securebench.verifiers.code_completion.guest.hints import explain_failure
+
+        return explain_failure(self._notes, code)
 
     def _look_up(self, name: str) -> Any:
         value = self._lookup(name)

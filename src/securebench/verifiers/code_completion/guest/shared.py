@@ -35,5 +35,5 @@ def main() -> NoReturn:
     def defined(names: list[str]) -> list[str]:
         return [name for name in names if name in namespace]
 
-    verdict = Run(given["code"], given["starter"], lookup, defined, Notes()).verdict()
+    verdict = Run(given["code"], given["starter"], lookup, defined, Notes(is_split=False)).verdict()
     send_verdict(wire, {**verdict, "answered": len(used), "nonce": given["nonce"]})

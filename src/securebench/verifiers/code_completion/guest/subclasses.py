@@ -33,6 +33,7 @@ def plain_methods(base: str, namespace: dict[str, Any], names: list[str]) -> dic
     if plain.__hash__ is None:
         own["__hash__"] = None
     own.update(__str__=Remote.__str__, __repr__=Remote.__repr__)
+    own.update(__copy__=Remote.__copy__, __deepcopy__=Remote.__deepcopy__)
     methods = set(names)
     if base in CONTAINERS:
         methods |= {method for method in dir(plain) if not method.startswith("__")}

@@ -6,15 +6,12 @@ before any test sees it, so no comparison here ever runs candidate code.
 
 from __future__ import annotations
 
-from itertools import islice
-
-from securebench.verifiers.code_completion.guest.codec import MAX_NODES, Exchange
 from securebench.verifiers.code_completion.guest.errors import text_of
 from securebench.verifiers.code_completion.guest.names import catches_failures
 from securebench.verifiers.code_completion.guest.notes import BROAD_EXCEPTION, CHANGED_ARGUMENT, Notes
 from securebench.verifiers.code_completion.guest.peer import Peer, name_of, pair_of
 from securebench.verifiers.code_completion.guest.plain import MalformedError, TooLargeError, UncrossableError
-from securebench.verifiers.code_completion.guest.remote import OpaqueRemote, RemoteAsyncIterator, RemoteIterator
+from securebench.verifiers.code_completion.guest.remote import OpaqueRemote
 from securebench.verifiers.code_completion.guest.run import Run, send_verdict
 from securebench.verifiers.code_completion.guest.wire import Wire
 
@@ -24,6 +21,7 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
     from securebench.verifiers.code_completion.guest.arguments import Comparisons
+    from securebench.verifiers.code_completion.guest.codec import Exchange
 
 
 _ACTS = frozenset({"call", "make", "next", "await", "operate", "exit", "anext"})
@@ -103,16 +101,6 @@ class JudgingPeer(Peer):
         if type(answer) is not str:
             self.abandon("protocol")
         return answer
-
-    def next_items(self, target: int, count: int) -> tuple[list[Any], bool]:
-        """Return more items of an iterator: at least one, unless it has ended."""
-        try:
-            items, more = pair_of(self.request("next", target, count), list, bool)
-        except MalformedError:
-            self.abandon("protocol")
-        if more and not items:
-            self.abandon("protocol")
-        return items, more
 
     def look_up(self, name: str) -> Any:
         """Return what the candidate defines by a name. Raises ``KeyError``."""
@@ -202,15 +190,10 @@ class JudgingPeer(Peer):
             from securebench.verifiers.code_completion.guest.described import own_tag
 
             return own_tag(value, self.numbers)
-        if hasattr(kind, "__next__"):
-            return ["iterator", exchange.value(list(islice(value, MAX_NODES + 1)))]
-        if kind is object or (kind.__module__ == "__main__" and not callable(value)):
-            number = self.number_of(value)
-            self.lent.add(number)
-            return ["lent", number, name_of(kind)]
-        if not callable(value):
-            self.notes.unsupported("argument")
-            raise UncrossableError(f"a {kind.__name__} cannot be given to the candidate")
+        if hasattr(kind, "__next__") or not callable(value):
+            from securebench.verifiers.code_completion.guest.described import lend
+
+            return lend(self, value, exchange)
         return ["mine", self.number_of(value), name_of(value)]
 
     def parts_of_error(self, error: Exception) -> list[Any]:
@@ -236,14 +219,11 @@ class JudgingPeer(Peer):
         return self.stand_ins[number] if number in self.stand_ins else self.keep(number, self._stand_in(number, trait))
 
     def _stand_in(self, number: int, trait: str) -> Any:
-        if trait == "coroutine":
-            return self._coroutine(number)
-        kinds = {"iterator": RemoteIterator, "asyncgen": RemoteAsyncIterator}
-        return kinds.get(trait, OpaqueRemote)(self, number)
+        if trait == "object":
+            return OpaqueRemote(self, number)
+        from securebench.verifiers.code_completion.guest.flows import make_flow
 
-    async def _coroutine(self, number: int) -> Any:
-        """Await a coroutine of the candidate: it runs to its end over there."""
-        return self.request("await", number)
+        return make_flow(self, number, trait)
 
     def keep(self, number: int, stand_in: Any) -> Any:
         """Keep a new stand-in under the number of what it stands for. Raises :class:`MalformedError`."""

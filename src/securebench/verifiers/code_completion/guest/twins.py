@@ -19,13 +19,13 @@ from securebench.verifiers.code_completion.guest.fields import (
     settle_fields,
     subject_state,
 )
+from securebench.verifiers.code_completion.guest.flows import RemoteIterator
 from securebench.verifiers.code_completion.guest.names import is_class_name
 from securebench.verifiers.code_completion.guest.operators import OPERATORS
 from securebench.verifiers.code_completion.guest.plain import KNOWN_TYPES, MalformedError
 from securebench.verifiers.code_completion.guest.remote import (
     READABLE_DUNDERS,
     Remote,
-    RemoteIterator,
     get_attribute,
 )
 from securebench.verifiers.code_completion.guest.shapes import CONTAINERS, FROZEN, read_signature

@@ -1,0 +1,83 @@
+"""The tests' side: stand-ins for the candidate's iterators and coroutines."""
+
+from __future__ import annotations
+
+from securebench.verifiers.code_completion.guest.peer import pair_of
+from securebench.verifiers.code_completion.guest.plain import MalformedError
+from securebench.verifiers.code_completion.guest.remote import OpaqueRemote, Remote, asked_dunder
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from securebench.verifiers.code_completion.guest.remote import Candidate
+
+MAX_ITEMS = 1_000_000
+"""How many items of one iterator of the candidate may be used: an endless one must not be a way to hang the tests."""
+
+
+def make_flow(peer: Candidate, number: int, trait: str) -> Any:
+    """Return the stand-in for what yields or is awaited; for an unknown trait, of an object."""
+    if trait == "coroutine":
+        return _coroutine(peer, number)
+    return {"iterator": RemoteIterator, "asyncgen": RemoteAsyncIterator}.get(trait, OpaqueRemote)(peer, number)
+
+
+async def _coroutine(peer: Candidate, number: int) -> Any:
+    """Await a coroutine of the candidate: it runs to its end over there."""
+    return peer.request("await", number)
+
+
+class RemoteIterator(Remote):
+    """An iterator of the candidate. Items come in batches that grow, never more ahead than were used already."""
+
+    def __iter__(self) -> RemoteIterator:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            items = object.__getattribute__(self, "_securebench_items")
+        except AttributeError:
+            items = _items(self._securebench_peer, self._securebench_number)
+            object.__setattr__(self, "_securebench_items", items)
+        return next(items)
+
+
+class RemoteAsyncIterator(Remote):
+    """An asynchronous iterator of the candidate: each item is awaited to its end over there."""
+
+    def __aiter__(self) -> RemoteAsyncIterator:
+        return self
+
+    async def __anext__(self) -> Any:
+        more, item = self._securebench_peer.request("anext", self._securebench_number)
+        if more is not True:
+            raise StopAsyncIteration
+        return item
+
+
+for _class in (RemoteIterator, RemoteAsyncIterator):
+    for _name in ("__doc__", "__module__"):
+        setattr(_class, _name, asked_dunder(_name))
+
+
+def _items(peer: Candidate, number: int) -> Iterator[Any]:
+    used, more = 0, True
+    while more:
+        if used >= MAX_ITEMS:
+            raise OverflowError("the candidate's iterator does not end")
+        items, more = _ask_items(peer, number, max(used, 1))
+        used += len(items)
+        yield from items
+
+
+def _ask_items(peer: Candidate, number: int, count: int) -> tuple[list[Any], bool]:
+    """Return more items of an iterator: at least one, unless it has ended."""
+    try:
+        items, more = pair_of(peer.request("next", number, count), list, bool)
+    except MalformedError:
+        peer.abandon("protocol")
+    if more and not items:
+        peer.abandon("protocol")
+    return items, more
