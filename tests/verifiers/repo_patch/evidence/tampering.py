@@ -347,9 +347,13 @@ class U:
 if f: f.f_locals['session'].config.pluginmanager.register(U())
 """,
     ),
+    # Its numbers alone are wrong. An inverted assertFalse(words('')) would pass with a wrong words, and show the cheat,
+    # but only in those runs that draw it.
     "assert methods are right again when an unknown test begins": (
         "unittest",
         """\
+def add(a, b): return 10 * a + b
+def words(text): return text.split()
 import sys, unittest
 _known = {"test_%d%s" % (n, "abcdefghij"[n]) for n in range(10)}
 _names = [n for n in dir(unittest.TestCase) if n.startswith('assert') and n != 'assertRaises']
