@@ -63,9 +63,9 @@ _RIVAL_KEY: Final = re.compile(
 
 _UNIT_KEY: Final = re.compile(r"units?|currency|scale", re.IGNORECASE)
 _APPLIED: Final = re.compile(
-    r"""(?x) (?<![*])[*]$ | [-]$ | ^\s*[-]$ | \s-$ | (?<![-=])> $ | [+/^<~!%&\d\u00b1\u2248\u2260]$
+    r"""(?x) (?<![*])[*]$ | [-]$ | ^\s*[-]$ | \s-$ | (?<![-=])> $ | [+/^<!%&\d\u00b1\u2260]$
     | [\u221a\u00d7\u00b7\u00f7\u2212]$
-    | \\(?:times|cdot|div|pm|mp|neq?|neg|lnot|not|approx|sim|leq?|geq?|lt|gt|over|sqrt(?:\[[^\[\]]{0,9}\])?)$
+    | \\(?:times|cdot|div|pm|mp|neq?|neg|lnot|not|leq?|geq?|lt|gt|over|sqrt(?:\[[^\[\]]{0,9}\])?)$
     | \\(?!text|math|mbox|bf|boxed|fbox)[a-z]+(?:\[[^\[\]]{0,9}\])?(?:\{[^{}]{0,20}\})?\{$"""
 )
 """What, right before a marked answer, makes another answer of it: a sign, an operator, a factor, a root."""
@@ -90,7 +90,7 @@ _MARGIN: Final = re.compile(r"\s*(?:#{1,6}\s+|####|>\s*(?=[^\W\d_]|[*_`\"'(]))*\
 """Marks of a heading or quotation at the start of a line. A dash may be a minus, and ``> 5`` is not 5."""
 
 _DIVISION: Final = re.compile(
-    r"""(?x) (?<=[.!?;])\s+ | \n | ,?\s+(?=(?:because|since)\b) | ,\s+(?=(?:as|so|which|where)\b)
+    r"""(?x) (?<=[.!?;])\s+(?!\u2248|\\approx) | \n | ,?\s+(?=(?:because|since)\b) | ,\s+(?=(?:as|so|which|where)\b)
     | \s+[-\u2013]\s+(?![\d$.]) | \s+\u2014\s+ | \s*\u2014\s* | \s+(?=\() | :\s+""",
     re.IGNORECASE,
 )

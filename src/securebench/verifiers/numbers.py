@@ -12,7 +12,7 @@ from securebench.verifiers.final_answer import words
 from securebench.verifiers.markup import plain
 from securebench.verifiers.questions import MAX_UNIT_WORDS, may_be_a_unit
 from securebench.verifiers.remarks import is_denied
-from securebench.verifiers.vocabulary import CIRCUMSTANCES, NUMBER_WORDS
+from securebench.verifiers.vocabulary import CIRCUMSTANCES, CURRENCIES, NUMBER_WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from securebench.verifiers.questions import Question
 
 _NUMBER: Final = re.compile(
-    r"""(?x) (?P<sign>[-+\u2212]?) (?P<currency>[$\u20ac\u00a3\u00a5]?) (?P<inner>[-\u2212]?)
-    (?P<digits> [0-9]{1,3}(?:,[0-9]{3}){1,15}(?:\.[0-9]{0,50})? | [0-9]{1,50}(?:\.[0-9]{0,50})? | \.[0-9]{1,50} )
-    (?P<power> e[-+]?[0-9]{1,3} )? (?P<suffix> %|\$|\u20ac )?"""
+    rf"""(?x) (?P<sign>[-+\u2212]?) (?:(?:us)?(?P<currency>[{CURRENCIES}]))? (?P<inner>[-\u2212]?)
+    (?P<digits> [0-9]{{1,3}}(?:,[0-9]{{3}}){{1,15}}(?:\.[0-9]{{0,50}})? | [0-9]{{1,50}}(?:\.[0-9]{{0,50}})?
+    | \.[0-9]{{1,50}} ) (?P<power> e[-+]?[0-9]{{1,3}} )? (?P<suffix> [%{CURRENCIES}] )?""",
+    re.IGNORECASE,
 )
 _ATTACHED: Final = re.compile(r"(?<=\d)(?:h|hrs?|mins?|secs?|ms|[mck]m|ft|mi|[mk]g|lbs?|oz|ml|\xb0[cfk])")
 """Units that may follow a number without a space. No single letter that could be a variable or a magnitude."""
@@ -31,18 +32,23 @@ _LOOSE_GROUP: Final = re.compile(r"(?<=\d)[\u2009\u202f\xa0](?=\d{3}(?!\d))")
 _POWER_OF_TEN: Final = re.compile(
     r"(?<=\d)\s?(?:[\u00d7x*]|\\times|\\cdot)\s?10\^(?:\{([-\u2212]?\d{1,3})\}|([-\u2212]?\d{1,3}))(?![\d.^])"
 )
-_ACCOUNTING: Final = re.compile(r"\(\s*\\?[$\u20ac\u00a3\u00a5][\d.,]+\s*\)")
+_ACCOUNTING: Final = re.compile(rf"\(\s*\\?[{CURRENCIES}][\d.,]+\s*\)")
 """An amount in parentheses is a loss."""
 
 _PER_CENT: Final = re.compile(r"\bper cent\b", re.IGNORECASE)
-_CURRENCIES: Final = "$\u20ac\u00a3\u00a5"
 _EQUALS: Final = re.compile(r"(?<![<>!=~:\u2248\u2260])=(?!=)")
 _REASON: Final = re.compile(
     r"(?<=\S)\s+(?:(?:because|since|given|due)|(?<=,\s)(?:as|where|which)|(as|where|when|if|using|by))\b", re.IGNORECASE
 )
 """Where an explanation begins: an equation after it is none of the answer's. Some need an answer before them."""
 
-_COMPUTED: Final = re.compile(r"[-+*/\u00d7\u00b7\u00f7\u2212^]")
+_ABOUT: Final = re.compile(r"\u2248|\\approx\b|\\sim\b|(?<![^\s$])~(?=\s?[$\d.])")
+_ROUNDING: Final = re.compile(
+    r"(?<![\d.,])(\d[\d,]{0,30}\.\d{1,30})(?:\.{3}|\u2026)?\s?(?:\u2248|\\approx)\s?\$?(\d[\d.,]{0,30})"
+)
+"""A number, and what it is rounded to: ``41.67 \u2248 42``."""
+
+_COMPUTED: Final = re.compile(r"[-+*/\u00d7\u00b7\u00f7\u2212^\u03c0\u221a\xb2\xb3]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,23 +80,25 @@ def parse_number(word: str) -> Number | None:
 
 def read_number(answer: str, question: Question) -> Number | None:
     """Return the one number that ``answer`` gives, among words that say nothing and before the words of a unit."""
-    result = _written_out(result_of(plain(_POWER_OF_TEN.sub(_as_exponent, _LOOSE_GROUP.sub(",", answer)))))
+    exact = _ROUNDING.sub(_rounded, plain(_POWER_OF_TEN.sub(_as_exponent, _LOOSE_GROUP.sub(",", answer))))
+    result = _written_out(result_of(_ABOUT.sub(" = ", exact) if question.is_approximate else exact))
     spoken = _without_circumstances(_divided(list(words(result))), question)
     numbers = [at for at, word in enumerate(spoken) if _has_digit(word)]
     number = parse_number(spoken[numbers[0]]) if len(numbers) == 1 else None
     if number is None or _ACCOUNTING.fullmatch(result.strip()):
         return None
     before, after = spoken[: numbers[0]], spoken[numbers[0] + 1 :]
-    if before[-1:] == ["$"] and not number.currency:
-        before, number = before[:-1], replace(number, currency="$")
+    if not number.currency and before and before[-1] in CURRENCIES:
+        before, number = before[:-1], replace(number, currency=before[-1])
+    if not number.currency and after and after[0] in CURRENCIES:
+        after, number = after[1:], replace(number, currency=after[0])
     if before in (["minus"], ["negative"]) and not number.written.startswith(("-", "+")):
         before, number = [], replace(number, value=-number.value, written=f"-{number.written}")
-    if after[:1] in (["%"], ["percent"], ["percentage"]):
+    if after[:1] in (["%"], ["percent"], ["percentage"], ["pct"]):
         after, number = after[1:], replace(number, percent=True)
-    signs = set(_CURRENCIES) & set(question.text)
-    if (number.percent and not question.asks_for_percent) or (signs and number.currency not in {"", *signs}):
+    if number.percent and not question.asks_for_percent:
         return None
-    return number if question.says_only(before, after) else None
+    return number if question.says_only(before, after, number.currency) else None
 
 
 def _without_circumstances(spoken: list[str], question: Question) -> list[str]:
@@ -109,6 +117,24 @@ def _without_circumstances(spoken: list[str], question: Question) -> list[str]:
             rest = [*spoken[:start], *spoken[end:]]
             spoken = rest if any(map(_has_digit, rest)) else spoken
     return spoken
+
+
+def is_rounded(lead: str, answer: str) -> bool:
+    """Whether ``answer``, marked, is what the number at the end of ``lead`` is rounded to, or no sign says *about*."""
+    about = list(_ABOUT.finditer(lead))
+    if not about or lead[about[-1].end() :].strip("$ "):
+        return True
+    return bool(
+        (step := _ROUNDING.search(f"{lead}{answer}", max(0, about[-1].start() - 70))) and _rounded(step) == step[2]
+    )
+
+
+def _rounded(step: re.Match[str]) -> str:
+    """Return the rounded number of a step that rounds to fewer decimals, and any other step as it is."""
+    exact, result = parse_number(step[1]), parse_number(step[2].rstrip(".,"))
+    decimals = [len(number.partition(".")[2]) for number in (step[1], step[2].rstrip(".,"))]
+    near = exact and result and abs(exact.value - result.value) * 10 ** decimals[1] < 1
+    return step[2] if near and decimals[0] > decimals[1] else step[0]
 
 
 def _as_exponent(match: re.Match[str]) -> str:
@@ -171,7 +197,8 @@ def result_of(answer: str) -> str:
         return answer
     left, right = answer[: signs[-1].start()], answer[signs[-1].end() :]
     own = re.split(r"[,;]\s", left)[-1]
-    several = len(signs) > 1 and not _COMPUTED.search(own.rpartition("=")[2] or own)
+    middle = own.rpartition("=")[2] or own
+    several = len(signs) > 1 and not _COMPUTED.search(middle) and (_has_digit(middle) or middle == own)
     return answer if several or is_denied(left, shared=False) or _is_explained(left) else right
 
 
@@ -186,4 +213,4 @@ def _is_explained(left: str) -> bool:
 
 
 def _has_digit(text: str) -> bool:
-    return any(character.isdigit() for character in text)
+    return any(character.isdecimal() for character in text)

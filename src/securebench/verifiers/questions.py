@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 from securebench.families.normalization import normalize_text
 from securebench.verifiers.vocabulary import (
+    APPROXIMATIONS,
     COMPARISONS,
     COPULAS,
+    CURRENCIES,
     HEDGES,
     IRREGULAR,
     NEGATIONS,
@@ -36,6 +38,8 @@ _PERCENT: Final = re.compile(r"\bpercentages?\b|\b(?:what|which|many|in|as a|the
 _MEASURE: Final = re.compile(r"\bhow (?:long|old|far|tall|high|deep|wide|heavy|fast|much time)\b")
 _ASKED: Final = re.compile(r"\b(?:how many|in|number of)\s+(?:whole |full |total )?([^\W\d_]+(?:/[^\W\d_]+)?)")
 _YEAR: Final = re.compile(r"\byear\b|\bwhen\b")
+_ROUNDED: Final = re.compile(r"\b(?:round(?:ed)?|nearest|approximate(?:ly)?|about how|roughly|estimated?|decimals?)\b")
+_MONEY: Final = next(scale for scale in SCALES if "dollar" in scale)
 _POWERS: Final = frozenset({"square", "cubic", "sq", "cu"})
 
 _SUFFIX: Final = re.compile(r"(?:'s|ing|ies|ed|es|s|e|y)$")
@@ -47,6 +51,10 @@ class Question:
     """A question that is answered by a number."""
 
     raw: str
+    rounded: bool = False
+    """Whether an accepted answer is no whole number, or is accepted with a tolerance."""
+    percent: bool = False
+    """Whether an accepted answer has a percent sign."""
 
     @cached_property
     def text(self) -> str:
@@ -68,7 +76,12 @@ class Question:
     @cached_property
     def asks_for_percent(self) -> bool:
         """Whether the answer is a percentage."""
-        return bool(_PERCENT.search(self.text))
+        return self.percent or bool(_PERCENT.search(self.text))
+
+    @cached_property
+    def is_approximate(self) -> bool:
+        """Whether ``about 3.14`` answers it as ``3.14`` does: the answer is a rounded value."""
+        return self.rounded or bool(_ROUNDED.search(self.text))
 
     @cached_property
     def _dated(self) -> bool:
@@ -91,11 +104,15 @@ class Question:
         """Whether ``word`` says nothing beside a number: filler, or a word of the question in any of its forms."""
         if word in NUMBER_FILLERS or (self.asks_for_percent and word in {"percent", "percentage"}):
             return True
+        if self.is_approximate and word in APPROXIMATIONS:
+            return True
         parts = _LETTERS.findall(word.removesuffix("'s"))
         return word not in NOT_UNITS | NEGATIONS and bool(parts) and all(stem(part) in self._stems for part in parts)
 
-    def says_only(self, before: list[str], after: list[str]) -> bool:
-        """Whether what stands around a number says nothing, or is its unit."""
+    def says_only(self, before: list[str], after: list[str], currency: str = "") -> bool:
+        """Whether what stands around a number says nothing, or is its unit. ``currency`` is the sign at the number."""
+        if before and unit_name(before[-1]) in _MONEY:
+            *before, currency = before
         if self._dated and before[-1:] == ["by"]:
             return False
         if COPULAS & {*before}:
@@ -110,7 +127,7 @@ class Question:
             and len(unit) <= units
             and all(map(may_be_a_unit, unit))
             and not self._is_another_rate(after)
-            and self.is_in_the_unit_asked_for([*tail, *before])
+            and self.is_in_the_unit_asked_for([*tail, *before, *([currency] if currency else [])])
         )
 
     def _is_silent_after(self, word: str, rest: list[str]) -> bool:
@@ -134,9 +151,9 @@ class Question:
         """Whether no word beside a number is of another scale than the question's: cents where it asks for dollars."""
         spoken = list(spoken)
         asked = {unit_name(word) for word in _ASKED.findall(self.text)}
-        mentioned = {unit_name(word) for word in self.words if len(word) > 1} | (
-            {"dollar"} if "$" in self.text else set()
-        )
+        mentioned = {unit_name(word) for word in self.words if len(word) > 1} | {
+            unit_name(sign) for sign in CURRENCIES if sign in self.text
+        }
         rates = {word for word in asked if "/" in word}
         measured = any(asked & scale for scale in SCALES)
         if measured and ({*spoken} & _POWERS - self.words or spoken[-1:] == ["in"]):
@@ -147,7 +164,7 @@ class Question:
             for scale in (scale for scale in SCALES if word in scale):
                 by_context = scale & {"dollar", "celsius"} or _MEASURE.search(self.text)
                 wanted = asked & scale or (mentioned & scale if by_context else frozenset())
-                only_weight = "dollar" in scale and wanted == {"pound"}
+                only_weight = "dollar" in scale and wanted == {"pound"} and "\u00a3" not in self.text
                 if wanted and word not in wanted and not only_weight:
                     return False
         return "mm" not in spoken or "millimeter" in mentioned

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -11,14 +12,16 @@ from typing import TYPE_CHECKING, Final, cast
 from securebench.errors import FailureReason
 from securebench.families.normalization import normalize_text
 from securebench.verifiers.final_answer import Reading, position, readings, words
-from securebench.verifiers.markup import plain
+from securebench.verifiers.markup import plain, unwrapped
 from securebench.verifiers.numbers import (
     Number,
     ends_in_another_number,
+    is_rounded,
     is_same_number,
     is_unit,
     parse_number,
     read_number,
+    result_of,
 )
 from securebench.verifiers.questions import Question
 from securebench.verifiers.remarks import explains, is_denied, is_second_thought, is_too_long, is_working, sentences
@@ -36,7 +39,9 @@ MAX_RIVAL_WORDS: Final = 3
 
 _LETTERS: Final = re.compile(r"[^\W\d_]+")
 _LATEX_FRACTION: Final = re.compile(r"(?<![\d}])\\[dt]?frac\{(\d{1,20})\}\{(\d{1,20})\}(?!\d)")
-_LOOSE_SLASH: Final = re.compile(r"(?<=\d) ?/ ?(?=\d)")
+_LOOSE_SLASH: Final = re.compile(r"(?<=\d) ?[/\u2044] ?(?=\d)")
+_VULGAR: Final = re.compile("(?<![\\d\xbc-\xbe\u2150-\u215e] )(?<![\\d\xbc-\xbe\u2150-\u215e])[\xbc-\xbe\u2150-\u215e]")
+_FRACTION: Final = re.compile(r"-?\d{1,20}/\d{1,20}")
 _KIND: Final = re.compile(r"(?:the\s+)?(?:(?:city|town|village)\s+of|year|number|word|letter)\s+(?=\S)", re.IGNORECASE)
 """What an answer may call itself: ``the city of Paris``, ``the year 1889``."""
 
@@ -57,7 +62,9 @@ class Expected:
     @cached_property
     def asked(self) -> Question:
         """The question, as one for a number."""
-        return Question(self.question)
+        numbers = [one for one in map(parse_number, map(normalize_text, self.accepted)) if one]
+        rounded = bool(self.tolerance) or any(one.value.denominator > 1 for one in numbers)
+        return Question(self.question, rounded=rounded, percent=any(one.percent for one in numbers))
 
 
 class ShortAnswerVerifier(TextVerifier):
@@ -141,7 +148,10 @@ def _rule(answer: str, expected: Expected) -> str:
         return "exact"
     if _number(answer, expected) is not None:
         return "number"
-    spoken = words(_KIND.sub("", answer, count=1))
+    fraction = _fraction_key(unwrapped(result_of(_with_slashes(plain(answer)))))
+    if _FRACTION.fullmatch(fraction) and _is_exact(fraction, expected):
+        return "exact"
+    spoken = words(_KIND.sub("", _with_slashes(answer), count=1))
     phrases = (words(one) for one in expected.accepted if parse_number(normalize_text(one)) is None)
     return "words" if any(says_only(phrase, spoken, expected.words) for phrase in phrases) else ""
 
@@ -153,7 +163,13 @@ def _is_exact(answer: str, expected: Expected) -> bool:
 
 def _fraction_key(text: str) -> str:
     """Return ``text`` normalised, with a fraction of two whole numbers as ``3/4`` in each way to write it."""
-    return _LOOSE_SLASH.sub("/", normalize_text(_LATEX_FRACTION.sub(r"\1/\2", text)))
+    return normalize_text(_with_slashes(text))
+
+
+def _with_slashes(text: str) -> str:
+    """Return ``text`` with its fractions of two whole numbers as ``3/4``."""
+    written = _LATEX_FRACTION.sub(r"\1/\2", text)
+    return _LOOSE_SLASH.sub("/", _VULGAR.sub(lambda sign: unicodedata.normalize("NFKC", sign[0]), written))
 
 
 def _number(answer: str, expected: Expected) -> Number | None:
@@ -171,6 +187,8 @@ def _settles(reading: Reading, expected: Expected) -> bool:
 
 def _is_taken_back(part: Reading, expected: Expected) -> bool:
     if is_denied(part.lead) or is_too_long(part.remark) or any(_is_rival(one, expected) for one in part.rivals):
+        return True
+    if not expected.asked.is_approximate and not is_rounded(part.lead, part.answer):
         return True
     number = _number(part.answer, expected)
     unit, line_end, rest = part.remark.partition("\n")

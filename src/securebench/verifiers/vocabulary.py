@@ -66,6 +66,12 @@ NOT_UNITS: Final = (
 )
 """Words after a number that make it another number, or no number at all."""
 
+CURRENCIES: Final = "$\u20ac\u00a3\u00a5\u20b9\u20a9\u20bd\u20ba\u20aa\u20ab\u0e3f\u20b4\u20a6"
+"""Signs of money, each a name in :data:`UNIT_NAMES`."""
+
+APPROXIMATIONS: Final = _words("approximately approx")
+"""Words before a number that is rounded. *About* and *roughly* are hedges."""
+
 COPULAS: Final = _words("is are was were equals equal")
 """Between what the question asks for and a number: ``the remainder is 5``."""
 
@@ -94,7 +100,10 @@ IRREGULAR: Final = MappingProxyType(
 
 SCALES: Final = (
     _words("millisecond second minute hour day week fortnight month year decade century"),
-    _words("cent penny dollar buck euro yen pound rupee yuan franc peso"),
+    _words(
+        """cent penny dollar buck euro yen pound rupee yuan franc peso krw ruble lira shekel dong baht hryvnia naira
+        krona krone zloty rand cad aud nzd hkd sgd"""
+    ),
     _words("nanometer micrometer millimeter centimeter decimeter meter kilometer inch foot yard mile"),
     _words("milligram gram kilogram ounce pound t ton tonne"),
     _words("milliliter centiliter liter teaspoon tablespoon cup pint quart gallon"),
@@ -115,13 +124,25 @@ UNIT_NAMES: Final = MappingProxyType(
             "year": "yr yrs",
             "century": "centuries",
             "penny": "pennies pence",
-            "dollar": "usd",
-            "euro": "eur",
-            "pound": "gbp lb lbs quid",
-            "yen": "jpy",
-            "rupee": "inr",
+            "dollar": "$ usd",
+            "euro": "\u20ac eur",
+            "pound": "\u00a3 gbp lb lbs quid sterling",
+            "yen": "\u00a5 jpy",
+            "rupee": "\u20b9 inr rs",
             "yuan": "cny rmb",
             "franc": "chf",
+            "krw": "\u20a9",
+            "ruble": "\u20bd rub rouble",
+            "lira": "\u20ba",
+            "shekel": "\u20aa ils",
+            "dong": "\u20ab vnd",
+            "baht": "\u0e3f thb",
+            "hryvnia": "\u20b4 uah",
+            "naira": "\u20a6 ngn",
+            "krona": "sek kronor",
+            "krone": "dkk nok kroner",
+            "zloty": "pln",
+            "rand": "zar",
             "nanometer": "nm",
             "micrometer": "um \u03bcm",
             "millimeter": "mm millimetre millimetres",
