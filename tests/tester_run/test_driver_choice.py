@@ -70,7 +70,7 @@ def test_the_yaml_asks_and_the_option_overrides(root: Path) -> None:
     assert begin(root, OCI, driver="oci", output_dir=root / "other") == [("oci", "runsc")]
 
 
-@pytest.mark.parametrize(("info", "asked"), [(OCI, ("oci", "runc")), (DOCKER, ("docker", None))])
+@pytest.mark.parametrize(("info", "asked"), [(OCI, ("oci", "runc")), (DOCKER, ("docker", "runc"))])
 def test_a_resumed_run_stays_with_what_it_began_with(
     root: Path, info: DriverInfo, asked: tuple[str, str | None]
 ) -> None:

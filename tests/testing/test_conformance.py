@@ -19,7 +19,7 @@ from securebench.sandboxes.collected import CollectedArchive, CollectedLayer
 from securebench.sandboxes.enforcement import ENFORCEABLE
 from securebench.testing.conformance import CHECKS, Check, ConformanceError, excuse
 from securebench.testing.conformance.bench import run_checks
-from securebench.testing.conformance.excuses import GVISOR
+from securebench.testing.conformance.excuses import FOREIGN_FILES, GVISOR
 from securebench.testing.fake_changes import LIBRARY_FILES
 from securebench.testing.fake_probe import install_probe
 from securebench.testing.fake_sandbox import DEFAULT_IMAGE, FakeDriver
@@ -72,6 +72,8 @@ def test_what_is_weaker_is_excused_by_name_only() -> None:
     assert excused == {check.name for check in CHECKS if set(check.needs) & {"memory", "groups"}}
     assert "memory_is_limited" in excused
     assert not [check.name for check in CHECKS if excuse(check, DriverInfo("oci", "crun"))]
+    docker = DriverInfo("docker", "runc", foreign_files=True)
+    assert [check.name for check in CHECKS if excuse(check, docker)] == [FOREIGN_FILES]
 
 
 def test_every_excuse_is_for_a_check() -> None:

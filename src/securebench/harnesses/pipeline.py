@@ -105,7 +105,7 @@ class AgentHarness(HarnessProducer):
             work = _Work(view, invocation, context, tree)
             try:
                 result = work.run(spec, attendance)
-                if place.is_changed and context.driver.info().name == "docker":
+                if place.is_changed and context.driver.info().foreign_files:
                     reclaim(context, image)
                 with _reading(context.workspace):
                     sealed = work.sealed or _seal(work, result)

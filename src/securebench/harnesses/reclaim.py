@@ -1,7 +1,8 @@
 """Taking a workspace back that the root of a container has written in.
 
-On Docker that root is the host's: what it left belongs to root, whoever runs SecureBench, and may carry set-id bits. A
-sandbox that sees nothing but the workspace gives it all to whom the workspace belongs, which takes those bits away.
+Where a driver says so (``DriverInfo.foreign_files``), that root is another user of the host than the one who runs
+SecureBench, as on Docker: what it left belongs to that user, and may carry set-id bits. A sandbox that sees nothing but
+the workspace gives it all to whom the workspace belongs, which takes those bits away.
 """
 
 from __future__ import annotations

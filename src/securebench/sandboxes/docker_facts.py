@@ -40,6 +40,7 @@ def describe(engine: Engine, runtime: str | None) -> DriverInfo:
         details,
         enforced=tuple(name for name in ENFORCEABLE if name not in weaker),
         weaker=weaker,
+        foreign_files=True,  # root of a container is the host's root, or with user namespaces nobody that we are
     )
 
 

@@ -33,7 +33,9 @@ ENFORCEABLE: Final[Mapping[str, str]] = MappingProxyType(
 class DriverInfo:
     """What a record says of the driver: its name, the runtime beneath it, their versions, and what they hold to.
 
-    ``enforced`` and ``weaker`` are names out of :data:`ENFORCEABLE`.
+    ``enforced`` and ``weaker`` are names out of :data:`ENFORCEABLE`. With ``foreign_files``, what root of a sandbox
+    leaves in a mounted directory may belong to a user of the host whose files this process can neither read nor remove:
+    it has to be given back first (``harnesses/reclaim.py``).
     """
 
     name: str
@@ -42,3 +44,4 @@ class DriverInfo:
     details: Mapping[str, str] = field(default_factory=dict)
     enforced: tuple[str, ...] = ()
     weaker: tuple[str, ...] = ()
+    foreign_files: bool = False

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import SandboxDriver
     from securebench.sandboxes.oci import OciDriver
 
+DRIVERS: Final = ("docker", "oci")
+"""What a tester YAML may ask for by name, beside ``auto``."""
+
 _HOW_TO_GET_ONE: Final = (
     "'apt-get install crun tini' gives the oci driver what it needs, 'apt-get install docker.io' an engine; "
     "'securebench doctor' says what this machine lacks"

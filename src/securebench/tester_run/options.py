@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from securebench.harnesses.registry import build_harness_producer
+from securebench.sandboxes.select import DRIVERS
 from securebench.verifiers.registry import verifier_for
 
 if TYPE_CHECKING:
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import SandboxDriver
     from securebench.tester_config import HarnessConfig, SandboxConfig, TesterConfig
     from securebench.verifiers.base import Verifier
-
-
-_REAL_DRIVERS: Final = frozenset({"docker", "oci"})
 
 
 def _ignore(_text: str) -> None:
@@ -75,10 +73,9 @@ def driver_asked_for(sandbox: SandboxConfig, override: str | None, earlier: RunH
     """
     asked = replace(sandbox, driver=override or sandbox.driver)
     begun = earlier.decisive.get("sandbox") if earlier else None
-    if asked.driver != "auto" or not isinstance(begun, dict) or begun.get("driver") not in _REAL_DRIVERS:
+    if asked.driver != "auto" or not isinstance(begun, dict) or begun.get("driver") not in DRIVERS:
         return asked
-    # The oci driver chose a runtime; Docker's is the engine's own, unless one is asked for.
-    runtime = begun.get("runtime") if begun["driver"] == "oci" else None
+    runtime = begun.get("runtime")
     return replace(asked, driver=str(begun["driver"]), runtime=asked.runtime or (str(runtime) if runtime else None))
 
 

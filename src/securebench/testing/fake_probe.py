@@ -253,6 +253,14 @@ def _attempt(context: FakeProcessContext, *names: str) -> None:
     context.stdout.write(json.dumps([name for name in names if name in granted]))
 
 
+def _shut(context: FakeProcessContext, path: str) -> None:
+    host = context.files.host_path(path)
+    if host is not None:
+        host.mkdir()
+        (host / "note").write_text("from inside")
+    _say(context, "ok")
+
+
 def _plant(context: FakeProcessContext, path: str) -> None:
     context.files.write(path, b"")
     host = context.files.host_path(path)
@@ -290,7 +298,7 @@ _ACTIONS: dict[str, Callable[..., int | None]] = {
     action.__name__.removeprefix("_"): action
     for action in (
         *(_emit, _cat, _digest, _converse, _stutter, _flood, _sleep, _hush, _deafen, _die, _tick, _facts, _write),
-        *(_read, _remove, _fill, _connect, _resolve, _loopback, _spawn, _allocate, _attempt, _plant, _harvest),
+        *(_read, _remove, _fill, _connect, _resolve, _loopback, _spawn, _allocate, _attempt, _shut, _plant, _harvest),
         *(_describe, _threads, _library, _change, _call, _linger, _ask, _listen, _network),
     )
 }

@@ -30,9 +30,14 @@ GVISOR: Final[Mapping[str, str]] = {
 }
 """By the name of a check: in what gVisor's kernel differs from the host's. Nothing of it weakens the host's safety."""
 
+FOREIGN_FILES: Final = "what_root_leaves_can_be_read_and_removed"
+"""The check that a driver need not pass which declares ``foreign_files``."""
+
 
 def excuse(check: Check, info: DriverInfo) -> str:
     """Return why the driver that ``info`` describes need not pass ``check``, or nothing if it must."""
     if weak := [name for name in check.needs if name in info.weaker]:
         return f"this driver says that it is weaker here, and has not {ENFORCEABLE[weak[0]]}"
+    if info.foreign_files and check.name == FOREIGN_FILES:
+        return "this driver says that files may come to belong to another user of the host"
     return GVISOR.get(check.name, "") if info.runtime == RUNSC else ""

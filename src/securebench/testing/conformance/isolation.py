@@ -9,6 +9,7 @@ from securebench.sandboxes.base import BASE_ENVIRONMENT, UNPRIVILEGED_USER, Moun
 from securebench.testing.conformance.bench import (
     Bench,
     Checks,
+    ConformanceError,
     probe_command,
     require,
     require_equal,
@@ -161,6 +162,20 @@ def writable_mounts_are_shared(bench: Bench) -> None:
     mounts = (Mount(directory, workspace_path(), read_only=False),)
     require_equal(bench.said("write", workspace_path("note"), "from inside", mounts=mounts), "ok", "writing")
     require_equal((directory / "note").read_text(), "from inside", "the host's file")
+
+
+@CHECKS
+def what_root_leaves_can_be_read_and_removed(bench: Bench) -> None:
+    """What root of a sandbox closes to others in a mounted directory is open to who runs the sandbox."""
+    directory = bench.shared()
+    mounts = (Mount(directory, workspace_path(), read_only=False),)
+    require_equal(bench.said("shut", workspace_path("closed"), mounts=mounts, user=ROOT), "ok", "writing")
+    try:
+        require_equal((directory / "closed" / "note").read_text(), "from inside", "what was left")
+        (directory / "closed" / "note").unlink()
+        (directory / "closed").rmdir()
+    except PermissionError as error:
+        raise ConformanceError(f"the caller is refused what root left: {error}") from None
 
 
 @CHECKS

@@ -314,6 +314,14 @@ def attempt(*names: str) -> None:
     json.dump([name for name in names if _outcome(_ATTEMPTS[name]) == "ok"], sys.stdout)
 
 
+def shut(path: str) -> None:
+    """Leave a directory that only its owner may enter, with a file that only its owner may read."""
+    Path(path).mkdir(mode=0o700)
+    Path(path, "note").write_text("from inside")
+    Path(path, "note").chmod(0o600)
+    print("ok")  # noqa: T201
+
+
 def plant(path: str) -> None:
     """Leave a set-id copy of the interpreter."""
     shutil.copyfile(os.path.realpath("/proc/self/exe"), path)
@@ -469,7 +477,7 @@ _ACTIONS = (
     *(emit, cat, digest, converse, stutter, flood, sleep, hush, deafen, die, tick, facts, write, read, remove, fill),
     *(describe, threads),
     *(call, linger, ask, listen, network),
-    *(connect, resolve, loopback, spawn, allocate, attempt, plant, harvest, library, change),
+    *(connect, resolve, loopback, spawn, allocate, attempt, shut, plant, harvest, library, change),
 )
 
 
