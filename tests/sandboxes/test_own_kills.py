@@ -41,6 +41,37 @@ os._exit(3)
 import ctypes
 libc = ctypes.CDLL(None)
 libc.ptrace(0x4206, 1, 0, 0x100000)  # PTRACE_SEIZE with PTRACE_O_EXITKILL: SIGKILL for the init when this ends
+raise SystemExit(3)
+""",
+    "takes the init's processor time by every number of the call": """
+import ctypes, mmap, os, platform, time
+libc = ctypes.CDLL(None)
+nothing = (ctypes.c_uint64 * 2)()
+for pid in (1, 1 | 1 << 32, 0xFFFFFFFF << 32 | 1):  # the kernel looks at the lower half
+    for number in (302, 302 | 1 << 30):  # prlimit64, and for x32
+        libc.syscall(number, ctypes.c_uint64(pid), 0, nothing, 0)
+if platform.machine() == "x86_64":  # and as a 32-bit call: eax 340, ebx 1, ecx RLIMIT_CPU, edx the limits
+    code = mmap.mmap(-1, 4096, 0x22 | 0x40, 7)  # MAP_32BIT
+    code.write(bytes.fromhex("53 b854010000 bb01000000 31c9 89fa cd80 5b c3"))
+    start = ctypes.addressof(ctypes.c_char.from_buffer(code))
+    ctypes.CFUNCTYPE(ctypes.c_long, ctypes.c_uint32)(start)(start + 2048)
+end = time.time() + 1
+while time.time() < end:
+    os.kill(1, 28)
+os._exit(3)
+""",
+    "lets files send the init SIGKILL": """
+import fcntl, os, signal, socket, time
+pidfd = os.pidfd_open(1)
+for number in (9, 19):
+    ends = socket.socketpair()
+    fcntl.fcntl(ends[0], fcntl.F_SETOWN, 1)
+    fcntl.fcntl(ends[0], 10, number)  # F_SETSIG
+    fcntl.fcntl(ends[0], fcntl.F_SETFL, os.O_ASYNC)
+    ends[1].send(b"x")
+    signal.pidfd_send_signal(pidfd, number)
+time.sleep(0.3)
+os._exit(3)
 """,
     "fills the limit of processes": """
 import os, time

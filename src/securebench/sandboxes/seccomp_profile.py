@@ -3,8 +3,8 @@
 What is not named is refused with ``EPERM``, and what is newer than everything named is unknown (``ENOSYS``), so that
 programs fall back on what they did before it was there. A container of Docker 20.10's default profile without
 capabilities may do the same and a little more: ``io_uring``, whose operations no filter sees; sockets to other machines
-of the same host (vsock), which are in no namespace; and ``socketcall``, through which a 32-bit program could make one
-unseen.
+of the same host (vsock), which are in no namespace; limits of the first process; and ``socketcall``, through which a
+32-bit program could make such a socket unseen.
 
 Deliberately not named, and so refused: mounts and namespaces, modules and kernel images, keyrings, tracing of the
 kernel (``bpf``, ``perf_event_open``, ``userfaultfd``), file handles, clocks, swap, accounting, quotas, I/O ports.
@@ -75,8 +75,8 @@ sched_setattr sched_setparam sched_setscheduler sched_yield setpriority
 capget capset getegid getegid32 geteuid geteuid32 getgid getgid32 getgroups getgroups32 getresgid getresgid32
 getresuid getresuid32 getuid getuid32 setfsgid setfsgid32 setfsuid setfsuid32 setgid setgid32 setgroups setgroups32
 setregid setregid32 setresgid setresgid32 setresuid setresuid32 setreuid setreuid32 setuid setuid32
-# Limits, which can only be lowered, and what was used.
-getrlimit getrusage prlimit64 setrlimit times ugetrlimit
+# Limits, which can only be lowered, and what was used. Those of other processes (prlimit64) stand below.
+getrlimit getrusage setrlimit times ugetrlimit
 # Restrict oneself further, and settings of one's own process.
 landlock_add_rule landlock_create_ruleset landlock_restrict_self prctl seccomp
 # Read clocks and wait. Setting one needs a capability.
@@ -116,6 +116,10 @@ NAMES_OF_GVISOR: Final = ("pselect",)
 """What gVisor's list of calls names otherwise than everybody else, here ``pselect6``: it would refuse ``select`` of any
 program. Others know of no call by these names, and pass over them."""
 
+_BITS_OF_PID: Final = 22
+"""No kernel gives a process a number above 2 ** 22 (PID_MAX_LIMIT)."""
+_LOW_HALF: Final = 0xFFFF_FFFF
+"""What the kernel looks at of a number of a process: a filter sees all 64 bits of the argument."""
 _AF_VSOCK: Final = 40
 _NAMESPACES_OF_CLONE: Final = 0x7E02_0000
 """Every flag of ``clone`` that makes a namespace."""
@@ -143,6 +147,7 @@ def profile(machine: str, capabilities: Collection[str] = ()) -> dict[str, Any]:
             # Its flags lie in memory, where no filter sees them: programs then use clone.
             {"names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": errno.ENOSYS},
             *(_allow("personality", index=0, op="SCMP_CMP_EQ", value=value) for value in _PERSONALITIES),
+            *_limits_but_of_init(),
             _allow("socket", index=0, op="SCMP_CMP_NE", value=_AF_VSOCK),
         ],
     }
@@ -158,6 +163,18 @@ def profile_of_gvisor(document: Mapping[str, Any]) -> dict[str, Any]:
     return {**document, "syscalls": rules}
 
 
+def _limits_but_of_init() -> Iterator[dict[str, Any]]:
+    """Return the rules that allow ``prlimit64`` for every process but the sandbox's first, process 1.
+
+    A limit of its processor time would have the kernel end that one with SIGKILL, which a sandbox could then not be
+    told to have done itself. Conditions of one call can be added, not taken away: so it is allowed for 0, which is the
+    caller, and for every number that has a bit other than the lowest. Asking for process 1's limits goes with it.
+    """
+    yield _allow("prlimit64", index=0, op="SCMP_CMP_MASKED_EQ", value=_LOW_HALF)
+    for bit in range(1, _BITS_OF_PID + 1):
+        yield _allow("prlimit64", index=0, op="SCMP_CMP_MASKED_EQ", value=1 << bit, valueTwo=1 << bit)
+
+
 def _names(groups: str) -> Iterator[str]:
     for line in groups.splitlines():
         if not line.startswith("#"):
@@ -165,5 +182,5 @@ def _names(groups: str) -> Iterator[str]:
 
 
 def _allow(*names: str, **condition: str | int) -> dict[str, Any]:
-    arguments = {"args": [{**condition, "valueTwo": 0}]} if condition else {}
+    arguments = {"args": [{"valueTwo": 0, **condition}]} if condition else {}
     return {"names": list(names), "action": "SCMP_ACT_ALLOW", **arguments}

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from securebench.images.ids import COUNT, SHIFT
 from securebench.sandboxes.oci.ids import HostIds, IdMap, identity_map
+from securebench.sandboxes.oci.ids import outside as outside_of
 
 ROOT = HostIds.of_root()
 ALONE = HostIds.of_namespace("         0       1000          1\n", "         0       1000          1\n")
@@ -38,8 +39,9 @@ def test_nobody_is_nobody_for_root() -> None:
 def test_root_is_never_root() -> None:
     """A sandbox's root is not the host's, and has the image's own files."""
     users, groups = identity_map((0, 0), ROOT)
-    assert outside(users, 0) == outside(groups, 0) == SHIFT
-    assert [outside(users, number) for number in (1, 65535)] == [SHIFT + 1, SHIFT + 65535]
+    assert outside(users, 0) == outside(groups, 0) == outside_of(users, 0) == SHIFT
+    for found in (outside, outside_of):
+        assert [found(users, number) for number in (1, 65535)] == [SHIFT + 1, SHIFT + 65535]
 
 
 def test_an_ordinary_user_alone_is_the_only_user() -> None:

@@ -17,7 +17,7 @@ from securebench.errors import InfrastructureError
 from securebench.sandboxes.base import Command, SandboxSpec
 from securebench.sandboxes.oci import OciDriver
 from securebench.sandboxes.oci.keeper.cells import Cell
-from securebench.sandboxes.oci.keeper.jobs import Job, Runtime, Starved
+from securebench.sandboxes.oci.keeper.jobs import Job, Runtime, Starved, is_exiting
 from securebench.sandboxes.oci.keeper.surroundings import Surroundings
 
 if TYPE_CHECKING:
@@ -103,6 +103,50 @@ def test_a_command_that_its_runtime_left_to_the_keeper_kills_itself(tmp_path: Pa
         job.is_left = True
         report = job.outcome(signal.SIGKILL, Starved())
     assert (report["exit"], report["lost"]) == (137, "")
+
+
+@pytest.mark.parametrize(
+    ("status", "starved", "lost"),
+    [
+        (signal.SIGKILL, (0, 0), "first process"),
+        (signal.SIGKILL, (1, 1), ""),  # the sandbox used all of its own memory
+        (signal.SIGKILL, (1, 0), "memory"),
+        (signal.SIGSEGV, (0, 0), ""),
+        (137 << 8, (0, 0), ""),  # the init ends so when the command was killed
+        (0, (0, 0), ""),
+    ],
+)
+def test_a_first_process_that_was_killed_is_reported(
+    tmp_path: Path, status: int, starved: tuple[int, int], lost: str
+) -> None:
+    """Nobody in a sandbox can kill its first process, but by using up the memory that it may have."""
+    with socket.socket() as channel:
+        job = Job(channel, str(tmp_path / "log"), str(tmp_path / "started"), 60, leaves=True)
+        job.first = job.is_left = True
+        found = job.outcome(status, Starved(*starved))["lost"]
+        assert lost in found
+        assert bool(found) == bool(lost)
+        job.killed = True
+        assert "process" not in job.outcome(status, Starved(*starved))["lost"]
+
+
+@pytest.mark.parametrize(("status", "lost"), [(137 << 8, "gone"), (signal.SIGKILL, "gone"), (5 << 8, ""), (0, "")])
+def test_a_command_is_lost_with_its_container(tmp_path: Path, status: int, lost: str) -> None:
+    """A command that was killed as its container was lost has no end of its own; one that ended before that has."""
+    with socket.socket() as channel:
+        job = Job(channel, str(tmp_path / "log"), str(tmp_path / "started"), 60)
+        job.is_left = True
+        assert job.outcome(status, Starved(), "gone")["lost"] == lost
+
+
+def test_a_process_that_ends_is_told_from_one_that_lives() -> None:
+    """One that has ended and was not waited for, or is gone, ends; a living one does not."""
+    assert not is_exiting(os.getpid())
+    child = os.posix_spawn("/bin/true", ["true"], {})
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    assert is_exiting(child)
+    os.waitpid(child, 0)
+    assert is_exiting(child)
 
 
 @pytest.mark.oci

@@ -96,6 +96,16 @@ def test_a_command_of_which_nobody_knows_was_killed(leaving: Leaving, tmp_path: 
     assert leaving.settled == [9]
 
 
+def test_a_process_that_is_left_need_not_be_ours_yet(leaving: Leaving, tmp_path: Path) -> None:
+    """The child of a runtime's child becomes the keeper's when that has ended, which may be after the runtime."""
+    (tmp_path / "started").write_text(str(os.getppid()))
+    leaving.keeper._child_ended(RUNTIME, 0)
+    assert (leaving.settled, leaving.job.pid) == ([], os.getppid())
+    leaving.keeper._child_ended(os.getppid(), 3 << 8)
+    assert leaving.settled == [3 << 8]
+    leaving.end_child()
+
+
 def test_what_is_being_left_is_no_orphan(leaving: Leaving) -> None:
     """Where orphans are killed, a command whose runtime has just gone is none."""
     assert leaving.child not in leaving.keeper._orphans()

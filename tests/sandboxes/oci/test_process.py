@@ -254,6 +254,26 @@ def test_a_runtime_that_fails_is_the_machines_fault(played: Played, log: str) ->
     assert raised.value.code == "sandbox-failed"
 
 
+@pytest.mark.parametrize(
+    "log",
+    [
+        '{"level":"error","msg":"the container `a-s1` is not running"}',
+        '{"level":"error","msg":"exec failed: cannot exec in a stopped container"}',
+        '{"level":"error","msg":"error opening file `/run/a/state/a-s1/status`: No such file or directory"}',
+    ],
+)
+@pytest.mark.parametrize("lost", ["", "its first process was killed from outside"])
+def test_a_command_that_comes_too_late_is_what_its_sandbox_is(beneath: Beneath, log: str, lost: str) -> None:
+    """A sandbox that ended itself was killed, with all that was to run in it; one that was lost is the machine's."""
+    send_report(beneath.keeper, {**ENDED, "exit": 137, "lost": lost})
+    beneath.played.end(exit=1, log=log, started=False)
+    if lost:
+        with pytest.raises(InfrastructureError):
+            beneath.played.process.wait()
+    else:
+        assert beneath.played.process.wait().exit_code == 137
+
+
 @pytest.mark.parametrize("delay", [0.0, 0.2])
 def test_a_command_whose_sandbox_ended_beneath_it_was_killed(beneath: Beneath, delay: float) -> None:
     """A18: what ends its own sandbox, and gVisor's kernel with it, is no trouble of the machine to try again after."""

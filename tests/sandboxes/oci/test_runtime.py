@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from securebench.errors import EngineError
 from securebench.sandboxes.oci import runtime
-from securebench.sandboxes.oci.runtime import Runtime, find_init, find_runtime
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from securebench.sandboxes.oci.runtime import Runtime, find_init, find_runtime, record_of
 
 ELF = b"\x7fELF" + bytes(60)
 
@@ -104,6 +101,15 @@ def test_runc_leaves_commands(name: str, *, option: bool) -> None:
     """A04: runc would wait for all that have a command's streams, so it is told to go when the command runs."""
     argv = Runtime(name, f"/usr/bin/{name}", "1").exec_argv("/run/a1/s1/p", "/run/a1/state", "s1")
     assert ("--detach" in argv) is option
+
+
+@pytest.mark.parametrize(("name", "option"), [("crun", True), ("runc", True), ("runsc", False)])
+def test_containers_are_left_to_the_keeper(name: str, *, option: bool) -> None:
+    """Who waits for the first process itself knows whether it was killed; gVisor's is the runtime's own."""
+    runtime = Runtime(name, f"/usr/bin/{name}", "1")
+    argv = runtime.run_argv("/run/a1/s1", "/run/a1/state", "s1", leaves=runtime.leaves_containers)
+    assert ("--detach" in argv) is runtime.leaves_containers is runtime.runs_unreadable is option
+    assert argv[-1] == Path(record_of("/run/a1/state", "s1")).name == "a1-s1"
 
 
 def test_gvisor_has_no_network_and_filters() -> None:

@@ -50,6 +50,7 @@ REFUSED = {
     )
     for number, name in names.items()
 }
+PRLIMIT64 = 302
 OF_NEWER_ENGINES = {303, 310, 311, 329, 330, 331}
 """What Docker's profile has taken in since 20.10: file handles, other processes' memory, keys of memory."""
 CLONE, CLONE3, SOCKET, PERSONALITY, MSEAL, CHROOT, UNSHARE = 56, 435, 41, 135, 462, 161, 272
@@ -94,6 +95,16 @@ def test_personalities_are_few(ours: Filter) -> None:
     assert {ours.answer(PERSONALITY, value) for value in (0x0040000, 0x0400000, 0x0040008)} == {"EPERM"}
 
 
+def test_nobody_limits_the_first_process(ours: Filter) -> None:
+    """Its processor time would be the sandbox's to end: of 64 bits the kernel takes 32 for the number of a process."""
+    for number, architecture in ((PRLIMIT64, X86_64), (340, I386), (PRLIMIT64 | X32_BIT, X86_64)):
+        others = {ours.answer(number, pid, architecture=architecture) for pid in (0, 2, 3, 1 << 21, (1 << 22) - 1)}
+        assert others == {ALLOW}
+        garbage = {ours.answer(number, high << 32 | 1, architecture=architecture) for high in (0, 1, 0xFFFFFFFF)}
+        assert garbage == {"EPERM"}
+        assert ours.answer(number, 0xFFFFFFFF << 32, architecture=architecture) == ALLOW  # 0: the caller itself
+
+
 def test_what_is_newer_is_unknown(ours: Filter) -> None:
     """Above every number that is named, and for numbers that no kernel has, programs are told to fall back."""
     assert {ours.answer(number) for number in (MSEAL, 500, 1023, 0x3FFFFFFF, 0xFFFFFFFF)} == {"ENOSYS"}
@@ -127,7 +138,8 @@ def test_every_name_is_a_system_call() -> None:
     for machine in ("x86_64", "aarch64"):
         names = [name for rule in profile(machine)["syscalls"] for name in rule["names"]]
         assert [name for name in names if resolve(name.encode()) == -1] == list(NAMES_OF_GVISOR)
-        assert len(names) == len(set(names)) + names.count("personality") - 1 > 300
+        repeated = names.count("personality") - 1 + names.count("prlimit64") - 1
+        assert len(names) == len(set(names)) + repeated > 300
 
 
 def test_a_kernel_obeys_it(ours: Filter) -> None:
@@ -174,7 +186,7 @@ def test_both_forms_are_one_filter(ours: Filter, runc_driver: SandboxDriver) -> 
     theirs = _filter_in(runc_driver)
     for number in range(1024):
         for asked, architecture in ((number, X86_64), (number, I386), (number | X32_BIT, X86_64)):
-            for arguments in ((0,), (40,), (0x10000000,), (8,)):
+            for arguments in ((0,), (1,), (40,), (0x10000000,), (8,)):
                 expected = ours.answer(asked, *arguments, architecture=architecture)
                 found = theirs.answer(asked, *arguments, architecture=architecture)
                 assert found == expected, (number, hex(architecture), arguments)
@@ -198,7 +210,7 @@ def test_docker_refuses_nothing_that_is_allowed(
 ) -> None:
     """I18: in the filter of Docker's default profile, without capabilities, nothing is refused that ours allows.
 
-    The other way round there is only ``io_uring``, and what newer engines allow.
+    The other way round there is only ``io_uring``, limits of process 1, and what newer engines allow.
     """
     monkeypatch.setattr(docker_spec, "_seccomp", lambda _capabilities, **_: ())
     dockers = _filter_in(docker_driver)
@@ -206,7 +218,9 @@ def test_docker_refuses_nothing_that_is_allowed(
         allowed = {number for number in NUMBERS if ours.answer(number, *arguments) == ALLOW}
         by_docker = {number for number in NUMBERS if dockers.answer(number, *arguments) == ALLOW}
         assert allowed - by_docker == set()
-        assert {number for number in by_docker - allowed if number < 450} <= set(IO_URING) | OF_NEWER_ENGINES
+        only_docker = {number for number in by_docker - allowed if number < 450}
+        assert only_docker <= set(IO_URING) | OF_NEWER_ENGINES | {PRLIMIT64}
+        assert (PRLIMIT64 in only_docker) is (arguments in {(1,), (0x10000000,)})  # the last is no process's number
 
 
 def _filter_in(driver: SandboxDriver) -> Filter:

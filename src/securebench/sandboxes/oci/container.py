@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from securebench.errors import EngineError
 from securebench.images.ids import tree_shift
+from securebench.sandboxes.capabilities import granted_capabilities
 from securebench.sandboxes.mounts import binds
 from securebench.sandboxes.oci.config import DEVICES_TARGET, INIT_TARGET, Layout, compile_config, compile_process
 from securebench.sandboxes.oci.doors import open_doors
-from securebench.sandboxes.oci.ids import HostIds, identity_map
+from securebench.sandboxes.oci.ids import HostIds, identity_map, outside
 from securebench.sandboxes.oci.keeper.cells import DEVICES, NETWORK
 from securebench.sandboxes.oci.keeper.surroundings import SHOWN
-from securebench.sandboxes.oci.runtime import LOG, PID
+from securebench.sandboxes.oci.runtime import LOG, PID, record_of
 from securebench.sandboxes.oci.seccomp import seccomp_for
 from securebench.sandboxes.oci.stock import Stock
 
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
 
 LIFETIME_SECONDS: Final = 10 * 365 * 86400.0
 """The time limit of a container that has no task: a persistent one, whose commands have limits of their own."""
+
+
+_TRACING: Final = frozenset({"CAP_SYS_PTRACE", "CAP_DAC_OVERRIDE", "CAP_DAC_READ_SEARCH"})
+"""What lets root trace a process whose program he may not read, or read that program."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +96,7 @@ class Container:
         """
         staged, sources = self._binds()
         document = compile_config(self._spec, command, self._layout(sources))
-        limits, runtime = self._spec.limits, self._surroundings.runtime
+        limits, runtime, leaves = self._spec.limits, self._surroundings.runtime, self._is_left()
         request = {
             "tree": str(self._tree),
             "owner": tree_shift(),
@@ -102,7 +107,11 @@ class Container:
             "enter": bool(self._spec.doors) and not runtime.enters_networks,
             "limits": {"memory": limits.memory, "pids": limits.pids + runtime.extra_pids, "cpu": limits.cpus},
             "processes": limits.pids if self._counts_apart() else None,
-            "argv": runtime.run_argv(self._directory, self._state, self._name, collects=self._spec.collect is not None),
+            "argv": runtime.run_argv(
+                self._directory, self._state, self._name, collects=self._spec.collect is not None, leaves=leaves
+            ),
+            "leaves": leaves,
+            "record": record_of(self._state, self._name),
             "collect": self._spec.collect,
             "document": f"{self._directory}/config.json",
             "log": f"{self._directory}/{LOG}",
@@ -148,6 +157,16 @@ class Container:
         """Whether only a namespace around its runtime keeps its processes from being counted with those of others."""
         return self._surroundings.runtime.takes_limits_on and not self._is_grouped()
 
+    def _is_left(self) -> bool:
+        """Whether the keeper waits for its first process, and so learns whether that was killed.
+
+        Only where its groups tell a kill for want of its own memory apart: without them an agent could use up the
+        machine's, and so have its first process killed. The groups also tell what a runtime that was killed has left.
+        Nor where a capability lets the sandbox's root trace it.
+        """
+        may_trace = self._spec.user[0] == 0 and not _TRACING.isdisjoint(granted_capabilities(self._spec))
+        return self._surroundings.runtime.leaves_containers and self._is_grouped() and not may_trace
+
     def _is_grouped(self) -> bool:
         return {"memory", "pids"} <= set(self._surroundings.hello.controllers)
 
@@ -164,6 +183,17 @@ class Container:
             cgroup=f"/securebench/{self._surroundings.group}/{self._name}" if self._is_grouped() else None,
         )
 
+    def _give(self, pipes: Pipes) -> None:
+        """Give the streams to the sandbox's user, so that programs may open them again by ``/dev/stdout``.
+
+        runc does so for those that it carries itself, which it does not for what it leaves.
+        """
+        uids, gids = identity_map(self._spec.user, self._surroundings.ids)
+        for descriptor in pipes.theirs if os.geteuid() == 0 else ():
+            os.fchown(descriptor, outside(uids, self._spec.user[0]), outside(gids, self._spec.user[1]))
+
     def _ask(self, request: dict[str, Any], document: dict[str, Any], pipes: Pipes, within: Job | None = None) -> Job:
+        if request["leaves"]:
+            self._give(pipes)
         named = {"cell": self._name, **request}
         return self._surroundings.link.start(named, json.dumps(document).encode(), pipes.theirs, within)

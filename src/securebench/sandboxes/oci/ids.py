@@ -52,6 +52,12 @@ def identity_map(user: tuple[int, int], available: HostIds) -> tuple[IdMap, IdMa
     return _map(uid, available.uids, available), _map(gid, available.gids, available)
 
 
+def outside(id_map: IdMap, inside: int) -> int:
+    """Return which id of the host ``inside`` is, which ``id_map`` has."""
+    entry = next(e for e in id_map if e["containerID"] <= inside < e["containerID"] + e["size"])
+    return entry["hostID"] + inside - entry["containerID"]
+
+
 def _map(own: int, count: int, available: HostIds) -> IdMap:
     """Map ``own`` first, then the ids below and above it in order, as many as there are."""
     hole = available.own is None  # in root's range, where the id would lie that is the same inside and outside

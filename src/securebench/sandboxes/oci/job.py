@@ -80,14 +80,16 @@ class Job:
         return self._within is not None
 
     def fell(self, patience: float) -> bool:
-        """Whether the container in which it ran has ended as well, or does within ``patience`` seconds."""
+        """Whether the container in which it ran has ended as well, or does within ``patience`` seconds.
+
+        Not if that was lost itself: what ran in it has not brought that about.
+        """
         if self._within is None:
             return False
         try:
-            self._within.report(patience)
+            return not self._within.report(patience).get("lost")
         except EngineError:  # it lives, or nobody can say how it went
             return False
-        return True
 
     def kill(self) -> None:
         """Ask for the end of its whole sandbox, and do not wait for it."""

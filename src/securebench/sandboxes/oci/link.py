@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from securebench.errors import EngineError
+from securebench.images.ids import tree_shift
 from securebench.sandboxes.oci.job import Job, exhaustion, gone
 from securebench.sandboxes.oci.wire import receive_frame, send_frame
 
@@ -61,7 +62,8 @@ class Link:
         self._control, theirs = socket.socketpair()
         owner = os.pidfd_open(os.getpid())
         sealed = runtime.path if runtime.copies_itself else None
-        around = {"run": str(run), "group": group, "inner_groups": runtime.owns_cgroups, "sealed": sealed}
+        around = {"run": str(run), "group": group, "inner_groups": runtime.owns_cgroups}
+        around |= {"unreadable": tree_shift() if runtime.runs_unreadable else None, "sealed": sealed}
         named = {"surroundings": around, "files": dict(files)}
         settings = json.dumps({**named, "control": theirs.fileno(), "owner": owner})
         try:

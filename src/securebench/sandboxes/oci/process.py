@@ -29,7 +29,11 @@ _SIGKILLED = 137
 _FALL_SECONDS = 10.0
 """How long the runtime of a sandbox may take to notice that it has ended, after another has lost a command in it."""
 
-_STATE_GONE = re.compile(r"/status`: No such file")
+_HAS_ENDED = re.compile(r"/status`: No such file|the container `[^`]*` is not running|in a stopped container")
+"""What crun and runc say of a command for a container whose first process has just ended.
+
+crun looks for the container's state also after the command began, and removes it itself unless it has left.
+"""
 
 _NOT_RUN_SIGNS = (
     *("executable file", "open executable", "exec:", "chdir `", 'chdir to cwd ("'),  # crun, runc
@@ -120,13 +124,13 @@ class OciProcess(BoundedProcess["Streams"]):
         """Return its exit code. Raises :class:`InfrastructureError` for what the machine, or its runtime, has done.
 
         What runs in a sandbox can end it, and gVisor's kernel with it; the runtime of a command then knows nothing of
-        its end. It was killed as all that ran there was, and by whom is no fault of the machine.
+        its end. It was killed as all that ran there was, and by whom is no fault of the machine, unless the container
+        was lost itself.
         """
         try:
             return _exit_code(report, command=self._job.is_command)
         except InfrastructureError:
-            # crun looks for its state after the command began: that is gone where the command has ended its sandbox.
-            began = report.get("started") or _STATE_GONE.search(report.get("log", ""))
+            began = report.get("started") or _HAS_ENDED.search(report.get("log", ""))
             if began and not report.get("lost") and self._job.fell(_FALL_SECONDS):
                 return _SIGKILLED
             raise

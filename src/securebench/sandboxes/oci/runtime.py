@@ -88,6 +88,15 @@ class Runtime:
         return self.name == "runc"
 
     @property
+    def leaves_containers(self) -> bool:
+        """Whether it starts a sandbox and goes, so that the keeper waits for the sandbox's first process itself.
+
+        A runtime that waits gives one exit code, 137, to a first process that was killed and to one that ended so.
+        gVisor's first process is one of its own kernel, which it has to wait for.
+        """
+        return self.name != RUNSC
+
+    @property
     def needs_root_id(self) -> bool:
         """Whether a sandbox must have a root, whoever runs in it: an ordinary user then needs subordinate ids."""
         return self.name != "crun"
@@ -111,6 +120,11 @@ class Runtime:
 
         gVisor mounts it again without, and fails; what it shows to sandboxes are files of its own.
         """
+        return self.name != RUNSC
+
+    @property
+    def runs_unreadable(self) -> bool:
+        """Whether it can start a program that nobody may read. gVisor reads programs itself."""
         return self.name != RUNSC
 
     @property
@@ -152,12 +166,16 @@ class Runtime:
         """
         return self.name == "crun"
 
-    def run_argv(self, bundle: str, state: str, sandbox_id: str, *, collects: bool = False) -> list[str]:
+    def run_argv(
+        self, bundle: str, state: str, sandbox_id: str, *, collects: bool = False, leaves: bool = False
+    ) -> list[str]:
         """Return what makes a sandbox from ``bundle``/config.json, waits for its first process and removes it.
 
-        ``collects``: what is written to the root file system is there afterwards.
+        ``collects``: what is written to the root file system is there afterwards. ``leaves``: it does not wait, and
+        its record of the sandbox (:func:`record_of`) is left as well.
         """
-        options = ("run", "--bundle", bundle, "--pid-file", f"{bundle}/{PID}", _unique(state, sandbox_id))
+        files = ("--bundle", bundle, "--pid-file", f"{bundle}/{PID}")
+        options = ("run", *(["--detach"] if leaves else []), *files, _unique(state, sandbox_id))
         return [*self._start(state, f"{bundle}/{LOG}"), *(_WRITE_THROUGH[self.name] if collects else ()), *options]
 
     def exec_argv(self, process_file: str, state: str, sandbox_id: str) -> list[str]:
@@ -206,6 +224,11 @@ def find_init() -> Path:
         code="runtime-unavailable",
         hint="install one, for example: apt-get install tini",
     )
+
+
+def record_of(state: str, sandbox_id: str) -> str:
+    """Return the directory in which a runtime keeps what it knows of a sandbox."""
+    return f"{state}/{_unique(state, sandbox_id)}"
 
 
 def _unique(state: str, sandbox_id: str) -> str:

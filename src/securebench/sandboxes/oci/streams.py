@@ -179,7 +179,7 @@ class Streams:
         self._outputs.clear()
 
     def _raise_if_broken(self) -> None:
-        # The runtime keeps the streams open as long as it runs: at the end of both outputs it is ending.
+        # The runtime, or the init, keeps the streams open as long as it runs: at the end of both outputs it is ending.
         if self._broken or not self._outputs or self._job.is_over():
             self._pending = memoryview(b"")
             raise BrokenPipeError("the process no longer reads its stdin")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from securebench.sandboxes.oci.keeper import mounts
 from securebench.sandboxes.oci.keeper.cgroups import Group
 from securebench.sandboxes.oci.keeper.changes import open_changes
-from securebench.sandboxes.oci.keeper.jobs import Runtime, Starved, children
+from securebench.sandboxes.oci.keeper.jobs import Runtime, Starved, children, is_exiting
 from securebench.sandboxes.oci.keeper.network import make_network
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ class Cell:
     """The files, mounts, groups and jobs of one container. ``main`` is the job whose end is its end.
 
     ``held`` are jobs that have ended, with their wait status, whose end is not reported before that of ``main``.
+    ``lost`` is why the end of ``main`` says nothing about what ran in it, or empty.
     """
 
     def __init__(self, name: str, surroundings: Surroundings) -> None:
@@ -56,12 +57,15 @@ class Cell:
         self.held: list[tuple[Job, int]] = []
         self._first_kill: float | None = None
         self._collect: str | None = None
+        self._record: str | None = None
+        self.lost = ""
         self._enters = False
 
     def prepare(self, request: dict[str, Any], spares: Spares) -> None:
         """Make what ``request`` asks for. Raises ``OSError`` and :class:`~.mounts.UnsafeSourceError`."""
         self._collect = request.get("collect")
         self._enters = request["enter"]
+        self._record = request["record"]
         os.mkdir(self.directory)
         mounts.mount_tmpfs(self.directory, "711", request["size"] + _DOCUMENT_BYTES)
         self._show_root(request)
@@ -85,16 +89,20 @@ class Cell:
 
     def discard(self, path: str) -> None:
         """Remove the directory of a document, which is not this cell's own, with all that the runtime put there."""
-        directory = os.path.dirname(path)
-        with suppress(OSError):  # it went with the cell
-            for name in os.listdir(directory):
-                os.unlink(f"{directory}/{name}")
-            os.rmdir(directory)
+        _remove_directory(os.path.dirname(path))
 
     @property
     def is_ending(self) -> bool:
         """Whether it is being killed."""
         return self._first_kill is not None
+
+    def is_falling(self) -> bool:
+        """Whether its first process is ending, where that was left to us: the kernel kills all others with it.
+
+        It is marked before it kills them, and ends when the last was waited for. So what was killed by it is heard of
+        earlier than it, and what was killed while it is not marked was killed by something else.
+        """
+        return self.main is not None and self.main.is_left and is_exiting(self.main.pid)
 
     def launch(self, job: Job, argv: list[str], streams: list[int], processes: int | None) -> None:
         """Start the runtime of ``job`` in its groups. Raises ``OSError``.
@@ -134,7 +142,8 @@ class Cell:
     def kill(self) -> bool:
         """Kill the container. Return whether its runtime still runs, so that it should be tried again.
 
-        The first process of a pid namespace takes all others with it, and its runtime then ends by itself.
+        The first process of a pid namespace takes all others with it, and its runtime then ends by itself. It is a
+        child of its runtime, if that waits for it, and else written down as soon as it was started.
         """
         now = time.monotonic()
         self._first_kill = self._first_kill or now
@@ -142,7 +151,12 @@ class Cell:
             job.killed = True
         if self.main not in self.jobs or self.main is None:
             return False
-        victims = children(self.main.pid)
+        if self.main.is_left:
+            victims = [self.main.pid]
+        elif first := self.main.left():
+            victims = [first]
+        else:
+            victims = children(self.main.pid)
         if now - self._first_kill > _PATIENCE_SECONDS:
             victims.append(self.main.pid)
         _kill(victims)
@@ -166,6 +180,8 @@ class Cell:
             mounts.detach(self.directory)
         with suppress(OSError):
             os.rmdir(self.directory)
+        if self._record is not None:  # a runtime that has left, or was killed, has not removed it
+            _remove_directory(self._record)
         group, self._group = self._group, None
         if group is None or (self._spares is not None and self._spares.keep(group)) or group.remove():
             return True
@@ -196,6 +212,14 @@ class Cell:
             os.chown(f"{self.directory}/{name}", request["owner"], request["owner"])
         nested = self._surroundings.nested
         mounts.mount_overlay(self.directory, request["tree"], locked=request["locked"], user_attributes=nested)
+
+
+def _remove_directory(directory: str) -> None:
+    """Remove a directory of a runtime's own files, if it is there."""
+    with suppress(OSError):
+        for name in os.listdir(directory):
+            os.unlink(f"{directory}/{name}")
+        os.rmdir(directory)
 
 
 def _kill(pids: list[int]) -> None:

@@ -40,6 +40,10 @@ _ALL_SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl
 
 _THREADS = "/proc/{0}/task"
 
+_PF_EXITING = 0x4
+_FLAGS_AFTER_NAME = 6
+"""Which of the fields behind a process's name in ``/proc/PID/stat`` holds its flags, and the one of its end."""
+
 _RECORD_SECONDS = 30.0
 _RECORD_POLL_SECONDS = 0.002
 """How long a command waits for its container's record, on a machine that does much else, and how often it looks."""
@@ -57,6 +61,7 @@ class Job:
 
     ``log`` is where the runtime says what went wrong; ``started`` is the file that it makes when it has started what
     it was to run. With ``leaves`` the runtime then ends, and leaves it to us, whom it is a child of from then on.
+    If it is the ``first`` of its cell, that is the first process of a container, else a command in one.
     """
 
     def __init__(  # what a request says of it
@@ -68,6 +73,7 @@ class Job:
         self.leaves = leaves
         self.deadline = time.monotonic() + seconds
         self.pid = 0
+        self.first = False
         self.is_left = False
         self.starved_before = Starved()
         self.timed_out = False
@@ -97,10 +103,11 @@ class Job:
         with suppress(OSError):
             send_report(self.channel, report, *descriptors)
 
-    def outcome(self, status: int, starved: Starved) -> dict[str, Any]:
+    def outcome(self, status: int, starved: Starved, lost: str = "") -> dict[str, Any]:
         """Return the report of its end with a wait ``status``, when its sandbox has ``starved`` so often.
 
         ``lost`` is why its end says nothing about what ran in it, or empty. Nothing in a sandbox can bring that about.
+        The argument says so of the container in which it ran, if it is a command that was killed with that.
         """
         code = exit_code(status)
         log = "" if code == 0 else self._read_log()
@@ -115,7 +122,7 @@ class Job:
             "out_of_memory": code == SIGKILLED and not self.killed and kills,
             "killed": self.killed,
             "started": self.has_started(),
-            "lost": self._lost(status, starved) if code else "",
+            "lost": (code == SIGKILLED and lost) or self._lost(status, starved) if code else "",
             "log": log,
         }
 
@@ -146,8 +153,14 @@ class Job:
         before = self.starved_before
         if starved.kills > before.kills:
             return "" if starved.at_limit > before.at_limit else MACHINE_MEMORY
-        if os.WIFSIGNALED(status) and not self.killed and not self.is_left and os.WTERMSIG(status) in _FROM_OUTSIDE:
+        if not os.WIFSIGNALED(status) or self.killed:
+            return ""
+        if not self.is_left and os.WTERMSIG(status) in _FROM_OUTSIDE:
             return f"its runtime was killed from outside, by signal {os.WTERMSIG(status)}"
+        # The kernel lets nobody in a pid namespace kill its first process, and the sandbox closes what would make the
+        # kernel do it (:mod:`~securebench.sandboxes.seccomp_profile`); a kill for want of its own memory was counted.
+        if self.is_left and self.first and os.WTERMSIG(status) == signal.SIGKILL:
+            return "its first process was killed from outside"
         return ""
 
     def _read_log(self) -> str:
@@ -209,6 +222,16 @@ def exit_code(status: int) -> int:
     """Return the exit code that a shell would give a process with this wait status."""
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
+
+
+def is_exiting(pid: int) -> bool:
+    """Whether the process ``pid`` has begun to end, or is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return True
+    return bool(int(fields[_FLAGS_AFTER_NAME]) & _PF_EXITING)
 
 
 def _parent(pid: str) -> int:

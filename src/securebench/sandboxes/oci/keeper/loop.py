@@ -81,8 +81,8 @@ class Keeper:
             return
         request, document, (channel, *streams) = frame
         talk = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, channel)
-        leaves = request.get("leaves", False)
-        job = Job(talk, request["log"], request["started"], request["seconds"], leaves=leaves)
+        job = Job(talk, request["log"], request["started"], request["seconds"], leaves=request["leaves"])
+        job.first = "tree" in request
         try:
             self._start(request, document, job, streams)
         except UnsafeSourceError as error:
@@ -176,7 +176,7 @@ class Keeper:
             self._settle(cell, job, status)
             return
         job.pid, job.leaves, job.is_left = job.left(), False, True
-        if _is_child(job.pid):
+        if _is_there(job.pid):
             self._jobs[job.pid] = (cell, job)
         else:
             self._settle(cell, job, self._strays.get(job.pid, signal.SIGKILL))
@@ -186,7 +186,7 @@ class Keeper:
         main = cell.main
         if job is main and os.WIFSIGNALED(status) and not cell.is_still(self._orphans):
             self._later(delay, partial(self._settle, cell, job, status, delay * 2))
-        elif job is not main and cell.is_ending and main in cell.jobs:
+        elif job is not main and main in cell.jobs and (cell.is_ending or cell.is_falling()):
             cell.held.append((job, status))
         else:
             self._report_end(cell, job, status)
@@ -198,7 +198,9 @@ class Keeper:
 
     def _report_end(self, cell: Cell, job: Job, status: int) -> None:
         cell.jobs.discard(job)
-        report = job.outcome(status, cell.starved())
+        report = job.outcome(status, cell.starved(), cell.lost)
+        if job is cell.main:
+            cell.lost = report["lost"]
         changes, descriptors = cell.changes() if job is cell.main else ({}, [])
         job.report(report | changes, *descriptors)
         close_all(descriptors)
@@ -255,13 +257,17 @@ def _hand_over(cell: Cell, ports: list[int], job: Job) -> None:
         close_all(listeners)
 
 
-def _is_child(pid: int) -> bool:
-    """Whether ``pid`` is a child of this process that was not waited for yet."""
+def _is_there(pid: int) -> bool:
+    """Whether ``pid`` was not waited for yet.
+
+    It need not be our child yet: crun ends when a child of a child of it has started the container and written down
+    its first process. That one becomes ours with the end of the other, whether it still runs then or not.
+    """
     if pid < 1:  # which would be a group
         return False
     try:
-        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
+        os.kill(pid, 0)
+    except ProcessLookupError:
         return False
     return True
 

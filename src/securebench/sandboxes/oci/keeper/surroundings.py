@@ -19,13 +19,17 @@ class Surroundings:
 
     ``inner_groups``: the runtime makes groups of its own within those of a cell, in every hierarchy there is.
     ``program`` is a descriptor of a copy of the runtime, where it should be run from one.
+    ``unreadable`` is the owner of the programs that sandboxes are shown, which nobody in them may read, only run.
     """
 
-    def __init__(self, run: str, group: str, *, inner_groups: bool, sealed: str | None = None) -> None:
+    def __init__(
+        self, run: str, group: str, *, inner_groups: bool, unreadable: int | None = None, sealed: str | None = None
+    ) -> None:
         """Look around. Nothing is made yet. ``sealed`` is the path of a runtime that is to be run from a copy."""
         self.run = run
         self.group = group
         self.inner_groups = inner_groups
+        self.unreadable = unreadable
         self.program = None if sealed is None else _sealed_copy(sealed)
         self.nested = _read("/proc/self/uid_map").split() != ["0", "0", "4294967295"]
         self.hierarchies = cgroups.find_hierarchies(other_controllers=inner_groups)
@@ -59,14 +63,25 @@ class Surroundings:
             os.rmdir(self.run)
 
     def _show(self, files: dict[str, str]) -> None:
-        """Copy them: a sandbox can see from where on the host something is mounted, and these are none of its."""
+        """Copy them: a sandbox can see from where on the host something is mounted, and these are none of its.
+
+        A process whose program its user may not read cannot be traced, and its memory and files in ``/proc`` cannot be
+        opened, by others of that user: so a sandbox cannot get at its first process. A runtime that enters the sandbox
+        can, as it has all capabilities over a namespace that the program's owner is in.
+        """
         directory = f"{self.run}/{SHOWN}"
         os.mkdir(directory)
         mounts.mount_tmpfs(directory, "711")
         for name, source in files.items():
             with open(source, "rb") as original, open(f"{directory}/{name}", "wb") as copy:
                 copy.write(original.read())
-                os.fchmod(copy.fileno(), 0o755 if os.access(source, os.X_OK) else 0o644)
+                if not os.access(source, os.X_OK):
+                    os.fchmod(copy.fileno(), 0o644)
+                elif self.unreadable is None:
+                    os.fchmod(copy.fileno(), 0o755)
+                else:
+                    os.fchown(copy.fileno(), self.unreadable, self.unreadable)
+                    os.fchmod(copy.fileno(), 0o111)
         mounts.make_read_only(directory)
 
     def _make_groups(self) -> None:
