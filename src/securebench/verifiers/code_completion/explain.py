@@ -33,6 +33,7 @@ _UNSUPPORTED: Final[Mapping[str, str]] = {
     "source": "the tests ask for the source of the candidate",
     "patch": "the tests patch what the candidate uses",
     "printed": "the tests read what is printed",
+    "copy": "the tests copy an object of a dataclass, or of a subclass of a plain type, of the candidate",
     "process": "the tests set up their own process: a random seed, environment variables, warnings",
     "files": "the tests make files, which the candidate does not have",
     "attribute": "the tests change a list, dict or set that they got from an object of the candidate",

@@ -95,16 +95,16 @@ def fields_equal(self: Any, other: Any) -> Any:
         return NotImplemented
     if tuple(fields_of(self)) != tuple(fields_of(other)):
         return False
-    built = [subject_state(each).get("_securebench_is_anchored", False) for each in (self, other)]
-    if built[0] != built[1] and _given_fields(self, other) != _given_fields(other, self):
+    given = [subject_state(each).get("_securebench_given", ()) for each in (self, other)]
+    if bool(given[0]) != bool(given[1]) and _named(self, given) != _named(other, given):
         raise self._securebench_peer.notes.unsupported("constructor")
     return True
 
 
-def _given_fields(self: Any, other: Any) -> list[Any]:
-    """Return the values in ``self`` of the fields that the tests named when they built ``self`` or ``other``."""
-    given = subject_state(self).get("_securebench_given", ()) or subject_state(other).get("_securebench_given", ())
-    return [value for name, value in zip(type(self)._securebench_fields, all_fields_of(self)) if name in given]
+def _named(subject: Any, given: list[tuple[str, ...]]) -> list[Any]:
+    """Return the values of the fields that the tests named when they built one of two objects."""
+    names = type(subject)._securebench_fields
+    return [value for name, value in zip(names, all_fields_of(subject)) if name in given[0] or name in given[1]]
 
 
 def fields_hash(self: Any) -> int:

@@ -1,4 +1,4 @@
-"""The tests' side: stand-ins for the candidate's iterators and coroutines."""
+"""The tests' side: stand-ins for the candidate's iterators and coroutines, and copies of its objects."""
 
 from __future__ import annotations
 
@@ -55,6 +55,16 @@ class RemoteAsyncIterator(Remote):
         if more is not True:
             raise StopAsyncIteration
         return item
+
+
+def copy(subject: Any, memo: Any) -> Any:
+    """Ask for a copy. One of an object that is compared by its data could hold anything, and is refused."""
+    kind = type(subject)
+    if getattr(kind, "_securebench_fields", ()) or getattr(kind, "_securebench_family", "object") != "object":
+        raise subject._securebench_peer.notes.unsupported("copy")
+    return subject._securebench_peer.request(
+        "copy", subject._securebench_number, "deepcopy" if memo is not None else "copy"
+    )
 
 
 for _class in (RemoteIterator, RemoteAsyncIterator):

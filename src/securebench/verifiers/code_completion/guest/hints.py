@@ -24,6 +24,7 @@ BY_NAME = {name: feature for feature, names in _NAMES.items() for name in names}
 """Unsupported features that show in nothing but a name that the tests use."""
 _CONTAINERS = frozenset({list, dict, set})
 _MAX_OUTLINED = 100
+_MAX_WATCHED = 100
 
 
 def outline(value: Any, depth: int = 2) -> Any:
@@ -33,6 +34,12 @@ def outline(value: Any, depth: int = 2) -> Any:
     parts = value.values() if type(value) is dict else value
     inner = [outline(each, depth - 1) for each in parts] if depth and len(value) <= _MAX_OUTLINED else []
     return len(value), inner
+
+
+def watch(notes: Notes, value: Any) -> None:
+    """Keep a container that an attribute of the candidate gave: what the tests change in it stays here."""
+    if len(notes.watched) < _MAX_WATCHED:
+        notes.watched.append((value, outline(value)))
 
 
 def explain_failure(notes: Notes, code: CodeType) -> str:

@@ -22,7 +22,6 @@ BUILTIN = "builtin"
 
 REJECTIONS = frozenset({NAN, CHANGED_ARGUMENT, BROAD_EXCEPTION, UNITTEST})
 """These alone turn a pass into a failure."""
-_MAX_WATCHED = 100
 
 
 class UnsupportedError(TypeError):
@@ -44,13 +43,6 @@ class Notes:
         self.rejection = ""
         self.hint = ""
         self.watched: list[tuple[Any, Any]] = []
-
-    def watch(self, value: Any) -> None:
-        """Keep a container that an attribute of the candidate gave: what the tests change in it stays here."""
-        if type(value) in (list, dict, set) and len(self.watched) < _MAX_WATCHED:
-            from securebench.verifiers.code_completion.guest.hints import outline
-
-            self.watched.append((value, outline(value)))
 
     def reject(self, note: str) -> None:
         """Note why these tests cannot pass, however they end."""

@@ -76,10 +76,12 @@ class Remote:
         return True
 
     def __copy__(self) -> Any:
-        return self._securebench_peer.request("copy", self._securebench_number, "copy")
+        return self.__deepcopy__(None)
 
-    def __deepcopy__(self, _: Any) -> Any:
-        return self._securebench_peer.request("copy", self._securebench_number, "deepcopy")
+    def __deepcopy__(self, memo: Any) -> Any:
+        from securebench.verifiers.code_completion.guest.flows import copy
+
+        return copy(self, memo)
 
     def __str__(self) -> str:
         return str(self._securebench_peer.ask_text(self._securebench_number, "str"))
@@ -102,7 +104,10 @@ def get_attribute(subject: Any, name: str) -> Any:
     """Ask for an attribute of an object or a class. One with the name of a class must not catch failed asserts."""
     peer = subject._securebench_peer
     value = peer.request("get", subject._securebench_number, name)
-    peer.notes.watch(value)
+    if type(value) in (list, dict, set):
+        from securebench.verifiers.code_completion.guest.hints import watch
+
+        watch(peer.notes, value)
     if name[:1].isupper() and catches_failures(value):
         peer.notes.reject(BROAD_EXCEPTION)
         raise TypeError("a class of the candidate is a base of AssertionError")

@@ -158,6 +158,7 @@ def is_named(cls: type) -> bool:
 
 def _forwarded(name: str) -> Any:
     def operate(self: Any, *arguments: Any) -> Any:
+        take_anchor(self)
         if name not in _BLOCKS and not is_named(type(self)):
             raise self._securebench_peer.notes.unsupported("operator")
         return self._securebench_peer.operate(self._securebench_number, name, arguments)
@@ -167,6 +168,7 @@ def _forwarded(name: str) -> Any:
 
 def _exit(self: Any, kind: Any, error: Any, _: Any) -> bool:
     """End a ``with`` block. No failed assertion, and nothing but an ordinary error, is swallowed by a candidate."""
+    take_anchor(self)
     peer, number = self._securebench_peer, self._securebench_number
     ordinary = isinstance(error, Exception)
     done = peer.request("exit", number, error if ordinary else None)
@@ -175,7 +177,9 @@ def _exit(self: Any, kind: Any, error: Any, _: Any) -> bool:
 
 def _object_methods(operators: list[str], flags: list[str]) -> dict[str, Any]:
     """Return the comparisons of a class without plain data of its own."""
-    methods: dict[str, Any] = {"__dataclass_fields__": DataclassFields()} if "dataclass" in flags else {}
+    methods: dict[str, Any] = {}
+    if "dataclass" in flags:
+        methods.update(__dataclass_fields__=DataclassFields(), __getattr__=_get_of_fields, __setattr__=_set_field)
     if "__len__" in operators and "__bool__" not in operators:
         methods["__bool__"] = _has_items
     if "__iter__" in operators and "__contains__" not in operators:
@@ -189,6 +193,21 @@ def _object_methods(operators: list[str], flags: list[str]) -> dict[str, Any]:
     else:
         methods.update({name: _refused for name in ORDER if name in operators})
     return methods
+
+
+def _get_of_fields(self: Any, name: str) -> Any:
+    """Ask for an attribute. What is no field may be a method that changes fields."""
+    if name not in type(self)._securebench_fields:
+        take_anchor(self)
+    return Remote.__getattr__(self, name)
+
+
+def _set_field(self: Any, name: str, value: Any) -> None:
+    """Set an attribute, which then is one that the tests have named."""
+    take_anchor(self)
+    state = subject_state(self)
+    state["_securebench_given"] = (*state.get("_securebench_given", ()), name)
+    Remote.__setattr__(self, name, value)
 
 
 def _has_items(self: Any) -> bool:
@@ -210,7 +229,7 @@ def _own_equal(self: Any, other: Any) -> Any:
 
 
 def take_anchor(value: Any) -> None:
-    """Note that the candidate is given one of its objects: from then on its fields are what it says."""
+    """Note that the candidate may change one of its objects: from then on its fields are what it says."""
     if isinstance(type(value), RemoteType) and not isinstance(value, (tuple, BaseException)):
         subject_state(value).pop("_securebench_is_anchored", None)
 
