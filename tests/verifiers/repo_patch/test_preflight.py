@@ -35,6 +35,7 @@ def test_a_right_task_is_found_right(driver: SandboxDriver, image: str, tmp_path
 _WRONG: dict[str, tuple[str, dict[str, Any]]] = {
     "another commit": ("base-commit-mismatch", {"base_commit": "f" * 40}),
     "a test patch for other files": ("", {"test_patch": TEST_PATCH.replace("assert half(4) == 2", "assert other")}),
+    "a command that only collects": ("tests-not-run", {"command": ["python3", "-m", "pytest", "--co", "tests"]}),
     "a program that is nowhere": ("checker-missing", {"command": ["/no/such/python", "-m", "pytest"]}),
     "a name that is nowhere": ("checker-missing", {"command": ["no-such-runner", "tests"]}),
 }

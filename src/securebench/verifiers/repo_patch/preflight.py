@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from securebench.errors import MaterializationError
 from securebench.pack_paths import is_at_or_below
-from securebench.runner_commands import words
+from securebench.runner_commands import read_command, words
 from securebench.sandboxes.base import SandboxSpec
 from securebench.verifiers.repo_patch.environment import check_environment
 from securebench.verifiers.repo_patch.plan import Overlay, task_patch
+from securebench.verifiers.repo_patch.pytest_options import added_options, refused_option
 from securebench.verifiers.repo_patch.repository import require_commit
 from securebench.workspaces.image_tree import HostTree
 
 if TYPE_CHECKING:
+    from securebench.patches.model import Tree
     from securebench.verifiers.base import VerifyContext
     from securebench.verifiers.repo_patch.request import Request
 
@@ -23,8 +26,8 @@ _ROOT = (0, 0)
 def require_judgeable(request: Request, context: VerifyContext) -> None:
     """Raise :class:`MaterializationError` for a task that no candidate could pass.
 
-    Its repository is not there or not at its commit, its patches do not fit, or the image lacks what its command
-    starts.
+    Its repository is not there or not at its commit, its patches do not fit, an option of pytest keeps tests from
+    being run, or the image lacks what its command starts.
     """
     image = context.driver.resolve_image(request.image)
     with (
@@ -33,7 +36,8 @@ def require_judgeable(request: Request, context: VerifyContext) -> None:
     ):
         require_commit(pristine, request.base_commit)
         setup = Overlay(pristine, task_patch(request.setup_patch, pristine, "setup_patch"))
-        task_patch(request.test_patch, setup, "test_patch")
+        tests = task_patch(request.test_patch, setup, "test_patch")
+        _require_options(request, Overlay(setup, tests))
     program, modules, python = _starts(request)
     spec = SandboxSpec(
         image=image,
@@ -47,6 +51,23 @@ def require_judgeable(request: Request, context: VerifyContext) -> None:
         raise _unusable(f"its image has no program {missing[0]}")
     if missing := context.probe.missing_modules(context.driver, spec, modules, python):
         raise _unusable(f"its image has no Python module {missing[0]}")
+
+
+def _require_options(request: Request, tree: Tree) -> None:
+    """Raise :class:`MaterializationError` (``tests-not-run``) for options of pytest with which no test would run."""
+    command = read_command(request.command)
+    if command is None or command.runner != "pytest":
+        return
+    here = PurePosixPath(request.workdir).relative_to(request.repository).as_posix()
+    path, added = added_options(command.arguments, tree, [here, "."])
+    for place, arguments in (("the command", command.arguments), (path, added)):
+        if option := refused_option(arguments):
+            raise MaterializationError(
+                f"the task's tests would not run: {place} has {option}",
+                code="tests-not-run",
+                hint=f"take {option} out of {place}"
+                + ("" if place == "the command" else ", or add -o addopts= to the command"),
+            )
 
 
 def _starts(request: Request) -> tuple[list[str], list[str], list[str]]:

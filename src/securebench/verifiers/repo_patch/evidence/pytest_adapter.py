@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from securebench.verifiers.repo_patch.commands import started
 from securebench.verifiers.repo_patch.evidence.adapter import GUEST, Adapter, Place
+from securebench.verifiers.repo_patch.pytest_options import configuration_file
 
 if TYPE_CHECKING:
     from securebench.runner_commands import RunnerCommand
@@ -79,6 +80,11 @@ class PytestAdapter(Adapter):
     def file(self, test: str) -> str | None:
         """Return the file of a node id."""
         return test.partition("::")[0]
+
+    def owns(self, path: str) -> bool:
+        """Return whether ``path`` is the configuration file that the command names."""
+        named = configuration_file(self.arguments)
+        return bool(named) and PurePosixPath(named) == PurePosixPath(path)
 
     def names(self, test: str) -> tuple[str, ...]:
         """Return the node id, and what a log parser that cuts at spaces leaves of its parameters.

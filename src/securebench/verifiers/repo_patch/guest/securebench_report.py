@@ -184,11 +184,18 @@ _OURS = [_open()]
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: Any) -> None:
-    """Keep pytest-xdist from running tests in other processes: their outcomes would be hearsay."""
-    if hasattr(config.option, "numprocesses") and "PYTEST_XDIST_WORKER" not in os.environ:
-        config.option.numprocesses = 0
-        config.option.dist = "no"
-        config.option.tx = []
+    """Run all tests, in this process: outcomes of others, of pytest-xdist and pytest-forked, would be hearsay."""
+    option = config.option
+    if hasattr(option, "numprocesses") and "PYTEST_XDIST_WORKER" not in os.environ:
+        option.numprocesses = 0
+        option.dist = "no"
+        option.tx = []
+    for name in ("forked", "boxed", "stepwise"):
+        if getattr(option, name, False):
+            setattr(option, name, False)
+    forking = config.pluginmanager.get_plugin("pytest_forked")
+    if forking is not None:  # it also asks for a mark
+        config.pluginmanager.unregister(forking)
 
 
 @pytest.hookimpl(tryfirst=True, hookwrapper=True)

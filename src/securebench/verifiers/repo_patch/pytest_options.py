@@ -1,0 +1,105 @@
+"""Options with which pytest runs no tests, or reports none to us: in a task's command, or in its configuration."""
+
+from __future__ import annotations
+
+import configparser
+import shlex
+import tomllib
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from securebench.patches.model import Tree
+
+_WITHOUT_TESTS_TEXT: Final = """
+--collect-only --collectonly --co --setup-only --setuponly --setup-plan --setupplan --fixtures --funcargs
+--fixtures-per-test --markers --help -h --version -V --pdb --trace --cache-show
+"""
+_WITHOUT_TESTS: Final = frozenset(_WITHOUT_TESTS_TEXT.split())
+_NEEDED: Final = ("securebench_report", "main", "runner", "python", "mark", "fixtures")
+"""Plugins without which there are no tests or no reports of them."""
+
+_SECTIONS: Final = {
+    "pytest.toml": ("pytest",),
+    ".pytest.toml": ("pytest",),
+    "pytest.ini": ("pytest",),
+    ".pytest.ini": ("pytest",),
+    "pyproject.toml": ("tool", "pytest", "ini_options"),
+    "tox.ini": ("pytest",),
+    "setup.cfg": ("tool:pytest",),
+}
+"""The section of pytest in each configuration file, in the order in which pytest looks for one."""
+
+
+def refused_option(arguments: Sequence[str]) -> str:
+    """Return the first of ``arguments`` with which no test would run or be reported; nothing if there is none."""
+    for place, word in enumerate(arguments):
+        if word.partition("=")[0] in _WITHOUT_TESTS:
+            return word
+        if word.startswith("-p") and not word.startswith("--"):
+            plugin = word[2:] or "".join(arguments[place + 1 : place + 2])
+            if plugin.startswith("no:") and plugin[3:] in _NEEDED:
+                return f"-p {plugin}"
+    return ""
+
+
+def configuration_file(arguments: Sequence[str]) -> str:
+    """Return the configuration file that ``arguments`` name with ``-c`` or ``--config-file``; nothing if none."""
+    for place, word in enumerate(arguments):
+        if word in ("-c", "--config-file"):
+            return "".join(arguments[place + 1 : place + 2])
+        name, _, value = word.partition("=")
+        if name == "--config-file":
+            return value
+        if word.startswith("-c") and len(word) > 2:  # noqa: PLR2004 - what follows "-c"
+            return word[2:].removeprefix("=")
+    return ""
+
+
+def added_options(arguments: Sequence[str], tree: Tree, directories: Sequence[str]) -> tuple[str, list[str]]:
+    """Return the file of ``tree`` whose ``addopts`` apply to a command with ``arguments``, and those options.
+
+    ``directories`` are where a file may be, in the repository. A file that cannot be read adds nothing: pytest says
+    why when it runs.
+    """
+    if any("addopts=" in word for word in arguments):
+        return "", []  # the command overrides what is in a file
+    named = configuration_file(arguments)
+    names = [named] if named else list(_SECTIONS)
+    for directory in directories:
+        for path in [PurePosixPath(directory, name).as_posix() for name in names]:
+            version = tree.get(path.encode("utf-8", "surrogateescape"))
+            if version is None or version.link:
+                continue
+            section = _section(path, version.content.decode("utf-8", "replace"))
+            if section is not None:
+                return path, list(_words(section.get("addopts", "")))
+    return "", []
+
+
+def _section(path: str, text: str) -> Any:
+    """Return pytest's section of a configuration file; ``None`` if it has none."""
+    name = PurePosixPath(path).name
+    try:
+        if name.endswith(".toml"):
+            found: Any = tomllib.loads(text)
+            for key in _SECTIONS.get(name, _SECTIONS["pyproject.toml"]):
+                found = found.get(key, {})
+            return found if isinstance(found, dict) and found else None
+        parser = configparser.RawConfigParser(strict=False)
+        parser.read_string(text)
+        return next((dict(parser[key]) for key in ("pytest", "tool:pytest") if parser.has_section(key)), None)
+    except (tomllib.TOMLDecodeError, configparser.Error, AttributeError):
+        return None
+
+
+def _words(options: object) -> Iterator[str]:
+    if isinstance(options, list):
+        yield from (str(word) for word in options)
+    elif isinstance(options, str):
+        try:
+            yield from shlex.split(options)
+        except ValueError:
+            return
