@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from leftovers import family_of
-from securebench.images.places import DIRECTORY_VARIABLE, default_directory
+from securebench.images.index import Catalogue
+from securebench.images.places import DIRECTORY_VARIABLE, Places, default_directory
+from securebench.images.reference import canonical
 from tester_run.real_run import RealRun, anonymous, small_disk, wait_for
 from tester_run.running import records
 
 if TYPE_CHECKING:
+    from securebench.images.model import ResolvedImage
     from securebench.sandboxes.oci import OciDriver
 
 pytestmark = pytest.mark.oci
@@ -42,14 +45,26 @@ def _is_first(pid: int) -> bool:
 
 
 @pytest.fixture
-def images(tmp_path: Path, oci_driver: OciDriver) -> Path:
-    """Give a store of the test's own that holds the images of this user's, packed only."""
-    own = tmp_path / "images"
-    own.mkdir(mode=0o711)
-    for name in ("blobs", "index.json", "oci-layout"):
-        subprocess.run(["cp", "-a", str(default_directory() / name), str(own)], check=True)
+def images(tmp_path: Path, oci_driver: OciDriver, base_image: ResolvedImage) -> Path:
+    """Give a store of the test's own that holds the base image, packed only, in links to this user's blobs."""
+    theirs, own = Places(default_directory()), Places(tmp_path / "images")
+    found = Catalogue(theirs).find(canonical(base_image.reference))
+    assert found is not None
+    image, manifest = found
+    own.top.mkdir(mode=0o711)
+    own.blobs.mkdir(mode=0o700, parents=True)
+    Catalogue(own).write([image])
+    for blob in (image.manifest, manifest.config, *manifest.layers):
+        _link_or_copy(theirs.blob(blob.digest), own.blob(blob.digest))
     tmp_path.chmod(0o711)
-    return own
+    return own.top
+
+
+def _link_or_copy(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # on another file system, where the kernel cannot
+        shutil.copy2(source, target)
 
 
 def test_the_keeper_is_killed(tmp_path: Path, oci_driver: OciDriver) -> None:
