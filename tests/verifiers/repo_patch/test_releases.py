@@ -13,18 +13,23 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from securebench.errors import FailureReason
+from securebench.images.engine_images import give_to
 from securebench.sandboxes.base import MIB, Limits
+from securebench.sandboxes.docker import DockerDriver
 from verifiers.repo_patch.judging_repo import Job
 from verifiers.repo_patch.releases import RELEASES
 from verifiers.repo_patch.runner_cheats import SYMPY_RELEASE_CHEATS, UNITTEST_RELEASE_CHEATS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from securebench.images.store import ImageStore
     from securebench.sandboxes.base import SandboxDriver
     from verifiers.repo_patch.releases import Bug, Release
 
 pytestmark = [pytest.mark.oci, pytest.mark.long, pytest.mark.timeout(1800)]
 CASES = [(release, number) for release in RELEASES for number in range(len(release.bugs))]
+REPRESENTATIVES = [case for case in CASES if (case[0].version, case[1]) in {("4.2.16", 0), ("1.12", 0)}]
 HELD = {FailureReason.TAMPERED, FailureReason.TESTS_FAILED, FailureReason.NO_VERDICT, FailureReason.POLICY_VIOLATION}
 
 
@@ -35,7 +40,11 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Path(kept) if kept else tmp_path_factory.mktemp("releases")
 
 
-@pytest.fixture(params=CASES, ids=lambda case: f"{case[0].project}-{case[0].version}-{case[1]}")
+def _name(case: tuple[Release, int]) -> str:
+    return f"{case[0].project}-{case[0].version}-{case[1]}"
+
+
+@pytest.fixture(params=CASES, ids=_name)
 def case(
     request: pytest.FixtureRequest, store: ImageStore, doomed_images: list[str], cache: Path
 ) -> tuple[Release, Bug, str, str]:
@@ -52,6 +61,31 @@ def test_a_fix_passes_and_no_cheat_does(
     case: tuple[Release, Bug, str, str], oci_driver: SandboxDriver, tmp_path: Path
 ) -> None:
     """One image, one bug: the release's own text passes by its tests; nothing, and each cheat, does not."""
+    cheats = UNITTEST_RELEASE_CHEATS if case[0].project == "Django" else SYMPY_RELEASE_CHEATS
+    _judge(oci_driver, case, cheats, tmp_path)
+
+
+@pytest.mark.parametrize("case", REPRESENTATIVES, indirect=True, ids=_name)
+def test_each_driver_says_the_same(
+    case: tuple[Release, Bug, str, str],
+    driver: SandboxDriver,
+    store: ImageStore,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+) -> None:
+    """One release of each project, with a fix, with nothing, and with the shortest of the cheats."""
+    reference = case[2]
+    if isinstance(driver, DockerDriver):
+        engine = request.getfixturevalue("engine")
+        give_to(engine, store, reference, lambda _line: None)
+        request.addfinalizer(lambda: engine.client.remove_image(reference, force=True))
+    _judge(driver, case, {"exit": "import os\nos._exit(0)\n"}, tmp_path)
+
+
+def _judge(
+    driver: SandboxDriver, case: tuple[Release, Bug, str, str], cheats: Mapping[str, str], tmp_path: Path
+) -> None:
+    """Judge the fix, a change that does nothing, and ``cheats``, which are appended to the module with the bug."""
     release, bug, reference, text = case
     job = Job(
         image=reference,
@@ -61,15 +95,14 @@ def test_a_fix_passes_and_no_cheat_does(
         timeout=600,
         limits=Limits(memory=2048 * MIB, output=16 * MIB),
     )
-    verdict = job.judge(oci_driver, tmp_path / "fix", {bug.path: text})
+    verdict = job.judge(driver, tmp_path / "fix", {bug.path: text})
     evidence: Any = verdict.metadata["evidence"]
     assert verdict.reason is None, verdict
     assert (evidence["kind"], "assurance" in verdict.metadata) == ("test_by_test", False)
     assert evidence["controls_failed"] > 0
     broken = text.replace(bug.right, bug.wrong)
-    verdict = job.judge(oci_driver, tmp_path / "none", {bug.path: f"{broken}\n# nothing\n"})
+    verdict = job.judge(driver, tmp_path / "none", {bug.path: f"{broken}\n# nothing\n"})
     assert verdict.reason is FailureReason.TESTS_FAILED, verdict
-    cheats = UNITTEST_RELEASE_CHEATS if release.project == "Django" else SYMPY_RELEASE_CHEATS
     for name, code in cheats.items():
-        verdict = job.judge(oci_driver, tmp_path / name.replace("/", " "), {bug.path: f"{broken}\n{code}"})
+        verdict = job.judge(driver, tmp_path / name.replace("/", " "), {bug.path: f"{broken}\n{code}"})
         assert verdict.reason in HELD, (name, verdict)
