@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 ORDINARY_USER = 12345
+_IMPORTED_LATE = ("encodings.ascii", "encodings.idna", "securebench.images.registry")
+"""What is imported, with all that it imports itself, when it is first needed: too late for a user who cannot enter the
+home that the interpreter lies in."""
 
 
 @contextmanager
@@ -36,6 +40,8 @@ def as_ordinary_user(function: Callable[[], None], *groups: int) -> None:
 
     What it changes of its environment stays its own, whoever runs the tests.
     """
+    for name in _IMPORTED_LATE:
+        importlib.import_module(name)
     with warnings.catch_warnings():
         warnings.simplefilter(
             "ignore", DeprecationWarning
