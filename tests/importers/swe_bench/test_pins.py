@@ -59,6 +59,24 @@ def test_the_example_of_the_documentation_is_one(tmp_path: Path) -> None:
     assert pins.releases
 
 
+def test_compiled_modules_come_from_a_wheel(tmp_path: Path) -> None:
+    """The how-to's steps are a setup's, and the first copies a wheel's compiled files, and no others."""
+    (text,) = re.findall(r"```yaml\n(    requirements: \[scikit-learn.*?)```", HOW_TO.read_text(), re.DOTALL)
+    head = 'setups:\n  - repository: scikit-learn/scikit-learn\n    versions: {"1.3": {}}\n'
+    setup = read_pins(written(tmp_path, head + text)).setups["scikit-learn/scikit-learn", "1.3"]
+    program, isolated, *rest = setup.install[0]
+    assert (program, isolated, len(setup.install)) == ("python3", "-I", 3)
+    site, tree = tmp_path / "site", tmp_path / "tree"
+    (tree / "sklearn").mkdir(parents=True)
+    files = ["sklearn/a.py", "sklearn/a.cpython-311.so", "scikit_learn.libs/libgomp-1.so.1.0.0"]
+    for name in [*files, "scikit_learn-1.2.2.dist-info/METADATA"]:
+        (site / name).parent.mkdir(parents=True, exist_ok=True)
+        (site / name).write_text("Metadata-Version: 2.1\nName: scikit-learn\nVersion: 1.2.2\n")
+    (site / "scikit_learn-1.2.2.dist-info/RECORD").write_text("".join(f"{name},,\n" for name in files))
+    subprocess.run([sys.executable, *rest], check=True, cwd=tree, env={"PYTHONPATH": str(site)})
+    assert sorted(str(path.relative_to(tree)) for path in tree.rglob("*.*") if path.is_file()) == sorted(files[1:])
+
+
 def test_a_users_pins_go_before_ours(tmp_path: Path) -> None:
     """For a version in both the user's setup counts as a whole: without a release in it, none of ours stands in."""
     mine = read_pins(written(tmp_path, GOOD))
