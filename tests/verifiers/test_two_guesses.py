@@ -69,6 +69,13 @@ JOINS += (
     " \u2248 ",
     "<<5*5=25>>",
     "\n\n**So it is ",
+    "\nExplanation: ",
+    "\nConfidence: ",
+    ", which equals ",
+    " times 1 is ",
+    "\nSolution: ",
+    " (i.e. ",
+    " \u2705\n",
     ":\nAnswer: ",
 )
 RIVALS = "Of the 12 birds, 11 are not red. How many more than 13 are there in 12 days, to the nearest whole number?"

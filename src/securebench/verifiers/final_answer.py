@@ -41,7 +41,8 @@ MAX_OPERATOR_CHARACTERS: Final = 40
 """How far back from a marked answer an operator is looked for."""
 
 CUE: Final = re.compile(
-    r"\banswer[*_`]{0,3}\s?(?:(?::|=|is\b:?|\u2192|[-=]>)[*_`]{0,3}|[-\u2013\u2014]\s(?=\s?[^\W\d]))", re.IGNORECASE
+    r"\bans(?:wer)?[*_`]{0,3}\s?(?:(?::|=|is\b:?|\u2192|[-=]>)[*_`]{0,3}|[-\u2013\u2014]\s(?=\s?[^\W\d]))",
+    re.IGNORECASE,
 )
 _OPENING_CUE: Final = re.compile(
     r"[\W_]{0,8}(?:so|thus|hence|therefore)?,?\s?(?:the|my)?\s?(?:final|correct|right)?\s?" + CUE.pattern, re.IGNORECASE
@@ -73,21 +74,33 @@ _APPLIED: Final = re.compile(
 _CLOSED: Final = re.compile(r"\A(?:[$\])}.]|\\[\])])+")
 """What closes around a marked answer."""
 
-_TICKS: Final = str.maketrans("", "", "\u2705\u2714\u2611")
+_ORNAMENTS: Final = dict.fromkeys(
+    [0x2705, 0x2714, 0x2611, 0x2728, 0x2B50, 0xFE0F, 0x1F389, 0x1F38A, 0x1F31F, 0x1F3AF, 0x1F44D, 0x1F600, 0x1F60A]
+)
+"""Signs that say yes, and nothing else, beside an answer."""
+
 _POLITE_LINE: Final = re.compile(
     r"\W*(?:please )?(?:(?:let me know|feel free to (?:ask|reach out)) if you (?:have|need|want|would like) "
     r"(?:any |more |further |other |a ){0,3}"
-    r"(?:questions?|help|explanations?|clarification|details|assistance)|i? ?hope (?:this|that|it) helps)\W*",
+    r"(?:questions?|help|explanations?|clarification|details|assistance)|i? ?hope (?:this|that|it) helps"
+    r"|(?:would you like|do you want|shall i|want me to)\b[^.!?\d]{0,80}\b"
+    r"(?:explain|explanation|help|details|more|further|steps|elaborate|walk|show)\b[^.!?\d]{0,80}"
+    r"|confidence(?: level| score)?\W{1,6}(?:\d{1,3} ?%?|[01]?\.\d{1,4}|(?:very )?high))\W*",
     re.IGNORECASE,
 )
-"""A polite last line: it is no answer."""
+"""A polite last line, or one that says how sure the answer is: it is no answer."""
 
 _HASHES: Final = re.compile(r"^[ \t]*####(?!#)[ \t]*(\S.*)$", re.MULTILINE)
 _LINE_END: Final = re.compile(r"\r\n|\r|\n")
 _FENCES: Final = ("```", "~~~")
 _DISPLAY: Final = frozenset({"\\[", "\\]", "$$", "\\(", "\\)"})
-_MARGIN: Final = re.compile(r"\s*(?:#{1,6}\s+|####|>\s*(?=[^\W\d_]|[*_`\"'(]))*\s*")
+_MARGIN: Final = re.compile(r"\s*(?:#{1,6}\s+|####|[\u2192\u21d2\u2234]|>\s*(?=[^\W\d_]|[*_`\"'(]))*\s*")
 """Marks of a heading or quotation at the start of a line. A dash may be a minus, and ``> 5`` is not 5."""
+
+_EXPLANATION: Final = re.compile(
+    r"[\W_]{0,8}(?:explanation|reasoning|reason|rationale|justification|because)\b", re.IGNORECASE
+)
+"""The beginning of a line that explains the answer on the line above it."""
 
 _DIVISION: Final = re.compile(
     r"""(?x) (?<=[.!?;])\s+(?!\u2248|\\approx) | \n | ,?\s+(?=(?:because|since)\b) | ,\s+(?=(?:as|so|which|where)\b)
@@ -128,7 +141,8 @@ class Reading:
 
 def readings(text: str) -> tuple[Reading, ...]:
     """Return what may be the final answer of ``text``, most decisive first: none of an empty text, at most three."""
-    lines = [line for line in _LINE_END.split(text.translate(_TICKS)) if _counts(line)]
+    shown = (_unadorned(line) for line in _LINE_END.split(text))
+    lines = [line for line in shown if _counts(line)]
     while len(lines) > 1 and len(lines[-1]) < MAX_POLITE_CHARACTERS and _POLITE_LINE.fullmatch(lines[-1]):
         lines.pop()
     if not lines:
@@ -139,6 +153,12 @@ def readings(text: str) -> tuple[Reading, ...]:
         last = Reading(_MARGIN.sub("", lines[-1], count=1))
         found = [*_declared(lines), last, *([Reading(joined, whole=True)] if len(lines) > 1 else [])]
     return tuple(one for one in found if len(one.answer) <= MAX_ANSWER_CHARACTERS)
+
+
+def _unadorned(line: str) -> str:
+    """Return ``line`` without the ornaments beside what it says; one of ornaments alone as it is."""
+    bare = line.translate(_ORNAMENTS)
+    return bare.rstrip() if bare != line and bare.strip() else line
 
 
 def _marked(text: str, lines: list[str]) -> list[Reading] | None:
@@ -220,8 +240,12 @@ def _on_last_line(lines: list[str]) -> list[Reading] | None:
 
 
 def _declared(lines: list[str]) -> list[Reading]:
-    """Return what follows the last cue that begins a line, where everything after that line is a remark."""
-    *earlier, (number, answer) = _cued(lines[:-1]) or [(0, "")]
+    """Return what follows the last cue that begins a line, where everything after that line is a remark.
+
+    Without a cue it is the first line, if the next one begins to explain it.
+    """
+    explained = len(lines) > 1 and _EXPLANATION.match(lines[1])
+    *earlier, (number, answer) = _cued(lines[:-1]) or [(0, lines[0] if explained else "")]
     if not normalize_text(answer):
         return []
     lead = _announcement(lines[max(0, number - 1) : number])

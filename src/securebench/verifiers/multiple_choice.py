@@ -15,7 +15,7 @@ from securebench.verifiers.numbers import result_of
 from securebench.verifiers.remarks import is_denied, is_second_thought, is_too_long, sentences
 from securebench.verifiers.short_answer import question_words, says_only
 from securebench.verifiers.text import Judgement, TextVerifier
-from securebench.verifiers.vocabulary import CHOICE_FILLERS, FUNCTION_WORDS, OTHER_CHOICES
+from securebench.verifiers.vocabulary import CHOICE_FILLERS, FUNCTION_WORDS, NAMELY, OTHER_CHOICES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -112,7 +112,8 @@ def _by_label(answer: str, choices: Sequence[str]) -> frozenset[int]:
         return frozenset()
     index = labels.index(core[0].upper())
     rest = core[2:] if core[1:] and core[1] in _DASHES else core[1:]
-    return frozenset({index}) if not core[1:] or _bare(rest) == _bare(_shown(choices[index])) else frozenset()
+    texts = {_bare(rest), _bare(tuple(dropwhile(lambda word: word.casefold() in NAMELY, rest)))}
+    return frozenset({index}) if not core[1:] or _bare(_shown(choices[index])) in texts else frozenset()
 
 
 def _core(spoken: tuple[str, ...], choices: Sequence[str]) -> tuple[str, ...]:

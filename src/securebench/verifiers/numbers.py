@@ -43,12 +43,21 @@ _REASON: Final = re.compile(
 """Where an explanation begins: an equation after it is none of the answer's. Some need an answer before them."""
 
 _ABOUT: Final = re.compile(r"\u2248|\\approx\b|\\sim\b|(?<![^\s$])~(?=\s?[$\d.])")
+_SPOKEN_EQUALS: Final = re.compile(
+    r"(?:(?<=\d)|(?<=\d[)\]]))(?: [^\W\d]{1,20})?,? (?:which )?(?:equals|is equal to|gives(?: us)?|which is) (?=[$*\d])"
+    r"|(?<=\d) times (?:\d{1,20}) (?:is|are|makes) (?=[$*\d])",
+    re.IGNORECASE,
+)
+"""An equation in words: ``7 x 6, which equals 42``, ``7 times 6 is 42``."""
+
 _ROUNDING: Final = re.compile(
     r"(?<![\d.,])(\d[\d,]{0,30}\.\d{1,30})(?:\.{3}|\u2026)?\s?(?:\u2248|\\approx)\s?\$?(\d[\d.,]{0,30})"
 )
 """A number, and what it is rounded to: ``41.67 \u2248 42``."""
 
-_COMPUTED: Final = re.compile(r"[-+*/\u00d7\u00b7\u00f7\u2212^\u03c0\u221a\xb2\xb3]")
+_COMPUTED: Final = re.compile(
+    r"[-+*/\u00d7\u00b7\u00f7\u2212^\u03c0\u221a\xb2\xb3]|\\(?:times|cdot|div|frac|sqrt|pi)\b"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +90,7 @@ def parse_number(word: str) -> Number | None:
 def read_number(answer: str, question: Question) -> Number | None:
     """Return the one number that ``answer`` gives, among words that say nothing and before the words of a unit."""
     exact = _ROUNDING.sub(_rounded, plain(_POWER_OF_TEN.sub(_as_exponent, _LOOSE_GROUP.sub(",", answer))))
+    exact = _SPOKEN_EQUALS.sub(" = ", exact)
     result = _written_out(result_of(_ABOUT.sub(" = ", exact) if question.is_approximate else exact))
     spoken = _without_circumstances(_divided(list(words(result))), question)
     numbers = [at for at, word in enumerate(spoken) if _has_digit(word)]
@@ -107,7 +117,7 @@ def _without_circumstances(spoken: list[str], question: Question) -> list[str]:
     ``9 points in the 40 minutes`` gives one number where the question speaks of 40 minutes.
     """
     figures = [at for at, word in enumerate(spoken) if _has_digit(word)]
-    known = values_in(question.text.replace("?", " ")) if len(figures) > 1 else set()
+    known = given_values(question) if len(figures) > 1 else set()
     for at in reversed(figures):
         number = parse_number(spoken[at])
         start = at - 1 if spoken[at - 1 : at] in (["the"], ["these"], ["those"]) else at
@@ -172,12 +182,21 @@ def is_same_number(given: Number, wanted: Number, tolerance: Fraction | None) ->
     return abs(given.value - wanted.value) <= tolerance
 
 
-def ends_in_another_number(remark: Iterable[str], number: Number) -> bool:
-    """Whether the last sentence of a remark that gives numbers does not give ``number``."""
+def ends_in_another_number(remark: Iterable[str], number: Number, question: Question) -> bool:
+    """Whether the last sentence of a remark that gives numbers does not give ``number``.
+
+    A sum of the question's numbers, as in ``42 (7 trays x 6 rolls)``, gives none.
+    """
     for sentence in reversed(list(remark)):
-        if values := values_in(sentence):
+        values = values_in(sentence)
+        if values and not (len(values) > 1 and _COMPUTED.search(sentence) and values <= given_values(question)):
             return number.value not in values
     return False
+
+
+def given_values(question: Question) -> set[Fraction]:
+    """Return the values of the numbers that a ``question`` speaks of."""
+    return values_in(question.text.replace("?", " "))
 
 
 def values_in(sentence: str) -> set[Fraction]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
@@ -90,7 +90,7 @@ class Question:
     @cached_property
     def _stems(self) -> frozenset[str]:
         """The stems of words that an answer may repeat. A question that offers a choice (``5 or 6?``) lends none."""
-        return frozenset() if self.words & HEDGES else frozenset(map(stem, self.words - NEGATIONS - NOT_UNITS))
+        return frozenset() if self.words & HEDGES else stems(self.words - NEGATIONS - NOT_UNITS)
 
     @cached_property
     def _asked(self) -> frozenset[str]:
@@ -113,8 +113,8 @@ class Question:
         """Whether what stands around a number says nothing, or is its unit. ``currency`` is the sign at the number."""
         if before and unit_name(before[-1]) in _MONEY:
             *before, currency = before
-        if self._dated and before[-1:] == ["by"]:
-            return False
+        if before[-1:] == ["by"] and (self._dated or "by" not in self.asking):
+            return False  # "Dividing by 4" is a step.
         if COPULAS & {*before}:
             # Before "is", the sentence names what the question asks for: "the remainder is", "pi is".
             end = max(at for at, word in enumerate(before) if word in COPULAS)
@@ -122,10 +122,12 @@ class Question:
         tail = self._without_rates(after)
         unit = [word for at, word in enumerate(tail) if not self._is_silent_after(word, tail[at + 1 :])]
         units = 0 if self.asks_for_percent else MAX_UNIT_WORDS
+        verb = next((at for at, word in enumerate(tail) if word in COPULAS), len(tail))
         return (
             all(map(self.is_silent, before))
             and len(unit) <= units
             and all(map(may_be_a_unit, unit))
+            and not set(tail[verb:]) & set(unit)
             and not self._is_another_rate(after)
             and self.is_in_the_unit_asked_for([*tail, *before, *([currency] if currency else [])])
         )
@@ -176,6 +178,12 @@ def stem(word: str) -> str:
     if len(base) < _SHORTEST_STEM:
         return word
     return base[:-1] if len(base) > _SHORTEST_STEM and base[-1] == base[-2] else base
+
+
+@lru_cache(maxsize=64)
+def stems(words: frozenset[str]) -> frozenset[str]:
+    """Return the :func:`stem` of each word."""
+    return frozenset(map(stem, words))
 
 
 def may_be_a_unit(word: str) -> bool:

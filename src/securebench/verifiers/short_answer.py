@@ -23,10 +23,10 @@ from securebench.verifiers.numbers import (
     read_number,
     result_of,
 )
-from securebench.verifiers.questions import Question
+from securebench.verifiers.questions import Question, stem, stems
 from securebench.verifiers.remarks import explains, is_denied, is_second_thought, is_too_long, is_working, sentences
 from securebench.verifiers.text import Judgement, TextVerifier
-from securebench.verifiers.vocabulary import FILLERS, FUNCTION_WORDS, HEDGES, NEGATIONS, POLARITY
+from securebench.verifiers.vocabulary import FILLERS, FUNCTION_WORDS, HEDGES, NEGATIONS, NOT_UNITS, POLARITY
 
 if TYPE_CHECKING:
     from securebench.resources import JsonValue, ResourceBundle
@@ -136,10 +136,9 @@ def says_only(accepted: tuple[str, ...], spoken: tuple[str, ...], question: froz
         # "No, it is not" denies nothing: it says the same again. "No, it is" does not.
         denials = [word for word in rest if word in NEGATIONS]
         rest = tuple(word for word in rest if word not in denials)
-        return (
-            len(denials) <= 1 and bool(denials) == bool(rest) and set(rest) <= _fillers(accepted, question) | POLARITY
-        )
-    return set(rest) <= _fillers(accepted, question)
+        said_again = all(word in POLARITY or _is_filler(word, accepted, question) for word in rest)
+        return len(denials) <= 1 and bool(denials) == bool(rest) and said_again
+    return all(_is_filler(word, accepted, question) for word in rest)
 
 
 def _rule(answer: str, expected: Expected) -> str:
@@ -199,7 +198,9 @@ def _is_taken_back(part: Reading, expected: Expected) -> bool:
     if number is not None:
         # The working of a number is told from another answer by the number that it ends in.
         aside, remark = [one for one in said if not explains(one)], [one for one in remark if not is_working(one)]
-        return ends_in_another_number(aside, number) or any(is_second_thought(one, expected.words) for one in remark)
+        return ends_in_another_number(aside, number, expected.asked) or any(
+            is_second_thought(one, expected.words) for one in remark
+        )
     return any(is_second_thought(one, expected.words) for one in remark)
 
 
@@ -211,15 +212,17 @@ def _is_rival(answer: str, expected: Expected) -> bool:
     return any(read_number(part, expected.asked) or len(words(part)) <= MAX_RIVAL_WORDS for part in parts)
 
 
-def _fillers(accepted: tuple[str, ...], question: frozenset[str]) -> frozenset[str]:
-    """Return the words that say nothing beside ``accepted``: the usual ones, and the question's own.
+def _is_filler(word: str, accepted: tuple[str, ...], question: frozenset[str]) -> bool:
+    """Whether ``word`` says nothing beside ``accepted``: a usual filler, or a word of the question in any form.
 
     An answer of function words has none. A question lends none when it offers a choice (``red or blue?``) or holds a
     word of the answer, and never a number or a negation.
     """
     content = set(accepted) - FUNCTION_WORDS
     if accepted and not content:
-        return frozenset()
-    if question & (HEDGES | content):
-        return FILLERS
-    return FILLERS | question - NEGATIONS
+        return False
+    if word in FILLERS or question & (HEDGES | content):
+        return word in FILLERS
+    return word in question - NEGATIONS or (
+        word not in NOT_UNITS | NEGATIONS and stem(word) in stems(question - NOT_UNITS)
+    )

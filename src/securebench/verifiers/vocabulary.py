@@ -15,7 +15,7 @@ def _words(text: str) -> frozenset[str]:
 
 FILLERS: Final = _words(
     """the a an it it's its is was are were be that that's this so thus hence therefore i we my answer think believe
-    would in at of on to by for from there"""
+    would in at of on to by for from there result solution conclusion"""
 )
 """Words that say nothing beside an answer."""
 
@@ -41,7 +41,8 @@ NEGATIONS: Final = _words(
 NUMBER_FILLERS: Final = FILLERS | _words(
     """total sum result value number amount altogether all together overall final equals equal he she they you have has
     had do does did will can need needs needed gets makes make made now left took takes
-    take cost costs price pay pays paid"""
+    take cost costs price pay pays paid these which us gives give gave means product multiplying adding dividing
+    subtracting summing calculating solving"""
 )
 """Words that say nothing beside a number. None compares, rounds or counts."""
 
@@ -61,7 +62,8 @@ NOT_UNITS: Final = (
         """dozen dozens score point plus minus times squared cubed factorial below above than under over about around
         nearly almost between to from and but if then per each other others bc ad k m b bn mn mio modulo mod percent
         percentage approximately roughly remainder through till until up down i e pi ago negative positive bce ce ah bp
-        mil mill mills x y z n p q r loss losses short debt deficit off owed bps"""
+        mil mill mills x y z n p q r loss losses short debt deficit off owed bps
+        too low high seems seem looks feels sounds appears hardly"""
     )
 )
 """Words after a number that make it another number, or no number at all."""
@@ -77,6 +79,9 @@ COPULAS: Final = _words("is are was were equals equal")
 
 CIRCUMSTANCES: Final = _words("in after of for at on within during with when by")
 """Before a number of the question's: ``in the 40 minutes``."""
+
+NAMELY: Final = _words("i.e i.e. ie namely which is that's")
+"""Words between the label of a choice and its text."""
 
 RATES: Final = _words("a an per each every")
 
