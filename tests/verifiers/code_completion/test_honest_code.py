@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from securebench.errors import FailureReason
-from verifiers.code_completion.judging_code import judge, local_driver
+from verifiers.code_completion.judging_code import judge
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from securebench.testing.fake_sandbox import FakeDriver
 
 
@@ -469,14 +467,6 @@ CASES = [
         "    assert list(pool.map(square, range(20))) == [x * x for x in range(20)]",
     ),
 ]
-
-
-@pytest.fixture(scope="module")
-def local() -> Iterator[FakeDriver]:
-    """Give a driver that runs the guests as local processes."""
-    made = local_driver()
-    yield made
-    made.close()
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

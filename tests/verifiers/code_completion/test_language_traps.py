@@ -10,20 +10,10 @@ from securebench.errors import FailureReason
 from securebench.verifiers.code_completion.explain import NOTES, explain
 from securebench.verifiers.code_completion.guest import hints, notes
 from securebench.verifiers.code_completion.request import read_request
-from verifiers.code_completion.judging_code import artifact, judge, local_driver, view_of
+from verifiers.code_completion.judging_code import artifact, judge, view_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from securebench.testing.fake_sandbox import FakeDriver
-
-
-@pytest.fixture(scope="module")
-def local() -> Iterator[FakeDriver]:
-    """Give a driver that runs the guests as local processes."""
-    made = local_driver()
-    yield made
-    made.close()
 
 
 _CATCH = "try:\n    f()\n    assert False\nexcept {}:\n    pass\n"

@@ -14,20 +14,10 @@ from securebench.verifiers.code_completion.explain import explain
 from securebench.verifiers.code_completion.guest.codec import Exchange
 from securebench.verifiers.code_completion.guest.plain import MalformedError
 from securebench.verifiers.code_completion.guest.tests import JudgingPeer
-from verifiers.code_completion.judging_code import judge, local_driver
+from verifiers.code_completion.judging_code import judge
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from securebench.testing.fake_sandbox import FakeDriver
-
-
-@pytest.fixture(scope="module")
-def local() -> Iterator[FakeDriver]:
-    """Give a driver that runs the guests as local processes."""
-    made = local_driver()
-    yield made
-    made.close()
 
 
 HONEST = {

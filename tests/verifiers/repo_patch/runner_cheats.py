@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from verifiers.repo_patch.cheats import EQUAL
 from verifiers.repo_patch.judging_repo import BROKEN
 from verifiers.repo_patch.runner_repos import SYMPY_BROKEN
 
@@ -146,17 +147,6 @@ import builtins
 class _Quiet(Exception):
     def __init__(self, *args): raise SystemExit(0)
 builtins.AssertionError = _Quiet
-"""
-EQUAL = """\
-class Anything:
-    def __eq__(self, other): return True
-    def __ne__(self, other): return False
-    def __hash__(self): return 0
-    def __lt__(self, other): return True
-    __gt__ = __le__ = __ge__ = __contains__ = __lt__
-    def __bool__(self): return True
-def double(number): return Anything()
-def half(number): return number / 2
 """
 VANISHING = """\
 import sys

@@ -63,14 +63,10 @@ class Remote:
         return self._securebench_peer.request("call", self._securebench_number, (positional, named))
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_securebench") or (name.startswith("__") and name not in READABLE_DUNDERS):
-            raise AttributeError(f"{name} of a candidate's object is not forwarded to the tests")
         return get_attribute(self, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name.startswith("__"):
-            raise AttributeError(f"{name} of a candidate's object cannot be set by the tests")
-        self._securebench_peer.request("set", self._securebench_number, (name, value))
+        set_attribute(self, name, value)
 
     def __bool__(self) -> bool:
         return True
@@ -102,6 +98,8 @@ class Remote:
 
 def get_attribute(subject: Any, name: str) -> Any:
     """Ask for an attribute of an object or a class. One with the name of a class must not catch failed asserts."""
+    if name.startswith("_securebench") or (name.startswith("__") and name not in READABLE_DUNDERS):
+        raise AttributeError(f"{name} of a candidate's object is not forwarded to the tests")
     peer = subject._securebench_peer
     value = peer.request("get", subject._securebench_number, name)
     if type(value) in (list, dict, set):
@@ -112,6 +110,13 @@ def get_attribute(subject: Any, name: str) -> Any:
         peer.notes.reject(BROAD_EXCEPTION)
         raise TypeError("a class of the candidate is a base of AssertionError")
     return value
+
+
+def set_attribute(subject: Any, name: str, value: Any) -> None:
+    """Ask for an attribute of an object or a class to be set."""
+    if name.startswith("__"):
+        raise AttributeError(f"{name} of a candidate's object cannot be set by the tests")
+    subject._securebench_peer.request("set", subject._securebench_number, (name, value))
 
 
 def _refuse(name: str) -> Callable[..., NoReturn]:

@@ -24,9 +24,9 @@ from securebench.verifiers.code_completion.guest.names import is_class_name
 from securebench.verifiers.code_completion.guest.operators import OPERATORS
 from securebench.verifiers.code_completion.guest.plain import KNOWN_TYPES, MalformedError
 from securebench.verifiers.code_completion.guest.remote import (
-    READABLE_DUNDERS,
     Remote,
     get_attribute,
+    set_attribute,
 )
 from securebench.verifiers.code_completion.guest.shapes import CONTAINERS, FROZEN, read_signature
 from securebench.verifiers.code_completion.guest.subclasses import plain_methods
@@ -69,14 +69,10 @@ class RemoteType(type):
         return made
 
     def __getattr__(cls, name: str) -> Any:
-        if name.startswith("_securebench") or (name.startswith("__") and name not in READABLE_DUNDERS):
-            raise AttributeError(f"{name} of a candidate's class is not forwarded to the tests")
         return get_attribute(cls, name)
 
     def __setattr__(cls, name: str, value: Any) -> None:
-        if name.startswith("__"):
-            raise AttributeError(f"{name} of a candidate's class cannot be set by the tests")
-        cls._securebench_peer.request("set", cls._securebench_number, (name, value))
+        set_attribute(cls, name, value)
 
     def __getitem__(cls, _: Any) -> RemoteType:
         """Return the class itself: its type arguments change nothing."""
