@@ -12,6 +12,7 @@ from securebench.dangerous_commands import VerificationPolicy
 from securebench.errors import CandidateError, FailurePhase, FailureReason
 from securebench.execution import TaskContext
 from securebench.harnesses.base import HarnessProducer, ProduceContext, Production, RunContext
+from securebench.plugins import Identity
 from securebench.progress import Event, Reporter
 from securebench.resources import Resource, ResourceBundle, Visibility
 from securebench.results.commitment import Commitment
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 HIDDEN = "the-hidden-answer"
 TESTS = "assert the_hidden_test()"
+FAKE = Identity("fake", "", "", "0" * 64)
 
 
 def make_task(task_id: str = "pack/one", family: str = "short_answer") -> SecureBenchTask:
@@ -60,6 +62,10 @@ class FakeProducer(HarnessProducer):
     keys: tuple[str, ...] = ()
     trajectory: str = ""
     prepared: list[RunContext] = field(default_factory=list)
+
+    def identity(self) -> Identity:
+        """Return the same for every fake: their code is no part of what is tested."""
+        return FAKE
 
     @property
     def needs_gateway(self) -> bool:
@@ -103,6 +109,10 @@ class FakeVerifier(Verifier):
     views: list[VerifierView] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
     check: Exception | None = None
+
+    def identity(self) -> Identity:
+        """Return the same for every fake: their code is no part of what is tested."""
+        return FAKE
 
     def check_task(self, view: VerifierView, context: VerifyContext) -> None:
         """Raise what it is told to."""

@@ -1,7 +1,54 @@
 """SecureBench runs benchmark packs against untrusted agents and judges them where the agent cannot reach.
 
-Importing this package loads nothing but this file: each part is imported from where it lives, for example
-``securebench.benchmark_pack.load_benchmark_pack``.
+The names below are the public API for programs that embed or extend SecureBench: see ``docs/how-to/embed.md`` and
+``docs/how-to/extend.md``. Each is loaded when it is first used, so importing this package loads nothing else.
 """
 
+from typing import TYPE_CHECKING
+
+from securebench.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from securebench.errors import ConfigError, InfrastructureError
+    from securebench.families.base import Family
+    from securebench.harnesses.pipeline import Harness, Invocation
+    from securebench.plugins import register
+    from securebench.sandboxes.base import SandboxDriver
+    from securebench.tester_config.settings import HarnessSettings
+    from securebench.tester_run.front import load_config, run
+    from securebench.verifiers.base import VerificationResult, Verifier
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "ConfigError",
+    "Family",
+    "Harness",
+    "HarnessSettings",
+    "InfrastructureError",
+    "Invocation",
+    "SandboxDriver",
+    "VerificationResult",
+    "Verifier",
+    "load_config",
+    "register",
+    "run",
+]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "ConfigError": "errors",
+        "Family": "families.base",
+        "Harness": "harnesses.pipeline",
+        "HarnessSettings": "tester_config.settings",
+        "InfrastructureError": "errors",
+        "Invocation": "harnesses.pipeline",
+        "SandboxDriver": "sandboxes.base",
+        "VerificationResult": "verifiers.base",
+        "Verifier": "verifiers.base",
+        "load_config": "tester_run.front",
+        "register": "plugins",
+        "run": "tester_run.front",
+    },
+)

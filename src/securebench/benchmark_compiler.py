@@ -5,7 +5,9 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+from securebench import plugins
 from securebench.families.registry import FAMILIES, family_faults
+from securebench.plugins import Kind
 from securebench.resources import Resource, ResourceBundle, ResourceKind, Visibility
 from securebench.strict_input.faults import Fault, Problems
 from securebench.tasks import AssetRoot, SecureBenchTask
@@ -17,9 +19,9 @@ if TYPE_CHECKING:
     from securebench.errors import Problem
 
 EVAL_VISIBILITY: Final[Mapping[str, Mapping[str, Visibility]]] = MappingProxyType(
-    {name: family.lanes for name, family in FAMILIES.items()}
+    {name: FAMILIES[name].lanes for name in plugins.own_names(Kind.FAMILY)}
 )
-"""The lane of each eval field, by family. Any other field or family is hidden."""
+"""The lane of each eval field of our own families. Any other field is hidden."""
 
 ASSETS: Final = "assets"
 """The name of the public resource that holds a row's ``assets`` list."""
@@ -27,7 +29,8 @@ ASSETS: Final = "assets"
 
 def eval_visibility_for(family: str, key: str) -> Visibility:
     """Return the lane of an eval field: hidden, unless its family says otherwise."""
-    return EVAL_VISIBILITY.get(family, {}).get(key, Visibility.HIDDEN)
+    known = FAMILIES.get(family)
+    return known.lanes.get(key, Visibility.HIDDEN) if known else Visibility.HIDDEN
 
 
 def compile_benchmark_pack(pack: BenchmarkPack) -> tuple[SecureBenchTask, ...]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from run_fakes import (
+    FAKE,
     HIDDEN,
     TESTS,
     FakeProducer,
@@ -348,7 +349,7 @@ def test_provenance(tmp_path: Path) -> None:
     assert provenance["pack"] == "digest"
     assert provenance["row"] == {"commitment": Commitment(b"k" * 32).to("row"), "public_digest": "public"}
     assert provenance["image"]["reference"] == "securebench/python:3.11"
-    assert provenance["verifier"] == {"family": "short_answer", "version": "1"}
+    assert provenance["verifier"] == {"family": "short_answer", "version": "1", "extension": FAKE.to_json()}
     assert provenance["usage"] == {"tokens": 7}
     assert provenance["attempt"] == 1
     assert set(provenance["durations"]) == {"preflight", "produce", "verify", "total"}

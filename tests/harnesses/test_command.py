@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import pytest
+from pydantic import ValidationError
 
 from harnesses.conftest import VIEW
 from harnesses.provider_fakes import FakeGateway
@@ -172,10 +173,6 @@ def test_a_command_that_fails_has_failed_with_a_way_out_too(bench: Bench, fake: 
     [
         ({"agent_dir": Path("/nonexistent/agent")}, "agent-dir-missing"),
         ({"agent_dir": Path(__file__)}, "agent-dir-missing"),
-        ({"artifact_path": "../answer"}, "path-unsafe"),
-        ({"artifact_path": "/etc/passwd"}, "path-unsafe"),
-        ({"task_file": "securebench/public/task.json"}, "path-unsafe"),
-        ({"task_file": ""}, "path-unsafe"),
     ],
 )
 def test_a_configuration_that_cannot_work_is_refused(config: dict[str, object], code: str) -> None:
@@ -183,3 +180,19 @@ def test_a_configuration_that_cannot_work_is_refused(config: dict[str, object], 
     with pytest.raises(ConfigError) as refused:
         CommandHarnessProducer(CommandConfig(command=("agent",), **config))  # type: ignore[arg-type]  # wrong on purpose
     assert refused.value.code == code
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"artifact_path": "../answer"},
+        {"artifact_path": "/etc/passwd"},
+        {"task_file": "securebench/public/task.json"},
+        {"task_file": ""},
+    ],
+)
+def test_no_path_leads_out_of_the_workspace(config: dict[str, object]) -> None:
+    """K12: settings that are made in Python are checked as those of a file are."""
+    with pytest.raises(ValidationError) as refused:
+        CommandConfig(command=("agent",), **config)  # type: ignore[arg-type]  # wrong on purpose
+    assert [(error["type"], error["loc"]) for error in refused.value.errors()] == [("path-unsafe", (*config,))]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from harnesses.provider_fakes import KEY
@@ -13,7 +11,7 @@ from securebench.harnesses.codex import CodexHarnessProducer
 from securebench.harnesses.endpoints import PLACEHOLDER, Endpoint, Key, endpoint_of
 from securebench.network.model import EgressPlan, Provider, RelayPlan
 from securebench.tester_config import ClaudeCodeConfig, CodexConfig
-from securebench.tester_config.model import Budget
+from securebench.tester_config.settings import Budget
 
 OWN = CodexConfig(model="m")
 PASSED = CodexConfig(model="m", credentials="passthrough", allowed_domains=("example.org",))
@@ -113,7 +111,7 @@ def test_a_way_past_the_relay_is_told(domain: str) -> None:
     """J13: who lets agents reach the provider by the proxy as well hears what that means."""
     config = CodexConfig(model="m", allowed_domains=("example.org", domain))
     assert domain in openai(config).warning(config)
-    passed = replace(config, credentials="passthrough")
+    passed = config.model_copy(update={"credentials": "passthrough"})
     assert openai(passed).warning(passed) == ""
     other = CodexConfig(model="m", allowed_domains=("example.org", "xapi.openai.com", "notopenai.com"))
     assert openai(other).warning(other) == ""

@@ -408,12 +408,6 @@ def test_a_missing_key_ends_a_run_before_it_begins(name: str, tmp_path: Path, fa
     assert not (tmp_path / "agents").exists()
 
 
-def test_an_unsafe_task_file_is_refused(tmp_path: Path) -> None:
-    """K12: as for every harness."""
-    with pytest.raises(ConfigError):
-        make("codex", tmp_path, task_file="../task.json")
-
-
 @every_program
 def test_a_rejected_key_or_model_is_told_before_any_task(bench: Bench, fake: FakeDriver, name: str) -> None:
     """One question, and nothing has run yet."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from securebench.errors import ConfigError
+from securebench.harnesses.command import CommandHarnessProducer
 from securebench.results.provenance import (
     driver_provenance,
     framework_provenance,
@@ -22,6 +23,9 @@ from securebench.tester_config import CommandConfig, HarnessConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+PRODUCER = CommandHarnessProducer(CommandConfig(command=("agent",)))
 
 
 @pytest.fixture
@@ -108,9 +112,9 @@ def test_a_missing_directory_is_refused(tmp_path: Path) -> None:
 
 def test_harness(agent: Path) -> None:
     """The digest of a harness covers settings, names of variables and the agent's files, but not where they are."""
-    one = harness_provenance(command(agent))
+    one = harness_provenance(command(agent), PRODUCER)
     assert one["type"] == "command"
-    assert harness_provenance(command(agent.rename(agent.parent / "elsewhere"))) == one
+    assert harness_provenance(command(agent.rename(agent.parent / "elsewhere")), PRODUCER) == one
     others = [
         command(),
         replace(command(agent.parent / "elsewhere"), env=("OTHER",)),
@@ -121,7 +125,7 @@ def test_harness(agent: Path) -> None:
             CommandConfig(command=("agent",), agent_dir=agent.parent / "elsewhere", timeout_seconds=1.0),
         ),
     ]
-    digests = {str(harness_provenance(other)["digest"]) for other in others}
+    digests = {str(harness_provenance(other, PRODUCER)["digest"]) for other in others}
     assert len(digests) == len(others)
     assert one["digest"] not in digests
 

@@ -386,14 +386,14 @@ def test_an_agent_is_not_paid_again_for_a_verification_that_failed(root: Path) -
     smooth = root / "smooth"
     smooth.mkdir()
     write_run(smooth)
-    run(smooth, parts=make_parts(FakeProducer(hook=hook), verifier_for=lambda _: FakeVerifier()))
+    run(smooth, parts=make_parts(FakeProducer(hook=hook), verifier_for=lambda _family, _config: FakeVerifier()))
     verifier = FakeVerifier(hook=broken)
     for resume in (False, True):
         producer = FakeProducer(hook=hook)
-        summary = run(root, parts=make_parts(producer, verifier_for=lambda _: verifier), resume=resume)
+        summary = run(root, parts=make_parts(producer, verifier_for=lambda _family, _config: verifier), resume=resume)
         assert (summary.errors, len(producer.views)) == (3, 0 if resume else 6)
     producer = FakeProducer(hook=hook)
-    summary = run(root, parts=make_parts(producer, verifier_for=lambda _: FakeVerifier()), resume=True)
+    summary = run(root, parts=make_parts(producer, verifier_for=lambda _family, _config: FakeVerifier()), resume=True)
     assert (summary.errors, len(producer.views)) == (0, 0)
     assert comparables(root) == comparables(smooth)
     assert summary.to_json()["usage"] == {"input_tokens": 600, "output_tokens": 60, "turns": 12}

@@ -28,9 +28,20 @@ if TYPE_CHECKING:
 
 EXIT_ERRORS: Final = 3
 
-DRIVERS: Final = ("auto", "docker", "oci")
+_DRIVERS: Final = "What makes the sandboxes: auto, docker, oci, or the name of an installed driver"
 
 _DEFAULT_ENV_FILE: Final = Path(".env")
+
+
+def _known_driver(_ctx: click.Context, _option: click.Parameter, name: str | None) -> str | None:
+    """Refuse the name of a driver that is not installed."""
+    from securebench import plugins
+    from securebench.plugins import Kind
+
+    if name is not None and name != "auto" and not plugins.is_known(Kind.DRIVER, name):
+        known = ", ".join(("auto", *plugins.names(Kind.DRIVER)))
+        raise click.BadParameter(f"{name!r} is not one of {known}.")
+    return name
 
 
 @click.command(name="run")
@@ -41,7 +52,7 @@ _DEFAULT_ENV_FILE: Final = Path(".env")
 @click.option("--output-dir", type=click.Path(path_type=Path), help="Write here instead of run.output_dir.")
 @click.option("--resume", is_flag=True, help="Keep the valid records of the same run, and redo the rest.")
 @click.option("--workers", type=click.IntRange(min=1), help="Tasks in flight.  [default: run.max_workers]")
-@click.option("--driver", type=click.Choice(DRIVERS), help="What makes the sandboxes.  [default: sandbox.driver]")
+@click.option("--driver", metavar="NAME", callback=_known_driver, help=f"{_DRIVERS}.  [default: sandbox.driver]")
 @click.option("--quiet", is_flag=True, help="No progress.")
 @click.option("--show-command-output", is_flag=True, help="Show what commands in agents' sandboxes print, clipped.")
 @click.option("--show-agent-output", is_flag=True, help="Show what agents say, live, and keep it in agent-trace.log.")

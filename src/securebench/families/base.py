@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+from securebench import plugins
 from securebench.resources import Visibility
 from securebench.strict_input.models import WireModel, fit
 from securebench.tasks import CandidateKind
@@ -24,6 +25,7 @@ from securebench.tasks import CandidateKind
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from securebench.plugins import Identity
     from securebench.strict_input.faults import Fault
     from securebench.tasks import Environment
 
@@ -91,6 +93,13 @@ class Family:
     def workspace_required(self) -> bool:
         """Whether the candidate is a tree of files, and not a text."""
         return self.candidate_kind in (CandidateKind.PATCH, CandidateKind.WORKSPACE)
+
+    def identity(self) -> Identity | None:
+        """Return whose code this is, for ``run.json`` and every record: a run resumes only with the same.
+
+        ``None`` stands for this framework. Raises :class:`ConfigError` (``plugin-no-source``).
+        """
+        return plugins.identity_of(self.eval_model)
 
     def faults(self, inputs: dict[str, Any], evals: dict[str, Any], environment: Environment) -> list[Fault]:
         """Return what is wrong with a row's ``input`` and ``eval``. No message shows an eval value."""

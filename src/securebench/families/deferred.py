@@ -113,11 +113,17 @@ def _deferred(name: str, summary: str, inputs: type[WireModel], evals: type[Wire
     return Family(name=name, summary=summary, candidate_kind=kind, input_model=inputs, eval_model=evals, active=False)
 
 
-FAMILIES: Final = (
-    _deferred("tool_call", "A prompt to answer by calling tools.", ToolCallInput, ToolCallEval),
-    _deferred("browser_task", "A goal to reach in a browser.", BrowserTaskInput, BrowserTaskEval),
-    _deferred("desktop_task", "A goal to reach in a desktop application.", DesktopTaskInput, DesktopTaskEval),
-    _deferred("artifact_task", "A document or another artifact to make.", ArtifactTaskInput, ArtifactTaskEval),
-    _deferred("multimodal_qa", "A question about images or other assets.", MultimodalQaInput, MultimodalQaEval),
-    _deferred("preference_pair", "Two responses, of which one is better.", PreferencePairInput, PreferencePairEval),
+TOOL_CALL: Final = _deferred("tool_call", "A prompt to answer by calling tools.", ToolCallInput, ToolCallEval)
+BROWSER_TASK: Final = _deferred("browser_task", "A goal to reach in a browser.", BrowserTaskInput, BrowserTaskEval)
+DESKTOP_TASK: Final = _deferred(
+    "desktop_task", "A goal to reach in a desktop application.", DesktopTaskInput, DesktopTaskEval
+)
+ARTIFACT_TASK: Final = _deferred(
+    "artifact_task", "A document or another artifact to make.", ArtifactTaskInput, ArtifactTaskEval
+)
+MULTIMODAL_QA: Final = _deferred(
+    "multimodal_qa", "A question about images or other assets.", MultimodalQaInput, MultimodalQaEval
+)
+PREFERENCE_PAIR: Final = _deferred(
+    "preference_pair", "Two responses, of which one is better.", PreferencePairInput, PreferencePairEval
 )

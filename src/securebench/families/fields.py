@@ -56,6 +56,11 @@ def _without_nul(text: str) -> str:
     return text
 
 
+def source(text: str) -> str:
+    """Return a text that a program reads. Raises what a validator raises, for one that is empty or holds a NUL."""
+    return _visible(_without_nul(text))
+
+
 def _finite_timeout(seconds: Any) -> Any:
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
         return seconds
@@ -88,7 +93,7 @@ Identifier: TypeAlias = Annotated[str, AfterValidator(_identifier)]
 Text: TypeAlias = Annotated[str, AfterValidator(_visible)]
 """A text that shows something."""
 
-Source: TypeAlias = Annotated[str, AfterValidator(_without_nul), AfterValidator(_visible)]
+Source: TypeAlias = Annotated[str, AfterValidator(source)]
 """A text that a program reads: code, a patch, a command line."""
 
 SourceOrNothing: TypeAlias = Annotated[str, AfterValidator(_without_nul)]

@@ -2,33 +2,42 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from securebench.families import (
-    code_completion,
-    deferred,
-    free_response,
-    multiple_choice,
-    repo_patch,
-    short_answer,
-    terminal_task,
-)
+from securebench import plugins
+from securebench.errors import ConfigError
+from securebench.families.base import Family
+from securebench.plugins import Kind
 from securebench.strict_input.faults import Fault, Problems, did_you_mean, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator
 
-    from securebench.families.base import Family
     from securebench.strict_input.faults import Source
     from securebench.tasks import Environment
 
-_ACTIVE = (multiple_choice, short_answer, free_response, code_completion, repo_patch, terminal_task)
 
-FAMILIES: Final[Mapping[str, Family]] = MappingProxyType(
-    {family.name: family for family in (*(module.FAMILY for module in _ACTIVE), *deferred.FAMILIES)}
-)
-"""Every family, the active ones first."""
+class _Families(Mapping[str, Family]):
+    """The families by name, those of installed packages too. One is loaded when it is looked up."""
+
+    def __getitem__(self, name: str) -> Family:
+        if not plugins.is_known(Kind.FAMILY, name):
+            raise KeyError(name)
+        family = plugins.load(Kind.FAMILY, name)
+        if not isinstance(family, Family) or family.name != name:
+            raise ConfigError(f"the extension {name!r} is not a family of that name", code="plugin-broken")
+        return family
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(plugins.names(Kind.FAMILY))
+
+    def __len__(self) -> int:
+        return len(plugins.names(Kind.FAMILY))
+
+
+FAMILIES: Final[Mapping[str, Family]] = _Families()
+"""Every family by name: the active ones first, then the deferred ones, then those of installed packages."""
 
 
 class FamilyRow(Protocol):

@@ -5,7 +5,10 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Self
+
+from securebench import plugins
+from securebench.tester_config import HarnessSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
     from securebench.errors import CandidateError, InfrastructureError
     from securebench.images.model import ResolvedImage
     from securebench.network.gateway import Gateway
+    from securebench.plugins import Identity
     from securebench.progress import Reporter
     from securebench.resources import JsonValue
     from securebench.sandboxes.base import Limits, SandboxDriver
@@ -90,6 +94,20 @@ class HarnessProducer(ABC):
     """A harness. One a run, shared by its threads: it keeps no state between tasks."""
 
     name: str
+    settings_model: ClassVar[type[HarnessSettings]] = HarnessSettings
+    """The model of its ``harness.config``."""
+
+    @classmethod
+    def from_settings(cls, settings: HarnessSettings) -> Self:
+        """Return a harness with these settings, which are an instance of ``settings_model``."""
+        return cls(settings)  # type: ignore[call-arg]  # a subclass decides what it is made of
+
+    def identity(self) -> Identity | None:
+        """Return whose code this is, for ``run.json`` and every record: a run resumes only with the same.
+
+        ``None`` stands for this framework. Raises :class:`ConfigError` (``plugin-no-source``).
+        """
+        return plugins.identity_of(type(self))
 
     @property
     def needs_gateway(self) -> bool:

@@ -8,6 +8,7 @@ from securebench.harnesses.claude_events import ClaudeAccount
 from securebench.harnesses.endpoints import ProviderFacts
 from securebench.harnesses.provider_harness import HOME, ProviderHarness, patience_ms
 from securebench.network.model import Provider
+from securebench.tester_config import ClaudeCodeConfig
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,6 +41,7 @@ class ClaudeCodeHarnessProducer(ProviderHarness):
     """
 
     name = "claude_code"
+    settings_model = ClaudeCodeConfig
     facts: ClassVar[ProviderFacts] = ProviderFacts(
         provider=Provider.ANTHROPIC,
         base_url="https://api.anthropic.com/v1",

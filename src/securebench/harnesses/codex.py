@@ -9,6 +9,7 @@ from securebench.harnesses.codex_events import CodexAccount
 from securebench.harnesses.endpoints import ProviderFacts
 from securebench.harnesses.provider_harness import HOME, ProviderHarness, patience_ms
 from securebench.network.model import Provider
+from securebench.tester_config import CodexConfig
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,6 +35,7 @@ class CodexHarnessProducer(ProviderHarness):
     """
 
     name = "codex"
+    settings_model = CodexConfig
     facts: ClassVar[ProviderFacts] = ProviderFacts(
         provider=Provider.OPENAI,
         base_url="https://api.openai.com/v1",

@@ -6,20 +6,18 @@ import os
 import stat
 from typing import TYPE_CHECKING, Final
 
-from securebench.errors import ConfigError, PathPolicyError
+from securebench.errors import ConfigError
 from securebench.harnesses.attendance import Attendance, EgressAttendance, open_session
-from securebench.harnesses.pipeline import AgentHarness, Invocation
+from securebench.harnesses.pipeline import Harness, Invocation
 from securebench.network.model import EgressPlan
-from securebench.pack_paths import relative_path_fault
 from securebench.sandboxes.base import Mount
-from securebench.workspaces.path_policy import require_task_file
+from securebench.tester_config import CommandConfig
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from securebench.harnesses.base import ProduceContext
     from securebench.tasks import AgentView
-    from securebench.tester_config import CommandConfig
 
 AGENT_TARGET: Final = "/opt/securebench/agent"
 """Where ``harness.config.agent_dir`` is found in the sandbox, read-only."""
@@ -28,20 +26,18 @@ AGENT_TARGET: Final = "/opt/securebench/agent"
 _READ_BY_OTHERS = stat.S_IROTH | stat.S_IXOTH
 
 
-class CommandHarnessProducer(AgentHarness):
+class CommandHarnessProducer(Harness):
     """Runs ``config.command`` in the workspace. Its answer is its stdout, or the file ``config.artifact_path``.
 
     With ``config.allowed_domains`` a proxy to these is all that it can reach, without them there is nothing.
 
-    Raises :class:`ConfigError`: ``agent-dir-missing``, ``agent-dir-unreadable``, ``path-unsafe``.
+    Raises :class:`ConfigError`: ``agent-dir-missing``, ``agent-dir-unreadable``.
     """
 
     name = "command"
+    settings_model = CommandConfig
 
     def __init__(self, config: CommandConfig) -> None:
-        if config.artifact_path is not None and (fault := relative_path_fault(config.artifact_path)):
-            raise PathPolicyError(f"harness.config.artifact_path: {config.artifact_path!r} {fault}")
-        require_task_file(config.task_file)
         self._config = config
         self._mounts = (Mount(_agent_directory(config.agent_dir), AGENT_TARGET),) if config.agent_dir else ()
 

@@ -8,12 +8,13 @@ from urllib.parse import urlsplit
 
 from securebench.errors import ConfigError
 from securebench.harnesses.base import Spent
+from securebench.limits import ProviderTimeouts
 from securebench.network.model import EgressPlan, Provider, RelayPlan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from securebench.tester_config import ClaudeCodeConfig, CodexConfig
+    from securebench.tester_config import ProviderSettings
 
 PLACEHOLDER: Final = "held-outside-the-sandbox"
 """What a sandbox has for a key where a relay holds it."""
@@ -77,7 +78,7 @@ class Endpoint:
         return found or Key(names[0], "")
 
     def plan(
-        self, config: CodexConfig | ClaudeCodeConfig, key: Key, authority: str | None = None, spent: Spent | None = None
+        self, config: ProviderSettings, key: Key, authority: str | None = None, spent: Spent | None = None
     ) -> EgressPlan:
         """Return the way out of one try at a task. ``authority`` is one more for the relay's TLS, in PEM.
 
@@ -92,7 +93,7 @@ class Endpoint:
         relay = replace(relay, spent_requests=before.requests, spent_tokens=before.tokens, spent_bytes=before.bytes)
         return EgressPlan(domains=config.allowed_domains, relay=relay)
 
-    def relay_plan(self, config: CodexConfig | ClaudeCodeConfig, key: Key, authority: str | None = None) -> RelayPlan:
+    def relay_plan(self, config: ProviderSettings, key: Key, authority: str | None = None) -> RelayPlan:
         """Return the way to the provider alone: for the relay of a task, and for the gateway's own questions."""
         budget = config.budget
         return RelayPlan(
@@ -105,10 +106,10 @@ class Endpoint:
             tokens=budget.tokens,
             bytes=budget.bytes,
             authority=authority,
-            timeouts=config.provider_timeouts,
+            timeouts=ProviderTimeouts(**config.provider_timeouts.model_dump()),
         )
 
-    def warning(self, config: CodexConfig | ClaudeCodeConfig) -> str:
+    def warning(self, config: ProviderSettings) -> str:
         """Return what a tester should know of this configuration, or nothing."""
         admitting = [name for name in config.allowed_domains if self.host == name or self.host.endswith(f".{name}")]
         if not self.is_relayed or not admitting:
@@ -129,7 +130,7 @@ class Endpoint:
         return dict.fromkeys(sorted({key.name} | holding | (given.keys() & set(self.facts.key_names))), PLACEHOLDER)
 
 
-def endpoint_of(facts: ProviderFacts, config: CodexConfig | ClaudeCodeConfig) -> Endpoint:
+def endpoint_of(facts: ProviderFacts, config: ProviderSettings) -> Endpoint:
     """Return the endpoint that a configuration means."""
     return Endpoint(
         facts=facts,

@@ -80,8 +80,11 @@ class Invocation:
     home: str | None = None
 
 
-class AgentHarness(HarnessProducer):
-    """A harness that runs one command in a sandbox with the workspace in it."""
+class Harness(HarnessProducer):
+    """A harness that runs one command in a sandbox with the workspace in it.
+
+    A subclass says how its agent is called (:meth:`invocation`); everything else is the same for all.
+    """
 
     @abstractmethod
     def invocation(self, view: AgentView) -> Invocation:

@@ -17,14 +17,13 @@ from securebench.harnesses.attendance import open_session
 from securebench.harnesses.authority import read_authority
 from securebench.harnesses.endpoints import endpoint_of
 from securebench.harnesses.installation import Installation, install
-from securebench.harnesses.pipeline import AgentHarness, Invocation
+from securebench.harnesses.pipeline import Harness, Invocation
 from securebench.harnesses.prompts import ANSWER_FILES, prompt_for
 from securebench.harnesses.provider_attendance import Attended, ProviderAttendance, probes_of
 from securebench.network.gateway import RELAY_PORT
 from securebench.network.model import PROVIDER_TROUBLES, Trouble
 from securebench.sandboxes.base import Mount
 from securebench.tasks import DEFAULT_IMAGE
-from securebench.workspaces.path_policy import require_task_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from securebench.network.model import ProbeReport
     from securebench.resources import JsonValue
     from securebench.tasks import AgentView
-    from securebench.tester_config import ClaudeCodeConfig, CodexConfig
+    from securebench.tester_config import ProviderSettings
 
 PROGRAMS_TARGET: Final = "/opt/securebench/programs"
 """Where the program is found in the sandbox, read-only."""
@@ -72,17 +71,16 @@ class _Ready:
     installation: Installation
 
 
-class ProviderHarness(AgentHarness):
+class ProviderHarness(Harness):
     """A harness that runs an agent program with a provider. It must be prepared before it produces.
 
-    Raises :class:`ConfigError`: ``path-unsafe``; when prepared ``env-missing``, ``agent-unfit`` and what the cache of
+    Raises :class:`ConfigError` when prepared: ``env-missing``, ``agent-unfit`` and what the cache of
     programs raises.
     """
 
     facts: ClassVar[ProviderFacts]
 
-    def __init__(self, config: CodexConfig | ClaudeCodeConfig, store: AgentStore | None = None) -> None:
-        require_task_file(config.task_file)
+    def __init__(self, config: ProviderSettings, store: AgentStore | None = None) -> None:
         self.config = config
         self._store = store or AgentStore()
         self._endpoint = endpoint_of(self.facts, config)

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from securebench import plugins
 from securebench.errors import ConfigError
-from securebench.harnesses.claude_code import ClaudeCodeHarnessProducer
-from securebench.harnesses.codex import CodexHarnessProducer
-from securebench.harnesses.command import CommandHarnessProducer
 from securebench.harnesses.pipeline import plan_workspace
-from securebench.tester_config import ClaudeCodeConfig, CodexConfig, CommandConfig
+from securebench.plugins import Kind
 from securebench.workspaces.path_policy import DEFAULT_TASK_FILE
 
 if TYPE_CHECKING:
@@ -24,13 +22,8 @@ if TYPE_CHECKING:
 
 def build_harness_producer(config: HarnessConfig) -> HarnessProducer:
     """Return the harness that ``config`` names. Raises :class:`ConfigError`."""
-    match config.config:
-        case CommandConfig():
-            return CommandHarnessProducer(config.config)
-        case CodexConfig():
-            return CodexHarnessProducer(config.config)
-        case ClaudeCodeConfig():
-            return ClaudeCodeHarnessProducer(config.config)
+    producer: HarnessProducer = plugins.load(Kind.HARNESS, config.type).from_settings(config.config)
+    return producer
 
 
 def require_supported(views: Iterable[AgentView], task_file: str = DEFAULT_TASK_FILE) -> None:

@@ -5,20 +5,22 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import asdict
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from securebench import __version__
 from securebench.errors import ConfigError
+from securebench.families.registry import FAMILIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from securebench.families.base import Family
+    from securebench.harnesses.base import HarnessProducer
     from securebench.resources import JsonValue
     from securebench.results.commitment import Commitment
-    from securebench.sandboxes.base import DriverInfo
+    from securebench.sandboxes.base import DriverInfo, SandboxDriver
     from securebench.tasks import SecureBenchTask
     from securebench.tester_config import HarnessConfig
     from securebench.verifiers.base import Verifier
@@ -46,23 +48,42 @@ def tree_digest(root: Path) -> str:
         ) from error
 
 
-def harness_provenance(config: HarnessConfig) -> dict[str, JsonValue]:
-    """Return the harness's type and the digest of its configuration and of its agent's files.
+def extension_provenance(part: HarnessProducer | Verifier | Family | SandboxDriver) -> dict[str, JsonValue]:
+    """Return whose code ``part`` of a run is, under the key ``extension``; nothing for this framework's own.
 
-    Of the variables in ``harness.env`` only the names count: their values are nobody's business.
+    Raises :class:`ConfigError` (``plugin-no-source``).
     """
-    fields: dict[str, Any] = asdict(config.config)
-    agent_dir = fields.pop("agent_dir", None)
+    identity = part.identity()
+    return {"extension": dict(identity.to_json())} if identity else {}
+
+
+def harness_provenance(config: HarnessConfig, producer: HarnessProducer) -> dict[str, JsonValue]:
+    """Return the harness's name, and the digest of its configuration and of its agent's files.
+
+    Of the variables in ``harness.env`` only the names count: their values are nobody's business. Raises
+    :class:`ConfigError`, as :func:`extension_provenance` and :func:`tree_digest` do.
+    """
+    fields = config.config.model_dump(mode="json", exclude={"agent_dir"})
+    agent_dir = getattr(config.config, "agent_dir", None)
     fields["agent"] = tree_digest(agent_dir) if agent_dir else None
     return {
-        "type": config.type,
+        "type": producer.name,
         "digest": json_digest({"type": config.type, "env": list(config.env), "config": fields}),
+        **extension_provenance(producer),
     }
 
 
 def row_provenance(task: SecureBenchTask, commitment: Commitment) -> dict[str, JsonValue]:
-    """Return what is published of a task's row: a commitment to all of it, and a digest of its public part."""
-    return {"commitment": commitment.to(task.row_digest), "public_digest": task.public_digest}
+    """Return what is published of a task's row: a commitment to all of it, and a digest of its public part.
+
+    With a family of an installed package, it also says whose code that is.
+    """
+    family = FAMILIES.get(task.task_type)
+    return {
+        "commitment": commitment.to(task.row_digest),
+        "public_digest": task.public_digest,
+        **(extension_provenance(family) if family else {}),
+    }
 
 
 @cache
@@ -76,7 +97,9 @@ def framework_provenance() -> Mapping[str, JsonValue]:
 
 def verifier_provenance(verifier: Verifier | None) -> dict[str, JsonValue] | None:
     """Return what a record says of the verifier of its family."""
-    return {"family": verifier.family, "version": verifier.version} if verifier else None
+    if verifier is None:
+        return None
+    return {"family": verifier.family, "version": verifier.version, **extension_provenance(verifier)}
 
 
 def driver_provenance(info: DriverInfo) -> dict[str, JsonValue]:

@@ -20,8 +20,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias
 
+from securebench import plugins
 from securebench.errors import PathPolicyError
 from securebench.limits import MIB as MIB  # noqa: PLC0414 - part of this contract, defined where tester_config may see it
 from securebench.limits import Limits as Limits  # noqa: PLC0414 - as above
@@ -34,7 +35,9 @@ if TYPE_CHECKING:
 
     from securebench.images.leases import TreeLease
     from securebench.images.model import ResolvedImage
+    from securebench.plugins import Identity
     from securebench.sandboxes.collected import Collected
+    from securebench.strict_input.models import WireModel
 
 TIMEOUT_EXIT_CODE = 124
 """The exit code of a command whose sandbox was ended by its time limit, as coreutils' ``timeout`` has it."""
@@ -244,6 +247,25 @@ class Sandbox(ABC):
 
 class SandboxDriver(ABC):
     """Makes sandboxes. One a run, shared by its threads."""
+
+    settings_model: ClassVar[type[WireModel] | None] = None
+    """The model of ``sandbox.config``. Without one the driver has no settings."""
+
+    @classmethod
+    def from_settings(cls, settings: WireModel, run_id: str) -> Self:
+        """Return a driver for the run ``run_id`` with these settings, an instance of ``settings_model``.
+
+        Drivers of installed packages are made so. ``run_id`` labels what a run leaves if it is killed.
+        """
+        del run_id
+        return cls(settings) if cls.settings_model else cls()  # type: ignore[call-arg]
+
+    def identity(self) -> Identity | None:
+        """Return whose code this is, for ``run.json`` and every record: a run resumes only with the same.
+
+        ``None`` stands for this framework. Raises :class:`ConfigError` (``plugin-no-source``).
+        """
+        return plugins.identity_of(type(self))
 
     @abstractmethod
     def info(self) -> DriverInfo:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from securebench.errors import EngineError, InfrastructureError
+from securebench import plugins
+from securebench.errors import ConfigError, EngineError, InfrastructureError
+from securebench.plugins import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from securebench.sandboxes.base import SandboxDriver
     from securebench.sandboxes.oci import OciDriver
+    from securebench.strict_input.models import WireModel
 
 DRIVERS: Final = ("docker", "oci")
 """What a tester YAML may ask for by name, beside ``auto``."""
@@ -25,8 +28,16 @@ _TAKE_THE_WEAKER: Final = (
 )
 
 
-def open_driver(driver: str, runtime: str | None, run_id: str, notify: Callable[[str], None]) -> SandboxDriver:
+def open_driver(
+    driver: str,
+    runtime: str | None,
+    run_id: str,
+    notify: Callable[[str], None],
+    settings: WireModel | None = None,
+) -> SandboxDriver:
     """Return an open driver: ``docker``, ``oci``, or with ``auto`` the oci driver where nothing about it is weaker.
+
+    Any other name is that of an installed driver, with ``settings``, by default its own defaults.
 
     ``runtime`` is the runtime beneath it, ``None`` the driver's own choice. ``notify`` is told, in plain words, why
     ``auto`` took Docker, and what is weaker about an oci driver that was asked for by name.
@@ -41,7 +52,14 @@ def open_driver(driver: str, runtime: str | None, run_id: str, notify: Callable[
         if weaker:
             notify(f"weaker here than elsewhere: {_in_words(weaker)}")
         return oci
-    return _best(runtime, run_id, notify)
+    if driver == "auto":
+        return _best(runtime, run_id, notify)
+    from securebench.strict_input.models import WireModel
+
+    installed: type[SandboxDriver] = plugins.load(Kind.DRIVER, driver)
+    if runtime:
+        raise ConfigError(f"the driver {driver!r} has no choice of runtimes", code="runtime-unavailable")
+    return installed.from_settings(settings or (installed.settings_model or WireModel)(), run_id)
 
 
 def _best(runtime: str | None, run_id: str, notify: Callable[[str], None]) -> SandboxDriver:

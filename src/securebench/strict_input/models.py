@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 from securebench.strict_input.faults import Fault, Path, did_you_mean, name_of, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pydantic_core import ErrorDetails
 
@@ -25,6 +25,7 @@ _EXPECTED = {
     "float_type": "a number",
     "bool_type": "true or false",
     "list_type": "a list",
+    "tuple_type": "a list",
     "dict_type": "an object",
     "model_type": "an object",
     "model_attributes_type": "an object",
@@ -62,10 +63,15 @@ def refusal(code: str, message: str, hint: str = "") -> PydanticCustomError:
     return PydanticCustomError(code, "{message}", {"message": message, "hint": hint})
 
 
-def fit(model: type[_ModelT], value: Any, *, secret: bool = False) -> tuple[_ModelT | None, list[Fault]]:
-    """Return ``value`` as a ``model``, or what does not fit. With ``secret``, no message shows a value."""
+def fit(
+    model: type[_ModelT], value: Any, *, secret: bool = False, context: Mapping[str, Any] | None = None
+) -> tuple[_ModelT | None, list[Fault]]:
+    """Return ``value`` as a ``model``, or what does not fit. With ``secret``, no message shows a value.
+
+    ``context`` is passed to the model's validators.
+    """
     try:
-        return model.model_validate(value), []
+        return model.model_validate(value, context=context), []
     except ValidationError as error:
         details = error.errors(include_url=False)
         return None, _without_branches([_fault(model, value, detail, secret=secret) for detail in details])
@@ -80,7 +86,7 @@ def describe(value: Any, *, secret: bool = False) -> str:
         return kind if secret else shown(str(value).lower())[1:-1]
     if isinstance(value, str):
         return "a string" if secret else f"the string {shown(value)}"
-    return "a list" if isinstance(value, list) else "an object"
+    return "a list" if isinstance(value, (list, tuple)) else "an object"
 
 
 def _fault(model: type[BaseModel], value: Any, detail: ErrorDetails, *, secret: bool) -> Fault:
@@ -98,7 +104,7 @@ def _fault(model: type[BaseModel], value: Any, detail: ErrorDetails, *, secret: 
     if kind == "literal_error":
         return _choice_fault(name, path, detail, got)
     if rule := _RULES.get(kind):
-        counted = isinstance(detail["input"], list)
+        counted = isinstance(detail["input"], (list, tuple))
         text = _ONE.sub(r"1 \1", rule.format(**context))
         return Fault("field-value", f"{name} {text}" if counted else f"{name} {text}, but is {got}", path)
     rule = _SUBJECT.sub("", detail["msg"])

@@ -4,16 +4,21 @@ from securebench.tester_config.env_file import load_env_file
 from securebench.tester_config.loader import load_tester_config
 from securebench.tester_config.model import (
     BenchmarkPaths,
-    Budget,
-    ClaudeCodeConfig,
-    CodexConfig,
-    CommandConfig,
     HarnessConfig,
     RunConfig,
     SandboxConfig,
     TesterConfig,
+    VerifierConfig,
 )
 from securebench.tester_config.places import require_output_dir
+from securebench.tester_config.settings import (
+    Budget,
+    ClaudeCodeConfig,
+    CodexConfig,
+    CommandConfig,
+    HarnessSettings,
+    ProviderSettings,
+)
 
 __all__ = [
     "BenchmarkPaths",
@@ -22,9 +27,12 @@ __all__ = [
     "CodexConfig",
     "CommandConfig",
     "HarnessConfig",
+    "HarnessSettings",
+    "ProviderSettings",
     "RunConfig",
     "SandboxConfig",
     "TesterConfig",
+    "VerifierConfig",
     "load_env_file",
     "load_tester_config",
     "require_output_dir",

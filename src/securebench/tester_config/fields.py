@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import re
-from typing import Annotated, Any, Final, TypeAlias
+from pathlib import Path
+from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
+from pydantic_core import PydanticKnownError
 
+from securebench.families.fields import MAX_ARGUMENTS, Argument, source
+from securebench.limits import MIB
 from securebench.pack_paths import RESERVED_MOUNTS, folded, is_at_or_below, relative_path_fault
-from securebench.strict_input.models import refusal
+from securebench.strict_input.models import describe, refusal
 
 SCHEMA_VERSION: Final = "0.2"
 
 MAX_WORKERS: Final = 256
 """Tasks in flight: more would only wait for one another."""
+
+TIB: Final = 1024 * 1024 * MIB
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}", re.ASCII)
 _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
@@ -39,6 +46,43 @@ def _host_path(path: str) -> str:
     if path.startswith("~"):
         raise refusal("path-unsafe", "begins with '~', which is not expanded", "write the path out")
     return path
+
+
+def place_from(base: Path, text: str) -> Path:
+    """Return where ``text`` leads from ``base``: its directory without links and ``..``, its name as it is."""
+    path = base / text
+    if path.name == "..":
+        return Path(os.path.realpath(path))
+    return Path(os.path.realpath(path.parent), path.name)
+
+
+def _resolved_path(path: Any, info: ValidationInfo) -> Any:
+    """Return a path as an absolute :class:`Path`. In a file it is text, relative to the file's directory."""
+    if info.context is None:
+        return path
+    if not isinstance(path, str):
+        raise PydanticKnownError("string_type")
+    return place_from(info.context["base"], _host_path(path))
+
+
+def _given(value: Any, info: ValidationInfo) -> Any:
+    """Refuse ``null`` in a file: an absent key says the same. In Python ``None`` is the default like any other."""
+    if value is None and info.context is not None:
+        raise refusal("field-type", "is null", "leave the key out")
+    return value
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _argv(command: Any) -> Any:
+    """Return a command as an argument vector: a fixed shell runs one that is given as a line."""
+    if isinstance(command, str):
+        return ("/bin/sh", "-c", source(command))
+    if not isinstance(command, (list, tuple)):
+        raise refusal("field-type", f"must be a string or a list, but is {describe(command)}")
+    return tuple(command)
 
 
 def _workspace_path(path: str) -> str:
@@ -77,7 +121,7 @@ def _domain(name: str) -> str:
     return name.lower()
 
 
-def _distinct(names: list[str]) -> list[str]:
+def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
     if len(set(names)) != len(names):
         raise refusal("field-duplicate", "holds the same name twice")
     return names
@@ -101,11 +145,31 @@ def _size(value: Any) -> Any:
 
 SchemaVersion: TypeAlias = Annotated[str, BeforeValidator(_schema_version, json_schema_input_type=str)]
 HostPath: TypeAlias = Annotated[str, AfterValidator(_host_path)]
+ResolvedPath: TypeAlias = Annotated[Path, BeforeValidator(_resolved_path, json_schema_input_type=str)]
+"""A path of this machine. In a file it is relative to the file's directory."""
 WorkspacePath: TypeAlias = Annotated[str, AfterValidator(_workspace_path)]
-Variables: TypeAlias = Annotated[list[Annotated[str, AfterValidator(_variable)]], AfterValidator(_distinct)]
-Domains: TypeAlias = Annotated[list[Annotated[str, AfterValidator(_domain)]], AfterValidator(_distinct)]
+Command: TypeAlias = Annotated[
+    tuple[Argument, ...],
+    Field(min_length=1, max_length=MAX_ARGUMENTS),
+    BeforeValidator(_argv, json_schema_input_type=str | list[str]),
+]
+"""A command: a line for a fixed shell, or an argument vector."""
+Variables: TypeAlias = Annotated[
+    tuple[Annotated[str, AfterValidator(_variable)], ...],
+    BeforeValidator(_tuple, json_schema_input_type=list[str]),
+    AfterValidator(_distinct),
+]
+Domains: TypeAlias = Annotated[
+    tuple[Annotated[str, AfterValidator(_domain)], ...],
+    BeforeValidator(_tuple, json_schema_input_type=list[str]),
+    AfterValidator(_distinct),
+]
 Model: TypeAlias = Annotated[str, _matching(_MODEL, "the name of a model")]
 Version: TypeAlias = Annotated[str, _matching(_VERSION, "an exact version such as '1.2.3', or 'latest'")]
 Workers: TypeAlias = Annotated[int, Field(ge=1, le=MAX_WORKERS)]
 Size: TypeAlias = Annotated[int, BeforeValidator(_size, json_schema_input_type=int | str)]
 """A size in bytes, which may be written as ``512m``."""
+
+T = TypeVar("T")
+Maybe: TypeAlias = Annotated[T | None, BeforeValidator(_given)]
+"""A setting that may be absent. ``None`` is the default of one that is."""

@@ -3,44 +3,44 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from securebench import plugins
 from securebench.dangerous_commands import VerificationPolicy
 from securebench.errors import ConfigError
-from securebench.limits import Limits, ProviderTimeouts
-from securebench.strict_input.faults import Fault, Problems
+from securebench.limits import Limits
+from securebench.plugins import Kind
+from securebench.strict_input.faults import Fault, Problems, did_you_mean, name_of
 from securebench.strict_input.files import open_regular, read_text
-from securebench.strict_input.models import fit
+from securebench.strict_input.models import WireModel, describe, fit
 from securebench.strict_input.yaml_text import MAX_YAML_BYTES, parse_yaml
 from securebench.tester_config.endpoints import credentials_faults
+from securebench.tester_config.fields import place_from
 from securebench.tester_config.model import (
     BenchmarkPaths,
-    Budget,
-    ClaudeCodeConfig,
-    CodexConfig,
-    CommandConfig,
     HarnessConfig,
     RunConfig,
     SandboxConfig,
     TesterConfig,
+    VerifierConfig,
 )
 from securebench.tester_config.places import OUTPUT_DIR_HINT, agent_dir_fault, output_dir_code, output_dir_fault
-from securebench.tester_config.wire import AGENT_MODELS, AgentModel, TesterModel
+from securebench.tester_config.settings import HarnessSettings, ProviderSettings
+from securebench.tester_config.wire import TesterModel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
-    from securebench.tester_config.model import AgentConfig
+_Place: TypeAlias = tuple[str, ...]
 
 _MANIFEST = ("benchmark", "manifest")
 _TASKS = ("benchmark", "tasks")
 _OUTPUT = ("run", "output_dir")
 _AGENT = ("harness", "config", "agent_dir")
 
-_SHELL = ("/bin/sh", "-c")
-"""What runs a command that is given as one string."""
+_AUTO: Final = "auto"
+"""What ``sandbox.driver`` is where the run is to choose one."""
 
 
 def load_tester_config(path: Path) -> TesterConfig:
@@ -54,28 +54,60 @@ def load_tester_config(path: Path) -> TesterConfig:
     problems.extend(faults, source)
     problems.raise_if_any()
     model, faults = fit(TesterModel, value)
-    agent, of_agent = _fit_agent(value)
-    file = _place(Path(path).absolute().parent, Path(path).name)
-    problems.extend([*faults, *of_agent, *_place_faults(value, file)], source)
+    file = place_from(Path(path).absolute().parent, Path(path).name)
+    settings, of_settings = _fit_settings(value, file.parent)
+    problems.extend([*faults, *of_settings, *_place_faults(value, file)], source)
     problems.raise_if_any()
     assert model is not None
-    assert agent is not None
-    return _config(model, agent, file, hashlib.sha256(data).hexdigest())
+    return _config(model, settings, file, hashlib.sha256(data).hexdigest())
 
 
-def _fit_agent(value: Any) -> tuple[AgentModel | None, list[Fault]]:
-    """Hold ``harness.config`` to the model of its type, if there is one to be held to."""
-    harness = value.get("harness") if isinstance(value, dict) else None
-    kind = harness.get("type") if isinstance(harness, dict) else None
-    if not isinstance(harness, dict) or not isinstance(kind, str) or kind not in AGENT_MODELS:
-        return None, []
-    config = harness.get("config", {})
-    if not isinstance(config, dict):
-        return None, []
-    agent, faults = fit(AGENT_MODELS[kind], config)
-    if agent is not None:
-        faults = list(credentials_faults(_given(agent)))
-    return agent, [fault.below(("harness", "config")) for fault in faults]
+def _fit_settings(value: Any, base: Path) -> tuple[dict[_Place, WireModel], list[Fault]]:
+    """Read the settings of every extension that a configuration names, each with the model of that extension."""
+    found: dict[_Place, WireModel] = {}
+    faults: list[Fault] = []
+    for kind, place, key in _extensions(value):
+        section = _at(value, place)
+        name, config = section.get(key), section.get("config", {})
+        if not isinstance(name, str) or not isinstance(config, dict):
+            continue  # the model of the file says what is wrong
+        if not plugins.is_known(kind, name):
+            faults.append(_unknown(kind, name, (*place, key)))
+            continue
+        model = plugins.load(kind, name).settings_model or WireModel
+        settings, of_settings = fit(model, config, context={"base": base})
+        if isinstance(settings, ProviderSettings):
+            of_settings = list(credentials_faults(settings.model_dump(exclude_unset=True)))
+        faults += [fault.below((*place, "config")) for fault in of_settings]
+        if settings is not None:
+            found[place] = settings
+    return found, faults
+
+
+def _extensions(value: Any) -> Iterator[tuple[Kind, _Place, str]]:
+    """Yield the places that name an extension: its kind, the section, and the key of its name there."""
+    if _at(value, ("harness",)):
+        yield Kind.HARNESS, ("harness",), "type"
+    if _at(value, ("sandbox",)).get("driver", _AUTO) != _AUTO:
+        yield Kind.DRIVER, ("sandbox",), "driver"
+    verifiers = ("verification", "verifiers")
+    for family in _at(value, verifiers):
+        if _at(value, (*verifiers, family)):
+            yield Kind.VERIFIER, (*verifiers, family), "type"
+
+
+def _at(value: Any, place: _Place) -> dict[str, Any]:
+    """Return the object at ``place``; an empty one if no object is there."""
+    for key in place:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value if isinstance(value, dict) else {}
+
+
+def _unknown(kind: Kind, name: str, path: _Place) -> Fault:
+    known = ((_AUTO,) if kind is Kind.DRIVER else ()) + plugins.names(kind)
+    wanted = f"{', '.join(map(repr, known[:-1]))} or {known[-1]!r}"
+    hint = did_you_mean(name, known) or "another one needs the package that provides it"
+    return Fault("field-value", f"{name_of(path)} must be {wanted}, but is {describe(name)}", path, hint)
 
 
 def _place_faults(value: Any, file: Path) -> Iterator[Fault]:
@@ -105,60 +137,35 @@ def _file_faults(path: tuple[str, ...], place: Path) -> Iterator[Fault]:
 
 def _named_place(value: Any, path: tuple[str, ...], base: Path) -> Path | None:
     """Return the place that is named at ``path`` of the configuration, if a path stands there."""
-    for key in path:
-        value = value.get(key) if isinstance(value, dict) else None
-    return _place(base, value) if isinstance(value, str) and value and value.isprintable() else None
+    value = _at(value, path[:-1]).get(path[-1])
+    return place_from(base, value) if isinstance(value, str) and value and value.isprintable() else None
 
 
-def _place(base: Path, text: str) -> Path:
-    """Return where ``text`` leads from ``base``: its directory without links and ``..``, its name as it is."""
-    path = base / text
-    if path.name == "..":
-        return Path(os.path.realpath(path))
-    return Path(os.path.realpath(path.parent), path.name)
-
-
-def _config(model: TesterModel, agent: AgentModel, path: Path, digest: str) -> TesterConfig:
+def _config(model: TesterModel, settings: Mapping[_Place, WireModel], path: Path, digest: str) -> TesterConfig:
     base = path.parent
-    run = _given(model.run)
-    verification = _given(model.verification)
+    run, verification, sandbox = map(_given, (model.run, model.verification, model.sandbox))
+    verifiers = verification.pop("verifiers", {})
+    sandbox["settings"] = settings.get(("sandbox",), WireModel())
+    sandbox.pop("config", None)
+    harness = settings["harness",]
+    assert isinstance(harness, HarnessSettings)
     return TesterConfig(
         path=path,
         digest=digest,
-        run=RunConfig(**{**run, "output_dir": _place(base, run["output_dir"])}),
-        benchmark=BenchmarkPaths(_place(base, model.benchmark.manifest), _place(base, model.benchmark.tasks)),
-        harness=HarnessConfig(
-            model.harness.type, tuple(model.harness.env or ()), _agent(model.harness.type, agent, base)
-        ),
+        run=RunConfig(**{**run, "output_dir": place_from(base, run["output_dir"])}),
+        benchmark=BenchmarkPaths(place_from(base, model.benchmark.manifest), place_from(base, model.benchmark.tasks)),
+        harness=HarnessConfig(model.harness.type, model.harness.env or (), harness),
         verification=VerificationPolicy(
             **{**verification, "deny_commands": tuple(verification.get("deny_commands", ()))}
         ),
-        sandbox=_sandbox(_given(model.sandbox)),
+        sandbox=SandboxConfig(**{**sandbox, "limits": Limits(**sandbox.get("limits", {}))}),
+        verifiers={
+            family: VerifierConfig(given["type"], settings["verification", "verifiers", family])
+            for family, given in verifiers.items()
+        },
     )
 
 
 def _given(model: Any) -> dict[str, Any]:
     """Return what a part of the file sets; nothing for a part that is not there."""
     return {} if model is None else dict(model.model_dump(exclude_unset=True))
-
-
-def _agent(kind: str, agent: AgentModel, base: Path) -> AgentConfig:
-    given = _given(agent)
-    given["allowed_domains"] = tuple(given.get("allowed_domains", ()))
-    if "budget" in given:
-        given["budget"] = Budget(**given["budget"])
-    if "provider_timeouts" in given:
-        given["provider_timeouts"] = ProviderTimeouts(**given["provider_timeouts"])
-    if kind == "codex":
-        return CodexConfig(**given)
-    if kind == "claude_code":
-        return ClaudeCodeConfig(**given)
-    command = given["command"]
-    given["command"] = (*_SHELL, command) if isinstance(command, str) else tuple(command)
-    if "agent_dir" in given:
-        given["agent_dir"] = _place(base, given["agent_dir"])
-    return CommandConfig(**given)
-
-
-def _sandbox(given: dict[str, Any]) -> SandboxConfig:
-    return SandboxConfig(**{**given, "limits": Limits(**given.get("limits", {}))})

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING
 
 from securebench.dangerous_commands import VerificationPolicy
-from securebench.limits import MIB, Limits, ProviderTimeouts
+from securebench.limits import Limits
+from securebench.strict_input.models import WireModel
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
-DEFAULT_TIMEOUT_SECONDS: Final = 900.0
-"""How long an agent may work on one task, unless the tester says otherwise."""
+    from securebench.tester_config.settings import HarnessSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,75 +33,21 @@ class BenchmarkPaths:
     tasks: Path
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandConfig:
-    """An agent that is a command. ``artifact_path`` is in the workspace; without it the answer is its stdout."""
-
-    command: tuple[str, ...]
-    artifact_path: str | None = None
-    agent_dir: Path | None = None
-    """A directory of the host that is mounted read-only at ``/opt/securebench/agent``."""
-    task_file: str = "task.json"
-    timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
-    allowed_domains: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """What an agent may ask of its provider on one task. ``tokens`` are those of input and output together."""
-
-    requests: int = 1000
-    tokens: int = 50_000_000
-    bytes: int = 2 * 1024 * MIB
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CodexConfig:
-    """The Codex CLI as an agent. What is said at :class:`ClaudeCodeConfig` holds here too."""
-
-    model: str
-    version: str | None = None
-    base_url: str | None = None
-    credentials: str = "relay"
-    provider_tools: bool = False
-    budget: Budget = field(default_factory=Budget)
-    provider_timeouts: ProviderTimeouts = field(default_factory=ProviderTimeouts)
-    task_file: str = "task.json"
-    timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
-    allowed_domains: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClaudeCodeConfig:
-    """Claude Code as an agent.
-
-    ``version`` is exact, ``latest``, or ``None`` for the one that this release was tested with. ``base_url`` is another
-    endpoint than the provider's own. ``credentials`` is ``relay``, where the key stays outside the sandbox, or
-    ``passthrough``. ``provider_tools`` admits tools that the provider runs: web search, file fetch, code execution.
-    """
-
-    model: str = "sonnet"
-    version: str | None = None
-    base_url: str | None = None
-    credentials: str = "relay"
-    provider_tools: bool = False
-    budget: Budget = field(default_factory=Budget)
-    provider_timeouts: ProviderTimeouts = field(default_factory=ProviderTimeouts)
-    task_file: str = "task.json"
-    timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
-    allowed_domains: tuple[str, ...] = ()
-
-
-AgentConfig: TypeAlias = CommandConfig | CodexConfig | ClaudeCodeConfig
-
-
 @dataclass(frozen=True, slots=True)
 class HarnessConfig:
     """Which harness runs the agent, the names of the variables that it is given, and its own settings."""
 
     type: str
     env: tuple[str, ...]
-    config: AgentConfig
+    config: HarnessSettings
+
+
+@dataclass(frozen=True, slots=True)
+class VerifierConfig:
+    """The verifier that judges a family in place of the family's own, and its settings."""
+
+    type: str
+    settings: WireModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +57,8 @@ class SandboxConfig:
     driver: str = "auto"
     runtime: str | None = None
     limits: Limits = field(default_factory=Limits)
+    settings: WireModel = field(default_factory=WireModel)
+    """``sandbox.config``: the settings of a driver that has any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,3 +72,5 @@ class TesterConfig:
     harness: HarnessConfig
     verification: VerificationPolicy = field(default_factory=VerificationPolicy)
     sandbox: SandboxConfig = field(default_factory=SandboxConfig)
+    verifiers: Mapping[str, VerifierConfig] = field(default_factory=dict)
+    """By family: the verifiers that replace a family's own."""

@@ -44,14 +44,15 @@ def with_agent_copy(plan: Plan, parts: RunParts) -> Iterator[Plan]:
     try:
         with storage_errors(copy):
             _copy(config.agent_dir, copy)
-        harness = replace(plan.config.harness, config=replace(config, agent_dir=copy))
-        if harness_provenance(harness) != plan.harness:
+        harness = replace(plan.config.harness, config=config.model_copy(update={"agent_dir": copy}))
+        producer = parts.make_producer(harness)
+        if harness_provenance(harness, producer) != plan.harness:
             raise ConfigError(
                 f"harness.config.agent_dir: {config.agent_dir} changed while it was copied",
                 code="agent-dir-changed",
                 hint="let nothing write to it while a run begins",
             )
-        yield replace(plan, producer=parts.make_producer(harness))
+        yield replace(plan, producer=producer)
     finally:
         remove_tree(copy)
         with suppress(OSError):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from securebench.resources import JsonValue
     from securebench.results.run_header import RunHeader
     from securebench.sandboxes.base import SandboxDriver
-    from securebench.tester_config import HarnessConfig, SandboxConfig, TesterConfig
+    from securebench.tester_config import HarnessConfig, SandboxConfig, TesterConfig, VerifierConfig
     from securebench.verifiers.base import Verifier
 
 
@@ -55,7 +55,8 @@ def make_driver(config: TesterConfig, notify: Callable[[str], None]) -> SandboxD
     """Return the driver that the tester YAML asks for. Raises :class:`EngineError`."""
     from securebench.sandboxes.select import open_driver
 
-    return open_driver(config.sandbox.driver, config.sandbox.runtime, config.run.id, notify)
+    sandbox = config.sandbox
+    return open_driver(sandbox.driver, sandbox.runtime, config.run.id, notify, sandbox.settings)
 
 
 def make_gateway(log: Callable[[Mapping[str, JsonValue]], None]) -> Gateway:
@@ -86,5 +87,5 @@ class RunParts:
     make_driver: Callable[[TesterConfig, Callable[[str], None]], SandboxDriver] = make_driver
     make_producer: Callable[[HarnessConfig], HarnessProducer] = build_harness_producer
     make_gateway: Callable[[Callable[[Mapping[str, JsonValue]], None]], Gateway] = make_gateway
-    verifier_for: Callable[[str], Verifier | None] = verifier_for
+    verifier_for: Callable[[str, VerifierConfig | None], Verifier | None] = verifier_for
     checkpoint: Callable[[str], None] = _ignore

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Final
 from securebench.benchmark_compiler import compile_benchmark_pack
 from securebench.benchmark_pack import load_benchmark_pack
 from securebench.errors import ConfigError
+from securebench.families.registry import FAMILIES
 from securebench.harnesses.registry import require_supported
 from securebench.results.identity import RunIdentity
 from securebench.results.provenance import (
+    extension_provenance,
     framework_provenance,
     harness_provenance,
     json_digest,
@@ -31,7 +33,8 @@ if TYPE_CHECKING:
     from securebench.harnesses.base import HarnessProducer
     from securebench.resources import JsonValue
     from securebench.results.commitment import Commitment
-    from securebench.sandboxes.base import DriverInfo
+    from securebench.sandboxes.base import DriverInfo, SandboxDriver
+    from securebench.strict_input.models import WireModel
     from securebench.tasks import SecureBenchTask
     from securebench.tester_config import TesterConfig
     from securebench.tester_run.options import RunOptions, RunParts
@@ -61,21 +64,36 @@ class Plan:
 
     def header(
         self,
+        driver: SandboxDriver,
         info: DriverInfo,
         images: Mapping[str, str],
         commitment: Commitment,
         agent: Mapping[str, JsonValue] = MappingProxyType({}),
     ) -> RunHeader:
-        """Return the header of a run that does this, on the driver and images, with the ``agent``, that were found."""
+        """Return the header of a run that does this, on the driver and images, with the ``agent``, that were found.
+
+        ``info`` is what the driver says of itself.
+        """
         decisive: dict[str, JsonValue] = {
             "run_id": self.config.run.id,
             "benchmark": {"id": self.pack.id, "version": self.pack.version},
             "pack": {**self.pack_provenance(commitment), "tasks": len(self.pack.rows)},
             "harness": {**self.harness, "env": self._environment_commitments(commitment)},
-            "verifiers": {name: verifier.version for name, verifier in self.verifiers.items() if verifier},
+            "verifiers": {
+                name: {"version": verifier.version, **extension_provenance(verifier), **self._settings_of(name)}
+                for name, verifier in self.verifiers.items()
+                if verifier
+            },
             "verification": _plain(asdict(self.config.verification)),
             "limits": _plain(asdict(self.config.sandbox.limits)),
-            "sandbox": {"driver": info.name, "runtime": info.runtime, "weaker": list(info.weaker)},
+            "sandbox": {
+                "driver": info.name,
+                "runtime": info.runtime,
+                "weaker": list(info.weaker),
+                **extension_provenance(driver),
+                **_settings_digest(self.config.sandbox.settings),
+            },
+            **({"families": families} if (families := self._families()) else {}),
             "framework": dict(self.framework),
             **({"agent": dict(agent)} if agent else {}),
         }
@@ -100,6 +118,16 @@ class Plan:
             images=images,
         )
 
+    def _families(self) -> dict[str, JsonValue]:
+        """Return whose code the families of the pack are, but for those of this framework."""
+        used = {task.task_type: extension_provenance(FAMILIES[task.task_type]) for task in self.all_tasks}
+        return {name: found["extension"] for name, found in used.items() if found}
+
+    def _settings_of(self, family: str) -> dict[str, JsonValue]:
+        """Return the digest of the settings of the verifier that the tester chose for ``family``, if that has any."""
+        chosen = self.config.verifiers.get(family)
+        return _settings_digest(chosen.settings) if chosen else {}
+
     def _environment_commitments(self, commitment: Commitment) -> dict[str, JsonValue]:
         """Return a commitment to each value of ``harness.env``: nobody without the run's key can test a guess."""
         return {
@@ -119,6 +147,7 @@ def make_plan(config: TesterConfig, options: RunOptions, parts: RunParts) -> Pla
     planned = tasks[: options.limit]
     workers = options.workers or config.run.max_workers
     require_supported(task.agent_view() for task in planned)
+    producer = parts.make_producer(config.harness)
     return Plan(
         config=config,
         pack=pack,
@@ -127,10 +156,13 @@ def make_plan(config: TesterConfig, options: RunOptions, parts: RunParts) -> Pla
         directory=_output_dir(options.output_dir or config.run.output_dir, pack.directory),
         workers=affordable_workers(workers, config.sandbox.limits.memory),
         asked_workers=workers,
-        producer=parts.make_producer(config.harness),
-        verifiers={family: parts.verifier_for(family) for family in sorted({task.task_type for task in tasks})},
+        producer=producer,
+        verifiers={
+            family: parts.verifier_for(family, config.verifiers.get(family))
+            for family in sorted({task.task_type for task in tasks})
+        },
         environment=_environment(config.harness.env, options.variables),
-        harness=harness_provenance(config.harness),
+        harness=harness_provenance(config.harness, producer),
         framework=framework_provenance(),
     )
 
@@ -154,6 +186,12 @@ def _environment(names: Iterable[str], variables: Mapping[str, str]) -> dict[str
             hint="export them, or add them to the env file (--env-file)",
         )
     return {name: variables[name] for name in names}
+
+
+def _settings_digest(settings: WireModel) -> dict[str, JsonValue]:
+    """Return the digest of an extension's settings, if it has any."""
+    values = settings.model_dump(mode="json")
+    return {"config": json_digest(values)} if values else {}
 
 
 def _plain(value: Mapping[str, JsonValue | tuple[str, ...]]) -> dict[str, JsonValue]:

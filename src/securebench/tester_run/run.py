@@ -13,7 +13,7 @@ from securebench.progress import EventKind, Reporter
 from securebench.results.commitment import Commitment
 from securebench.results.journal import Journal, iterate_entries
 from securebench.results.lock import RunLock
-from securebench.results.provenance import driver_provenance
+from securebench.results.provenance import driver_provenance, extension_provenance
 from securebench.results.record import VerificationStatus
 from securebench.results.summary import Ending, TesterRunSummary, count, total
 from securebench.results.trace import TraceLog
@@ -93,7 +93,7 @@ def _prepare(
     for image in images[:1]:  # it is the engine that is tested: one image will do
         driver.self_test(image, doors=plan.producer.needs_gateway)
     agent = prepare_agents(plan, driver, images, earlier, options)
-    header = plan.header(info, {image.reference: image.id for image in images}, commitment, agent)
+    header = plan.header(driver, info, {image.reference: image.id for image in images}, commitment, agent)
     return info, earlier.resumed_by(header) if earlier else header
 
 
@@ -204,7 +204,7 @@ class _Run:
             "pack": plan.pack_provenance(self._commitment),
             "harness": dict(plan.harness),
             "framework": dict(plan.framework),
-            "driver": driver_provenance(info),
+            "driver": {**driver_provenance(info), **extension_provenance(self._driver)},
             **({"agent": header.decisive["agent"]} if "agent" in header.decisive else {}),
         }
         return TaskContext(

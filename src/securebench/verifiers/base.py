@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Self
 
+from securebench import plugins
 from securebench.errors import FailurePhase, FailureReason
 from securebench.verifiers.probe import ImageProbe
 
@@ -15,9 +16,11 @@ if TYPE_CHECKING:
 
     from securebench.candidates.artifact import CandidateArtifact
     from securebench.dangerous_commands import VerificationPolicy
+    from securebench.plugins import Identity
     from securebench.progress import Reporter
     from securebench.resources import JsonValue
     from securebench.sandboxes.base import Limits, SandboxDriver
+    from securebench.strict_input.models import WireModel
     from securebench.tasks import VerifierView
 
 
@@ -67,6 +70,20 @@ class Verifier(ABC):
     family: str
     version: str
     """Raised whenever a verdict could change; recorded with every verdict."""
+    settings_model: ClassVar[type[WireModel] | None] = None
+    """The model of its ``config`` in ``verification.verifiers``. Without one it has no settings."""
+
+    @classmethod
+    def from_settings(cls, settings: WireModel) -> Self:
+        """Return a verifier with these settings, which are an instance of ``settings_model``."""
+        return cls(settings) if cls.settings_model else cls()  # type: ignore[call-arg]
+
+    def identity(self) -> Identity | None:
+        """Return whose code this is, for ``run.json`` and every record: a run resumes only with the same.
+
+        ``None`` stands for this framework. Raises :class:`ConfigError` (``plugin-no-source``).
+        """
+        return plugins.identity_of(type(self))
 
     def check_task(self, view: VerifierView, context: VerifyContext) -> None:  # noqa: B027 - most tasks need no check
         """Find out that a task can be judged, before an agent works on it: called once for each attempt.

@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-import importlib
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
+
+from securebench import plugins
+from securebench.errors import ConfigError
+from securebench.plugins import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from securebench.tester_config import VerifierConfig
     from securebench.verifiers.base import Verifier
 
-_VERIFIERS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
-    {
-        "multiple_choice": ("securebench.verifiers.multiple_choice", "MultipleChoiceVerifier"),
-        "short_answer": ("securebench.verifiers.short_answer", "ShortAnswerVerifier"),
-        "free_response": ("securebench.verifiers.free_response", "FreeResponseVerifier"),
-        "code_completion": ("securebench.verifiers.code_completion", "CodeCompletionVerifier"),
-        "repo_patch": ("securebench.verifiers.repo_patch", "RepoPatchVerifier"),
-        "terminal_task": ("securebench.verifiers.terminal_task", "TerminalTaskVerifier"),
-    }
-)
-"""Module and class of each family's verifier: imported only when a pack asks for that family."""
 
+def verifier_for(family: str, config: VerifierConfig | None = None) -> Verifier | None:
+    """Return a new verifier of ``family``: the one that ``config`` names, or else the one of the family's name.
 
-def verifier_for(family: str) -> Verifier | None:
-    """Return a new verifier of ``family``, or ``None`` where no one judges it."""
-    if family not in _VERIFIERS:
+    Returns ``None`` where no one judges the family. Raises :class:`ConfigError`.
+    """
+    name = config.type if config else family
+    if config is None and not plugins.is_known(Kind.VERIFIER, name):
         return None
-    module, name = _VERIFIERS[family]
-    verifier: Verifier = getattr(importlib.import_module(module), name)()
+    found: type[Verifier] = plugins.load(Kind.VERIFIER, name)
+    verifier = found.from_settings(config.settings) if config else found()
+    if verifier.family != family:
+        raise ConfigError(
+            f"the verifier {name!r} judges {verifier.family}, not {family}",
+            code="verifier-unfit",
+            hint="name a verifier of that family in verification.verifiers",
+        )
     return verifier

@@ -1,0 +1,59 @@
+"""What a program that embeds SecureBench calls: ``securebench.load_config`` and ``securebench.run``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from securebench.tester_config import TesterConfig, load_tester_config
+from securebench.tester_run.options import RunOptions
+from securebench.tester_run.run import run_benchmark
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from securebench.progress import Event
+    from securebench.results.summary import TesterRunSummary
+
+
+def load_config(path: str | Path) -> TesterConfig:
+    """Read a tester YAML. Raises :class:`ConfigError` with every problem and its place."""
+    return load_tester_config(Path(path))
+
+
+def run(  # noqa: PLR0913 - the options of the command line
+    config: TesterConfig | str | Path,
+    *,
+    limit: int | None = None,
+    output_dir: str | Path | None = None,
+    workers: int | None = None,
+    driver: str | None = None,
+    resume: bool = False,
+    variables: Mapping[str, str] | None = None,
+    on_event: Callable[[Event], None] | None = None,
+    notify: Callable[[str], None] | None = None,
+) -> TesterRunSummary:
+    """Run a benchmark pack against an agent, as ``securebench run`` does, and return the summary.
+
+    ``config`` is a configuration, or the path of a tester YAML. The options have the meaning of the command line's;
+    ``None`` leaves them to the configuration. ``variables`` is where the values of ``harness.env`` and the keys of
+    providers are looked up, by default this process's environment; no env file is read. ``on_event`` is called with
+    every progress event, ``notify`` with messages for a person; both may be called from any thread.
+
+    Signals are left to the caller: ``KeyboardInterrupt`` ends the run cleanly and is raised again.
+
+    Raises :class:`ConfigError` and :class:`InfrastructureError` before any task has run. From then on whatever
+    happens is in the records, and in the summary's ``problems``.
+    """
+    options = RunOptions(
+        limit=limit,
+        output_dir=Path(output_dir) if output_dir is not None else None,
+        workers=workers,
+        driver=driver,
+        resume=resume,
+        variables=dict(os.environ) if variables is None else variables,
+        notify=notify or (lambda _text: None),
+    )
+    loaded = config if isinstance(config, TesterConfig) else load_config(config)
+    return run_benchmark(loaded, options, [on_event] if on_event else [])

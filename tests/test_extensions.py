@@ -1,0 +1,221 @@
+"""Extensions: the examples of the documentation, installed with pip, run as printed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from securebench import plugins
+from securebench.errors import ConfigError
+from securebench.plugins import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HOW_TO = Path(__file__).parents[1] / "docs" / "how-to"
+_BLOCK = re.compile(r"(?:`(?P<file>[\w./-]+)`:\n\n)?```(?P<language>\w+)\n(?P<text>.*?)```", re.DOTALL)
+
+
+def blocks(page: str) -> list[tuple[str, str, str]]:
+    """Return the code blocks of a page: the file that each is named after, its language, its text."""
+    found = _BLOCK.finditer((HOW_TO / page).read_text(encoding="utf-8"))
+    return [(match["file"] or "", match["language"], match["text"]) for match in found]
+
+
+def write_files(page: str, root: Path, package: str = "") -> None:
+    """Write the blocks that are files. Those of the package go into a directory of its name."""
+    for name, _, text in blocks(page):
+        if name:
+            of_package = name.startswith("guessing_game/") or name == "pyproject.toml"
+            path = root / package / name if of_package else root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+
+
+def securebench(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line with the packages in ``root/site``."""
+    environment = {**os.environ, "PYTHONPATH": str(root / "site")}
+    argv = [sys.executable, "-m", "securebench", *arguments]
+    return subprocess.run(argv, cwd=root, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """Install the package of the page with pip, beside its pack and its tester YAML."""
+    write_files("extend.md", tmp_path, "guessing-game")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*pip, "--target", tmp_path / "site", tmp_path / "guessing-game"], check=True, capture_output=True)
+    return tmp_path
+
+
+def records(root: Path) -> dict[str, dict[str, Any]]:
+    """Return the records of a run by task."""
+    lines = (root / "results" / "candidates.jsonl").read_text().splitlines()
+    return {record["task_id"]: record for record in map(json.loads, lines)}
+
+
+@pytest.mark.oci
+@pytest.mark.slow
+@pytest.mark.usefixtures("oci_driver", "base_image")
+def test_the_package_of_the_documentation_works(installed: Path) -> None:
+    """A harness, a family, a verifier and a driver of a package that pip installed judge a pack."""
+    commands = [text for _, language, text in blocks("extend.md") if language == "console"]
+    for line in commands[0].splitlines()[1:]:
+        done = securebench(installed, *line.removeprefix("$ securebench ").split())
+        assert done.returncode == 0, done.stderr
+    assert "sandbox of " in done.stdout
+    found = records(installed)
+    assert {name: record["passed"] for name, record in found.items()} == {
+        "guesses/six-times-seven": True,
+        "guesses/dozen": False,
+    }
+    for record in found.values():
+        provenance = record["provenance"]
+        parts = [provenance[name]["extension"] for name in ("harness", "row", "verifier", "driver")]
+        assert [(part["distribution"], part["version"]) for part in parts] == [("guessing-game", "1.0.0")] * 4
+        assert [part["name"].rpartition(":")[2] for part in parts] == [
+            "FixedAnswerHarness",
+            "GuessEval",
+            "GuessVerifier",
+            "TracedDriver",
+        ]
+        assert provenance["harness"]["type"] == "fixed_answer"
+    (installed / "site" / "guessing_game" / "verifier.py").write_text("# another one\n", encoding="utf-8")
+    changed = securebench(installed, "run", "tester.yaml", "--resume")
+    assert changed.returncode == 1
+
+
+@pytest.mark.slow
+def test_a_change_of_a_package_is_noticed(installed: Path) -> None:
+    """The digest covers every file of the package, and nothing that Python wrote beside them."""
+    code = (
+        "from securebench import plugins; harness = plugins.load(plugins.Kind.HARNESS, 'fixed_answer');"
+        "print(plugins.identity_of(harness).digest)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(installed / "site")}
+
+    def digest() -> str:
+        argv = [sys.executable, "-c", code]
+        return subprocess.run(argv, env=environment, capture_output=True, text=True, check=True).stdout
+
+    first = digest()
+    assert digest() == first
+    (installed / "site" / "guessing_game" / "data.txt").write_text("new")
+    assert digest() != first
+
+
+def test_the_settings_of_an_extension_are_strict(installed: Path) -> None:
+    """A wrong value of ``harness.config`` is reported with its place, as for a harness of ours."""
+    text = (installed / "tester.yaml").read_text()
+    (installed / "tester.yaml").write_text(text.replace("answer: 42", "answer: '42'\n    answr: 1"))
+    done = securebench(installed, "run", "tester.yaml")
+    assert done.returncode == 1
+    assert "tester.yaml:11:13" in done.stderr
+    assert "answer must be a whole number" in done.stderr
+    assert "tester.yaml:12:5" in done.stderr
+    assert "did you mean 'answer'?" in done.stderr
+
+
+@pytest.mark.oci
+@pytest.mark.usefixtures("oci_driver", "base_image")
+def test_the_page_on_embedding_works(tmp_path: Path) -> None:
+    """Every block of the page runs, in order, in one process."""
+    write_files("embed.md", tmp_path)
+    rows = [
+        {"id": f"pack/{n}", "family": "multiple_choice", "input": {"question": "?", "choices": ["a", "b"]}}
+        | {"eval": {"answer": "B"}}
+        for n in range(2)
+    ]
+    (tmp_path / "pack").mkdir()
+    (tmp_path / "pack" / "manifest.yaml").write_text("id: pack\nversion: 1\n")
+    (tmp_path / "pack" / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    common = (
+        'schema_version: "0.2"\nrun: {id: run, output_dir: %s}\nsandbox: {driver: oci}\n'
+        "benchmark: {manifest: pack/manifest.yaml, tasks: pack/tasks.jsonl}\nharness: "
+    )
+    (tmp_path / "tester.yaml").write_text(common % "one" + "{type: command, config: {command: 'echo Answer: B'}}\n")
+    (tmp_path / "my-tester.yaml").write_text(common % "two" + "{type: my_fixed_answer}\n")
+    script = "\n".join(text for name, language, text in blocks("embed.md") if language == "python" and not name)
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "2 of 2 passed",
+        done.stdout.splitlines()[1],
+        "pack/0 passed",
+        "pack/1 passed",
+        "2 tasks have a verdict",
+    ]
+    assert done.stdout.splitlines()[1].startswith("file-missing ")
+
+
+@pytest.fixture
+def _no_registrations() -> Iterator[None]:
+    before = dict(plugins._registered)
+    yield
+    plugins._registered.clear()
+    plugins._registered.update(before)
+
+
+class Thing:
+    """An extension."""
+
+
+@pytest.mark.usefixtures("_no_registrations")
+def test_a_name_of_ours_cannot_be_registered() -> None:
+    """An extension never replaces what this package offers."""
+    with pytest.raises(ConfigError) as refused:
+        plugins.register("verifiers", "short_answer", Thing)
+    assert refused.value.code == "plugin-conflict"
+    plugins.register("verifiers", "thing", Thing)
+    plugins.register("verifiers", "thing", Thing)
+    with pytest.raises(ConfigError):
+        plugins.register("verifiers", "thing", object)
+    assert plugins.load(Kind.VERIFIER, "thing") is Thing
+
+
+def site(root: Path, monkeypatch: pytest.MonkeyPatch, **packages: str) -> None:
+    """Put distributions with an entry point ``securebench.harnesses: odd`` on the path, each with a module."""
+    for name, text in packages.items():
+        (root / f"{name}.py").write_text(text)
+        info = root / f"{name}-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(f"[securebench.harnesses]\nodd = {name}:Odd\n")
+    monkeypatch.syspath_prepend(root)
+    plugins._entry_points.cache_clear()
+    monkeypatch.setattr(plugins, "_entry_points", plugins._entry_points.__wrapped__)
+
+
+def test_two_packages_cannot_offer_one_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which one is meant would depend on the order of installation: neither is used."""
+    site(tmp_path, monkeypatch, first_odd="class Odd: pass", second_odd="class Odd: pass")
+    with pytest.raises(
+        ConfigError, match=r"first_odd 1\.0, second_odd 1\.0|second_odd 1\.0, first_odd 1\.0"
+    ) as refused:
+        plugins.load(Kind.HARNESS, "odd")
+    assert refused.value.code == "plugin-conflict"
+
+
+def test_a_package_that_cannot_be_imported_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error says which package, and why."""
+    site(tmp_path, monkeypatch, broken_odd="raise RuntimeError('no such service')")
+    with pytest.raises(ConfigError, match=r"broken_odd 1\.0.*RuntimeError: no such service") as refused:
+        plugins.load(Kind.HARNESS, "odd")
+    assert refused.value.code == "plugin-broken"
+    with pytest.raises(ConfigError) as unknown:
+        plugins.load(Kind.HARNESS, "odder")
+    assert unknown.value.code == "plugin-unknown"
+
+
+def test_code_without_a_file_has_no_identity() -> None:
+    """What cannot be digested cannot be in a record."""
+    code = "class Odd: pass\nfrom securebench import plugins\nplugins.identity_of(Odd)\n"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "plugin-no-source" in done.stderr
