@@ -20,6 +20,7 @@ from securebench.verifiers.repo_patch.evidence.adapter import Place
 from securebench.verifiers.repo_patch.evidence.inversion import inversions
 from securebench.verifiers.repo_patch.evidence.plain_tests import plain_test
 from securebench.verifiers.repo_patch.evidence.source import Edit, Source, called_name, definitely_run
+from securebench.verifiers.repo_patch.evidence.unplaced import places_of
 from securebench.verifiers.repo_patch.evidence.words import Names
 
 if TYPE_CHECKING:
@@ -80,12 +81,14 @@ class Control:
 class Controls:
     """``files`` by path in the repository, and the controls in them by the name of their function.
 
-    ``libraries`` are modules with assertions of their own that the files use.
+    ``libraries`` are modules with assertions of their own that the files use. ``places`` say where tests are defined
+    whose expected ids do not: see ``unplaced.py``.
     """
 
     files: dict[bytes, FileVersion] = field(default_factory=dict)
     by_function: dict[str, Control] = field(default_factory=dict)
     libraries: tuple[str, ...] = ()
+    places: dict[str, frozenset[Place]] = field(default_factory=dict)
 
     def digests(self, adapter: Adapter) -> list[str]:
         """Return digests of their names, where the reporter must select them because the command names other tests.
@@ -107,7 +110,10 @@ def plant(tests: Sequence[bytes], tree: Tree, wanted: Iterable[str], adapter: Ad
     """
     planted = Controls()
     places = {place for test in wanted if (place := adapter.place(test)) is not None}
-    texts = [version.content for path in tests if (version := tree.get(path)) is not None and not version.link]
+    versions = {path: version for path in tests if (version := tree.get(path)) is not None and not version.link}
+    texts = [version.content for version in versions.values()]
+    wanted = tuple(wanted)
+    planted.places = places_of(wanted, zip(versions, texts, strict=True), adapter)
     names = Names()
     names.avoid(b"\n".join([*tests, *(name for text in texts for name in _DEFINED.findall(text))]).decode("latin-1"))
     left = MAX_COPIES

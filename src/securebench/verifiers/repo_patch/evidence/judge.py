@@ -99,7 +99,7 @@ class Judge:
 
     def _ids(self, real: Mapping[str, str], descriptions: Mapping[str, str]) -> _Ids:
         """Return the outcomes by what they are called. A failure is expected only if it was without the change."""
-        ids = _Ids(real, self._adapter, descriptions)
+        ids = _Ids(real, self._adapter, descriptions, self._controls.places)
         wanted = self._request.pass_to_pass
         if not ids.missed(wanted, PASSING, "") or ids.missed(wanted, PASSING | {"xfailed"}, ""):
             return ids
@@ -108,7 +108,7 @@ class Judge:
             test: "skipped" if outcome == "xfailed" and unchanged.get(test) != "xfailed" else outcome
             for test, outcome in real.items()
         }
-        return _Ids(known, self._adapter, descriptions)
+        return _Ids(known, self._adapter, descriptions, self._controls.places)
 
     def _require_end(self, reported: Reported, result: CommandResult) -> None:
         """Refuse a run that did not come to its end, or whose exit code is not what follows from its outcomes."""
@@ -258,13 +258,24 @@ class _Ids:
     """Finds the outcomes of the tests that an expected id stands for.
 
     An id is one as the runner reports it. Otherwise it is what a log shows of a test, which need not be unique: a
-    node id that was cut at a space, a function's name, the first line of a docstring. It stands for each such test.
+    node id that was cut at a space, a function's name, the first line of a docstring. It stands for each such test, and
+    for one at the ``places`` where the task's files define it.
     """
 
-    def __init__(self, real: Mapping[str, str], adapter: Adapter, descriptions: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        real: Mapping[str, str],
+        adapter: Adapter,
+        descriptions: Mapping[str, str],
+        places: Mapping[str, frozenset[Place]],
+    ) -> None:
         self._real = real
+        self._places = places
+        self._by_place: dict[Place, list[str]] = {}
         self._by_name: dict[str, list[str]] = {}
         for test, outcome in real.items():
+            if (place := adapter.place(test)) is not None:
+                self._by_place.setdefault(place, []).append(outcome)
             for name in {*adapter.names(test), descriptions.get(test, "")} - {""}:
                 self._by_name.setdefault(name, []).append(outcome)
 
@@ -273,9 +284,14 @@ class _Ids:
         missed = []
         for place, test in enumerate(wanted):
             outcomes = [self._real[test]] if test in self._real else self._by_name.get(test, [])
-            if not outcomes or not good.issuperset(outcomes):
+            if not outcomes or not good.issuperset(outcomes) or not self._is_own(test, good):
                 missed.append(f"{name}/{place}")
         return missed
+
+    def _is_own(self, test: str, good: frozenset[str]) -> bool:
+        """Return whether a test of the task's files came out well under the id ``test``, as far as they tell."""
+        places = () if test in self._real else self._places.get(test, ())
+        return not places or any(good.issuperset(self._by_place.get(place, [""])) for place in places)
 
 
 def _summary(counts: Mapping[str, int], reported: Reported) -> str:
