@@ -329,7 +329,7 @@ def test_a_dead_gateway_ends_the_work_at_once(place: Place) -> None:
 def test_without_a_gateway_nothing_runs(place: Place) -> None:
     """A run that gives its agents no way out is no run of an agent with a provider."""
     place.gateway = None  # type: ignore[assignment]  # as a run without one has it
-    with pytest.raises(EgressError, match="no way out"):
+    with pytest.raises(EgressError, match="no egress"):
         place.produce()
 
 

@@ -259,7 +259,7 @@ def test_a_user_names_a_recipe_a_directory_of_one_or_a_directory_of_recipes(
     monkeypatch.chdir(tmp_path)
     assert [recipe.directory for recipe in find_recipes("one")] == [tmp_path / "one"]
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ConfigError, match="no image recipe"):
+    with pytest.raises(ConfigError, match="unknown image recipe"):
         find_recipes("empty")
 
 

@@ -135,7 +135,7 @@ def find(name: str) -> Known:
     """Return a program. Raises :class:`ConfigError` (``agent-unknown``)."""
     known = PROGRAMS.get(name)
     if known is None:
-        raise ConfigError(f"there is no agent program {name!r}", code="agent-unknown", hint=" or ".join(PROGRAMS))
+        raise ConfigError(f"unknown agent program {name!r}", code="agent-unknown", hint=" or ".join(PROGRAMS))
     return known
 
 
@@ -143,7 +143,7 @@ def check_version(version: str) -> str:
     """Return ``version`` if it is one. Raises :class:`ConfigError` (``agent-unknown-version``)."""
     if _VERSION.fullmatch(version) is None:
         raise ConfigError(
-            f"{version!r} is no version of an agent program",
+            f"{version!r} is not a version of an agent program",
             code="agent-unknown-version",
             hint=f"an exact one, as 1.2.3, or {LATEST!r}",
         )

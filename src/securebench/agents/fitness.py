@@ -53,7 +53,7 @@ def require_fit(program: AgentProgram, root: Path, machine: str | None = None, *
         elf = read_elf(descriptor)
     if elf is None:
         raise InfrastructureError(
-            f"{program.name} {program.version} is no program of Linux",
+            f"{program.name} {program.version} is not a Linux program",
             code="agent-unusable",
             hint=f"securebench agents remove {program.name}",
         )

@@ -110,7 +110,7 @@ def _identify(package: str, version: str) -> tuple[Key, Variant]:
         {f"{variant.package}@VERSION{variant.suffix}" for known in PROGRAMS.values() for variant in known.variants}
     )
     raise ConfigError(
-        f"the package {package!r} {version!r} is no agent program for any platform",
+        f"the package {package!r} {version!r} is not an agent program for any platform",
         code="agent-unknown",
         hint=f"one of {', '.join(packages)}",
     )

@@ -113,7 +113,7 @@ class _Unpacking:
         odd = parts[0] != _TOP or any(part in {b"", b".", b".."} or len(part) > _MAX_NAME for part in parts)
         text = path.decode("utf-8", "replace")
         if odd or len(path) > _MAX_PATH or len(parts) > LIMITS.depth or "\ufffd" in text or not text.isprintable():
-            raise unusable(self._what, f"a path of it is none that a package has: {printable(path)!r}")
+            raise unusable(self._what, f"a path in it is not one that a package has: {printable(path)!r}")
         if member.kind not in {Kind.FILE, Kind.DIRECTORY}:
             raise unusable(self._what, f"it holds what is neither a file nor a directory: {printable(path)!r}")
         return [os.fsdecode(part) for part in parts[1:]]

@@ -89,7 +89,7 @@ class NpmRegistry:
         integrity = next((text for text in hashes if _INTEGRITY.fullmatch(text)), None)
         if integrity is None:
             raise InfrastructureError(
-                f"{self} has no sha512 of {package} {version}: nothing could be held to it",
+                f"{self} has no sha512 of {package} {version}: nothing can be checked against it",
                 code="agent-integrity",
                 hint=_HINT,
             )

@@ -63,7 +63,7 @@ def read_patch(pieces: Iterable[bytes]) -> Delta:
 def _read_member(member: Member, content: bytes) -> tuple[bytes, FileVersion | None]:
     parts = member.path.split(b"/")
     if {b"", b".", b".."} & set(parts) or member.kind not in {Kind.FILE, Kind.SYMLINK}:
-        raise _not_ours(f"{printable(member.path)} is no path of a patch")
+        raise _not_ours(f"{printable(member.path)} is not a path of a patch")
     *parents, name = parts
     if name.startswith(GONE):
         return b"/".join((*parents, name.removeprefix(GONE))), None
@@ -78,7 +78,7 @@ def _is_mark(path: bytes) -> bool:
 
 def _not_ours(problem: str) -> StorageError:
     return StorageError(
-        f"the sealed candidate is no patch of ours: {problem}",
+        f"the sealed candidate is not a patch of ours: {problem}",
         code="candidate-altered",
         hint="this run directory is no longer evidence; run the task again in a new one",
     )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 COMMANDS: Final[Mapping[str, str]] = {
     "run": "Run a benchmark pack against an agent.",
     "validate": "Check a benchmark pack, and say what is wrong where.",
-    "doctor": "Say what this machine can do, and what mends the rest.",
+    "doctor": "Check what this machine supports and how to fix the rest.",
     "images": "Build and list sandbox images.",
     "agents": "Install and list agent programs.",
     "import": "Make a pack from a public benchmark's own files.",

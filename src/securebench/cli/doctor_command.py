@@ -77,7 +77,7 @@ def _summary(report: Report) -> str:
         return f"runs take the {report.driver} driver here"
     if report.can_run:
         return "runs take no driver by themselves here: the oci driver works, is weaker, and has to be asked for"
-    return "nothing can run here: mend what is missing for one of the drivers"
+    return "nothing can run here: install what one of the drivers needs"
 
 
 def _plain(text: str) -> str:

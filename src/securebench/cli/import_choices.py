@@ -28,7 +28,7 @@ def _row_numbers(_context: click.Context, _option: click.Parameter, value: str |
         match = _NUMBERS.fullmatch(part.strip())
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
         if not 0 <= last - first <= _MAX_ROWS:
-            raise click.BadParameter(f"{part.strip()!r} is no row number or range; write them like 0-9,12")
+            raise click.BadParameter(f"{part.strip()!r} is not a row number or range; write them like 0-9,12")
         found |= dict.fromkeys(range(first, last + 1))
     return None if value is None else list(found)
 

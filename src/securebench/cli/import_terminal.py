@@ -32,7 +32,7 @@ def _stand_ins(_context: click.Context, _option: click.Parameter, value: tuple[s
 
 def _python_version(_context: click.Context, _option: click.Parameter, value: str) -> str:
     if not _PYTHON.fullmatch(value):
-        raise click.BadParameter(f"{value!r} is no version such as 3.11")
+        raise click.BadParameter(f"{value!r} is not a version such as 3.11")
     return value
 
 
@@ -138,7 +138,7 @@ def _tasks(directories: Sequence[Path], mark: str) -> list[Path]:
             [directory] if (directory / mark).is_file() else sorted(path.parent for path in directory.glob(f"*/{mark}"))
         )
         if not inner:
-            message = f"{directory} is no task, and holds none: there is no {mark}"
+            message = f"{directory} is not a task, and holds none: there is no {mark}"
             raise ConfigError(message, code="import-file-missing")
         found |= dict.fromkeys(path.absolute() for path in inner)
     return list(found)

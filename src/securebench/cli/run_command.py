@@ -169,7 +169,7 @@ def _tell(summary: TesterRunSummary, flags: dict[str, Any]) -> None:
             click.echo("\n".join(summary_lines(summary)))
     if left := summary.total.not_run + summary.errors:
         have = "1 task has" if left == 1 else f"{left} tasks have"
-        click.echo(f"{have} no verdict. Go on with:\n  {resume_command(sys.argv[1:])}", err=True)
+        click.echo(f"{have} no verdict. To resume, run:\n  {resume_command(sys.argv[1:])}", err=True)
 
 
 def resume_command(arguments: list[str]) -> str:

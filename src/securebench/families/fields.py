@@ -77,7 +77,7 @@ def _directory(path: str) -> str:
 
 def _dangerous_command(name: str) -> str:
     if name not in DANGEROUS_COMMANDS:
-        raise refusal("command-unknown", "is no known dangerous command", did_you_mean(name, DANGEROUS_COMMANDS))
+        raise refusal("command-unknown", "is not a known dangerous command", did_you_mean(name, DANGEROUS_COMMANDS))
     return name
 
 

@@ -113,7 +113,7 @@ class EgressAttendance(Attendance):
 def open_session(task_id: str, plan: EgressPlan, context: ProduceContext) -> Session:
     """Open the way out of one task. Raises :class:`EgressError`."""
     if context.gateway is None:
-        raise EgressError("this run has no way out for its agents")
+        raise EgressError("this run has no egress for its agents")
     return context.gateway.open(task_id, plan)
 
 

@@ -130,7 +130,7 @@ def opened_file(directory: Path, name: str) -> Iterator[int]:
             here = stack.enter_context(opened(part, OPEN_DIRECTORY, here))
         found = stack.enter_context(opened(last, OPEN_FILE, here))
         if not stat.S_ISREG(os.fstat(found).st_mode):
-            raise OSError(errno.EINVAL, "it is no regular file")
+            raise OSError(errno.EINVAL, "it is not a regular file")
         yield found
 
 

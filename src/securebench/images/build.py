@@ -98,7 +98,7 @@ class Builder:
                 case DockerfileRecipe():
                     self._build_dockerfile(recipe, workshop)
                 case _:
-                    raise AssertionError(f"{type(recipe)} is no kind of recipe")
+                    raise AssertionError(f"{type(recipe)} is not a kind of recipe")
         return self.state(recipe)
 
     def _find(self, reference: str) -> str:

@@ -70,7 +70,7 @@ class Engine:
         ) as error:
             raise EngineError(
                 f"the engine at {self.endpoint.url} went away or hangs: it did not {what} ({error})",
-                hint="start it again, then go on with --resume",
+                hint="start it again, then continue with --resume",
             ) from error
 
     def hijack(self, path: str, body: Mapping[str, Any] | None = None) -> socket.socket:
@@ -174,7 +174,7 @@ def refusal(what: str, explanation: str, kind: type[InfrastructureError] = Infra
     if "no space left on device" in explanation.lower():
         return DiskFullError(
             f"the engine could not {what}: {explanation}",
-            hint="make room where the engine keeps its data (see 'docker system df'), then go on with --resume",
+            hint="make room where the engine keeps its data (see 'docker system df'), then continue with --resume",
         )
     return kind(f"the engine could not {what}: {explanation}")
 

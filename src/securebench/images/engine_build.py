@@ -60,7 +60,7 @@ def check_failed(recipe: Recipe, command: Sequence[str], status: int, output: st
     return ImageError(
         f"the new image of {recipe.name} does not work: {shlex.join(command)} ended with {status}: {output}",
         code="image-check-failed",
-        hint=f"mend the recipe in {recipe.directory}; what had the name {recipe.reference} still has it",
+        hint=f"fix the recipe in {recipe.directory}; the image that had the name {recipe.reference} keeps it",
     )
 
 

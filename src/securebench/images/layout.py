@@ -109,10 +109,10 @@ class ImageConfig:
         value = document(data, where)
         inner = value.get("config") or {}
         if not isinstance(inner, dict):
-            raise malformed(f"{where}: /config", "it is no object")
+            raise malformed(f"{where}: /config", "it is not an object")
         volumes = inner.get("Volumes") or {}
         if not isinstance(volumes, dict):
-            raise malformed(f"{where}: /config/Volumes", "it is no object")
+            raise malformed(f"{where}: /config/Volumes", "it is not an object")
         diff_ids = texts(value.get("rootfs") or {}, "diff_ids", f"{where}: /rootfs")
         if not all(map(_DIGEST.fullmatch, diff_ids)):
             raise malformed(f"{where}: /rootfs/diff_ids", "not all of them are digests")
@@ -145,7 +145,7 @@ class ImageConfig:
 def _labels(inner: Mapping[str, Any], where: str) -> dict[str, str]:
     labels = inner.get("Labels") or {}
     if not isinstance(labels, dict) or not all(isinstance(value, str) for value in labels.values()):
-        raise malformed(f"{where}: /config/Labels", "it is no object of texts")
+        raise malformed(f"{where}: /config/Labels", "it is not an object of texts")
     return labels
 
 
@@ -170,7 +170,7 @@ def document(data: bytes, where: str) -> dict[str, Any]:
     """Return the object that ``data`` is. Raises :class:`ImageError` (``image-malformed``)."""
     value = _decoded(data, where)
     if not isinstance(value, dict):
-        raise malformed(where, "it is no JSON object")
+        raise malformed(where, "it is not a JSON object")
     return value
 
 
@@ -215,5 +215,5 @@ def texts(value: Any, key: str, where: str) -> tuple[str, ...]:
     """Return the list of texts at ``key`` of an object; none if it is missing or null."""
     found = (value.get(key) if isinstance(value, dict) else None) or []
     if not isinstance(found, list) or not all(isinstance(entry, str) for entry in found):
-        raise malformed(where, f"its {key!r} is no list of texts")
+        raise malformed(where, f"its {key!r} is not a list of texts")
     return tuple(found)

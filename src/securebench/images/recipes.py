@@ -59,7 +59,7 @@ def find_recipe(name: str, root: Path | None = None) -> Recipe:
     close = get_close_matches(name, known, n=1)
     names = ", ".join(recipe.name for recipe in recipes)
     raise ConfigError(
-        f"there is no image recipe {name!r}",
+        f"unknown image recipe {name!r}",
         code="recipe-unknown",
         hint=f"did you mean {close[0]!r}?" if close else f"there are: {names}; or name a directory with recipes",
     )

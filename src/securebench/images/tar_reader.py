@@ -122,7 +122,7 @@ class TarReader:
         # The sum is over the header with its own field as spaces.
         wanted = _until_nul(header[148:156]).strip(b" ")
         if wanted.strip(b"01234567") or int(wanted or b"0", 8) != sum(header) - sum(header[148:156]) + 8 * 0x20:
-            raise malformed(self._what, "a header's checksum is wrong: this is no tar archive, or a damaged one")
+            raise malformed(self._what, "a header's checksum is wrong: this is not a tar archive, or a damaged one")
         return header
 
     def _expect(self, size: int) -> None:

@@ -188,7 +188,7 @@ class TreeBuilder:
     def _white_out(self, parents: list[bytes], name: bytes) -> None:
         hidden = name.removeprefix(WHITEOUT)
         if hidden in {b"", b".", b".."}:
-            raise StuckError("it is no name that could be removed")
+            raise StuckError("it is not a name that could be removed")
         place = self._walk.enter(parents)
         if name == OPAQUE:
             self._clear(place.path)

@@ -109,7 +109,7 @@ class TreeWalk:
     def _follow(self, part: bytes) -> None:
         status = os.stat(part, dir_fd=self._here, follow_symlinks=False)
         if not stat.S_ISLNK(status.st_mode):
-            raise StuckError("it lies below something that is no directory")
+            raise StuckError("it lies below something that is not a directory")
         target = os.readlink(part, dir_fd=self._here)
         if target.startswith(b"/"):
             self._move(os.dup(self._root))

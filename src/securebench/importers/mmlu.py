@@ -145,7 +145,7 @@ def _row(placed: tuple[SourceLocation, list[str]], task_id: str) -> ImportedRow:
     question, *choices, answer = record
     labels = choice_labels(len(choices))
     if answer not in labels:
-        raise bad_record(location, f"field {len(record)} is no letter of a choice, {labels[0]} to {labels[-1]}")
+        raise bad_record(location, f"field {len(record)} is not a letter of a choice, {labels[0]} to {labels[-1]}")
     task = {
         "id": task_id,
         "family": "multiple_choice",

@@ -133,7 +133,7 @@ def _seconds(found: object) -> float | None:
 
 def _object(found: object) -> dict[str, Any]:
     if not isinstance(found, dict):
-        raise FrameError("a report is no JSON object")
+        raise FrameError("a report is not a JSON object")
     return found
 
 

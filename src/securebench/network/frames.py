@@ -65,5 +65,5 @@ def _read(packet: bytes, flags: int) -> dict[str, Any]:
     except (ValueError, RecursionError):
         frame = None
     if not isinstance(frame, dict):
-        raise FrameError("a frame is no JSON object")
+        raise FrameError("a frame is not a JSON object")
     return frame

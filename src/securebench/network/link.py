@@ -113,7 +113,7 @@ class Link:
         finally:
             self._forget(number)
         if line.fault:
-            raise EgressError(f"the log of the way out cannot be written: {line.fault}") from line.fault
+            raise EgressError(f"the egress log cannot be written: {line.fault}") from line.fault
         return report
 
     def probe(self, number: int, request: Mapping[str, Any]) -> ProbeReport:
@@ -151,8 +151,8 @@ class Link:
     def error(self) -> EgressError:
         """Return what there is to say of its end."""
         return EgressError(
-            f"the gateway, which is the way out of the sandboxes, has ended: {self._why or 'it was closed'}",
-            hint="see whether something killed it, as the kernel does for want of memory; then go on with --resume",
+            f"the egress gateway exited unexpectedly: {self._why or 'it was closed'}",
+            hint="check whether something killed it (the kernel, for lack of memory?), then continue with --resume",
         )
 
     def _ask(self, line: Line, frame: Mapping[str, Any], seconds: float = _ANSWER_SECONDS) -> dict[str, Any]:
@@ -231,7 +231,7 @@ class Link:
 
     def _write(self, line: Line, entry: object) -> None:
         if not isinstance(entry, dict) or any(isinstance(value, dict | list) for value in entry.values()):
-            raise FrameError("a line of the log is no flat object")
+            raise FrameError("a line of the log is not a flat object")
         try:
             line.log(entry)
         except Exception as error:  # noqa: BLE001 - whose log it is will hear of it, and the others go on

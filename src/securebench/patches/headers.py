@@ -78,7 +78,7 @@ class GitHeader:
     def _read_index(self, line: bytes) -> None:
         match = _INDEX.fullmatch(line)
         if match is None:
-            raise PatchInvalidError("a line 'index' is none of git's")
+            raise PatchInvalidError("an 'index' line is not in git's form")
         self.old_blob = match[1]
         if match[2] is not None:
             self.old_mode = _mode(match[2])
@@ -156,5 +156,5 @@ def _mode(text: bytes) -> int:
     except ValueError:
         mode = -1
     if mode not in MODES:
-        raise PatchInvalidError(f"the mode {text.decode('ascii', 'replace')!r} is none of a plain file or a link")
+        raise PatchInvalidError(f"the mode {text.decode('ascii', 'replace')!r} is not that of a plain file or a link")
     return mode

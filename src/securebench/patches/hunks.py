@@ -40,7 +40,7 @@ class _Reader:
     def add(self, line: bytes) -> None:
         self._mark, text = (line[:1], line[1:] + b"\n") if line else (b" ", b"\n")
         if self._mark not in (b" ", b"-", b"+"):
-            raise PatchInvalidError("a hunk is shorter than it says, or holds a line that is no part of one")
+            raise PatchInvalidError("a hunk is shorter than it says, or holds a line that does not belong to one")
         for side in self._sides():
             if side and not side[-1].endswith(b"\n"):
                 raise PatchInvalidError("a hunk has lines after the one that ends without a line feed")

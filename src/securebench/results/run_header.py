@@ -36,7 +36,9 @@ _KEYS: Final = {
 _MAY_LACK: Final = ("problems", "provider_checks")
 _NAMES: Final[Mapping[type, str]] = {str: "a string", dict: "an object", list: "a list"}
 
-_HINT: Final = "records of two different runs are never mixed: undo the change, or start anew with another --output-dir"
+_HINT: Final = (
+    "records of two different runs are never mixed: undo the change, or start a new run with another --output-dir"
+)
 
 
 def _now() -> str:
@@ -117,7 +119,7 @@ def read_header(directory: Path) -> RunHeader | None:
         raise ConfigError(
             f"{path} is not the header of a run: {missing}",
             code="run-header-damaged",
-            hint="restore it, or start anew with another --output-dir",
+            hint="restore it, or start a new run with another --output-dir",
         ) from error
 
 

@@ -26,7 +26,7 @@ def check_collect(spec: SandboxSpec, *, persistent: bool) -> None:
         return
     path = PurePosixPath(spec.collect)
     if str(path) != spec.collect or not path.is_absolute() or ".." in path.parts:
-        raise _unsupported(spec.collect, "it is no plain absolute path below the root")
+        raise _unsupported(spec.collect, "it is not a plain absolute path below the root")
     if persistent or spec.read_only:
         raise _unsupported(spec.collect, "only an ephemeral sandbox with a writable root keeps what was changed")
     if not path.name:
@@ -48,7 +48,7 @@ def require_directory(tree: Path, path: str) -> None:
             os.close(descriptor)
             descriptor = below
     except OSError as error:
-        raise _unsupported(path, f"it is no directory of the image ({error.strerror})") from None
+        raise _unsupported(path, f"it is not a directory of the image ({error.strerror})") from None
     finally:
         os.close(descriptor)
 

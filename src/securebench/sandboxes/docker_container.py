@@ -71,7 +71,7 @@ class Container(Job):
     @classmethod
     def create(cls, engine: Engine, document: Mapping[str, Any]) -> Container:
         """Create it. Raises :class:`ImageError` when its image is gone, else :class:`InfrastructureError`."""
-        hint = "the image was removed while the run used it: build or pull it again, then go on with --resume"
+        hint = "the image was removed while the run used it: build or pull it again, then continue with --resume"
         with engine.doing("create a sandbox", missing=ImageError, hint=hint):
             answer = engine.client.create_container_from_config(dict(document))  # type: ignore[no-untyped-call]  # so the stubs
             return cls(engine, answer["Id"])
@@ -131,7 +131,7 @@ class Container(Job):
         if "kill" in found and not self.ended_by_us.is_set():
             raise InfrastructureError(
                 "a sandbox was killed through the engine, and not by this run",
-                hint="look at who else uses the engine, then go on with --resume",
+                hint="look at who else uses the engine, then continue with --resume",
             )
         return "oom" in found
 

@@ -32,7 +32,7 @@ class DockerProcess(BoundedProcess["EngineStream"]):
 
     hanging = (
         "the engine did not end a sandbox within {:g} s of its time limit",
-        "the engine hangs: restart it, then go on with --resume",
+        "the engine hangs: restart it, then continue with --resume",
     )
 
     def __init__(

@@ -72,7 +72,7 @@ def serve_doors(doors: Sequence[Door], listeners: Sequence[socket.socket]) -> No
 
 def _unsupported(what: str) -> ConfigError:
     return ConfigError(
-        f"{what} are not to be had",
+        f"{what} are not supported",
         code="sandbox-unsupported",
         hint=f"a sandbox without a network may have {MOST_DOORS} doors, each at a port of its own",
     )

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 ENFORCEABLE: Final[Mapping[str, str]] = MappingProxyType(
     {
         "network": "a network namespace with nothing but loopback",
-        "capabilities": "no capability, and none to be had",
+        "capabilities": "no capabilities, and no way to gain any",
         "no-new-privileges": "no program gives more privileges than its caller has",
         "seccomp": "system calls are filtered",
         "user-namespace": "no user of a sandbox is one that matters on the host",

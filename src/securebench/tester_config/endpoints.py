@@ -75,11 +75,11 @@ def _parts(text: str) -> tuple[tuple[str, str, int | None, str], str]:
         url = urlsplit(text)
         host, port = url.hostname or "", url.port
     except ValueError:
-        return nothing, "has a host or a port that is none"
+        return nothing, "has an invalid host or port"
     if url.scheme not in _PORTS or not host:
         return nothing, "is not an address that begins with http:// or https://"
     if port == 0 or url.netloc.endswith(":") or not _is_host(host):
-        return nothing, "has a host or a port that is none"
+        return nothing, "has an invalid host or port"
     if any(part in {"", ".", ".."} for part in url.path.rstrip("/").split("/")[1:]):
         return nothing, "has a path with empty parts, '.' or '..'"
     return (url.scheme, host, port, url.path), ""

@@ -55,7 +55,7 @@ def _parse(line: str) -> tuple[str, str, str]:
         return name, quoted["text"], ""
     if quoted := _DOUBLE.fullmatch(raw):
         unknown = [escape for escape in _ESCAPE.findall(quoted["text"]) if escape not in _ESCAPES]
-        message = f"the value of {name} holds a backslash before something that is no escape" if unknown else ""
+        message = f"the value of {name} holds a backslash before something that is not an escape" if unknown else ""
         return name, _ESCAPE.sub(lambda found: _ESCAPES.get(found[1], ""), quoted["text"]), message
     if raw[:1] in ("'", '"'):
         return name, "", f"the quotes around the value of {name} are not closed, or something follows them"

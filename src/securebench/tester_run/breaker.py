@@ -17,7 +17,7 @@ ERRORS_IN_A_ROW: Final = 5
 
 _WHOSE: Final = {
     FailureReason.PROVIDER_UNAVAILABLE: "the model's provider does not serve this run: ",
-    FailureReason.EGRESS_FAILED: "the way out of sandboxes breaks: ",
+    FailureReason.EGRESS_FAILED: "the egress gateway fails: ",
 }
 """How the trouble is named that is not this machine's, or not all of it."""
 

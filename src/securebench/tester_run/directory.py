@@ -85,7 +85,7 @@ def earlier_header(directory: Path, *, resume: bool) -> RunHeader | None:
         raise ConfigError(
             f"{directory} holds a run already",
             code="output-dir-in-use",
-            hint="go on with it with --resume, or choose another --output-dir",
+            hint="pass --resume to continue it, or choose another --output-dir",
         )
     if header is None and (found := _foreign(directory)):
         raise ConfigError(

@@ -175,7 +175,7 @@ def test_more_bytes_than_fit_are_refused(clone: Path, monkeypatch: pytest.Monkey
 
 def test_what_is_no_repository_is_said_so(tmp_path: Path) -> None:
     """A plain directory has no commits."""
-    with pytest.raises(ImageError, match="no git repository"):
+    with pytest.raises(ImageError, match="not a git repository"):
         read_commit(tmp_path, "0" * 40)
 
 

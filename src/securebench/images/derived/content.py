@@ -112,7 +112,7 @@ def _taken(found: Found, path: bytes, what: str) -> Iterator[bytes]:
         entry = Entry(path=path, mode=0o755 if mode & stat.S_IXUSR else 0o644, size=found.status.st_size)
         yield from written(entry, found.content())
     else:
-        raise _unfit(f"{what}/{printable(found.path)}", "is no file, directory or link")
+        raise _unfit(f"{what}/{printable(found.path)}", "is not a file, directory or link")
 
 
 def _unfit(path: str, problem: str) -> ConfigError:

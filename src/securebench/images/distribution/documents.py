@@ -120,7 +120,7 @@ def _manifest(document: dict[str, JsonValue], media_type: str, what: str) -> Man
     config = _descriptor(document.get("config"), what)
     layers = tuple(_descriptor(item, what) for item in _list(document, "layers", what))
     if config.media_type not in _CONFIG_TYPES:
-        raise _unsupported(f"{what} is no container image but {config.media_type[:100]!r}", "check the reference")
+        raise _unsupported(f"{what} is not a container image but {config.media_type[:100]!r}", "check the reference")
     for layer in layers:
         _check_layer(layer, what)
     if config.size > MAX_CONFIG_BYTES or len(layers) > MAX_LAYERS or _total(layers) > MAX_IMAGE_BYTES:

@@ -77,7 +77,7 @@ class _Rewriting:
     def _from(self, found: _Instruction) -> str:
         parts = _FROM.fullmatch(found.line)
         if parts is None:
-            raise _invalid(f"this is no FROM: {found.line[:200]!r}")
+            raise _invalid(f"this is not a FROM instruction: {found.line[:200]!r}")
         _, written, stage = parts.groups()
         image = self._expanded(_unquoted(written))
         other = self._other(image)
@@ -100,7 +100,7 @@ class _Rewriting:
         try:
             check_reference(image)
         except ConfigError:
-            raise _invalid(f"{image[:80]!r} is no image reference") from None
+            raise _invalid(f"{image[:80]!r} is not an image reference") from None
         other = self._bases.get(_canonical(image))
         if other is None:
             self._images[image] = None

@@ -43,7 +43,7 @@ def context_archive(context: Path, dockerfile: str) -> Iterator[bytes]:
                 if found.path not in _OURS and not ignored(found.path):
                     yield from _member(found)
     except (FileNotFoundError, NotADirectoryError):
-        raise ConfigError(f"{context} is no directory", code="recipe-invalid") from None
+        raise ConfigError(f"{context} is not a directory", code="recipe-invalid") from None
     yield END
 
 
@@ -92,4 +92,4 @@ def _member(found: Found) -> Iterator[bytes]:
     if stat.S_ISREG(mode):
         entry = Entry(path=found.path, mode=0o755 if mode & stat.S_IXUSR else 0o644, size=found.status.st_size)
         return written(entry, found.content())
-    raise ConfigError(f"{printable(found.path)!r} is no file, directory or link", code="recipe-invalid")
+    raise ConfigError(f"{printable(found.path)!r} is not a file, directory or link", code="recipe-invalid")

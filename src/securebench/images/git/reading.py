@@ -45,7 +45,7 @@ def git_directory(repository: Path) -> Path:
     for directory in (repository / ".git", repository):
         if (directory / "objects").is_dir() and (directory / "HEAD").exists():
             return directory
-    raise unusable(str(repository), "it is no git repository", "'git clone URL' makes one")
+    raise unusable(str(repository), "it is not a git repository", "'git clone URL' makes one")
 
 
 class _Reading:

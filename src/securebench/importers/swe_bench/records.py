@@ -99,7 +99,7 @@ def instance(location: SourceLocation, record: Any) -> Instance:
     _held_to(location, "base_commit", texts["base_commit"], _COMMIT)
     fail_to_pass, pass_to_pass = (_tests(location, record, name) for name in TEST_LISTS)
     if not fail_to_pass:
-        raise bad_record(location, "'FAIL_TO_PASS' names no test: nothing tells a mended repository from a broken one")
+        raise bad_record(location, "'FAIL_TO_PASS' names no test: nothing tells a fixed repository from a broken one")
     return Instance(
         id=texts["instance_id"],
         repository=texts["repo"],

@@ -83,7 +83,7 @@ def imported(instance: Instance, choices: Choices) -> ImportedInstance:
     _report(instance, runner, image, choices, report)
     kept = evals["tests"]["expect"]
     counts = (len(kept["fail_to_pass"]), len(instance.fail_to_pass), len(kept.get("pass_to_pass", ())))
-    report.carried.append("{} of {} tests to mend, {} of {} to keep".format(*counts, len(instance.pass_to_pass)))
+    report.carried.append("{} of {} tests to fix, {} of {} to keep".format(*counts, len(instance.pass_to_pass)))
     row = ImportedRow(_task(instance, image, choices, evals, report), instance.record, instance.location)
     return ImportedInstance(row, image, report)
 

@@ -110,7 +110,7 @@ def _read(parent: int, name: str, directory: Path) -> TaskFile:
         mode = os.fstat(file.fileno()).st_mode
         data = file.read(MAX_BYTES + 1) if stat.S_ISREG(mode) else b""
     if not stat.S_ISREG(mode) or len(data) > MAX_BYTES:
-        raise refused(directory / name, "it is no regular file, or too large")
+        raise refused(directory / name, "it is not a regular file, or too large")
     return TaskFile(data, bool(mode & stat.S_IXUSR))
 
 

@@ -74,7 +74,7 @@ def _settings(text: str, directory: Path) -> dict[str, Any]:
         raise refused(directory / MARK, f"it is not valid TOML: {error}") from None
     for table in (*_READ, "metadata"):
         if not isinstance(settings.get(table, {}), dict):
-            raise refused(directory / MARK, f"{table!r} is no table")
+            raise refused(directory / MARK, f"{table!r} is not a table")
     return settings
 
 

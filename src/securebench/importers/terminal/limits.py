@@ -24,9 +24,9 @@ def number(value: Any, place: Path) -> float | None:
     try:
         found = float(value)
     except (TypeError, ValueError):
-        raise refused(place, f"{str(value)[:40]!r} is no number") from None
+        raise refused(place, f"{str(value)[:40]!r} is not a number") from None
     if isinstance(value, bool) or not math.isfinite(found) or not 0 < found <= _MOST * 1024:
-        raise refused(place, f"{found} is no sensible number")
+        raise refused(place, f"{found} is not a sensible number")
     return found
 
 
@@ -42,5 +42,5 @@ def gigabytes(value: Any, place: Path) -> float | None:
         return None
     match = _SIZE.fullmatch(str(value).strip())
     if match is None:
-        raise refused(place, f"{str(value)[:40]!r} is no size")
+        raise refused(place, f"{str(value)[:40]!r} is not a size")
     return float(match[1]) * _GIB[match[2].lower()]

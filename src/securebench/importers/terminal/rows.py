@@ -142,7 +142,7 @@ def _script(task: TerminalTask) -> VerifierScript:
         raise refused(
             task.directory / task.script_name,
             f"its verifier script cannot be replaced: {error}",
-            "such a task is written anew as a row: docs/how-to/write-a-pack.md",
+            "rewrite such a task as a row: docs/how-to/write-a-pack.md",
         ) from None
 
 

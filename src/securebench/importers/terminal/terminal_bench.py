@@ -66,7 +66,7 @@ def _yaml(files: dict[str, TaskFile], path: str, directory: Path) -> dict[str, A
     if faults:
         raise refused(source.locate(faults[0]).file, f"{source.locate(faults[0])}: {faults[0].message}")
     if not isinstance(value, dict):
-        raise refused(directory / path, "it is no mapping")
+        raise refused(directory / path, "it is not a mapping")
     return value
 
 
@@ -89,7 +89,7 @@ def _limits(files: dict[str, TaskFile], directory: Path, report: TaskReport) -> 
         raise refused(directory / _COMPOSE, "it runs several containers")
     service = next(iter(services.values()))
     if not isinstance(service, dict):
-        raise refused(directory / _COMPOSE, "its service is no mapping")
+        raise refused(directory / _COMPOSE, "its service is not a mapping")
     limits = {"memory_gib": "mem_limit", "cpus": "cpus"}
     report.lost += [f"{key} of {_COMPOSE}" for key in service if key not in {*_OF_THE_HARNESS, *limits.values()}]
     given = _deployed(service)

@@ -61,7 +61,7 @@ def _names(source: bytes) -> Iterator[str]:
         try:
             module = ast.parse(source)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            raise ValueError(f"it is no Python: {type(error).__name__}") from None
+            raise ValueError(f"it is not valid Python: {type(error).__name__}") from None
     for node in module.body:
         if _is_test(node):
             yield node.name  # type: ignore[attr-defined]

@@ -31,7 +31,7 @@ _ALERT: Final = bytes((21, 3, 3, 0, 2, 2, 49))
 """A record of TLS: the fatal alert ``access_denied``."""
 
 _TEXTS: Final[Mapping[Reason, str]] = {
-    Reason.REQUEST_INVALID: "that is no request that a proxy understands",
+    Reason.REQUEST_INVALID: "not a request that a proxy understands",
     Reason.SCHEME_REFUSED: "only http:// is served here, and https:// through CONNECT",
     Reason.HOST_INVALID: "that is not the name of a host",
     Reason.HOST_IS_ADDRESS: "hosts are reached by their names, not by addresses",

@@ -104,7 +104,7 @@ def decode(data: bytes) -> Object:
     except UnfitJsonError as error:
         raise RefusedError(Refusal.JSON, f"the body is not strict JSON: {error}") from None
     if not isinstance(value, dict):
-        raise RefusedError(Refusal.JSON, "the body is no object")
+        raise RefusedError(Refusal.JSON, "the body is not an object")
     return value
 
 

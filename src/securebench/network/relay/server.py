@@ -110,7 +110,7 @@ class Relay:
 
     async def _handle(self, agent: Peer, request: h11.Request | None, entry: Entry) -> None:
         if request is None:
-            await self._refuse(agent, entry, RefusedError(Refusal.MALFORMED, "this is no HTTP/1.1"))
+            await self._refuse(agent, entry, RefusedError(Refusal.MALFORMED, "this is not HTTP/1.1"))
             return
         entry.method, entry.path = request.method.decode("latin-1"), request.target.decode("latin-1")
         try:

@@ -80,7 +80,7 @@ class Upstream:
                 self._host, self._port, ssl=self._tls, server_hostname=name, limit=PIECE
             )
         except UnicodeError:
-            raise OSError("the name of the provider's host is none") from None
+            raise OSError("the provider's host name is not valid") from None
         return Peer(h11.CLIENT, reader, writer)
 
 

@@ -274,7 +274,7 @@ def _needs_subordinate_ids(runtime: Runtime) -> EngineError:
 
 def _unsupported(what: str) -> ConfigError:
     return ConfigError(
-        f"{what} is not to be had from this driver",
+        f"{what} is not supported by this driver",
         code="sandbox-unsupported",
         hint="use the docker driver for it (sandbox.driver: docker)",
     )

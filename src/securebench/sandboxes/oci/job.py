@@ -167,5 +167,5 @@ def gone() -> EngineError:
     return EngineError(
         "the process that keeps the sandboxes has ended, and all of them with it",
         code="sandbox-keeper-gone",
-        hint="see whether something killed it, as the kernel does for want of memory; then go on with --resume",
+        hint="check whether something killed it, such as the kernel for lack of memory; then continue with --resume",
     )

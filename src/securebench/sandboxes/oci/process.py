@@ -47,7 +47,7 @@ class OciProcess(BoundedProcess["Streams"]):
 
     hanging = (
         "a sandbox was not ended within {:g} s of its time limit",
-        "look at what keeps this machine busy, then go on with --resume",
+        "look at what keeps this machine busy, then continue with --resume",
     )
 
     def __init__(
@@ -167,14 +167,14 @@ def _require_start(report: dict[str, Any]) -> None:
         how = "ran into the time limit" if report["timed_out"] else f"ended with {report['exit']}"
         raise InfrastructureError(
             f"the runtime {how} before it had started anything, and its log does not say why",
-            hint="run it by hand, see whether it is damaged, then go on with --resume",
+            hint="run it by hand, see whether it is damaged, then continue with --resume",
         )
 
 
 def _hint(lost: str) -> str:
     if lost == MACHINE_MEMORY:
         return "run fewer tasks at once (--workers), or lower sandbox.limits.memory"
-    return "look at what on this machine kills processes, then go on with --resume"
+    return "look at what on this machine kills processes, then continue with --resume"
 
 
 def _refused(report: dict[str, Any]) -> InfrastructureError | MaterializationError:

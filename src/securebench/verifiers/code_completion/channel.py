@@ -41,7 +41,7 @@ class Frame:
         except RecursionError as error:
             raise ValueError("the payload is too deep") from error
         if not isinstance(fields, dict):
-            raise ValueError("the payload is no object")  # noqa: TRY004 - a malformed message, not a caller's mistake
+            raise ValueError("the payload is not an object")  # noqa: TRY004 - a malformed message, not a caller's mistake
         return fields
 
 

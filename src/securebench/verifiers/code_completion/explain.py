@@ -29,7 +29,7 @@ _UNSUPPORTED: Final[Mapping[str, str]] = {
     "constructor": "the tests compare with an object of the candidate's class that does not hold what they built it of",
     "subclass": "the tests define a subclass of a class of the candidate",
     "own_operator": "the candidate applies an operator to an object of a class that the tests define",
-    "argument": "the tests give the candidate an object that is no plain data",
+    "argument": "the tests give the candidate an object that is not plain data",
     "source": "the tests ask for the source of the candidate",
     "patch": "the tests patch what the candidate uses",
     "printed": "the tests read what is printed",

@@ -189,7 +189,7 @@ _ENDS: Final[Mapping[End, tuple[FailureReason, str]]] = {
 }
 
 _FAILURES: Final[Mapping[str, tuple[FailureReason, str]]] = {
-    "syntax": (FailureReason.SYNTAX_ERROR, "the candidate is no Python that compiles"),
+    "syntax": (FailureReason.SYNTAX_ERROR, "the candidate is not valid Python"),
     "import": (FailureReason.CANDIDATE_CRASHED, "loading the candidate raised an exception"),
     "exit": (FailureReason.CANDIDATE_CRASHED, "the candidate tried to end its process"),
     "too_large": (FailureReason.CANDIDATE_OUTPUT_LIMIT, "the candidate returned more than a reply may hold"),

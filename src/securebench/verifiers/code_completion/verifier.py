@@ -27,7 +27,7 @@ _OUTCOMES: Final[Mapping[str, tuple[FailureReason, str]]] = {
     "failed": (FailureReason.TESTS_FAILED, "the tests failed"),
     "invalid": (FailureReason.NO_VERDICT, "the tests do not compile"),
     "unusable": (FailureReason.NO_VERDICT, "the tests import what the image does not have"),
-    "protocol": (FailureReason.PROTOCOL_VIOLATION, "the candidate's side sent what is no answer"),
+    "protocol": (FailureReason.PROTOCOL_VIOLATION, "the candidate's side sent what is not an answer"),
     "too_large": (FailureReason.NO_VERDICT, "the tests gave the candidate more than a message may hold"),
 }
 

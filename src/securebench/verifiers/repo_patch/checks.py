@@ -148,7 +148,7 @@ class Checks:
         with self._context.driver.create(spec, persistent=True) as sandbox:
             laid = sandbox.run(Command(argv=layout.argv, timeout_seconds=LAYOUT_SECONDS, capture=4096))
             if laid.exit_code == NO_WORKDIR:
-                raise FaultError(FailureReason.NO_VERDICT, "the tests' working directory is no directory")
+                raise FaultError(FailureReason.NO_VERDICT, "the tests' working directory is not a directory")
             if laid.exit_code != 0:
                 said = laid.stderr.decode("utf-8", "replace").strip()[-200:]
                 raise InfrastructureError(

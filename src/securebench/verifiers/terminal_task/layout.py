@@ -198,7 +198,7 @@ def _make_workdir(request: Request, workspace: Path, links: WorkspaceLinks, writ
             if nearest != place and not _is_judging(below):
                 writer.make_directory(below)
             return
-    raise FaultError(FailureReason.NO_VERDICT, "the checker's working directory is no directory of the workspace")
+    raise FaultError(FailureReason.NO_VERDICT, "the checker's working directory is not a directory of the workspace")
 
 
 def _require_places(workspace: Path, covers: tuple[tuple[str, str], ...]) -> None:

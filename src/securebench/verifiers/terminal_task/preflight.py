@@ -135,7 +135,7 @@ class _Start:
             source = read_file(self._inputs, f"{_INPUTS}/{below}", _MAX_SOURCE)
         except TreeRefusedError as refused:
             if refused.refusal is Refusal.MISSING:
-                raise _unusable("the script that it runs is no file of the task") from None
+                raise _unusable("the script that it runs is not a file of the task") from None
             return None
         return None if b"\0" in source else source
 
@@ -159,13 +159,13 @@ class _Start:
         """Return the programs that run an evaluation input: itself needs no looking for, but to be executable."""
         file = self._inputs / _INPUTS / (self._input(path) or "")
         if not file.is_file() or not file.stat().st_mode & 0o111:
-            raise _unusable("the file that it runs is no executable file of the task")
+            raise _unusable("the file that it runs is not an executable file of the task")
         with file.open("rb") as opened:
             begin = opened.read(_SHEBANG_ROOM)
         line, end, _ = begin.partition(b"\n")
         if not begin.startswith(b"#!"):
             if not self._is_line and begin.isascii() and begin.decode().replace("\n", "").isprintable():
-                raise _unusable("the file that it runs is no program, and has no line '#!' that names one")
+                raise _unusable("the file that it runs is not a program, and has no line '#!' that names one")
             return []
         # As the kernel reads it: a carriage return is a part of the name.
         words = [os.fsdecode(word) for word in line[2:].replace(b"\t", b" ").split(b" ") if word]

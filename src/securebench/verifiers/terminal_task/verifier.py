@@ -127,6 +127,6 @@ def _require_state(last_line: LastLine, request: Request) -> None:
     try:
         state = last_line.state()
     except ValueError:
-        raise FaultError(FailureReason.NO_VERDICT, "the checker's last line is no state that can be read") from None
+        raise FaultError(FailureReason.NO_VERDICT, "the checker's last line is not a state that can be read") from None
     if not same_state(state, request.expected.value):
         raise FaultError(FailureReason.STATE_MISMATCH, "the state that the checker found is not the expected one")

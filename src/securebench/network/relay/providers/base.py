@@ -174,10 +174,10 @@ def objects(value: JsonValue, what: str) -> Iterator[Object]:
     if value is None:
         return
     if not isinstance(value, list):
-        raise RefusedError(Refusal.FIELD, f"{what} is no list")
+        raise RefusedError(Refusal.FIELD, f"{what} is not a list")
     for member in value:
         if not isinstance(member, dict):
-            raise RefusedError(Refusal.FIELD, f"{what} holds what is no object")
+            raise RefusedError(Refusal.FIELD, f"{what} holds what is not an object")
         yield member
 
 
@@ -187,7 +187,7 @@ def kind_of(value: Object, default: str) -> str:
     if kind is None:
         return default
     if not isinstance(kind, str):
-        raise RefusedError(Refusal.FIELD, "a type is no text")
+        raise RefusedError(Refusal.FIELD, "a type is not text")
     return kind
 
 
