@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import time
 from fractions import Fraction
 from pathlib import Path
 
@@ -195,6 +196,19 @@ def test_gsm8k_answer_before_its_working(gsm8k: list[tuple[str, str, str]], form
         other = f"{int(gold.replace(',', '')) + 1}"
         assert judge_short_answer(form.format(n=other, working=working), expected).reason is not None
     assert passed >= 98
+
+
+@pytest.mark.parametrize(
+    "part", ["Answer: 1\n", "1.1 \u2248 1 ", "1 times 1 is ", "by 1 = ", "<<1>>1", "would you like "]
+)
+def test_hostile_texts_take_time_in_proportion(part: str) -> None:
+    """E09: cues, roundings, equations and calculations cost no more than their length, in a line or in the grammar."""
+    started = time.perf_counter()
+    for size in (9_900, 250_000):
+        text = part * (size // len(part))
+        judge_short_answer(text, Expected(("42",), Fraction(0), f"{COUNT} 1 by 1, or 42?"))
+        judge_choice(text, CITIES, frozenset({1}))
+    assert time.perf_counter() - started < 10
 
 
 @pytest.fixture(scope="module")
