@@ -143,7 +143,7 @@ TESTS = {
     "pydata/xarray": "python3 -m pytest -q xarray/tests/test_variable.py",
     "pytest-dev/pytest": "python3 -m pytest -q testing/test_mark.py testing/python/raises.py",
     "sphinx-doc/sphinx": "python3 -m pytest -q tests/test_domain_py.py tests/test_markup.py",
-    "sympy/sympy": "python3 bin/test -C sympy/core/tests/test_basic.py sympy/core/tests/test_numbers.py",
+    "sympy/sympy": "python3 -m pytest -q sympy/core/tests/test_basic.py sympy/core/tests/test_numbers.py",
 }
 """Some tests of each repository, quick enough to run for each of its releases."""
 

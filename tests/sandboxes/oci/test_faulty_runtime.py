@@ -82,6 +82,7 @@ def test_a_failing_runtime_is_never_the_commands_fault(
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1200)  # those that hang take five minutes of waiting
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("mode", MODES, ids=MODES.get)
 def test_a_failing_runtime_is_never_the_commands_fault_whichever_calls_fail(
