@@ -331,7 +331,10 @@ def test_secrets_in_the_environment_are_told_of(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("error", "said"),
-    [(ProviderError("529 Overloaded"), "provider does not serve this run"), (EgressError("gone"), "way out")],
+    [
+        (ProviderError("529 Overloaded"), "provider does not serve this run"),
+        (EgressError("gone"), "egress gateway fails"),
+    ],
 )
 def test_a_provider_that_is_down_ends_the_run(root: Path, error: Exception, said: str) -> None:
     """A run does not burn through its tasks, says whose trouble it is, and goes on with --resume (L24)."""
