@@ -128,7 +128,7 @@ def facts(*_arguments: str) -> None:
         "gid": [os.getgid(), os.getegid()],
         "groups": sorted(set(os.getgroups()) - {os.getgid()}),
         "environment": dict(os.environ),
-        "first_environment": Path("/proc/1/environ").read_bytes().decode().split("\0")[:-1],
+        "first_environment": _first_environment(),
         "limits": {name: resource.getrlimit(number)[1] for name, number in _RLIMITS.items()},
         "interfaces": [name for _, name in socket.if_nameindex()],
         "hostname": socket.gethostname(),
@@ -137,6 +137,14 @@ def facts(*_arguments: str) -> None:
         **_status(),
     }
     json.dump(answer, sys.stdout)
+
+
+def _first_environment() -> list[str]:
+    """Return the variables of process 1 that can be read here: none where its program cannot be read."""
+    try:
+        return Path("/proc/1/environ").read_bytes().decode().split("\0")[:-1]
+    except PermissionError:
+        return []
 
 
 _PR_GET_NO_NEW_PRIVS = 39
