@@ -1,4 +1,4 @@
-"""Extensions: harnesses, verifiers, families, drivers and executors, by kind and name.
+"""Extensions: harnesses, verifiers, families and drivers, by kind and name.
 
 A package offers an extension by an entry point in the group ``securebench.KIND``, such as::
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -36,7 +36,6 @@ class Kind(StrEnum):
     VERIFIER = "verifiers"
     FAMILY = "families"
     DRIVER = "drivers"
-    EXECUTOR = "executors"
 
 
 _OURS: Final[Mapping[Kind, Mapping[str, str]]] = MappingProxyType(
@@ -72,7 +71,6 @@ _OURS: Final[Mapping[Kind, Mapping[str, str]]] = MappingProxyType(
             "docker": "securebench.sandboxes.docker:DockerDriver",
             "oci": "securebench.sandboxes.oci:OciDriver",
         },
-        Kind.EXECUTOR: {"local": "securebench.executors.local:LocalExecutor"},
     }
 )
 """What this package offers itself. A module is imported only when its name is asked for."""
@@ -94,12 +92,18 @@ class Identity:
 
     def to_json(self) -> dict[str, str]:
         """Return it as it stands in ``run.json`` and in records."""
-        return {
-            "name": self.name,
-            "distribution": self.distribution,
-            "version": self.version,
-            "digest": self.digest,
-        }
+        return asdict(self)
+
+
+class Extension:
+    """What a package may add as a class: it says whose code it is."""
+
+    def identity(self) -> Identity | None:
+        """Return whose code this is, for ``run.json`` and every record: a run resumes only with the same.
+
+        ``None`` stands for this framework. Raises :class:`ConfigError` (``plugin-no-source``).
+        """
+        return identity_of(type(self))
 
 
 def register(kind: Kind | str, name: str, extension: Any) -> None:

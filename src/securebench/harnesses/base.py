@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from securebench import plugins
+from securebench.plugins import Extension
 from securebench.tester_config import HarnessSettings
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from securebench.errors import CandidateError, InfrastructureError
     from securebench.images.model import ResolvedImage
     from securebench.network.gateway import Gateway
-    from securebench.plugins import Identity
     from securebench.progress import Reporter
     from securebench.resources import JsonValue
     from securebench.sandboxes.base import Limits, SandboxDriver
@@ -90,7 +89,7 @@ class RunContext:
     agent: Mapping[str, JsonValue] = field(default_factory=dict)
 
 
-class HarnessProducer(ABC):
+class HarnessProducer(Extension, ABC):
     """A harness. One a run, shared by its threads: it keeps no state between tasks."""
 
     name: str
@@ -101,13 +100,6 @@ class HarnessProducer(ABC):
     def from_settings(cls, settings: HarnessSettings) -> Self:
         """Return a harness with these settings, which are an instance of ``settings_model``."""
         return cls(settings)  # type: ignore[call-arg]  # a subclass decides what it is made of
-
-    def identity(self) -> Identity | None:
-        """Return whose code this is, for ``run.json`` and every record: a run resumes only with the same.
-
-        ``None`` stands for this framework. Raises :class:`ConfigError` (``plugin-no-source``).
-        """
-        return plugins.identity_of(type(self))
 
     @property
     def needs_gateway(self) -> bool:

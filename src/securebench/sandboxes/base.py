@@ -22,10 +22,10 @@ from enum import StrEnum
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias
 
-from securebench import plugins
 from securebench.errors import PathPolicyError
 from securebench.limits import MIB as MIB  # noqa: PLC0414 - part of this contract, defined where tester_config may see it
 from securebench.limits import Limits as Limits  # noqa: PLC0414 - as above
+from securebench.plugins import Extension
 from securebench.sandboxes.doors import Door as Door  # noqa: PLC0414, TC001 - part of this contract
 from securebench.sandboxes.enforcement import DriverInfo as DriverInfo  # noqa: PLC0414, TC001 - part of this contract
 
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from securebench.images.leases import TreeLease
     from securebench.images.model import ResolvedImage
-    from securebench.plugins import Identity
     from securebench.sandboxes.collected import Collected
     from securebench.strict_input.models import WireModel
 
@@ -245,7 +244,7 @@ class Sandbox(ABC):
         self.close()
 
 
-class SandboxDriver(ABC):
+class SandboxDriver(Extension, ABC):
     """Makes sandboxes. One a run, shared by its threads."""
 
     settings_model: ClassVar[type[WireModel] | None] = None
@@ -259,13 +258,6 @@ class SandboxDriver(ABC):
         """
         del run_id
         return cls(settings) if cls.settings_model else cls()  # type: ignore[call-arg]
-
-    def identity(self) -> Identity | None:
-        """Return whose code this is, for ``run.json`` and every record: a run resumes only with the same.
-
-        ``None`` stands for this framework. Raises :class:`ConfigError` (``plugin-no-source``).
-        """
-        return plugins.identity_of(type(self))
 
     @abstractmethod
     def info(self) -> DriverInfo:

@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from securebench import plugins
 from securebench.errors import FailurePhase, FailureReason
+from securebench.plugins import Extension
 from securebench.verifiers.probe import ImageProbe
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from securebench.candidates.artifact import CandidateArtifact
     from securebench.dangerous_commands import VerificationPolicy
-    from securebench.plugins import Identity
     from securebench.progress import Reporter
     from securebench.resources import JsonValue
     from securebench.sandboxes.base import Limits, SandboxDriver
@@ -64,7 +63,7 @@ class VerificationResult:
         return 1.0 if self.passed else 0.0
 
 
-class Verifier(ABC):
+class Verifier(Extension, ABC):
     """A verifier of one family. One a run, shared by its threads: it keeps no state between tasks."""
 
     family: str
@@ -78,14 +77,7 @@ class Verifier(ABC):
         """Return a verifier with these settings, which are an instance of ``settings_model``."""
         return cls(settings) if cls.settings_model else cls()  # type: ignore[call-arg]
 
-    def identity(self) -> Identity | None:
-        """Return whose code this is, for ``run.json`` and every record: a run resumes only with the same.
-
-        ``None`` stands for this framework. Raises :class:`ConfigError` (``plugin-no-source``).
-        """
-        return plugins.identity_of(type(self))
-
-    def check_task(self, view: VerifierView, context: VerifyContext) -> None:  # noqa: B027 - most tasks need no check
+    def check_task(self, view: VerifierView, context: VerifyContext) -> None:
         """Find out that a task can be judged, before an agent works on it: called once for each attempt.
 
         ``context.scratch`` is not there yet: a check that needs it makes it.
