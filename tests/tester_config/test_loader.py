@@ -530,3 +530,13 @@ def test_any_file_is_taken_or_refused(pack_dir: Path, sections: dict[str, str]) 
         load(pack_dir, **sections)
     except ConfigError as error:
         assert all(problem.location for problem in error.problems)  # noqa: PT017 - either outcome is right
+
+
+@pytest.mark.parametrize("chosen", ["", "driver: auto, ", "driver: docker, ", "driver: oci, "])
+def test_our_drivers_have_no_settings(pack_dir: Path, chosen: str) -> None:
+    """Settings that no driver reads are refused, also where the run is to choose the driver."""
+    found = problems(pack_dir, sandbox=f"{{{chosen}config: {{host: x}}}}")
+    assert [(problem.code, problem.location.pointer) for problem in found if problem.location] == [
+        ("field-unknown", "/sandbox/config/host")
+    ]
+    assert load(pack_dir, sandbox=f"{{{chosen}config: {{}}}}").sandbox.driver == (chosen[8:-2] or "auto")

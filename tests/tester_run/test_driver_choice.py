@@ -10,6 +10,9 @@ import pytest
 from securebench.errors import ConfigError
 from securebench.results.run_header import HEADER
 from securebench.sandboxes.base import DriverInfo
+from securebench.strict_input.models import WireModel
+from securebench.tester_config import SandboxConfig
+from securebench.tester_run.options import driver_asked_for
 from securebench.testing.fake_sandbox import FakeDriver
 from tester_run.running import make_parts, records, run, write_run
 
@@ -114,3 +117,11 @@ def test_what_held_is_in_each_record_and_in_the_header(root: Path) -> None:
     header = json.loads((root / "results" / HEADER).read_text())
     assert header["decisive"]["sandbox"] == {"driver": "oci", "runtime": "runc", "weaker": ["memory", "pids"]}
     assert header["information"]["engine"]["enforced"] == ["network"]
+
+
+def test_settings_stay_with_the_driver_that_they_are_for() -> None:
+    """``--driver`` with another driver than the YAML's gives that driver its own defaults, not the other's settings."""
+    theirs = SandboxConfig("oci", settings=WireModel())
+    assert driver_asked_for(theirs, "docker", None).settings is None
+    assert driver_asked_for(theirs, "oci", None) is theirs
+    assert driver_asked_for(theirs, None, None) is theirs

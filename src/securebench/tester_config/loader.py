@@ -68,13 +68,14 @@ def _fit_settings(value: Any, base: Path) -> tuple[dict[_Place, WireModel], list
     faults: list[Fault] = []
     for kind, place, key in _extensions(value):
         section = _at(value, place)
-        name, config = section.get(key), section.get("config", {})
+        name, config = section.get(key, _AUTO if kind is Kind.DRIVER else None), section.get("config", {})
         if not isinstance(name, str) or not isinstance(config, dict):
             continue  # the model of the file says what is wrong
-        if not plugins.is_known(kind, name):
+        is_auto = kind is Kind.DRIVER and name == _AUTO
+        if not is_auto and not plugins.is_known(kind, name):
             faults.append(_unknown(kind, name, (*place, key)))
             continue
-        model = plugins.load(kind, name).settings_model or WireModel
+        model = WireModel if is_auto else plugins.load(kind, name).settings_model or WireModel
         settings, of_settings = fit(model, config, context={"base": base})
         if isinstance(settings, ProviderSettings):
             of_settings = list(credentials_faults(settings.model_dump(exclude_unset=True)))
@@ -88,7 +89,7 @@ def _extensions(value: Any) -> Iterator[tuple[Kind, _Place, str]]:
     """Yield the places that name an extension: its kind, the section, and the key of its name there."""
     if _at(value, ("harness",)):
         yield Kind.HARNESS, ("harness",), "type"
-    if _at(value, ("sandbox",)).get("driver", _AUTO) != _AUTO:
+    if _at(value, ("sandbox",)):
         yield Kind.DRIVER, ("sandbox",), "driver"
     verifiers = ("verification", "verifiers")
     for family in _at(value, verifiers):
@@ -145,8 +146,7 @@ def _config(model: TesterModel, settings: Mapping[_Place, WireModel], path: Path
     base = path.parent
     run, verification, sandbox = map(_given, (model.run, model.verification, model.sandbox))
     verifiers = verification.pop("verifiers", {})
-    sandbox["settings"] = settings.get(("sandbox",), WireModel())
-    sandbox.pop("config", None)
+    sandbox["settings"] = settings["sandbox",] if sandbox.pop("config", None) is not None else None
     harness = settings["harness",]
     assert isinstance(harness, HarnessSettings)
     return TesterConfig(

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from securebench.dangerous_commands import VerificationPolicy
 from securebench.limits import Limits
-from securebench.strict_input.models import WireModel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from securebench.strict_input.models import WireModel
     from securebench.tester_config.settings import HarnessSettings
 
 
@@ -57,8 +57,8 @@ class SandboxConfig:
     driver: str = "auto"
     runtime: str | None = None
     limits: Limits = field(default_factory=Limits)
-    settings: WireModel = field(default_factory=WireModel)
-    """``sandbox.config``: the settings of a driver that has any."""
+    settings: WireModel | None = None
+    """``sandbox.config``: the settings of the driver that is named here. ``None`` stands for its defaults."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ def driver_asked_for(sandbox: SandboxConfig, override: str | None, earlier: RunH
     So a run that is resumed does not change to a driver that could not be had when it began. One that is asked for by
     name is taken as it is: whether it fits is the header's to say.
     """
-    asked = replace(sandbox, driver=override or sandbox.driver)
+    asked = sandbox if override in (None, sandbox.driver) else replace(sandbox, driver=str(override), settings=None)
     begun = earlier.decisive.get("sandbox") if earlier else None
     if asked.driver != "auto" or not isinstance(begun, dict) or begun.get("driver") not in DRIVERS:
         return asked

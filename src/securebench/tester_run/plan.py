@@ -188,9 +188,9 @@ def _environment(names: Iterable[str], variables: Mapping[str, str]) -> dict[str
     return {name: variables[name] for name in names}
 
 
-def _settings_digest(settings: WireModel) -> dict[str, JsonValue]:
+def _settings_digest(settings: WireModel | None) -> dict[str, JsonValue]:
     """Return the digest of an extension's settings, if it has any."""
-    values = settings.model_dump(mode="json")
+    values = settings.model_dump(mode="json") if settings else {}
     return {"config": json_digest(values)} if values else {}
 
 
