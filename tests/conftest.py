@@ -1,7 +1,8 @@
 """Fixtures that many tests share: drivers on real sandboxes, their base image, and checks of what is left.
 
-``driver`` runs a test on each driver that ``--drivers`` names: ``docker``, ``docker:RUNTIME``, or a runtime of the oci
-driver, ``crun``, ``runc`` or ``runsc``. One is skipped, with the reason, only where it is not to be had:
+``driver`` runs a test on crun, and one that is marked ``every_driver`` on Docker, too. ``--drivers`` names others, for
+every test: ``docker``, ``docker:RUNTIME``, or a runtime of the oci driver, ``crun``, ``runc`` or ``runsc``. One is
+skipped, with the reason, only where it is not to be had:
 ``DOCKER_HOST`` names an engine that does not answer, ``SECUREBENCH_NO_ENGINE`` says why there is none, the runtime is
 not installed, or this kernel lets ordinary users make no namespaces. In every other case a test fails rather than not
 to run.
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from securebench.sandboxes.oci import OciDriver
 
 BASE_IMAGE = "securebench/python:3.11"
+ONE_DRIVER = ("crun",)
+EVERY_DRIVER = ("docker", "crun")
 
 _REMOVAL_SECONDS = 20.0
 _DRIVER_FIXTURES = ("driver", "docker_driver", "oci_driver")
@@ -46,28 +49,47 @@ _DRIVER_FIXTURES = ("driver", "docker_driver", "oci_driver")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Take the names of the drivers, and whether to take time."""
-    parser.addoption("--drivers", default="docker,crun", help="what 'driver' stands for: docker, crun, runc, runsc")
+    parser.addoption("--drivers", help="run every test that asks for a driver on these: docker, crun, runc, runsc")
     parser.addoption("--long", action="store_true", help="run the tests that take minutes, too")
+    parser.addoption(
+        "--thorough",
+        action="store_true",
+        help="--long, every driver for every test, and many examples of each property",
+    )
 
 
-hypothesis.settings.register_profile("patient", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
-hypothesis.settings.load_profile("patient")  # how busy the machine is decides nothing
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose how many examples hypothesis makes, and hear interrupts, which tests send.
 
-
-def pytest_configure() -> None:
-    """Hear an interrupt, also where a shell started this in the background and told it not to: tests send some."""
+    A shell that starts this in the background tells it not to hear them.
+    """
+    hypothesis.settings.register_profile(
+        "tests",
+        max_examples=400 if config.getoption("thorough") else 50,
+        derandomize=not config.getoption("thorough"),  # what fails here has changed here
+        deadline=None,  # how busy the machine is decides nothing
+        suppress_health_check=[hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.function_scoped_fixture],
+    )
+    hypothesis.settings.load_profile("tests")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a test that asks for ``driver`` on each."""
+    """Run a test that asks for ``driver`` on each that is asked for."""
     if "driver" in metafunc.fixturenames:
-        names = metafunc.config.getoption("drivers").split(",")
+        every = metafunc.definition.get_closest_marker("every_driver") is not None
+        names = _driver_names(metafunc.config) or (EVERY_DRIVER if every else ONE_DRIVER)
         marked = [
             pytest.param(name, marks=pytest.mark.engine if _is_docker(name) else pytest.mark.oci) for name in names
         ]
         metafunc.parametrize("driver", marked, indirect=True)
+
+
+def _driver_names(config: pytest.Config) -> tuple[str, ...]:
+    """Return the drivers that every test is asked to run on; none where each test runs on those of its own."""
+    names: str = config.getoption("drivers") or ""
+    return tuple(names.split(",")) if names else EVERY_DRIVER if config.getoption("thorough") else ()
 
 
 @pytest.hookimpl(trylast=True)
@@ -98,7 +120,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(reason)
     if item.get_closest_marker("agents") is not None and (no_agents := os.environ.get("SECUREBENCH_NO_AGENTS")):
         pytest.skip(no_agents)
-    if item.get_closest_marker("long") is not None and not item.config.getoption("long"):
+    if item.get_closest_marker("long") is not None and not (
+        item.config.getoption("long") or item.config.getoption("thorough")
+    ):
         pytest.skip("it takes minutes: ask for it with --long")
 
 
@@ -227,8 +251,14 @@ def docker_driver(_drivers: Callable[[str], SandboxDriver]) -> DockerDriver:
 @pytest.fixture(scope="session")
 def oci_driver(request: pytest.FixtureRequest, _drivers: Callable[[str], SandboxDriver]) -> OciDriver:
     """Give the oci driver, on the first of its runtimes that the tests are asked to run on."""
-    names = [name for name in request.config.getoption("drivers").split(",") if not _is_docker(name)]
+    names = [name for name in _driver_names(request.config) if not _is_docker(name)]
     return cast("OciDriver", _drivers(names[0] if names else "crun"))
+
+
+@pytest.fixture(scope="session")
+def conforming(request: pytest.FixtureRequest) -> tuple[str, ...]:
+    """Give the names of the drivers that ``test_conformance`` runs on."""
+    return _driver_names(request.config) or EVERY_DRIVER
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pack_files import ROWS, load, row
@@ -175,7 +175,6 @@ NAMES = st.text(alphabet="abcxyz_", min_size=1, max_size=6)
 SECRET = st.uuids().map(lambda value: f"canary-{value}")
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     family=st.sampled_from([name for name, family in FAMILIES.items() if not family.active]),
     inputs=st.dictionaries(NAMES, st.integers(-9, 9) | st.text(max_size=5), max_size=4),

@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from elf_files import AARCH64, I386, X86_64, elf_file
@@ -47,7 +47,6 @@ def test_other_files_are_none(tmp_path: Path, data: bytes) -> None:
     assert read(tmp_path / "file", data) is None
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(changes=st.lists(st.tuples(st.integers(4, 200), st.integers(0, 255)), max_size=30), cut=st.integers(0, 240))
 def test_no_header_does_harm(tmp_path: Path, changes: list[tuple[int, int]], cut: int) -> None:
     """Whatever stands in it, reading ends with a bounded answer."""

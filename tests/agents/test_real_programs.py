@@ -42,6 +42,7 @@ def test_a_pinned_program_is_what_the_catalogue_says(name: str, agent_program: C
 
 
 @every_program
+@pytest.mark.every_driver
 def test_a_pinned_program_starts_in_a_sandbox(
     name: str, agent_program: Callable[[str], AgentProgram], driver: SandboxDriver, base_image: ResolvedImage
 ) -> None:

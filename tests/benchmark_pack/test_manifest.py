@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pack_files import MANIFEST, codes_of, load, problems_of, row, write_pack
@@ -160,7 +160,6 @@ def test_a_manifest_is_not_endless(tmp_path: Path) -> None:
     assert codes_of(tmp_path, row(), manifest=MANIFEST + "#" * 70_000) == ["file-too-large"]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text(alphabet=st.sampled_from("idversonaultf: 01{}[],.-/'\"\n&*!~"), max_size=30), st.integers(0, 200))
 def test_any_manifest_is_taken_or_refused(tmp_path: Path, noise: str, where: int) -> None:
     """A right manifest with any text put into it is a pack or has problems with places; nothing else is raised."""

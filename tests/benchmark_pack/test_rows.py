@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pack_files import MANIFEST, codes_of, load, problems_of, row, write_pack
@@ -347,7 +347,6 @@ GARBAGE = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.fixed_dictionaries(
         {"id": st.just("a") | GARBAGE},
@@ -371,7 +370,6 @@ def test_any_row_is_taken_or_refused(tmp_path: Path, value: dict[str, Any]) -> N
         assert problem.location.line == 1
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=200), st.integers(0, 200))
 def test_any_bytes_are_taken_or_refused(tmp_path: Path, noise: bytes, where: int) -> None:
     """A right row with any bytes put into it is a pack or a configuration error."""

@@ -45,6 +45,7 @@ def test_every_task_has_solutions() -> None:
 
 
 @pytest.mark.parametrize("name", TASKS)
+@pytest.mark.every_driver
 def test_known_solutions_pass(name: str, driver: SandboxDriver, tmp_path: Path) -> None:
     """The pack's own reference solution and another one both pass."""
     reference = TASKS[name].resources["reference_solution"].value
@@ -54,6 +55,7 @@ def test_known_solutions_pass(name: str, driver: SandboxDriver, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("name", TASKS)
+@pytest.mark.every_driver
 def test_a_plausible_mistake_fails(name: str, driver: SandboxDriver, tmp_path: Path) -> None:
     """The tests are sharp enough to tell a common mistake from a solution."""
     assert judged(TASKS[name], WRONG[name], driver, tmp_path).reason is FailureReason.TESTS_FAILED

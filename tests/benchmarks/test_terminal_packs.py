@@ -45,6 +45,7 @@ def _assert_tells_nothing(records: dict[str, dict[str, Any]]) -> None:
         assert (record["verifier_stdout"], record["verifier_stderr"]) == ("", "")
 
 
+@pytest.mark.every_driver
 def test_the_smoke_pack_is_solved(driver: SandboxDriver, tmp_path: Path, host_canary: Path) -> None:
     """The smoke pack's own agent solves its task, from its own tester YAML."""
     records = play("terminal-task-smoke", "tester", driver, tmp_path)
@@ -52,6 +53,7 @@ def test_the_smoke_pack_is_solved(driver: SandboxDriver, tmp_path: Path, host_ca
     assert records["sort-numbers"]["candidate_workspace"]
 
 
+@pytest.mark.every_driver
 def test_the_smoke_pack_is_not_solved_by_nothing(driver: SandboxDriver, tmp_path: Path) -> None:
     """An agent that does nothing fails the smoke pack."""
     records = play("terminal-task-smoke", "tester", driver, tmp_path, "nothing")

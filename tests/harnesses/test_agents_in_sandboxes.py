@@ -58,6 +58,7 @@ def _run(
     return bench.produce(view, command=command, agent_dir=bench.root / "agents", **config)
 
 
+@pytest.mark.every_driver
 def test_an_honest_agent(real: Bench) -> None:
     """An agent reads its task and its answer is sealed, from stdout or from a file."""
     from_output, from_file = _run(real, "honest"), _run(real, "honest", artifact_path="answer.txt")
@@ -114,6 +115,7 @@ def test_a_gigabyte_of_output_costs_little(real: Bench) -> None:
     assert time.monotonic() - started < 30
 
 
+@pytest.mark.every_driver
 def test_a_survivor_is_gone_before_anything_is_read(real: Bench) -> None:
     """A05: a daemon that keeps flipping a file is dead when the workspace is sealed: nothing changes afterwards."""
     production = _run(real, "survivor", WORKSPACE_VIEW)

@@ -233,6 +233,7 @@ def test_a_failed_agent_is_scored_and_its_work_kept(real: Bench, repository_view
         assert dict(_delta(real, production)) == {b"src/adder/core.py": FileVersion(repository.FIXED)}
 
 
+@pytest.mark.every_driver
 def test_the_diff_is_one_that_git_applies(real: Bench, repository_view: AgentView, tmp_path: Path) -> None:
     """What people are shown of a candidate, git makes the same tree of."""
     production = _run(
@@ -254,6 +255,7 @@ def test_the_diff_is_one_that_git_applies(real: Bench, repository_view: AgentVie
             assert (at.read_bytes(), os.access(at, os.X_OK)) == (version.content, version.executable)
 
 
+@pytest.mark.every_driver
 def test_what_root_leaves_on_docker_is_taken_back(real: Bench, repository_view: AgentView) -> None:
     """H06: no file of the workspace is left to a root of the host's, nor with a set-id bit that one gave it."""
     production = _run(real, repository_view, f"{FIX}; cp /bin/sh /workspace/shell; chmod 4755 /workspace/shell")

@@ -8,7 +8,7 @@ import socket
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from securebench.network.codec import (
@@ -123,7 +123,6 @@ JSON = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(st.sampled_from(["decisions", "hosts", "bytes", "relay"]), JSON)
 def test_a_report_of_another_form_is_an_error(name: str, value: Any) -> None:
     """Whatever stands in a report's place, it is a report or a :class:`FrameError`."""
@@ -134,7 +133,6 @@ def test_a_report_of_another_form_is_an_error(name: str, value: Any) -> None:
         return
 
 
-@settings(deadline=None)
 @given(st.sampled_from(sorted(report_to_json(REPORT)["relay"])), JSON)
 def test_a_relay_s_report_of_another_form_is_an_error(name: str, value: Any) -> None:
     """The same holds for what a relay says."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from patches.trees import MemoryTree, after, git_apply, tree
@@ -66,7 +66,6 @@ def _changes(draw: st.DrawFn) -> tuple[MemoryTree, dict[bytes, FileVersion | Non
 
 
 @given(_changes())
-@settings(max_examples=400, deadline=None)
 def test_what_is_rendered_is_read_back(change: tuple[MemoryTree, Delta]) -> None:
     """Rendering a change and applying the patch gives that change: text, data, links, modes, whatever the names."""
     base, delta = change
@@ -75,7 +74,6 @@ def test_what_is_rendered_is_read_back(change: tuple[MemoryTree, Delta]) -> None
 
 
 @given(_changes())
-@settings(max_examples=120, deadline=None)
 def test_git_applies_what_is_rendered(change: tuple[MemoryTree, Delta]) -> None:
     """``git apply`` makes the very same tree of it."""
     base, delta = change
@@ -147,7 +145,6 @@ def test_many_large_differences_share_one_bound() -> None:
 
 
 @given(_LINES, _LINES)
-@settings(max_examples=300, deadline=None)
 def test_changes_make_the_new_lines_of_the_old(old: list[bytes], new: list[bytes]) -> None:
     """What is between the changes is the same on both sides, and nothing is left out."""
     at_old = at_new = 0

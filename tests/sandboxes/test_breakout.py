@@ -53,6 +53,7 @@ def declared_of(driver: SandboxDriver) -> set[str]:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("who", USERS)
+@pytest.mark.every_driver
 def test_a_candidate_cannot_get_out(who: str, driver: SandboxDriver, base_image: ResolvedImage) -> None:
     """Whatever a candidate tries, as nobody or as the sandbox's root, nothing of the host is had or harmed."""
     found = break_out(driver, base_image, user=USERS[who])
@@ -96,6 +97,7 @@ def test_a_sandbox_with_capabilities_is_found_out(docker_driver: DockerDriver, b
     assert escapes(break_out(docker_driver, base_image, user=ROOT, names=KERNEL, **capable)) == set(KERNEL)
 
 
+@pytest.mark.every_driver
 def test_a_sandbox_that_sees_the_host_is_found_out(driver: SandboxDriver, base_image: ResolvedImage) -> None:
     """Where a directory of the host is mounted for writing, its file is read and written, and the harm is seen."""
     names = ["read a file of the host by its absolute path", "write a file of the host by its absolute path"]
@@ -103,6 +105,7 @@ def test_a_sandbox_that_sees_the_host_is_found_out(driver: SandboxDriver, base_i
     assert escapes(found) == {*names, "the file of the host, afterwards"}
 
 
+@pytest.mark.every_driver
 def test_limits_that_are_too_wide_are_found_out(driver: SandboxDriver, base_image: ResolvedImage) -> None:
     """With more descriptors than an attempt asks for it is not stopped."""
     names = ["use up descriptors"]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from securebench.images.model import ResolvedImage
     from securebench.sandboxes.base import Sandbox, SandboxDriver
 
-pytestmark = pytest.mark.usefixtures("_with_doors")
+pytestmark = [pytest.mark.every_driver, pytest.mark.usefixtures("_with_doors")]
 
 CALL = probe_command("call", str(PORT), "hello")
 MANY = 40

@@ -98,6 +98,7 @@ x = bytearray(1 << 30)
 
 
 @pytest.mark.parametrize("name", ATTACKS)
+@pytest.mark.every_driver
 def test_an_end_of_its_own_making_is_reported_as_one(
     driver: SandboxDriver, base_image: ResolvedImage, name: str
 ) -> None:

@@ -242,6 +242,7 @@ def test_a_driver_with_other_doors_is_refused(beside: str, why: str) -> None:
     assert caught.value.code == "sandbox-not-isolated"
 
 
+@pytest.mark.every_driver
 def test_every_driver_passes_with_doors(driver: SandboxDriver, base_image: ResolvedImage) -> None:
     """What a run with a way out asks of its driver is so: and what it handed out for that is closed."""
     try:

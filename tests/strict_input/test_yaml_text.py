@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bounds import processor_seconds
@@ -94,7 +94,6 @@ def test_a_hostile_file_takes_bounded_time() -> None:
         assert parse_yaml("{a: " * (MAX_YAML_BYTES // 4), "f")[2]
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.text(alphabet=st.sampled_from("ab01:-,[]{}&*!|>'\"%#?\\ \n\t_.~\u0085\u2028\ufeff"), max_size=40))
 def test_any_text_is_read_or_explained(text: str) -> None:
     """Whatever the text, there is a value or a fault with a place; never an exception."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from securebench.errors import ConfigError
@@ -104,7 +104,6 @@ def test_a_missing_or_huge_file_is_an_error(tmp_path: Path) -> None:
     assert caught.value.code == "file-too-large"
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text(alphabet=st.sampled_from("AB= '\"#\\n$\n\r\t\u2028é"), max_size=40))
 def test_any_text_is_read_or_refused(tmp_path: Path, text: str) -> None:
     """Whatever stands in it, an env file is variables or a configuration error; values stay on their lines."""

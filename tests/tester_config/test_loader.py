@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pack_files import row, write_pack
@@ -522,7 +522,6 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.dictionaries(st.sampled_from([*MINIMAL, "verification", "sandbox", "zzz"]), VALUES))
 def test_any_file_is_taken_or_refused(pack_dir: Path, sections: dict[str, str]) -> None:
     """Whatever its sections hold, a tester YAML is a configuration or a configuration error with places."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import SandboxDriver
 
 
-pytestmark = pytest.mark.usefixtures("_with_doors")
+pytestmark = [pytest.mark.alone, pytest.mark.usefixtures("_with_doors")]
 
 
 def decisions(root: Path) -> list[dict[str, Any]]:
@@ -64,6 +64,7 @@ def hunting(pid: int) -> Iterator[list[int]]:
         hunter.join()
 
 
+@pytest.mark.every_driver
 def test_every_knock_is_logged_and_summed_up(tmp_path: Path, driver: SandboxDriver) -> None:
     """Each decision is a line with its task, and a count in the record; nothing is left of the gateway."""
     one = RealRun(tmp_path, driver, knock=True)
@@ -89,6 +90,7 @@ def test_forty_agents_at_once_have_a_way_out(tmp_path: Path, driver: SandboxDriv
     assert not one.left()
 
 
+@pytest.mark.every_driver
 def test_a_gateway_does_not_outlive_its_run(tmp_path: Path, driver: SandboxDriver) -> None:
     """A run that is killed takes its gateway along; resumed it has a clean run's records, and its log goes on (L01)."""
     one = RealRun(tmp_path / "one", driver, sleep=0.5, knock=True)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from securebench.sandboxes.base import SandboxDriver
 
+pytestmark = pytest.mark.alone
+
 
 @pytest.fixture(scope="module")
 def _clean_runs() -> dict[str, list[dict[str, Any]]]:
@@ -40,6 +42,7 @@ def clean(
     return _clean_runs[name]
 
 
+@pytest.mark.every_driver
 def test_four_families(tmp_path: Path, driver: SandboxDriver) -> None:
     """A task of each family is run and judged, the records say how, and no container is left."""
     one = RealRun(tmp_path, driver, rounds=1)
@@ -62,6 +65,7 @@ def test_four_families(tmp_path: Path, driver: SandboxDriver) -> None:
 
 
 @pytest.mark.parametrize("after", [1, 3])
+@pytest.mark.every_driver
 def test_killed_and_resumed(tmp_path: Path, driver: SandboxDriver, clean: list[dict[str, Any]], after: int) -> None:
     """A run that is killed half-way and resumed has a clean run's records, and its containers are reaped (L01, L10)."""
     one = RealRun(tmp_path, driver, sleep=0.3)
@@ -92,6 +96,7 @@ def test_killed_often_and_resumed(tmp_path: Path, driver: SandboxDriver, rounds:
     assert not one.left()
 
 
+@pytest.mark.every_driver
 def test_interrupted_once(tmp_path: Path, driver: SandboxDriver, clean: list[dict[str, Any]]) -> None:
     """The first Ctrl-C ends at once and cleanly: 130, finished tasks kept, how to go on, no container left (L12)."""
     one = RealRun(tmp_path, driver, sleep=1.0)

@@ -79,6 +79,7 @@ def images() -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_killed_at_any_moment_and_resumed(tmp_path: Path, driver: SandboxDriver, images: None) -> None:

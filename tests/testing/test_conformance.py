@@ -45,6 +45,7 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path.resolve()
 
 
+@pytest.mark.long
 @every_check
 def test_the_fake_conforms(check: Check, directory: Path) -> None:
     """The fake passes each check that the real drivers pass."""
@@ -55,6 +56,7 @@ def test_the_fake_conforms(check: Check, directory: Path) -> None:
 
 
 @every_check
+@pytest.mark.every_driver
 def test_every_driver_conforms(check: Check, driver: SandboxDriver, base_image: ResolvedImage, directory: Path) -> None:
     """Each real driver passes each check, but for what is declared, with its reason, of a driver like it."""
     try:
@@ -183,6 +185,7 @@ def lie_id(value: object) -> str:
     return value if isinstance(value, str) else "-".join(value) if isinstance(value, dict) else ""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "weaker"), LIES, ids=lie_id)
 def test_a_fake_that_lies_is_found_out(name: str, weaker: dict[str, Any], directory: Path) -> None:
     """A driver that gives less than was asked for fails the check for it: no check passes without its feature."""

@@ -21,6 +21,7 @@ def _spec(driver: SandboxDriver) -> SandboxSpec:
     return SandboxSpec(image=driver.resolve_image(DEFAULT_IMAGE))
 
 
+@pytest.mark.every_driver
 def test_a_real_image_is_asked(driver: SandboxDriver) -> None:
     """Programs, paths, builtins and modules that the image has are found, and others are named."""
     probe, spec = ImageProbe(), _spec(driver)

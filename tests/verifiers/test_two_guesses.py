@@ -6,7 +6,7 @@ import itertools
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from securebench.verifiers.multiple_choice import judge_choice
@@ -97,7 +97,6 @@ def accepted_choices(text: str, choices: list[str], question: str = COUNT) -> li
     return [i for i in range(len(choices)) if judge_choice(text, choices, frozenset({i}), words).reason is None]
 
 
-@settings(max_examples=400)
 @given(
     st.lists(st.sampled_from(number_forms), min_size=2, max_size=3),
     st.lists(st.sampled_from(JOINS), min_size=2, max_size=2),
@@ -113,7 +112,6 @@ def test_no_text_passes_for_two_numbers(
     assert len(accepted_numbers(text, tolerance, question)) <= 1, text
 
 
-@settings(max_examples=300)
 @given(
     st.lists(st.sampled_from(choice_forms), min_size=2, max_size=3),
     st.lists(st.sampled_from(JOINS), min_size=2, max_size=2),

@@ -7,7 +7,7 @@ import io
 import tarfile
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from securebench.workspaces.tar_writer import TarWriter
@@ -15,7 +15,6 @@ from securebench.workspaces.tar_writer import TarWriter
 _NAMES = st.binary(min_size=1, max_size=300).filter(lambda name: not {0, ord("/")} & set(name))
 
 
-@settings(max_examples=100, deadline=None)
 @given(name=_NAMES, target=_NAMES, content=st.binary(max_size=2000))
 def test_what_is_written_is_read(name: bytes, target: bytes, content: bytes) -> None:
     """H09: names and targets of any bytes and length come back, and so do contents."""

@@ -141,6 +141,7 @@ def test_a_project_of_the_package_index_can_be_tested(
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.every_driver
 def test_a_clone_at_a_commit_has_no_future(
     opened: Callable[..., SandboxDriver], build: Callable[[str], str], tmp_path: Path
 ) -> None:

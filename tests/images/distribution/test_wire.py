@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pulling import AMD64, MemorySink
@@ -113,7 +113,6 @@ def test_an_odd_answer_is_an_error_of_ours(server: RawServer, answer: bytes) -> 
         max_size=8,
     )
 )
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_bytes_are_an_error_of_ours(server: RawServer, pieces: list[bytes]) -> None:
     """Nothing that a server can send raises anything but an error of ours."""
     assert told(server, b"".join(pieces)).code

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bounds import processor_seconds
@@ -81,7 +81,6 @@ def test_endless_pieces_are_refused() -> None:
     assert reason_of(b"".join(record(byte.to_bytes()) for byte in message((9, bytes(200))))) is Reason.TLS_REQUIRED
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=300))
 def test_anything_is_read_or_refused(data: bytes) -> None:
     """Whatever comes, there is a name, a wish for more or a refusal, and never another error."""
@@ -93,7 +92,6 @@ def test_anything_is_read_or_refused(data: bytes) -> None:
         assert found is None or found[1] <= len(start + data)
 
 
-@settings(deadline=None)
 @given(st.integers(0, len(hello(HOST)) - 1), st.integers(0, 255))
 def test_a_message_with_one_wrong_byte_is_read_or_refused(at: int, value: int) -> None:
     """No damage to a message leads to another error, nor to a name that is not spelled out in it."""
@@ -106,7 +104,6 @@ def test_a_message_with_one_wrong_byte_is_read_or_refused(at: int, value: int) -
     assert found is None or found[0].encode() in bytes(data).lower()
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(1, 400), min_size=1, max_size=20))
 def test_an_introduction_passes_on_what_it_was_given(sizes: list[int]) -> None:
     """However the bytes come, those that go on are the same, and what follows the messages is not looked at."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from securebench.network.proxy.decisions import Reason
@@ -68,7 +68,6 @@ def test_of_no_domains_nothing_is_allowed() -> None:
     assert not AllowedDomains([]).admits("example.com")
 
 
-@settings(deadline=None)
 @given(st.text(max_size=80))
 def test_a_canonical_name_is_plain_and_stays_as_it_is(text: str) -> None:
     """Whatever is taken is lower-case ASCII without a dot at its end, and its own canonical form."""

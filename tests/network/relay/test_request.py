@@ -9,7 +9,7 @@ from typing import Any
 
 import h11
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bounds import processor_seconds
@@ -326,7 +326,6 @@ def test_what_is_sent_is_what_was_read(body: dict[str, Any]) -> None:
 
 
 @given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
-@settings(max_examples=300)
 def test_reading_raises_refusals_alone(data: bytes) -> None:
     """Whatever an agent sends, it is read or refused."""
     with suppress(RefusedError):
@@ -413,7 +412,6 @@ HEADS = st.sampled_from([b"POST", b"GET", b"HEAD", b"CONNECT"]).flatmap(
         st.tuples(HEADS, st.just(b"Content-Length: 20\r\n\r\n"), st.binary(min_size=20, max_size=60)).map(b"".join),
     )
 )
-@settings(max_examples=60, deadline=None)
 def test_admission_never_breaks(raw: bytes) -> None:
     """Whatever bytes come, nothing is passed on that is no good request, and the next good one is served."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from relay_setup import STREAM
@@ -26,7 +26,6 @@ def read(provider: Provider, *pieces: bytes, asked: int = 400, is_stream: bool =
 
 @pytest.mark.parametrize("provider", list(Provider))
 @given(cuts=st.lists(st.integers(0, 300), max_size=8))
-@settings(max_examples=60)
 def test_cuts_change_nothing(provider: Provider, cuts: list[int]) -> None:
     """Wherever a stream is cut into pieces, the same is read."""
     stream = STREAM[provider]
@@ -43,7 +42,6 @@ def test_line_ends(provider: Provider) -> None:
 
 
 @given(st.binary(max_size=400).filter(lambda data: not data.lstrip().startswith(b"{")), st.booleans())
-@settings(max_examples=200)
 def test_garbage_is_no_answer(data: bytes, is_stream: bool) -> None:
     """Whatever comes, reading it raises nothing, and counts at least by its length."""
     meter = read(Provider.OPENAI, data, is_stream=is_stream)

@@ -152,6 +152,7 @@ def test_a_kernel_obeys_it(ours: Filter) -> None:
     assert outcome_under(ours, lambda: socket.socket(socket.AF_UNIX).close()) == "ok"
 
 
+@pytest.mark.every_driver
 def test_programs_can_wait(driver: SandboxDriver, base_image: ResolvedImage) -> None:
     """Every way to wait for files works in a real sandbox, also where a runtime has other names for system calls."""
     code = (

@@ -39,6 +39,7 @@ COMMANDS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS.keys())
+@pytest.mark.every_driver
 def test_the_right_change_passes(command: Any, driver: SandboxDriver, image: str, tmp_path: Path) -> None:
     """An honest fix passes, however pytest is called; its evidence is whole, and says so."""
     verdict = Job(command=command, image=image).judge(driver, tmp_path, FIX)
@@ -94,6 +95,7 @@ def test_what_a_cheat_did_is_told(
     assert Job(image=image).judge(driver, tmp_path, CHEATS[name]).reason is reason
 
 
+@pytest.mark.every_driver
 def test_the_candidate_that_changes_nothing_that_matters_fails(
     driver: SandboxDriver, image: str, tmp_path: Path
 ) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from relay_setup import PLAN
@@ -200,7 +200,6 @@ JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.sampled_from(
 
 
 @given(st.dictionaries(st.sampled_from(["tools", "input", "model", "store", "service_tier", "x"]), JSON, max_size=4))
-@settings(max_examples=300)
 def test_checks_raise_refusals_alone(body: dict[str, Any]) -> None:
     """Whatever values stand wherever, a body is admitted or refused; and one that names web search is not admitted."""
     admitted = reason_of(GOOD | body) is None
@@ -208,7 +207,6 @@ def test_checks_raise_refusals_alone(body: dict[str, Any]) -> None:
 
 
 @given(st.dictionaries(st.sampled_from(["type", "response", "usage", "error", "status", "code"]), JSON, max_size=4))
-@settings(max_examples=300)
 def test_reading_raises_nothing(event: dict[str, Any]) -> None:
     """Whatever a provider sends is read without a fault."""
     for kind in ("response.completed", "response.failed", "error"):
