@@ -2,7 +2,7 @@
 
 BIN := .venv/bin
 
-.PHONY: help demo test bench bench-peers lint format env env-dev sandboxes engine engine-stop image lock clean
+.PHONY: help demo test test-all bench bench-peers lint format env env-dev sandboxes engine engine-stop image lock clean
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -12,8 +12,11 @@ help: ## Show this list
 demo: env ## Set up what is missing, run the demo's benchmark packs, show the results
 	@scripts/demo.sh
 
-test: lint ## Set up what is missing, run every check and test
+test: lint ## Set up what is missing, run the checks and tests that CI runs
 	@scripts/test.sh $(ARGS)
+
+test-all: lint ## Run every test on every driver, also those that take minutes
+	@scripts/test.sh --thorough $(ARGS)
 
 bench: env-dev image ## Measure the framework's cost against the bare floor
 	@$(BIN)/python perf/bench.py $(ARGS)

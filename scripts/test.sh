@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Every test, on every driver that this machine has: `make test` sets up what they need. Arguments go to pytest.
+# The tests: `make test` sets up what they need. Arguments go to pytest.
+# One worker more than there are processors, as many tests wait for a sandbox; with -n 0 there is only one process.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/lib.sh
@@ -16,4 +17,5 @@ if [ -n "$no_agents" ]; then
   say "tests that run the real agent programs are skipped: $no_agents"
   export SECUREBENCH_NO_AGENTS="$no_agents"
 fi
-exec .venv/bin/python -m pytest "$@"
+workers=$(($(nproc) + 1))
+exec .venv/bin/python -m pytest -n $workers --dist loadfile --no-loadscope-reorder --durations 20 "$@"

@@ -157,13 +157,13 @@ class Setting:
         target = path or PATHS[self.plan.provider]
         return h11.Request(method=method, target=target, headers=list(given.items())), data
 
-    async def raw(self, data: bytes) -> bytes:
-        """Send bytes, and return all that comes back until the connection ends or is silent."""
+    async def raw(self, data: bytes, seconds: float = 1) -> bytes:
+        """Send bytes, and return all that comes back until the connection ends or those seconds are over."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         writer.write(data)
         got = b""
         try:
-            async with asyncio.timeout(1):
+            async with asyncio.timeout(seconds):
                 while piece := await reader.read(65536):
                     got += piece
         except (TimeoutError, OSError):

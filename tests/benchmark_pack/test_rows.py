@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bounds import processor_seconds
 from pack_files import MANIFEST, codes_of, load, problems_of, row, write_pack
 from securebench.benchmark_pack import load_benchmark_pack, rows
 from securebench.errors import ConfigError, PathPolicyError
@@ -228,9 +228,8 @@ def test_rows_and_their_values_are_counted(tmp_path: Path, monkeypatch: pytest.M
 def test_too_many_rows_are_refused_before_they_are_read(tmp_path: Path) -> None:
     """K08: 150,000 rows are counted, not decoded; blank lines are no rows."""
     many = [b'{"id": "a"}'] * (rows.MAX_ROWS + 50_000)
-    started = time.monotonic()
-    assert codes_of(tmp_path, *many) == ["file-too-large"]
-    assert time.monotonic() - started < 2
+    with processor_seconds(2):
+        assert codes_of(tmp_path, *many) == ["file-too-large"]
     assert load(tmp_path, row(), *[b" "] * (rows.MAX_ROWS + 10)).rows
 
 
@@ -260,9 +259,8 @@ def test_a_file_without_rows_is_refused(tmp_path: Path) -> None:
 def test_thousands_of_bad_rows_take_bounded_time(tmp_path: Path) -> None:
     """K08: beyond the cap, bad rows are only counted."""
     bad = b'{"id": "a", ' + b", ".join(b'"k%d": [1, 1e999]' % index for index in range(100)) + b"}"
-    started = time.monotonic()
-    assert problems_of(tmp_path, *[bad] * 3000)[-1].code == "more-problems"
-    assert time.monotonic() - started < 20
+    with processor_seconds(20):
+        assert problems_of(tmp_path, *[bad] * 3000)[-1].code == "more-problems"
 
 
 ENVIRONMENTS = [

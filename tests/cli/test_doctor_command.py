@@ -113,7 +113,7 @@ def test_an_engine_that_hangs_costs_no_time(tmp_path: Path) -> None:
         started = time.monotonic()
         command = [sys.executable, "-c", RUN, "--json"]
         done = subprocess.run(command, capture_output=True, cwd=tmp_path, env=environment, timeout=60, check=False)
-        assert time.monotonic() - started < 25
+        assert time.monotonic() - started < 50
     report = json.loads(done.stdout)
     checks = {check["name"]: check for check in report["checks"]}
     assert checks["docker_engine"]["state"] == "missing"

@@ -322,7 +322,7 @@ def test_a_dead_gateway_ends_the_work_at_once(place: Place) -> None:
     fault = place.produce().fault
     assert isinstance(fault, EgressError)
     assert "the gateway died" in fault.message
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < 25
     assert not place.fake.open
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
+from bounds import processor_seconds
 from patches.trees import MemoryTree, after, git_apply, tree
 from securebench.errors import FailureReason
 from securebench.patches.apply import apply_patch
@@ -283,10 +283,8 @@ BOMBS = {
 def test_bombs_are_refused_before_they_cost(patch: bytes) -> None:
     """Too many bytes, lines, files, hunks or results end in an error within seconds, and make nothing."""
     base = MemoryTree({b"n": FileVersion(b"1\n"), b"big": FileVersion(b"x" * 1_000_000)})
-    started = time.monotonic()
-    with pytest.raises(PatchInvalidError):
+    with processor_seconds(10), pytest.raises(PatchInvalidError):
         apply_patch(patch, base)
-    assert time.monotonic() - started < 10
 
 
 def test_hunks_that_fit_almost_everywhere_end_in_bounded_time() -> None:
@@ -294,20 +292,16 @@ def test_hunks_that_fit_almost_everywhere_end_in_bounded_time() -> None:
     base = MemoryTree({b"f": FileVersion(b"a\n" * 200_000)})
     hunk = "@@ -%d,5002 +%d,5001 @@\n" + " a\n" * 2500 + "-b\n" + " a\n" * 2501
     patch = "--- a/f\n+++ b/f\n" + "".join(hunk % (at, at) for at in range(2, 180))
-    started = time.monotonic()
-    with pytest.raises(PatchDoesNotApplyError):
+    with processor_seconds(10), pytest.raises(PatchDoesNotApplyError):
         apply_patch(patch.encode(), base)
-    assert time.monotonic() - started < 10
 
 
 def test_many_moved_hunks_share_one_bound() -> None:
     """Each hunk that is elsewhere costs a search, and there are only so many searches."""
     base = MemoryTree({b"f": FileVersion(b"".join(b"%d\n" % n for n in range(100_000)))})
     hunks = "".join(f"@@ -2,3 +2,3 @@\n {n}\n-{n + 1}\n+x\n {n + 2}\n" for n in range(10, 60_000, 10))
-    started = time.monotonic()
-    with pytest.raises(PatchDoesNotApplyError, match="too many hunks"):
+    with processor_seconds(20), pytest.raises(PatchDoesNotApplyError, match="too many hunks"):
         apply_patch(f"--- a/f\n+++ b/f\n{hunks}".encode(), base)
-    assert time.monotonic() - started < 20
 
 
 def test_a_patch_that_names_what_is_there_already_changes_nothing() -> None:

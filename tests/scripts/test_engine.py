@@ -156,7 +156,7 @@ def test_a_daemon_that_ends_at_once_is_reported_with_its_last_words(setup: Engin
     started = time.monotonic()
     with pytest.raises(SetupError, match="exit code 3:\n    no cgroup mount"):
         setup.up()
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 20
 
 
 def test_a_daemon_that_never_answers_is_given_up(

@@ -96,7 +96,7 @@ def told(server: RawServer, answer: bytes) -> ImageError:
     started = time.monotonic()
     with pytest.raises(ImageError) as raised:
         fetch_image(f"{server.host}/base:1", MemorySink(), lambda _: None, AMD64, ONE_TRY)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 20
     return raised.value
 
 

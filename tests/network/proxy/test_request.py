@@ -114,6 +114,6 @@ def test_whatever_comes_is_served_or_refused(begun: bytes, pieces: list[bytes]) 
     """No bytes make the proxy raise, hang, or say what it has no word for; and only the allowed host is reached."""
     began = time.monotonic()
     lines = asyncio.run(served([begun, *pieces]))
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 60
     assert {line["reason"] for line in lines} <= REASONS
     assert {line["host"] for line in lines if line["decision"] == "allowed"} <= {HOST}

@@ -339,10 +339,10 @@ def test_huge_body_is_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
     async def play() -> None:
         async with relayed() as setting:
             head = b"Content-Length: %d\r\n\r\n" % (MAX_BODY_BYTES + 1)
-            got = await setting.raw(GOOD_HEAD + head)
+            got = await setting.raw(GOOD_HEAD + head, seconds=30)
             assert got.startswith(b"HTTP/1.1 413 ")
             chunk = b"%x\r\n" % 1_000_000 + b" " * 1_000_000 + b"\r\n"
-            got = await setting.raw(GOOD_HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunk * 40)
+            got = await setting.raw(GOOD_HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunk * 40, seconds=30)
         assert got == b"" or got.startswith(b"HTTP/1.1 413 ")
         assert (setting.seen, setting.relay.report().refused) == ([], {"too_large": 2})
 

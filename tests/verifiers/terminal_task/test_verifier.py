@@ -6,11 +6,11 @@ import io
 import json
 import os
 import tarfile
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
+from bounds import processor_seconds
 from run_fakes import Sink
 from securebench.candidates.store import CandidateStore
 from securebench.dangerous_commands import VerificationPolicy
@@ -430,9 +430,8 @@ def test_usual_links_are_kept(tmp_path: Path, target: str) -> None:
 def test_links_that_cannot_be_followed_in_bounded_time_fail(tmp_path: Path) -> None:
     """H08: thousands of links of thousands of names each cost the host seconds at most."""
     tree: Tree = {f"l{number}": Link("a/../" * 600 + f"l{number + 1}") for number in range(3000)}
-    began = time.monotonic()
-    assert Job().judge(_driver(), tmp_path, tree).reason is FailureReason.UNSAFE_WORKSPACE
-    assert time.monotonic() - began < 30
+    with processor_seconds(30):
+        assert Job().judge(_driver(), tmp_path, tree).reason is FailureReason.UNSAFE_WORKSPACE
 
 
 def test_modes_and_links_reach_the_checker(tmp_path: Path) -> None:
