@@ -48,12 +48,23 @@ def killed(root: Path, point: str, number: int, *flags: str) -> None:
     assert done.returncode == -signal.SIGKILL, f"{point} {number} was never reached: {done.stderr}"
 
 
-def clean(root: Path) -> list[dict[str, object]]:
-    """Return the comparable records of a run that nothing happened to."""
-    root.mkdir()
-    write_run(root, TASKS)
-    run(root)
-    return comparables(root)
+@pytest.fixture(scope="module")
+def _clean_runs() -> list[list[dict[str, object]]]:
+    """Give a place for the records of a clean run: it is made once, by the first test, under its patches."""
+    return []
+
+
+@pytest.fixture
+def clean(
+    _clean_runs: list[list[dict[str, object]]], _one_framework: None, tmp_path_factory: pytest.TempPathFactory
+) -> list[dict[str, object]]:
+    """Give the comparable records of a run that nothing happened to."""
+    if not _clean_runs:
+        root = tmp_path_factory.mktemp("clean")
+        write_run(root, TASKS)
+        run(root)
+        _clean_runs.append(comparables(root))
+    return _clean_runs[0]
 
 
 def journal_lines(root: Path) -> list[str]:
@@ -64,7 +75,7 @@ def journal_lines(root: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(("point", "number"), DEATHS, ids=str)
-def test_killed_and_resumed(tmp_path: Path, point: str, number: int) -> None:
+def test_killed_and_resumed(tmp_path: Path, clean: list[dict[str, object]], point: str, number: int) -> None:
     """Wherever the run dies, what was recorded stays as it was, and resuming gives a clean run's records (L01, L02)."""
     root = tmp_path / "killed"
     root.mkdir()
@@ -75,7 +86,7 @@ def test_killed_and_resumed(tmp_path: Path, point: str, number: int) -> None:
     assert summary.passed == TASKS
     kept = [record for record in before if record["verification_status"] == "passed"]
     assert [record for record in records(root) if record in kept] == kept
-    assert comparables(root) == clean(tmp_path / "clean")
+    assert comparables(root) == clean
     assert not list((root / "results").glob(".*"))
     told = {record["provenance"]["trajectory"]["path"] for record in records(root)}
     assert told == {f"trajectories/{path.name}" for path in (root / "results" / "trajectories").iterdir()}
@@ -85,7 +96,7 @@ def test_killed_and_resumed(tmp_path: Path, point: str, number: int) -> None:
 @pytest.mark.parametrize(
     ("point", "number"), [("fsync", n) for n in range(1, 12)] + [("replace", n) for n in range(1, 4)]
 )
-def test_killed_while_resuming(tmp_path: Path, point: str, number: int) -> None:
+def test_killed_while_resuming(tmp_path: Path, clean: list[dict[str, object]], point: str, number: int) -> None:
     """A resumption that dies while it sets errors aside loses and doubles nothing either (L01, L06)."""
     root = tmp_path / "killed"
     root.mkdir()
@@ -94,7 +105,7 @@ def test_killed_while_resuming(tmp_path: Path, point: str, number: int) -> None:
     assert [record["verification_status"] for record in records(root)].count("error") == 2
     killed(root, point, number, "--resume")
     assert run(root, resume=True).passed == TASKS
-    assert comparables(root) == clean(tmp_path / "clean")
+    assert comparables(root) == clean
     aside = (root / "results" / "superseded.jsonl").read_bytes().splitlines()
     assert sorted(json.loads(line)["task_id"] for line in aside) == ["pack/task-1", "pack/task-2"]
     assert [r["provenance"]["attempt"] for r in sorted(records(root), key=lambda r: r["task_id"])] == [1, 2, 2, 1]
