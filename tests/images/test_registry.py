@@ -76,7 +76,7 @@ def test_a_registry_that_never_answers_is_given_up(engine: Engine, monkeypatch: 
     with _silent_port() as port:
         started = time.monotonic()
         assert not offers(engine, f"127.0.0.1:{port}/base:1")
-        assert time.monotonic() - started < 10
+        assert time.monotonic() - started < 25
 
 
 def test_the_dockerfile_is_built_on_the_base(engine: Engine, base: str, tmp_path: Path) -> None:

@@ -156,7 +156,7 @@ def test_a_blocked_sender_is_woken(pair: Pair) -> None:
     started = time.monotonic()
     with pytest.raises(BrokenPipeError):
         stream.send(b"x" * 50_000_000)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 20
     stream.close()
 
 

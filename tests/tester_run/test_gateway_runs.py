@@ -97,7 +97,7 @@ def test_a_gateway_does_not_outlive_its_run(tmp_path: Path, driver: SandboxDrive
     with one.begun("--workers", "4", after=2) as process:
         (gateway,) = gateways_of(process.pid)
         process.kill()
-    wait_for(lambda: not lives(gateway), 5)
+    wait_for(lambda: not lives(gateway), 20)
     before = (one.root / "results" / EGRESS_LOG).read_bytes()
     done = one.finish("--workers", "4", "--resume")
     assert done.returncode == 0, done.stderr

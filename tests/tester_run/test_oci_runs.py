@@ -80,7 +80,7 @@ def test_the_keeper_is_killed(tmp_path: Path, oci_driver: OciDriver) -> None:
     statuses = [record["verification_status"] for record in records(one.root)]
     assert 2 <= len([status for status in statuses if status != "error"]) < 12
     assert 1 <= statuses.count("error") <= 2
-    wait_for(lambda: not one.left(), 10)
+    wait_for(lambda: not one.left(), 20)
     assert one.finish("--workers", "4", "--resume").returncode == 0
     clean = RealRun(tmp_path / "clean", oci_driver, rounds=3)
     assert clean.finish("--workers", "4").returncode == 0
@@ -95,7 +95,7 @@ def test_the_run_and_its_keeper_are_killed(tmp_path: Path, oci_driver: OciDriver
         keeper = keeper_of(process.pid)
         process.kill()
         os.kill(keeper, signal.SIGKILL)
-    wait_for(lambda: not [line for line in one.left() if line.startswith("process")], 5)
+    wait_for(lambda: not [line for line in one.left() if line.startswith("process")], 20)
     oci_driver.reap()
     assert not one.left()
 

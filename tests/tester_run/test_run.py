@@ -253,7 +253,7 @@ def test_a_full_disk_ends_what_is_in_flight(root: Path) -> None:
     start = time.monotonic()
     summary = run(root, workers=2, parts=make_parts(FakeProducer(hook=hook), Driver()))
     assert summary.ending is Ending.STOPPED
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < 18
     assert summary.passed == 0
 
 

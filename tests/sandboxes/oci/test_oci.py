@@ -162,7 +162,7 @@ def test_a_hostile_stdout_stalls_nobody(oci_driver: OciDriver, base_image: Resol
             with oci_driver.create(SandboxSpec(image=base_image)) as sandbox:
                 result = sandbox.run(shell("echo here"))
             assert result.stdout == b"here\n"
-            assert result.duration_seconds < 5
+            assert result.duration_seconds < 30
 
 
 def test_time_limits_hold_while_the_driver_is_busy(oci_driver: OciDriver, base_image: ResolvedImage) -> None:
@@ -172,7 +172,7 @@ def test_time_limits_hold_while_the_driver_is_busy(oci_driver: OciDriver, base_i
         process = sandbox.open(shell("sleep 60", timeout=0.5))
         time.sleep(2)
         assert process.wait().timed_out
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 40
 
 
 def test_documents_of_ended_commands_are_removed(oci_driver: OciDriver, base_image: ResolvedImage) -> None:
@@ -193,7 +193,7 @@ def test_a_daemon_that_keeps_the_streams_holds_nobody_up(oci_driver: OciDriver, 
         started = time.monotonic()
         result = sandbox.run(Command(argv=("sh", "-c", "sleep 60 & echo $!; exit 3"), timeout_seconds=30))
         assert (result.exit_code, result.timed_out) == (3, False)
-        assert time.monotonic() - started < 15
+        assert time.monotonic() - started < 28
         daemon = result.stdout.decode().strip()
         assert sandbox.run(Command(argv=("sh", "-c", f"kill -0 {daemon}"), timeout_seconds=30)).exit_code == 0
 
@@ -279,7 +279,7 @@ def test_nothing_starts_after_kill_all(own_driver: OciDriver, base_image: Resolv
         own_driver.kill_all()
         for wait in waits:
             assert wait.exception() is None or isinstance(wait.exception(), InfrastructureError)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 40
     for call in (lambda: own_driver.create(SandboxSpec(image=image)), lambda: sandboxes[0].open(TRUE)):
         with pytest.raises(EngineError) as raised:
             call()

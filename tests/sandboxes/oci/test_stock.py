@@ -182,7 +182,7 @@ def test_what_was_started_ahead_idles(own_driver: OciDriver) -> None:
         process.send(b"import os; os.write(1, repr(sorted(filter(str.isdigit, os.listdir('/proc')))).encode())\n")
         assert process.receive() == ("stdout", b"['1', '2']")
         assert process.wait().timed_out
-        assert 0.9 < time.monotonic() - begun < 10
+        assert 0.9 < time.monotonic() - begun < 40
 
 
 @real
@@ -219,7 +219,7 @@ def test_nothing_is_left_of_what_nobody_took(own_driver: OciDriver, end: str) ->
     getattr(own_driver, end)()
     sandboxes[1].close()
     assert ready(own_driver) == []
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 20
     while any("python3 -I -u" in command for command in family_of(pid).values()):
         assert time.monotonic() < deadline
         time.sleep(0.02)
