@@ -1,0 +1,369 @@
+"""Plain English: no banned phrase in the docs, messages, docstrings and comments, and no overlong line in a page.
+
+``LIMITS`` lists what has not been rewritten yet; a number may only go down. To print the current table, and the findings
+in some parts, run ``python tests/test_language.py src/securebench/cli docs/reference/cli.md``.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import sys
+import tokenize
+from collections import Counter
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+SOURCE: Final = ROOT / "src" / "securebench"
+PAGES: Final = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+
+MAX_LINE: Final = 120
+SLACK: Final = 5
+"""How far a package may be below its limit before the limit has to be lowered."""
+
+BANNED: Final = {
+    r"mend(?:s|ed|ing)?": "fix",
+    r"remed(?:y|ies)": "fix",
+    r"anew": "again",
+    r"(?:be|is|are) had": "available",
+    r"(?:to|could|can) be had": "available",
+    r"(?<!there\s)(?:is|are|was|were|be) none": "is not a ..., does not exist",
+    r"(?<!there\s)(?:is|are|was|were) no (?!longer|more|less|later|earlier|larger|such)[a-z]+": "is not a ...",
+    r"(?:is|are|was|were|be) (?:not |already )?there(?! (?:an?|any|no)\b)": "exists, is installed, is missing",
+    r"see(?:s|ing)? to": "handle, ensure",
+    r"let(?:s|ting)? (?:\w+ ){0,3}through": "allow, accept",
+    r"let us": "allow",
+    r"told(?! to\b)": "reported, passed; distinguished",
+    r"(?:held|holds?) (?:\w+ )?to": "checked against, limited to",
+    r"who(?:m)?ever": "the user, the process, anyone who",
+    r"ways? out": "egress, escape, fix",
+    r"he|his|him|himself": "the user, they",
+    r"by (?:itself|themselves)": "automatically, alone",
+    r"look-?alikes?": "confusable",
+    r"last words": "exit reason, tail of stderr",
+    r"by way of": "through",
+    r"tak(?:e|es|en|ing) (?:\w+ ){0,2}for (?:an?|one|something|it|another)": "mistake for, treat as",
+    r"stands?(?!-in| (?:in )?for\b)|stood": "is, appears",
+    r"(?:lie|lies|lay) (?:in|at|on|there|beside|below|above|beneath|outside|inside|where|here|under|behind)": "is",
+    r"go(?:es|ing)? on": "continue",
+    r"ours|theirs": "SecureBench's, the other side's",
+    r"for want of": "because it lacks",
+    r"otherwise than": "differently from",
+    r"sp(?:oken|eaks?|oke) (?:to|with)": "connect to, call",
+    r"c(?:o|a)mes? to (?:an?|no|its|their|nothing|belong|have)": "reach, become",
+    r"knows? no": "does not know",
+}
+"""What is banned, as a regular expression between word boundaries, and what to write instead."""
+
+DATA: Final = frozenset({"verifiers/vocabulary.py"})
+"""Files whose strings are word lists, not messages. Their docstrings and comments are checked."""
+
+LIMITS: Final = """
+README.md 13
+
+docs/adr/0001-two-sandboxes-for-code.md 8
+
+docs/adr/0002-seal-raw-bytes.md 2
+
+docs/adr/0003-who-runs-in-a-sandbox.md 3
+
+docs/adr/0004-a-failed-agent-is-a-failure.md 2
+
+docs/adr/0005-ephemeral-containers.md 3
+
+docs/adr/0006-resume-from-records.md 3
+
+docs/adr/0007-refuse-before-agents-run.md 2
+
+docs/adr/0008-no-network-set-up.md 2
+
+docs/adr/0009-local-engines.md 2
+
+docs/adr/0010-sandboxes-without-a-daemon.md 14
+
+docs/adr/0011-auto-driver.md 13
+
+docs/adr/0012-changes-as-data.md 16
+
+docs/adr/0013-a-checker-is-not-the-first-process.md 11
+
+docs/adr/0014-doors.md 21
+
+docs/adr/0015-keys-outside.md 12
+
+docs/adr/0016-commitments.md 9
+
+docs/adr/0020-links-and-modes-in-workspaces.md 7
+
+docs/adr/README.md 4
+
+docs/explanation/dependencies.md 5
+
+docs/explanation/how-it-works.md 41
+
+docs/explanation/security.md 287
+
+docs/explanation/speed.md 21
+
+docs/how-to/bring-an-agent.md 8
+
+docs/how-to/build-images.md 42
+
+docs/how-to/change-the-code.md 16
+
+docs/how-to/check-this-machine.md 19
+
+docs/how-to/embed.md 4
+
+docs/how-to/extend.md 17
+
+docs/how-to/import-a-benchmark.md 42
+
+docs/how-to/resume-a-run.md 12
+
+docs/how-to/run-codex-and-claude.md 32
+
+docs/how-to/write-a-checker.md 40
+
+docs/how-to/write-a-pack.md 64
+
+docs/reference/cli.md 65
+
+docs/reference/egress.md 31
+
+docs/reference/errors.md 187
+
+docs/reference/events.md 8
+
+docs/reference/failures.md 28
+
+docs/reference/families.md 12
+
+docs/reference/pack-format.md 9
+
+docs/reference/records.md 72
+
+docs/reference/relay.md 32
+
+docs/reference/tester-config.md 34
+
+docs/reference/text-answers.md 54
+
+docs/tutorial/first-benchmark.md 14
+
+src/securebench 29
+
+src/securebench/agents 18
+
+src/securebench/benchmark_pack 11
+
+src/securebench/candidates 6
+
+src/securebench/cli 31
+
+src/securebench/doctor 17
+
+src/securebench/execution 9
+
+src/securebench/families 10
+
+src/securebench/harnesses 51
+
+src/securebench/images 80
+
+src/securebench/importers 25
+
+src/securebench/network 69
+
+src/securebench/patches 12
+
+src/securebench/results 43
+
+src/securebench/sandboxes 133
+
+src/securebench/strict_input 20
+
+src/securebench/tester_config 14
+
+src/securebench/tester_run 14
+
+src/securebench/testing 69
+
+src/securebench/verifiers 126
+
+src/securebench/workspaces 24
+"""
+"""A package or page, and how many findings it may have. Blank lines let two changes merge without a conflict."""
+
+
+class Finding(NamedTuple):
+    """A line that has to be rewritten: its file relative to the project, its number from 1, and what is wrong."""
+
+    file: str
+    line: int
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.what}"
+
+
+_BANNED: Final = [
+    (re.compile(rf"\b(?:{pattern})\b".replace(" ", r"\s+"), re.IGNORECASE), instead)
+    for pattern, instead in BANNED.items()
+]
+_CODE: Final = re.compile(r"`[^`\n]+`")
+_LINK_TARGET: Final = re.compile(r"\]\([^)\n]*\)")
+
+
+def phrases(text: str) -> Iterator[tuple[int, str]]:
+    """Yield each banned phrase of ``text``: how many lines below its first one, and what to write instead."""
+    for pattern, instead in _BANNED:
+        for found in pattern.finditer(text):
+            yield text.count("\n", 0, found.start()), f"'{' '.join(found[0].split())}', write: {instead}"
+
+
+def _page(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield what is wrong in a page. Code, and where links lead, may hold any words."""
+    text = path.read_text(encoding="utf-8")
+    for number, line in enumerate(text.splitlines(), 1):
+        if len(line) > MAX_LINE:
+            yield number, f"{len(line)} characters, more than {MAX_LINE}"
+    for below, what in phrases(_LINK_TARGET.sub("]()", _CODE.sub("``", text))):
+        yield 1 + below, what
+
+
+def _module(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield each banned phrase in the comments, docstrings and messages of a module."""
+    source = path.read_text(encoding="utf-8")
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield from ((token.start[0], what) for _, what in phrases(token.string))
+    messages = path.relative_to(SOURCE).as_posix() not in DATA
+    for line, text, is_docstring in _strings(ast.parse(source)):
+        if is_docstring or messages:
+            yield from ((line + below, what) for below, what in phrases(_CODE.sub("``", text)))
+
+
+def _strings(tree: ast.AST) -> Iterator[tuple[int, str, bool]]:
+    """Yield the strings of a module: where each begins, its text, and whether it is a docstring.
+
+    Of the other strings, only those of three words or more are messages; single words are keys and data.
+    """
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            text = "".join(str(part.value) if isinstance(part, ast.Constant) else "..." for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in parts:
+            text = node.value
+        else:
+            continue
+        if id(node) in docstrings or len(text.split()) > 2:
+            yield node.lineno, text, id(node) in docstrings
+
+
+@cache
+def findings() -> tuple[tuple[str, Finding], ...]:
+    """Return all that is wrong: the package or page, and the finding."""
+    found = []
+    for path in PAGES:
+        name = path.relative_to(ROOT).as_posix()
+        found += [(name, Finding(name, *one)) for one in _page(path)]
+    for path in sorted(SOURCE.rglob("*.py")):
+        package = SOURCE / path.relative_to(SOURCE).parts[0]
+        name = (package if package.is_dir() else SOURCE).relative_to(ROOT).as_posix()
+        found += [(name, Finding(path.relative_to(ROOT).as_posix(), *one)) for one in _module(path)]
+    return tuple(found)
+
+
+def limits() -> dict[str, int]:
+    """Return how many findings each package or page may have. Those that are not listed may have none."""
+    lines = (line.split() for line in LIMITS.splitlines() if line)
+    return {name: int(count) for name, count in lines}
+
+
+def test_no_part_has_more_findings_than_its_limit() -> None:
+    """New text is plain English: nothing that is banned is added anywhere."""
+    counts = Counter(name for name, _ in findings())
+    over = {name for name, count in counts.items() if count > limits().get(name, 0)}
+    lines = [str(finding) for name, finding in findings() if name in over]
+    summary = [f"{name}: {counts[name]}, the limit is {limits().get(name, 0)}" for name in sorted(over)]
+    assert not over, "\n".join(["write this in plain English:", *lines, *summary])
+
+
+def test_limits_follow_what_was_rewritten() -> None:
+    """A limit that is far above the number of findings would let them come back."""
+    counts = Counter(name for name, _ in findings())
+    stale = {name: counts[name] for name, limit in limits().items() if counts[name] < limit - SLACK or not limit}
+    new = [f"{name} {count}" if count else f"{name}: remove its line" for name, count in stale.items()]
+    assert not stale, "\n".join(["lower these in LIMITS:", *new])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the command that mends it",
+        "images that are not to be had",
+        "what is none of the answer's",
+        "the candidate is no Python",
+        "the image is there already",
+        "the file is not\n    there",
+        "the keeper sees to it",
+        "what the relay lets through",
+        "The program told of no answer.",
+        "rows are held to the rules",
+        "whoever reads it",
+        "the way out of a sandbox",
+        "his own files",
+        "it ends by itself",
+        "a key stands twice",
+        "the file lies in the workspace",
+        "a run that goes on",
+        "a directory of ours",
+    ],
+)
+def test_the_private_voice_is_found(text: str) -> None:
+    """Each of these needs a second reading, also across a line break."""
+    assert list(phrases(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the command that fixes it",
+        "there is none",
+        "there is no container",
+        "it is no longer running",
+        "Is there a sandbox?",
+        "{} stands for the task",
+        "commendable amendments",
+        "The agent is told to stop.",
+        "this history",
+    ],
+)
+def test_plain_english_is_not_found(text: str) -> None:
+    """Words that only look like a banned phrase are not reported."""
+    assert not list(phrases(text))
+
+
+def test_code_and_identifiers_are_not_english(tmp_path: Path) -> None:
+    """Names, code in backticks and strings of one or two words are not checked."""
+    module = tmp_path / "module.py"
+    module.write_text('his = "mend it"\n"""Call ``whoever.mend()``."""\n')
+    assert [text for _, text, _ in _strings(ast.parse(module.read_text()))] == ["Call ``whoever.mend()``."]
+    assert not list(phrases(_CODE.sub("``", "Call ``whoever.mend()``.")))
+
+
+if __name__ == "__main__":
+    counted = Counter(name for name, _ in findings())
+    sys.stdout.write("\n\n".join(f"{name} {counted[name]}" for name in sorted(counted)) + "\n")
+    if len(sys.argv) > 1:
+        sys.stdout.writelines(f"{finding}\n" for name, finding in findings() if name in sys.argv[1:])
