@@ -1,6 +1,6 @@
 """Plain English: no banned phrase in the docs, messages, docstrings and comments, and no overlong line in a page.
 
-``LIMITS`` lists what has not been rewritten yet; a number may only go down. To print the current table, and the findings
+``LIMITS`` lists what has not been rewritten yet; a number may only go down. To print the current table and the findings
 in some parts, run ``python tests/test_language.py src/securebench/cli docs/reference/cli.md``.
 """
 
