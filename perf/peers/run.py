@@ -1,12 +1,13 @@
 """Measures other harnesses on the same image and the same trivial task: ``make bench-peers``.
 
-Each is installed from PyPI into an environment of its own below ``.cache/peers``. What does not run here is said, with
-the reason. The results lie in ``.cache/peers/results.json``, where ``make bench`` finds them.
+Each one that is measured is installed from PyPI into its own environment below ``.cache/peers``. For the others, the
+results give the reason. ``make bench`` reads the results from ``.cache/peers/results.json``.
 """
 
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import subprocess
 import sys
@@ -19,8 +20,7 @@ from typing import Any, Final
 HERE: Final = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from overhead import SHAPES  # noqa: E402 - it lies beside this directory
-from runs import repeated  # noqa: E402 - as above
+from runs import repeated  # noqa: E402 - it lies beside this directory
 from sides import usable  # noqa: E402 - as above
 
 from peers.results import RESULTS  # noqa: E402 - as above
@@ -28,9 +28,15 @@ from securebench import __version__  # noqa: E402 - as above
 from securebench.tasks import DEFAULT_IMAGE  # noqa: E402 - as above
 
 COMMAND: Final = 'python3 -c "print(6 * 7)"'
+OWN_ROW: Final = {
+    "family": "short_answer",
+    "input": {"question": "What is six times seven?"},
+    "eval": {"accepted_answers": ["42"]},
+}
+"""A task that the agent ``COMMAND`` solves: SecureBench starts the same program as the other harnesses."""
 PYTHONS: Final = ("python3.13", "python3.12", "python3.11", "python3")
 OWN_TASKS: Final = 20
-COMPOSE: Final = "it needs Docker Compose 2 ('docker compose')"
+COMPOSE: Final = "it needs Docker Compose 2, which this benchmark does not set up"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +74,7 @@ def main() -> None:
         try:
             ran.append(_measure(peer))
         except (RuntimeError, subprocess.SubprocessError) as error:
-            failed.append({"name": peer.package, "version": _version(peer), "reason": str(error)})
+            failed.append({"name": peer.package, "reason": str(error)})
     found = {"date": time.strftime("%Y-%m-%d"), "ran": ran, "failed": failed}
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
     RESULTS.write_text(json.dumps(found, indent=2) + "\n")
@@ -76,21 +82,22 @@ def main() -> None:
 
 
 def _ourselves() -> list[dict[str, Any]]:
-    """Measure a text task of ours, from its workspace to its record."""
-    shape, found = SHAPES[0], []
+    """Measure a text task of SecureBench, from its workspace to its record."""
+    found = []
     with tempfile.TemporaryDirectory(prefix="securebench-peers-") as scratch:
         directory = Path(scratch).resolve()
         directory.chmod(0o711)
         for side in usable(("docker", "crun"))[0]:
-            seconds = repeated(directory, shape.row, OWN_TASKS, shape.agent).run_here(side, 1, directory) / OWN_TASKS
+            workload = repeated(directory, OWN_ROW, OWN_TASKS, shlex.split(COMMAND))
+            seconds = workload.run_here(side, 1, directory) / OWN_TASKS
             found.append(_result(f"securebench, {side.name}", __version__, f"1, {side.name}", seconds))
     return found
 
 
 def _measure(peer: Peer) -> dict[str, Any]:
-    python = _environment(peer)
     if peer.needs:
         raise RuntimeError(peer.needs)
+    python = _environment(peer)
     argv = [str(python), str(HERE / "measure_one.py"), peer.module, DEFAULT_IMAGE, COMMAND]
     done = subprocess.run(argv, check=False, capture_output=True, text=True, timeout=300)
     if done.returncode:
