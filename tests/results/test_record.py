@@ -270,5 +270,5 @@ def test_a_key_that_stands_twice_is_refused(old: bytes, new: bytes) -> None:
 def test_every_reason_is_of_one_status() -> None:
     """The reasons of the infrastructure are those after which a task has no score."""
     section = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "failures.md").read_text()
-    of_errors = section.partition("## The machine")[2]
+    of_errors = section.partition("## Infrastructure")[2]
     assert {reason for reason in FailureReason if f'<a id="{reason.value}"></a>' in of_errors} == INFRASTRUCTURE_REASONS

@@ -99,7 +99,7 @@ def _broken_tests(evals: dict[str, Any]) -> Iterable[Fault]:
 
 FAMILY = Family(
     name="code_completion",
-    summary="A function or module to write, judged by tests.",
+    summary="The agent writes a function or module. Tests judge it.",
     candidate_kind=CandidateKind.CODE,
     input_model=Input,
     eval_model=Eval,

@@ -125,5 +125,5 @@ MULTIMODAL_QA: Final = _deferred(
     "multimodal_qa", "A question about images or other assets.", MultimodalQaInput, MultimodalQaEval
 )
 PREFERENCE_PAIR: Final = _deferred(
-    "preference_pair", "Two responses, of which one is better.", PreferencePairInput, PreferencePairEval
+    "preference_pair", "Two responses, one of them better.", PreferencePairInput, PreferencePairEval
 )

@@ -72,7 +72,7 @@ def _warn(_inputs: dict[str, Any], evals: dict[str, Any], _environment: Environm
 
 FAMILY = Family(
     name="free_response",
-    summary="An open prompt, judged by phrases that must and must not be in the response.",
+    summary="An open prompt. Required and forbidden phrases judge the response.",
     candidate_kind=CandidateKind.TEXT,
     input_model=Input,
     eval_model=Eval,

@@ -101,7 +101,7 @@ def _collisions(choices: list[str]) -> Iterator[Fault]:
 
 FAMILY = Family(
     name="multiple_choice",
-    summary="A question with several choices, of which one or more are right.",
+    summary="A question with several choices, one or more of them correct.",
     candidate_kind=CandidateKind.TEXT,
     input_model=Input,
     eval_model=Eval,

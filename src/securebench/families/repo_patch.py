@@ -117,7 +117,7 @@ def _check_required_evidence(tests: dict[str, Any]) -> Iterable[Fault]:
 
 FAMILY = Family(
     name="repo_patch",
-    summary="A change to make in a repository, judged by commands that run over it.",
+    summary="The agent changes a repository. A test command judges the change.",
     candidate_kind=CandidateKind.PATCH,
     input_model=Input,
     eval_model=Eval,

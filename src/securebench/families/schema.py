@@ -1,4 +1,4 @@
-"""What is published of a family, all of it derived from its declaration."""
+"""The JSON Schema and the reference of each family, derived from its declaration."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def row_json_schema(family: str) -> dict[str, Any]:
-    """Return the JSON Schema (2020-12) of a row of ``family``. Raises ``KeyError`` for a family that is not known.
+    """Return the JSON Schema (2020-12) of a row of ``family``. Raises ``KeyError`` for an unknown family.
 
-    Each eval field has its lane as ``x-lane``. What spans fields, such as an answer that names a choice, no schema
-    says: the loader checks that as well.
+    Each eval field has its lane as ``x-lane``. The schema cannot express rules that span fields, such as an answer
+    that names a choice; the loader checks those.
     """
     declared = FAMILIES[family]
     default = ... if declared.active else OPTIONAL
@@ -35,15 +35,14 @@ def row_json_schema(family: str) -> dict[str, Any]:
 
 
 def family_reference() -> str:
-    """Return the reference of all families, as Markdown."""
+    """Return the reference of all families as Markdown, for ``docs/reference/families.md``."""
     return "\n".join(_family_section(name) for name in FAMILIES)
 
 
 def _family_section(name: str) -> str:
     family = FAMILIES[name]
-    status = "active" if family.active else "deferred: rows load and compile, and stay `pending`"
-    files = ", ".join(f"`{field}`" for field in sorted(family.file_fields | family.mounted_file_fields)) or "none"
-    structure = ", ".join(f"`eval.{path}`" for path in structure_fields(name)) or "none"
+    files = ", ".join(f"`eval.{field}`" for field in sorted(family.file_fields | family.mounted_file_fields))
+    structure = ", ".join(f"`eval.{path}`" for path in structure_fields(name))
     required = {part: _required(model) for part, model in (("input", family.input_model), ("eval", family.eval_model))}
     rows = [f"| `input.{field}` | {required['input'][field]} | `public` |" for field in family.input_model.model_fields]
     rows += [f"| `eval.{field}` | {required['eval'][field]} | `{lane}` |" for field, lane in family.lanes.items()]
@@ -53,8 +52,10 @@ def _family_section(name: str) -> str:
             "",
             family.summary,
             "",
-            f"Status: {status}. Candidate: {family.candidate_kind}. Eval fields that take files: {files}.",
-            f"Structure, never redacted: {structure}.",
+            f"* Status: {'active' if family.active else 'deferred'}",
+            f"* Candidate: {family.candidate_kind}",
+            *([f"* File references in: {files}"] if files else []),
+            *([f"* Never redacted: {structure}"] if structure else []),
             "",
             "| Field | Required | Lane |",
             "|---|---|---|",
@@ -69,7 +70,7 @@ def _required(model: Any) -> dict[str, str]:
 
 
 def _tidy(schema: Any) -> Any:
-    """Leave out titles, and the default of fields that may be absent but never null."""
+    """Remove titles, and the default of fields that may be absent but never null."""
     if isinstance(schema, list):
         return [_tidy(item) for item in schema]
     if not isinstance(schema, dict):

@@ -53,7 +53,7 @@ def _check(_inputs: dict[str, Any], evals: dict[str, Any], _environment: Environ
 
 FAMILY = Family(
     name="short_answer",
-    summary="A question with a word, a phrase or a number for an answer.",
+    summary="A question whose answer is a word, a phrase or a number.",
     candidate_kind=CandidateKind.TEXT,
     input_model=Input,
     eval_model=Eval,

@@ -41,7 +41,7 @@ class Eval(WireModel):
 
 FAMILY = Family(
     name="terminal_task",
-    summary="Work to do in a container, judged by a checker over the workspace that is left.",
+    summary="The agent works in a container. A checker judges the final workspace.",
     candidate_kind=CandidateKind.WORKSPACE,
     input_model=Input,
     eval_model=Eval,
