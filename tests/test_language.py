@@ -107,7 +107,7 @@ docs/explanation/dependencies.md 5
 
 docs/explanation/how-it-works.md 1
 
-docs/explanation/security.md 287
+docs/explanation/security.md 89
 
 docs/explanation/speed.md 21
 
