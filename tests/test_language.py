@@ -103,31 +103,17 @@ docs/adr/0020-links-and-modes-in-workspaces.md 7
 
 docs/adr/README.md 4
 
-docs/explanation/dependencies.md 5
-
-docs/explanation/how-it-works.md 1
-
 docs/explanation/security.md 89
-
-docs/explanation/speed.md 21
-
-docs/how-to/bring-an-agent.md 8
 
 docs/how-to/build-images.md 42
 
 docs/how-to/change-the-code.md 16
-
-docs/how-to/check-this-machine.md 19
 
 docs/how-to/embed.md 4
 
 docs/how-to/extend.md 17
 
 docs/how-to/import-a-benchmark.md 42
-
-docs/how-to/resume-a-run.md 12
-
-docs/how-to/run-codex-and-claude.md 32
 
 docs/how-to/write-a-checker.md 40
 
