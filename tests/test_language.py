@@ -121,13 +121,9 @@ docs/how-to/write-a-pack.md 64
 
 docs/reference/cli.md 65
 
-docs/reference/egress.md 31
-
 docs/reference/pack-format.md 9
 
 docs/reference/records.md 72
-
-docs/reference/relay.md 32
 
 docs/reference/tester-config.md 34
 

@@ -21,12 +21,18 @@ def test_every_reason_and_decision_is_described() -> None:
 def test_every_bound_is_described_as_it_is() -> None:
     """The numbers on the page are those of the code."""
     page, caps = PAGE.read_text(), Caps()
-    assert f"{caps.session_bytes >> 30} GiB in both directions" in page
-    assert f"{caps.connections} connections at once" in page
-    assert f"for one connection: {caps.connection_bytes >> 30} GiB, an hour, ten minutes" in page
+    assert f"| bytes in both directions together | {caps.session_bytes >> 30} GiB |" in page
+    assert f"| connections at once | {caps.connections} |" in page
+    assert f"| lines in the log; more are only counted | {caps.log_lines:,} |" in page
+    assert f"| bytes | {caps.connection_bytes >> 30} GiB |" in page
+    assert "| total time | one hour |" in page
+    assert "| time without a byte | ten minutes |" in page
     assert (caps.connection_seconds, caps.idle_seconds) == (3600, 600)
-    assert f"{caps.head_seconds:.0f} seconds for the head" in page
-    assert f"{caps.log_lines:,} lines of the log" in page
+    assert f"| the head of a request | {caps.head_seconds:.0f} seconds," in page
+    assert f"| the first TLS message | {caps.head_seconds:.0f} seconds," in page
+    assert "| resolving a name | ten seconds |" in page
+    assert "| connecting | ten seconds |" in page
+    assert (caps.resolve_seconds, caps.connect_seconds) == (10, 10)
     assert f"({caps.hosts} names" in page
 
 
