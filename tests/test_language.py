@@ -115,10 +115,6 @@ docs/how-to/extend.md 17
 
 docs/how-to/import-a-benchmark.md 42
 
-docs/how-to/write-a-checker.md 40
-
-docs/how-to/write-a-pack.md 64
-
 docs/reference/cli.md 65
 
 docs/reference/pack-format.md 9
