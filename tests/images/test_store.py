@@ -21,7 +21,7 @@ import pytest
 from image_archives import config, digest, directory, docker_save, file, layer
 from securebench.errors import ConfigError, DiskFullError, ImageError
 from securebench.images import incoming as incoming_module
-from securebench.images import index, leases
+from securebench.images import index, leases, workplaces
 from securebench.images.bring import import_path
 from securebench.images.ids import SHIFT
 from securebench.images.index import Origin, Source
@@ -31,6 +31,7 @@ from securebench.images.places import DIRECTORY_VARIABLE, default_directory
 from securebench.images.root_archive import RootConfig, add_root
 from securebench.images.store import ImageStore, TreeLease
 from securebench.images.unpack import Layer, unpack
+from securebench.removal import remove_entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -221,6 +222,95 @@ def test_a_kill_at_any_point_leaves_nothing_that_counts(
     assert files_in(own_store) == before
     with own_store.lease(kept) as lease:
         assert (lease.root / "etc/os").read_text() == "one\n"
+
+
+KILLED_REMOVAL = """
+import os, signal
+from pathlib import Path
+from securebench.images import {module} as module
+from securebench.images.store import ImageStore
+def die(*_, **__):
+    os.kill(os.getpid(), signal.SIGKILL)
+real = {owner}.{name}
+def late(*args, **kwargs):
+    real(*args, **kwargs)
+    die()
+{owner}.{name} = late if {late} else die
+ImageStore().remove("gone:1")
+"""
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize(
+    ("module", "owner", "name"),
+    [
+        ("workplaces", "module", "_new_directory"),
+        ("workplaces", "Path", "rename"),
+        ("leases", "Path", "unlink"),
+        ("workplaces", "module", "remove_entry"),
+    ],
+)
+def test_a_removal_killed_at_any_point_is_finished_by_the_next_prune(
+    own_store: ImageStore, module: str, owner: str, name: str, late: bool
+) -> None:
+    """The image is gone from the list, no other image loses anything, and what was left is found again."""
+    kept = put(own_store, "kept:1")
+    own_store.lease(kept).close()
+    before = files_in(own_store)
+    own_store.lease(put(own_store, "gone:1", layer(file("etc/os", b"two\n")))).close()
+    code = KILLED_REMOVAL.format(module=module, owner=owner, name=name, late=late)
+    done = subprocess.run([sys.executable, "-c", code], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert [entry.reference for entry in own_store.entries()] == ["kept:1"]
+    own_store.prune()
+    assert files_in(own_store) == before
+
+
+def _free_store_lock(store: ImageStore) -> bool:
+    held = take(store.directory / "locks/store", wait=False)
+    if held is not None:
+        os.close(held)
+    return held is not None
+
+
+def test_a_tree_is_deleted_without_the_stores_lock(own_store: ImageStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others may use the store during the deletion, and another prune leaves it alone."""
+    own_store.lease(put(own_store, "tool:1")).close()
+    deleted: list[list[str]] = []
+
+    def delete(parent: int, name: str) -> None:
+        monkeypatch.undo()
+        deleted.append([path.name for path in (own_store.directory / "trees").iterdir()])
+        assert _free_store_lock(own_store)
+        again = put(own_store, "tool:1")
+        own_store.lease(again).close()
+        own_store.prune()
+        assert (own_store.directory / "work" / name).is_dir()
+        remove_entry(parent, name)
+
+    monkeypatch.setattr(workplaces, "remove_entry", delete)
+    own_store.remove("tool:1")
+    assert deleted == [[]]
+    assert [entry.reference for entry in own_store.entries()] == ["tool:1"]
+    assert not list((own_store.directory / "work").iterdir())
+
+
+def test_abandoned_work_is_deleted_without_the_stores_lock(
+    own_store: ImageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A killed import may leave gigabytes, too."""
+    put(own_store, "tool:1")
+    (own_store.directory / "work/left").mkdir()
+    free: list[bool] = []
+
+    def delete(parent: int, name: str) -> None:
+        free.append(_free_store_lock(own_store))
+        remove_entry(parent, name)
+
+    monkeypatch.setattr(workplaces, "remove_entry", delete)
+    own_store.prune()
+    assert free == [True]
+    assert not list((own_store.directory / "work").iterdir())
 
 
 def test_a_blob_must_be_what_it_is_announced_as(own_store: ImageStore) -> None:

@@ -14,10 +14,10 @@ from securebench.agents.places import Key, Places, default_directory, explaining
 from securebench.agents.progress import Progress, Stage
 from securebench.agents.registry import NpmRegistry, Release
 from securebench.errors import ConfigError, InfrastructureError
-from securebench.images.locks import locked, take
+from securebench.images.locks import take
 from securebench.images.places import sync_directory
 from securebench.images.streams import chunks
-from securebench.images.workplaces import clear_abandoned, workplace
+from securebench.images.workplaces import changing, workplace
 from securebench.strict_input.files import open_regular
 
 if TYPE_CHECKING:
@@ -236,8 +236,8 @@ class AgentStore:
 
     @contextmanager
     def _work(self) -> Iterator[Path]:
-        with locked(self._places.store_lock):
-            clear_abandoned(self._places, lambda _names: None)
+        with changing(self._places) as trash:
+            trash.put_abandoned()
         with workplace(self._places) as work:
             yield work
 

@@ -1,7 +1,8 @@
-"""What a store holds, and what goes from it: by name, by budget, and what nothing needs any more.
+"""What a store holds, and what is removed from it: by name, by budget, and what nothing needs any more.
 
-All of it under the store's lock. An image goes from the list first, then its tree, then the blobs that no other image
-needs: what is killed in between leaves only rubbish, which the next collection finds.
+All of it happens under the store's lock, except that trees are deleted after it is released. An image is removed from
+the list first, then its tree, then the blobs that no other image needs. A kill in between leaves only files that the
+next collection finds.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from securebench.images.index import Source, tidied
 from securebench.images.locks import locked
 from securebench.images.places import explaining
 from securebench.images.reference import canonical, is_image_id
-from securebench.images.workplaces import clear_abandoned
+from securebench.images.workplaces import changing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from securebench.images.index import Catalogue, Listed
     from securebench.images.leases import Trees
     from securebench.images.places import Places
+    from securebench.images.workplaces import Trash
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,17 +67,17 @@ class Collector:
 
     def clear_abandoned(self) -> None:
         """Remove what killed processes have left half done."""
-        with locked(self._places.store_lock), explaining(self._places.top):
-            self._clear_abandoned()
+        with explaining(self._places.top), changing(self._places) as trash:
+            self._clear_abandoned(trash)
 
     def collect(self) -> None:
         """Remove what no image of the list needs."""
-        with locked(self._places.store_lock), explaining(self._places.top):
-            self._collect()
+        with explaining(self._places.top), changing(self._places) as trash:
+            self._collect(trash)
 
     def forget(self, reference: str) -> None:
         """Take a canonical reference from its image."""
-        with locked(self._places.store_lock), explaining(self._places.top):
+        with explaining(self._places.top), locked(self._places.store_lock):
             images = self._catalogue.read()
             self._catalogue.write(tidied(replace(e, reference="") if e.reference == reference else e for e in images))
 
@@ -85,7 +87,7 @@ class Collector:
         An image goes with its last name. Raises :class:`ImageError` (``image-unavailable``, ``image-in-use``).
         """
         wanted = canonical(reference)
-        with locked(self._places.store_lock), explaining(self._places.top):
+        with explaining(self._places.top), changing(self._places) as trash:
             entries = self.entries()
             doomed = [e for e in entries if wanted == (e.id if is_image_id(wanted) else e.reference)]
             if not doomed:
@@ -93,9 +95,9 @@ class Collector:
             names = {entry.reference for entry in doomed}
             if any(entry.id == doomed[0].id and entry.reference not in names for entry in entries):
                 self._unlist(lambda image: image.reference in names)
-            elif not self._remove_image(doomed[0].id):
+            elif not self._remove_image(doomed[0].id, trash):
                 raise _in_use(reference)
-            self._collect()
+            self._collect(trash)
         return tuple(doomed)
 
     def prune(self, budget_bytes: int | None) -> Pruned:
@@ -103,18 +105,19 @@ class Collector:
 
         An image that is in use stays, whatever the budget.
         """
-        with locked(self._places.store_lock), explaining(self._places.top):
+        with explaining(self._places.top), changing(self._places) as trash:
             before = self._size()
-            self._clear_abandoned()
-            removed = [entry for entry in self.entries() if not entry.reference and self._remove_image(entry.id)]
-            self._collect()
+            self._clear_abandoned(trash)
+            nameless = [entry for entry in self.entries() if not entry.reference]
+            removed = [entry for entry in nameless if self._remove_image(entry.id, trash)]
+            self._collect(trash)
             by_age = sorted(self.entries(), key=lambda entry: entry.used_at)
             for entry in by_age if budget_bytes is not None else ():
                 if self._size() <= (budget_bytes or 0):
                     break
-                if self._remove_image(entry.id):
+                if self._remove_image(entry.id, trash):
                     removed += [other for other in by_age if other.id == entry.id]
-                    self._collect()
+                    self._collect(trash)
             return Pruned(tuple(removed), before, self._size())
 
     def _entry(self, image: Listed) -> StoreEntry:
@@ -133,8 +136,8 @@ class Collector:
             in_use=bool(tree and tree.in_use),
         )
 
-    def _clear_abandoned(self) -> None:
-        clear_abandoned(self._places, lambda works: self._unlist(lambda image: image.pending in works))
+    def _clear_abandoned(self, trash: Trash) -> None:
+        trash.put_abandoned(lambda works: self._unlist(lambda image: image.pending in works))
 
     def _unlist(self, doomed: Callable[[Listed], bool]) -> None:
         images = self._catalogue.read()
@@ -142,15 +145,15 @@ class Collector:
         if len(kept) != len(images):
             self._catalogue.write(tidied(kept))
 
-    def _remove_image(self, image_id: str) -> bool:
+    def _remove_image(self, image_id: str, trash: Trash) -> bool:
         """Remove an image under all of its names, and say whether that could be."""
         with self._trees.claimed(image_id) as free:
             if free:
                 self._unlist(lambda image: self._catalogue.manifest(image).config.digest == image_id)
-                self._trees.remove(image_id)
+                self._trees.remove(image_id, trash)
             return free
 
-    def _collect(self) -> None:
+    def _collect(self, trash: Trash) -> None:
         """Remove trees and blobs that no image of the list needs."""
         images = self._catalogue.read()
         manifests = [self._catalogue.manifest(image) for image in images]
@@ -159,7 +162,7 @@ class Collector:
         for image_id in there - ids - {f"sha256:{self._places.store_lock.name}"}:
             with self._trees.claimed(image_id) as free:
                 if free:
-                    self._trees.remove(image_id)
+                    self._trees.remove(image_id, trash)
         needed = {image.manifest.digest for image in images} | ids
         needed |= {layer.digest for manifest in manifests for layer in manifest.layers}
         for path in self._places.blobs.iterdir():

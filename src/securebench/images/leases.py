@@ -11,14 +11,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from securebench.descriptors import OPEN_DIRECTORY, opened
 from securebench.errors import ImageError
 from securebench.images.ids import tree_shift
 from securebench.images.locks import take
 from securebench.images.places import explaining, sync_directory, sync_file_system
 from securebench.images.unpack import Layer, unpack
 from securebench.images.workplaces import workplace
-from securebench.removal import remove_entry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,6 +25,7 @@ if TYPE_CHECKING:
     from securebench.images.index import Catalogue
     from securebench.images.limits import ImageLimits
     from securebench.images.places import Places
+    from securebench.images.workplaces import Trash
 
 
 class TreeLease:
@@ -104,10 +103,9 @@ class Trees:
             if held is not None:
                 os.close(held)
 
-    def remove(self, image_id: str) -> None:
-        """Remove what there is of a tree, which the caller has claimed."""
-        with opened(self._places.trees, OPEN_DIRECTORY) as trees:
-            remove_entry(trees, self._places.tree(image_id).name)
+    def remove(self, image_id: str, trash: Trash) -> None:
+        """Move a tree to the trash, if it was unpacked. The caller has claimed it and holds the store's lock."""
+        trash.put(self._places.tree(image_id))
         self._places.lock(image_id).unlink()
 
     def _unpack(self, image_id: str) -> None:

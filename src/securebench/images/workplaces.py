@@ -1,7 +1,8 @@
-"""Places of work in a store, so that what is killed at any point leaves nothing that is taken for whole.
+"""Work directories of a store, and the deletion of what left it.
 
-Each work has a directory, locked while it lives. A directory that nobody holds is what a killed process left: the
-next work that begins removes it, and the unnamed images that it had put on the list.
+A killed process must not leave anything that looks finished. Unfinished work therefore lies in a directory of its own,
+locked while its owner lives. A directory without a lock was left by a killed process: the next process to start work
+or to prune deletes it, and removes the unnamed images that it had listed.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from securebench.descriptors import OPEN_DIRECTORY, opened
@@ -26,21 +27,18 @@ class WorkPlaces(Protocol):
 
     @property
     def work(self) -> Path:
-        """The directory of what is not finished."""
+        """The directory of unfinished work, and of what is being deleted."""
 
     @property
     def store_lock(self) -> Path:
-        """The lock of who makes and clears work."""
+        """The lock that is held to create and to clear work directories."""
 
 
 @contextmanager
 def workplace(places: WorkPlaces) -> Iterator[Path]:
-    """Give an empty directory, and remove it afterwards, however the block ends."""
+    """Yield an empty directory, and delete it afterwards, however the block ends."""
     with locked(places.store_lock):
-        directory = places.work / secrets.token_hex(8)
-        directory.mkdir(mode=0o700)
-        held = os.open(directory, OPEN_DIRECTORY)
-        fcntl.flock(held, fcntl.LOCK_EX)
+        directory, held = _new_directory(places)
     try:
         yield directory
     finally:
@@ -49,22 +47,76 @@ def workplace(places: WorkPlaces) -> Iterator[Path]:
         os.close(held)
 
 
-def clear_abandoned(places: WorkPlaces, on_found: Callable[[frozenset[str]], None]) -> None:
-    """Remove what killed work has left. The caller holds the store's lock.
+@contextmanager
+def changing(places: WorkPlaces) -> Iterator[Trash]:
+    """Hold the store's lock in this block. What the block puts into the trash is deleted after the lock is released.
 
-    ``on_found`` is told the names of the abandoned directories before they go: if it fails, they stay to be found.
+    Deleting a large tree takes seconds, and every run that starts needs the lock.
     """
-    abandoned = frozenset(path.name for path in places.work.iterdir() if _is_abandoned(path))
-    on_found(abandoned)
-    with opened(places.work, OPEN_DIRECTORY) as work:
-        for name in abandoned:
-            remove_entry(work, name)
+    trash = Trash(places)
+    try:
+        with locked(places.store_lock):
+            yield trash
+    finally:
+        trash.empty()
 
 
-def _is_abandoned(path: Path) -> bool:
-    with opened(path, OPEN_DIRECTORY) as descriptor:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
+class Trash:
+    """Directories to delete, each in ``work`` and locked by this process until it is deleted.
+
+    Whenever this process is killed, its locks end with it, and what is left counts as abandoned.
+    """
+
+    def __init__(self, places: WorkPlaces) -> None:
+        self._places = places
+        self._names: list[str] = []
+        self._locks = ExitStack()
+
+    def put(self, path: Path) -> None:
+        """Move the directory ``path`` out of the store, if it exists. The caller holds the store's lock."""
+        if path.exists():
+            directory, held = _new_directory(self._places)
+            self._locks.callback(os.close, held)
+            self._names.append(directory.name)
+            path.rename(directory / path.name)
+
+    def put_abandoned(self, on_found: Callable[[frozenset[str]], None] = lambda _names: None) -> None:
+        """Take over the directories that killed processes left. The caller holds the store's lock.
+
+        ``on_found`` receives their names first. If it raises, they stay where the next process finds them.
+        """
+        with ExitStack() as locks:
+            names = [path.name for path in self._places.work.iterdir() if _lock_abandoned(path, locks)]
+            on_found(frozenset(names))
+            self._locks.push(locks.pop_all())
+        self._names += names
+
+    def empty(self) -> None:
+        """Delete everything in it. Raises as :func:`remove_entry` does; what is left counts as abandoned."""
+        with self._locks, opened(self._places.work, OPEN_DIRECTORY) as work:
+            for name in self._names:
+                remove_entry(work, name)
+
+
+def _new_directory(places: WorkPlaces) -> tuple[Path, int]:
+    """Create a work directory and return it with the descriptor that locks it. The caller holds the store's lock.
+
+    Nobody looks for abandoned directories without that lock, so none is seen between its creation and its locking.
+    """
+    directory = places.work / secrets.token_hex(8)
+    directory.mkdir(mode=0o700)
+    held = os.open(directory, OPEN_DIRECTORY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    return directory, held
+
+
+def _lock_abandoned(path: Path, locks: ExitStack) -> bool:
+    """Lock a work directory until ``locks`` closes, and return whether nobody held it."""
+    descriptor = os.open(path, OPEN_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return False
+    locks.callback(os.close, descriptor)
     return True
