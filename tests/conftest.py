@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from contextlib import ExitStack, closing
 from functools import cache
@@ -24,8 +25,8 @@ from typing import TYPE_CHECKING, cast
 import hypothesis
 import pytest
 
-from leftovers import container_traces, host_traces
-from securebench.errors import EngineError, ImageError
+from leftovers import container_traces, host_traces, remove_images
+from securebench.errors import EngineError
 from turns import longest_files_first, turn
 
 if TYPE_CHECKING:
@@ -156,23 +157,13 @@ def engine() -> Iterator[Engine]:
 
 @pytest.fixture(scope="session")
 def doomed_images() -> Iterator[list[str]]:
-    """Give a list for the names of images that tests make. They are removed after the drivers, which use them.
-
-    Another test run on this machine may use an image of the same content at that moment. It loses its name all the
-    same, and goes with the next prune.
-    """
+    """Yield a list for the names of images that tests make. They are removed after the drivers, which use them."""
     from securebench.images.store import ImageStore
 
     references: list[str] = []
     yield references
-    store = ImageStore()
-    for reference in references:
-        try:
-            store.remove(reference)
-        except ImageError as error:
-            if error.code != "image-in-use":
-                raise
-            store.forget(reference)
+    for problem in remove_images(ImageStore(), references):
+        print(problem, file=sys.stderr)  # noqa: T201 - an exception here would keep pytest from printing its summary
 
 
 @pytest.fixture(scope="session")

@@ -11,13 +11,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from securebench.errors import SecureBenchError
 from securebench.sandboxes.docker_owner import OWNER_LABEL
 from securebench.sandboxes.owner import Owner
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from securebench.images.engine import Engine
+    from securebench.images.store import ImageStore
 
 _CGROUPS = Path("/sys/fs/cgroup")
 _PROC = Path("/proc")
@@ -34,6 +36,26 @@ class _Process(NamedTuple):
 
     parent: int
     start: str
+
+
+def remove_images(store: ImageStore, references: Iterable[str]) -> list[str]:
+    """Remove images that tests made, and return what went wrong instead of raising it.
+
+    After an interrupt an image may not exist yet, or a driver may still use it. Another test run on this machine may
+    use an image of the same content. An image in use loses its name, and the next prune removes it.
+    """
+    problems = []
+    for reference in references:
+        try:
+            store.remove(reference)
+        except SecureBenchError as error:
+            if error.code == "image-in-use":
+                store.forget(reference)
+            elif error.code != "image-unavailable":
+                problems.append(f"the image {reference} was not removed: {error.message}")
+        except OSError as error:
+            problems.append(f"the image {reference} was not removed: {error}")
+    return problems
 
 
 def container_traces(engine: Engine) -> set[str]:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from image_archives import config, digest, directory, docker_save, file, layer
+from leftovers import remove_images
 from securebench.errors import ConfigError, DiskFullError, ImageError
 from securebench.images import incoming as incoming_module
 from securebench.images import index, leases, workplaces
@@ -720,3 +721,19 @@ def test_a_lease_does_not_wait_for_another_to_end(own_store: ImageStore, monkeyp
     with own_store.lease(image_id) as lease:
         assert lease.root == held[0].root
     held[0].close()
+
+
+def test_images_of_tests_are_removed_without_an_exception(
+    own_store: ImageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The teardown of a test session may meet missing images, images in use, and a store that cannot be used."""
+    put(own_store, "made:1")
+    with own_store.lease(put(own_store, "used:1", layer(file("etc/os", b"two\n")))):
+        assert remove_images(own_store, ["missing:1", "used:1", "made:1"]) == []
+        assert [entry.reference for entry in own_store.entries()] == [""]
+
+    def fail(_reference: str) -> None:
+        raise ImageError("no", code="image-store-unusable")
+
+    monkeypatch.setattr(own_store, "remove", fail)
+    assert remove_images(own_store, ["made:1"]) == ["the image made:1 was not removed: no"]
