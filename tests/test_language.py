@@ -103,7 +103,7 @@ docs/adr/0020-links-and-modes-in-workspaces.md 7
 
 docs/adr/README.md 4
 
-docs/explanation/security.md 89
+docs/explanation/security.md 26
 
 docs/how-to/build-images.md 42
 
@@ -163,7 +163,7 @@ src/securebench/tester_config 14
 
 src/securebench/tester_run 14
 
-src/securebench/testing 69
+src/securebench/testing 62
 
 src/securebench/verifiers 126
 

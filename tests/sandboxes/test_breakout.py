@@ -16,7 +16,7 @@ import pytest
 from securebench.limits import Limits
 from securebench.sandboxes.base import Mount, SandboxDriver
 from securebench.testing.breakout import ATTEMPTS, EVIDENCE, USERS, Finding, Outcome, break_out
-from securebench.testing.breakout.table import names_in, render, replaced
+from securebench.testing.breakout.table import names_in, render, replaced, together
 from securebench.testing.fake_sandbox import DEFAULT_IMAGE, FakeDriver
 from weaker import has_all_memory
 
@@ -182,6 +182,20 @@ def test_the_table_shows_who_was_stopped_by_what() -> None:
     table = render({"crun": {"nobody": list(every.values()), "root": list(escaped.values())}})
     assert f"| {name} | code run in the kernel | I18 | EPERM / **escaped**: it \\| worked |" in table.splitlines()
     assert "| `swapon` | the host's memory on a disk of its own | I18 | EPERM |" in table.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("results", "shown"),
+    [
+        ({"docker": "EPERM", "crun": "EPERM"}, "EPERM"),
+        ({"docker": "EPERM", "runsc": "ENXIO", "crun": "EPERM"}, "EPERM; ENXIO (runsc)"),
+        ({"docker": "EPERM", "crun": "EROFS"}, "EPERM (docker); EROFS (crun)"),
+        ({}, ""),
+    ],
+)
+def test_drivers_with_the_same_result_are_shown_together(results: dict[str, str], shown: str) -> None:
+    """Only the result of more than half of the drivers is shown without their names."""
+    assert together(results) == shown
 
 
 def test_the_table_goes_between_its_marks() -> None:

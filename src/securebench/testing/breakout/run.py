@@ -55,7 +55,7 @@ module.main()
 class Outcome(StrEnum):
     """What came of an attempt. Only ``contained`` is as it should be.
 
-    ``reached``: a part of the kernel that has often been a way out can be called; nothing was got by that alone.
+    ``reached``: a part of the kernel that was often used to escape can be called; nothing was gained by that alone.
     ``unknown``: there was no answer.
     """
 

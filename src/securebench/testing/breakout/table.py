@@ -1,4 +1,4 @@
-"""The table of what came of each attempt, as Markdown, for a page between two marks."""
+"""The table of escape attempts and what stopped each, as Markdown, for a page between two marks."""
 
 from __future__ import annotations
 
@@ -18,13 +18,26 @@ END: Final = "<!-- breakout: end -->"
 
 
 def render(columns: Mapping[str, Mapping[str, Sequence[Finding]]]) -> str:
-    """Return the table: a row an attempt, a column a driver. ``columns``: by driver and by user, what came of each."""
-    names = list(columns)
-    lines = [_line("What is tried", "What it would mean", "", *names), _line(*["---"] * (3 + len(names)))]
+    """Return the table, with a row for each attempt. ``columns`` has the findings by driver and by user."""
+    lines = [_line("Attempt", "What it would mean", "", "Stopped by"), _line(*["---"] * 4)]
     by_name = {driver: _by_name(column) for driver, column in columns.items()}
     for name, means, entry in _rows():
-        lines.append(_line(name, means, entry, *(_cell(by_name[driver][name]) for driver in names)))
+        lines.append(_line(name, means, entry, together({driver: _cell(by_name[driver][name]) for driver in columns})))
     return "\n".join(lines) + "\n"
+
+
+def together(results: Mapping[str, str]) -> str:
+    """Return each result with its drivers in brackets. That of more than half of the drivers comes first, without them.
+
+    ``results``: by driver.
+    """
+    drivers: dict[str, list[str]] = {}
+    for driver, result in results.items():
+        drivers.setdefault(result, []).append(driver)
+    by_frequency = sorted(drivers.items(), key=lambda item: -len(item[1]))
+    return "; ".join(
+        result if len(names) * 2 > len(results) else f"{result} ({', '.join(names)})" for result, names in by_frequency
+    )
 
 
 def replaced(page: str, table: str) -> str:
@@ -57,8 +70,8 @@ def _by_name(column: Mapping[str, Sequence[Finding]]) -> dict[str, list[str]]:
     return found
 
 
-def _cell(said: Sequence[str]) -> str:
-    return " / ".join(dict.fromkeys(said))
+def _cell(by_user: Sequence[str]) -> str:
+    return " / ".join(dict.fromkeys(by_user))
 
 
 def _line(*cells: str) -> str:

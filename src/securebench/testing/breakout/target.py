@@ -43,7 +43,7 @@ EVIDENCE: Final = (
     Evidence("the file of the host, afterwards", "the host's files written", "I18"),
     Evidence("the host's kernel settings, afterwards", "settings of the kernel changed", "I18"),
     Evidence("the process of the host, afterwards", "the host's processes ended", "A05"),
-    Evidence("processes left, afterwards", "a process that goes on when the sandbox is gone", "L10"),
+    Evidence("processes left, afterwards", "a process that survives the sandbox", "L10"),
     Evidence("the harness's memory, afterwards", "the harness brought down by what it reads", "L17"),
 )
 

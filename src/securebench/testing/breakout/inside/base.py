@@ -53,8 +53,8 @@ class Attempt(NamedTuple):
     """One way to get out. ``function`` returns when it worked, and raises ``OSError`` or :class:`Stopped` if not.
 
     ``means`` says what it would mean, ``entry`` names the catalogue's, ``staging`` says in what sandbox it is made. One
-    at the ``surface`` gets nothing by itself: it asks whether a part of the kernel that has often been a way out can be
-    called at all. Where the sandbox has a kernel of its own, which is not the host's, that is no harm.
+    at the ``surface`` gains nothing alone: it checks whether a part of the kernel that was often used to escape can be
+    called at all. If the sandbox has a kernel of its own, this does no harm.
     """
 
     name: str

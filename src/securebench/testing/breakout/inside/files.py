@@ -189,7 +189,7 @@ def _any_disk(_host: Host) -> str:
     raise Stopped("there is none")
 
 
-@attempt("type into the terminal of whoever started it (`TIOCSTI`)", "commands run as the tester", "I18")
+@attempt("type into the terminal that it was started from (`TIOCSTI`)", "commands run as the tester", "I18")
 def _type(_host: Host) -> None:
     for descriptor in (0, 1, 2):
         with contextlib.suppress(OSError):

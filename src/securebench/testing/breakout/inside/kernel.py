@@ -1,4 +1,4 @@
-"""Attempts at the kernel: its settings, its modules, its memory, and the calls that have often been a way out."""
+"""Attempts at the kernel: its settings, its modules, its memory, and the calls that were often used to escape."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _perf(_host: Host) -> None:
     syscall("perf_event_open", ctypes.create_string_buffer(attributes), -1, 0, -1, 0)
 
 
-@attempt("`userfaultfd`", "the kernel held up at a moment of one's choice", "I18", surface=True)
+@attempt("`userfaultfd`", "the kernel paused at a chosen moment", "I18", surface=True)
 def _userfaultfd(_host: Host) -> None:
     syscall("userfaultfd", 0)
 
@@ -150,13 +150,13 @@ def _rename(_host: Host) -> None:
         raise OSError(ctypes.get_errno(), "sethostname")
 
 
-@attempt("`unshare` by its number for x32", "a filter that knows one table of calls gone round", "I18")
+@attempt("`unshare` by its number for x32", "a filter that knows one table of calls avoided", "I18")
 def _x32(_host: Host) -> None:
     only_on("x86_64")
     syscall_number(0x40000000 | number_of("unshare"), 0x10000000)
 
 
-@attempt("`unshare` as a 32-bit call (`int 0x80`)", "a filter that knows one table of calls gone round", "I18")
+@attempt("`unshare` as a 32-bit call (`int 0x80`)", "a filter that knows one table of calls avoided", "I18")
 def _int80(_host: Host) -> None:
     only_on("x86_64")
     page = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)

@@ -52,7 +52,7 @@ def _pivot(_host: Host) -> None:
     syscall("pivot_root", b"/tmp", b"/tmp")
 
 
-@attempt("`chroot`", "the way out of a root through one's own", "A22")
+@attempt("`chroot`", "an escape from its root through a nested one", "A22")
 def _chroot(_host: Host) -> None:
     os.chroot("/tmp")
 

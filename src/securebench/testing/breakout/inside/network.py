@@ -98,13 +98,13 @@ def _vsock(_host: Host) -> None:
         opened.bind((_ANY_CID, _ANY_CID))
 
 
-@attempt("listen to the host's audit log by netlink", "what happens on the host learnt", "I20")
+@attempt("listen to the host's audit log by netlink", "events on the host revealed", "I20")
 def _audit(_host: Host) -> None:
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_AUDIT) as opened:
         opened.bind((0, 1))
 
 
-@attempt("find an interface beside loopback", "a way out", "J03")
+@attempt("find an interface beside loopback", "egress", "J03")
 def _interface(_host: Host) -> str:
     others = [name for _number, name in socket.if_nameindex() if name != "lo"]
     with_address = [name for name in others if _is_up(name)]

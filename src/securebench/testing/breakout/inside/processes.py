@@ -84,12 +84,12 @@ def _write_memory(_host: Host) -> None:
     _gain_of_first()
 
 
-@attempt("compare itself with process 1 (`kcmp`)", "addresses in the kernel learnt", "I18", surface=True)
+@attempt("compare itself with process 1 (`kcmp`)", "kernel addresses revealed", "I18", surface=True)
 def _kcmp(_host: Host) -> None:
     syscall("kcmp", 1, os.getpid(), 0, 0, 0)
 
 
-@attempt("change a system call after the filter saw it (`ptrace`)", "the filter gone round", "I18", surface=True)
+@attempt("change a system call after the filter saw it (`ptrace`)", "the filter avoided", "I18", surface=True)
 def _rewrite(_host: Host) -> None:
     only_on("x86_64")
     child = os.fork()
@@ -137,7 +137,7 @@ def _pidfd(host: Host) -> None:
     syscall("pidfd_send_signal", descriptor, signal.SIGKILL, 0, 0)
 
 
-@attempt("outlive the sandbox as a daemon", "a process that goes on when the sandbox is gone", "A05")
+@attempt("outlive the sandbox as a daemon", "a process that survives the sandbox", "A05")
 def _daemon(_host: Host) -> None:
     if os.fork() == 0:
         os.setsid()
