@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import importlib
 import pkgutil
 import re
@@ -14,11 +15,15 @@ import click
 import pytest
 
 import securebench
-from securebench.cli import COMMANDS, cli
+from securebench.cli import COMMANDS, EXIT_DEFECT, EXIT_INTERRUPTED, EXIT_OUTPUT, cli
+from securebench.cli.run_command import EXIT_ERRORS
 from securebench.errors import FailurePhase, FailureReason
+from securebench.limits import Limits
 from securebench.progress import EVENT_FIELDS, EventKind
 from securebench.sandboxes.enforcement import ENFORCEABLE
 from securebench.strict_input.models import WireModel
+from securebench.tester_config.model import RunConfig
+from securebench.tester_config.settings import ClaudeCodeConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -189,6 +194,38 @@ def test_every_field_of_a_file_format_is_described(names: tuple[str, ...], packa
     wanted = {field for package in packages for field in _fields(package)}
     found = frozenset[str]().union(*(_words(REFERENCE / name) for name in names))
     assert wanted <= found, _missing(REFERENCE / names[0], wanted, found, "these keys, in backticks")
+
+
+def test_documented_defaults_are_those_of_the_code() -> None:
+    """The tables of the tester YAML give the defaults of limits, budgets and time-outs."""
+    rows = re.findall(r"^\| `([\w.]+)`[^|]*\|(?:[^|]*\|)??\s*`?([\w.,]+)`? \|[^|]*\|$", _config_page(), re.MULTILINE)
+    listed = {key: _number(default) for key, default in rows}
+    settings = ClaudeCodeConfig()
+    expected: dict[str, float] = {
+        "max_workers": RunConfig("", Path()).max_workers,
+        "timeout_seconds": settings.timeout_seconds,
+        **dataclasses.asdict(Limits()),
+        **{f"budget.{key}": value for key, value in settings.budget},
+        **{f"provider_timeouts.{key}": value for key, value in settings.provider_timeouts},
+    }
+    assert {key: listed.get(key) for key in expected} == expected
+
+
+def _config_page() -> str:
+    """Return the page of the tester YAML, its keys without the name of their section ``run``."""
+    return _text(REFERENCE / "tester-config.md").replace("| `run.", "| `")
+
+
+def _number(text: str) -> float | None:
+    """Return the number that ``text`` is, a size in bytes; ``None`` for another default."""
+    match = re.fullmatch(r"([\d.]+)([kmg]?)", text.replace(",", ""))
+    return float(match[1]) * 1024 ** " kmg".index(match[2] or " ") if match else None
+
+
+def test_every_exit_code_is_described() -> None:
+    """The table of exit codes has each code of the command line."""
+    codes = [int(code) for code in re.findall(r"^\| (\d+) \|", _text(REFERENCE / "cli.md"), re.MULTILINE)]
+    assert codes == [0, 1, 2, EXIT_ERRORS, EXIT_DEFECT, EXIT_OUTPUT, EXIT_INTERRUPTED]
 
 
 def _fields(package: str) -> set[str]:
