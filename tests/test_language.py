@@ -42,7 +42,7 @@ BANNED: Final = {
     r"let(?:s|ting)? (?:\w+ ){0,3}through": "allow, accept",
     r"let us": "allow",
     r"told(?! to\b)": "reported, passed; distinguished",
-    r"(?:held|holds?) (?:\w+ )?to": "checked against, limited to",
+    r"(?:held|holds?) (?:\w+ )?to(?= (?:an?|the|this|that|what|which|be|its?|their|them|no|by)\b|[^\s\w])": "checked against, limited to",
     r"who(?:m)?ever": "the user, the process, anyone who",
     r"ways? out": "egress, escape, fix",
     r"he|his|him|himself": "the user, they",
@@ -87,9 +87,9 @@ docs/adr/0009-local-engines.md 2
 
 docs/adr/0010-sandboxes-without-a-daemon.md 14
 
-docs/adr/0011-auto-driver.md 13
+docs/adr/0011-auto-driver.md 11
 
-docs/adr/0012-changes-as-data.md 16
+docs/adr/0012-changes-as-data.md 15
 
 docs/adr/0013-a-checker-is-not-the-first-process.md 11
 
@@ -129,7 +129,7 @@ docs/tutorial/first-benchmark.md 4
 
 src/securebench 29
 
-src/securebench/agents 18
+src/securebench/agents 17
 
 src/securebench/benchmark_pack 11
 
@@ -155,7 +155,7 @@ src/securebench/patches 12
 
 src/securebench/results 43
 
-src/securebench/sandboxes 133
+src/securebench/sandboxes 132
 
 src/securebench/strict_input 20
 
@@ -167,7 +167,7 @@ src/securebench/testing 62
 
 src/securebench/verifiers 126
 
-src/securebench/workspaces 24
+src/securebench/workspaces 23
 """
 """A package or page, and how many findings it may have. Blank lines let two changes merge without a conflict."""
 
@@ -318,6 +318,7 @@ def test_the_private_voice_is_found(text: str) -> None:
         "commendable amendments",
         "The agent is told to stop.",
         "this history",
+        "the lock that is held to create a directory",
     ],
 )
 def test_plain_english_is_not_found(text: str) -> None:
