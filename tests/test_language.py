@@ -42,7 +42,7 @@ BANNED: Final = {
     r"let(?:s|ting)? (?:\w+ ){0,3}through": "allow, accept",
     r"let us": "allow",
     r"told(?! to\b)": "reported, passed; distinguished",
-    r"(?:held|holds?) (?:\w+ )?to(?= (?:an?|the|this|that|what|which|be|its?|their|them|no|by)\b|[^\s\w])": "checked against, limited to",
+    r"(?:held|holds?) (?:\w+ )?to(?= (?:an?|the|what|be|it|its|their|them|no)\b|[^\s\w])": "checked against",
     r"who(?:m)?ever": "the user, the process, anyone who",
     r"ways? out": "egress, escape, fix",
     r"he|his|him|himself": "the user, they",
@@ -115,13 +115,13 @@ docs/how-to/extend.md 17
 
 docs/how-to/import-a-benchmark.md 42
 
-docs/reference/cli.md 65
+docs/reference/cli.md 0
 
-docs/reference/pack-format.md 9
+docs/reference/pack-format.md 0
 
 docs/reference/records.md 72
 
-docs/reference/tester-config.md 34
+docs/reference/tester-config.md 0
 
 docs/reference/text-answers.md 54
 
@@ -163,13 +163,16 @@ src/securebench/tester_config 14
 
 src/securebench/tester_run 14
 
-src/securebench/testing 62
+src/securebench/testing 59
 
 src/securebench/verifiers 126
 
 src/securebench/workspaces 23
 """
-"""A package or page, and how many findings it may have. Blank lines let two changes merge without a conflict."""
+"""A package or page, and how many findings it may have.
+
+Blank lines let two changes merge without a conflict, and so do lines that end in 0: keep them while others work here.
+"""
 
 
 class Finding(NamedTuple):
@@ -272,9 +275,9 @@ def test_no_part_has_more_findings_than_its_limit() -> None:
 def test_limits_follow_what_was_rewritten() -> None:
     """A limit that is far above the number of findings would let them come back."""
     counts = Counter(name for name, _ in findings())
-    stale = {name: counts[name] for name, limit in limits().items() if counts[name] < limit - SLACK or not limit}
-    new = [f"{name} {count}" if count else f"{name}: remove its line" for name, count in stale.items()]
-    assert not stale, "\n".join(["lower these in LIMITS:", *new])
+    stale = {name: counts[name] for name, limit in limits().items() if counts[name] < limit - SLACK}
+    lower = [f"{name} {count}" for name, count in stale.items()]
+    assert not stale, "\n".join(["lower these in LIMITS:", *lower])
 
 
 @pytest.mark.parametrize(
