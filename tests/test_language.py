@@ -145,7 +145,7 @@ src/securebench/families 10
 
 src/securebench/harnesses 51
 
-src/securebench/images 80
+src/securebench/images 79
 
 src/securebench/importers 25
 

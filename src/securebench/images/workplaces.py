@@ -1,6 +1,6 @@
 """Work directories of a store, and the deletion of what left it.
 
-A killed process must not leave anything that looks finished. Unfinished work therefore lies in a directory of its own,
+A killed process must not leave anything that looks finished. Unfinished work is therefore in a directory of its own,
 locked while its owner lives. A directory without a lock was left by a killed process: the next process to start work
 or to prune deletes it, and removes the unnamed images that it had listed.
 """
@@ -31,7 +31,7 @@ class WorkPlaces(Protocol):
 
     @property
     def store_lock(self) -> Path:
-        """The lock that is held to create and to clear work directories."""
+        """The lock for creating and clearing work directories."""
 
 
 @contextmanager

@@ -28,6 +28,15 @@ HONEST = {
         ),
         "assert f() == P(1, 'a') == P(1, 'b') and f() != P(2, 'a') and f() < P(2)",
     ),
+    "an ordered dataclass with a sort key and a default": (
+        (
+            "from dataclasses import dataclass, field\n@dataclass(order=True)\nclass P:\n"
+            "    key: int = field(init=False, repr=False)\n    age: int\n    minor: int = 0\n"
+            "    name: str = field(default='', compare=False)\n    def __post_init__(self): self.key = -self.age\n"
+            "def f(n): return P(n, 1, 'n')"
+        ),
+        "assert f(3) < P(2) and P(3, 0, 'x') < f(3) and f(3) <= P(3, 1, 'n') and sorted([f(1), f(2)])[0].age == 2",
+    ),
     "a dataclass that is changed": (
         (
             "from dataclasses import dataclass\n@dataclass\nclass P:\n    x: int\n    def more(self): self.x += 1\n"
@@ -415,6 +424,28 @@ LIES = {
             "    y: int = field(compare=False)\ndef f(): return P(0, 0)"
         ),
         "assert f() == P(3, 4)",
+    ),
+    "ordered dataclass compares nothing": (
+        (
+            "from dataclasses import dataclass, field\n@dataclass(order=True)\nclass P:\n"
+            "    x: int = field(compare=False)\ndef f(): return P(0)"
+        ),
+        "assert P(3) <= f() <= P(3)",
+    ),
+    "ordered dataclass leaves one field out": (
+        (
+            "from dataclasses import dataclass, field\n@dataclass(order=True)\nclass P:\n    x: int\n"
+            "    y: int = field(compare=False)\ndef f(): return P(3, 0)"
+        ),
+        "assert not P(3, 4) < f() and not P(3, 4) > f()",
+    ),
+    "ordered dataclass compares what its objects were numbered with": (
+        (
+            "from dataclasses import dataclass, field\nfrom itertools import count\nN = count()\n"
+            "@dataclass(order=True)\nclass P:\n    x: int = field(compare=False)\n"
+            "    n: int = field(default_factory=N.__next__)\ndef f(): return P(0)"
+        ),
+        "assert P(3) <= f() <= P(3)",
     ),
     "dataclass leaves one field out": (
         (

@@ -49,7 +49,7 @@ class CodeCompletionVerifier(Verifier):
     """
 
     family = "code_completion"
-    version = "1"
+    version = "2"
 
     def check_task(self, view: VerifierView, context: VerifyContext) -> None:
         """Raise :class:`MaterializationError` for tests that cannot run whatever the candidate is."""

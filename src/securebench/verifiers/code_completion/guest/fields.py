@@ -84,21 +84,30 @@ def subject_state(subject: Any) -> dict[str, Any]:
 
 
 def fields_equal(self: Any, other: Any) -> Any:
-    """Compare two objects of one dataclass by their fields.
-
-    Raises :class:`UnsupportedError` if they only differ in what the tests built one of them of, and the class does not
-    compare: it could leave out whatever its objects have wrong.
-    """
+    """Compare two objects of one dataclass by their fields. Raises :class:`UnsupportedError` as :func:`_vouch` does."""
     if self is other and "_securebench_is_reused" not in subject_state(self):
         return True
     if type(self) is not type(other):
         return NotImplemented
     if tuple(fields_of(self)) != tuple(fields_of(other)):
         return False
-    given = [subject_state(each).get("_securebench_given", ()) for each in (self, other)]
-    if bool(given[0]) != bool(given[1]) and _named(self, given) != _named(other, given):
-        raise self._securebench_peer.notes.unsupported("constructor")
+    _vouch(self, other)
     return True
+
+
+def _vouch(self: Any, other: Any, *, are_equal: bool = True) -> None:
+    """Check that a comparison was decided by what the tests named when they built one of two objects.
+
+    A class could leave out of comparisons whatever its objects have wrong. So :class:`UnsupportedError` is raised if
+    objects ``are_equal`` that differ in a field that the tests named, and if an order rests on none of these fields.
+    """
+    given = [subject_state(each).get("_securebench_given", ()) for each in (self, other)]
+    if bool(given[0]) == bool(given[1]):
+        return
+    flags = type(self)._securebench_flags
+    is_compared = any(f"compare:{name}" in flags for names in given for name in names)
+    if _named(self, given) != _named(other, given) if are_equal else not is_compared:
+        raise self._securebench_peer.notes.unsupported("constructor")
 
 
 def _named(subject: Any, given: list[tuple[str, ...]]) -> list[Any]:
@@ -113,12 +122,14 @@ def fields_hash(self: Any) -> int:
 
 
 def fields_ordered(name: str) -> Any:
-    """Return the ordering comparison of this name, by fields."""
+    """Return the ordering comparison of this name, by fields. It raises :class:`UnsupportedError` as equality does."""
 
     def compare(self: Any, other: Any) -> Any:
         if type(self) is not type(other):
             return NotImplemented
-        return getattr(tuple, name)(tuple(fields_of(self)), tuple(fields_of(other)))
+        mine, theirs = tuple(fields_of(self)), tuple(fields_of(other))
+        _vouch(self, other, are_equal=mine == theirs)
+        return getattr(tuple, name)(mine, theirs)
 
     return compare
 
