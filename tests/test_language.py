@@ -67,42 +67,6 @@ DATA: Final = frozenset({"verifiers/vocabulary.py"})
 """Files whose strings are word lists, not messages. Their docstrings and comments are checked."""
 
 LIMITS: Final = """
-docs/adr/0001-two-sandboxes-for-code.md 8
-
-docs/adr/0002-seal-raw-bytes.md 2
-
-docs/adr/0003-who-runs-in-a-sandbox.md 3
-
-docs/adr/0004-a-failed-agent-is-a-failure.md 2
-
-docs/adr/0005-ephemeral-containers.md 3
-
-docs/adr/0006-resume-from-records.md 3
-
-docs/adr/0007-refuse-before-agents-run.md 2
-
-docs/adr/0008-no-network-set-up.md 2
-
-docs/adr/0009-local-engines.md 2
-
-docs/adr/0010-sandboxes-without-a-daemon.md 14
-
-docs/adr/0011-auto-driver.md 11
-
-docs/adr/0012-changes-as-data.md 15
-
-docs/adr/0013-a-checker-is-not-the-first-process.md 11
-
-docs/adr/0014-doors.md 21
-
-docs/adr/0015-keys-outside.md 12
-
-docs/adr/0016-commitments.md 9
-
-docs/adr/0020-links-and-modes-in-workspaces.md 7
-
-docs/adr/README.md 4
-
 docs/explanation/security.md 26
 
 docs/how-to/build-images.md 42
