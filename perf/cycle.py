@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from measure import run_measured
 from report import Table, within
 
-from securebench.images.store import ImageStore
+from securebench.images.store.image_store import ImageStore
 from securebench.sandboxes.base import Command, Mount, SandboxSpec, workspace_user
 from securebench.sandboxes.mounts import NAME_FILES
 from securebench.sandboxes.oci.config import INIT_TARGET, Layout, compile_config

@@ -10,10 +10,10 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from securebench.images.engine import connect
+from securebench.engine.client import connect
 from securebench.images.resolve import resolve
 from securebench.sandboxes.base import Command, SandboxSpec
-from securebench.sandboxes.docker_spec import compile_container
+from securebench.sandboxes.docker.spec import compile_container
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -23,11 +23,11 @@ from runs import repeated
 sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))  # whose repository it is
 
 from image_archives import layer
-from securebench.images.derived.compose import Additions, Base, add_image
-from securebench.images.engine import connect
+from securebench.engine.client import connect
+from securebench.images.build.derived.compose import Additions, Base, add_image
 from securebench.images.engine_images import give_to
-from securebench.images.index import Origin, Source
-from securebench.images.store import ImageStore
+from securebench.images.store.image_store import ImageStore
+from securebench.images.store.index import Origin, Source
 from securebench.sandboxes.base import Command, SandboxSpec
 from securebench.tasks import DEFAULT_IMAGE
 from verifiers.repo_patch.judging_repo import (

@@ -20,7 +20,7 @@ from measure import run_measured
 from report import Table, within
 
 from securebench.candidates.store import CandidateStore
-from securebench.removal import remove_entry
+from securebench.fs.rmtree import remove_entry
 from securebench.tasks import CandidateKind
 
 if TYPE_CHECKING:

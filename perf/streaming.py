@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Final
 import trustme
 from report import Table
 
-from securebench.network.gateway import Gateway, Session
-from securebench.network.model import EgressPlan, Provider, RelayPlan
-from securebench.network.rules import ProxyRules
+from securebench.egress.gateway import Gateway, Session
+from securebench.egress.model import EgressPlan, Provider, RelayPlan
+from securebench.egress.rules import ProxyRules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -55,9 +55,9 @@ def say(message: str) -> None:
 
 def find_trouble() -> Trouble | None:
     """Return why no engine answers, or ``None`` when one does. The product's own way to it is the one that counts."""
+    from securebench.engine.client import connect
+    from securebench.engine.endpoint import DEFAULT_SOCKET, current_candidates
     from securebench.errors import EngineError
-    from securebench.images.endpoint import DEFAULT_SOCKET, current_candidates
-    from securebench.images.engine import connect
 
     try:
         connect().close()

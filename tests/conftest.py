@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
     from securebench.agents.model import AgentProgram
-    from securebench.images.engine import Engine
+    from securebench.engine.client import Engine
     from securebench.images.model import ResolvedImage
-    from securebench.images.store import ImageStore
+    from securebench.images.store.image_store import ImageStore
     from securebench.sandboxes.base import SandboxDriver
-    from securebench.sandboxes.docker import DockerDriver
+    from securebench.sandboxes.docker.driver import DockerDriver
     from securebench.sandboxes.oci import OciDriver
 
 BASE_IMAGE = "securebench/python:3.11"
@@ -134,7 +134,7 @@ def why_no_engine() -> str:
         return reason
     if not os.environ.get("DOCKER_HOST"):
         return ""
-    from securebench.images.engine import connect
+    from securebench.engine.client import connect
 
     try:
         connect().close()
@@ -146,7 +146,7 @@ def why_no_engine() -> str:
 @pytest.fixture(scope="session")
 def engine() -> Iterator[Engine]:
     """Give the Docker Engine of this machine."""
-    from securebench.images.engine import connect
+    from securebench.engine.client import connect
 
     if reason := why_no_engine():
         pytest.skip(reason)
@@ -158,7 +158,7 @@ def engine() -> Iterator[Engine]:
 @pytest.fixture(scope="session")
 def doomed_images() -> Iterator[list[str]]:
     """Yield a list for the names of images that tests make. They are removed after the drivers, which use them."""
-    from securebench.images.store import ImageStore
+    from securebench.images.store.image_store import ImageStore
 
     references: list[str] = []
     yield references
@@ -187,7 +187,7 @@ def _is_docker(name: str) -> bool:
 
 
 def _docker(name: str) -> DockerDriver:
-    from securebench.sandboxes.docker import DockerDriver
+    from securebench.sandboxes.docker.driver import DockerDriver
 
     try:
         return DockerDriver(run_id="tests", runtime=name.partition(":")[2] or None)
@@ -230,7 +230,7 @@ def _with_doors(request: pytest.FixtureRequest) -> None:
 
     driver = _driver_of(request)
     if driver is not None and driver.info().runtime == RUNSC:
-        pytest.skip("no sandbox has a way out there: see tests/sandboxes/test_doors.py")
+        pytest.skip("no sandbox has a way out there: see tests/sandboxes/test_forwarding.py")
 
 
 @pytest.fixture(scope="session")
@@ -255,7 +255,7 @@ def conforming(request: pytest.FixtureRequest) -> tuple[str, ...]:
 @pytest.fixture(scope="session")
 def store() -> ImageStore:
     """Give the image store of this user, which holds the base image."""
-    from securebench.images.store import ImageStore
+    from securebench.images.store.image_store import ImageStore
 
     return ImageStore()
 

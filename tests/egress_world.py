@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 import trustme
 
-from securebench.network.gateway import Gateway
-from securebench.network.rules import ProxyRules
+from securebench.egress.gateway import Gateway
+from securebench.egress.rules import ProxyRules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from securebench.network.gateway import Session
-    from securebench.network.rules import Caps
+    from securebench.egress.gateway import Session
+    from securebench.egress.rules import Caps
     from securebench.resources import JsonValue
 
 SECONDS = 10.0

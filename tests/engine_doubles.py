@@ -12,7 +12,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any
 
-from securebench.images.endpoint import Endpoint
+from securebench.engine.endpoint import Endpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from image_archives import layer as archive
-from securebench.images.derived.compose import Additions, Base, add_image
-from securebench.images.index import Origin, Source
+from securebench.images.build.derived.compose import Additions, Base, add_image
+from securebench.images.store.index import Origin, Source
 
 if TYPE_CHECKING:
     from image_archives import Part
-    from securebench.images.store import ImageStore
+    from securebench.images.store.image_store import ImageStore
 
 BASE_IMAGE = "securebench/python:3.11"
 

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from securebench.errors import SecureBenchError
-from securebench.sandboxes.docker_owner import OWNER_LABEL
+from securebench.sandboxes.docker.owner import OWNER_LABEL
 from securebench.sandboxes.owner import Owner
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from securebench.images.engine import Engine
-    from securebench.images.store import ImageStore
+    from securebench.engine.client import Engine
+    from securebench.images.store.image_store import ImageStore
 
 _CGROUPS = Path("/sys/fs/cgroup")
 _PROC = Path("/proc")

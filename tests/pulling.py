@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from securebench.images.distribution import Fetched, Patience, Platform, fetch_image
+from securebench.images.registry import Fetched, Patience, Platform, fetch_image
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -12,10 +12,10 @@ from typing import Any
 
 import h11
 
+from securebench.egress.http_streams import Peer
+from securebench.egress.model import Provider, RelayPlan
+from securebench.egress.relay.server import Relay
 from securebench.limits import ProviderTimeouts
-from securebench.network.http import Peer
-from securebench.network.model import Provider, RelayPlan
-from securebench.network.relay.server import Relay
 
 KEY = "sk-canary-0123456789abcdef"
 PATHS = {Provider.OPENAI: "/responses", Provider.ANTHROPIC: "/v1/messages?beta=true"}

@@ -55,7 +55,7 @@ def test_the_wheel_is_typed_and_has_no_data_of_a_benchmark(wheel: zipfile.ZipFil
 def test_an_installed_package_finds_its_recipes(wheel: zipfile.ZipFile, tmp_path: Path) -> None:
     """From a wheel, far from any checkout, the base image can be built."""
     wheel.extractall(tmp_path)
-    code = "from securebench.images.recipes import all_recipes; print(*(r.directory for r in all_recipes()))"
+    code = "from securebench.images.build.recipes import all_recipes; print(*(r.directory for r in all_recipes()))"
     done = subprocess.run(
         [sys.executable, "-c", code],
         check=True,

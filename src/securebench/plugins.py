@@ -42,8 +42,8 @@ _OURS: Final[Mapping[Kind, Mapping[str, str]]] = MappingProxyType(
     {
         Kind.HARNESS: {
             "command": "securebench.harnesses.command:CommandHarnessProducer",
-            "codex": "securebench.harnesses.codex:CodexHarnessProducer",
-            "claude_code": "securebench.harnesses.claude_code:ClaudeCodeHarnessProducer",
+            "codex": "securebench.harnesses.provider.codex:CodexHarnessProducer",
+            "claude_code": "securebench.harnesses.provider.claude_code:ClaudeCodeHarnessProducer",
         },
         Kind.VERIFIER: {
             "multiple_choice": "securebench.verifiers.multiple_choice:MultipleChoiceVerifier",
@@ -68,7 +68,7 @@ _OURS: Final[Mapping[Kind, Mapping[str, str]]] = MappingProxyType(
             "preference_pair": "securebench.families.deferred:PREFERENCE_PAIR",
         },
         Kind.DRIVER: {
-            "docker": "securebench.sandboxes.docker:DockerDriver",
+            "docker": "securebench.sandboxes.docker.driver:DockerDriver",
             "oci": "securebench.sandboxes.oci:OciDriver",
         },
     }

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from elf_files import AARCH64, I386, X86_64, elf_file
 from securebench.agents.elf import Elf, read_elf
-from securebench.descriptors import opened
+from securebench.fs.safe_open import opened
 
 if TYPE_CHECKING:
     from pathlib import Path

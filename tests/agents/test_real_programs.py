@@ -9,9 +9,9 @@ import pytest
 
 from securebench.agents.catalogue import PROGRAMS
 from securebench.agents.check import VERSION_SECONDS, parse_version, require_version, version_command
+from securebench.agents.compatibility import choose_platform, require_fit
 from securebench.agents.elf import read_elf
-from securebench.agents.fitness import choose_platform, require_fit
-from securebench.descriptors import OPEN_FILE, opened
+from securebench.fs.safe_open import OPEN_FILE, opened
 from securebench.sandboxes.base import Command, Mount, SandboxSpec
 
 if TYPE_CHECKING:

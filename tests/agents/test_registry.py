@@ -11,7 +11,7 @@ from fake_npm import breaks_after, says, waits
 from securebench.agents import registry as registry_module
 from securebench.agents.registry import REGISTRY, NpmRegistry, configured
 from securebench.errors import ConfigError, InfrastructureError
-from securebench.images.distribution.patience import Patience
+from securebench.images.registry.patience import Patience
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.packs import BENCHMARKS, tasks_of
 from benchmarks.playing import play
-from securebench.images.recipes import all_recipes
+from securebench.images.build.recipes import all_recipes
 
 if TYPE_CHECKING:
     from pathlib import Path

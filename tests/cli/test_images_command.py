@@ -23,10 +23,10 @@ from securebench.cli.images_command import command
 from securebench.cli.images_sandboxes import BuildSandboxes
 from securebench.cli.images_view import Row, human_size, images_table, parse_size
 from securebench.errors import EngineError
-from securebench.images.build import Builder, ImageState
-from securebench.images.places import DIRECTORY_VARIABLE
-from securebench.images.recipes import all_recipes
-from securebench.images.store import ImageStore
+from securebench.images.build.build import Builder, ImageState
+from securebench.images.build.recipes import all_recipes
+from securebench.images.store.image_store import ImageStore
+from securebench.images.store.places import DIRECTORY_VARIABLE
 from securebench.sandboxes import select
 from securebench.testing.fake_sandbox import FakeDriver
 
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
     from click.testing import Result
 
-    from securebench.images.engine import Engine
+    from securebench.engine.client import Engine
+    from securebench.images.build.recipe_kinds import DockerfileRecipe, SystemRecipe
     from securebench.images.model import ResolvedImage
-    from securebench.images.recipe_kinds import DockerfileRecipe, SystemRecipe
 
 BASE = "securebench/python:3.11"
 ROOT = layer(file("etc/os", b"one\n"))

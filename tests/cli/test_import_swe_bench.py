@@ -14,11 +14,11 @@ from securebench.benchmark_compiler import compile_benchmark_pack
 from securebench.benchmark_pack import load_benchmark_pack
 from securebench.cli.import_command import command
 from securebench.errors import ConfigError, ImageError
-from securebench.images.derived.content import content_layer
-from securebench.images.git.model import FILE, SourceFile, SourceTree
-from securebench.images.git.writing import fresh_repository
-from securebench.images.recipe_file import read_recipe
-from securebench.images.recipe_kinds import DerivedRecipe
+from securebench.images.build.derived.content import content_layer
+from securebench.images.build.git.model import FILE, SourceFile, SourceTree
+from securebench.images.build.git.writing import fresh_repository
+from securebench.images.build.recipe_file import read_recipe
+from securebench.images.build.recipe_kinds import DerivedRecipe
 from securebench.importers.swe_bench.pins import shipped_pins
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from securebench.images.engine_images import give_to
 from securebench.progress import Event, EventKind, Reporter
 from securebench.resources import FileReference, Resource, ResourceBundle, ResourceKind, Visibility
 from securebench.sandboxes.base import MIB, Limits
-from securebench.sandboxes.docker import DockerDriver
+from securebench.sandboxes.docker.driver import DockerDriver
 from securebench.tasks import AgentView, AssetRoot, CandidateKind, Environment
 from securebench.tester_config import CommandConfig
 from securebench.testing.fake_sandbox import FakeDriver
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from securebench.engine.client import Engine
     from securebench.harnesses.base import Production
-    from securebench.images.engine import Engine
-    from securebench.images.store import ImageStore
+    from securebench.images.store.image_store import ImageStore
     from securebench.resources import JsonValue
     from securebench.sandboxes.base import SandboxDriver
 

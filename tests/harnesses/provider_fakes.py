@@ -10,9 +10,9 @@ from elf_files import AARCH64, X86_64, elf_file
 from securebench.agents.catalogue import LATEST, PROGRAMS, machine_platform
 from securebench.agents.model import AgentProgram
 from securebench.agents.store import AgentStore
+from securebench.egress.gateway import Gateway, Session
+from securebench.egress.model import EgressReport, ProbeReport, RelayReport
 from securebench.harnesses.base import RunContext
-from securebench.network.gateway import Gateway, Session
-from securebench.network.model import EgressReport, ProbeReport, RelayReport
 from securebench.tasks import DEFAULT_IMAGE
 
 if TYPE_CHECKING:
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from securebench.agents.progress import OnProgress
+    from securebench.egress.model import EgressPlan, RelayPlan
     from securebench.errors import EgressError
-    from securebench.network.model import EgressPlan, RelayPlan
     from securebench.resources import JsonValue
-    from securebench.sandboxes.doors import Door
+    from securebench.sandboxes.forwarding import Door
     from securebench.testing.fake_sandbox import FakeDriver
 
 KEY = "sk-canary-0123456789-abcdef"

@@ -207,7 +207,7 @@ def test_an_ordinary_user_of_the_docker_group_runs_agents(monkeypatch: pytest.Mo
         monkeypatch.setenv("HOME", str(root))  # where this user's images would be
 
         def run() -> None:
-            from securebench.sandboxes.docker import DockerDriver
+            from securebench.sandboxes.docker.driver import DockerDriver
 
             _install_agents(root / "agents")
             driver = DockerDriver(run_id="tests-user")

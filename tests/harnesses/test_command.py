@@ -12,9 +12,9 @@ from pydantic import ValidationError
 
 from harnesses.conftest import VIEW
 from harnesses.provider_fakes import FakeGateway
+from securebench.egress.model import EgressPlan
 from securebench.errors import ConfigError, EgressError, FailureReason, InfrastructureError
 from securebench.harnesses.command import AGENT_TARGET, CommandHarnessProducer
-from securebench.network.model import EgressPlan
 from securebench.sandboxes.base import Mount
 from securebench.tester_config import CommandConfig
 

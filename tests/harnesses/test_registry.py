@@ -9,9 +9,9 @@ import pytest
 
 from harnesses.conftest import VIEW, WORKSPACE_VIEW, with_assets
 from securebench.errors import ConfigError, PathPolicyError
-from securebench.harnesses.claude_code import ClaudeCodeHarnessProducer
-from securebench.harnesses.codex import CodexHarnessProducer
 from securebench.harnesses.command import CommandHarnessProducer
+from securebench.harnesses.provider.claude_code import ClaudeCodeHarnessProducer
+from securebench.harnesses.provider.codex import CodexHarnessProducer
 from securebench.harnesses.registry import build_harness_producer, require_supported
 from securebench.resources import FileReference
 from securebench.tasks import CandidateKind, Environment

@@ -19,7 +19,7 @@ from securebench.harnesses.command import AGENT_TARGET
 from securebench.patches.model import FileVersion
 from securebench.resources import FileReference
 from securebench.sandboxes.base import Limits
-from securebench.sandboxes.docker import DockerDriver
+from securebench.sandboxes.docker.driver import DockerDriver
 from securebench.workspaces.removal import remove_tree
 from workspaces import hostile
 from workspaces.users import as_ordinary_user, open_directory

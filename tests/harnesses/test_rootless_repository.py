@@ -12,9 +12,9 @@ from harnesses.conftest import PATCH_VIEW, Bench
 from layered_image import add_layered_image
 from sandboxes.oci.test_rootless import home as home  # noqa: PLC0414 - a fixture
 from securebench.errors import FailureReason
-from securebench.images.index import Origin, Source
-from securebench.images.root_archive import RootConfig, add_root
-from securebench.images.store import ImageStore
+from securebench.images.store.image_store import ImageStore
+from securebench.images.store.index import Origin, Source
+from securebench.images.store.root_archive import RootConfig, add_root
 from securebench.patches.model import FileVersion
 from securebench.sandboxes.base import Limits
 from securebench.sandboxes.oci import OciDriver

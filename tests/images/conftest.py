@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from securebench.images.places import DIRECTORY_VARIABLE
-from securebench.images.store import ImageStore
+from securebench.images.store.image_store import ImageStore
+from securebench.images.store.places import DIRECTORY_VARIABLE
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING
 import pytest
 
 from image_archives import directory, docker_save, file, layer
-from securebench.images.bring import import_path
 from securebench.images.engine_images import give_to, take_from
-from securebench.images.ids import tree_shift
-from securebench.images.index import Source
-from securebench.images.provide import provide
+from securebench.images.ensure import provide
 from securebench.images.resolve import resolve
+from securebench.images.store.ids import tree_shift
+from securebench.images.store.importing import import_path
+from securebench.images.store.index import Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from securebench.images.engine import Engine
+    from securebench.engine.client import Engine
     from securebench.images.model import ResolvedImage
-    from securebench.images.store import ImageStore
+    from securebench.images.store.image_store import ImageStore
 
 pytestmark = pytest.mark.engine
 

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from engine_doubles import FakeEngine
+from securebench.engine.client import Engine, connect
 from securebench.errors import ConfigError, DiskFullError, EngineError, ImageError
-from securebench.images.engine import Engine, connect
 from securebench.images.model import ResolvedImage
 from securebench.images.resolve import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from securebench.images.store import ImageStore
-    from securebench.sandboxes.docker import DockerDriver
+    from securebench.images.store.image_store import ImageStore
+    from securebench.sandboxes.docker.driver import DockerDriver
 
 IMAGE_ID = "sha256:" + "a" * 64
 FOUND = {

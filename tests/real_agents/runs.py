@@ -13,7 +13,7 @@ from ruamel.yaml import YAML
 
 from benchmarks.packs import BENCHMARKS
 from pack_files import row, write_pack
-from securebench.network.gateway import Gateway
+from securebench.egress.gateway import Gateway
 from securebench.tester_config import load_tester_config
 from securebench.tester_run import RunOptions, run_benchmark
 from securebench.tester_run.options import RunParts
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from securebench.network.rules import ProxyRules
+    from securebench.egress.rules import ProxyRules
     from securebench.results.summary import TesterRunSummary
     from securebench.sandboxes.base import SandboxDriver
     from securebench.testing.provider import Provider

@@ -57,7 +57,7 @@ def test_a_gateway_that_dies_is_no_score(oci_driver: SandboxDriver, tmp_path: Pa
         if not asked.number:  # the run's own question before the first task
             return
         for child, command in family_of(os.getpid()).items():
-            if "securebench.network.process" in command:
+            if "securebench.egress.process" in command:
                 os.kill(child, signal.SIGKILL)
                 killed += 1
 

@@ -15,8 +15,8 @@ import trustme
 
 from egress_world import Server, echo, hello_world
 from real_agents.runs import APIS, CANARY, MODEL, PROGRAMS, Agent, in_world, run_here, short_answers
-from securebench.network.relay.providers.base import QUESTION
-from securebench.network.rules import ProxyRules
+from securebench.egress.relay.providers.base import QUESTION
+from securebench.egress.rules import ProxyRules
 from securebench.testing.provider import Provider
 from securebench.testing.provider.attacks import ALLOWED, DENIED, DONE, LINES, Targets
 from securebench.testing.provider.scripts import attack_budget, attack_everything

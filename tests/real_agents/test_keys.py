@@ -15,7 +15,7 @@ from conftest import why_no_engine
 from real_agents.mixed import mixed_pack
 from real_agents.runs import APIS, CANARY, KEYS, MODEL, PROGRAMS, Agent, run_here
 from real_agents.searching import contents, forms, holders
-from securebench.images.engine import connect
+from securebench.engine.client import connect
 from securebench.testing.provider import Provider, Say, Shell
 from securebench.testing.provider.attacks import LOOT, Targets, attack
 from securebench.testing.provider.scripts import READ_TASK

@@ -10,7 +10,7 @@ import trustme
 from pack_files import row, write_pack
 from real_agents.runs import CANARY, KEYS, PROGRAMS, Agent, in_world, run_here
 from real_agents.searching import contents, holders
-from securebench.network.rules import ProxyRules
+from securebench.egress.rules import ProxyRules
 from securebench.testing.provider import Provider
 from securebench.testing.provider.scripts import solve
 from securebench.testing.provider.server import Tls

@@ -22,7 +22,7 @@ from weaker import has_all_memory
 
 if TYPE_CHECKING:
     from securebench.images.model import ResolvedImage
-    from securebench.sandboxes.docker import DockerDriver
+    from securebench.sandboxes.docker.driver import DockerDriver
     from securebench.sandboxes.oci import OciDriver
     from securebench.testing.fake_process import FakeProcessContext
 

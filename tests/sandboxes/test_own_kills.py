@@ -14,7 +14,7 @@ from securebench.sandboxes.base import MIB, Command, Limits, SandboxSpec, Stream
 if TYPE_CHECKING:
     from securebench.images.model import ResolvedImage
     from securebench.sandboxes.base import SandboxDriver
-    from securebench.sandboxes.docker import DockerDriver
+    from securebench.sandboxes.docker.driver import DockerDriver
 
 ATTACKS = {
     "kills all others": "import os; os.kill(-1, 9)",

@@ -16,7 +16,7 @@ from securebench.testing.fake_sandbox import DEFAULT_IMAGE, FakeDriver
 if TYPE_CHECKING:
     from securebench.images.model import ResolvedImage
     from securebench.sandboxes.base import Sandbox
-    from securebench.sandboxes.docker import DockerDriver
+    from securebench.sandboxes.docker.driver import DockerDriver
 
 
 @pytest.fixture

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from securebench.errors import EngineError, InfrastructureError
-from securebench.sandboxes import docker, oci
+from securebench.sandboxes import oci
+from securebench.sandboxes.docker import driver as docker_driver_module
 from securebench.sandboxes.select import open_driver
 
 NO_CRUN = EngineError("crun is not installed", code="runtime-unavailable", hint="apt-get install crun")
@@ -56,7 +57,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     """Give a machine on which both drivers work."""
     machine = Machine()
     monkeypatch.setattr(oci, "OciDriver", machine.oci)
-    monkeypatch.setattr(docker, "DockerDriver", machine.docker)
+    monkeypatch.setattr(docker_driver_module, "DockerDriver", machine.docker)
     return machine
 
 

@@ -16,7 +16,7 @@ from securebench.testing.fake_sandbox import FakeDriver
 if TYPE_CHECKING:
     from securebench.images.model import ResolvedImage
     from securebench.sandboxes.base import SandboxDriver
-    from securebench.sandboxes.docker import DockerDriver
+    from securebench.sandboxes.docker.driver import DockerDriver
     from securebench.testing.fake_process import FakeProcessContext
 
 CGROUP = "1073741824\n256\n"

@@ -276,7 +276,7 @@ def test_where_nothing_was_asked_for_and_nothing_is_there_ours_may_be_started(
     for name in ("DOCKER_HOST", "DOCKER_CONTEXT", "XDG_RUNTIME_DIR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
-    monkeypatch.setattr("securebench.images.endpoint.DEFAULT_SOCKET", f"{tmp_path}/none.sock")
+    monkeypatch.setattr("securebench.engine.endpoint.DEFAULT_SOCKET", f"{tmp_path}/none.sock")
     trouble = find_trouble()
     assert trouble is not None
     assert trouble.replaceable

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from run_fakes import FakeProducer, FakeVerifier, Sink, seal
+from securebench.egress.gateway import Gateway
 from securebench.errors import ConfigError, EgressError, EngineError, ImageError, MaterializationError, ProviderError
 from securebench.execution import retry
 from securebench.harnesses.base import Production
-from securebench.network.gateway import Gateway
 from securebench.results.egress_log import EGRESS_LOG
 from securebench.results.run_header import HEADER
 from securebench.results.summary import Ending

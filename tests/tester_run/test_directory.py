@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from securebench.errors import ConfigError, StorageError
-from securebench.results.storage import storage_errors
+from securebench.fs.durable import storage_errors
 from securebench.tester_run.directory import make_directory, steady_umask
 from workspaces.users import as_ordinary_user
 

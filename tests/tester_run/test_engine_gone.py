@@ -14,7 +14,7 @@ from tester_run.running import records
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from securebench.sandboxes.docker import DockerDriver
+    from securebench.sandboxes.docker.driver import DockerDriver
 
 
 @pytest.mark.alone

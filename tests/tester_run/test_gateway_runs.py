@@ -33,7 +33,7 @@ def decisions(root: Path) -> list[dict[str, Any]]:
 
 def gateways_of(pid: int) -> list[int]:
     """Return the gateways below a run: one, but for the moment after a death."""
-    return [child for child, command in family_of(pid).items() if "securebench.network.process" in command]
+    return [child for child, command in family_of(pid).items() if "securebench.egress.process" in command]
 
 
 def lives(pid: int) -> bool:

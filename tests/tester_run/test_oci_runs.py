@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from leftovers import family_of
-from securebench.images.index import Catalogue
-from securebench.images.places import DIRECTORY_VARIABLE, Places, default_directory
 from securebench.images.reference import canonical
+from securebench.images.store.index import Catalogue
+from securebench.images.store.places import DIRECTORY_VARIABLE, Places, default_directory
 from tester_run.real_run import RealRun, anonymous, small_disk, wait_for
 from tester_run.running import records
 

@@ -19,7 +19,7 @@ from securebench.sandboxes.collected import CollectedArchive, CollectedLayer
 from securebench.sandboxes.enforcement import ENFORCEABLE
 from securebench.testing.conformance import CHECKS, Check, ConformanceError, excuse
 from securebench.testing.conformance.bench import run_checks
-from securebench.testing.conformance.excuses import FOREIGN_FILES, GVISOR
+from securebench.testing.conformance.expected_failures import FOREIGN_FILES, GVISOR
 from securebench.testing.fake_changes import LIBRARY_FILES
 from securebench.testing.fake_probe import install_probe
 from securebench.testing.fake_sandbox import DEFAULT_IMAGE, FakeDriver
@@ -27,11 +27,11 @@ from securebench.testing.fake_sandbox import DEFAULT_IMAGE, FakeDriver
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from securebench.images.leases import TreeLease
     from securebench.images.model import ResolvedImage
+    from securebench.images.store.leases import TreeLease
     from securebench.sandboxes.base import Command, SandboxProcess, SandboxSpec
     from securebench.sandboxes.collected import Collected
-    from securebench.sandboxes.docker import DockerDriver
+    from securebench.sandboxes.docker.driver import DockerDriver
 
 Lie: TypeAlias = Callable[[tarfile.TarInfo], tarfile.TarInfo | None]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from securebench.descriptors import printable
+from securebench.fs.safe_open import printable
 from securebench.workspaces.descriptors import Refusal, TreeRefusedError
 from securebench.workspaces.tree import (
     MAX_OFFENDERS,

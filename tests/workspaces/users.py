@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 ORDINARY_USER = 12345
-_IMPORTED_LATE = ("encodings.ascii", "encodings.idna", "securebench.images.registry")
+_IMPORTED_LATE = ("encodings.ascii", "encodings.idna", "securebench.images.build.registry_base")
 """What is imported, with all that it imports itself, when it is first needed: too late for a user who cannot enter the
 home that the interpreter lies in."""
 

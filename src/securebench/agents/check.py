@@ -6,8 +6,8 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from securebench.agents.catalogue import find
-from securebench.descriptors import printable
 from securebench.errors import ConfigError
+from securebench.fs.safe_open import printable
 
 if TYPE_CHECKING:
     from securebench.agents.model import AgentProgram

@@ -11,7 +11,7 @@ import stat
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from securebench.descriptors import OPEN_DIRECTORY, OPEN_FILE
+from securebench.fs.safe_open import OPEN_DIRECTORY, OPEN_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

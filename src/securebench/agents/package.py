@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from securebench.agents.progress import Stage, Teller
-from securebench.descriptors import OPEN_FILE, opened, printable
 from securebench.errors import ImageError, InfrastructureError
+from securebench.fs.safe_open import OPEN_FILE, opened, printable
 from securebench.images.limits import GIB, ImageLimits
-from securebench.images.places import sync_directory, write_all
+from securebench.images.store.places import sync_directory, write_all
 from securebench.images.streams import chunks, decompressed
 from securebench.images.tar_reader import Kind, TarReader
 from securebench.strict_input.json_text import UnfitJsonError, decode_json

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from securebench.errors import DiskFullError, InfrastructureError
-from securebench.home import in_closed_home
-from securebench.images.places import data_directory
+from securebench.fs.home import in_closed_home
+from securebench.images.store.places import data_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

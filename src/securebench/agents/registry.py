@@ -1,7 +1,7 @@
 """The npm registry: which version a tag means, what a package's archive must be, and the archive itself.
 
 Nothing that a registry says decides where something is fetched from: archives lie where registries have them by
-convention. No credentials are sent. Connections are those of :mod:`securebench.images.distribution.wire`.
+convention. No credentials are sent. Connections are those of :mod:`securebench.images.registry.wire`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from securebench.errors import ConfigError, ImageError, InfrastructureError
-from securebench.home import home_directory
-from securebench.images.distribution import wire
-from securebench.images.distribution.address import Address, follow
-from securebench.images.distribution.client import MAX_REDIRECTS
-from securebench.images.distribution.patience import Deadline, Patience
+from securebench.fs.home import home_directory
+from securebench.images.registry import wire
+from securebench.images.registry.address import Address, follow
+from securebench.images.registry.client import MAX_REDIRECTS
+from securebench.images.registry.patience import Deadline, Patience
 from securebench.strict_input.json_text import UnfitJsonError, decode_json
 
 if TYPE_CHECKING:

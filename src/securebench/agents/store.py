@@ -14,10 +14,10 @@ from securebench.agents.places import Key, Places, default_directory, explaining
 from securebench.agents.progress import Progress, Stage
 from securebench.agents.registry import NpmRegistry, Release
 from securebench.errors import ConfigError, InfrastructureError
-from securebench.images.locks import take
-from securebench.images.places import sync_directory
+from securebench.fs.locks import take
+from securebench.images.store.places import sync_directory
+from securebench.images.store.temporary import changing, workplace
 from securebench.images.streams import chunks
-from securebench.images.workplaces import changing, workplace
 from securebench.strict_input.files import open_regular
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import IO, TYPE_CHECKING, Final
 
-from securebench.descriptors import printable
 from securebench.errors import ImageError, StorageError
+from securebench.fs.safe_open import printable
 from securebench.images.tar_reader import Kind, TarReader
 from securebench.limits import MIB
 from securebench.patches.model import FileVersion

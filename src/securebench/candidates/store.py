@@ -16,8 +16,8 @@ from typing import IO, TYPE_CHECKING
 
 from securebench.candidates.artifact import CandidateArtifact
 from securebench.candidates.patch_archive import read_patch, write_patch
-from securebench.descriptors import OPEN_DIRECTORY, OPEN_FILE, opened
 from securebench.errors import StorageError
+from securebench.fs.safe_open import OPEN_DIRECTORY, OPEN_FILE, opened
 from securebench.images.streams import Digester, chunks
 from securebench.limits import MIB
 from securebench.tasks import CandidateKind

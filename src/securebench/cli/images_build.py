@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
+    from securebench.engine.client import Engine
     from securebench.errors import SecureBenchError
-    from securebench.images.build import ImageState
-    from securebench.images.engine import Engine
-    from securebench.images.recipe_kinds import Recipe
+    from securebench.images.build.build import ImageState
+    from securebench.images.build.recipe_kinds import Recipe
 
 Stages: TypeAlias = "Callable[[str], AbstractContextManager[Callable[[str], None]]]"
 """Gives, for a name, a function that shows what is done."""
@@ -94,7 +94,7 @@ def parse_base_image(text: str) -> tuple[str, str]:
 
 def with_bases(recipe: Recipe, bases: Mapping[str, str]) -> Recipe:
     """Return the recipe with other images in place of those that its Dockerfile starts from."""
-    from securebench.images.recipe_kinds import DockerfileRecipe
+    from securebench.images.build.recipe_kinds import DockerfileRecipe
 
     if not isinstance(recipe, DockerfileRecipe):
         return recipe
@@ -109,7 +109,7 @@ def build_all(
     One that fails does not stop the others, but those that are built on it.
     """
     from securebench.errors import ImageError, SecureBenchError
-    from securebench.images.recipe_digest import base_references
+    from securebench.images.build.recipe_digest import base_references
 
     failed: set[str] = set()
     for recipe in recipes:
@@ -131,9 +131,9 @@ def summary_line(done: Sequence[Built | NotBuilt]) -> str:
 
 def _built(engine: Engine | None, recipe: Recipe, stages: Stages, *, rebuild: bool, install_tools: bool) -> Built:
     from securebench.cli.images_sandboxes import BuildSandboxes
-    from securebench.images.build import Builder
-    from securebench.images.derived.compose import COMMIT_LABEL
-    from securebench.images.store import ImageStore
+    from securebench.images.build.build import Builder
+    from securebench.images.build.derived.compose import COMMIT_LABEL
+    from securebench.images.store.image_store import ImageStore
 
     store = ImageStore()
     with stages(recipe.name) as report, BuildSandboxes(report) as sandboxes:

@@ -15,7 +15,7 @@ from securebench.cli import complain
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from securebench.images.engine import Engine
+    from securebench.engine.client import Engine
 
 _SHORT_ID = 19
 """``sha256:`` and twelve digits: as much as an engine's own listing shows."""
@@ -63,7 +63,7 @@ def build(
     build that fails, or is killed, leaves nothing, and does not stop the others. Exit code 1 if one failed.
     """
     from securebench.cli.images_build import NotBuilt, build_all, parse_base_image, summary_line, with_bases
-    from securebench.images.recipes import all_recipes, find_recipes, in_building_order
+    from securebench.images.build.recipes import all_recipes, find_recipes, in_building_order
 
     bases = dict(map(parse_base_image, base_images))
     found = [recipe for name in names for recipe in find_recipes(name)] if names else all_recipes()
@@ -89,7 +89,7 @@ def build(
 def list_(*, as_json: bool) -> None:
     """List the images of the store, and the recipes whose images are not built."""
     from securebench.cli.images_view import images_and_recipes, print_images
-    from securebench.images.store import ImageStore
+    from securebench.images.store.image_store import ImageStore
 
     with _engine() as engine:
         rows = images_and_recipes(ImageStore(), engine)
@@ -103,8 +103,8 @@ def list_(*, as_json: bool) -> None:
 @click.argument("reference")
 def pull(reference: str) -> None:
     """Download the image REFERENCE from its registry, anew if it is there already. No engine is needed."""
-    from securebench.images.provide import pull as pull_image
-    from securebench.images.store import ImageStore
+    from securebench.images.ensure import pull as pull_image
+    from securebench.images.store.image_store import ImageStore
 
     with _stages(reference) as report:
         image = pull_image(ImageStore(), reference, report)
@@ -120,8 +120,8 @@ def import_(path: Path, name: str) -> None:
     PATH is a 'docker save' archive, an OCI image layout (a directory or a tar archive), or a root file system in a tar
     archive. Each archive may be compressed with gzip, xz or bzip2.
     """
-    from securebench.images.bring import import_path
-    from securebench.images.store import ImageStore
+    from securebench.images.store.image_store import ImageStore
+    from securebench.images.store.importing import import_path
 
     store = ImageStore()
     with _stages(path.name) as report:
@@ -135,7 +135,7 @@ def import_(path: Path, name: str) -> None:
 @click.argument("references", nargs=-1, required=True, metavar="REFERENCE...")
 def remove(references: tuple[str, ...]) -> None:
     """Remove the images REFERENCE from the store, by name or id. An image goes with its last name."""
-    from securebench.images.store import ImageStore
+    from securebench.images.store.image_store import ImageStore
 
     store = ImageStore()
     for reference in references:
@@ -152,7 +152,7 @@ def prune(budget: str | None, *, as_json: bool) -> None:
     With a budget, images go too. What a living run uses, stays.
     """
     from securebench.cli.images_view import human_size, parse_size
-    from securebench.images.store import ImageStore
+    from securebench.images.store.image_store import ImageStore
 
     pruned = ImageStore().prune(None if budget is None else parse_size(budget))
     if as_json:
@@ -169,8 +169,8 @@ def prune(budget: str | None, *, as_json: bool) -> None:
 @contextmanager
 def _engine() -> Iterator[Engine | None]:
     """Give the engine of this machine, or ``None`` where none can be had: nothing here needs one."""
+    from securebench.engine.client import connect
     from securebench.errors import EngineError
-    from securebench.images.engine import connect
 
     try:
         engine = connect()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Self
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from securebench.images.derived.build import Job, Left
+    from securebench.images.build.derived.build import Job, Left
     from securebench.images.model import ResolvedImage
     from securebench.sandboxes.base import Sandbox, SandboxDriver, SandboxSpec
 
@@ -54,7 +54,7 @@ class BuildSandboxes:
 
         ``None`` where there is no driver. Raises :class:`InfrastructureError` where the sandbox fails.
         """
-        from securebench.images.derived.build import Left
+        from securebench.images.build.derived.build import Left
         from securebench.sandboxes.base import Command
 
         self._driver = driver = self._driver or self._open()
@@ -81,7 +81,7 @@ class BuildSandboxes:
 
 
 def _steps_spec(image: ResolvedImage, job: Job) -> SandboxSpec:
-    from securebench.images.derived.script import TOOLS
+    from securebench.images.build.derived.script import TOOLS
     from securebench.limits import Limits
     from securebench.sandboxes.base import BASE_ENVIRONMENT, Mount, SandboxSpec
 
@@ -98,8 +98,8 @@ def _steps_spec(image: ResolvedImage, job: Job) -> SandboxSpec:
 
 def _layer(driver: SandboxDriver, spec: SandboxSpec, sandbox: Sandbox) -> Iterator[bytes]:
     """Give what was changed as a layer, in either of the forms in which drivers have it."""
-    from securebench.images.derived.changed import layer_of_archive, layer_of_overlay
-    from securebench.images.ids import tree_shift
+    from securebench.images.build.derived.changed import layer_of_archive, layer_of_overlay
+    from securebench.images.store.ids import tree_shift
     from securebench.sandboxes.collected import CollectedLayer
 
     collected = sandbox.collected()

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from securebench.images.engine import Engine
-    from securebench.images.store import ImageStore
+    from securebench.engine.client import Engine
+    from securebench.images.store.image_store import ImageStore
 
 _SHORT_ID: Final = 19
 _UNITS: Final = "kMGTP"
@@ -74,8 +74,8 @@ HEADINGS: Final = ("reference", "id", "size", "source", "used", "state")
 
 def images_and_recipes(store: ImageStore, engine: Engine | None) -> list[Row]:
     """Return the images of the store, then the recipes that it has none of: built on the engine, or not at all."""
-    from securebench.images import engine_build
-    from securebench.images.recipes import all_recipes
+    from securebench.images.build import engine_build
+    from securebench.images.build.recipes import all_recipes
 
     recipes = {recipe.reference: recipe for recipe in all_recipes()}
     rows = [

@@ -151,10 +151,10 @@ def _at_its_commit(one: ImportedInstance) -> ImportedInstance:
     """Return an instance at the commit that its image will have: a build makes a fresh one of the source's files."""
     if one.image.recipe is None or one.image.base_commit:
         return one
-    from securebench.images.derived.content import content_layer
-    from securebench.images.derived.sources import bring_source
-    from securebench.images.recipe_file import read_recipe
-    from securebench.images.recipe_kinds import DerivedRecipe
+    from securebench.images.build.derived.content import content_layer
+    from securebench.images.build.derived.sources import bring_source
+    from securebench.images.build.recipe_file import read_recipe
+    from securebench.images.build.recipe_kinds import DerivedRecipe
 
     with tempfile.TemporaryDirectory(prefix="securebench-import-") as scratch:
         path = Path(scratch) / "recipe.yaml"

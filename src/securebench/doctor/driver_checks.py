@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from securebench.doctor.fixes import as_root, install
 from securebench.doctor.model import Finding, State
-from securebench.doctor.remedies import as_root, install
 from securebench.errors import EngineError, InfrastructureError
 from securebench.sandboxes.enforcement import ENFORCEABLE
 

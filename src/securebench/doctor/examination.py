@@ -62,7 +62,7 @@ def examine(machine: Machine, seconds: float = SECONDS) -> Report:
     """
     # Several checks import parts of the Docker library. When two threads import packages that need each other, Python
     # breaks the deadlock by letting one thread see a package that is not complete: an ImportError, by chance.
-    importlib.import_module("securebench.images.engine")
+    importlib.import_module("securebench.engine.client")
     done: queue.SimpleQueue[Finding] = queue.SimpleQueue()
     end = time.monotonic() + seconds
     last = end + PATIENCE

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from securebench.doctor.fixes import as_root, install
 from securebench.doctor.model import Finding, State
-from securebench.doctor.remedies import as_root, install
 
 if TYPE_CHECKING:
     from securebench.doctor.model import Machine

@@ -73,7 +73,7 @@ class ThisMachine:
 
     def succeeds(self, argv: Sequence[str]) -> bool:
         """Run a command without input and output."""
-        from securebench.images.bootstrap import query
+        from securebench.images.build.bootstrap import query
 
         return self.has(argv[0]) and query(argv).returncode == 0
 
@@ -97,7 +97,7 @@ class ThisMachine:
 
     def cgroups(self) -> tuple[str, tuple[str, ...]]:
         """Look at the mounted hierarchies, as the oci driver's keeper does."""
-        from securebench.sandboxes.oci.keeper.cgroups import find_hierarchies
+        from securebench.sandboxes.oci.supervisor.cgroups import find_hierarchies
 
         kinds = set(re.findall(r" - (cgroup2?) ", self.read("/proc/self/mountinfo") or ""))
         layout = {frozenset(): "", frozenset({"cgroup"}): "v1", frozenset({"cgroup2"}): "v2"}
@@ -116,8 +116,8 @@ class ThisMachine:
 
     def engine(self) -> EngineFacts:
         """Connect to the Docker Engine."""
-        from securebench.images.engine import connect
-        from securebench.sandboxes.docker_facts import describe
+        from securebench.engine.client import connect
+        from securebench.sandboxes.docker.facts import describe
 
         engine = connect()
         try:
@@ -141,7 +141,7 @@ class ThisMachine:
 
     def store(self) -> Path:
         """Return the image store's directory."""
-        from securebench.images.places import default_directory
+        from securebench.images.store.places import default_directory
 
         return default_directory()
 
@@ -159,19 +159,19 @@ class ThisMachine:
 
     def base_images(self) -> tuple[str, ...]:
         """Read the recipes."""
-        from securebench.images.recipes import all_recipes
+        from securebench.images.build.recipes import all_recipes
 
         return tuple(recipe.reference for recipe in all_recipes())
 
     def is_stored(self, reference: str) -> bool:
         """Look into the image store."""
-        from securebench.images.store import ImageStore
+        from securebench.images.store.image_store import ImageStore
 
         return ImageStore().find(reference) is not None
 
     def engine_has(self, reference: str) -> bool:
         """Ask the engine."""
-        from securebench.images.engine import connect
+        from securebench.engine.client import connect
 
         engine = connect()
         try:
@@ -182,8 +182,8 @@ class ThisMachine:
 
     def registry(self) -> str:
         """Ask the default registry whether it is one."""
-        from securebench.images.distribution import Patience, ask
         from securebench.images.reference import DEFAULT_REGISTRY
+        from securebench.images.registry import Patience, ask
 
         ask(DEFAULT_REGISTRY, Patience(connect=_NETWORK_SECONDS, read=_NETWORK_SECONDS, total=_NETWORK_SECONDS))
         return DEFAULT_REGISTRY
@@ -208,7 +208,7 @@ class ThisMachine:
     def npm_registry(self) -> str:
         """Ask it whether it is there."""
         from securebench.agents.registry import NpmRegistry
-        from securebench.images.distribution import Patience
+        from securebench.images.registry import Patience
 
         registry = NpmRegistry(
             patience=Patience(connect=_NETWORK_SECONDS, read=_NETWORK_SECONDS, total=_NETWORK_SECONDS)
@@ -218,7 +218,7 @@ class ThisMachine:
 
     def package_mirror(self) -> str:
         """Ask the first mirror of apt, by way of its proxy."""
-        from securebench.images.debian import machine_mirrors
+        from securebench.images.build.debian import machine_mirrors
 
         addresses = (word for line in machine_mirrors("stable") for word in line.split() if word.startswith("http"))
         address = next(addresses, None)
@@ -245,7 +245,7 @@ class ThisMachine:
         return ClockFacts(now, written, Path(securebench.__file__).stat().st_mtime, jumped)
 
     def _apt_proxies(self) -> dict[str, str]:
-        from securebench.images.bootstrap import query
+        from securebench.images.build.bootstrap import query
 
         found = {}
         for scheme in ("http", "https"):

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from securebench.candidates.store import CandidateStore
     from securebench.dangerous_commands import VerificationPolicy
+    from securebench.egress.gateway import Gateway
     from securebench.harnesses.base import HarnessProducer
-    from securebench.network.gateway import Gateway
     from securebench.progress import Reporter
     from securebench.resources import JsonValue
     from securebench.results.commitment import Commitment

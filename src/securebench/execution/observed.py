@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from securebench.execution.verifier_output import Printed, VerifierOutput
-    from securebench.images.leases import TreeLease
     from securebench.images.model import ResolvedImage
+    from securebench.images.store.leases import TreeLease
     from securebench.progress import Reporter
     from securebench.sandboxes.base import Chunk, Command, DriverInfo, ExitState, SandboxSpec
     from securebench.sandboxes.collected import Collected

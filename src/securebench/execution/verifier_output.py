@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from securebench.fs.durable import storage_errors, temporary_name, write_durably
 from securebench.limits import MIB
-from securebench.results.storage import storage_errors, temporary_name, write_durably
 from securebench.results.trace import printable
 from securebench.sandboxes.base import Stream
 

@@ -6,9 +6,9 @@ from securebench.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from securebench.harnesses.base import HarnessProducer, ProduceContext, Production
-    from securebench.harnesses.claude_code import ClaudeCodeHarnessProducer
-    from securebench.harnesses.codex import CodexHarnessProducer
     from securebench.harnesses.command import CommandHarnessProducer
+    from securebench.harnesses.provider.claude_code import ClaudeCodeHarnessProducer
+    from securebench.harnesses.provider.codex import CodexHarnessProducer
     from securebench.harnesses.registry import build_harness_producer
 
 __all__ = [
@@ -24,8 +24,8 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "ClaudeCodeHarnessProducer": "claude_code",
-        "CodexHarnessProducer": "codex",
+        "ClaudeCodeHarnessProducer": "provider.claude_code",
+        "CodexHarnessProducer": "provider.codex",
         "CommandHarnessProducer": "command",
         "HarnessProducer": "base",
         "ProduceContext": "base",

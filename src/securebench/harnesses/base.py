@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
     from securebench.candidates.artifact import CandidateArtifact
     from securebench.candidates.store import CandidateStore
+    from securebench.egress.gateway import Gateway
     from securebench.errors import CandidateError, InfrastructureError
     from securebench.images.model import ResolvedImage
-    from securebench.network.gateway import Gateway
     from securebench.progress import Reporter
     from securebench.resources import JsonValue
     from securebench.sandboxes.base import Limits, SandboxDriver

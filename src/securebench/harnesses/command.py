@@ -6,10 +6,10 @@ import os
 import stat
 from typing import TYPE_CHECKING, Final
 
+from securebench.egress.model import EgressPlan
 from securebench.errors import ConfigError
-from securebench.harnesses.attendance import Attendance, EgressAttendance, open_session
+from securebench.harnesses.agent_session import Attendance, EgressAttendance, open_session
 from securebench.harnesses.pipeline import Harness, Invocation
-from securebench.network.model import EgressPlan
 from securebench.sandboxes.base import Mount
 from securebench.tester_config import CommandConfig
 

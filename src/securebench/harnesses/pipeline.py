@@ -28,11 +28,11 @@ from securebench.candidates.extraction import (
     seal_workspace,
 )
 from securebench.errors import CandidateError, FailurePhase, FailureReason, InfrastructureError, StorageError
-from securebench.harnesses.attendance import Attendance
+from securebench.harnesses.agent_session import Attendance
 from securebench.harnesses.base import HarnessProducer, Production
 from securebench.harnesses.output import OutputReporter, recorded
+from securebench.harnesses.ownership import reclaim
 from securebench.harnesses.place import ROOT, image_directory, place_of
-from securebench.harnesses.reclaim import reclaim
 from securebench.resources import Component
 from securebench.sandboxes.base import BASE_ENVIRONMENT, Command, Mount, SandboxSpec, workspace_user
 from securebench.sandboxes.collected import DirectoryReplacedError
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from securebench.harnesses.attendance import Ending
+    from securebench.harnesses.agent_session import Ending
     from securebench.harnesses.base import ProduceContext
     from securebench.harnesses.place import Place
     from securebench.images.model import ResolvedImage

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 import docker
 import docker.errors
 
+from securebench.engine.client import refusal
 from securebench.errors import ImageError
-from securebench.images.archive import add_archive
-from securebench.images.engine import refusal
-from securebench.images.index import Origin, Source
 from securebench.images.reference import is_image_id
+from securebench.images.store.archive import add_archive
+from securebench.images.store.index import Origin, Source
 
 PATIENCE: Final = 3600
 """Seconds of silence: an engine says nothing while it reads or writes a large image."""
@@ -20,8 +20,8 @@ PATIENCE: Final = 3600
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from securebench.images.engine import Engine
-    from securebench.images.store import ImageStore
+    from securebench.engine.client import Engine
+    from securebench.images.store.image_store import ImageStore
 
 
 def inspect(engine: Engine, reference: str) -> dict[str, Any] | None:

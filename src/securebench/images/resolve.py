@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 import docker.errors
 
+from securebench.engine.client import refusal
 from securebench.errors import ImageError
-from securebench.images.engine import refusal
 from securebench.images.engine_images import give_to, inspect
-from securebench.images.index import Source
+from securebench.images.ensure import how_to_get, unavailable
 from securebench.images.model import ResolvedImage
-from securebench.images.provide import how_to_get, unavailable
 from securebench.images.reference import LOCAL_PREFIX, check_reference, is_image_id
-from securebench.images.store import ImageStore
+from securebench.images.store.image_store import ImageStore
+from securebench.images.store.index import Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from securebench.engine.client import Engine
     from securebench.errors import InfrastructureError
-    from securebench.images.engine import Engine
 
 
 def resolve(

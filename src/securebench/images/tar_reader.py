@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
-from securebench.descriptors import printable
+from securebench.fs.safe_open import printable
 from securebench.images.layout import malformed
 from securebench.images.streams import CHUNK, too_large
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from securebench.errors import ConfigError
-from securebench.results.storage import write_durably
+from securebench.fs.durable import write_durably
 
 if TYPE_CHECKING:
     from pathlib import Path

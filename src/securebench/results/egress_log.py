@@ -13,7 +13,7 @@ import threading
 from collections import Counter
 from typing import TYPE_CHECKING, Final, Self
 
-from securebench.results.storage import storage_errors, write_at_once
+from securebench.fs.durable import storage_errors, write_at_once
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,8 +13,8 @@ import os
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from securebench.errors import ConfigError, SourceLocation
+from securebench.fs.durable import storage_errors, sync_directory, temporary_name, write_at_once, write_durably
 from securebench.results.record import Entry, entry_of, read_entry, read_record
-from securebench.results.storage import storage_errors, sync_directory, temporary_name, write_at_once, write_durably
 from securebench.results.usage import Usage
 from securebench.strict_input.files import open_regular
 

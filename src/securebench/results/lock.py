@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING, Final, Self
 
 from securebench.errors import ConfigError, StorageError
-from securebench.results.storage import storage_errors
+from securebench.fs.durable import storage_errors
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from securebench.errors import ConfigError, Problem
+from securebench.fs.durable import write_durably
 from securebench.results.record import unique_keys
-from securebench.results.storage import write_durably
 from securebench.strict_input.files import open_regular
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Self
 
+from securebench.fs.durable import storage_errors
 from securebench.progress import EventKind
-from securebench.results.storage import storage_errors
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,7 +6,7 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Final
 
-from securebench.results.storage import storage_errors, temporary_name, write_durably
+from securebench.fs.durable import storage_errors, temporary_name, write_durably
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
         SandboxSpec,
         resolve_sandbox_host_path,
     )
-    from securebench.sandboxes.docker import DockerDriver
-    from securebench.sandboxes.docker_sandbox import DockerSandbox
+    from securebench.sandboxes.docker.driver import DockerDriver
+    from securebench.sandboxes.docker.sandbox import DockerSandbox
     from securebench.sandboxes.host import HostSandbox
     from securebench.sandboxes.oci import OciDriver
     from securebench.sandboxes.policy import CommandPolicy, PolicySandbox
@@ -45,7 +45,7 @@ __getattr__ = lazy_names(
         "CommandPolicy": "policy",
         "CommandResult": "base",
         "DockerDriver": "docker",
-        "DockerSandbox": "docker_sandbox",
+        "DockerSandbox": "docker",
         "HostSandbox": "host",
         "Limits": "base",
         "Mount": "base",

@@ -26,15 +26,15 @@ from securebench.errors import PathPolicyError
 from securebench.limits import MIB as MIB  # noqa: PLC0414 - part of this contract, defined where tester_config may see it
 from securebench.limits import Limits as Limits  # noqa: PLC0414 - as above
 from securebench.plugins import Extension
-from securebench.sandboxes.doors import Door as Door  # noqa: PLC0414, TC001 - part of this contract
 from securebench.sandboxes.enforcement import DriverInfo as DriverInfo  # noqa: PLC0414, TC001 - part of this contract
+from securebench.sandboxes.forwarding import Door as Door  # noqa: PLC0414, TC001 - part of this contract
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from types import TracebackType
 
-    from securebench.images.leases import TreeLease
     from securebench.images.model import ResolvedImage
+    from securebench.images.store.leases import TreeLease
     from securebench.sandboxes.collected import Collected
     from securebench.strict_input.models import WireModel
 

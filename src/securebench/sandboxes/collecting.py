@@ -6,8 +6,8 @@ import os
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from securebench.descriptors import OPEN_DIRECTORY
 from securebench.errors import ConfigError, InfrastructureError
+from securebench.fs.safe_open import OPEN_DIRECTORY
 from securebench.sandboxes.mounts import KERNEL_TREES, binds
 
 if TYPE_CHECKING:

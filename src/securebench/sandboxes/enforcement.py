@@ -35,7 +35,7 @@ class DriverInfo:
 
     ``enforced`` and ``weaker`` are names out of :data:`ENFORCEABLE`. With ``foreign_files``, what root of a sandbox
     leaves in a mounted directory may belong to a user of the host whose files this process can neither read nor remove:
-    it has to be given back first (``harnesses/reclaim.py``).
+    it has to be given back first (``harnesses/ownership.py``).
     """
 
     name: str

@@ -108,7 +108,7 @@ def _proven_oci(runtime: str | None) -> tuple[OciDriver, tuple[str, ...]]:
 
 
 def _docker(runtime: str | None, run_id: str) -> SandboxDriver:
-    from securebench.sandboxes.docker import DockerDriver
+    from securebench.sandboxes.docker.driver import DockerDriver
 
     return DockerDriver(run_id=run_id, runtime=runtime)
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from securebench.errors import EngineError, InfrastructureError
 from securebench.sandboxes.base import Command, Limits, SandboxSpec
-from securebench.sandboxes.doors import Door
+from securebench.sandboxes.forwarding import Door
 from securebench.sandboxes.gvisor import RUNSC
 from securebench.sandboxes.seen import FILES, SOCKET_FILES, Sockets, View
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from securebench.errors import ConfigError
+from securebench.fs.durable import storage_errors
 from securebench.results.provenance import harness_provenance
-from securebench.results.storage import storage_errors
 from securebench.tester_config import CommandConfig
 from securebench.workspaces.removal import make_fresh_directory, make_private_directory, remove_tree
 

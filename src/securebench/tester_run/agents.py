@@ -15,9 +15,9 @@ from securebench.tasks import DEFAULT_IMAGE
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from securebench.egress.gateway import Gateway
     from securebench.harnesses.base import HarnessProducer
     from securebench.images.model import ResolvedImage
-    from securebench.network.gateway import Gateway
     from securebench.resources import JsonValue
     from securebench.results.run_header import RunHeader
     from securebench.sandboxes.base import SandboxDriver

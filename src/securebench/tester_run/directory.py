@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 from securebench.candidates.store import CandidateStore
 from securebench.errors import ConfigError, Problem, StorageError
+from securebench.fs.durable import storage_errors, temporary_name
 from securebench.results.commitment import KEY_FILE
 from securebench.results.journal import JOURNAL
 from securebench.results.lock import OWNER_FILE
 from securebench.results.record import VerificationStatus
 from securebench.results.run_header import HEADER, read_header
-from securebench.results.storage import storage_errors, temporary_name
 from securebench.tasks import CandidateKind
 from securebench.tester_run.agent_copy import AGENT_COPY
 from securebench.workspaces.removal import MARKER, make_private_directory, remove_tree

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from securebench.egress.gateway import Gateway
     from securebench.harnesses.base import HarnessProducer
-    from securebench.network.gateway import Gateway
     from securebench.resources import JsonValue
     from securebench.results.run_header import RunHeader
     from securebench.sandboxes.base import SandboxDriver
@@ -61,7 +61,7 @@ def make_driver(config: TesterConfig, notify: Callable[[str], None]) -> SandboxD
 
 def make_gateway(log: Callable[[Mapping[str, JsonValue]], None]) -> Gateway:
     """Return the way out of sandboxes, which gives each of its decisions to ``log``. Nothing is started yet."""
-    from securebench.network.gateway import Gateway
+    from securebench.egress.gateway import Gateway
 
     return Gateway(log)
 

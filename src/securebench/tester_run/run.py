@@ -30,8 +30,8 @@ from securebench.tester_run.watch import Watch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from securebench.egress.gateway import Gateway
     from securebench.images.model import ResolvedImage
-    from securebench.network.gateway import Gateway
     from securebench.progress import Event
     from securebench.resources import JsonValue
     from securebench.results.run_header import RunHeader

@@ -11,7 +11,7 @@ import weakref
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from securebench.images.leases import TreeLease
+from securebench.images.store.leases import TreeLease
 from securebench.sandboxes.collected import CollectedArchive, DirectoryReplacedError
 from securebench.testing.fake_files import FakeFile
 

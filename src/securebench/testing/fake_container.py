@@ -13,13 +13,13 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from securebench.sandboxes.base import MIB, Stream
-from securebench.sandboxes.doors import serve_doors
+from securebench.sandboxes.forwarding import serve_doors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from securebench.sandboxes.base import Chunk
-    from securebench.sandboxes.doors import Door
+    from securebench.sandboxes.forwarding import Door
     from securebench.testing.fake_files import FakeFileSystem
 
 PIPE_SIZE = MIB

@@ -33,7 +33,7 @@ from securebench.sandboxes.collecting import (
     one_command_only,
     require_directory,
 )
-from securebench.sandboxes.doors import check_doors
+from securebench.sandboxes.forwarding import check_doors
 from securebench.sandboxes.mounts import check_mount
 from securebench.testing.fake_collected import FakeTrees, left_directory
 from securebench.testing.fake_container import Cause, FakeContainer, open_doors
@@ -43,7 +43,7 @@ from securebench.testing.fake_process import NOT_FOUND, FakeProcess, FakeProcess
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from securebench.images.leases import TreeLease
+    from securebench.images.store.leases import TreeLease
     from securebench.sandboxes.base import Command, SandboxSpec
     from securebench.sandboxes.collected import Collected
     from securebench.testing.fake_process import Program

@@ -13,8 +13,8 @@ import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from securebench.descriptors import printable
 from securebench.errors import ImageError, InfrastructureError
+from securebench.fs.safe_open import printable
 from securebench.images.tar_reader import Kind, TarReader
 from securebench.limits import MIB
 from securebench.sandboxes.collected import CollectedLayer

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from securebench.descriptors import OPEN_DIRECTORY, opened, printable
+from securebench.fs.safe_open import OPEN_DIRECTORY, opened, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,8 +9,8 @@ import os
 import stat
 from typing import TYPE_CHECKING, Self
 
-from securebench.descriptors import OPEN_DIRECTORY, OPEN_FILE, opened
 from securebench.errors import MaterializationError
+from securebench.fs.safe_open import OPEN_DIRECTORY, OPEN_FILE, opened
 from securebench.patches.model import FileVersion
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ import stat
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from securebench.descriptors import OPEN_DIRECTORY, opened
 from securebench.errors import StorageError
-from securebench.removal import remove_entry
+from securebench.fs.rmtree import remove_entry
+from securebench.fs.safe_open import OPEN_DIRECTORY, opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

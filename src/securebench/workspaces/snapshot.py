@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
-from securebench.descriptors import printable
+from securebench.fs.safe_open import printable
 from securebench.workspaces.descriptors import Refusal, TreeRefusedError
 from securebench.workspaces.tar_writer import TarWriter
 from securebench.workspaces.tree import WORKSPACE, EntryKind, TreeLimits, walk, walk_at

@@ -14,7 +14,7 @@ from operator import itemgetter
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
-from securebench.descriptors import OPEN_DIRECTORY, OPEN_FILE, printable
+from securebench.fs.safe_open import OPEN_DIRECTORY, OPEN_FILE, printable
 from securebench.limits import MIB
 from securebench.workspaces.descriptors import (
     Refusal,

@@ -7,7 +7,7 @@ import os
 import stat
 from typing import TYPE_CHECKING, Self
 
-from securebench.descriptors import OPEN_DIRECTORY, opened
+from securebench.fs.safe_open import OPEN_DIRECTORY, opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -13,8 +13,8 @@ import pytest
 
 from importers.swe_records import row
 from securebench.errors import ConfigError, SourceLocation
-from securebench.images.recipe_file import read_recipe
-from securebench.images.recipe_kinds import DerivedRecipe
+from securebench.images.build.recipe_file import read_recipe
+from securebench.images.build.recipe_kinds import DerivedRecipe
 from securebench.importers.swe_bench.images import WORKDIR, built_image
 from securebench.importers.swe_bench.pins import Pins, Release, Setup, read_pins, shipped_pins
 from securebench.importers.swe_bench.records import instance

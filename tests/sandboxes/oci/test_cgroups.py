@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from securebench.sandboxes.oci.keeper import cgroups
-from securebench.sandboxes.oci.keeper.cgroups import Group, Hierarchy, find_hierarchies
+from securebench.sandboxes.oci.supervisor import cgroups
+from securebench.sandboxes.oci.supervisor.cgroups import Group, Hierarchy, find_hierarchies
 
 LIMITS = {"memory": 64 * 1024 * 1024, "pids": 32, "cpu": 1.5}
 

@@ -15,9 +15,9 @@ from securebench.sandboxes.base import MIB, Command, Limits, SandboxSpec
 from securebench.sandboxes.collected import CollectedLayer, DirectoryReplacedError
 from securebench.sandboxes.oci import OciDriver
 from securebench.sandboxes.oci.changes import changed_layer
-from securebench.sandboxes.oci.job import Job
-from securebench.sandboxes.oci.keeper.changes import open_changes
-from securebench.sandboxes.oci.keeper.mounts import opaque
+from securebench.sandboxes.oci.request import Job
+from securebench.sandboxes.oci.supervisor.changes import open_changes
+from securebench.sandboxes.oci.supervisor.mounts import opaque
 from securebench.sandboxes.oci.wire import send_report
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def test_no_room_is_no_absence(upper: Path, monkeypatch: pytest.MonkeyPatch) -> 
     def full(*_arguments: object, **_options: object) -> int:
         raise OSError(24, "Too many open files")
 
-    monkeypatch.setattr("securebench.sandboxes.oci.keeper.changes.os.open", full)
+    monkeypatch.setattr("securebench.sandboxes.oci.supervisor.changes.os.open", full)
     report, descriptor = open_changes(str(upper), "/srv/app", OPAQUE)
     assert descriptor == -1
     assert "Too many open files" in report["collected"]

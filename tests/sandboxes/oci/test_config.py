@@ -16,7 +16,7 @@ from securebench.errors import ConfigError, EngineError, MaterializationError
 from securebench.images.model import ResolvedImage
 from securebench.sandboxes.arguments import OOM_SCORE
 from securebench.sandboxes.base import MIB, Command, Limits, Mount, SandboxSpec
-from securebench.sandboxes.docker_spec import compile_container
+from securebench.sandboxes.docker.spec import compile_container
 from securebench.sandboxes.mounts import binds
 from securebench.sandboxes.oci.config import INIT_TARGET, Layout, _own_oom_score, compile_config, compile_process
 from securebench.sandboxes.oci.runtime import Runtime

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from securebench.sandboxes.oci.keeper.jobs import Job, Runtime
+from securebench.sandboxes.oci.supervisor.processes import Job, Runtime
 from workspaces.users import as_ordinary_user, open_directory
 
 LOOK = """

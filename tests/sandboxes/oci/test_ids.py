@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from securebench.images.ids import COUNT, SHIFT
+from securebench.images.store.ids import COUNT, SHIFT
 from securebench.sandboxes.oci.ids import HostIds, IdMap, identity_map
 from securebench.sandboxes.oci.ids import outside as outside_of
 

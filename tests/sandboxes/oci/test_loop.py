@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from securebench.sandboxes.oci.keeper.jobs import Job
-from securebench.sandboxes.oci.keeper.loop import Keeper
+from securebench.sandboxes.oci.supervisor.loop import Keeper
+from securebench.sandboxes.oci.supervisor.processes import Job
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from securebench.sandboxes.oci.keeper.mounts import UnsafeSourceError, _open_plain
+from securebench.sandboxes.oci.supervisor.mounts import UnsafeSourceError, _open_plain
 
 
 def open_descriptors() -> list[str]:

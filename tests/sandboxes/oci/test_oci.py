@@ -23,8 +23,8 @@ from securebench.errors import EngineError, InfrastructureError, Materialization
 from securebench.sandboxes.base import MIB, Command, Limits, Mount, SandboxSpec
 from securebench.sandboxes.oci import OciDriver
 from securebench.sandboxes.oci.config import compile_config
-from securebench.sandboxes.oci.keeper.cgroups import find_hierarchies
 from securebench.sandboxes.oci.reaper import runs_directory
+from securebench.sandboxes.oci.supervisor.cgroups import find_hierarchies
 from securebench.testing.conformance.bench import probe_command, read_until
 
 if TYPE_CHECKING:
@@ -515,12 +515,12 @@ def test_a_driver_that_cannot_start_its_keeper_says_why(monkeypatch: pytest.Monk
 def test_a_keeper_starts_with_the_standard_library_alone() -> None:
     """What a keeper loads is of the standard library or of its own package: it starts fast, and needs nothing."""
     code = (
-        "import sys, json; sys.path.append(sys.argv[1]); import securebench.sandboxes.oci.keeper.main; "
+        "import sys, json; sys.path.append(sys.argv[1]); import securebench.sandboxes.oci.supervisor.main; "
         "print(json.dumps([name for name in sys.modules if not name.startswith('_')]))"
     )
     root = str(Path(securebench.__file__).resolve().parents[1])
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code, root], check=True, capture_output=True)
     loaded = {name for name in json.loads(done.stdout) if name.partition(".")[0] not in sys.stdlib_module_names}
-    ours = ("securebench.sandboxes.oci.keeper", "securebench.sandboxes.oci.wire")
+    ours = ("securebench.sandboxes.oci.supervisor", "securebench.sandboxes.oci.wire")
     packages = {"securebench", "securebench.lazy_names", "securebench.sandboxes", "securebench.sandboxes.oci"}
     assert all(name in packages or name.startswith(ours) for name in loaded), loaded

@@ -13,8 +13,8 @@ import pytest
 
 from securebench.errors import EngineError, InfrastructureError, MaterializationError
 from securebench.sandboxes.base import Command, ExitState, Stream
-from securebench.sandboxes.oci.job import Job
 from securebench.sandboxes.oci.process import OciProcess
+from securebench.sandboxes.oci.request import Job
 from securebench.sandboxes.oci.streams import Pipes, Streams
 from securebench.sandboxes.oci.wire import KILL, send_report
 

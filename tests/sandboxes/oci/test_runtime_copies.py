@@ -14,8 +14,8 @@ import pytest
 
 from securebench.sandboxes.base import Command, SandboxSpec
 from securebench.sandboxes.oci import OciDriver
-from securebench.sandboxes.oci.keeper import jobs, surroundings
-from securebench.sandboxes.oci.keeper.jobs import Runtime, become, children, sealed_copy
+from securebench.sandboxes.oci.supervisor import context, processes
+from securebench.sandboxes.oci.supervisor.processes import Runtime, become, children, sealed_copy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,7 +64,7 @@ def test_a_script_is_run_from_where_it_is(tmp_path: Path) -> None:
     script = tmp_path / "runtime"
     script.write_text("#!/bin/sh\necho script $1\n")
     script.chmod(0o755)
-    program = surroundings._sealed_copy(str(script))
+    program = context._sealed_copy(str(script))
     assert program is None
     call = Runtime([str(script), "create"], str(tmp_path), str(tmp_path / "log"), program=program)
     assert output_of(lambda streams: become(call, streams)) == b"script create\n"
@@ -96,7 +96,7 @@ def test_what_cannot_be_run_says_so_in_the_log(tmp_path: Path) -> None:
 def test_children_are_found(*, listed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the kernel lists them, and where all processes must be looked through."""
     if not listed:
-        monkeypatch.setattr(jobs, "_THREADS", "/nowhere/{0}")
+        monkeypatch.setattr(processes, "_THREADS", "/nowhere/{0}")
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         assert child.pid in children(os.getpid())
     assert child.pid not in children(os.getpid())

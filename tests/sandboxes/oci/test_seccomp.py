@@ -14,8 +14,8 @@ import pytest
 from seccomp_filters import ALLOW, I386, X32_BIT, X86_64, Filter, filter_of, outcome_under, system_call
 from securebench.errors import EngineError
 from securebench.images.model import ResolvedImage
-from securebench.sandboxes import docker_spec
 from securebench.sandboxes.base import Command, SandboxSpec
+from securebench.sandboxes.docker import spec as docker_spec
 from securebench.sandboxes.oci import libseccomp, seccomp
 from securebench.sandboxes.oci.libseccomp import Library
 from securebench.sandboxes.oci.seccomp import cache_directory, seccomp_for
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from securebench.sandboxes.base import SandboxDriver
-    from securebench.sandboxes.docker import DockerDriver
+    from securebench.sandboxes.docker.driver import DockerDriver
 
 pytestmark = pytest.mark.skipif(os.uname().machine != "x86_64", reason="the numbers are those of x86-64")
 

@@ -11,7 +11,7 @@ import pytest
 
 from egress_world import world
 from provider_client import APIS
-from securebench.network.model import EgressPlan, Provider, RelayPlan
+from securebench.egress.model import EgressPlan, Provider, RelayPlan
 from securebench.sandboxes.base import BASE_ENVIRONMENT, Command, Mount, SandboxSpec, workspace_user
 from securebench.testing.provider import Provider as ScriptedProvider
 from securebench.testing.provider import Say
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from securebench.egress.gateway import Session
+    from securebench.egress.model import EgressReport
     from securebench.images.model import ResolvedImage
-    from securebench.network.gateway import Session
-    from securebench.network.model import EgressReport
     from securebench.resources import JsonValue
     from securebench.sandboxes.base import SandboxDriver
     from securebench.testing.provider import Received

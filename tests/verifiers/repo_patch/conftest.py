@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from image_archives import layer
-from securebench.images.derived.compose import Additions, Base, add_image
+from securebench.images.build.derived.compose import Additions, Base, add_image
 from securebench.images.engine_images import give_to
-from securebench.images.index import Origin, Source
-from securebench.sandboxes.docker import DockerDriver
+from securebench.images.store.index import Origin, Source
+from securebench.sandboxes.docker.driver import DockerDriver
 from verifiers.repo_patch.judging_repo import image_parts
 from verifiers.repo_patch.runner_repos import repository_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from securebench.images.engine import Engine
-    from securebench.images.store import ImageStore
+    from securebench.engine.client import Engine
+    from securebench.images.store.image_store import ImageStore
     from securebench.sandboxes.base import SandboxDriver
 
 HOSTILE_ENVIRONMENT = {

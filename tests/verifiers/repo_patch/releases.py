@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from image_archives import directory, file, layer
-from securebench.images.derived.compose import Additions, Base, add_image
-from securebench.images.index import Origin, Source
+from securebench.images.build.derived.compose import Additions, Base, add_image
+from securebench.images.store.index import Origin, Source
 from verifiers.repo_patch.judging_repo import COMMIT, REPOSITORY
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from image_archives import Part
-    from securebench.images.store import ImageStore
+    from securebench.images.store.image_store import ImageStore
 
 _PACKAGES = "usr/local/lib/python3.11/dist-packages"
 

@@ -15,7 +15,7 @@ import pytest
 from securebench.errors import FailureReason
 from securebench.images.engine_images import give_to
 from securebench.sandboxes.base import MIB, Limits
-from securebench.sandboxes.docker import DockerDriver
+from securebench.sandboxes.docker.driver import DockerDriver
 from verifiers.repo_patch.judging_repo import Job
 from verifiers.repo_patch.releases import RELEASES
 from verifiers.repo_patch.runner_cheats import SYMPY_RELEASE_CHEATS, UNITTEST_RELEASE_CHEATS
@@ -23,7 +23,7 @@ from verifiers.repo_patch.runner_cheats import SYMPY_RELEASE_CHEATS, UNITTEST_RE
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from securebench.images.store import ImageStore
+    from securebench.images.store.image_store import ImageStore
     from securebench.sandboxes.base import SandboxDriver
     from verifiers.repo_patch.releases import Bug, Release
 

@@ -9,8 +9,8 @@ import pytest
 
 from sandboxes.oci.test_rootless import home  # noqa: F401 - a fixture
 from securebench.dangerous_commands import VerificationPolicy
-from securebench.images.bring import import_path
-from securebench.images.store import ImageStore
+from securebench.images.store.image_store import ImageStore
+from securebench.images.store.importing import import_path
 from securebench.sandboxes.oci import OciDriver
 from verifiers.terminal_task.cheats import CHEATS, CHECKER, SOLUTION
 from verifiers.terminal_task.judging_terminal import Job

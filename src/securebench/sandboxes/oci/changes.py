@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from securebench.errors import InfrastructureError
 from securebench.sandboxes.collected import CollectedLayer, DirectoryReplacedError
 from securebench.sandboxes.collecting import nothing_to_collect
-from securebench.sandboxes.oci.keeper.changes import CHANGED, REPLACED, UNCHANGED
+from securebench.sandboxes.oci.supervisor.changes import CHANGED, REPLACED, UNCHANGED
 
 if TYPE_CHECKING:
-    from securebench.sandboxes.oci.job import Job
+    from securebench.sandboxes.oci.request import Job
 
 
 def changed_layer(job: Job, path: str) -> CollectedLayer:

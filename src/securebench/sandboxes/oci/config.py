@@ -40,7 +40,7 @@ from securebench.sandboxes.arguments import (
 )
 from securebench.sandboxes.capabilities import granted_capabilities
 from securebench.sandboxes.mounts import SHM_SIZE, binds, empty_volumes
-from securebench.sandboxes.oci.keeper.mounts import tmpfs_bounds
+from securebench.sandboxes.oci.supervisor.mounts import tmpfs_bounds
 from securebench.sandboxes.seccomp_profile import profile_of_gvisor
 
 if TYPE_CHECKING:

@@ -11,25 +11,25 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from securebench.errors import EngineError
-from securebench.images.ids import tree_shift
+from securebench.images.store.ids import tree_shift
 from securebench.sandboxes.capabilities import granted_capabilities
 from securebench.sandboxes.mounts import binds
 from securebench.sandboxes.oci.config import DEVICES_TARGET, INIT_TARGET, Layout, compile_config, compile_process
-from securebench.sandboxes.oci.doors import open_doors
+from securebench.sandboxes.oci.forwarding import open_doors
 from securebench.sandboxes.oci.ids import HostIds, identity_map, outside
-from securebench.sandboxes.oci.keeper.cells import DEVICES, NETWORK
-from securebench.sandboxes.oci.keeper.surroundings import SHOWN
 from securebench.sandboxes.oci.runtime import LOG, PID, record_of
 from securebench.sandboxes.oci.seccomp import seccomp_for
-from securebench.sandboxes.oci.stock import Stock
+from securebench.sandboxes.oci.supervisor.containers import DEVICES, NETWORK
+from securebench.sandboxes.oci.supervisor.context import SHOWN
+from securebench.sandboxes.oci.warm_pool import Stock
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
     from securebench.sandboxes.base import Command, SandboxSpec
-    from securebench.sandboxes.oci.job import Job
     from securebench.sandboxes.oci.link import Hello, Link
+    from securebench.sandboxes.oci.request import Job
     from securebench.sandboxes.oci.runtime import Runtime
     from securebench.sandboxes.oci.sandbox import OciSandbox
     from securebench.sandboxes.oci.streams import Pipes

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from securebench.errors import InfrastructureError
 from securebench.sandboxes.base import DriverInfo, SandboxDriver
 from securebench.sandboxes.collecting import check_collect, require_directory
-from securebench.sandboxes.doors import check_doors
+from securebench.sandboxes.forwarding import check_doors
 from securebench.sandboxes.mounts import NAME_FILES
 from securebench.sandboxes.oci import reaper
 from securebench.sandboxes.oci.container import Surroundings
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from securebench.images.model import ResolvedImage
-    from securebench.images.store import ImageStore, TreeLease
+    from securebench.images.store.image_store import ImageStore, TreeLease
     from securebench.sandboxes.base import SandboxSpec
     from securebench.sandboxes.oci.isolation import Isolation
 
@@ -62,7 +62,7 @@ class OciDriver(SandboxDriver):
     def store(self) -> ImageStore:
         """The store that images come from."""
         if self._store is None:
-            from securebench.images.store import ImageStore
+            from securebench.images.store.image_store import ImageStore
 
             self._store = ImageStore()
         return self._store
@@ -75,7 +75,7 @@ class OciDriver(SandboxDriver):
 
     def resolve_image(self, reference: str, on_progress: Callable[[str], None] | None = None) -> ResolvedImage:
         """Return what ``reference`` means, found out once."""
-        from securebench.images.provide import provide
+        from securebench.images.ensure import provide
 
         with self._resolving:
             if reference not in self._images:

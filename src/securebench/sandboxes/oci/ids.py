@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from securebench.images.ids import COUNT, SHIFT
+from securebench.images.store.ids import COUNT, SHIFT
 
 IdMap: TypeAlias = list[dict[str, int]]
 """An ``uidMappings`` or ``gidMappings`` of an OCI configuration, sorted by the id inside."""

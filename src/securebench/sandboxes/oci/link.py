@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from securebench.errors import EngineError
-from securebench.images.ids import tree_shift
-from securebench.sandboxes.oci.job import Job, exhaustion, gone
+from securebench.images.store.ids import tree_shift
+from securebench.sandboxes.oci.request import Job, exhaustion, gone
 from securebench.sandboxes.oci.wire import receive_frame, send_frame
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _END_SECONDS: Final = 10.0
 _SOURCE: Final = Path(__file__).resolve().parents[3]
 _BOOT: Final = (
     f"import sys; sys.path.append({str(_SOURCE)!r}); "
-    "from securebench.sandboxes.oci.keeper.main import main; main(sys.argv[1])"
+    "from securebench.sandboxes.oci.supervisor.main import main; main(sys.argv[1])"
 )
 _NAMESPACES: Final = ("--mount", "--propagation", "slave", "--net", "--pid", "--fork", "--kill-child", "--mount-proc")
 

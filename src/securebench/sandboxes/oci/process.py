@@ -12,14 +12,14 @@ from securebench.sandboxes.base import ExitState
 from securebench.sandboxes.bounded import KILL_GRACE, BoundedProcess
 from securebench.sandboxes.collecting import nothing_to_collect
 from securebench.sandboxes.oci.changes import changed_layer
-from securebench.sandboxes.oci.keeper.jobs import MACHINE_MEMORY
+from securebench.sandboxes.oci.supervisor.processes import MACHINE_MEMORY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from securebench.sandboxes.base import Command
     from securebench.sandboxes.collected import CollectedLayer
-    from securebench.sandboxes.oci.job import Job
+    from securebench.sandboxes.oci.request import Job
     from securebench.sandboxes.oci.streams import Streams
 
 _NOT_FOUND = 127

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from securebench.errors import EngineError
-from securebench.sandboxes.oci.keeper.cgroups import NAMESPACE, find_places, kill_all, remove_group
-from securebench.sandboxes.oci.keeper.surroundings import OWNER_FILE
+from securebench.sandboxes.oci.supervisor.cgroups import NAMESPACE, find_places, kill_all, remove_group
+from securebench.sandboxes.oci.supervisor.context import OWNER_FILE
 from securebench.sandboxes.owner import Owner
 
 if TYPE_CHECKING:

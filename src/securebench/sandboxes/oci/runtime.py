@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from securebench.errors import EngineError
 from securebench.sandboxes.gvisor import RUNSC, SENTRY_THREADS
-from securebench.sandboxes.oci.keeper.jobs import SCRATCH_VARIABLE
+from securebench.sandboxes.oci.supervisor.processes import SCRATCH_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -15,8 +15,8 @@ from securebench.sandboxes.bounded import KILL_GRACE
 from securebench.sandboxes.collecting import nothing_to_collect, one_command_only
 from securebench.sandboxes.oci.container import LIFETIME_SECONDS, Container
 from securebench.sandboxes.oci.process import OciProcess, raise_failure
-from securebench.sandboxes.oci.stock import Kind, Started
 from securebench.sandboxes.oci.streams import Pipes, Streams
+from securebench.sandboxes.oci.warm_pool import Kind, Started
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import Command, SandboxSpec
     from securebench.sandboxes.collected import CollectedLayer
     from securebench.sandboxes.oci.container import Surroundings
-    from securebench.sandboxes.oci.job import Job
+    from securebench.sandboxes.oci.request import Job
 
 _START_SECONDS: Final = 60.0
 """How long a persistent sandbox gets until its first process answers."""

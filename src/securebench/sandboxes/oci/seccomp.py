@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from securebench.home import home_directory
+from securebench.fs.home import home_directory
 from securebench.sandboxes.capabilities import granted_capabilities
 from securebench.sandboxes.oci.libseccomp import RECIPE, Library, unavailable
 from securebench.sandboxes.seccomp_profile import profile

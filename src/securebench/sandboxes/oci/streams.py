@@ -11,13 +11,13 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from securebench.sandboxes.base import Stream
-from securebench.sandboxes.oci.job import exhaustion
+from securebench.sandboxes.oci.request import exhaustion
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from securebench.sandboxes.base import Chunk
-    from securebench.sandboxes.oci.job import Job
+    from securebench.sandboxes.oci.request import Job
 
 _READ = 64 * 1024
 

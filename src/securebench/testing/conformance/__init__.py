@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from securebench.testing.conformance import collecting, doors, ending, isolation, lifecycle, limiting, streams
+from securebench.testing.conformance import collecting, ending, forwarding, isolation, lifecycle, limiting, streams
 from securebench.testing.conformance.bench import Bench, Check, ConformanceError, Outcome, run_checks
-from securebench.testing.conformance.excuses import excuse
+from securebench.testing.conformance.expected_failures import excuse
 
 if TYPE_CHECKING:
     from securebench.images.model import ResolvedImage
@@ -23,7 +23,7 @@ CHECKS: tuple[Check, ...] = (
     *ending.CHECKS,
     *limiting.CHECKS,
     *isolation.CHECKS,
-    *doors.CHECKS,
+    *forwarding.CHECKS,
     *lifecycle.CHECKS,
     *collecting.CHECKS,
 )

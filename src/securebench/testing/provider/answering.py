@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
-from securebench.network.relay.providers.base import QUESTION
+from securebench.egress.relay.providers.base import QUESTION
 from securebench.testing.provider.conversation import Conversation
 from securebench.testing.provider.faults import Asked, Delivery, FaultPlan, spoilt
 from securebench.testing.provider.reply import Reply, whole

@@ -10,7 +10,7 @@ import shlex
 from typing import TYPE_CHECKING, Final
 
 from securebench.families.registry import FAMILIES
-from securebench.harnesses.prompts import ANSWER_FILES
+from securebench.harnesses.provider.prompts import ANSWER_FILES
 from securebench.tasks import CandidateKind
 from securebench.testing.provider.attacks import attack
 from securebench.testing.provider.steps import Hang, Say, Script, Shell

@@ -12,9 +12,9 @@ import os
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from securebench.descriptors import OPEN_DIRECTORY, opened
+from securebench.fs.rmtree import remove_entry
+from securebench.fs.safe_open import OPEN_DIRECTORY, opened
 from securebench.patches.names import parents
-from securebench.removal import remove_entry
 from securebench.sandboxes.base import Mount
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from securebench.descriptors import OPEN_FILE, printable
 from securebench.errors import FailureReason
+from securebench.fs.safe_open import OPEN_FILE, printable
 from securebench.images.tar_reader import Kind, TarReader
 from securebench.limits import MIB
 from securebench.pack_paths import LANE_ROOTS, folded, is_at_or_below

@@ -8,8 +8,8 @@ import shlex
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
-from securebench.descriptors import printable
 from securebench.errors import MaterializationError
+from securebench.fs.safe_open import printable
 from securebench.pack_paths import LANE_ROOTS, is_at_or_below
 from securebench.resources import Visibility
 from securebench.sandboxes.base import SandboxSpec, workspace_user

@@ -1,0 +1,161 @@
+"""The gateway: the process outside all sandboxes that their doors lead to. One a run."""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import UTC, datetime
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Final, Self
+
+from securebench.egress.codec import plan_to_json, relay_to_json, settings_to_json
+from securebench.egress.link import Link
+from securebench.egress.port_names import PROXY, RELAY
+from securebench.egress.rules import Caps, ProxyRules
+from securebench.errors import EgressError
+from securebench.sandboxes.forwarding import Door
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
+
+    from securebench.egress.model import EgressPlan, EgressReport, ProbeReport, RelayPlan
+    from securebench.resources import JsonValue
+
+PROXY_PORT: Final = 3128
+"""Where a sandbox finds its proxy, on its own loopback."""
+
+RELAY_PORT: Final = 8788
+"""Where a sandbox finds its provider, on its own loopback."""
+
+_PROXY_URL: Final = f"http://127.0.0.1:{PROXY_PORT}"
+_HERE: Final = "127.0.0.1,localhost"
+_PROXY_VARIABLES: Final = {
+    **dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), _PROXY_URL),
+    **dict.fromkeys(("NO_PROXY", "no_proxy"), _HERE),
+}
+
+
+class Session:
+    """One task's way out. A context manager.
+
+    ``doors`` belong into the spec of its sandbox, ``environment`` into its environment: the variables of the proxy,
+    if there is one. ``relay_url`` is where its provider is found from inside, with no slash at its end, or empty.
+    """
+
+    doors: tuple[Door, ...]
+    environment: Mapping[str, str]
+    relay_url: str
+
+    def __init__(self, link: Link, number: int, plan: EgressPlan) -> None:
+        self._link = link
+        self._number = number
+        self._lock = threading.Lock()
+        self._outcome: EgressReport | EgressError | None = None
+        ports = {PROXY: PROXY_PORT} if plan.domains else {}
+        ports |= {RELAY: RELAY_PORT} if plan.relay else {}
+        self.doors = tuple(Door(port, partial(self._serve, door)) for door, port in ports.items())
+        self.environment = _PROXY_VARIABLES if plan.domains else {}
+        self.relay_url = f"http://127.0.0.1:{RELAY_PORT}" if plan.relay else ""
+
+    def on_death(self, call: Callable[[], None]) -> None:
+        """Call it, from another thread, if the gateway dies while this session is open; at once if it has."""
+        self._link.on_death(self._number, call)
+
+    def close(self) -> EgressReport:
+        """End it, with all its connections, and return what became of it all. Idempotent.
+
+        Raises :class:`EgressError` (``egress-failed``) if the gateway died meanwhile.
+        """
+        with self._lock:
+            if self._outcome is None:
+                try:
+                    self._outcome = self._link.finish(self._number)
+                except EgressError as error:
+                    self._outcome = error
+        if isinstance(self._outcome, EgressError):
+            raise self._outcome
+        return self._outcome
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except EgressError:
+            if error is None:
+                raise
+
+    def _serve(self, door: str, listener: socket.socket) -> None:
+        self._link.listen(self._number, door, listener)
+
+
+class Gateway:
+    """The gateway of a run. Its process starts with the first session, and anew after a death. Thread safe.
+
+    ``log`` is given each decision as it is made: a flat JSON object, for a line of ``egress.jsonl``. It may be
+    called from any thread. ``rules`` are for tests: see :class:`ProxyRules`.
+    """
+
+    def __init__(
+        self,
+        log: Callable[[Mapping[str, JsonValue]], None],
+        *,
+        rules: ProxyRules | None = None,
+        caps: Caps | None = None,
+    ) -> None:
+        self._log = log
+        self._settings = settings_to_json(rules or ProxyRules(), caps or Caps())
+        self._lock = threading.Lock()
+        self._numbers = count(1)
+        self._link: Link | None = None
+        self._closed = False
+
+    def open(self, task_id: str, plan: EgressPlan) -> Session:
+        """Open a way out for a task. Raises :class:`EgressError`."""
+        link = self._live_link()
+        number = next(self._numbers)
+        link.open(number, {"task_id": task_id, "plan": plan_to_json(plan)}, self._log)
+        return Session(link, number, plan)
+
+    def probe(self, task_id: str, plan: RelayPlan, model: str) -> ProbeReport:
+        """Ask the provider of ``plan`` for one short answer of ``model``, and return what came of it.
+
+        No agent takes part in it. ``task_id`` is whose log line it becomes, empty for the run's own. Takes half a
+        minute at most. Raises :class:`EgressError`.
+        """
+        link, started = self._live_link(), time.monotonic()
+        report = link.probe(next(self._numbers), {"plan": relay_to_json(plan), "model": model})
+        self._log(
+            {
+                "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+                "task_id": task_id,
+                "kind": "probe",
+                "decision": "allowed" if report.status else "failed",
+                "reason": report.trouble.value if report.trouble else "",
+                "provider_status": report.status,
+                "seconds": round(time.monotonic() - started, 3),
+                "tokens": report.input_tokens + report.output_tokens,
+            }
+        )
+        return report
+
+    def close(self) -> None:
+        """End the process and whatever it serves. Idempotent."""
+        with self._lock:
+            self._closed = True
+            if self._link:
+                self._link.close()
+
+    def _live_link(self) -> Link:
+        with self._lock:
+            if self._closed:
+                raise EgressError("the gateway is closed")
+            if self._link is None or self._link.is_dead:
+                self._link = Link(self._settings)
+            return self._link

@@ -1,0 +1,173 @@
+"""The gateway's process: it serves sessions until its run is gone. Its one argument is the number of a descriptor.
+
+Everything that it ever needs is imported here, before it becomes nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures.thread
+import os
+import socket
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+from securebench.egress.codec import (
+    plan_from_json,
+    probe_to_json,
+    relay_from_json,
+    report_to_json,
+    settings_from_json,
+)
+from securebench.egress.exit_reason import say
+from securebench.egress.frames import FrameError, pack, receive, send
+from securebench.egress.hardening import harden
+from securebench.egress.relay.probe import ask_provider
+from securebench.egress.sessions import ServedSession
+from securebench.errors import EgressError
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from securebench.egress.rules import Caps, ProxyRules
+    from securebench.resources import JsonValue
+
+_RESOLVERS: Final = 64
+"""Threads that wait for name servers."""
+
+
+class Outbox:
+    """Frames to the run, in order. Nothing waits: what the socket does not take yet is kept."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._kept: deque[bytes] = deque()
+
+    def post(self, frame: dict[str, Any]) -> None:
+        """Send a frame. If nobody receives it, the end of the process is near, and told otherwise."""
+        self._kept.append(pack(frame))
+        if len(self._kept) == 1:
+            self._flush()
+
+    def _flush(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            while self._kept:
+                send(self._control, self._kept[0])
+                self._kept.popleft()
+        except BlockingIOError:
+            loop.add_writer(self._control, self._flush)
+        except OSError:
+            self._kept.clear()
+        else:
+            loop.remove_writer(self._control)
+
+
+class Service:
+    """What the process does, frame by frame, in their order. What takes time goes beside: ends and questions."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._outbox = Outbox(control)
+        self._sessions: dict[int, ServedSession] = {}
+        self._settings: tuple[ProxyRules, Caps] | None = None
+        self._beside: set[asyncio.Task[None]] = set()
+        self._frames: asyncio.Queue[tuple[dict[str, Any], int] | None] = asyncio.Queue()
+
+    async def run(self) -> None:
+        """Serve until the run closes the connection, or is gone."""
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(concurrent.futures.thread.ThreadPoolExecutor(_RESOLVERS))
+        loop.add_reader(self._control, self._receive)
+        while (came := await self._frames.get()) is not None:
+            await self._do(*came)
+
+    def _receive(self) -> None:
+        try:
+            self._frames.put_nowait(receive(self._control))
+        except BlockingIOError:
+            return
+        except (OSError, FrameError) as error:  # nothing is known of what else was asked: better to end
+            say(error)
+            self._frames.put_nowait(None)
+
+    async def _do(self, frame: dict[str, Any], descriptor: int) -> None:
+        match frame["do"]:
+            case "start":
+                self._settings = settings_from_json(frame["settings"])
+                self._outbox.post({"is": "ready"})
+            case "open":
+                self._open(frame)
+            case "listen":
+                await self._listen(frame, socket.socket(fileno=descriptor))
+            case "close":
+                self._start(self._close(frame["session"]))
+            case "probe":
+                self._start(self._probe(frame))
+
+    def _start(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._beside.add(task)
+        task.add_done_callback(self._beside.discard)
+
+    def _open(self, frame: dict[str, Any]) -> None:
+        assert self._settings
+        number = frame["session"]
+
+        def log(line: dict[str, JsonValue]) -> None:
+            self._outbox.post({"is": "log", "session": number, "line": line})
+
+        try:
+            plan = plan_from_json(frame["plan"])
+            self._sessions[number] = ServedSession(frame["task_id"], plan, self._settings, log)
+        except Exception as error:  # noqa: BLE001 - whatever it is, this session fails, and the others go on
+            # Other words than ours might hold the key.
+            why = error.message if isinstance(error, EgressError) else type(error).__name__
+            self._outbox.post({"is": "failed", "session": number, "why": why})
+        else:
+            self._outbox.post({"is": "opened", "session": number})
+
+    async def _listen(self, frame: dict[str, Any], listener: socket.socket) -> None:
+        session = self._sessions.get(frame["session"])
+        if session is None:  # closed meanwhile
+            listener.close()
+        else:
+            listener.setblocking(False)
+            await session.listen(frame["door"], listener)
+
+    async def _close(self, number: int) -> None:
+        try:
+            report = await self._sessions.pop(number).close()
+        except Exception as error:  # noqa: BLE001 - a defect of ours: this session has no report, and the others go on
+            say(error)
+            self._outbox.post({"is": "failed", "session": number})
+        else:
+            self._outbox.post({"is": "closed", "session": number, "report": report_to_json(report)})
+
+    async def _probe(self, frame: dict[str, Any]) -> None:
+        number = frame["session"]
+        try:
+            report = await ask_provider(relay_from_json(frame["plan"]), frame["model"])
+        except Exception as error:  # noqa: BLE001 - as in _open
+            why = error.message if isinstance(error, EgressError) else type(error).__name__
+            self._outbox.post({"is": "failed", "session": number, "why": why})
+        else:
+            self._outbox.post({"is": "probed", "session": number, "report": probe_to_json(report)})
+
+
+def main(descriptor: int) -> None:
+    """Serve the run at the other end of ``descriptor``, and never return."""
+    code = 1
+    try:
+        os.set_inheritable(descriptor, False)
+        control = socket.socket(fileno=descriptor)
+        control.setblocking(False)
+        harden()
+        loop = asyncio.new_event_loop()
+        loop.set_exception_handler(lambda _, context: say(context.get("exception") or RuntimeError()))
+        loop.run_until_complete(Service(control).run())
+        code = 0
+    except BaseException as error:  # noqa: BLE001 - the last words, and then the end
+        say(error)
+    finally:
+        os._exit(code)  # the kernel closes all there is; threads may still wait for a name server, and nobody for them

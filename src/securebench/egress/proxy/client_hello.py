@@ -1,0 +1,184 @@
+"""The first message of TLS: for whom it is meant. Read in time linear in its length, and refused when in doubt.
+
+The layout is that of RFC 8446, sections 4.1.2 and 5.1, which TLS 1.2 shares; the server's name is in RFC 6066, section
+3, its encrypted form (ECH) in RFC 9849.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from securebench.egress.proxy.decisions import Reason
+
+MAX_HELLO: Final = 32 * 1024
+"""Bytes up to the end of the message. The largest in use, with keys that withstand quantum computers, take two KiB."""
+
+_CHANGE_CIPHER_SPEC: Final = 20
+_HANDSHAKE: Final = 22
+_CLIENT_HELLO: Final = 1
+_RECORD_HEADER: Final = 5
+_MESSAGE_HEADER: Final = 4
+_CHANGE_LENGTH: Final = 6
+_MAX_RECORD: Final = 1 << 14
+_MAX_RECORDS: Final = 64
+"""Some clients cut the message into a few. More would only cost time."""
+_MAJOR_VERSION: Final = 3
+_RANDOM: Final = 2 + 32
+_SERVER_NAME: Final = 0
+_HOST_NAME: Final = 0
+_ENCRYPTED: Final = frozenset({0xFE0D, 0xFFCE})
+"""Encrypted ClientHello, and the encrypted name of the drafts before it: the real name would be inside, unseen."""
+_EARLY_DATA: Final = 42
+"""Ciphertext before the server has answered: a second ClientHello could come after it, unseen."""
+
+
+class HelloError(ValueError):
+    """It is not the first message of TLS, or not for a name that can be seen. ``reason`` says which."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Introduction:
+    """What a client says until its words are ciphertext: each ClientHello of it has to be for ``host``.
+
+    There is a second one where the server asked for another key, and a server may go by the name in that.
+    """
+
+    def __init__(self, host: str) -> None:
+        self._host = host
+        self._held = b""
+        self._is_over = False
+        self.is_made = False
+        """Whether the first message was there, and for ``host``."""
+
+    def feed(self, data: bytes) -> bytes:
+        """Take what the client sent, and return what of it may go on by now. Raises :class:`HelloError`."""
+        if self._is_over:
+            return data
+        self._held += data
+        end = 0
+        while (following := self._next(end)) > end:
+            end = following
+        passed, self._held = self._held[:end], self._held[end:]
+        return passed
+
+    def _next(self, at: int) -> int:
+        """Judge what begins at ``at``, and return where it ends, or ``at`` if there is more to come."""
+        start = self._held[at : at + _RECORD_HEADER + 1]
+        if not self.is_made or start[:1] == b"":
+            return self._hello(at)
+        if start[0] == _CHANGE_CIPHER_SPEC:  # means nothing any more, and is still sent
+            return self._change(at)
+        is_short = len(start) <= _RECORD_HEADER or start[3:_RECORD_HEADER] == bytes(2)
+        if start[0] == _HANDSHAKE and (is_short or start[-1] == _CLIENT_HELLO):
+            return self._hello(at)
+        self._is_over = True
+        return len(self._held)
+
+    def _change(self, at: int) -> int:
+        start = self._held[at + 3 : at + _CHANGE_LENGTH]
+        if not bytes((0, 1, 1)).startswith(start):
+            raise HelloError(Reason.TLS_REQUIRED)
+        return at + _CHANGE_LENGTH if len(self._held) >= at + _CHANGE_LENGTH else at
+
+    def _hello(self, at: int) -> int:
+        if (found := read_hello(self._held[at:])) is None:
+            return at
+        name, length = found
+        if name != self._host:
+            raise HelloError(Reason.SERVER_NAME_MISMATCH)
+        self.is_made = True
+        return at + length
+
+
+def read_hello(data: bytes) -> tuple[str, int] | None:
+    """Return the server's name, in lower case, and where the message ends, once ``data`` holds all of it.
+
+    ``data`` begins with the message, in records of any size. Raises :class:`HelloError`.
+    """
+    joined = b""
+    at = 0
+    for _ in range(_MAX_RECORDS):
+        if (record := _record(data, at)) is None:
+            return None
+        joined += record
+        at += _RECORD_HEADER + len(record)
+        if len(joined) >= _MESSAGE_HEADER and len(joined) >= _end(joined):
+            break
+    # Neither may it come in endless pieces, nor may the last record hold anything else.
+    if len(joined) < _MESSAGE_HEADER or len(joined) != _end(joined):
+        raise HelloError(Reason.TLS_REQUIRED)
+    return _name(_extensions(joined[_MESSAGE_HEADER:])), at
+
+
+def _record(data: bytes, at: int) -> bytes | None:
+    """Return the body of the record that begins at ``at``, or ``None`` if there is more to come of it."""
+    header = data[at : at + _RECORD_HEADER]
+    if header and not bytes((_HANDSHAKE, _MAJOR_VERSION)).startswith(header[:2]):
+        raise HelloError(Reason.TLS_REQUIRED)
+    if len(header) < _RECORD_HEADER:
+        return None
+    length = int.from_bytes(header[3:])
+    if not 0 < length <= _MAX_RECORD:
+        raise HelloError(Reason.TLS_REQUIRED)
+    body = data[at + _RECORD_HEADER : at + _RECORD_HEADER + length]
+    return body if len(body) == length else None
+
+
+def _end(joined: bytes) -> int:
+    """Return where the message ends, by its header."""
+    end = _MESSAGE_HEADER + int.from_bytes(joined[1:_MESSAGE_HEADER])
+    if joined[0] != _CLIENT_HELLO or end > MAX_HELLO:
+        raise HelloError(Reason.TLS_REQUIRED)
+    return end
+
+
+def _extensions(message: bytes) -> dict[int, bytes]:
+    """Return the extensions by their number, of which none may come twice."""
+    left = message[_RANDOM:]
+    for width in (1, 2, 1):  # session, cipher suites, compression
+        _, left = _vector(left, width)
+    found: dict[int, bytes] = {}
+    left = _only(left) if left else b""
+    while left:
+        number = int.from_bytes(left[:2])
+        body, left = _vector(left[2:], 2)
+        if number in found:
+            raise HelloError(Reason.TLS_REQUIRED)
+        found[number] = body
+    return found
+
+
+def _name(extensions: dict[int, bytes]) -> str:
+    """Return the one name of the server."""
+    if not _ENCRYPTED.isdisjoint(extensions):
+        raise HelloError(Reason.SERVER_NAME_ENCRYPTED)
+    if _EARLY_DATA in extensions:
+        raise HelloError(Reason.EARLY_DATA_REFUSED)
+    if _SERVER_NAME not in extensions:
+        raise HelloError(Reason.SERVER_NAME_MISSING)
+    names = _only(extensions[_SERVER_NAME])
+    if names[:1] != bytes((_HOST_NAME,)):
+        raise HelloError(Reason.TLS_REQUIRED)
+    name = _only(names[1:])
+    if not name.isascii():
+        raise HelloError(Reason.SERVER_NAME_MISMATCH)
+    return name.decode("ascii").lower()
+
+
+def _vector(data: bytes, width: int) -> tuple[bytes, bytes]:
+    """Split what has its length, in ``width`` bytes, before it from what follows."""
+    end = width + int.from_bytes(data[:width])
+    if len(data) < max(end, width):
+        raise HelloError(Reason.TLS_REQUIRED)
+    return data[width:end], data[end:]
+
+
+def _only(data: bytes) -> bytes:
+    """Return what has its length before it, and nothing behind it."""
+    body, rest = _vector(data, 2)
+    if rest:
+        raise HelloError(Reason.TLS_REQUIRED)
+    return body

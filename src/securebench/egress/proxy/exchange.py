@@ -1,0 +1,56 @@
+"""One request of plain HTTP, passed on to its server, and its answer. h11 frames both sides anew."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import h11
+
+from securebench.egress.proxy.request import end_to_end
+from securebench.egress.proxy.tunnel import stop
+
+if TYPE_CHECKING:
+    from securebench.egress.http_streams import Peer
+    from securebench.egress.proxy.tunnel import Meter
+
+
+async def exchange(client: Peer, server: Peer, head: h11.Request, meter: Meter) -> None:
+    """Send ``head`` and the client's body to the server, and its answer to the client.
+
+    Ends with the answer, also where the body was not asked for. Raises ``LimitError``, ``OSError`` and
+    ``h11.ProtocolError``.
+    """
+    await server.send(head)
+    body = asyncio.ensure_future(_request_body(client, server, meter))
+    answer = asyncio.ensure_future(_response(client, server, meter))
+    try:
+        done, _ = await asyncio.wait((body, answer), return_when=asyncio.FIRST_COMPLETED)
+        if body in done:
+            body.result()
+        await answer
+    finally:
+        await stop(body, answer)
+
+
+async def _request_body(client: Peer, server: Peer, meter: Meter) -> None:
+    if client.connection.they_are_waiting_for_100_continue:
+        await client.send(h11.InformationalResponse(status_code=100, headers=[]))
+    async for piece in client.body():
+        meter.sent(len(piece))
+        await server.send(h11.Data(data=piece))
+    await server.send(h11.EndOfMessage())
+
+
+async def _response(client: Peer, server: Peer, meter: Meter) -> None:
+    event = await server.next_event()
+    while isinstance(event, h11.InformationalResponse):
+        event = await server.next_event()
+    if not isinstance(event, h11.Response):
+        raise h11.RemoteProtocolError("the server closed the connection without an answer")
+    headers = end_to_end(list(event.headers))
+    await client.send(h11.Response(status_code=event.status_code, headers=headers, reason=event.reason))
+    async for piece in server.body():
+        meter.received(len(piece))
+        await client.send(h11.Data(data=piece))
+    await client.send(h11.EndOfMessage())

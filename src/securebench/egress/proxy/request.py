@@ -1,0 +1,126 @@
+"""What a request to the proxy asks for: judged by its head alone, each request anew."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from securebench.egress.proxy.decisions import Attempt, Reason
+from securebench.egress.proxy.domains import AllowedDomains, HostError, canonical
+from securebench.egress.proxy.resolution import RefusalError
+
+if TYPE_CHECKING:
+    import h11
+
+TLS_PORT: Final = 443
+HTTP_PORT: Final = 80
+
+_SCHEME: Final = "http"
+_MAX_PORT_LENGTH: Final = 5
+_ABSOLUTE: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#]*)([^#]*)(#.*)?", re.DOTALL)
+_AUTHORITY: Final = re.compile(r"(\[[^\]]*\]|[^:]*)(?::([0-9]*))?")
+_HOP_BY_HOP: Final = frozenset(
+    {b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te"}
+    | {b"trailer", b"upgrade", b"expect", b"host"}
+)
+"""Between two neighbours alone; ``expect`` is answered here, and ``host`` is written anew."""
+
+Headers = list[tuple[bytes, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A request that was read. ``target`` is what the server is asked for, empty for a tunnel."""
+
+    attempt: Attempt
+    target: str = ""
+
+
+class UnreadableError(RefusalError):
+    """A request whose host cannot be named. ``attempt`` is what is known of it."""
+
+    def __init__(self, attempt: Attempt, reason: Reason) -> None:
+        super().__init__(reason)
+        self.attempt = attempt
+
+
+def read(request: h11.Request) -> Wanted:
+    """Return what ``request`` wants, allowed or not. Raises :class:`UnreadableError` where nobody could say."""
+    target = request.target.decode("ascii", "replace")
+    if request.method == b"CONNECT":
+        return Wanted(_attempt("connect", target, default=None))
+    matched = _ABSOLUTE.fullmatch(target)
+    if not matched:
+        raise UnreadableError(Attempt.of("http", target), Reason.REQUEST_INVALID)
+    scheme, authority, path, fragment = matched.groups()
+    if scheme.lower() != _SCHEME or fragment:
+        reason = Reason.REQUEST_INVALID if fragment else Reason.SCHEME_REFUSED
+        raise UnreadableError(Attempt.of("http", authority), reason)
+    return Wanted(_attempt("http", authority, default=HTTP_PORT), path if path.startswith("/") else f"/{path}")
+
+
+def judge(wanted: Wanted, request: h11.Request, allowed: AllowedDomains) -> None:
+    """Check ``wanted`` against what is allowed, and for what could mean two things. Raises :class:`RefusalError`."""
+    attempt = wanted.attempt
+    port = TLS_PORT if attempt.kind == "connect" else HTTP_PORT
+    if not allowed.admits(attempt.host):
+        raise RefusalError(Reason.DOMAIN_NOT_ALLOWED)
+    if attempt.port != port:
+        raise RefusalError(Reason.PORT_REFUSED)
+    _check_framing(request)
+    if attempt.kind == "http":
+        _check_host(attempt, request)
+
+
+def forwarded(wanted: Wanted, request: h11.Request) -> Headers:
+    """Return the headers of the request that goes on to the server."""
+    host = (b"Host", wanted.attempt.host.encode("ascii"))
+    return [host, *end_to_end(list(request.headers)), (b"Connection", b"close")]
+
+
+def end_to_end(headers: Headers) -> Headers:
+    """Return the headers that are for the other end, and not for the next neighbour."""
+    named = {token.strip().lower() for name, value in headers if name == b"connection" for token in value.split(b",")}
+    dropped = _HOP_BY_HOP | (named - {b"content-length", b"transfer-encoding"})
+    return [(name, value) for name, value in headers if name not in dropped]
+
+
+def _attempt(kind: str, authority: str, *, default: int | None) -> Attempt:
+    matched = _AUTHORITY.fullmatch(authority)
+    if not matched:
+        raise UnreadableError(Attempt.of(kind, authority), Reason.HOST_INVALID)
+    host, digits = matched.groups()
+    try:
+        return Attempt(kind, canonical(host), _port(digits, default))
+    except HostError as error:
+        raise UnreadableError(Attempt.of(kind, authority), error.reason) from error
+
+
+def _port(digits: str | None, default: int | None) -> int:
+    """Return the port, or 0 for one that is none: it is then refused as a port."""
+    if digits is None and default is not None:
+        return default
+    usable = digits and len(digits) <= _MAX_PORT_LENGTH and not digits.startswith("0")
+    return int(digits) if digits and usable else 0
+
+
+def _check_framing(request: h11.Request) -> None:
+    """Refuse what would let two readers see two requests, or become something else than requests."""
+    names = {name for name, _ in request.headers}
+    if b"upgrade" in names:
+        raise RefusalError(Reason.UPGRADE_REFUSED)
+    lengths = names & {b"content-length", b"transfer-encoding"}
+    if len(lengths) > (0 if request.method == b"CONNECT" else 1):
+        raise RefusalError(Reason.REQUEST_INVALID)
+
+
+def _check_host(attempt: Attempt, request: h11.Request) -> None:
+    """Refuse a Host header, by which the server would go, that names another host than the URL."""
+    named = [value.decode("ascii", "replace") for name, value in request.headers if name == b"host"]
+    try:
+        others = {_attempt("http", host, default=HTTP_PORT) for host in named} - {attempt}
+    except UnreadableError as error:
+        raise RefusalError(Reason.HOST_MISMATCH) from error
+    if others:
+        raise RefusalError(Reason.HOST_MISMATCH)

@@ -1,0 +1,91 @@
+"""From the name of a host to a connection: resolved once, every address judged, and nothing else connected to."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any, Final
+
+from securebench.egress.proxy.addresses import may_connect, networks
+from securebench.egress.proxy.decisions import Decision, Reason
+
+if TYPE_CHECKING:
+    from securebench.egress.proxy.addresses import Address
+    from securebench.egress.rules import Caps, ProxyRules
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+_MAX_TRIED: Final = 4
+"""Addresses of one name that are connected to in turn."""
+
+
+class RefusalError(Exception):
+    """A request is not served.
+
+    ``decision`` and ``reason`` are those to log, ``address`` the one it is about, if any.
+    """
+
+    def __init__(self, reason: Reason, decision: Decision = Decision.DENIED, address: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.decision = decision
+        self.address = address
+
+
+class Dialer:
+    """Connects to hosts by their names, for one task."""
+
+    def __init__(self, rules: ProxyRules, caps: Caps) -> None:
+        self._rules = rules
+        self._caps = caps
+        self._trusted = networks(rules.trusted)
+        self._lookups = asyncio.Semaphore(caps.lookups)
+
+    async def dial(self, host: str, port: int) -> tuple[str, Streams]:
+        """Return an address of ``host`` and a connection to it. Raises :class:`RefusalError`.
+
+        One refused address among those of a name refuses the name: whoever answers for it is not to be trusted.
+        """
+        addresses = await self._resolve(host)
+        for address in addresses:
+            if not may_connect(address, self._trusted):
+                raise RefusalError(Reason.ADDRESS_REFUSED, address=str(address))
+        return await self._connect(addresses, self._rules.ports.get(port, port))
+
+    async def _resolve(self, host: str) -> list[Address]:
+        try:
+            async with asyncio.timeout(self._caps.resolve_seconds):
+                found = self._rules.names.get(host) or await self._look_up(host)
+            addresses = list(dict.fromkeys(map(ip_address, found)))
+        except (OSError, ValueError, TimeoutError) as error:
+            raise RefusalError(Reason.UNRESOLVED, Decision.FAILED) from error
+        if not addresses:
+            raise RefusalError(Reason.UNRESOLVED, Decision.FAILED)
+        return addresses
+
+    async def _look_up(self, host: str) -> list[str]:
+        await self._lookups.acquire()
+        # The dot at its end keeps the search domains of this machine out; bytes, any encoding that looks alike.
+        name = f"{host}.".encode("ascii")
+        loop = asyncio.get_running_loop()
+        lookup = asyncio.ensure_future(loop.getaddrinfo(name, None, type=socket.SOCK_STREAM))
+        lookup.add_done_callback(self._looked_up)
+        # Nothing stops a lookup that has begun: it keeps its place also when nobody waits for it any more.
+        return [str(place[0]) for *_, place in await asyncio.shield(lookup)]
+
+    def _looked_up(self, lookup: asyncio.Future[Any]) -> None:
+        self._lookups.release()
+        if not lookup.cancelled():
+            lookup.exception()  # seen, so that nobody is told that it was not
+
+    async def _connect(self, addresses: list[Address], port: int) -> tuple[str, Streams]:
+        tried = [str(address) for address in addresses[:_MAX_TRIED]]
+        for address in tried:
+            try:
+                # Each has its share of the time: the first may be of a network that this machine has no way to.
+                async with asyncio.timeout(self._caps.connect_seconds / len(tried)):
+                    return address, await asyncio.open_connection(address, port)
+            except (OSError, TimeoutError):
+                continue
+        raise RefusalError(Reason.UNREACHABLE, Decision.FAILED, tried[0])

@@ -1,0 +1,144 @@
+"""The proxy: HTTP/1.1 from inside a sandbox, to the domains that its task may reach and to nothing else.
+
+Each request is judged anew, by the name of its host; the name is resolved here, every address judged, and only an
+address that was judged is connected to. In a tunnel the first message has to be TLS for the same name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+import h11
+
+from securebench.egress.http_streams import PIECE, Peer, close
+from securebench.egress.proxy.answers import BAD_GATEWAY, alert, answer, refuse
+from securebench.egress.proxy.client_hello import HelloError, Introduction
+from securebench.egress.proxy.decisions import Attempt, Decision, Reason
+from securebench.egress.proxy.domains import AllowedDomains
+from securebench.egress.proxy.exchange import exchange
+from securebench.egress.proxy.request import UnreadableError, forwarded, judge, read
+from securebench.egress.proxy.resolution import Dialer, RefusalError
+from securebench.egress.proxy.tunnel import LimitError, Meter, tunnel, write
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable
+
+    from securebench.egress.proxy.decisions import Ledger
+    from securebench.egress.proxy.resolution import Streams
+    from securebench.egress.rules import ProxyRules
+
+_BROKEN: Final = (OSError, EOFError, h11.ProtocolError)
+_OK: Final = 200
+
+
+class Proxy:
+    """One task's proxy. It belongs to one event loop. ``ledger`` is told each decision."""
+
+    def __init__(self, domains: Iterable[str], ledger: Ledger, rules: ProxyRules) -> None:
+        """Take the domains. Raises :class:`~securebench.egress.proxy.domains.HostError` for one that is none."""
+        self._allowed = AllowedDomains(domains)
+        self._ledger = ledger
+        self._dialer = Dialer(rules, ledger.caps)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection from the sandbox, and close it. Raises nothing but cancellation."""
+        client = Peer(h11.SERVER, reader, writer)
+        try:
+            with suppress(*_BROKEN):
+                while await self._serve_one(client):
+                    client.connection.start_next_cycle()
+        finally:
+            await client.close()
+
+    async def _serve_one(self, client: Peer) -> bool:
+        """Serve one request. Whether another may follow on the same connection."""
+        try:
+            async with asyncio.timeout(self._ledger.caps.head_seconds):
+                request = await client.next_event()
+        except h11.RemoteProtocolError:
+            await self._refuse(client, Attempt("http"), RefusalError(Reason.REQUEST_INVALID))
+            return False
+        return isinstance(request, h11.Request) and await self._judge(client, request)
+
+    async def _judge(self, client: Peer, request: h11.Request) -> bool:
+        attempt = Attempt("http")
+        try:
+            wanted = read(request)
+            attempt = wanted.attempt
+            judge(wanted, request, self._allowed)
+            address, outside = await self._dialer.dial(attempt.host, attempt.port)
+        except RefusalError as error:
+            await self._refuse(client, error.attempt if isinstance(error, UnreadableError) else attempt, error)
+            return False
+        try:
+            if attempt.kind == "connect":
+                return await self._tunnel(client, attempt, address, outside)
+            head = h11.Request(method=request.method, target=wanted.target, headers=forwarded(wanted, request))
+            return await self._forward(client, (attempt, head), address, outside)
+        finally:
+            await close(outside[1])
+
+    async def _refuse(self, client: Peer, attempt: Attempt, error: RefusalError) -> None:
+        self._ledger.decide(attempt, error.decision, error.reason, error.address)
+        await refuse(client, attempt, error)
+
+    async def _forward(self, client: Peer, asked: tuple[Attempt, h11.Request], address: str, outside: Streams) -> bool:
+        attempt, head = asked
+        server = Peer(h11.CLIENT, *outside)
+        await self._metered(attempt, address, lambda meter: exchange(client, server, head, meter))
+        if client.connection.our_state is h11.SEND_RESPONSE:
+            await answer(client, BAD_GATEWAY, "the host broke off, or a bound was reached")
+        return client.connection.our_state is client.connection.their_state is h11.DONE
+
+    async def _tunnel(self, client: Peer, attempt: Attempt, address: str, outside: Streams) -> bool:
+        await client.next_event()  # the end of the request: it has no body
+        await client.send(h11.Response(status_code=_OK, headers=[]))
+        introduction = Introduction(attempt.host)
+        try:
+            hello = await self._hello(client, introduction)
+        except RefusalError as error:
+            self._ledger.decide(attempt, error.decision, error.reason, address)
+            await alert(client)
+            return False
+
+        async def carry(meter: Meter) -> None:
+            meter.sent(len(hello))
+            await write(outside[1], hello)
+            await tunnel((client.reader, client.writer), outside, meter, introduction)
+
+        await self._metered(attempt, address, carry)
+        return False
+
+    async def _hello(self, client: Peer, introduction: Introduction) -> bytes:
+        """Return what the client says first, once it is TLS for the right host. Raises :class:`RefusalError`."""
+        data, _ = client.connection.trailing_data
+        try:
+            async with asyncio.timeout(self._ledger.caps.head_seconds):
+                while not (hello := introduction.feed(data)):
+                    data = await client.reader.read(PIECE)
+                    if not data:
+                        raise RefusalError(Reason.BROKEN, Decision.FAILED)
+        except HelloError as error:
+            raise RefusalError(error.reason) from error
+        except TimeoutError as error:
+            raise RefusalError(Reason.TLS_REQUIRED) from error
+        return hello
+
+    async def _metered(
+        self, attempt: Attempt, address: str, work: Callable[[Meter], Coroutine[None, None, None]]
+    ) -> None:
+        """Do what was allowed, and log its end, however it comes."""
+        self._ledger.decide(attempt, Decision.ALLOWED, Reason.ALLOWED, address)
+        meter = Meter(self._ledger)
+        reason = Reason.SESSION_CLOSED  # unless something else ends it
+        try:
+            await meter.watch(work(meter))
+            reason = Reason.DONE
+        except (LimitError, HelloError) as error:
+            reason = error.reason
+        except _BROKEN:
+            reason = Reason.BROKEN
+        finally:
+            self._ledger.close(attempt, reason, meter.usage, meter.seconds)

@@ -1,0 +1,110 @@
+"""The gateway's own question to a provider, which tells real trouble from what an agent made look like it.
+
+An agent chooses its own requests, so an error that it got proves nothing about the provider: it can flood it, send what
+its account may not ask, or leave an answer unread. The gateway asks one small question of its own, which no agent can
+influence, after the agent is dead; and once before a run's first task, for key and model.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Final
+
+import h11
+
+from securebench.egress.model import ProbeReport, Trouble
+from securebench.egress.relay.answer import NoAnswerError, check_readable, retry_after
+from securebench.egress.relay.providers import dialect_of
+from securebench.egress.relay.providers.base import read_object
+from securebench.egress.relay.server import require_key
+from securebench.egress.relay.upstream import Upstream, drop
+from securebench.egress.relay.usage import Meter
+
+if TYPE_CHECKING:
+    from securebench.egress.http_streams import Peer
+    from securebench.egress.model import RelayPlan
+    from securebench.egress.relay.providers.base import Dialect, Header, Question
+
+PROBE_SECONDS: Final = 30.0
+"""For the whole question. Its answer is a few tokens long: a provider that needs longer serves nobody."""
+
+MAX_ANSWER_BYTES: Final = 1024 * 1024
+
+
+async def ask_provider(plan: RelayPlan, model: str, seconds: float = PROBE_SECONDS) -> ProbeReport:
+    """Ask the provider of ``plan`` one small question of our own, and return what came of it.
+
+    Raises :class:`EgressError` for a plan whose base URL, authority or key cannot be used.
+    """
+    require_key(plan)
+    upstream = Upstream(plan.base_url, plan.authority, min(plan.timeouts.connect, seconds))
+    dialect = dialect_of(plan.provider)
+    question = dialect.question(upstream.path, model)
+    server: Peer | None = None
+    try:
+        async with asyncio.timeout(seconds):
+            server = await upstream.take()
+            await _ask(server, question, upstream, dialect.authorise(plan.key) if plan.key is not None else None)
+            return await _answer(server, dialect, question)
+    except TimeoutError:
+        message = f"the provider did not answer within {seconds:g} seconds"
+        return ProbeReport(trouble=Trouble.UNREACHABLE, message=message)
+    except NoAnswerError as error:
+        return ProbeReport(trouble=error.trouble, message=error.message)
+    except h11.RemoteProtocolError:
+        return ProbeReport(trouble=Trouble.FAILED, message="the provider's answer broke off")
+    except OSError as error:
+        message = f"no connection to the provider ({type(error).__name__})"
+        return ProbeReport(trouble=Trouble.UNREACHABLE, message=message)
+    finally:
+        if server is not None:
+            drop(server)
+        upstream.close()
+
+
+async def _ask(server: Peer, question: Question, upstream: Upstream, key: Header | None) -> None:
+    body = b"" if question.body is None else json.dumps(question.body).encode()
+    headers: list[Header] = [
+        (b"host", upstream.authority),
+        (b"accept-encoding", b"identity"),
+        (b"user-agent", b"securebench"),
+        *question.headers,
+        *([key] if key is not None else []),
+    ]
+    if question.body is not None:
+        headers += [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    method = b"GET" if question.body is None else b"POST"
+    await server.send(h11.Request(method=method, target=question.path.encode(), headers=headers))
+    if body:
+        await server.send(h11.Data(data=body))
+    await server.send(h11.EndOfMessage())
+
+
+async def _answer(server: Peer, dialect: Dialect, question: Question) -> ProbeReport:
+    while not isinstance(event := await server.next_event(), h11.Response):
+        if not isinstance(event, h11.InformationalResponse):
+            raise NoAnswerError(Trouble.FAILED, "the provider closed the connection")
+    response, status, data = event, event.status_code, b""
+    is_stream = dict(response.headers).get(b"content-type", b"").lower().startswith(b"text/event-stream")
+    meter = Meter(dialect, asked=0, is_stream=is_stream)
+    async for piece in server.body():
+        data += piece
+        meter.feed(piece)
+        if len(data) > MAX_ANSWER_BYTES:
+            raise NoAnswerError(Trouble.FAILED, "the provider's answer to a question of ours has no end")
+    if status >= 400:  # noqa: PLR2004 - a status is its own name
+        body = read_object(data)
+        return ProbeReport(
+            trouble=dialect.error_trouble(status, body),
+            message=f"the provider answered {status}",
+            status=status,
+            model_unknown=dialect.is_unknown_model(body),
+            retry_after=retry_after(response.headers),
+        )
+    check_readable(response)
+    meter.finish()
+    taken, given = meter.tokens() if question.body is not None else (0, 0)
+    trouble = meter.trouble or (None if meter.ended else Trouble.FAILED)
+    message = "" if trouble is None else "the provider's answer ended in an error, or had no end"
+    return ProbeReport(trouble=trouble, message=message, status=status, input_tokens=taken, output_tokens=given)

@@ -1,0 +1,19 @@
+"""What each provider's API looks like: what of it an agent needs, and what its answers say."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from securebench.egress.model import Provider
+from securebench.egress.relay.providers.anthropic import Anthropic
+from securebench.egress.relay.providers.openai import OpenAI
+
+if TYPE_CHECKING:
+    from securebench.egress.relay.providers.base import Dialect
+
+__all__ = ["dialect_of"]
+
+
+def dialect_of(provider: Provider) -> Dialect:
+    """Return how ``provider`` is spoken to."""
+    return Anthropic() if provider is Provider.ANTHROPIC else OpenAI()

@@ -1,0 +1,303 @@
+"""Anthropic's Messages API, as Claude Code uses it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from securebench.egress.model import Trouble
+from securebench.egress.relay.providers.base import (
+    NOTHING,
+    QUESTION,
+    Dialect,
+    Header,
+    Object,
+    Question,
+    Reading,
+    Route,
+    count,
+    error_kind,
+    kind_of,
+    no_references,
+    objects,
+    only,
+    part,
+    shown,
+    tool_refused,
+    trouble_of,
+)
+from securebench.egress.relay.refusals import Refusal, RefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from securebench.egress.model import RelayPlan
+    from securebench.resources import JsonValue
+
+_FIELDS: Final = frozenset(
+    {
+        "cache_control",
+        "context_management",
+        "diagnostics",
+        "max_tokens",
+        "messages",
+        "metadata",
+        "model",
+        "output_config",
+        "output_format",
+        "service_tier",
+        "stop_sequences",
+        "stream",
+        "system",
+        "temperature",
+        "thinking",
+        "tool_choice",
+        "tools",
+        "top_k",
+        "top_p",
+    }
+)
+"""Not among them: ``container`` and ``mcp_servers``, which the provider would reach; ``fallbacks``, which are other
+models; ``speed``, which costs more than the tester reckoned with."""
+
+_LINES: Final = ("fable", "haiku", "opus", "sonnet")
+_ALIASES: Final = {line: (line,) for line in _LINES} | {
+    "best": _LINES,
+    "default": _LINES,
+    "opusplan": ("opus", "sonnet"),
+}
+"""Names that Claude Code turns into a model of a line, by its own version's list."""
+
+_LONG_CONTEXT: Final = "[1m]"
+"""Stands after a model's name for Claude Code alone: it becomes a beta."""
+
+_CLIENT_TOOL: Final = re.compile(r"(?:bash|computer|memory|text_editor|tool_search_tool_(?:bm25|regex))_\d{8}")
+"""Tools of the provider's making that the agent runs; and the search among the tools of the request itself."""
+_PROVIDER_TOOL: Final = re.compile(r"(?:code_execution|web_fetch|web_search)_\d{8}")
+
+_BLOCKS: Final = frozenset(
+    {
+        "compaction",
+        "document",
+        "image",
+        "redacted_thinking",
+        "search_result",
+        "text",
+        "thinking",
+        "tool_reference",
+        "tool_result",
+        "tool_search_tool_result",
+        "tool_use",
+    }
+)
+_PROVIDER_BLOCKS: Final = frozenset(
+    {
+        "bash_code_execution_tool_result",
+        "code_execution_tool_result",
+        "server_tool_use",
+        "text_editor_code_execution_tool_result",
+        "web_fetch_tool_result",
+        "web_search_tool_result",
+    }
+)
+_NESTING: Final = frozenset({"search_result", "tool_result"})
+_SOURCES: Final = frozenset({"base64", "content", "text"})
+
+_REFUSED_BETAS: Final = ("advisor-", "files-api-", "managed-agents-", "mcp-", "server-side-fallback-", "skills-")
+_PROVIDER_BETAS: Final = ("code-execution-", "web-fetch-", "web-search-")
+
+_MODEL: Final = Route("/v1/messages")
+
+_TROUBLES: Final = {
+    "authentication_error": Trouble.REFUSED,
+    "billing_error": Trouble.REFUSED,
+    "permission_error": Trouble.REFUSED,
+    "rate_limit_error": Trouble.RATE_LIMITED,
+    "invalid_request_error": Trouble.REJECTED,
+    "not_found_error": Trouble.REJECTED,
+    "request_too_large": Trouble.REJECTED,
+}
+_VERSION: Final = (b"anthropic-version", b"2023-06-01")
+_REFUSAL: Final = "refusal"
+_FILTERED: Final = "content filtering policy"
+"""Stands in the message of an error that is a refusal by policy: its type is that of a malformed request."""
+_NO_CREDIT: Final = "credit balance is too low"
+"""Of an account without money: a 400 as for a malformed request, told from it by its text alone."""
+
+
+class Anthropic(Dialect):
+    """The Messages API. Paths are those below the host, with the version."""
+
+    marks = (b"message_start", b"message_delta", b"message_stop", b'"error"')
+    routes = {  # noqa: RUF012 - see Dialect
+        "/v1/messages": _MODEL,
+        "/v1/messages?beta=true": Route("/v1/messages?beta=true"),
+        "/v1/messages/count_tokens": Route("/v1/messages/count_tokens", is_model=False),
+        "/v1/messages/count_tokens?beta=true": Route("/v1/messages/count_tokens?beta=true", is_model=False),
+    }
+    local = frozenset({("HEAD", "/")})
+    request_headers = frozenset(
+        {
+            b"anthropic-beta",
+            b"anthropic-dangerous-direct-browser-access",
+            b"anthropic-version",
+            b"x-app",
+            b"x-claude-code-session-id",
+            b"x-stainless-arch",
+            b"x-stainless-helper-method",
+            b"x-stainless-lang",
+            b"x-stainless-os",
+            b"x-stainless-package-version",
+            b"x-stainless-retry-count",
+            b"x-stainless-runtime",
+            b"x-stainless-runtime-version",
+            b"x-stainless-timeout",
+        }
+    )
+    answer_headers = frozenset()
+    answer_prefixes = (b"anthropic-ratelimit-",)
+
+    def authorise(self, key: str) -> Header:
+        """Return the header that carries the key."""
+        return (b"x-api-key", key.encode())
+
+    def upstream_path(self, base: str, route: Route) -> str:
+        """Return the path below the base URL, whether or not that ends in the version."""
+        return base.removesuffix("/v1") + route.path
+
+    def check_headers(self, given: Collection[Header], plan: RelayPlan) -> None:
+        """Refuse the betas of what is refused in a body. Raises :class:`RefusedError`."""
+        refused = _REFUSED_BETAS if plan.provider_tools else _REFUSED_BETAS + _PROVIDER_BETAS
+        values = [value.decode("latin-1").lower() for name, value in given if name == b"anthropic-beta"]
+        for beta in (beta.strip() for value in values for beta in value.split(",")):
+            if beta.startswith(refused):
+                raise RefusedError(Refusal.HEADER, f"the beta {shown(beta)} is not admitted")
+
+    def check(self, body: Object, plan: RelayPlan) -> None:
+        """Look at parameters, model, tools and every block of content. Raises :class:`RefusedError`."""
+        only(body, _FIELDS)
+        if not _is_model(body.get("model"), plan.model):
+            raise RefusedError(Refusal.MODEL, f"the model {shown(body.get('model'))} is not the configured one")
+        checks = _Checks(provider_tools=plan.provider_tools)
+        checks.tools(body.get("tools"))
+        checks.blocks(body.get("system"))
+        for message in objects(body.get("messages"), "messages"):
+            checks.blocks(message.get("content"))
+
+    def question(self, base: str, model: str) -> Question:
+        """See :meth:`Dialect.question`. Streamed, as Claude Code asks."""
+        base, name = base.removesuffix("/v1"), model.removesuffix(_LONG_CONTEXT)
+        if name in _ALIASES:
+            return Question(f"{base}/v1/models?limit=1", None, (_VERSION,))
+        messages: list[JsonValue] = [{"role": "user", "content": QUESTION}]
+        body: Object = {"model": name, "messages": messages, "max_tokens": 1, "stream": True}
+        return Question(f"{base}/v1/messages", body, (_VERSION,))
+
+    def is_unknown_model(self, body: Object) -> bool:
+        """See :meth:`Dialect.is_unknown_model`. The message names the model; a 404 alone may be of another path."""
+        error = part(body, "error")
+        return error.get("type") == "not_found_error" and "model" in str(error.get("message"))
+
+    def error(self, status: int, message: str) -> Object:
+        """Return an error in the form of the API."""
+        kind = error_kind(status, "rate_limit_error", "api_error")
+        return {"type": "error", "error": {"type": kind, "message": message}}
+
+    def read(self, event: Object) -> Reading:
+        """Return usage, end or failure. What the input was stands at the start, and the output so far at each delta."""
+        match event.get("type"):
+            case "message_start":
+                message = part(event, "message")
+                return replace(_usage(part(message, "usage")), model=_model(message))
+            case "message_delta":
+                return replace(_usage(part(event, "usage")), trouble=_refusal(part(event, "delta")))
+            case "message_stop":
+                return Reading(ended=True)
+            case "error":
+                return Reading(trouble=_trouble(part(event, "error")) or Trouble.FAILED)
+            case _:
+                return NOTHING
+
+    def read_whole(self, answer: Object) -> Reading:
+        """Return usage and end of an answer."""
+        usage = _usage(part(answer, "usage"))
+        return replace(usage, ended=True, trouble=_refusal(answer), model=_model(answer))
+
+    def error_trouble(self, status: int, body: Object) -> Trouble:
+        """Return what an error means: its text tells an empty account from a malformed request."""
+        message = str(part(body, "error").get("message"))
+        if _FILTERED in message:
+            return Trouble.DECLINED
+        return Trouble.REFUSED if _NO_CREDIT in message else trouble_of(status)
+
+
+def _refusal(answer: Object) -> Trouble | None:
+    """Return what the reason says why an answer, or its last part, stopped."""
+    return Trouble.DECLINED if answer.get("stop_reason") == _REFUSAL else None
+
+
+def _model(answer: Object) -> str:
+    return model if isinstance(model := answer.get("model"), str) else ""
+
+
+def _trouble(error: Object) -> Trouble | None:
+    if _FILTERED in str(error.get("message")):
+        return Trouble.DECLINED
+    kind = error.get("type")
+    return _TROUBLES.get(kind) if isinstance(kind, str) else None
+
+
+def _usage(usage: Object) -> Reading:
+    """Return what was counted, ``None`` for what is not said. What the cache held was input too."""
+    read = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+    taken = sum(count(usage.get(key)) for key in read) if "input_tokens" in usage else None
+    return Reading(taken, count(usage.get("output_tokens")) if "output_tokens" in usage else None)
+
+
+def _is_model(asked: JsonValue, configured: str) -> bool:
+    if not isinstance(asked, str):
+        return False
+    name = configured.removesuffix(_LONG_CONTEXT)
+    lines = _ALIASES.get(name, ())
+    return asked == name or (asked.startswith("claude-") and bool(set(asked.split("-")) & set(lines)))
+
+
+class _Checks:
+    """What a request brings, looked through for what the provider would run or fetch."""
+
+    def __init__(self, *, provider_tools: bool) -> None:
+        self._provider_tools = provider_tools
+        self._blocks = _BLOCKS | _PROVIDER_BLOCKS if provider_tools else _BLOCKS
+        self._sources = _SOURCES | {"url"} if provider_tools else _SOURCES
+
+    def tools(self, given: JsonValue) -> None:
+        """Look at a list of tools."""
+        for tool in objects(given, "tools"):
+            kind = kind_of(tool, "custom")
+            if self._provider_tools and _PROVIDER_TOOL.fullmatch(kind):
+                no_references(tool)
+            elif kind != "custom" and not _CLIENT_TOOL.fullmatch(kind):
+                raise tool_refused(kind)
+
+    def blocks(self, given: JsonValue) -> None:
+        """Look at content: a text, or blocks, which may hold others."""
+        if isinstance(given, str):
+            return
+        for block in objects(given, "content"):
+            kind = kind_of(block, "")
+            if kind not in self._blocks:
+                raise RefusedError(Refusal.CONTENT, f"content of type {shown(kind)} is not admitted")
+            self._source(block)
+            if kind in _NESTING:
+                self.blocks(block.get("content"))
+
+    def _source(self, block: Object) -> None:
+        source = block.get("source")
+        if not isinstance(source, dict):
+            return
+        no_references(source)
+        kind = kind_of(source, "")
+        if kind not in self._sources:
+            raise RefusedError(Refusal.CONTENT, f"a source of type {shown(kind)} is not admitted")
+        self.blocks(source.get("content"))

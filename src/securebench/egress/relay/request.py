@@ -1,0 +1,141 @@
+"""What an agent sends to a relay: read within bounds, and strictly, so that it cannot be read otherwise elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Final
+
+import h11
+
+from securebench.egress.relay.refusals import Refusal, RefusedError
+from securebench.strict_input.json_text import UnfitJsonError, decode_json
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Collection
+
+    from securebench.egress.http_streams import Peer
+    from securebench.egress.relay.providers.base import Header, Object
+
+MAX_BODY_BYTES: Final = 32 * 1024 * 1024
+"""One body: what the Messages API takes."""
+
+MAX_HELD_BYTES: Final = 2 * MAX_BODY_BYTES
+"""The bodies that one relay holds at once, so that no agent takes the memory of the others'."""
+
+DRAIN_SECONDS: Final = 5.0
+"""What is left of a refused request may take this long: it comes from beside, and nobody waits for it."""
+
+MAX_VALUES: Final = 200_000
+"""Values in one body. A session that fills a model's context of a million tokens holds some ten thousands."""
+
+_STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
+"""A JSON string, or what is left of one at the end: always a match, so that the scan takes time in proportion."""
+
+_MARKS: Final = (b",", b"[", b"{")
+_PLAIN_JSON: Final = re.compile(rb"application/json(?: *; *charset=utf-8)?", re.IGNORECASE)
+
+
+def check_framing(headers: Collection[Header]) -> None:
+    """Look at how a request says where its body ends and what it is. Raises :class:`RefusedError`."""
+    given = dict(headers)
+    if b"transfer-encoding" in given and b"content-length" in given:
+        raise RefusedError(Refusal.MALFORMED, "the body has two lengths")
+    if given.get(b"content-encoding", b"identity").lower() != b"identity":
+        raise RefusedError(Refusal.HEADER, "the body is compressed, which is to be turned off in the agent's settings")
+    if not _PLAIN_JSON.fullmatch(given.get(b"content-type", b"").strip()):
+        raise RefusedError(Refusal.HEADER, "the body is not application/json")
+    if int(given.get(b"content-length", b"0")) > MAX_BODY_BYTES:
+        raise _too_large()
+
+
+class Bodies:
+    """The bodies that a relay holds at once."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._held = 0
+
+    @asynccontextmanager
+    async def read(self, agent: Peer) -> AsyncIterator[bytes]:
+        """Hold the body of the request that ``agent`` sends.
+
+        Raises :class:`RefusedError`, ``h11.RemoteProtocolError``, and ``OSError``, whose ``TimeoutError`` is one.
+        """
+        data = bytearray()
+        try:
+            async with asyncio.timeout(self._seconds):
+                await _invite(agent)
+                async for piece in agent.body():
+                    self._held += len(piece)
+                    data += piece
+                    self._bound(len(data))
+            yield bytes(data)
+        finally:
+            self._held -= len(data)
+
+    def _bound(self, length: int) -> None:
+        if length > MAX_BODY_BYTES or self._held > MAX_HELD_BYTES:
+            raise RefusedError(
+                Refusal.TOO_LARGE, f"the body is larger than {MAX_BODY_BYTES} bytes, or not the only one"
+            )
+
+
+async def drain(agent: Peer) -> None:
+    """Read what is left of a request, within bounds, and forget it. Raises nothing but cancellation."""
+    left = MAX_BODY_BYTES
+    with suppress(OSError, h11.RemoteProtocolError):
+        async with asyncio.timeout(DRAIN_SECONDS):
+            while _is_sending(agent) and left > 0:
+                event = await agent.next_event()
+                left -= len(event.data) if isinstance(event, h11.Data) else 0
+
+
+def decode(data: bytes) -> Object:
+    """Return the one object that a body is. Raises :class:`RefusedError`."""
+    if _too_many(data):
+        raise RefusedError(Refusal.TOO_LARGE, f"the body holds more than {MAX_VALUES} values")
+    try:
+        value, _ = decode_json(data.decode("utf-8"), MAX_VALUES)
+    except UnicodeDecodeError:
+        raise RefusedError(Refusal.JSON, "the body is not UTF-8") from None
+    except UnfitJsonError as error:
+        raise RefusedError(Refusal.JSON, f"the body is not strict JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise RefusedError(Refusal.JSON, "the body is not an object")
+    return value
+
+
+def encode(body: Object) -> bytes:
+    """Return what is sent for a body that was checked: what another reader makes of it is what was checked."""
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _too_large() -> RefusedError:
+    return RefusedError(Refusal.TOO_LARGE, f"the body is larger than {MAX_BODY_BYTES} bytes, or others are held")
+
+
+async def _invite(agent: Peer) -> None:
+    """Send the interim answer that some clients wait for before they send a body."""
+    if agent.connection.they_are_waiting_for_100_continue:
+        await agent.send(h11.InformationalResponse(status_code=100, headers=[]))
+
+
+def _is_sending(agent: Peer) -> bool:
+    connection = agent.connection
+    return connection.their_state is h11.SEND_BODY and not connection.they_are_waiting_for_100_continue
+
+
+def _too_many(data: bytes) -> bool:
+    """Return whether there are too many values, before any of them takes memory."""
+    if sum(data.count(mark) for mark in _MARKS) <= MAX_VALUES:
+        return False
+    found = end = 0
+    for text in _STRING.finditer(data):
+        found += 1 + sum(data.count(mark, end, text.start()) for mark in _MARKS)
+        end = text.end()
+        if found > 2 * MAX_VALUES:
+            return True
+    return found + sum(data.count(mark, end) for mark in _MARKS) > 2 * MAX_VALUES

@@ -1,0 +1,201 @@
+"""The relay: what a sandbox has in place of a provider's address and key."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+import h11
+
+from securebench.egress.http_streams import Peer
+from securebench.egress.model import Trouble
+from securebench.egress.relay.answer import AGENT_SECONDS, AgentGoneError, NoAnswerError, Order, Passage, Way
+from securebench.egress.relay.providers import dialect_of
+from securebench.egress.relay.refusals import Refusal, RefusedError
+from securebench.egress.relay.request import Bodies, check_framing, decode, drain, encode
+from securebench.egress.relay.tally import Entry, Tally
+from securebench.egress.relay.upstream import Upstream
+from securebench.errors import EgressError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from securebench.egress.model import RelayPlan, RelayReport
+    from securebench.egress.relay.providers.base import Header
+    from securebench.resources import JsonValue
+
+MAX_CONNECTIONS: Final = 64
+"""Connections of one agent at once. More are closed as they come."""
+
+MAX_AT_ONCE: Final = 16
+"""Requests of one agent that are under way at once. More wait: agents with helpers have some ten."""
+
+_VERSIONS: Final = (b"1.0", b"1.1")
+
+_KEY: Final = re.compile(r"[!-~]+")
+
+
+class Relay:
+    """One task's way to its provider. It belongs to one event loop.
+
+    ``log`` is given a line a request: counts and names, never a body, never a key. Raises :class:`EgressError` for a
+    plan whose base URL, authority or key is none.
+    """
+
+    def __init__(
+        self,
+        plan: RelayPlan,
+        log: Callable[[dict[str, JsonValue]], None],
+        *,
+        upstream: Upstream | None = None,
+        agent_seconds: float = AGENT_SECONDS,
+    ) -> None:
+        require_key(plan)
+        self._tally = Tally(log)
+        upstream = upstream or Upstream(plan.base_url, plan.authority, plan.timeouts.connect)
+        self._way = Way(plan, dialect_of(plan.provider), upstream, agent_seconds, self._tally.spent)
+        self._bodies = Bodies(agent_seconds)
+        self._slots = asyncio.Semaphore(MAX_AT_ONCE)
+        self._tasks: set[asyncio.Task[object]] = set()
+        self._is_closed = False
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection of the agent's, and close it. Raises nothing but the cancellation of others."""
+        agent, task = Peer(h11.SERVER, reader, writer), asyncio.current_task()
+        try:
+            if task is not None and len(self._tasks) < MAX_CONNECTIONS and not self._is_closed:
+                self._tasks.add(task)
+                await self._serve_all(agent)
+        except asyncio.CancelledError:
+            if not self._is_closed:
+                raise
+        finally:
+            self._tasks.discard(task)
+            await agent.close()
+
+    def report(self) -> RelayReport:
+        """Return what was seen so far. What is under way counts when it is over, or with :meth:`close`."""
+        return self._tally.report()
+
+    async def close(self) -> None:
+        """End whatever is under way, and close all connections. Idempotent."""
+        self._is_closed = True
+        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._way.upstream.close()
+
+    async def _serve_all(self, agent: Peer) -> None:
+        with suppress(OSError, h11.ProtocolError, AgentGoneError):
+            while await self._serve_next(agent):
+                agent.connection.start_next_cycle()
+
+    async def _serve_next(self, agent: Peer) -> bool:
+        """Serve one request, and return whether the connection can take another."""
+        request = await _request(agent)
+        if isinstance(request, h11.ConnectionClosed):
+            return False
+        entry = Entry()
+        async with self._slots:
+            try:
+                await self._handle(agent, request, entry)
+            finally:
+                self._tally.close(entry)
+        connection = agent.connection
+        return request is not None and connection.our_state is connection.their_state is h11.DONE
+
+    async def _handle(self, agent: Peer, request: h11.Request | None, entry: Entry) -> None:
+        if request is None:
+            await self._refuse(agent, entry, RefusedError(Refusal.MALFORMED, "this is not HTTP/1.1"))
+            return
+        entry.method, entry.path = request.method.decode("latin-1"), request.target.decode("latin-1")
+        try:
+            if (entry.method, entry.path) in self._way.dialect.local:
+                await self._answer(agent, entry, 200, b"")
+            else:
+                await self._relay(agent, request, entry)
+        except RefusedError as refused:
+            await self._refuse(agent, entry, refused)
+        except (h11.RemoteProtocolError, TimeoutError):
+            await self._refuse(agent, entry, RefusedError(Refusal.MALFORMED, "the body does not come as its head says"))
+        except NoAnswerError as error:
+            await self._fail(agent, entry, error)
+
+    async def _relay(self, agent: Peer, request: h11.Request, entry: Entry) -> None:
+        headers = [(bytes(name), bytes(value)) for name, value in request.headers]
+        route = self._way.dialect.route(entry.method, entry.path, headers)
+        entry.is_model = route.is_model
+        check_framing(headers)
+        self._way.dialect.check_headers(headers, self._way.plan)
+        async with self._bodies.read(agent) as data:
+            body = decode(data)
+            self._way.dialect.check(body, self._way.plan)
+            order = Order(route, self._way.dialect.headers(headers), encode(body), body.get("stream") is True)
+            entry.model = str(body.get("model", ""))
+            self._spend(entry, order)
+            await Passage(self._way, agent, order, entry).run()
+
+    def _spend(self, entry: Entry, order: Order) -> None:
+        if bound := self._tally.spent.over(self._way.plan):
+            raise RefusedError(Refusal.BUDGET, f"the budget of this task is used up: {bound}")
+        entry.sent = len(order.body)
+        self._tally.passed_on(entry)
+
+    async def _refuse(self, agent: Peer, entry: Entry, refused: RefusedError) -> None:
+        entry.refusal = refused.reason
+        entry.trouble = self._trouble_of(refused)
+        entry.message = f"refused by the relay: {refused.reason.value}"
+        await self._explain(agent, entry, refused.status, refused.message)
+
+    def _trouble_of(self, refused: RefusedError) -> Trouble | None:
+        """Return what a refusal means. Where the provider's failures alone used the budget up, it is still theirs."""
+        if refused.reason is not Refusal.BUDGET:
+            return Trouble.REJECTED
+        return Trouble.OUT_OF_BUDGET if self._tally.spent.is_used_up(self._way.plan) else None
+
+    async def _fail(self, agent: Peer, entry: Entry, error: NoAnswerError) -> None:
+        """Tell the agent that there is no answer, and break it off where it has begun: a cut is no end."""
+        entry.trouble, entry.message = error.trouble, error.message
+        if agent.connection.our_state is not h11.SEND_RESPONSE:
+            agent.writer.transport.abort()
+            raise AgentGoneError
+        await self._explain(agent, entry, error.status, error.message)
+
+    async def _explain(self, agent: Peer, entry: Entry, status: int, message: str) -> None:
+        error = self._way.dialect.error(status, f"SecureBench: {message}")
+        await self._answer(agent, entry, status, json.dumps(error).encode())
+
+    async def _answer(self, agent: Peer, entry: Entry, status: int, body: bytes) -> None:
+        """Answer in the relay's own name, after all of the request: who still sends does not read."""
+        entry.status = status
+        headers: list[Header] = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+            (b"x-should-retry", b"true" if status >= 500 else b"false"),  # noqa: PLR2004 - a status is its own name
+        ]
+        await drain(agent)
+        await agent.send(h11.Response(status_code=status, headers=headers))
+        if body:
+            await agent.send(h11.Data(data=body))
+        await agent.send(h11.EndOfMessage())
+
+
+def require_key(plan: RelayPlan) -> None:
+    """Raise :class:`EgressError` for a key that no header can carry."""
+    if plan.key is not None and not _KEY.fullmatch(plan.key):
+        raise EgressError("the provider's key is empty, or holds what a header cannot")
+
+
+async def _request(agent: Peer) -> h11.Request | h11.ConnectionClosed | None:
+    """Return the head of the next request, ``None`` if it is no HTTP/1.1. Raises ``OSError``."""
+    try:
+        event = await agent.next_event()
+    except h11.RemoteProtocolError:
+        return None
+    if not isinstance(event, h11.Request):
+        return h11.ConnectionClosed()
+    return event if event.http_version in _VERSIONS else None

@@ -1,0 +1,147 @@
+"""What a relay saw: counts, and a line a request. Nothing of a body."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+from securebench.egress.model import PROVIDER_TROUBLES, RelayReport, Trouble
+from securebench.egress.relay.budget import Spending
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from securebench.egress.relay.refusals import Refusal
+    from securebench.resources import JsonValue
+
+MAX_REFUSED_LINES: Final = 1000
+"""Lines of refused requests in a log: an agent can make as many as it likes. All are counted."""
+
+_MAX_MODELS: Final = 16
+"""Names of models in a report: what a provider says is not trusted to be short."""
+_MAX_PATH: Final = 200
+_NOT_PLAIN: Final = re.compile(r"[^ -~]")
+
+
+@dataclass(slots=True)
+class Entry:
+    """One request, as it becomes known. ``sent`` and ``received`` are bytes of bodies, to and from the provider."""
+
+    method: str = ""
+    path: str = ""
+    started: float = field(default_factory=monotonic)
+    is_model: bool = False
+    status: int = 0
+    refusal: Refusal | None = None
+    answer: int = 0
+    """The provider's own status; ``status`` is what the agent was answered."""
+    sent: int = 0
+    received: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    is_answered: bool = False
+    model: str = ""
+    """The model that was asked for, which is one that the plan admits."""
+    answering: str = ""
+    """The model that answered, in the provider's words."""
+    trouble: Trouble | None = None
+    message: str = ""
+    retry_at: float | None = None
+    """When, on the monotonic clock, the provider may be asked again by its own word."""
+
+    def note_retry_after(self, seconds: float | None) -> None:
+        """Note for how long the provider asks to be left alone."""
+        self.retry_at = None if seconds is None else monotonic() + seconds
+
+    def line(self) -> dict[str, JsonValue]:
+        """Return what a log says of it."""
+        return {
+            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "kind": "relay",
+            "method": _plain(self.method),
+            "path": _plain(self.path),
+            "decision": self._decision(),
+            "reason": self.refusal.value if self.refusal else "",
+            "status": self.status,
+            "provider_status": self.answer,
+            "seconds": round(monotonic() - self.started, 3),
+            "bytes": self.sent + self.received,
+            "tokens": self.input_tokens + self.output_tokens,
+        }
+
+    def _decision(self) -> str:
+        if self.refusal is not None:
+            return "denied"
+        is_served = self.answer or 0 < self.status < 500  # noqa: PLR2004 - a status is its own name
+        return "allowed" if is_served else "failed"
+
+
+class Tally:
+    """Everything that one relay counts."""
+
+    def __init__(self, log: Callable[[dict[str, JsonValue]], None]) -> None:
+        self._log = log
+        self._statuses: Counter[str] = Counter()
+        self._refused: Counter[str] = Counter()
+        self._models: Counter[str] = Counter()
+        self._model = ""
+        self._answered = 0
+        self._last = Entry()
+        self.spent = Spending()
+
+    def passed_on(self, entry: Entry) -> None:
+        """Count a request as it leaves for the provider."""
+        self.spent.requests += 1
+        self.spent.bytes += entry.sent
+
+    def close(self, entry: Entry) -> None:
+        """Count a request that is over, and log it."""
+        self.spent.failed += entry.refusal is None and entry.trouble in PROVIDER_TROUBLES
+        if entry.refusal is not None:
+            self._refused[entry.refusal.value] += 1
+        elif entry.answer:
+            self._statuses[str(entry.answer)] += 1
+        self.spent.input_tokens += entry.input_tokens
+        self.spent.output_tokens += entry.output_tokens
+        self._answered += entry.is_answered
+        if entry.is_answered:
+            self._model = entry.model
+            if entry.answering and (entry.answering in self._models or len(self._models) < _MAX_MODELS):
+                self._models[entry.answering] += 1
+        if self._is_news(entry):
+            self._last = entry
+        if entry.refusal is None or self._refused.total() <= MAX_REFUSED_LINES:
+            self._log(entry.line())
+
+    def report(self) -> RelayReport:
+        """Return what was counted so far."""
+        retry_at = self._last.retry_at
+        return RelayReport(
+            requests=self.spent.requests,
+            forgiven=self.spent.failed,
+            model=self._model,
+            models=dict(self._models),
+            retry_after=None if retry_at is None else max(0.0, retry_at - monotonic()),
+            answered=self._answered,
+            statuses=dict(self._statuses),
+            refused=dict(self._refused),
+            input_tokens=self.spent.input_tokens,
+            output_tokens=self.spent.output_tokens,
+            bytes=self.spent.bytes,
+            trouble=self._last.trouble,
+            message=self._last.message,
+        )
+
+    def _is_news(self, entry: Entry) -> bool:
+        """Return whether a request says how things stand. A budget that is used up stays so."""
+        if self._last.trouble is Trouble.OUT_OF_BUDGET or not entry.is_model:
+            return False
+        return entry.is_answered or entry.trouble is not None
+
+
+def _plain(text: str) -> str:
+    return _NOT_PLAIN.sub("?", text[:_MAX_PATH])

@@ -1,0 +1,87 @@
+"""One task's way out, as the gateway's process serves it: listeners, connections, and what became of them."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from securebench.egress.exit_reason import say
+from securebench.egress.port_names import PROXY, RELAY
+from securebench.egress.proxy.decisions import Attempt, Decision, Ledger, Reason
+from securebench.egress.proxy.server import Proxy
+from securebench.egress.relay.server import Relay
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable, Coroutine, Mapping
+
+    from securebench.egress.model import EgressPlan, EgressReport
+    from securebench.egress.rules import Caps, ProxyRules
+    from securebench.resources import JsonValue
+
+_CLOSE_SECONDS: Final = 5.0
+_WAITING: Final = 128
+"""Connections that the kernel keeps until they are taken."""
+
+Serve: TypeAlias = "Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[None, None, None]]"
+
+
+class ServedSession:
+    """A task's proxy and relay. It belongs to one event loop. ``post`` is given each line of the log."""
+
+    def __init__(
+        self,
+        task_id: str,
+        plan: EgressPlan,
+        settings: tuple[ProxyRules, Caps],
+        post: Callable[[dict[str, JsonValue]], None],
+    ) -> None:
+        rules, self._caps = settings
+        self._ledger = Ledger(task_id, post, self._caps)
+        self._relay = Relay(plan.relay, self._log_relay) if plan.relay else None
+        self._doors: dict[str, Serve] = {PROXY: Proxy(plan.domains, self._ledger, rules).serve}
+        if self._relay:
+            self._doors[RELAY] = self._relay.serve
+        self._servers: list[asyncio.Server] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def listen(self, door: str, listener: socket.socket) -> None:
+        """Serve ``door`` on ``listener``, which is this session's from now on. Raises ``OSError``."""
+        serve = self._doors[door]
+
+        def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            if len(self._tasks) < self._caps.connections:
+                self._start(serve(reader, writer))
+            else:
+                self._ledger.decide(Attempt(door), Decision.DENIED, Reason.TOO_MANY_CONNECTIONS)
+                writer.transport.abort()
+
+        self._servers.append(await asyncio.start_server(connected, sock=listener, backlog=_WAITING))
+
+    async def close(self) -> EgressReport:
+        """End every connection, and return what became of it all. Takes some seconds at most."""
+        for server in self._servers:
+            server.close()
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=_CLOSE_SECONDS)
+        if self._relay:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._relay.close(), _CLOSE_SECONDS)
+        return self._ledger.report(self._relay.report() if self._relay else None)
+
+    def _start(self, served: Coroutine[None, None, None]) -> None:
+        task = asyncio.ensure_future(served)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            # A defect of ours: one connection is lost, and the process's last words say why.
+            say(error)
+
+    def _log_relay(self, line: Mapping[str, JsonValue]) -> None:
+        self._ledger.log({"kind": RELAY, **line})

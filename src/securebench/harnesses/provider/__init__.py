@@ -1,0 +1,1 @@
+"""Harnesses of agent programs that call a model provider: Codex and Claude Code."""

@@ -1,0 +1,103 @@
+"""What the events of ``claude -p --output-format stream-json`` mean."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from securebench.egress.model import Trouble
+from securebench.harnesses.provider.events import amount_of, number_of, object_of, objects_of, text_of
+from securebench.harnesses.provider.self_report import MAX_MESSAGE, MAX_TEXT, Account, trouble_of_status
+
+if TYPE_CHECKING:
+    from securebench.harnesses.provider.events import Event
+
+_SYNTHETIC: Final = "<synthetic>"
+"""The model that the program names where it speaks in place of one: of an error."""
+
+_SHOWN: Final = ("command", "file_path", "notebook_path", "pattern", "path", "query", "url", "prompt", "description")
+"""What tells most of a tool's use, in this order."""
+
+
+class ClaudeAccount(Account):
+    """What Claude Code tells. ``is_error`` says how it ended, not ``subtype``, and no exit code."""
+
+    def take(self, event: Event) -> None:
+        """See :meth:`Account.take`."""
+        match event.get("type"):
+            case "system" if event.get("subtype") == "api_retry":
+                self._fail(event.get("error"), _trouble(event.get("error_status")))
+            case "assistant":
+                self._take_answer(object_of(event.get("message")))
+            case "user":
+                self._take_results(object_of(event.get("message")))
+            case "result":
+                self._complete(event)
+
+    def _take_answer(self, message: Event) -> None:
+        if message.get("model") == _SYNTHETIC:
+            return  # the result says the same, and with a status
+        self.claims.answer()
+        for block in objects_of(message.get("content")):
+            match block.get("type"):
+                case "text":
+                    self._say(block.get("text"))
+                case "thinking":
+                    self.trajectory.add("thought", text=text_of(block.get("thinking"), MAX_TEXT))
+                case "tool_use":
+                    used, tool = object_of(block.get("input")), text_of(block.get("name"), MAX_TEXT)
+                    self.trajectory.add("command", tool=tool, command=_shown(used))
+
+    def _take_results(self, message: Event) -> None:
+        for block in objects_of(message.get("content")):
+            if block.get("type") == "tool_result":
+                output, failed = _output(block.get("content")), block.get("is_error") is True
+                self.trajectory.add("result", output=output, failed=failed)
+
+    def _complete(self, event: Event) -> None:
+        claims, denials = self.claims, event.get("permission_denials")
+        claims.turns = number_of(event.get("num_turns"))
+        claims.cost_usd = amount_of(event.get("total_cost_usd"))
+        claims.tokens = _tokens(object_of(event.get("usage")))
+        claims.denials = len(denials) if isinstance(denials, list) else 0
+        claims.failed = event.get("is_error") is not False
+        claims.finished = not claims.failed
+        claims.refused = event.get("stop_reason") == "refusal"
+        if claims.failed:
+            self._fail(event.get("result"), _trouble(event.get("api_error_status"), event.get("result")))
+        else:
+            claims.answer()
+            claims.message = text_of(event.get("result"), MAX_MESSAGE) or claims.message
+        self.trajectory.add("usage", turns=claims.turns, cost_usd=claims.cost_usd, **claims.tokens)
+
+
+def _tokens(usage: Event) -> dict[str, int]:
+    """Return the counts of tokens. The program does not count as input what a cache held; here that is a part of it."""
+    if not usage:
+        return {}
+    cached, written = (
+        number_of(usage.get("cache_read_input_tokens")),
+        number_of(usage.get("cache_creation_input_tokens")),
+    )
+    return {
+        "input_tokens": number_of(usage.get("input_tokens")) + cached + written,
+        "cached_input_tokens": cached,
+        "cache_write_input_tokens": written,
+        "output_tokens": number_of(usage.get("output_tokens")),
+    }
+
+
+def _trouble(status: Any, message: Any = "API Error: Unable to connect") -> Trouble | None:
+    """Return what a status says; none at all is that of no connection, where the words say so."""
+    if status is None:
+        return Trouble.UNREACHABLE if text_of(message, MAX_TEXT).startswith("API Error: Unable to connect") else None
+    return trouble_of_status(number_of(status))
+
+
+def _shown(used: Event) -> str:
+    return next((text for key in _SHOWN if (text := text_of(used.get(key), MAX_TEXT))), "")
+
+
+def _output(content: Any) -> str:
+    if isinstance(content, str):
+        return text_of(content, MAX_TEXT)
+    return "\n".join(text_of(part.get("text"), MAX_TEXT) for part in objects_of(content))[:MAX_TEXT]

@@ -1,0 +1,218 @@
+"""What every agent program with a provider has in common: it is installed, checked, called, heard and judged alike.
+
+A harness of one program says only which program and provider that are, and how it is called.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from securebench.agents.store import AgentStore
+from securebench.egress.gateway import RELAY_PORT
+from securebench.egress.model import PROVIDER_TROUBLES, Trouble
+from securebench.errors import ConfigError
+from securebench.harnesses.agent_session import open_session
+from securebench.harnesses.pipeline import Harness, Invocation
+from securebench.harnesses.provider.ca_bundle import read_authority
+from securebench.harnesses.provider.endpoints import endpoint_of
+from securebench.harnesses.provider.installation import Installation, install
+from securebench.harnesses.provider.prompts import ANSWER_FILES, prompt_for
+from securebench.harnesses.provider.session import Attended, ProviderAttendance, probes_of
+from securebench.sandboxes.base import Mount
+from securebench.tasks import DEFAULT_IMAGE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from securebench.agents.model import AgentProgram
+    from securebench.egress.gateway import Gateway
+    from securebench.egress.model import ProbeReport
+    from securebench.harnesses.agent_session import Attendance
+    from securebench.harnesses.base import ProduceContext, RunContext
+    from securebench.harnesses.provider.endpoints import Key, ProviderFacts
+    from securebench.harnesses.provider.self_report import Account
+    from securebench.resources import JsonValue
+    from securebench.tasks import AgentView
+    from securebench.tester_config import ProviderSettings
+
+PROGRAMS_TARGET: Final = "/opt/securebench/programs"
+"""Where the program is found in the sandbox, read-only."""
+
+HOME: Final = "/opt/securebench/home"
+"""The program's home: an empty tmpfs of its own, so that nothing of one task is found in the next."""
+
+_LONGER: Final = 60.0
+"""Seconds for which programs wait longer than the relay does."""
+
+_LOCAL: Final = dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1,localhost")
+"""Keeps a program from asking a proxy for the relay, whatever proxy its image names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """What a program is called with. ``base_url`` is the provider's, with the version, as seen from the sandbox."""
+
+    executable: str
+    base_url: str
+    key_name: str
+    prompt: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ready:
+    """What :meth:`ProviderHarness.prepare` found."""
+
+    key: Key
+    authority: str | None
+    installation: Installation
+
+
+class ProviderHarness(Harness):
+    """A harness that runs an agent program with a provider. It must be prepared before it produces.
+
+    Raises :class:`ConfigError` when prepared: ``env-missing``, ``agent-unfit`` and what the cache of
+    programs raises.
+    """
+
+    facts: ClassVar[ProviderFacts]
+
+    def __init__(self, config: ProviderSettings, store: AgentStore | None = None) -> None:
+        self.config = config
+        self._store = store or AgentStore()
+        self._endpoint = endpoint_of(self.facts, config)
+        self._ready: _Ready | None = None
+
+    @abstractmethod
+    def argv(self, call: Call) -> tuple[str, ...]:
+        """Return the command line. Pure."""
+
+    @abstractmethod
+    def settings(self, call: Call) -> Mapping[str, str]:
+        """Return the program's own variables. Pure."""
+
+    @abstractmethod
+    def account(self) -> Account:
+        """Return what reads the events of one task."""
+
+    @property
+    def needs_gateway(self) -> bool:
+        """Whether its agents have a way out: always, to their provider."""
+        return True
+
+    @property
+    def credentials(self) -> tuple[str, ...]:
+        """The key, once prepared."""
+        return tuple(filter(None, [self._ready.key.value])) if self._ready else ()
+
+    def prepare(self, run: RunContext) -> Mapping[str, JsonValue]:
+        """See :meth:`HarnessProducer.prepare`. The program is the same for all images of one kind of C library."""
+        key = self._endpoint.key(run.variables)
+        installation = install(self._store, self.name, self.config.version, run, PROGRAMS_TARGET)
+        authority = read_authority(run.variables, run.notify)
+        if warning := self._endpoint.warning(self.config):
+            run.notify(warning)
+        self._ready = _Ready(key=key, authority=authority, installation=installation)
+        return {"program": self.name, **installation.identity(), **self._assurance()}
+
+    def check_provider(
+        self, open_gateway: Callable[[], Gateway], notify: Callable[[str], None]
+    ) -> Mapping[str, JsonValue]:
+        """See :meth:`HarnessProducer.check_provider`: ``provider-refused`` and ``provider-rejected``."""
+        ready = self._prepared
+        plan = self._endpoint.relay_plan(self.config, ready.key, ready.authority)
+        with closing(open_gateway()) as gateway:
+            report = gateway.probe("", plan, self.config.model)
+        if report.trouble is Trouble.REFUSED:
+            raise ConfigError(
+                f"the model provider at {self._endpoint.host} does not accept the key: {report.message}",
+                code="provider-refused",
+                hint=f"check {ready.key.name}, and that its account may use the model {self.config.model}",
+            )
+        if report.model_unknown:
+            raise ConfigError(
+                f"the model provider at {self._endpoint.host} has no model {self.config.model}: {report.message}",
+                code="provider-rejected",
+                hint="check harness.config.model",
+            )
+        if warning := _warning(report):
+            notify(warning)
+        return probes_of([report])
+
+    def invocation(self, view: AgentView) -> Invocation:
+        """Return the program's command line; the shorter of the tester's and the task's time limits holds."""
+        config, task_limit = self.config, view.environment.timeout_seconds
+        program, is_relayed = self._program(view), self._endpoint.is_relayed
+        call = Call(
+            executable=f"{PROGRAMS_TARGET}/{program.executable}",
+            base_url=f"http://127.0.0.1:{RELAY_PORT}/v1" if is_relayed else self._endpoint.base_url,
+            key_name=self._prepared.key.name,
+            prompt=prompt_for(view),
+        )
+        return Invocation(
+            argv=self.argv(call),
+            timeout_seconds=config.timeout_seconds if task_limit is None else min(config.timeout_seconds, task_limit),
+            artifact_path=ANSWER_FILES.get(view.candidate_kind),
+            task_file=config.task_file,
+            environment={**self.settings(call), **(_LOCAL if is_relayed else {})},
+            mounts=(Mount(program.directory, PROGRAMS_TARGET),),
+            home=HOME,
+        )
+
+    def attend(self, view: AgentView, context: ProduceContext) -> Attendance:
+        """Open the way to the provider. Raises :class:`EgressError`."""
+        ready, program = self._prepared, self._program(view)
+        asking = self._endpoint.relay_plan(self.config, ready.key, ready.authority)
+        plan = self._endpoint.plan(self.config, ready.key, ready.authority, context.spent)
+        session = open_session(view.task_id, plan, context)
+        assert context.gateway is not None
+        attended = Attended(
+            account=self.account(),
+            model=self.config.model,
+            ask=partial(context.gateway.probe, view.task_id, asking),
+            pause=context.pause,
+            environment=self._endpoint.key_variables(context.environment, ready.key),
+            agent={"program": program.name, "version": program.version},
+        )
+        return ProviderAttendance(session, attended)
+
+    def _assurance(self) -> dict[str, Any]:
+        """Say who its provider is, and what holds it."""
+        endpoint = self._endpoint
+        relayed = endpoint.is_relayed
+        return {
+            "provider": self.facts.provider.value,
+            "endpoint": endpoint.host,
+            "model": self.config.model,
+            "credentials": endpoint.credentials,
+            "provider_tools": self.config.provider_tools if relayed else True,
+            "assurance": "the key is outside the sandbox; a relay bounds and sees all requests"
+            if relayed
+            else "lower: the key is in the sandbox, nothing bounds requests, and outcomes are as the agent tells them",
+        }
+
+    def _program(self, view: AgentView) -> AgentProgram:
+        return self._prepared.installation.programs[view.environment.image or DEFAULT_IMAGE]
+
+    @property
+    def _prepared(self) -> _Ready:
+        if self._ready is None:
+            raise AssertionError("a harness is prepared before it produces")
+        return self._ready
+
+
+def patience_ms(seconds: float) -> int:
+    """Return how long a program is to wait, in milliseconds, where the relay waits for ``seconds``."""
+    return int((seconds + _LONGER) * 1000)
+
+
+def _warning(report: ProbeReport) -> str:
+    """Return what to tell of a provider that did not answer the first question well, but may answer the next."""
+    if report.trouble in PROVIDER_TROUBLES:
+        return f"the model provider does not answer well now: {report.message}; tasks will find out"
+    if report.trouble is Trouble.REJECTED:
+        return f"the model provider does not take the question that checks key and model: {report.message}"
+    return ""

@@ -1,0 +1,127 @@
+"""What an agent program says of its own work, and how that becomes a trajectory. Nothing of it is evidence."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from securebench.egress.model import Trouble
+from securebench.harnesses.provider.events import text_of
+from securebench.limits import MIB
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from securebench.harnesses.provider.events import Event
+    from securebench.resources import JsonValue
+
+MAX_TEXT: Final = 16 * 1024
+"""Characters of one text in a trajectory: a message, a command, what it printed."""
+
+MAX_MESSAGE: Final = 64 * 1024
+"""Characters of a program's last message."""
+
+MAX_TRAJECTORY: Final = 4 * MIB
+"""Bytes of one trajectory."""
+
+_REFUSED: Final = frozenset({401, 402, 403})
+_RATE_LIMITED: Final = 429
+_SERVER_ERROR: Final = 500
+
+
+@dataclass(slots=True)
+class Claims:
+    """What a program said until now.
+
+    ``answered``: a model's answer came. ``finished``: it says that its work is done; ``failed``: that it ended in an
+    error, which ``error`` tells; ``refused``: that the model would not do this. ``trouble`` is the last thing that it
+    said of its provider, nothing once an answer came after it. ``tokens`` are counts by name, ``cost_usd`` its own
+    estimate.
+    """
+
+    answered: bool = False
+    finished: bool = False
+    failed: bool = False
+    refused: bool = False
+    error: str = ""
+    trouble: Trouble | None = None
+    message: str = ""
+    denials: int = 0
+    turns: int = 0
+    cost_usd: float | None = None
+    tokens: dict[str, int] = field(default_factory=dict)
+
+    def answer(self) -> None:
+        """Note that a model answered: whatever kept it from that is over."""
+        self.answered, self.trouble, self.error = True, None, ""
+
+
+class Trajectory:
+    """Steps of an agent, a JSON object a line, ASCII. What is too much is left out at the end, and a last line says so.
+
+    It holds at most ``limit`` bytes and that line.
+    """
+
+    def __init__(self, limit: int = MAX_TRAJECTORY) -> None:
+        self._left = limit
+        self._lines: list[str] = []
+        self._is_full = False
+
+    def add(self, kind: str, **said: JsonValue) -> None:
+        """Add a step. Texts are clipped."""
+        if self._is_full:
+            return
+        line = _line({"step": len(self._lines) + 1, "kind": kind, **{key: _clip(item) for key, item in said.items()}})
+        if len(line) > self._left:
+            self._is_full, line = True, _line({"step": len(self._lines) + 1, "kind": "clipped"})
+        self._left -= len(line)
+        self._lines.append(line)
+
+    def text(self) -> str:
+        """Return all lines."""
+        return "".join(self._lines)
+
+
+class Account(ABC):
+    """What one program tells of one task, event by event. Not thread safe."""
+
+    def __init__(self) -> None:
+        self.claims = Claims()
+        self.trajectory = Trajectory()
+
+    @abstractmethod
+    def take(self, event: Event) -> None:
+        """Take the next event. Whatever it holds, this raises nothing."""
+
+    def _fail(self, message: Any, trouble: Trouble | None) -> None:
+        """Note an error, and what it says of the provider."""
+        self.claims.error = text_of(message, MAX_TEXT)
+        self.claims.trouble = trouble
+        self.trajectory.add("error", text=self.claims.error)
+
+    def _say(self, message: Any) -> None:
+        self.claims.message = text_of(message, MAX_MESSAGE)
+        self.trajectory.add("message", text=self.claims.message)
+
+
+def trouble_of_status(status: int) -> Trouble | None:
+    """Return what an HTTP status says of a provider, or ``None`` if it is none of an error."""
+    if status in _REFUSED:
+        return Trouble.REFUSED
+    if status == _RATE_LIMITED:
+        return Trouble.RATE_LIMITED
+    if status >= _SERVER_ERROR:
+        return Trouble.FAILED
+    return Trouble.REJECTED if status >= 400 else None  # noqa: PLR2004 - where errors begin
+
+
+def _line(step: dict[str, JsonValue]) -> str:
+    return json.dumps(step, ensure_ascii=True, allow_nan=False) + "\n"
+
+
+def _clip(value: JsonValue) -> JsonValue:
+    if not isinstance(value, str) or len(value) <= MAX_TEXT:
+        return value
+    return f"{value[:MAX_TEXT]}\n[{len(value) - MAX_TEXT} more characters]"

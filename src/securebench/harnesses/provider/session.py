@@ -1,0 +1,179 @@
+"""One task's work of an agent with a provider: its events heard, its way out held, its end judged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from securebench.egress.model import PROVIDER_TROUBLES, EgressReport, ProbeReport, Trouble
+from securebench.errors import EgressError, InfrastructureError
+from securebench.harnesses.agent_session import EgressAttendance, Ending, egress_of
+from securebench.harnesses.provider.events import EventReader
+from securebench.harnesses.provider.outcomes import Evidence, Judgement, judge, outcome_of
+from securebench.sandboxes.base import Stream
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from securebench.candidates.artifact import CandidateArtifact
+    from securebench.egress.gateway import Session
+    from securebench.egress.model import RelayReport
+    from securebench.errors import CandidateError
+    from securebench.harnesses.provider.self_report import Account
+    from securebench.resources import JsonValue
+    from securebench.sandboxes.base import Chunk, CommandResult
+
+
+PAUSE_SECONDS: Final = 1.0
+"""Between questions to a provider that is well: a failing one fails now and then."""
+
+QUESTIONS: Final = 3
+"""How often a provider must answer well before it is said to be well."""
+
+RATE_LIMIT_PAUSES: Final = (5.0, 20.0, 40.0)
+"""Seconds before a provider that limits its rate is asked again. Limits are a minute's: once that has passed, what an
+agent's own flood used up is there again, and only a limit that others use up, too, is left."""
+
+_MAX_PAUSE: Final = 60.0
+"""Of what a provider itself asks for before it is asked again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attended:
+    """What is attended: the program's account of itself, variables for its sandbox, and which agent it is.
+
+    ``ask`` has the gateway put a question of its own to the model of this name; ``model`` is the configured one.
+    """
+
+    account: Account
+    model: str
+    ask: Callable[[str], ProbeReport]
+    pause: Callable[[float], None]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    agent: Mapping[str, JsonValue] = field(default_factory=dict)
+
+
+class ProviderAttendance(EgressAttendance):
+    """Hears the events of one agent and judges its end by what the relay saw."""
+
+    def __init__(self, session: Session, attended: Attended) -> None:
+        super().__init__(session)
+        self.environment = {**session.environment, **attended.environment}
+        self._account = attended.account
+        self._agent = attended.agent
+        self._attended = attended
+        self._probes: list[ProbeReport] = []
+        self._reader = EventReader(attended.account.take)
+
+    def hear(self, chunk: Chunk) -> None:
+        """See :meth:`Attendance.hear`."""
+        stream, data = chunk
+        if stream is Stream.STDOUT:
+            self._reader.feed(data)
+
+    def end(self, result: CommandResult, candidate: CandidateArtifact | None, failure: CandidateError | None) -> Ending:
+        """See :meth:`Attendance.end`: judged as :func:`judge` does."""
+        del result
+        self._reader.finish()
+        try:
+            report = self._session.close()
+        except EgressError as error:
+            return self._ending(error, EgressReport())
+        evidence = Evidence(
+            claims=self._account.claims,
+            relay=report.relay,
+            failure=failure,
+            has_candidate=candidate is not None,
+            ask_provider=lambda trouble: self._ask_provider(trouble, report.relay),
+        )
+        try:
+            return self._ending(judge(evidence), report)
+        except InfrastructureError as error:
+            return self._ending(error, report)
+
+    def void(self, fault: InfrastructureError) -> Ending:
+        """See :meth:`Attendance.void`. A gateway that died is why its sandbox ended, so it is told first."""
+        self._reader.finish()
+        try:
+            return self._ending(fault, self._session.close())
+        except EgressError as error:
+            return self._ending(error, EgressReport())
+
+    def _ending(self, came: Judgement | InfrastructureError, report: EgressReport) -> Ending:
+        if isinstance(came, InfrastructureError):
+            outcome, failure, fault = outcome_of(came), None, came
+        else:
+            outcome, failure, fault = came.outcome, came.failure, None
+        return Ending(
+            failure=failure,
+            fault=fault,
+            metadata={
+                "agent": dict(self._agent),
+                **({"outcome": outcome.value} if outcome else {}),
+                "usage": self._usage(report),
+            },
+            trajectory=self._account.trajectory.text(),
+            stdout=self._account.claims.message or None,
+        )
+
+    def _ask_provider(self, trouble: Trouble, relay: RelayReport | None) -> ProbeReport:
+        """Find out whether the provider is in trouble, now that no agent can have a hand in it.
+
+        Any trouble at any of several questions is one: a provider may fail now and then. A rate limit must outlast the
+        minute for which an agent alone could have brought it about.
+        """
+        model = relay.model if relay and relay.model else self._attended.model
+        pauses = iter(RATE_LIMIT_PAUSES)
+        for _ in range(QUESTIONS + len(RATE_LIMIT_PAUSES)):
+            report = self._attended.ask(model)
+            self._probes.append(report)
+            if report.trouble is Trouble.RATE_LIMITED and (pause := next(pauses, None)) is not None:
+                self._attended.pause(max(pause, min(report.retry_after or 0.0, _MAX_PAUSE)))
+                continue
+            well = sum(probe.trouble not in PROVIDER_TROUBLES for probe in self._probes)
+            if report.trouble in PROVIDER_TROUBLES or well >= (1 if trouble is Trouble.RATE_LIMITED else QUESTIONS):
+                break
+            self._attended.pause(PAUSE_SECONDS)
+        return report
+
+    def _usage(self, report: EgressReport) -> dict[str, JsonValue]:
+        """Return all counts. Tokens are the relay's where there is one: no agent can write those."""
+        claims = self._account.claims
+        usage: dict[str, JsonValue] = {
+            **claims.tokens,
+            "turns": claims.turns,
+            "cost_usd": claims.cost_usd,
+            "denials": claims.denials,
+            "events_skipped": self._reader.skipped,
+            "egress": egress_of(report),
+            **({"probes": probes_of(self._probes)} if self._probes else {}),
+        }
+        return usage if report.relay is None else usage | _relayed(report.relay)
+
+
+def probes_of(probes: Sequence[ProbeReport]) -> dict[str, JsonValue]:
+    """Return what the gateway's own questions came to, for a record."""
+    troubles: list[JsonValue] = [probe.trouble.value if probe.trouble else None for probe in probes]
+    return {
+        "requests": len(probes),
+        "input_tokens": sum(probe.input_tokens for probe in probes),
+        "output_tokens": sum(probe.output_tokens for probe in probes),
+        "troubles": troubles,
+    }
+
+
+def _relayed(relay: RelayReport) -> dict[str, JsonValue]:
+    return {
+        "input_tokens": relay.input_tokens,
+        "output_tokens": relay.output_tokens,
+        "requests": relay.requests,
+        "relay": {
+            "answered": relay.answered,
+            "forgiven": relay.forgiven,
+            "models": dict(relay.models),
+            "statuses": dict(relay.statuses),
+            "refused": dict(relay.refused),
+            "bytes": relay.bytes,
+            "trouble": None if relay.trouble is None else relay.trouble.value,
+        },
+    }

@@ -1,0 +1,1 @@
+"""Building images from recipes."""

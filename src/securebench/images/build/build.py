@@ -1,0 +1,215 @@
+"""Building an image from its recipe: all of it, checked, or nothing.
+
+A whole system is built by an engine where one answers and its registry offers the recipe's base, and everywhere else
+from Debian's packages, in the store. A derived image is made in the store, and needs no engine. A Dockerfile needs one.
+What is built has no name until it has passed the recipe's checks inside a sandbox; only then does the reference point
+to it, in one step. Whatever fails or is killed before is cleared: at once, or by the next build.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from securebench.errors import ImageError
+from securebench.images.build import debian, engine_build, registry_base
+from securebench.images.build.bootstrap import find_bootstrap
+from securebench.images.build.derived.build import DerivedBuild, log_name
+from securebench.images.build.directory import open_workshop
+from securebench.images.build.dockerfile.build import DockerfileBuild, require_engine
+from securebench.images.build.git.leaks import image_leaks, repository_leaks
+from securebench.images.build.recipe_digest import base_references, build_labels, why_stale
+from securebench.images.build.recipe_kinds import DerivedRecipe, DockerfileRecipe, SystemRecipe
+from securebench.images.engine_images import take_from
+from securebench.images.ensure import provide
+from securebench.images.resolve import resolve
+from securebench.images.store.index import Origin, Source
+from securebench.images.store.root_archive import RootConfig, add_root
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from securebench.engine.client import Engine
+    from securebench.images.build.derived.build import RunsSteps
+    from securebench.images.build.directory import Workshop
+    from securebench.images.build.recipe_kinds import Recipe
+    from securebench.images.model import ResolvedImage
+    from securebench.images.store.image_store import ImageStore
+
+_ROOM = 512 * 1024 * 1024
+"""What an image of Debian's packages may come to: how large one is, is known when it is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageState:
+    """A recipe and its image: ``id`` is empty when it is not built. ``place`` is ``store`` or ``engine``.
+
+    ``stale`` says why the image is not what the recipe would make now; it is empty if it is.
+    """
+
+    recipe: Recipe
+    id: str = ""
+    size_bytes: int = 0
+    place: str = ""
+    stale: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Builder:
+    """What a build works with.
+
+    ``engine`` is ``None`` where none answers. ``check`` runs one command in a sandbox of an image of the store, and
+    returns its exit code and the end of its output: ``None`` where this machine has nothing to make a sandbox with.
+    ``steps`` runs the steps of a derived image.
+    ``report`` is told the stages. ``install_tools`` lets it install ``mmdebstrap`` where that is needed and missing.
+    """
+
+    store: ImageStore
+    engine: Engine | None
+    report: Callable[[str], None]
+    check: Callable[[ResolvedImage, tuple[str, ...]], tuple[int, str] | None]
+    steps: RunsSteps
+    install_tools: bool = False
+
+    def state(self, recipe: Recipe) -> ImageState:
+        """Return what the store, or else the engine, has under the recipe's reference."""
+        if found := self.store.find(recipe.reference):
+            stale = why_stale(recipe, self.store.labels(found.id), self._find)
+            return ImageState(recipe, found.id, found.size_bytes, "store", stale)
+        if self.engine and (there := engine_build.find(self.engine, recipe.reference)):
+            stale = why_stale(recipe, engine_build.labels(self.engine, there[0]), self._find)
+            return ImageState(recipe, *there, "engine", stale)
+        return ImageState(recipe)
+
+    def build(self, recipe: Recipe) -> ImageState:
+        """Build the recipe's image, check it and give it its name, in place of what had that name before.
+
+        Raises :class:`ImageError` (``image-build-failed``, ``image-check-failed``, ``image-tool-missing``,
+        ``build-directory-unsafe``), what the store raises, and what :meth:`Engine.doing` raises.
+        """
+        with open_workshop(self._clear) as workshop:
+            match recipe:
+                case SystemRecipe():
+                    self._build_system(recipe, workshop)
+                case DerivedRecipe():
+                    self._build_derived(recipe, workshop)
+                case DockerfileRecipe():
+                    self._build_dockerfile(recipe, workshop)
+                case _:
+                    raise AssertionError(f"{type(recipe)} is not a kind of recipe")
+        return self.state(recipe)
+
+    def _find(self, reference: str) -> str:
+        """Return the id of an image that is here, without fetching it; else an empty text."""
+        if found := self.store.find(reference):
+            return found.id
+        there = engine_build.find(self.engine, reference) if self.engine else None
+        return there[0] if there else ""
+
+    def _build_system(self, recipe: SystemRecipe, workshop: Workshop) -> None:
+        if self.engine and self._registry_offers(self.engine, recipe):
+            labels = build_labels(recipe, self._find)
+            engine_build.build(self.engine, recipe, workshop.token, labels, self.report)
+            self.store.forget(recipe.reference)  # or it would go before the engine's new image
+        else:
+            self._build_from_packages(recipe, workshop)
+
+    def _build_dockerfile(self, recipe: DockerfileRecipe, workshop: Workshop) -> None:
+        engine = require_engine(self.engine, recipe)
+        for base in base_references(recipe):
+            resolve(engine, base, self.report, self.store)  # before the labels, which name it by its id
+        build = DockerfileBuild(
+            engine=engine,
+            store=self.store,
+            recipe=recipe,
+            labels={
+                engine_build.RECIPE_LABEL: recipe.name,
+                engine_build.TOKEN_LABEL: workshop.token,
+                **build_labels(recipe, self._find),
+            },
+            log=workshop.directory.parent / log_name(recipe.short_reference),
+            report=self.report,
+        )
+        engine_build.finish(engine, recipe, build.run(), workshop.token, self.report)
+        self.store.forget(recipe.reference)
+        take_from(engine, self.store, recipe.reference, self.report)
+        self._warn_of_leaks(recipe)
+
+    def _warn_of_leaks(self, recipe: Recipe) -> None:
+        image = self.store.find(recipe.reference)
+        assert image is not None
+        with self.store.lease(image.id) as tree:
+            for leak in image_leaks(tree.root):
+                self.report(f"warning: {leak}")
+
+    def _build_derived(self, recipe: DerivedRecipe, workshop: Workshop) -> None:
+        log = workshop.directory.parent / log_name(recipe.short_reference)
+        log.write_bytes(b"")
+        provide(self.store, recipe.base, self.report)  # before the labels, which name it by its id
+        build = DerivedBuild(
+            store=self.store,
+            recipe=recipe,
+            directory=workshop.directory,
+            log=log,
+            report=self.report,
+            run_steps=self.steps,
+            passing={engine_build.TOKEN_LABEL: workshop.token},
+            labels=build_labels(recipe, self._find),
+        )
+        with self.store.incoming(Origin(Source.RECIPE)) as incoming:
+            image_id = build.add(incoming)
+            self.report("unpacking")
+            with self.store.lease(image_id) as tree:
+                _require_no_leaks(recipe, tree.root)
+            self._check(recipe, image_id)
+            incoming.name(image_id, recipe.reference)
+
+    def _registry_offers(self, engine: Engine, recipe: SystemRecipe) -> bool:
+        self.report(f"asking the registry for {recipe.base}")
+        return registry_base.offers(engine, recipe.base)
+
+    def _build_from_packages(self, recipe: SystemRecipe, workshop: Workshop) -> None:
+        bootstrap = find_bootstrap(self.report, install_tools=self.install_tools)
+        log = workshop.directory.parent / f"{recipe.name}.log"
+        self.report(f"building from Debian's packages (output: {log})")
+        with self.store.incoming(Origin(Source.RECIPE), _ROOM) as incoming:
+            with debian.root_file_system(bootstrap, recipe, workshop.directory, log, self.report) as pieces:
+                labels = {engine_build.RECIPE_LABEL: recipe.name, **build_labels(recipe, self._find)}
+                config = RootConfig(recipe.environment, recipe.command, labels)
+                image_id = add_root(incoming, pieces, config, f"the root file system of {recipe.name}")
+            self.report("unpacking")
+            self.store.lease(image_id).close()
+            self._check(recipe, image_id)
+            incoming.name(image_id, recipe.reference)
+
+    def _check(self, recipe: Recipe, image_id: str) -> None:
+        image = self.store.find(image_id)
+        assert image is not None
+        for command in recipe.checks:
+            self.report(f"checking: {shlex.join(command)}")
+            outcome = self.check(image, command)
+            if outcome is None:
+                self.report("not checked: this machine has nothing to make a sandbox with")
+                return
+            status, output = outcome
+            if status != 0:
+                raise engine_build.check_failed(recipe, command, status, output)
+
+    def _clear(self, token: str) -> None:
+        if self.engine:
+            engine_build.clear(self.engine, token)
+
+
+def _require_no_leaks(recipe: DerivedRecipe, root: Path) -> None:
+    """Raise :class:`ImageError` (``image-check-failed``) if the steps have given the source another history."""
+    if recipe.source is None:
+        return
+    leaks = repository_leaks(root / recipe.workdir.strip("/"))
+    if leaks:
+        raise ImageError(
+            f"the repository of {recipe.reference} has more than its one commit: {'; '.join(map(str, leaks))}",
+            code="image-check-failed",
+            hint="let no step commit, fetch or stash",
+        )

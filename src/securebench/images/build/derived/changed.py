@@ -1,0 +1,213 @@
+"""What the steps of a build have changed of an image, as a layer: from an overlay, or from an archive of all files.
+
+Left out is what is not the image's: where something is mounted while the steps run.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tarfile
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from securebench.errors import ImageError
+from securebench.fs.safe_open import OPEN_DIRECTORY, OPEN_FILE, opened, printable
+from securebench.images.build.derived.host_tree import walk
+from securebench.images.build.derived.layer import END, Entry, written
+from securebench.images.limits import ImageLimits
+from securebench.images.store.ids import COUNT
+from securebench.images.store.tree_builder import OPAQUE, WHITEOUT
+from securebench.images.tar_reader import Kind, TarReader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from securebench.images.build.derived.host_tree import Found
+    from securebench.images.tar_reader import Member
+
+_LEFT_OUT: Final = frozenset((b"proc", b"sys", b"dev", b"tmp", b"run"))
+_OVERLAID: Final = frozenset(
+    (
+        *(b"etc/hosts", b"etc/hostname", b"etc/resolv.conf", b"etc/mtab"),
+        *(b".dockerenv", b"sbin/docker-init", b"usr/sbin/docker-init"),
+    )
+)
+"""What engines and runtimes put over files of an image, or where there are none."""
+_NOBODY: Final = 65534
+
+
+def is_left_out(path: bytes) -> bool:
+    """Say whether nothing of this path, which is relative to the root, is an image's."""
+    return path.split(b"/", 1)[0] in _LEFT_OUT or path in _OVERLAID
+
+
+def layer_of_overlay(descriptor: int, opaque: str, shift: int) -> Iterator[bytes]:
+    """Give the layer that an overlay's upper directory is; ``descriptor`` may be -1 for one without changes.
+
+    ``opaque`` is the attribute of a directory that shows nothing of the image; ``shift`` what was added to each owner.
+    Raises :class:`ImageError` (``image-build-failed``, ``image-too-large``) and ``OSError``.
+    """
+    if descriptor >= 0:
+        for found in walk(descriptor, is_left_out):
+            yield from _of_overlay(found, opaque, shift)
+    yield END
+
+
+def _of_overlay(found: Found, opaque: str, shift: int) -> Iterator[bytes]:
+    status = found.status
+    if stat.S_ISCHR(status.st_mode) and status.st_rdev == 0:
+        yield from written(_removal(found.path))
+        return
+    if found.name.startswith(WHITEOUT):
+        raise _unfit(found.path, "its name would remove files of an image")
+    owner = (_inner(status.st_uid, shift), _inner(status.st_gid, shift))
+    mode = stat.S_IMODE(status.st_mode)
+    if stat.S_ISDIR(status.st_mode):
+        yield from written(Entry(path=found.path, kind=tarfile.DIRTYPE, mode=mode, owner=owner))
+        if _is_opaque(found, opaque):
+            yield from written(Entry(path=found.path + b"/" + OPAQUE))
+    elif stat.S_ISLNK(status.st_mode):
+        entry = Entry(path=found.path, kind=tarfile.SYMTYPE, mode=0o777, owner=owner, link=found.target())
+        yield from written(entry)
+    elif stat.S_ISREG(status.st_mode):
+        yield from written(Entry(path=found.path, mode=mode, owner=owner, size=status.st_size), found.content())
+    else:
+        raise _unfit(found.path, "it is a device, FIFO or socket")
+
+
+def layer_of_archive(pieces: Iterator[bytes], tree: Path, shift: int) -> Iterator[bytes]:
+    """Give the layer that makes the image unpacked at ``tree`` what the archive of its whole root has become.
+
+    ``shift`` is what was added to each owner in ``tree``. Raises as :func:`layer_of_overlay` does, and
+    :class:`ImageError` (``image-malformed``).
+    """
+    there: dict[bytes, Kind] = {}
+    reader = TarReader(pieces, "what the steps left", ImageLimits().header)
+    with opened(tree, OPEN_DIRECTORY) as top:
+        for member in reader:
+            path = b"/".join(part for part in member.path.split(b"/") if part not in {b"", b"."})
+            if path and not is_left_out(path):
+                there[path] = member.kind
+                yield from _of_archive(member, path, reader, _Before(top, path, shift))
+        yield from _removals(top, there)
+    yield END
+
+
+class _Before:
+    """What the image has at a path."""
+
+    def __init__(self, top: int, path: bytes, shift: int) -> None:
+        self._top = top
+        self._path = path
+        self._shift = shift
+
+    def status(self) -> os.stat_result | None:
+        """Return what ``lstat`` says of it, ``None`` where it, or a directory above, is not there."""
+        with suppress(OSError), self._directory() as above:
+            return os.stat(self._name(), dir_fd=above, follow_symlinks=False)
+        return None
+
+    def has(self, member: Member, status: os.stat_result) -> bool:
+        """Say whether it has the member's owner and mode."""
+        owner = (_inner(status.st_uid, self._shift), _inner(status.st_gid, self._shift))
+        return stat.S_IMODE(status.st_mode) == member.mode and (owner == (member.uid, member.gid) or not self._shift)
+
+    def target(self) -> bytes:
+        """Return where it leads, a link."""
+        with self._directory() as above:
+            return os.readlink(self._name(), dir_fd=above)
+
+    def content(self) -> bytes:
+        """Return what it holds, a file."""
+        with (
+            self._directory() as above,
+            opened(self._name(), OPEN_FILE, above) as descriptor,
+            os.fdopen(descriptor, "rb", closefd=False) as file,
+        ):
+            return file.read()
+
+    def _directory(self) -> _Opened:
+        return _Opened(self._top, self._path.split(b"/")[:-1])
+
+    def _name(self) -> bytes:
+        return self._path.rpartition(b"/")[2]
+
+
+class _Opened:
+    """A directory below another, through no link, while the block lasts."""
+
+    def __init__(self, top: int, parts: list[bytes]) -> None:
+        self._here = os.dup(top)
+        for part in parts:
+            try:
+                below = os.open(part, OPEN_DIRECTORY, dir_fd=self._here)
+            finally:
+                os.close(self._here)
+            self._here = below
+
+    def __enter__(self) -> int:
+        return self._here
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._here)
+
+
+def _of_archive(member: Member, path: bytes, reader: TarReader, before: _Before) -> Iterator[bytes]:
+    if path.rpartition(b"/")[2].startswith(WHITEOUT):
+        raise _unfit(path, "its name would remove files of an image")
+    status = before.status()
+    same = status is not None and before.has(member, status)
+    owner, mode = (member.uid, member.gid), member.mode
+    if member.kind is Kind.DIRECTORY:
+        if not (same and status and stat.S_ISDIR(status.st_mode)):
+            yield from written(Entry(path=path, kind=tarfile.DIRTYPE, mode=mode, owner=owner))
+    elif member.kind is Kind.SYMLINK:
+        if not (status and stat.S_ISLNK(status.st_mode) and before.target() == member.link):
+            yield from written(Entry(path=path, kind=tarfile.SYMTYPE, mode=0o777, owner=owner, link=member.link))
+    elif member.kind is Kind.FILE:
+        data = b"".join(reader.content())
+        is_file = status and stat.S_ISREG(status.st_mode) and status.st_size == len(data)
+        if not (same and is_file and before.content() == data):
+            yield from written(Entry(path=path, mode=mode, owner=owner, size=len(data)), (data,))
+    elif member.kind is Kind.HARDLINK:
+        link = member.link.strip(b"/").removeprefix(b"./")
+        if not (same and status and stat.S_ISREG(status.st_mode) and status.st_nlink > 1):
+            yield from written(Entry(path=path, kind=tarfile.LNKTYPE, mode=mode, owner=owner, link=link))
+    else:
+        raise _unfit(path, "it is a device, FIFO or socket")
+
+
+def _removals(top: int, there: Mapping[bytes, Kind]) -> Iterator[bytes]:
+    """Give the removals of what is not there any more, but of nothing below what was replaced as a whole."""
+    for found in walk(top, is_left_out):
+        above = found.path.rpartition(b"/")[0]
+        if found.path not in there and (not above or there.get(above) is Kind.DIRECTORY):
+            yield from written(_removal(found.path))
+
+
+def _removal(path: bytes) -> Entry:
+    above, slash, name = path.rpartition(b"/")
+    return Entry(path=above + slash + WHITEOUT + name)
+
+
+def _is_opaque(found: Found, attribute: str) -> bool:
+    with suppress(OSError), opened(found.name, OPEN_DIRECTORY, found.directory) as descriptor:
+        return os.getxattr(descriptor, attribute) == b"y"
+    return False
+
+
+def _inner(number: int, shift: int) -> int:
+    """Return the id that a sandbox knows for one of the host."""
+    if not shift:
+        return 0  # an ordinary user's sandbox has one id alone
+    return number - shift if shift <= number < shift + COUNT else _NOBODY
+
+
+def _unfit(path: bytes, problem: str) -> ImageError:
+    return ImageError(
+        f"the steps have left {printable(path)!r}: {problem}",
+        code="image-build-failed",
+        hint="remove it in a last step",
+    )

@@ -1,0 +1,59 @@
+"""An image on top of another: the documents of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from securebench.images.layout import LAYER_TYPE, document, encoded
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from securebench.images.layout import Descriptor, Manifest
+    from securebench.images.store.incoming import Incoming
+
+COMMIT_LABEL = "org.securebench.commit"
+SOURCE_LABEL = "org.securebench.source"
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """The image beneath: its id, manifest, and configuration as it is written."""
+
+    id: str
+    manifest: Manifest
+    config: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Additions:
+    """What an image says that its base does not. An empty ``workdir`` is the base's."""
+
+    environment: Mapping[str, str] = field(default_factory=dict)
+    workdir: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+def add_image(incoming: Incoming, base: Base, layers: Sequence[Descriptor], additions: Additions) -> str:
+    """Add the image of the base's layers and these, uncompressed ones that were taken, and return its id."""
+    for layer in base.manifest.layers:
+        incoming.has(layer.digest)  # which keeps it for this image
+    typed = [replace(layer, media_type=LAYER_TYPE) for layer in layers]
+    config = _config(base.config, [layer.digest for layer in layers], additions)
+    return incoming.add(config, [*(replace(e, annotations={}) for e in base.manifest.layers), *typed])
+
+
+def _config(base: bytes, diff_ids: Sequence[str], additions: Additions) -> bytes:
+    whole = document(base, "the base's configuration")
+    inner = dict(whole.get("config") or {})
+    names = set(additions.environment)
+    kept = [pair for pair in inner.get("Env") or [] if pair.partition("=")[0] not in names]
+    inner["Env"] = [*kept, *(f"{name}={value}" for name, value in additions.environment.items())]
+    inner["Labels"] = {**(inner.get("Labels") or {}), **additions.labels}
+    if additions.workdir:
+        inner["WorkingDir"] = additions.workdir
+    rootfs = {"type": "layers", "diff_ids": [*whole["rootfs"]["diff_ids"], *diff_ids]}
+    history = [*(whole.get("history") or []), *({"created_by": "securebench"} for _ in diff_ids)]
+    kept_keys = {key: whole[key] for key in ("architecture", "os", "variant") if key in whole}
+    return encoded(kept_keys | {"config": inner, "rootfs": rootfs, "history": history})

@@ -1,0 +1,119 @@
+"""The first layer of a derived image: its source as a repository of one commit, and its files."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tarfile
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from securebench.errors import ConfigError
+from securebench.fs.safe_open import OPEN_DIRECTORY, opened, printable
+from securebench.images.build.derived.host_tree import walk
+from securebench.images.build.derived.layer import END, Entry, written
+from securebench.images.build.git.model import LINK
+from securebench.images.build.git.writing import fresh_repository
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from securebench.images.build.derived.host_tree import Found
+    from securebench.images.build.git.model import SourceTree
+    from securebench.images.build.recipe_kinds import DerivedRecipe
+
+_MESSAGE = "The state that the task starts from"
+
+
+def content_layer(recipe: DerivedRecipe, source: SourceTree | None) -> tuple[Iterator[bytes], str]:
+    """Return the layer's archive, piece by piece, and the id of the commit, empty where there is no source.
+
+    Raises :class:`ConfigError` (``recipe-invalid``) for files that are not there, or that no image takes.
+    """
+    repository = fresh_repository(source, _MESSAGE) if source else None
+
+    def pieces() -> Iterator[bytes]:
+        made: set[bytes] = set()
+        if recipe.workdir:
+            yield from _directories(_inside(recipe.workdir), made)
+        if source and repository:
+            top = _inside(recipe.workdir)
+            yield from _source(top, source, made)
+            for path, data in sorted(repository.files.items()):
+                yield from _file(top + b"/.git/" + path, data, made)
+        for name, target in recipe.files.items():
+            yield from _directories(_inside(target), made)
+            yield from _files(recipe.directory, name, _inside(target))
+        yield END
+
+    return pieces(), repository.commit if repository else ""
+
+
+def _inside(path: str) -> bytes:
+    return os.fsencode(path.strip("/"))
+
+
+def _source(top: bytes, source: SourceTree, made: set[bytes]) -> Iterator[bytes]:
+    for path, file in sorted(source.files.items()):
+        if file.mode == LINK:
+            yield from _directories((top + b"/" + path).rpartition(b"/")[0], made)
+            yield from written(Entry(path=top + b"/" + path, kind=tarfile.SYMTYPE, mode=0o777, link=file.data))
+        else:
+            yield from _file(top + b"/" + path, file.data, made, file.mode & 0o777)
+    for path in source.submodules:
+        yield from _directories(top + b"/" + path, made)
+
+
+def _file(path: bytes, data: bytes, made: set[bytes], mode: int = 0o644) -> Iterator[bytes]:
+    yield from _directories(path.rpartition(b"/")[0], made)
+    yield from written(Entry(path=path, mode=mode, size=len(data)), (data,))
+
+
+def _directories(path: bytes, made: set[bytes]) -> Iterator[bytes]:
+    """Give the directories on the way to a path, and the path itself, that were not given before.
+
+    Of those that the base has, only the owner and mode could change: those are what they always are.
+    """
+    parts = path.split(b"/") if path else []
+    for end in range(1, len(parts) + 1):
+        way = b"/".join(parts[:end])
+        if way not in made:
+            made.add(way)
+            yield from written(Entry(path=way, kind=tarfile.DIRTYPE, mode=0o755))
+
+
+def _files(directory: Path, name: str, target: bytes) -> Iterator[bytes]:
+    with _recipe_directory(directory, name) as top:
+        for found in walk(top):
+            yield from _taken(found, target + b"/" + found.path if target else found.path, f"{directory / name}")
+
+
+@contextmanager
+def _recipe_directory(directory: Path, name: str) -> Iterator[int]:
+    try:
+        with opened(directory / name, OPEN_DIRECTORY) as top:
+            yield top
+    except NotADirectoryError:
+        raise _unfit(str(directory / name), "is a link, or no directory") from None
+    except FileNotFoundError:
+        raise _unfit(str(directory / name), "is not there") from None
+
+
+def _taken(found: Found, path: bytes, what: str) -> Iterator[bytes]:
+    mode = found.status.st_mode
+    if found.name.startswith(b".wh."):
+        raise _unfit(f"{what}/{printable(found.path)}", "has a name that removes files of an image")
+    if stat.S_ISDIR(mode):
+        yield from written(Entry(path=path, kind=tarfile.DIRTYPE, mode=0o755))
+    elif stat.S_ISLNK(mode):
+        yield from written(Entry(path=path, kind=tarfile.SYMTYPE, mode=0o777, link=found.target()))
+    elif stat.S_ISREG(mode):
+        entry = Entry(path=path, mode=0o755 if mode & stat.S_IXUSR else 0o644, size=found.status.st_size)
+        yield from written(entry, found.content())
+    else:
+        raise _unfit(f"{what}/{printable(found.path)}", "is not a file, directory or link")
+
+
+def _unfit(path: str, problem: str) -> ConfigError:
+    return ConfigError(f"{path} {problem}", code="recipe-invalid", hint="'files' names directories beside the recipe")

@@ -1,0 +1,65 @@
+"""Pinned wheels for a base image's Python, fetched by this machine's pip as it is configured: no code of one runs."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import sys
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final
+
+from securebench.errors import ImageError
+from securebench.images.build.bootstrap import query
+from securebench.images.registry.model import Platform
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+_GLIBC: Final = range(17, 37)
+"""Of manylinux tags: up to Debian 12's, which our base has."""
+_MACHINES: Final = {"amd64": "x86_64", "arm64": "aarch64", "386": "i686"}
+_LINES_SHOWN: Final = 5
+_CREDENTIALS: Final = re.compile(r"(?<=://)[^/@\s]+@")
+
+
+def fetch_wheels(requirements: Sequence[str], python: str, directory: Path) -> tuple[str, ...]:
+    """Put the wheels of these pins, ``name==version``, for ``python`` (``3.11``), into ``directory``.
+
+    Nothing that they need in their turn is fetched: a recipe lists it. Returns each with its digest. Raises
+    :class:`ImageError` (``image-tool-missing``, ``image-build-failed``).
+    """
+    if find_spec("pip") is None:
+        raise ImageError(
+            "wheels are fetched with pip, which this Python does not have",
+            code="image-tool-missing",
+            hint=f"'{sys.executable} -m ensurepip'",
+        )
+    done = query(_argv(requirements, python, directory))
+    if done.returncode != 0:
+        words = "\n".join(f"    {line}" for line in done.stderr.strip().splitlines()[-_LINES_SHOWN:])
+        raise ImageError(
+            f"pip could not fetch the wheels; its last words:\n{_CREDENTIALS.sub('', words)}",
+            code="image-build-failed",
+            hint="each requirement must have a wheel for this Python and machine: another version, or the network",
+        )
+    return tuple(f"{path.name} sha256:{_sha256(path)}" for path in sorted(directory.glob("*.whl")))
+
+
+def _argv(requirements: Sequence[str], python: str, directory: Path) -> tuple[str, ...]:
+    made_for = Platform.of_this_machine().architecture
+    machine = _MACHINES.get(made_for, made_for)
+    tags = (f"manylinux2014_{machine}", *(f"manylinux_2_{minor}_{machine}" for minor in _GLIBC), f"linux_{machine}")
+    return (
+        *(sys.executable, "-I", "-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check"),
+        *("--only-binary=:all:", "--no-deps", f"--dest={directory}"),
+        *("--implementation=cp", f"--python-version={python}"),
+        *(f"--platform={tag}" for tag in tags),
+        "--",
+        *requirements,
+    )
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

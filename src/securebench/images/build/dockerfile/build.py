@@ -1,0 +1,120 @@
+"""Building a Dockerfile on an engine: with its classic builder, so that any engine will do."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Any, Final, cast
+
+from securebench.engine.client import connect
+from securebench.errors import EngineError, ImageError
+from securebench.images.build.dockerfile.bases import with_bases
+from securebench.images.build.dockerfile.context import DOCKERFILE, context_archive
+from securebench.images.resolve import resolve
+from securebench.strict_input.files import read_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
+
+    from securebench.engine.client import Engine
+    from securebench.images.build.dockerfile.bases import Rewritten
+    from securebench.images.build.recipe_kinds import DockerfileRecipe
+    from securebench.images.store.image_store import ImageStore
+
+_MAX_DOCKERFILE: Final = 1024 * 1024
+_PROGRESS_SECONDS: Final = 2.0
+_LINES_SHOWN: Final = 10
+
+
+def require_engine(engine: Engine | None, recipe: DockerfileRecipe) -> Engine:
+    """Return the engine. Raises :class:`EngineError` that says why there is none, and what else can be done."""
+    if engine is not None:
+        return engine
+    try:
+        return connect()
+    except EngineError as error:
+        raise EngineError(
+            f"{recipe.reference} is made from a Dockerfile, which only an engine builds: {error.message}",
+            code=error.code,
+            hint=f"{error.hint}; or build it where there is one, and bring it: 'docker save -o FILE' there, "
+            "'securebench images import FILE' here",
+        ) from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DockerfileBuild:
+    """One build on ``engine``. ``log`` keeps what the engine says; ``labels`` are given to what is made."""
+
+    engine: Engine
+    store: ImageStore
+    recipe: DockerfileRecipe
+    labels: Mapping[str, str]
+    log: Path
+    report: Callable[[str], None]
+
+    def run(self) -> str:
+        """Build, and return the id. The image has no name yet.
+
+        Raises :class:`ConfigError` (``dockerfile-invalid``, ``recipe-invalid``), :class:`ImageError`
+        (``image-build-failed``, ``image-unavailable`` for a base) and what :meth:`Engine.doing` raises.
+        """
+        rewritten = self._rewritten()
+        context = cast(
+            "IO[bytes]", context_archive(self.recipe.context, rewritten.text)
+        )  # the SDK takes what is iterated, too
+        with (
+            self.log.open("w", encoding="utf-8") as log,
+            self.engine.doing(f"build {self.recipe.reference}", missing=ImageError, hint=self._hint(rewritten)),
+        ):
+            events = self.engine.client.build(
+                fileobj=context,
+                custom_context=True,
+                dockerfile=DOCKERFILE,
+                buildargs=dict(self.recipe.build_args),
+                labels=dict(self.labels),
+                network_mode=self.recipe.network,
+                rm=True,
+                forcerm=True,
+                decode=True,
+                timeout=None,
+            )
+            return self._followed(events, log, rewritten)
+
+    def _rewritten(self) -> Rewritten:
+        """Return the Dockerfile with the bases that the engine has: by id, which no other image of that name has."""
+        text = read_text(self.recipe.dockerfile, "Dockerfile", _MAX_DOCKERFILE)[0]
+        there = {
+            name: resolve(self.engine, other, self.report, self.store).id
+            for name, other in self.recipe.base_images.items()
+        }
+        return with_bases(text, there, self.recipe.build_args)
+
+    def _followed(self, events: Iterable[Mapping[str, Any]], log: IO[str], rewritten: Rewritten) -> str:
+        image, error, told = "", "", 0.0
+        last: list[str] = []
+        for event in events:  # to their end, which frees the connection
+            error = str(event.get("error") or error).strip()
+            image = str((event.get("aux") or {}).get("ID") or image)
+            if said := str(event.get("stream") or event.get("error") or ""):
+                log.write(said)
+                last = [*last, *filter(None, said.split("\n"))][-_LINES_SHOWN:]
+            if (step := str(event.get("stream") or "").strip()).startswith("Step "):
+                self.report(step.split("\n")[0])
+            elif "status" in event and time.monotonic() - told > _PROGRESS_SECONDS:
+                told = time.monotonic()
+                self.report(" ".join(str(event[key]) for key in ("status", "id", "progress") if event.get(key)))
+        if error or not image:
+            words = "\n".join(f"    {line}" for line in last)
+            raise ImageError(
+                f"the Dockerfile of {self.recipe.reference} failed: {error or 'no image came of it'}\n{words}",
+                code="image-build-failed",
+                hint=f"the whole of the output is in {self.log}; {self._hint(rewritten)}",
+            )
+        return image
+
+    def _hint(self, rewritten: Rewritten) -> str:
+        if not rewritten.images:
+            return f"see {self.recipe.dockerfile}"
+        first = rewritten.images[0]
+        return f"it starts from {', '.join(rewritten.images)}: without a registry, '--base-image {first}=IMAGE'"

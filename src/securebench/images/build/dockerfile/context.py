@@ -1,0 +1,95 @@
+"""The build context of a Dockerfile: a directory as a tar archive, without what ``.dockerignore`` leaves out."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tarfile
+from typing import TYPE_CHECKING, Final
+
+from docker.utils.build import Pattern
+
+from securebench.errors import ConfigError
+from securebench.fs.safe_open import OPEN_DIRECTORY, opened, printable
+from securebench.images.build.derived.host_tree import walk
+from securebench.images.build.derived.layer import END, Entry, written
+from securebench.strict_input.files import read_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from securebench.images.build.derived.host_tree import Found
+
+IGNORE_FILE: Final = ".dockerignore"
+DOCKERFILE: Final = ".securebench.Dockerfile"
+"""Where ours lies in the context. The engine takes it away before anything is copied."""
+
+_OURS: Final = frozenset((os.fsencode(IGNORE_FILE), os.fsencode(DOCKERFILE)))
+_MAX_IGNORE: Final = 1024 * 1024
+
+
+def context_archive(context: Path, dockerfile: str) -> Iterator[bytes]:
+    """Give the archive, piece by piece, with ``dockerfile`` as :data:`DOCKERFILE`.
+
+    Links stay links. Raises :class:`ConfigError` (``recipe-invalid``) for what is no directory, or holds a device.
+    """
+    ignored = _Ignored(_patterns(context))
+    yield from _text(DOCKERFILE, dockerfile)
+    yield from _text(IGNORE_FILE, f"{DOCKERFILE}\n{IGNORE_FILE}\n")
+    try:
+        with opened(context, OPEN_DIRECTORY) as top:
+            for found in walk(top, ignored.wholly):
+                if found.path not in _OURS and not ignored(found.path):
+                    yield from _member(found)
+    except (FileNotFoundError, NotADirectoryError):
+        raise ConfigError(f"{context} is not a directory", code="recipe-invalid") from None
+    yield END
+
+
+class _Ignored:
+    """What the patterns leave out: the last one that fits a path, or a directory above it, decides."""
+
+    def __init__(self, patterns: list[str]) -> None:
+        self._patterns = [found for found in map(Pattern, patterns) if found.dirs]
+        self._excepts = any(found.exclusion for found in self._patterns)
+
+    def __call__(self, path: bytes) -> bool:
+        """Say whether this is left out."""
+        parts = os.fsdecode(path).split("/")
+        above = ["/".join(parts[:end]) for end in range(1, len(parts) + 1)]
+        ignored = False
+        for pattern in self._patterns:
+            if any(pattern.match(directory) for directory in above):
+                ignored = not pattern.exclusion
+        return ignored
+
+    def wholly(self, path: bytes) -> bool:
+        """Say whether it is left out with all that is below it, so that nobody has to look."""
+        return bool(self._patterns) and not self._excepts and path not in _OURS and self(path)
+
+
+def _patterns(context: Path) -> list[str]:
+    """Return the lines of ``.dockerignore`` that are patterns."""
+    path = context / IGNORE_FILE
+    if not path.is_file():
+        return []
+    lines = (line.strip() for line in read_text(path, IGNORE_FILE, _MAX_IGNORE)[0].split("\n"))
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def _text(name: str, text: str) -> Iterator[bytes]:
+    data = text.encode()
+    return written(Entry(path=name.encode(), size=len(data)), (data,))
+
+
+def _member(found: Found) -> Iterator[bytes]:
+    mode = found.status.st_mode
+    if stat.S_ISDIR(mode):
+        return written(Entry(path=found.path, kind=tarfile.DIRTYPE, mode=0o755))
+    if stat.S_ISLNK(mode):
+        return written(Entry(path=found.path, kind=tarfile.SYMTYPE, mode=0o777, link=found.target()))
+    if stat.S_ISREG(mode):
+        entry = Entry(path=found.path, mode=0o755 if mode & stat.S_IXUSR else 0o644, size=found.status.st_size)
+        return written(entry, found.content())
+    raise ConfigError(f"{printable(found.path)!r} is not a file, directory or link", code="recipe-invalid")

@@ -1,0 +1,181 @@
+"""What a repository knows of a history that a task must not show: read from its files, and no git is run.
+
+In the image of a task, only what leads to the commit that the task starts from may be there (catalogue F01, C22). What
+is found is said, never judged: a task may be about a history.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from securebench.errors import ImageError
+from securebench.fs.safe_open import OPEN_DIRECTORY, OPEN_FILE, opened, printable
+from securebench.images.build.derived.host_tree import walk
+from securebench.images.build.git.objects import GitObjects
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_MAX_FILE: Final = 4 * 1024 * 1024
+_SHOWN: Final = 5
+_COMMIT = re.compile(rb"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+_POINTERS: Final = ("ORIG_HEAD", "FETCH_HEAD", "MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "BISECT_LOG")
+_BORROWED: Final = ("objects/info/alternates", "objects/info/http-alternates", "commondir")
+_PACKED_REFS: Final = "packed-refs"
+
+
+@dataclass(frozen=True, slots=True)
+class Leak:
+    """One thing: ``place`` is a path below the repository's own directory, ``what`` says what it tells."""
+
+    repository: str
+    place: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.repository}: {self.place}: {self.what}"
+
+
+def image_leaks(root: Path) -> list[Leak]:
+    """Return the leaks of every repository in an unpacked image."""
+    with opened(root, OPEN_DIRECTORY) as top:
+        found = [entry.path for entry in walk(top) if entry.name == b".git" and stat.S_ISDIR(entry.status.st_mode)]
+    return [
+        Leak(f"/{printable(path.removesuffix(b'/.git'))}", leak.place, leak.what)
+        for path in found
+        for leak in repository_leaks(root / os.fsdecode(path).removesuffix(".git"))
+    ]
+
+
+def repository_leaks(tree: Path) -> list[Leak]:
+    """Return what the repository of the directory ``tree`` knows beside its one commit. Links are not followed.
+
+    A directory without ``.git`` leaks nothing. Raises ``OSError``.
+    """
+    try:
+        with opened(tree, OPEN_DIRECTORY) as top, opened(".git", OPEN_DIRECTORY, top) as directory:
+            repository = _Repository(directory)
+            found = [*repository.leaks(), *_unreached(tree, repository.head())]
+            return [Leak(str(tree), place, what) for place, what in found]
+    except FileNotFoundError:
+        return []
+    except NotADirectoryError:
+        return [Leak(str(tree), ".git", "it is a file or link, which leads to a repository elsewhere")]
+
+
+def _unreached(tree: Path, head: bytes) -> Iterator[tuple[str, str]]:
+    """Say how many commits there are that do not lead to the one that is checked out."""
+    try:
+        with GitObjects(tree / ".git" / "objects", str(tree)) as objects:
+            there = set(objects.commits())
+            before = _ancestors(objects, head.decode("ascii", "replace"), there)
+    except ImageError as error:
+        yield "objects", f"they cannot all be read: {error.message}"
+        return
+    if others := sorted(there - before):
+        yield "objects", f"{len(others)} commits are not part of HEAD's history, such as {_few(iter(others))}"
+
+
+def _ancestors(objects: GitObjects, head: str, there: set[str]) -> set[str]:
+    seen: set[str] = set()
+    pending = [head]
+    while pending:
+        commit = pending.pop()
+        if commit in seen or commit not in there:
+            continue
+        seen.add(commit)
+        lines = objects.read(commit, b"commit").partition(b"\n\n")[0].split(b"\n")
+        pending += [line[7:].decode("ascii", "replace") for line in lines if line.startswith(b"parent ")]
+    return seen
+
+
+class _Repository:
+    def __init__(self, directory: int) -> None:
+        self._directory = directory
+        self._paths = {os.fsdecode(found.path): found.status for found in walk(directory)}
+
+    def leaks(self) -> Iterator[tuple[str, str]]:
+        yield from self._refs()
+        yield from self._logs()
+        for name in _POINTERS:
+            if self._read(name).strip():
+                yield name, "it names commits of another time or place"
+        for name in _BORROWED:
+            if self._read(name).strip():
+                yield name, "objects of another repository are reached"
+        if remotes := re.findall(rb'(?m)^\s*\[remote\s+"([^"\n]*)"', self._read("config")):
+            yield "config", f"it has the remotes {_few(map(printable, remotes))}"
+        for kind in ("modules", "worktrees"):
+            if any(path.startswith(f"{kind}/") for path in self._paths):
+                yield kind, "there are other repositories in it"
+        if "shallow" in self._paths:
+            yield "shallow", "it was cut off, and says where"
+
+    def _refs(self) -> Iterator[tuple[str, str]]:
+        head = self.head()
+        refs = self._all_refs()
+        for name, commit in sorted(refs.items()):
+            if name == "refs/stash":
+                yield name, "there is a stash"
+            elif name.startswith("refs/notes/"):
+                yield name, "there are notes"
+            elif name.startswith("refs/tags/"):
+                yield name, "there is a tag"
+            elif name.startswith("refs/remotes/"):
+                yield name, "there is a branch of a remote"
+            elif commit != head:
+                yield name, f"it leads to {printable(commit)}, which is not HEAD"
+
+    def _all_refs(self) -> dict[str, bytes]:
+        refs: dict[str, bytes] = {}
+        for line in self._read(_PACKED_REFS).split(b"\n"):
+            commit, _, name = line.partition(b" ")
+            if _COMMIT.fullmatch(commit):
+                refs[os.fsdecode(name)] = commit
+        loose = [path for path, status in self._paths.items() if path.startswith("refs/") and _is_file(status)]
+        return refs | {path: self._read(path).strip() for path in loose}
+
+    def head(self) -> bytes:
+        """Return the commit that is checked out, empty where there is none."""
+        head = self._read("HEAD").strip()
+        for _ in range(_SHOWN):
+            if not head.startswith(b"ref: "):
+                break
+            head = self._all_refs().get(os.fsdecode(head.removeprefix(b"ref: ")), b"")
+        return head
+
+    def _logs(self) -> Iterator[tuple[str, str]]:
+        for path in sorted(self._paths):
+            lines = self._read(path).splitlines() if path.startswith("logs/") else []
+            if len(lines) > 1 or (path == "logs/refs/stash" and lines):
+                yield path, f"it tells of {len(lines)} steps"
+
+    def _read(self, path: str) -> bytes:
+        """Return the beginning of a regular file; nothing where there is none."""
+        status = self._paths.get(path)
+        if status is None or not _is_file(status):
+            return b""
+        here = os.dup(self._directory)
+        *parents, last = path.split("/")
+        for part in parents:
+            below = os.open(part, OPEN_DIRECTORY, dir_fd=here)
+            os.close(here)
+            here = below
+        try:
+            with opened(last, OPEN_FILE, here) as descriptor, os.fdopen(descriptor, "rb", closefd=False) as file:
+                return file.read(_MAX_FILE)
+        finally:
+            os.close(here)
+
+
+def _is_file(status: os.stat_result) -> bool:
+    return stat.S_ISREG(status.st_mode)
+
+
+def _few(names: Iterator[str]) -> str:
+    return ", ".join(list(names)[:_SHOWN])

@@ -1,0 +1,8 @@
+"""A small client of the OCI distribution protocol: an image from a registry, checked as it comes."""
+
+from securebench.images.registry.client import ask
+from securebench.images.registry.fetch import fetch_image
+from securebench.images.registry.model import BlobSink, Descriptor, Fetched, Platform
+from securebench.images.registry.patience import Patience
+
+__all__ = ["BlobSink", "Descriptor", "Fetched", "Patience", "Platform", "ask", "fetch_image"]

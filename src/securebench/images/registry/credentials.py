@@ -1,0 +1,73 @@
+"""Credentials for a registry, as ``docker login`` writes them down."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from securebench.fs.home import home_directory
+from securebench.images.reference import DEFAULT_REGISTRY
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_MAX_BYTES: Final = 1024 * 1024
+_DEFAULT_KEYS: Final = ("https://index.docker.io/v1/", "index.docker.io")
+"""Under what names the default registry stands there, besides its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Who we are to one registry. Shown nowhere."""
+
+    user: str
+    password: str = field(repr=False)
+
+    @property
+    def basic(self) -> str:
+        """The value of an ``Authorization`` header."""
+        return f"Basic {base64.b64encode(f'{self.user}:{self.password}'.encode()).decode()}"
+
+
+def find_credentials(registry: str, environ: Mapping[str, str] = os.environ) -> Credentials | None:
+    """Return what ``docker login`` kept for ``registry``: in ``auths`` of its file, no helper is ever run.
+
+    A file that cannot be read, or an entry that makes no sense, is as good as none.
+    """
+    directory = environ.get("DOCKER_CONFIG") or home_directory(environ) / ".docker"
+    entries = _entries(Path(directory) / "config.json")
+    keys = (registry, f"https://{registry}", *(_DEFAULT_KEYS if registry == DEFAULT_REGISTRY else ()))
+    return next(filter(None, (_credentials(entries.get(key)) for key in keys)), None)
+
+
+def _entries(path: Path) -> Mapping[str, Any]:
+    try:
+        with path.open("rb") as file:
+            settings = json.loads(file.read(_MAX_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    entries = settings.get("auths") if isinstance(settings, dict) else None
+    return entries if isinstance(entries, dict) else {}
+
+
+def _credentials(entry: object) -> Credentials | None:
+    if not isinstance(entry, dict):
+        return None
+    user, password = entry.get("username"), entry.get("password")
+    if isinstance(entry.get("auth"), str):
+        user, _, password = _decoded(entry["auth"]).partition(":")
+    if isinstance(user, str) and isinstance(password, str) and user and password:
+        return Credentials(user, password)
+    return None
+
+
+def _decoded(text: str) -> str:
+    try:
+        return base64.b64decode(text).decode()
+    except (binascii.Error, ValueError):
+        return ""

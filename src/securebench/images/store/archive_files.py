@@ -1,0 +1,142 @@
+"""The files of an image archive, by their names in it: of a tar archive, or of a directory."""
+
+from __future__ import annotations
+
+import errno
+import os
+import posixpath
+import re
+import stat
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Final, Protocol
+
+from securebench.fs.safe_open import OPEN_DIRECTORY, OPEN_FILE, opened, printable
+from securebench.images.layout import LAYER_TYPE, malformed
+from securebench.images.streams import chunks, too_large
+from securebench.images.tar_reader import Kind, TarReader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from securebench.errors import ImageError
+    from securebench.images.layout import Descriptor
+    from securebench.images.limits import ImageLimits
+    from securebench.images.store.incoming import Incoming
+
+MAX_FILES: Final = 10_000
+_MAX_LINKS: Final = 8
+_GZIP: Final = b"\x1f\x8b"
+_HEX: Final = "[0-9a-f]{64}"
+_KNOWN = re.compile(
+    rf"manifest\.json|repositories|index\.json|oci-layout|blobs|blobs/sha256|blobs/sha256/{_HEX}"
+    rf"|{_HEX}(?:\.json|\.tar|/layer\.tar|/VERSION|/json)?"
+)
+"""The names of all that image archives hold, whoever wrote them."""
+
+
+class Files(Protocol):
+    """Files by name. A name that is not there raises :class:`ImageError` (``image-malformed``)."""
+
+    what: str
+    """Names the archive in errors."""
+
+    def take(self, name: str) -> Descriptor:
+        """Let a file be a blob of the incoming image. Its media type is left empty."""
+
+    def has(self, name: str) -> bool:
+        """Say whether there is such a file."""
+
+
+def document(files: Files, incoming: Incoming, name: str) -> bytes:
+    """Return a file that is a document."""
+    return incoming.read(files.take(name).digest)
+
+
+def layer_type(incoming: Incoming, layer: Descriptor) -> str:
+    """Return the media type of a layer that was taken, which is what it is and not what it is called."""
+    return f"{LAYER_TYPE}+gzip" if incoming.begins(layer.digest, len(_GZIP)) == _GZIP else LAYER_TYPE
+
+
+def is_image_archive(pieces: Iterable[bytes], what: str, limits: ImageLimits) -> bool:
+    """Say whether a tar archive holds images, rather than a root file system: its first file says it."""
+    names = (_name(member.path) for member in TarReader(pieces, what, limits.header))
+    first = next((name for name in names if name != "."), "")
+    return bool(_KNOWN.fullmatch(first))
+
+
+class TarFiles:
+    """The files of a tar archive, which is read once and wholly: each of them waits as a blob."""
+
+    def __init__(self, pieces: Iterable[bytes], what: str, incoming: Incoming, limits: ImageLimits) -> None:
+        self.what = what
+        self._blobs: dict[str, Descriptor] = {}
+        self._links: dict[str, str] = {}
+        reader = TarReader(pieces, what, limits.header)
+        for member in reader:
+            name = _name(member.path)
+            if len(self._blobs) + len(self._links) > MAX_FILES:
+                raise too_large(what, f"it has more than {MAX_FILES} files")
+            if member.kind is Kind.FILE and _KNOWN.fullmatch(name):
+                self._blobs[name] = incoming.take(reader.content())
+            elif member.kind is Kind.SYMLINK and _KNOWN.fullmatch(name):
+                # Engines write a layer that images share once, and link to it.
+                self._links[name] = posixpath.normpath(posixpath.join(posixpath.dirname(name), _name(member.link)))
+
+    def take(self, name: str) -> Descriptor:
+        """Return the blob that the file has become."""
+        wanted = posixpath.normpath(name)
+        for _ in range(_MAX_LINKS):
+            wanted = self._links.get(wanted, wanted)
+        if wanted not in self._blobs:
+            raise _missing(self.what, name)
+        return self._blobs[wanted]
+
+    def has(self, name: str) -> bool:
+        """Say whether there is such a file."""
+        return name in self._blobs
+
+
+class DirectoryFiles:
+    """The files of a directory, of which no link is followed."""
+
+    def __init__(self, directory: Path, incoming: Incoming) -> None:
+        self.what = str(directory)
+        self._directory = directory
+        self._incoming = incoming
+
+    def take(self, name: str) -> Descriptor:
+        """Read the file as a blob."""
+        if not _KNOWN.fullmatch(name):
+            raise _missing(self.what, name)
+        try:
+            with opened_file(self._directory, name) as descriptor, os.fdopen(descriptor, "rb", closefd=False) as file:
+                return self._incoming.take(chunks(file))
+        except OSError as error:
+            raise malformed(f"{self.what}: {name}", f"it cannot be read: {error.strerror}") from None
+
+    def has(self, name: str) -> bool:
+        """Say whether there is such a file."""
+        return (self._directory / name).is_file()
+
+
+@contextmanager
+def opened_file(directory: Path, name: str) -> Iterator[int]:
+    """Open a regular file below ``directory``, through no link. Raises ``OSError``."""
+    with ExitStack() as stack:
+        here = stack.enter_context(opened(directory, OPEN_DIRECTORY & ~os.O_NOFOLLOW))
+        *parents, last = name.split("/")
+        for part in parents:
+            here = stack.enter_context(opened(part, OPEN_DIRECTORY, here))
+        found = stack.enter_context(opened(last, OPEN_FILE, here))
+        if not stat.S_ISREG(os.fstat(found).st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file")
+        yield found
+
+
+def _name(path: bytes) -> str:
+    return posixpath.normpath(path.decode("utf-8", "backslashreplace"))
+
+
+def _missing(what: str, name: str) -> ImageError:
+    return malformed(what, f"it has no file {printable(name.encode('utf-8', 'backslashreplace'))!r}")

@@ -1,0 +1,51 @@
+"""An image of the store as the tar archive that ``docker load`` takes, piece by piece."""
+
+from __future__ import annotations
+
+import tarfile
+from typing import TYPE_CHECKING
+
+from securebench.images.layout import encoded
+from securebench.images.store.archive import SAVED
+from securebench.images.streams import chunks
+from securebench.images.tar_reader import BLOCK
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from securebench.images.layout import Descriptor, Manifest
+    from securebench.images.store.places import Places
+
+
+def saved(places: Places, manifest: Manifest, reference: str) -> Iterator[bytes]:
+    """Give the archive. ``reference`` is the name that the image gets, none if it is empty. Raises ``OSError``."""
+    names = {blob.digest: f"blobs/sha256/{blob.digest.removeprefix('sha256:')}" for blob in _blobs(manifest)}
+    for blob in _blobs(manifest):
+        yield _header(names[blob.digest], blob.size)
+        yield from _content(places.blob(blob.digest))
+        yield bytes(-blob.size % BLOCK)
+    entry = {
+        "Config": names[manifest.config.digest],
+        "RepoTags": [reference] if reference else [],
+        "Layers": [names[layer.digest] for layer in manifest.layers],
+    }
+    document = encoded([entry])
+    yield _header(SAVED, len(document))
+    yield document + bytes(-len(document) % BLOCK) + bytes(2 * BLOCK)
+
+
+def _blobs(manifest: Manifest) -> list[Descriptor]:
+    """Return the configuration and the layers, each once."""
+    return list({blob.digest: blob for blob in (manifest.config, *manifest.layers)}.values())
+
+
+def _header(name: str, size: int) -> bytes:
+    entry = tarfile.TarInfo(name)
+    entry.size = size
+    return entry.tobuf(tarfile.GNU_FORMAT)
+
+
+def _content(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        yield from chunks(file)

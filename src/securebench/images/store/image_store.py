@@ -1,0 +1,161 @@
+"""The image store: one for all drivers and runs of this user, content-addressed, shared read-only.
+
+On disk it is an OCI image layout (``oci-layout``, ``index.json``, ``blobs``) with unpacked images in ``trees``. An
+image's id is the digest of its configuration, as an engine has it. Processes and threads may use a store at once.
+"""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from securebench.errors import ImageError
+from securebench.images.limits import ImageLimits
+from securebench.images.reference import canonical, check_reference, is_image_id
+from securebench.images.store.collecting import Collector
+from securebench.images.store.incoming import Incoming
+from securebench.images.store.index import Catalogue
+from securebench.images.store.leases import TreeLease, Trees
+from securebench.images.store.places import Places, default_directory, disk_full
+from securebench.images.store.temporary import workplace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from securebench.images.layout import Manifest
+    from securebench.images.model import ResolvedImage
+    from securebench.images.store.collecting import Pruned, StoreEntry
+    from securebench.images.store.index import Origin
+
+__all__ = ["ImageStore", "TreeLease"]
+
+_COPIES = 2
+"""Of each image there is the archive, and the tree."""
+_KEPT_FREE = 256 * 1024 * 1024
+
+
+class ImageStore:
+    """The store in ``directory``, by default this user's. Nothing is made on disk before something comes in.
+
+    Methods raise :class:`ImageError` (``image-store-damaged``, ``image-store-unusable``) and :class:`DiskFullError`
+    beside what they say.
+    """
+
+    def __init__(self, directory: Path | None = None, limits: ImageLimits | None = None) -> None:
+        self._places = Places(directory or default_directory())
+        self._catalogue = Catalogue(self._places)
+        self._trees = Trees(self._places, self._catalogue, limits or ImageLimits())
+        self._collector = Collector(self._places, self._catalogue, self._trees)
+
+    @property
+    def directory(self) -> Path:
+        """Where it is."""
+        return self._places.top
+
+    def find(self, reference: str) -> ResolvedImage | None:
+        """Return the image of a reference or an id. Raises :class:`ConfigError` (``image-reference-invalid``)."""
+        check_reference(reference)
+
+        def look() -> ResolvedImage | None:
+            found = self._catalogue.find(canonical(reference))
+            return self._catalogue.resolved(reference, found[1]) if found else None
+
+        return self._catalogue.consistently(look)
+
+    def origin(self, reference: str) -> Origin | None:
+        """Return where the image of a reference or an id came from."""
+        found = self._catalogue.find(canonical(reference))
+        return found[0].origin if found else None
+
+    def documents(self, image_id: str) -> tuple[Manifest, bytes]:
+        """Return an image's manifest, and its configuration as it is written.
+
+        Raises :class:`ImageError` (``image-unavailable``).
+        """
+
+        def look() -> tuple[Manifest, bytes]:
+            found = self._catalogue.find(image_id)
+            if found is None:
+                raise ImageError(f"the store has no image {image_id}", hint="'securebench images list' shows them")
+            return found[1], self._catalogue.written_config(found[1])
+
+        return self._catalogue.consistently(look)
+
+    def labels(self, reference: str) -> Mapping[str, str]:
+        """Return the labels of the image of a reference or an id; none if it has none, or is not there."""
+
+        def look() -> Mapping[str, str]:
+            found = self._catalogue.find(canonical(reference))
+            return self._catalogue.config(found[1]).labels if found else {}
+
+        return self._catalogue.consistently(look)
+
+    def lease(self, image_id: str) -> TreeLease:
+        """Return the image's tree, unpacked on first use, to be closed by the caller.
+
+        Raises :class:`ImageError` (``image-unavailable``, ``image-malformed``, ``image-too-large``,
+        ``image-blob-mismatch``).
+        """
+        self._places.make()
+        return self._trees.lease(image_id)
+
+    @contextmanager
+    def incoming(self, origin: Origin, size: int = 0) -> Iterator[Incoming]:
+        """Let one image come in, of ``size`` bytes as far as is known. What has no name at the end, goes.
+
+        Raises :class:`DiskFullError` if there is no room for it, before anything is written.
+        """
+        self._places.make()
+        self._collector.clear_abandoned()
+        free = shutil.disk_usage(self._places.top).free
+        if free < size * _COPIES + _KEPT_FREE:
+            raise disk_full(
+                self._places.top, f"it has {free} bytes free, and the image {size}, twice: as it came, and unpacked"
+            )
+        with workplace(self._places) as work:
+            incoming = Incoming(self._places, work, origin)
+            try:
+                yield incoming
+            finally:
+                if incoming.discard():
+                    self._collector.collect()
+
+    def saved(self, reference: str) -> Iterator[bytes]:
+        """Give the image of a reference or an id as the tar archive that ``docker load`` takes, with that reference.
+
+        Raises :class:`ImageError` (``image-unavailable``).
+        """
+        from securebench.images.store.export import saved  # with all that speaks to registries
+
+        found = self._catalogue.find(canonical(reference))
+        if found is None:
+            raise ImageError(f"the store has no image {reference}", hint="'securebench images list' shows them")
+        return saved(self._places, found[1], "" if is_image_id(reference) else canonical(reference))
+
+    def forget(self, reference: str) -> None:
+        """Take a reference from its image, if it has one. The image stays, without a name."""
+        if self._places.exist():
+            self._collector.forget(canonical(reference))
+
+    def entries(self) -> tuple[StoreEntry, ...]:
+        """Return all images, those with a name first."""
+        return self._catalogue.consistently(self._collector.entries)
+
+    def remove(self, reference: str) -> tuple[StoreEntry, ...]:
+        """Remove a name, and with its last name, or with its id, the image; return what went.
+
+        Raises :class:`ImageError` (``image-unavailable``, ``image-in-use``).
+        """
+        check_reference(reference)
+        self._places.make()
+        return self._collector.remove(reference)
+
+    def prune(self, budget_bytes: int | None = None) -> Pruned:
+        """Remove images without a name and rubbish; with a budget, then what was not used for longest, down to it.
+
+        What is in use stays.
+        """
+        self._places.make()
+        return self._collector.prune(budget_bytes)

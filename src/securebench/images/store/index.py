@@ -1,0 +1,208 @@
+"""The list of a store's images: which manifest each reference means, and where it came from."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from securebench.errors import ImageError
+from securebench.images.layout import (
+    INDEX_FILE,
+    MAX_DOCUMENT,
+    REFERENCE_KEY,
+    Descriptor,
+    ImageConfig,
+    Manifest,
+    index_bytes,
+    malformed,
+    parse_index,
+)
+from securebench.images.reference import is_image_id
+from securebench.images.store.places import explaining, write_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from securebench.images.model import ResolvedImage
+    from securebench.images.store.places import Places
+
+_T = TypeVar("_T")
+
+_SOURCE_KEY: Final = "securebench.source"
+_ENGINE_KEY: Final = "securebench.engine.id"
+_PENDING_KEY: Final = "securebench.pending"
+
+
+class Source(StrEnum):
+    """Where an image of the store came from."""
+
+    RECIPE = "recipe"
+    ARCHIVE = "archive"
+    REGISTRY = "registry"
+    ENGINE = "engine"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where an image came from, and for an engine's what the engine calls it."""
+
+    source: Source
+    engine_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """An image of the list. ``reference`` is empty for one that lost its name; ``pending`` names work that goes on."""
+
+    manifest: Descriptor
+    reference: str
+    origin: Origin
+    pending: str = ""
+
+    def to_descriptor(self) -> Descriptor:
+        """Return it as it stands in the index."""
+        notes = {
+            REFERENCE_KEY: self.reference,
+            _SOURCE_KEY: self.origin.source.value,
+            _ENGINE_KEY: self.origin.engine_id,
+            _PENDING_KEY: self.pending,
+        }
+        return replace(self.manifest, annotations={key: note for key, note in notes.items() if note})
+
+    @classmethod
+    def from_descriptor(cls, found: Descriptor) -> Listed:
+        """Read what :meth:`to_descriptor` wrote. What another tool has put there counts as from an archive."""
+        notes = found.annotations
+        source = notes.get(_SOURCE_KEY, "")
+        origin = Origin(Source(source) if source in set(Source) else Source.ARCHIVE, notes.get(_ENGINE_KEY, ""))
+        plain = Descriptor(found.media_type, found.digest, found.size)
+        return cls(plain, notes.get(REFERENCE_KEY, ""), origin, notes.get(_PENDING_KEY, ""))
+
+
+class Catalogue:
+    """Reads and writes the list, and reads what it leads to. Who writes holds the store's lock."""
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+
+    def read(self) -> tuple[Listed, ...]:
+        """Return all images. Raises :class:`ImageError` (``image-store-damaged``)."""
+        if not self._places.exist():
+            return ()
+        with _noticing_damage(self._places.top):
+            data = read_document(self._places.index)
+            return tuple(map(Listed.from_descriptor, parse_index(data, INDEX_FILE)))
+
+    def write(self, images: Iterable[Listed]) -> None:
+        """Replace the list, in one step."""
+        write_whole(self._places.index, index_bytes([image.to_descriptor() for image in images]))
+
+    def consistently(self, look: Callable[[], _T]) -> _T:
+        """Return what ``look`` returns of this list and what it leads to; call it again if the list changed meanwhile.
+
+        Readers hold no lock, as unpacking or a prune would make them wait for minutes. Who removes an image takes it
+        from the list first and its documents later, so a document that is missing while the list is still the same is
+        damage, and one that is missing after the list has changed is not. Raises what ``look`` raises.
+        """
+        while True:
+            before = self._written()
+            try:
+                return look()
+            except (ImageError, FileNotFoundError) as error:
+                lost = isinstance(error, FileNotFoundError) or error.code == "image-store-damaged"
+                if not lost or self._written() == before:
+                    raise
+
+    def find(self, reference: str) -> tuple[Listed, Manifest] | None:
+        """Return the image of a canonical reference or id."""
+        return self.consistently(lambda: self._find(reference))
+
+    def _find(self, reference: str) -> tuple[Listed, Manifest] | None:
+        for image in self.read():
+            if is_image_id(reference):
+                manifest = self.manifest(image)
+                if manifest.config.digest == reference:
+                    return image, manifest
+            elif image.reference == reference and not image.pending:
+                return image, self.manifest(image)
+        return None
+
+    def manifest(self, image: Listed) -> Manifest:
+        """Return an image's manifest. Raises :class:`ImageError` (``image-store-damaged``)."""
+        with _noticing_damage(self._places.top):
+            return Manifest.parse(self._document(image.manifest), image.manifest.digest)
+
+    def config(self, manifest: Manifest) -> ImageConfig:
+        """Return an image's configuration. Raises :class:`ImageError` (``image-store-damaged``)."""
+        with _noticing_damage(self._places.top):
+            return ImageConfig.parse(self._document(manifest.config), manifest.config.digest)
+
+    def written_config(self, manifest: Manifest) -> bytes:
+        """Return an image's configuration as it is written. Raises :class:`ImageError` (``image-store-damaged``)."""
+        with _noticing_damage(self._places.top):
+            return self._document(manifest.config)
+
+    def resolved(self, reference: str, manifest: Manifest) -> ResolvedImage:
+        """Return the image as a run knows it, under ``reference``."""
+        size = sum(layer.size for layer in manifest.layers)
+        return self.config(manifest).resolved(reference, manifest.config.digest, size)
+
+    def _written(self) -> bytes:
+        """Return the list as it is written. A damaged one is told by who reads it."""
+        try:
+            return self._places.index.read_bytes()
+        except OSError:
+            return b""
+
+    def _document(self, wanted: Descriptor) -> bytes:
+        return read_document(self._places.blob(wanted.digest))
+
+
+def named(images: Sequence[Listed], added: Listed, reference: str) -> list[Listed]:
+    """Return the list with a name for ``added``, which is no longer pending. What had the name stays without one."""
+    others = [
+        replace(image, reference="") if image.reference == reference else image for image in images if image != added
+    ]
+    return tidied([*others, replace(added, reference=reference, pending="")])
+
+
+def tidied(images: Iterable[Listed]) -> list[Listed]:
+    """Leave out the images without a name that are there under one, or twice."""
+    kept = {(image.manifest.digest, image.reference, image.pending): image for image in images}
+    have_names = {image.manifest.digest for image in kept.values() if image.reference or image.pending}
+    return [i for i in kept.values() if i.reference or i.pending or i.manifest.digest not in have_names]
+
+
+def read_document(path: Path) -> bytes:
+    """Return a file that is not too large.
+
+    Raises :class:`ImageError` (``image-malformed``) also for one that is not there or no file, and :class:`OSError` for
+    one that cannot be read now: for want of permission or of descriptors, say.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_DOCUMENT + 1)
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+        raise malformed(path.name, f"it cannot be read: {error.strerror}") from None
+    if len(data) > MAX_DOCUMENT:
+        raise malformed(path.name, f"it has more than {MAX_DOCUMENT} bytes")
+    return data
+
+
+@contextmanager
+def _noticing_damage(top: Path) -> Iterator[None]:
+    """Call a document damage if it is missing or wrong. One that cannot be read says nothing about the store."""
+    try:
+        with explaining(top):
+            yield
+    except ImageError as error:
+        if error.code == "image-store-unusable":
+            raise
+        raise ImageError(
+            f"the image store {top} is damaged: {error.message}",
+            code="image-store-damaged",
+            hint=f"remove the whole of {top}, then build, pull or import the images again",
+        ) from error

@@ -1,0 +1,53 @@
+"""An image from a root file system archive: one layer, and a configuration that we write."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from securebench.images.layout import LAYER_TYPE, encoded
+from securebench.images.limits import ImageLimits
+from securebench.images.registry.model import Platform
+from securebench.images.streams import decompressed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from securebench.images.store.incoming import Incoming
+
+
+@dataclass(frozen=True, slots=True)
+class RootConfig:
+    """What the configuration of a root file system says: nothing more is known of an archive."""
+
+    environment: Mapping[str, str] = field(default_factory=dict)
+    command: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+def add_root(incoming: Incoming, pieces: Iterable[bytes], config: RootConfig, what: str) -> str:
+    """Add the image of a tar archive, compressed or not, for this machine's architecture, and return its id.
+
+    The same archive and configuration give the same id: no time is in it. ``what`` names the archive in errors.
+    Raises :class:`ImageError` (``image-malformed``, ``image-too-large``).
+    """
+    layer = incoming.take(decompressed(pieces, ImageLimits(), what))
+    return incoming.add(_config(config, layer.digest), [replace(layer, media_type=LAYER_TYPE)])
+
+
+def _config(config: RootConfig, diff_id: str) -> bytes:
+    platform = Platform.of_this_machine()
+    inner = {
+        "Env": [f"{name}={value}" for name, value in config.environment.items()],
+        "Cmd": list(config.command),
+        "Labels": dict(config.labels),
+    }
+    return encoded(
+        {
+            "architecture": platform.architecture,
+            "os": platform.os,
+            "config": {name: value for name, value in inner.items() if value},
+            "rootfs": {"type": "layers", "diff_ids": [diff_id]},
+            "history": [{"created_by": "securebench"}],
+        }
+    )

@@ -1,0 +1,122 @@
+"""Work directories of a store, and the deletion of what left it.
+
+A killed process must not leave anything that looks finished. Unfinished work is therefore in a directory of its own,
+locked while its owner lives. A directory without a lock was left by a killed process: the next process to start work
+or to prune deletes it, and removes the unnamed images that it had listed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+from securebench.fs.locks import locked
+from securebench.fs.rmtree import remove_entry
+from securebench.fs.safe_open import OPEN_DIRECTORY, opened
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+
+class WorkPlaces(Protocol):
+    """A store that has work in it."""
+
+    @property
+    def work(self) -> Path:
+        """The directory of unfinished work, and of what is being deleted."""
+
+    @property
+    def store_lock(self) -> Path:
+        """The lock for creating and clearing work directories."""
+
+
+@contextmanager
+def workplace(places: WorkPlaces) -> Iterator[Path]:
+    """Yield an empty directory, and delete it afterwards, however the block ends."""
+    with locked(places.store_lock):
+        directory, held = _new_directory(places)
+    try:
+        yield directory
+    finally:
+        with opened(places.work, OPEN_DIRECTORY) as work:
+            remove_entry(work, directory.name)
+        os.close(held)
+
+
+@contextmanager
+def changing(places: WorkPlaces) -> Iterator[Trash]:
+    """Hold the store's lock in this block. What the block puts into the trash is deleted after the lock is released.
+
+    Deleting a large tree takes seconds, and every run that starts needs the lock.
+    """
+    trash = Trash(places)
+    try:
+        with locked(places.store_lock):
+            yield trash
+    finally:
+        trash.empty()
+
+
+class Trash:
+    """Directories to delete, each in ``work`` and locked by this process until it is deleted.
+
+    Whenever this process is killed, its locks end with it, and what is left counts as abandoned.
+    """
+
+    def __init__(self, places: WorkPlaces) -> None:
+        self._places = places
+        self._names: list[str] = []
+        self._locks = ExitStack()
+
+    def put(self, path: Path) -> None:
+        """Move the directory ``path`` out of the store, if it exists. The caller holds the store's lock."""
+        if path.exists():
+            directory, held = _new_directory(self._places)
+            self._locks.callback(os.close, held)
+            self._names.append(directory.name)
+            path.rename(directory / path.name)
+
+    def put_abandoned(self, on_found: Callable[[frozenset[str]], None] = lambda _names: None) -> None:
+        """Take over the directories that killed processes left. The caller holds the store's lock.
+
+        ``on_found`` receives their names first. If it raises, they stay where the next process finds them.
+        """
+        with ExitStack() as locks:
+            names = [path.name for path in self._places.work.iterdir() if _lock_abandoned(path, locks)]
+            on_found(frozenset(names))
+            self._locks.push(locks.pop_all())
+        self._names += names
+
+    def empty(self) -> None:
+        """Delete everything in it. Raises as :func:`remove_entry` does; what is left counts as abandoned."""
+        with self._locks, opened(self._places.work, OPEN_DIRECTORY) as work:
+            for name in self._names:
+                remove_entry(work, name)
+
+
+def _new_directory(places: WorkPlaces) -> tuple[Path, int]:
+    """Create a work directory and return it with the descriptor that locks it. The caller holds the store's lock.
+
+    Nobody looks for abandoned directories without that lock, so none is seen between its creation and its locking.
+    """
+    directory = places.work / secrets.token_hex(8)
+    directory.mkdir(mode=0o700)
+    held = os.open(directory, OPEN_DIRECTORY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    return directory, held
+
+
+def _lock_abandoned(path: Path, locks: ExitStack) -> bool:
+    """Lock a work directory until ``locks`` closes, and return whether nobody held it."""
+    descriptor = os.open(path, OPEN_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return False
+    locks.callback(os.close, descriptor)
+    return True

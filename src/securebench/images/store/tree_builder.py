@@ -1,0 +1,276 @@
+"""Building an image's tree from the members of its layers, through descriptors and never out of the tree.
+
+A layer changes what the layers below it have made, as Docker's overlay of them does:
+
+* ``.wh.NAME`` removes NAME, ``.wh..wh..opq`` all that is in its directory, where a layer below has made it;
+* what is there is replaced, except that a directory stays beneath a directory;
+* a link on the way to a member is followed, inside the tree, if its own layer made it; one that a layer below made
+  gives way to a directory.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from securebench.fs.rmtree import remove_entry
+from securebench.fs.safe_open import OPEN_DIRECTORY, opened, printable
+from securebench.images.layout import malformed
+from securebench.images.store.ids import COUNT
+from securebench.images.store.places import write_all
+from securebench.images.store.tree_walk import StuckError, TreeWalk
+from securebench.images.streams import too_large
+from securebench.images.tar_reader import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from securebench.images.limits import ImageLimits
+    from securebench.images.store.tree_walk import Place
+    from securebench.images.tar_reader import Member
+
+WHITEOUT: Final = b".wh."
+OPAQUE: Final = b".wh..wh..opq"
+_META: Final = b".wh..wh."
+"""What the oldest of union file systems kept for itself: it says nothing of the image."""
+
+_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_NOBODY: Final = 65534
+_LATEST: Final = 2**33 * 1_000_000_000
+_THEIR_FAULT: Final = frozenset(
+    {errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL, errno.ENOENT, errno.ENOTDIR, errno.EPERM, errno.EMLINK}
+)
+"""What the kernel says of names and links that cannot be. All else is the machine's trouble."""
+
+
+@dataclass(slots=True)
+class Unpacked:
+    """What a tree has, and what its image has that the tree has not."""
+
+    members: int = 0
+    bytes: int = 0
+    """Of all files that were written, also of those that a later layer has replaced."""
+    specials: int = 0
+    """Devices and FIFOs: a sandbox has those that it needs from its runtime."""
+    xattrs: int = 0
+    """Extended attributes, file capabilities above all."""
+    owners: int = 0
+    """Owners that no sandbox has: what was theirs belongs to nobody."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Attributes:
+    mode: int = 0o755
+    owner: tuple[int, int] = (0, 0)
+    mtime_ns: int = 0
+
+
+class TreeBuilder:
+    """Builds below the directory ``root`` (a descriptor; empty, and ours alone). ``shift`` is added to each owner.
+
+    Without a shift all belongs to this user. Directories get their own modes and times only in :meth:`finish`. Raises
+    :class:`ImageError` (``image-malformed``, ``image-too-large``) and ``OSError``.
+    """
+
+    def __init__(self, root: int, shift: int, limits: ImageLimits) -> None:
+        self._root = root
+        self._shift = shift
+        self._limits = limits
+        self._directories: dict[bytes, _Attributes] = {b"": _Attributes()}
+        self._new: set[bytes] = set()
+        """Real paths that the current layer has made, or has made something in."""
+        self._walk = TreeWalk(root, self._new, self._note_made)
+        self._what = ""
+        self.unpacked = Unpacked()
+
+    def begin_layer(self, what: str) -> None:
+        """Start the next layer, named ``what`` in errors."""
+        self._what = what
+        self._walk.leave()
+        self._new.clear()
+
+    def add(self, member: Member, content: Iterable[memoryview]) -> None:
+        """Put one member in its place."""
+        self.unpacked.members += 1
+        if self.unpacked.members > self._limits.members:
+            raise too_large(self._what, f"the image has more than {self._limits.members} members")
+        self.unpacked.bytes += member.size
+        self.unpacked.xattrs += member.xattrs
+        with self._explaining(member.path):
+            parts = self._parts(member.path)
+            if not parts and member.kind is not Kind.DIRECTORY:
+                raise StuckError("it would take the place of the root")
+            if not parts:
+                self._directories[b""] = self._attributes(member)
+            elif parts[-1].startswith(WHITEOUT):
+                self._white_out(parts[:-1], parts[-1])
+            else:
+                self._put(parts, member, content)
+
+    def finish(self) -> None:
+        """Give directories their owners, modes and times, the deepest first."""
+        self._walk.leave()
+        for path in sorted(self._directories, key=lambda path: path.count(b"/") if path else -1, reverse=True):
+            descriptor = self._open_real(path)
+            if descriptor is not None:
+                self._give(descriptor, self._directories[path])
+                os.close(descriptor)
+
+    def close(self) -> None:
+        """Let go of what is open."""
+        self._walk.leave()
+
+    def _parts(self, path: bytes) -> list[bytes]:
+        parts = [part for part in path.split(b"/") if part not in (b"", b".")]
+        if b".." in parts:
+            raise StuckError("its path has a '..'")
+        if len(parts) > self._limits.depth:
+            raise too_large(self._named(path), f"it lies more than {self._limits.depth} directories deep")
+        return parts
+
+    def _put(self, parts: list[bytes], member: Member, content: Iterable[memoryview]) -> None:
+        name, attributes = parts[-1], self._attributes(member)
+        place = self._walk.enter(parts[:-1])
+        match member.kind:
+            case Kind.FILE:
+                _replacing(place, name, lambda: self._write(place, name, attributes, content))
+            case Kind.DIRECTORY:
+                self._make_directory(place, name)
+                self._directories[place.path_of(name)] = attributes
+            case Kind.SYMLINK:
+                _replacing(place, name, lambda: os.symlink(member.link, name, dir_fd=place.descriptor))
+                self._give_link(place, name, attributes)
+            case Kind.HARDLINK:
+                place = self._link(self._parts(member.link), parts)
+            case Kind.SPECIAL:
+                remove_entry(place.descriptor, name)
+                self.unpacked.specials += 1
+        self._new.add(place.path_of(name))
+
+    def _write(self, place: Place, name: bytes, attributes: _Attributes, content: Iterable[memoryview]) -> None:
+        with opened(name, _CREATE, place.descriptor) as descriptor:
+            for piece in content:
+                write_all(descriptor, piece)
+            self._give(descriptor, attributes)
+
+    @staticmethod
+    def _make_directory(place: Place, name: bytes) -> None:
+        try:
+            os.mkdir(name, 0o700, dir_fd=place.descriptor)
+        except FileExistsError:
+            if not _is_directory(place, name):
+                remove_entry(place.descriptor, name)
+                os.mkdir(name, 0o700, dir_fd=place.descriptor)
+
+    def _link(self, target: list[bytes], parts: list[bytes]) -> Place:
+        """Make a hard link to what is in the tree already: the entry itself, if that is a symbolic link."""
+        if not target:
+            raise StuckError("it is a hard link to the root")
+        source = os.dup(self._walk.enter(target[:-1]).descriptor)
+        try:
+            place = self._walk.enter(parts[:-1])
+            name = parts[-1]
+            _replacing(
+                place,
+                name,
+                lambda: os.link(
+                    target[-1], name, src_dir_fd=source, dst_dir_fd=place.descriptor, follow_symlinks=False
+                ),
+            )
+        finally:
+            os.close(source)
+        return place
+
+    def _white_out(self, parents: list[bytes], name: bytes) -> None:
+        hidden = name.removeprefix(WHITEOUT)
+        if hidden in {b"", b".", b".."}:
+            raise StuckError("it is not a name that could be removed")
+        place = self._walk.enter(parents)
+        if name == OPAQUE:
+            self._clear(place.path)
+        elif not name.startswith(_META) and place.path_of(hidden) not in self._new:
+            remove_entry(place.descriptor, hidden)
+
+    def _clear(self, top: bytes) -> None:
+        """Remove from a directory what layers below have made, and leave what this one has."""
+        pending = [top]
+        while pending:
+            path = pending.pop()
+            descriptor = self._open_real(path)
+            if descriptor is None:
+                continue
+            try:
+                for name in map(os.fsencode, os.listdir(descriptor)):  # noqa: PTH208 - of a descriptor
+                    entry = path + b"/" + name if path else name
+                    if entry in self._new:
+                        pending.append(entry)
+                    else:
+                        remove_entry(descriptor, name)
+            finally:
+                os.close(descriptor)
+
+    def _open_real(self, path: bytes) -> int | None:
+        """Open a directory by its real path; ``None`` if there is none any more."""
+        here = os.dup(self._root)
+        for part in filter(None, path.split(b"/")):
+            try:
+                child = os.open(part, OPEN_DIRECTORY, dir_fd=here)
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+            finally:
+                os.close(here)
+            here = child
+        return here
+
+    def _attributes(self, member: Member) -> _Attributes:
+        owner = tuple(number if number < COUNT else _NOBODY for number in (member.uid, member.gid))
+        self.unpacked.owners += owner != (member.uid, member.gid)
+        return _Attributes(member.mode, (owner[0], owner[1]), min(max(member.mtime_ns, 0), _LATEST))
+
+    def _note_made(self, path: bytes) -> None:
+        self._directories[path] = _Attributes()
+
+    def _give(self, descriptor: int, attributes: _Attributes) -> None:
+        if self._shift:
+            uid, gid = attributes.owner
+            os.fchown(descriptor, uid + self._shift, gid + self._shift)
+        os.fchmod(descriptor, attributes.mode)  # after the owner: a change of owner takes set-id bits away
+        os.utime(descriptor, ns=(attributes.mtime_ns, attributes.mtime_ns))
+
+    def _give_link(self, place: Place, name: bytes, attributes: _Attributes) -> None:
+        if self._shift:
+            uid, gid = attributes.owner
+            os.chown(name, uid + self._shift, gid + self._shift, dir_fd=place.descriptor, follow_symlinks=False)
+        times = (attributes.mtime_ns, attributes.mtime_ns)
+        os.utime(name, ns=times, dir_fd=place.descriptor, follow_symlinks=False)
+
+    def _named(self, path: bytes) -> str:
+        return f"{self._what}: {printable(path)}"
+
+    @contextmanager
+    def _explaining(self, path: bytes) -> Iterator[None]:
+        try:
+            yield
+        except StuckError as error:
+            raise malformed(self._named(path), str(error)) from None
+        except OSError as error:
+            if error.errno not in _THEIR_FAULT:
+                raise
+            raise malformed(self._named(path), f"it cannot be made: {error.strerror}") from None
+
+
+def _replacing(place: Place, name: bytes, make: Callable[[], None]) -> None:
+    """Make an entry, in place of what is there."""
+    try:
+        make()
+    except FileExistsError:
+        remove_entry(place.descriptor, name)
+        make()
+
+
+def _is_directory(place: Place, name: bytes) -> bool:
+    return stat.S_ISDIR(os.stat(name, dir_fd=place.descriptor, follow_symlinks=False).st_mode)

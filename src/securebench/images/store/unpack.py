@@ -1,0 +1,65 @@
+"""Unpacking an image: its layers, one upon the other, become one directory tree.
+
+The archives were written by somebody else, and this reads them as if by an enemy: every write goes through descriptors
+below the tree's root, no link leads out of it, nothing that is more than a file, a directory or a link is made, and
+bytes, members, depth and names have limits. The digest of each layer's archive must be the one that the image's
+configuration, whose own digest is the image's id, has for it.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from securebench.fs.safe_open import OPEN_DIRECTORY, OPEN_FILE, opened
+from securebench.images.limits import ImageLimits
+from securebench.images.store.tree_builder import TreeBuilder
+from securebench.images.streams import Digester, chunks, decompressed, wrong_digest
+from securebench.images.tar_reader import TarReader
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from securebench.images.store.tree_builder import Unpacked
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """An archive, compressed or not, and ``diff_id``: the digest of the tar archive in it."""
+
+    path: Path
+    diff_id: str
+
+
+def unpack(layers: Sequence[Layer], root: Path, shift: int, limits: ImageLimits | None = None) -> Unpacked:
+    """Unpack into ``root``, an empty directory of this user's alone, and say what came of it.
+
+    ``shift`` is added to each owner; without one all belongs to this user. Raises :class:`ImageError`
+    (``image-malformed``, ``image-too-large``, ``image-blob-mismatch``) and ``OSError``.
+    """
+    limits = limits or ImageLimits()
+    with opened(root, OPEN_DIRECTORY) as descriptor:
+        builder = TreeBuilder(descriptor, shift, limits)
+        try:
+            for number, layer in enumerate(layers, start=1):
+                size = _unpack_layer(builder, layer, f"layer {number} of {len(layers)}", limits)
+                limits = replace(limits, bytes=max(0, limits.bytes - size))
+            builder.finish()
+        finally:
+            builder.close()
+    return builder.unpacked
+
+
+def _unpack_layer(builder: TreeBuilder, layer: Layer, what: str, limits: ImageLimits) -> int:
+    """Unpack one layer, and return how many bytes its archive has."""
+    with opened(layer.path, OPEN_FILE) as descriptor, os.fdopen(descriptor, "rb", buffering=0, closefd=False) as file:
+        digester = Digester()
+        reader = TarReader(digester.through(decompressed(chunks(file), limits, what)), what, limits.header)
+        builder.begin_layer(what)
+        for member in reader:
+            builder.add(member, reader.content())
+    if digester.digest != layer.diff_id:
+        raise wrong_digest(what, layer.diff_id, digester.digest)
+    return digester.size

@@ -1,0 +1,78 @@
+"""What a Docker Engine says of itself: its versions, its runtimes, and what it can hold a container to."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from securebench.errors import EngineError
+from securebench.sandboxes.base import DriverInfo
+from securebench.sandboxes.enforcement import ENFORCEABLE
+from securebench.sandboxes.gvisor import RUNSC
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from securebench.engine.client import Engine
+
+_LIMITS: Final[Mapping[str, str]] = {"memory": "MemoryLimit", "pids": "PidsLimit", "cpu": "CpuCfsQuota"}
+"""What the engine's host must offer for a limit to hold, by the name of the limit."""
+
+
+def describe(engine: Engine, runtime: str | None) -> DriverInfo:
+    """Return what a record says of ``engine``, when it uses ``runtime`` (``None``: its default). Raises as it does."""
+    with engine.doing("describe itself"):
+        facts = engine.client.info()
+        components = engine.client.version().get("Components") or ()
+    weaker = tuple(name for name in ENFORCEABLE if name in set(_not_enforced(facts)))
+    details = {
+        "api": engine.api,
+        "storage": str(facts.get("Driver", "")),
+        "cgroups": str(facts.get("CgroupVersion", "1")),
+        "kernel": str(facts.get("KernelVersion", "")),
+        "security": ",".join(facts.get("SecurityOptions") or ()),
+        **{str(one["Name"]): str(one["Version"]) for one in components if one["Name"] in {"containerd", "runc"}},
+    }
+    return DriverInfo(
+        "docker",
+        runtime or str(facts.get("DefaultRuntime", "")),
+        engine.version,
+        details,
+        enforced=tuple(name for name in ENFORCEABLE if name not in weaker),
+        weaker=weaker,
+        foreign_files=True,  # root of a container is the host's root, or with user namespaces nobody that we are
+    )
+
+
+def require_runtime(engine: Engine, runtime: str) -> None:
+    """Raise :class:`EngineError` (``runtime-unavailable``), which says what to do, unless ``engine`` lists it."""
+    with engine.doing("list its runtimes"):
+        known = engine.client.info().get("Runtimes") or {}
+    if runtime not in known:
+        # Those with a dot are shims of containerd, which nobody asks for by name.
+        names = ", ".join(sorted(name for name in known if "." not in name)) or "none"
+        raise EngineError(
+            f"the Docker Engine at {engine.endpoint.url} has no runtime {runtime!r}; it has: {names}",
+            code="runtime-unavailable",
+            hint=_how_to_get(runtime),
+        )
+
+
+def _how_to_get(runtime: str) -> str:
+    entry: dict[str, object] = {"path": f"/usr/bin/{runtime}"}
+    if runtime == RUNSC:  # a container without a network has nothing that gVisor could take over
+        entry["runtimeArgs"] = ["--network=none", "--oci-seccomp"]
+    return (
+        f"install it ('apt-get install {runtime}'), name it in /etc/docker/daemon.json "
+        f"({json.dumps({'runtimes': {runtime: entry}})}) and restart the engine; or use the oci driver, "
+        "which needs no engine"
+    )
+
+
+def _not_enforced(facts: Mapping[str, Any]) -> Iterator[str]:
+    options = {option.split(",")[0] for option in facts.get("SecurityOptions") or ()}
+    if not options & {"name=userns", "name=rootless"}:
+        yield "user-namespace"
+    if "name=seccomp" not in options:
+        yield "seccomp"
+    yield from (name for name, fact in _LIMITS.items() if not facts.get(fact))

@@ -1,0 +1,115 @@
+"""A command that runs in a container: its time limit, and how it ended."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+from securebench.errors import InfrastructureError
+from securebench.sandboxes.base import TIMEOUT_EXIT_CODE, Command, ExitState
+from securebench.sandboxes.bounded import BoundedProcess
+from securebench.sandboxes.docker.container import SIGKILLED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from securebench.sandboxes.docker.container import Job
+    from securebench.sandboxes.docker.stream import EngineStream
+
+_log = logging.getLogger(__name__)
+
+
+class _Cause(Enum):
+    TIME = auto()
+    OUTPUT = auto()
+    CALLER = auto()
+
+
+class DockerProcess(BoundedProcess["EngineStream"]):
+    """A started command. ``on_end`` is called once, by the thread that waits, when it has ended."""
+
+    hanging = (
+        "the engine did not end a sandbox within {:g} s of its time limit",
+        "the engine hangs: restart it, then continue with --resume",
+    )
+
+    def __init__(
+        self,
+        stream: EngineStream,
+        job: Job,
+        command: Command,
+        output_limit: int,
+        on_end: Callable[[DockerProcess], None],
+    ) -> None:
+        super().__init__(stream, command, output_limit)
+        self._job = job
+        self._on_end = on_end
+        self._cause: _Cause | None = None
+        self._state: ExitState | None = None
+        self._lock = threading.Lock()
+        self._kill_done = threading.Event()
+        self._timer = threading.Timer(command.timeout_seconds, self._end, (_Cause.TIME,))
+        self._timer.daemon = True
+        self._timer.start()
+
+    def wait(self) -> ExitState:
+        """Drop what nobody read, and wait for its end."""
+        if self._state is None:
+            while self.receive() is not None:
+                pass
+            try:
+                self._state = self._final_state(self._job.exit_code(self._remaining()))
+                if self._cause is not None:  # what runs beside it is ended too before anybody reads what they left
+                    self._kill_done.wait(self._remaining())
+            finally:
+                self.abandon()
+        return self._state
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether somebody has waited for its end, and it came."""
+        return self._state is not None
+
+    def kill(self) -> None:
+        """End its sandbox. If the engine cannot, :meth:`wait` says so."""
+        self._end_soon(_Cause.CALLER)
+
+    def abandon(self) -> None:
+        """Stop watching it, and cut its stream. Its sandbox has ended, or the caller ends it now."""
+        self._timer.cancel()
+        self._streams.close()
+        self._on_end(self)
+
+    def _end_for_output(self) -> None:
+        self._end_soon(_Cause.OUTPUT)
+
+    def _end_soon(self, cause: _Cause) -> None:
+        # The engine answers a kill when all output has been read, so the thread that reads must not be the one to ask.
+        if self._cause is None:
+            threading.Thread(target=self._end, args=(cause,), daemon=True).start()
+
+    def _end(self, cause: _Cause) -> None:
+        with self._lock:
+            if self._cause is not None:
+                return
+            self._cause = cause
+        self._streams.break_pipe()
+        try:
+            self._job.kill()
+        except InfrastructureError as error:
+            _log.warning("a sandbox could not be killed: %s", error.message)  # waiting for it reports the trouble
+        finally:
+            self._kill_done.set()
+
+    def _final_state(self, code: int) -> ExitState:
+        killed = code == SIGKILLED
+        # A time limit that fires while the process ends by itself has killed nothing.
+        timed_out = killed and self._cause is _Cause.TIME
+        return ExitState(
+            exit_code=TIMEOUT_EXIT_CODE if timed_out else code,
+            timed_out=timed_out,
+            output_limit_exceeded=self._cause is _Cause.OUTPUT,
+            out_of_memory=killed and self._cause is None and self._job.out_of_memory(),
+        )

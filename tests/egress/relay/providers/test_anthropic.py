@@ -1,0 +1,240 @@
+"""What of the Messages API an agent may use."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relay_setup import CLAUDE
+from securebench.egress.relay.providers.anthropic import Anthropic
+from securebench.egress.relay.providers.base import NOTHING
+from securebench.egress.relay.refusals import Refusal, RefusedError
+
+GOOD: dict[str, Any] = {"model": "claude-sonnet-5", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 9}
+OPEN = replace(CLAUDE, provider_tools=True)
+BASE64 = {"type": "base64", "media_type": "image/png", "data": "AA"}
+
+CLAUDE_CODE: dict[str, Any] = {
+    "model": "claude-sonnet-5",
+    "messages": [
+        {"role": "user", "content": [{"type": "text", "text": "hi", "cache_control": {"type": "ephemeral"}}]},
+        {"role": "system", "content": "Available agent types"},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "", "signature": "s"},
+                {"type": "tool_use", "id": "t", "name": "Bash", "input": {"source": {"type": "url"}, "file_id": "f"}},
+            ],
+        },
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "made"}]},
+        {
+            "role": "user",
+            "content": [{"type": "tool_result", "tool_use_id": "u", "content": [{"type": "image", "source": BASE64}]}],
+        },
+        {"role": "user", "content": [{"type": "document", "source": {"type": "text", "data": "x"}}]},
+    ],
+    "system": [{"type": "text", "text": "You are Claude Code", "cache_control": {"type": "ephemeral"}}],
+    "tools": [{"name": "Bash", "description": "runs", "input_schema": {"type": "object"}}],
+    "metadata": {"user_id": "u"},
+    "max_tokens": 64000,
+    "thinking": {"type": "adaptive"},
+    "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
+    "output_config": {"effort": "high"},
+    "stream": True,
+}  # fmt: skip
+
+
+def reason_of(body: dict[str, Any], plan: Any = CLAUDE) -> Refusal | None:
+    """Return why ``body`` is refused, if it is."""
+    try:
+        Anthropic().check(body, plan)
+    except RefusedError as refused:
+        return refused.reason
+    return None
+
+
+def holding(block: Any) -> dict[str, Any]:
+    """Return a request whose content holds ``block``."""
+    return GOOD | {"messages": [{"role": "user", "content": [{"type": "text", "text": "x"}, block]}]}
+
+
+def test_what_claude_code_sends() -> None:
+    """A request as Claude Code makes it is admitted whole, whatever stands in the arguments of its tools."""
+    assert reason_of(CLAUDE_CODE) is None
+
+
+@pytest.mark.parametrize(
+    ("configured", "asked", "fits"),
+    [
+        ("sonnet", "claude-sonnet-5", True),
+        ("sonnet", "claude-sonnet-4-5-20250929", True),
+        ("sonnet", "claude-3-5-sonnet-latest", True),
+        ("sonnet", "claude-opus-4-8", False),
+        ("sonnet", "claude-haiku-4-5-20251001", False),
+        ("sonnet", "claude-sonnetx-5", False),
+        ("sonnet", "sonnet", True),
+        ("sonnet", "my-sonnet", False),
+        ("sonnet[1m]", "claude-sonnet-5", True),
+        ("opus", "claude-opus-4-8", True),
+        ("haiku", "claude-haiku-4-5-20251001", True),
+        ("default", "claude-opus-4-8", True),
+        ("default", "claude-other-1", False),
+        ("opusplan", "claude-sonnet-5", True),
+        ("opusplan", "claude-haiku-4-5", False),
+        ("claude-sonnet-4-5", "claude-sonnet-4-5", True),
+        ("claude-sonnet-4-5", "claude-sonnet-5", False),
+        ("claude-sonnet-4-5[1m]", "claude-sonnet-4-5", True),
+        ("my-local-model", "my-local-model", True),
+        ("my-local-model", "claude-sonnet-5", False),
+        ("sonnet", None, False),
+        ("sonnet", ["claude-sonnet-5"], False),
+    ],
+)
+def test_models(configured: str, asked: Any, fits: bool) -> None:
+    """An alias admits the models of its line, any other name itself alone."""
+    reason = reason_of(GOOD | {"model": asked}, replace(CLAUDE, model=configured))
+    assert reason is (None if fits else Refusal.MODEL)
+
+
+@pytest.mark.parametrize(
+    ("kind", "admitted"),
+    [
+        (None, True),
+        ("custom", True),
+        ("bash_20250124", True),
+        ("text_editor_20250728", True),
+        ("memory_20250818", True),
+        ("tool_search_tool_regex_20251119", True),
+        ("web_search_20250305", False),
+        ("web_fetch_20250910", False),
+        ("code_execution_20260120", False),
+        ("advisor_20260301", False),
+        ("mcp_toolset", False),
+        ("bash_20250124_web_search_20250305", False),
+        ("bash_", False),
+        ("", False),
+    ],
+)
+def test_tools(kind: str | None, admitted: bool) -> None:
+    """A tool that the agent runs is admitted, and one that the provider runs, or that is not known, refused."""
+    tools = [{"type": "custom", "name": "a"}, {"type": kind, "name": "b"}]
+    assert reason_of(GOOD | {"tools": tools}) is (None if admitted else Refusal.TOOL)
+
+
+def test_provider_tools_if_the_tester_says_so() -> None:
+    """With the tester's word the provider's tools, what they answered and sources by URL pass, and nothing more."""
+    for kind in ("web_search_20250305", "web_fetch_20260209", "code_execution_20260120"):
+        assert reason_of(GOOD | {"tools": [{"type": kind, "name": "x"}]}, OPEN) is None
+    assert reason_of(holding({"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}), OPEN) is None
+    assert reason_of(holding({"type": "document", "source": {"type": "url", "url": "https://x.example"}}), OPEN) is None
+    held = {"type": "code_execution_20260120", "name": "x", "container": "container_1"}
+    assert reason_of(GOOD | {"tools": [held]}, OPEN) is Refusal.CONTENT
+    assert reason_of(GOOD | {"tools": [{"type": "mcp_toolset"}]}, OPEN) is Refusal.TOOL
+    assert reason_of(GOOD | {"tools": [{"type": "advisor_20260301", "model": "claude-opus-4-8"}]}, OPEN) is Refusal.TOOL
+    assert reason_of(GOOD | {"mcp_servers": [{"url": "https://evil.example"}]}, OPEN) is Refusal.FIELD
+    assert reason_of(GOOD | {"container": "c"}, OPEN) is Refusal.FIELD
+    assert reason_of(holding({"type": "container_upload", "file_id": "f"}), OPEN) is Refusal.CONTENT
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"mcp_servers": [{"type": "url", "url": "https://evil.example", "name": "x"}]},
+        {"container": {"skills": []}},
+        {"fallbacks": [{"model": "claude-opus-4-8"}]},
+        {"speed": "fast"},
+        {"betas": ["files-api-2025-04-14"]},
+        {"Tools": []},
+        {"unknown": 1},
+        {"messages": {"role": "user"}},
+        {"messages": ["hi"]},
+        {"messages": [{"role": "user", "content": {"type": "text"}}]},
+        {"system": [["x"]]},
+        {"tools": [{"type": {"web_search_20250305": 1}}]},
+    ],
+)
+def test_parameters_that_are_not_admitted(extra: Any) -> None:
+    """Whatever reaches other servers, other models or kept things, or is not known, is refused."""
+    assert reason_of(GOOD | extra) is Refusal.FIELD
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"type": "image", "source": {"type": "url", "url": "https://evil.example/x.png"}},
+        {"type": "document", "source": {"type": "url", "url": "https://evil.example/x.pdf"}},
+        {"type": "image", "source": {"type": "file", "file_id": "f"}},
+        {"type": "image", "source": BASE64 | {"file_id": "f"}},
+        {"type": "container_upload", "file_id": "f"},
+        {"type": "server_tool_use", "name": "web_search"},
+        {"type": "mcp_tool_use", "name": "x"},
+        {"type": "unknown"},
+        {"text": "no type"},
+    ],
+)
+def test_content_that_would_be_fetched(block: Any) -> None:
+    """Content that the provider would fetch, or that comes of its tools, is refused wherever content stands."""
+    nested = {"type": "tool_result", "tool_use_id": "t", "content": [block]}
+    inner = {"type": "document", "source": {"type": "content", "content": [block]}}
+    for body in (
+        holding(block),
+        holding(nested),
+        holding(inner),
+        holding({"type": "tool_result", "tool_use_id": "t", "content": [inner]}),
+        GOOD | {"system": [block]},
+    ):
+        assert reason_of(body) is Refusal.CONTENT
+
+
+@pytest.mark.parametrize(
+    ("beta", "plan", "admitted"),
+    [
+        ("claude-code-20250219,interleaved-thinking-2025-05-14", CLAUDE, True),
+        ("files-api-2025-04-14", CLAUDE, False),
+        ("claude-code-20250219, MCP-client-2025-11-20", OPEN, False),
+        ("web-fetch-2025-09-10", CLAUDE, False),
+        ("code-execution-2025-08-25", OPEN, True),
+        ("server-side-fallback-2026-06-01", OPEN, False),
+    ],
+)
+def test_betas(beta: str, plan: Any, admitted: bool) -> None:
+    """The betas of what is refused in a body are refused as headers, under any name of theirs."""
+    given = [(b"anthropic-beta", beta.encode())]
+    if admitted:
+        Anthropic().check_headers(given, plan)
+        return
+    with pytest.raises(RefusedError, match="beta") as refused:
+        Anthropic().check_headers(given, plan)
+    assert refused.value.reason is Refusal.HEADER
+
+
+NAMES = ["type", "content", "source", "file_id", "usage", "input_tokens", "message", "error"]
+KINDS = ["text", "url", "image", "tool_result", "custom", "x"]
+
+
+def nested(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Return lists and objects of ``inner``, with the names that the checks look at."""
+    return st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4)
+
+
+JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.sampled_from(KINDS), nested, max_leaves=25)
+
+
+@given(st.dictionaries(st.sampled_from(["tools", "messages", "system", "model", "x"]), JSON, max_size=4))
+def test_checks_raise_refusals_alone(body: dict[str, Any]) -> None:
+    """Whatever values stand wherever, a body is admitted or refused."""
+    assert reason_of(GOOD | body) in {None, *Refusal}
+
+
+@given(st.dictionaries(st.sampled_from(["type", "message", "usage", "error"]), JSON, max_size=4))
+def test_reading_raises_nothing(event: dict[str, Any]) -> None:
+    """Whatever a provider sends is read without a fault."""
+    for kind in ("message_start", "message_delta", "message_stop", "error"):
+        Anthropic().read(event | {"type": kind})
+    Anthropic().read_whole(event)
+    Anthropic().error_trouble(400, event)
+    assert Anthropic().read({"type": "content_block_delta"}) is NOTHING

@@ -1,0 +1,140 @@
+"""The gateway's own question to a provider: what it asks, and what it makes of each answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import h11
+import pytest
+
+from relay_setup import CLAUDE, GOOD, KEY, PLAN, STREAM, answering, relayed, streaming
+from securebench.egress.model import ProbeReport, Provider, Trouble
+from securebench.egress.relay import probe as module
+from securebench.egress.relay.probe import ask_provider
+from securebench.errors import EgressError
+
+if TYPE_CHECKING:
+    from relay_setup import Script, Seen, Setting
+    from securebench.egress.http_streams import Peer
+
+BOTH = pytest.mark.parametrize("plan", [PLAN, replace(CLAUDE, model="claude-x")], ids=["openai", "anthropic"])
+
+
+def probed(script: Script, plan: Any = PLAN, seconds: float = 5.0) -> tuple[ProbeReport, Setting]:
+    """Ask a provider that follows ``script`` one question."""
+
+    async def play() -> tuple[ProbeReport, Setting]:
+        async with relayed(script, plan) as setting:
+            return await ask_provider(setting.plan, plan.model, seconds), setting
+
+    return asyncio.run(play())
+
+
+@BOTH
+def test_a_provider_that_is_well(plan: Any) -> None:
+    """One streamed request of a few tokens with the task's model and key, and what it used."""
+    report, setting = probed(GOOD[plan.provider], plan)
+    assert report == ProbeReport(status=200, input_tokens=100, output_tokens=20)
+    (seen,) = setting.seen
+    assert seen.json["model"] == plan.model
+    assert seen.json["stream"] is True
+    assert max(seen.json.get("max_output_tokens", 0), seen.json.get("max_tokens", 0)) <= 16
+    assert KEY in (seen.headers.get("x-api-key"), seen.headers.get("authorization", "").removeprefix("Bearer "))
+    assert seen.target == {Provider.OPENAI: "/v1/responses", Provider.ANTHROPIC: "/v1/messages"}[plan.provider]
+
+
+def test_an_alias_is_no_model_to_ask() -> None:
+    """Only Claude Code knows which model ``sonnet`` is, so the list of models is asked for, which shows the key."""
+    report, setting = probed(answering(200, b'{"data": []}'), CLAUDE)
+    assert report == ProbeReport(status=200)
+    assert (setting.seen[0].method, setting.seen[0].target) == ("GET", "/v1/models?limit=1")
+    assert probed(answering(401), CLAUDE)[0].trouble is Trouble.REFUSED
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("status", "trouble"),
+    [
+        (400, Trouble.REJECTED),
+        (401, Trouble.REFUSED),
+        (403, Trouble.REFUSED),
+        (429, Trouble.RATE_LIMITED),
+        (500, Trouble.FAILED),
+        (302, Trouble.FAILED),
+        (529, Trouble.FAILED),
+    ],
+)
+def test_errors_mean_what_they_mean_to_the_relay(plan: Any, status: int, trouble: Trouble) -> None:
+    """Statuses are read as the relay reads them, and how long to wait is kept."""
+    report, _ = probed(answering(status, b"{}", retry_after="7"), plan)
+    assert report.trouble is trouble
+    assert not report.model_unknown
+    assert report.retry_after == (7.0 if status >= 400 else None)
+    assert str(status) in report.message
+
+
+@pytest.mark.parametrize(
+    ("plan", "error"),
+    [
+        (PLAN, {"code": "model_not_found", "message": "no"}),
+        (PLAN, {"code": 404, "message": "The model `x` does not exist."}),
+        (CLAUDE, {"type": "not_found_error", "message": "model: claude-y"}),
+    ],
+)
+def test_a_model_that_is_not_there(plan: Any, error: Any) -> None:
+    """The error has to name the model: a bare 404 may come from a server without this path."""
+    body = json.dumps({"error": error}).encode()
+    assert probed(answering(404, body), replace(plan, model="x"))[0].model_unknown
+    assert not probed(answering(404, b"not here"), replace(plan, model="x"))[0].model_unknown
+
+
+def test_answers_that_are_none() -> None:
+    """What begins and does not end, is no stream, is compressed, or fails in the middle, is the provider's failure."""
+    failed = b'data: {"type":"response.failed","response":{"error":{"code":"server_error"}}}\n\n'
+    half = STREAM[Provider.OPENAI].partition(b"event: response.completed")[0]
+    for script in (
+        streaming(failed),
+        streaming(half),
+        answering(200, b"<html>"),
+        answering(200, b'{"status": "failed"}'),
+        answering(200, b"{}", content_encoding="gzip"),
+    ):
+        assert probed(script)[0].trouble is Trouble.FAILED
+
+
+def test_a_provider_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Silence, a cut and a closed door end in time."""
+
+    async def hang(_seen: Seen, peer: Peer) -> None:
+        await peer.reader.read()
+
+    async def cut(_seen: Seen, peer: Peer) -> None:
+        peer.writer.transport.abort()
+
+    async def flood(_seen: Seen, peer: Peer) -> None:
+        await peer.send(h11.Response(status_code=200, headers=[("content-type", "text/event-stream")]))
+        while True:
+            await peer.send(h11.Data(data=b": filler\n\n" * 1000))
+
+    monkeypatch.setattr(module, "MAX_ANSWER_BYTES", 50_000)
+    assert probed(hang, seconds=0.3)[0].trouble is Trouble.UNREACHABLE
+    assert probed(cut)[0].trouble in {Trouble.FAILED, Trouble.UNREACHABLE}
+    assert probed(flood)[0].trouble is Trouble.FAILED
+    closed = asyncio.run(ask_provider(replace(PLAN, base_url="http://127.0.0.1:1/v1"), "m", 5.0))
+    assert closed.trouble is Trouble.UNREACHABLE
+
+
+def test_a_refusal_by_policy_is_no_outage() -> None:
+    """A provider that declines our own question works."""
+    failed = b'data: {"type":"response.failed","response":{"error":{"code":"cyber_policy"}}}\n\n'
+    assert probed(streaming(failed))[0].trouble is Trouble.DECLINED
+
+
+def test_a_key_that_no_header_can_carry() -> None:
+    """It is refused as for a relay, and nothing says it."""
+    with pytest.raises(EgressError) as raised:
+        asyncio.run(ask_provider(replace(PLAN, base_url="http://localhost:1", key="two\nlines"), "m"))
+    assert "two" not in str(raised.value)

@@ -1,0 +1,32 @@
+"""The reasons of a relay, and where they are described."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from securebench.egress.model import Trouble
+from securebench.egress.relay.refusals import Refusal, RefusedError
+
+REFERENCE = Path(__file__).resolve().parents[3] / "docs" / "reference"
+
+
+@pytest.mark.parametrize("reason", list(Refusal))
+def test_reasons_are_described(reason: Refusal) -> None:
+    """Each reason that stands in a log is described in the reference."""
+    assert f"`{reason.value}`" in (REFERENCE / "egress.md").read_text()
+
+
+@pytest.mark.parametrize("trouble", list(Trouble))
+def test_troubles_are_described(trouble: Trouble) -> None:
+    """Each trouble that stands in a record is described in the reference."""
+    assert f"| `{trouble.value}` |" in (REFERENCE / "relay.md").read_text()
+
+
+@pytest.mark.parametrize("reason", list(Refusal))
+def test_programs_give_up_at_refusals(reason: Refusal) -> None:
+    """No refusal has a status at which a program would ask the same again for long: a key's, or a server's."""
+    status = RefusedError(reason, "why").status
+    assert 400 <= status < 500
+    assert status not in {401, 403, 408, 409}

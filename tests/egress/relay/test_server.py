@@ -1,0 +1,532 @@
+"""What passes through a relay, and what it keeps to itself."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+import subprocess
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import h11
+import pytest
+import trustme
+
+from relay_setup import (
+    BODIES,
+    CLAUDE,
+    GOOD,
+    KEY,
+    PATHS,
+    PLAN,
+    STREAM,
+    answer_of,
+    answering,
+    exchange,
+    relayed,
+    send,
+    streaming,
+)
+from securebench.egress.model import Provider, Trouble
+from securebench.egress.relay import server as module
+from securebench.egress.relay.server import Relay
+from securebench.errors import EgressError
+from securebench.limits import ProviderTimeouts
+
+if TYPE_CHECKING:
+    from relay_setup import Seen
+    from securebench.egress.http_streams import Peer
+
+BOTH = pytest.mark.parametrize("plan", [PLAN, CLAUDE], ids=["openai", "anthropic"])
+
+
+@BOTH
+def test_answer_passes_unchanged(plan: Any) -> None:
+    """What the provider streams reaches the agent letter for letter, and its tokens are counted."""
+
+    async def play() -> None:
+        async with relayed(plan=plan) as setting:
+            answered = await setting.ask()
+        report = setting.relay.report()
+        assert (answered.status, answered.body, answered.is_whole) == (200, STREAM[plan.provider], True)
+        assert answered.headers["content-type"] == "text/event-stream"
+        assert (report.requests, report.answered, report.statuses) == (1, 1, {"200": 1})
+        assert (report.input_tokens, report.output_tokens, report.trouble) == (100, 20, None)
+        assert report.bytes == len(setting.seen[0].body) + len(answered.body)
+
+    asyncio.run(play())
+
+
+@BOTH
+def test_request_is_what_was_checked(plan: Any) -> None:
+    """The provider gets the values of the body that was checked, at its own host and path."""
+
+    async def play() -> None:
+        async with relayed(plan=plan) as setting:
+            await setting.ask(json.dumps(BODIES[plan.provider], indent=4).encode())
+        seen = setting.seen[0]
+        assert seen.json == BODIES[plan.provider]
+        assert b"\n" not in seen.body
+        assert seen.target == "/v1" + PATHS[plan.provider].removeprefix("/v1")
+        assert seen.headers["host"] == setting.plan.base_url.split("/")[2]
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize(
+    ("plan", "base", "asked", "target"),
+    [
+        (PLAN, "", "/responses", "/responses"),
+        (PLAN, "/v1", "/v1/responses", "/v1/responses"),
+        (PLAN, "/openai/v1/", "/responses", "/openai/v1/responses"),
+        (CLAUDE, "", "/v1/messages", "/v1/messages"),
+        (CLAUDE, "/v1", "/v1/messages", "/v1/messages"),
+        (CLAUDE, "/gateway", "/v1/messages?beta=true", "/gateway/v1/messages?beta=true"),
+        (CLAUDE, "", "/v1/messages/count_tokens?beta=true", "/v1/messages/count_tokens?beta=true"),
+    ],
+)
+def test_paths_follow_the_base_url(plan: Any, base: str, asked: str, target: str) -> None:
+    """A path that is open is looked for below the base URL, with its version once."""
+
+    async def play() -> None:
+        async with relayed(plan=plan, base=base) as setting:
+            assert (await setting.ask(path=asked)).status == 200
+        assert setting.seen[0].target == target
+
+    asyncio.run(play())
+
+
+@BOTH
+def test_credentials_are_replaced(plan: Any) -> None:
+    """Whatever the agent sends as credentials is taken off, and the key is the only one that arrives."""
+    given = {
+        "authorization": "Bearer stolen",
+        "x_api_key": "stolen",
+        "api_key": "stolen",
+        "cookie": "session=stolen",
+        "proxy_authorization": "Basic stolen",
+        "x_goog_api_key": "stolen",
+        "openai_organization": "stolen",
+        "openai_project": "stolen",
+        "x_forwarded_host": "stolen",
+        "x_openai_account_routing_override": "stolen",
+        "te": "trailers",
+    }
+
+    async def play() -> None:
+        async with relayed(plan=plan) as setting:
+            await setting.ask(**given)
+        headers = setting.seen[0].headers
+        assert "stolen" not in str(headers)
+        assert "te" not in headers
+        own = {PLAN: ("authorization", f"Bearer {KEY}"), CLAUDE: ("x-api-key", KEY)}[plan]
+        assert [(name, value) for name, value in headers.items() if KEY in value] == [own]
+
+    asyncio.run(play())
+
+
+def test_no_key_is_no_header() -> None:
+    """Where there is no key, as with a local model server, no credentials are sent at all."""
+
+    async def play() -> None:
+        async with relayed(plan=replace(PLAN, key=None)) as setting:
+            await setting.ask(authorization="Bearer placeholder")
+        assert "authorization" not in setting.seen[0].headers
+
+    asyncio.run(play())
+
+
+def test_harmless_headers_pass() -> None:
+    """The headers by which a program says what it speaks reach the provider, and the answer is asked for plain."""
+
+    async def play() -> None:
+        async with relayed(plan=CLAUDE) as setting:
+            await setting.ask(anthropic_version="2023-06-01", user_agent="claude-cli", accept_encoding="gzip, br")
+        headers = setting.seen[0].headers
+        assert (headers["anthropic-version"], headers["user-agent"]) == ("2023-06-01", "claude-cli")
+        assert headers["accept-encoding"] == "identity"
+
+    asyncio.run(play())
+
+
+def test_answer_headers_are_few() -> None:
+    """The agent is shown what it needs of the provider's headers: never a cookie, never the name of an account."""
+    headers = {
+        "content_type": "text/event-stream",
+        "set_cookie": "a=b",
+        "openai_organization": "org-of-the-tester",
+        "x_request_id": "r1",
+        "x_ratelimit_remaining_requests": "7",
+        "x_echo": KEY,
+    }
+
+    async def play() -> None:
+        async with relayed(answering(200, STREAM[Provider.OPENAI], **headers)) as setting:
+            shown = (await setting.ask()).headers
+        assert shown.keys() == {"content-type", "x-request-id", "x-ratelimit-remaining-requests", "transfer-encoding"}
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("status", [200, 401])
+def test_key_is_never_echoed(status: int) -> None:
+    """A provider that repeats the key in a body or a header does not hand it to the agent."""
+
+    async def script(seen: Seen, peer: Peer) -> None:
+        head = [("content-type", "application/json"), ("x-request-id", f"r-{KEY}")]
+        await peer.send(h11.Response(status_code=status, headers=head))
+        for half in (f'{{"error": {{"message": "{KEY[:9]}', f'{KEY[9:]}"}}}}'):
+            await peer.send(h11.Data(data=half.encode()))
+            await asyncio.sleep(0.02)
+        await peer.send(h11.EndOfMessage())
+
+    async def play() -> None:
+        async with relayed(script) as setting:
+            answered = await setting.ask()
+        assert answered.message == "<redacted>"
+        assert answered.headers["x-request-id"] == "r-<redacted>"
+        assert KEY not in str(setting.lines) + str(setting.relay.report()) + repr(setting.plan)
+
+    asyncio.run(play())
+
+
+def test_pieces_pass_as_they_come() -> None:
+    """A piece of a streamed answer reaches the agent while the provider still waits with the next one."""
+    first_read = asyncio.Event()
+
+    async def script(seen: Seen, peer: Peer) -> None:
+        await peer.send(h11.Response(status_code=200, headers=[("content-type", "text/event-stream")]))
+        await peer.send(h11.Data(data=b"data: first\n\n"))
+        await asyncio.wait_for(first_read.wait(), 5)
+        await peer.send(h11.Data(data=STREAM[Provider.OPENAI]))
+        await peer.send(h11.EndOfMessage())
+
+    async def play() -> None:
+        async with relayed(script, timeouts=ProviderTimeouts(), agent_seconds=60.0) as setting:
+            agent = await setting.connect()
+            await send(agent, setting.request())
+            assert isinstance(await agent.next_event(), h11.Response)
+            piece = await asyncio.wait_for(agent.next_event(), 5)
+            assert isinstance(piece, h11.Data)
+            assert bytes(piece.data) == b"data: first\n\n"
+            first_read.set()
+            await agent.close()
+
+    asyncio.run(play())
+
+
+def test_connections_are_kept() -> None:
+    """Both the agent's connection and the provider's serve one request after the other."""
+
+    async def play() -> None:
+        async with relayed() as setting:
+            agent = await setting.connect()
+            for _ in range(3):
+                assert (await exchange(agent, setting.request())).status == 200
+                agent.connection.start_next_cycle()
+            await agent.close()
+        assert (len(setting.seen), len(setting.connections)) == (3, 1)
+
+    asyncio.run(play())
+
+
+def test_connection_survives_a_refusal() -> None:
+    """After a refused request the same connection takes a good one."""
+
+    async def play() -> None:
+        async with relayed() as setting:
+            agent = await setting.connect()
+            assert (await exchange(agent, setting.request(path="/files"))).status == 404
+            agent.connection.start_next_cycle()
+            assert (await exchange(agent, setting.request())).status == 200
+            await agent.close()
+
+    asyncio.run(play())
+
+
+def test_probe_is_answered_here() -> None:
+    """The probe with which Claude Code begins is answered by the relay, and never passed on."""
+
+    async def play() -> None:
+        async with relayed(plan=CLAUDE) as setting:
+            agent = await setting.connect()
+            await agent.send(h11.Request(method="HEAD", target="/", headers=[("host", "relay")]))
+            await agent.send(h11.EndOfMessage())
+            assert (await answer_of(agent)).status == 200
+            await agent.close()
+        assert setting.seen == []
+        assert setting.relay.report().refused == {}
+
+    asyncio.run(play())
+
+
+def test_websocket_is_answered_426() -> None:
+    """The WebSocket that Codex tries first is told to use HTTP, and never passed on."""
+    asked = b"GET /v1/responses HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+
+    async def play() -> None:
+        async with relayed() as setting:
+            got = await setting.raw(asked)
+        assert got.startswith(b"HTTP/1.1 426 ")
+        assert setting.seen == []
+        assert setting.relay.report().refused == {"upgrade": 1}
+
+    asyncio.run(play())
+
+
+def test_requests_run_beside_each_other() -> None:
+    """Requests of several helpers are under way at once, up to the bound, and the rest wait for their turn."""
+    under_way: list[int] = []
+    most = 0
+
+    async def script(seen: Seen, peer: Peer) -> None:
+        nonlocal most
+        under_way.append(1)
+        most = max(most, len(under_way))
+        await asyncio.sleep(0.05)
+        under_way.pop()
+        await GOOD[Provider.OPENAI](seen, peer)
+
+    async def play() -> None:
+        async with relayed(script, timeouts=ProviderTimeouts(), agent_seconds=60.0) as setting:
+            answers = await asyncio.gather(*(setting.ask() for _ in range(module.MAX_AT_ONCE + 8)))
+        assert {answered.status for answered in answers} == {200}
+        assert most == module.MAX_AT_ONCE
+
+    asyncio.run(play())
+
+
+def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection beyond the bound is closed, and those within it are served."""
+    monkeypatch.setattr(module, "MAX_CONNECTIONS", 1)
+
+    async def play() -> None:
+        async with relayed() as setting:
+            agent = await setting.connect()
+            assert (await exchange(agent, setting.request())).status == 200
+            other = await setting.connect()
+            assert await other.reader.read() == b""
+            agent.connection.start_next_cycle()
+            assert (await exchange(agent, setting.request())).status == 200
+            await agent.close()
+            await other.close()
+
+    asyncio.run(play())
+
+
+def test_close_ends_what_is_under_way() -> None:
+    """Closing a relay ends its requests, which are logged, and leaves no connection to the provider."""
+    ended = asyncio.Event()
+
+    async def script(seen: Seen, peer: Peer) -> None:
+        assert await peer.reader.read() == b""
+        ended.set()
+
+    async def play() -> None:
+        async with relayed(script, timeouts=ProviderTimeouts(), agent_seconds=60.0) as setting:
+            agent = await setting.connect()
+            await send(agent, setting.request())
+            await setting.has_seen.wait()
+            await setting.relay.close()
+            await asyncio.wait_for(ended.wait(), 5)
+            await agent.close()
+        assert [line["path"] for line in setting.lines] == ["/responses"]
+        assert setting.relay.report().trouble is None
+
+    asyncio.run(play())
+
+
+def test_budget_of_requests() -> None:
+    """The request after the last one of the budget is not passed on, and is answered so that programs stop."""
+
+    async def play() -> None:
+        async with relayed(plan=replace(PLAN, requests=2)) as setting:
+            statuses = [(await setting.ask()).status for _ in range(2)]
+            last = await setting.ask()
+        report = setting.relay.report()
+        assert (statuses, last.status, last.headers["x-should-retry"]) == ([200, 200], 429, "false")
+        assert json.loads(last.body)["error"]["code"] == "insufficient_quota"
+        assert (len(setting.seen), report.requests, report.trouble) == (2, 2, Trouble.OUT_OF_BUDGET)
+        assert report.refused == {"budget": 1}
+
+    asyncio.run(play())
+
+
+def test_bad_hour_of_the_provider_is_no_spending() -> None:
+    """Repetitions while the provider fails leave the budget to the request that goes well; but not without end."""
+    statuses = iter([529, 429, 500, 200, 500, 500])
+
+    async def script(seen: Seen, peer: Peer) -> None:
+        status = next(statuses)
+        await (GOOD[Provider.OPENAI] if status == 200 else answering(status))(seen, peer)
+
+    async def play() -> None:
+        async with relayed(script, plan=replace(PLAN, requests=3)) as setting:
+            answered = [(await setting.ask()).status for _ in range(7)]
+        assert answered == [529, 429, 500, 200, 500, 500, 429]
+        report = setting.relay.report()
+        assert (report.trouble, report.message) == (Trouble.FAILED, "the provider answered 500")
+        assert report.refused == {"budget": 1}
+
+    asyncio.run(play())
+
+
+def test_budget_of_tokens() -> None:
+    """Tokens that the provider counted, cached ones too, end a budget."""
+
+    async def play() -> None:
+        async with relayed(plan=replace(CLAUDE, tokens=120)) as setting:
+            assert [(await setting.ask()).status for _ in range(2)] == [200, 429]
+        assert setting.relay.report().trouble is Trouble.OUT_OF_BUDGET
+
+    asyncio.run(play())
+
+
+def test_budget_stays_used_up() -> None:
+    """No later request hides that the budget was used up."""
+
+    async def play() -> None:
+        async with relayed(plan=replace(PLAN, requests=1)) as setting:
+            for body in (None, None, {"model": "other"}):
+                await setting.ask(body)
+        assert setting.relay.report().trouble is Trouble.OUT_OF_BUDGET
+
+    asyncio.run(play())
+
+
+def test_budget_of_bytes_cuts_an_answer() -> None:
+    """An answer that goes beyond the bytes of the task is cut off, not ended."""
+
+    async def play() -> None:
+        async with relayed(streaming(b"data: x\n\n" * 5000), plan=replace(PLAN, bytes=20_000)) as setting:
+            answered = await setting.ask()
+        assert not answered.is_whole
+        assert len(answered.body) < 45_000
+        assert setting.relay.report().trouble is Trouble.OUT_OF_BUDGET
+
+    asyncio.run(play())
+
+
+def test_cut_stream_is_counted() -> None:
+    """An agent that leaves before the provider says what was used pays by the length of what it took."""
+    text = b'data: {"type":"response.output_text.delta","delta":"word"}\n\n' * 200
+
+    async def script(seen: Seen, peer: Peer) -> None:
+        await peer.send(h11.Response(status_code=200, headers=[("content-type", "text/event-stream")]))
+        for _ in range(50):
+            await peer.send(h11.Data(data=text))
+            await asyncio.sleep(0.01)
+
+    async def play() -> None:
+        async with relayed(script) as setting:
+            agent = await setting.connect()
+            await send(agent, setting.request())
+            await agent.next_event()
+            await agent.next_event()
+            await agent.close()
+            await setting.has_logged.wait()
+        report = setting.relay.report()
+        assert report.output_tokens >= len(text) // 4
+        assert report.input_tokens > 0
+        assert (report.answered, report.trouble) == (0, None)
+
+    asyncio.run(play())
+
+
+def test_log_has_counts_alone() -> None:
+    """A line of the log has names and numbers of a request, and nothing of its body, its headers or the key."""
+
+    async def play() -> None:
+        async with relayed() as setting:
+            await setting.ask(BODIES[Provider.OPENAI] | {"input": "the-secret-prompt"}, user_agent="the-program")
+            await setting.ask(path="/files")
+        allowed, denied = setting.lines
+        assert allowed.keys() == {
+            *("time", "kind", "method", "path", "decision", "reason", "status", "provider_status"),
+            *("seconds", "bytes", "tokens"),
+        }
+        assert (allowed["kind"], allowed["decision"], allowed["status"], allowed["tokens"]) == (
+            "relay",
+            "allowed",
+            200,
+            120,
+        )
+        assert (denied["decision"], denied["reason"], denied["status"]) == ("denied", "path", 404)
+        assert not any(word in str(setting.lines) for word in ("secret-prompt", "the-program", KEY))
+
+    asyncio.run(play())
+
+
+def test_tls_to_a_private_authority() -> None:
+    """With the authority that the plan names, a provider over TLS is reached, and its connection kept."""
+    authority = trustme.CA()
+    context = _server(authority.issue_cert("localhost"))
+
+    async def play() -> None:
+        plan = replace(PLAN, authority=authority.cert_pem.bytes().decode())
+        async with relayed(plan=plan, tls=context) as setting:
+            answers = [await setting.ask() for _ in range(3)]
+        assert [(answered.status, answered.is_whole) for answered in answers] == [(200, True)] * 3
+        assert len(setting.connections) == 1
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize(("name", "trusts"), [("localhost", False), ("other.example", True)])
+def test_tls_is_verified(name: str, trusts: bool) -> None:
+    """A provider whose certificate is of an unknown authority, or for another name, is not spoken to."""
+    authority = trustme.CA()
+    context = _server(authority.issue_cert(name))
+    pem = authority.cert_pem.bytes().decode() if trusts else None
+
+    async def play() -> None:
+        async with relayed(plan=replace(PLAN, authority=pem), tls=context) as setting:
+            answered = await setting.ask()
+        assert (answered.status, setting.seen) == (502, [])
+        assert setting.relay.report().trouble is Trouble.UNREACHABLE
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["ftp://host", "host", "", "https://", "https://host:99999/v1", "http://[::1", "http://h/a b", "http://h/?a=b"],
+)
+def test_base_url_must_be_one(url: str) -> None:
+    """A base URL that is none is an infrastructure error, not a relay that never answers."""
+    with pytest.raises(EgressError):
+        Relay(replace(PLAN, base_url=url), print)
+
+
+@pytest.mark.parametrize("key", ["", "sk-secret\n", "sk-secret\r\nx-other: y", " sk-secret", "sk-\u00e9"])
+def test_key_must_fit_a_header(key: str) -> None:
+    """A key that would break the request is refused at the start, in words that do not hold it."""
+    with pytest.raises(EgressError) as refused:
+        Relay(replace(PLAN, base_url="https://host/v1", key=key), print)
+    assert "secret" not in f"{refused.value!r} {refused.value}"
+
+
+def test_relay_needs_no_files_later() -> None:
+    """Whatever Python files a relay needs are read when it is imported: its process may read none afterwards."""
+    script = """
+import sys, asyncio, securebench.egress.relay.server
+from securebench.egress.relay.upstream import Upstream
+import concurrent.futures.thread
+known = set(sys.modules)
+async def take():
+    try:
+        await Upstream("https://nothing.invalid/v1").take()
+    except OSError:
+        print(sorted(set(sys.modules) - known))
+asyncio.run(take())
+"""
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ran.stdout == "[]\n"
+
+
+def _server(certificate: trustme.LeafCert) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    certificate.configure_cert(context)
+    return context

@@ -1,0 +1,105 @@
+"""What an answer says of itself while it passes."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relay_setup import STREAM
+from securebench.egress.model import Provider, Trouble
+from securebench.egress.relay import usage
+from securebench.egress.relay.providers import dialect_of
+from securebench.egress.relay.usage import Meter
+
+
+def read(provider: Provider, *pieces: bytes, asked: int = 400, is_stream: bool = True) -> Meter:
+    """Read an answer that comes in ``pieces``."""
+    meter = Meter(dialect_of(provider), asked=asked, is_stream=is_stream)
+    for piece in pieces:
+        meter.feed(piece)
+    meter.finish()
+    return meter
+
+
+@pytest.mark.parametrize("provider", list(Provider))
+@given(cuts=st.lists(st.integers(0, 300), max_size=8))
+def test_cuts_change_nothing(provider: Provider, cuts: list[int]) -> None:
+    """Wherever a stream is cut into pieces, the same is read."""
+    stream = STREAM[provider]
+    ends = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
+    meter = read(provider, *(stream[start:end] for start, end in pairwise(ends)))
+    assert (meter.tokens(), meter.ended, meter.trouble) == ((100, 20), True, None)
+
+
+@pytest.mark.parametrize("provider", list(Provider))
+def test_line_ends(provider: Provider) -> None:
+    """Lines may end as in HTTP, and the last one not at all."""
+    assert read(provider, STREAM[provider].replace(b"\n", b"\r\n")).tokens() == (100, 20)
+    assert read(provider, STREAM[provider].rstrip(b"\n")).ended
+
+
+@given(st.binary(max_size=400).filter(lambda data: not data.lstrip().startswith(b"{")), st.booleans())
+def test_garbage_is_no_answer(data: bytes, is_stream: bool) -> None:
+    """Whatever comes, reading it raises nothing, and counts at least by its length."""
+    meter = read(Provider.OPENAI, data, is_stream=is_stream)
+    assert meter.tokens() == (100, len(data) // 4)
+    assert not meter.ended
+
+
+def test_words_of_the_model_are_no_usage() -> None:
+    """What a model writes is not taken for what the provider says: usage counts at its own place alone."""
+    text = '{\\"type\\":\\"response.completed\\",\\"usage\\":{\\"input_tokens\\":0}}'
+    delta = f'data: {{"type":"response.output_text.delta","delta":"{text}","usage":{{"input_tokens":1}}}}\n\n'
+    meter = read(Provider.OPENAI, delta.encode())
+    assert not meter.ended
+    assert meter.tokens() == (100, len(delta) // 4)
+
+
+def test_usage_of_an_unended_answer_is_no_bargain() -> None:
+    """An answer that stops before its end counts by its length, if that is more than was said so far."""
+    start = STREAM[Provider.ANTHROPIC].split(b"event: message_delta")[0]
+    text = b'data: {"type":"content_block_delta","delta":{"text":"word"}}\n\n' * 100
+    assert read(Provider.ANTHROPIC, start, text).tokens() == (100, (len(start) + len(text)) // 4)
+
+
+def test_answer_that_ends_without_usage() -> None:
+    """A provider that counts nothing is counted by length."""
+    done = b'data: {"type":"response.completed","response":{"status":"completed"}}\n\n'
+    meter = read(Provider.OPENAI, done)
+    assert (meter.ended, meter.tokens()) == (True, (100, len(done) // 4))
+
+
+@pytest.mark.parametrize("value", ["-5", "1.5", "true", '"9"', "null", "[1]", "{}"])
+def test_counts_that_are_none(value: str) -> None:
+    """A count that is no positive whole number is nothing, and takes nothing off what was spent."""
+    body = f'{{"usage":{{"input_tokens":{value},"output_tokens":{value}}}}}'.encode()
+    assert read(Provider.OPENAI, body, is_stream=False).tokens() == (0, 0)
+
+
+def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An event longer than is held is passed over, and the ones behind it are read."""
+    monkeypatch.setattr(usage, "MAX_EVENT_BYTES", 1000)
+    meter = Meter(dialect_of(Provider.OPENAI), asked=400, is_stream=True)
+    for _ in range(100):
+        meter.feed(b"data: " + b"x" * 94)
+        assert len(meter._held) <= 1000
+    meter.feed(b"\n" + STREAM[Provider.OPENAI])
+    meter.finish()
+    assert (meter.ended, meter.tokens()) == (True, (100, 20))
+
+
+def test_long_whole_answer_is_counted_by_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer in one piece that is too long to be read is an answer, counted by its length."""
+    monkeypatch.setattr(usage, "MAX_EVENT_BYTES", 100)
+    meter = read(Provider.OPENAI, b'{"usage":{"output_tokens":1},', b'"x":"' + b"x" * 200 + b'"}', is_stream=False)
+    assert meter.ended
+    assert meter.tokens()[1] > 50
+
+
+def test_error_in_a_stream_is_kept() -> None:
+    """An error in a stream stays, whatever comes behind it."""
+    error = b'data: {"type":"error","error":{"type":"overloaded_error"}}\n\n'
+    assert read(Provider.ANTHROPIC, error + STREAM[Provider.ANTHROPIC]).trouble is Trouble.FAILED

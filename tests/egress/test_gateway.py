@@ -1,0 +1,414 @@
+"""The gateway: sessions, and what becomes of them and of their process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from egress_world import HOST, SECONDS, ask, connected, door_of, read_all, secured, world
+from securebench.egress import link as link_module
+from securebench.egress.gateway import PROXY_PORT, RELAY_PORT, Gateway
+from securebench.egress.model import EgressPlan, Provider, RelayPlan
+from securebench.errors import EgressError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from egress_world import World
+    from securebench.resources import JsonValue
+
+PLAN = EgressPlan(domains=(HOST,))
+CANARY = "sk-canary-4e1f"
+RELAY = RelayPlan(
+    provider=Provider.OPENAI,
+    base_url="https://api.example.test/v1",
+    key=CANARY,
+    model="m",
+    requests=1,
+    tokens=1,
+    bytes=1,
+)
+
+
+@pytest.fixture
+def outside() -> Iterator[World]:
+    """Return a world in which the one host can be reached."""
+    with world(HOST) as made:
+        yield made
+
+
+def process_of(gateway: Gateway) -> int:
+    """Return the id of a gateway's process."""
+    assert gateway._link
+    assert gateway._link._process
+    return gateway._link._process.pid
+
+
+def is_there(process: int) -> bool:
+    """Whether a process lives, or waits for its parent to hear of its end."""
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in "ZX"
+
+
+def await_end(process: int) -> None:
+    """Wait until a process is gone."""
+    deadline = time.monotonic() + SECONDS
+    while is_there(process):
+        assert time.monotonic() < deadline, f"process {process} still lives"
+        time.sleep(0.01)
+
+
+def test_a_session_reports_what_it_was_used_for(outside: World) -> None:
+    """Its report counts decisions by reason and by host, and all bytes; closing it again says the same."""
+    with outside.gateway.open("task", PLAN) as session:
+        port = door_of(session)
+        with secured(port, outside.trust) as connection:
+            connection.sendall(b"ping")
+            connection.recv(4)
+        ask(port, b"CONNECT evil.test:443 HTTP/1.1\r\nHost: x\r\n\r\n")
+        outside.decisions(3)
+        report = session.close()
+        assert session.close() is report
+    assert report.decisions == {"allowed": 1, "domain_not_allowed": 1}
+    assert report.hosts == {HOST: 1, "evil.test": 1}
+    assert report.bytes > 1000
+    assert report.relay is None
+
+
+def test_a_plan_makes_doors_and_variables() -> None:
+    """Domains make a proxy's door and its variables, a provider a relay's and its address; nothing makes nothing."""
+    gateway = Gateway(lambda _: None)
+    with gateway.open("both", EgressPlan(domains=(HOST,), relay=RELAY)) as both:
+        assert [door.port for door in both.doors] == [PROXY_PORT, RELAY_PORT]
+        assert both.environment["HTTPS_PROXY"] == both.environment["http_proxy"] == "http://127.0.0.1:3128"
+        assert both.environment["NO_PROXY"] == "127.0.0.1,localhost"
+        assert both.relay_url == "http://127.0.0.1:8788"
+    with gateway.open("nothing", EgressPlan()) as nothing:
+        assert (nothing.doors, nothing.environment, nothing.relay_url) == ((), {}, "")
+    gateway.close()
+
+
+def test_doors_are_served_as_often_as_there_are_containers(outside: World) -> None:
+    """Each command of a sandbox may have a network of its own, and a door in each."""
+    with outside.gateway.open("task", PLAN) as session:
+        for _ in range(3):
+            with secured(door_of(session), outside.trust) as connection:
+                connection.sendall(b"ping")
+                assert connection.recv(4) == b"ping"
+
+
+def test_a_door_owns_the_listener_that_it_is_given(outside: World) -> None:
+    """Nothing is left open here, and the end of a session closes what the process has."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    with outside.gateway.open("task", PLAN) as session:
+        session.doors[0].serve(listener)
+        assert listener.fileno() == -1
+        socket.create_connection(("127.0.0.1", port), timeout=SECONDS).close()
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(("127.0.0.1", port), timeout=SECONDS)
+
+
+def test_the_end_of_a_session_ends_its_connections(outside: World) -> None:
+    """A tunnel does not outlive its session, and its end is in the log by then. Other sessions go on."""
+    with outside.gateway.open("other", PLAN) as other:
+        session = outside.gateway.open("task", PLAN)
+        with (
+            secured(door_of(other), outside.trust) as unharmed,
+            secured(door_of(session), outside.trust) as connection,
+            connected(door_of(session)),
+        ):
+            session.close()
+            assert read_all(connection) == b""
+            unharmed.sendall(b"ping")
+            assert unharmed.recv(4) == b"ping"
+    assert outside.decisions(2)[-1] == ("closed", "session_closed")
+
+
+def test_a_door_of_a_session_that_has_ended_is_shut(outside: World) -> None:
+    """A container that comes late finds nobody, and nothing hangs."""
+    session = outside.gateway.open("task", PLAN)
+    session.close()
+    with suppress(OSError):
+        assert ask(door_of(session), b"GET / HTTP/1.1\r\n\r\n") == b""
+
+
+def test_forty_sessions_at_once_are_served(outside: World) -> None:
+    """Forty tasks talk through one process at the same time, each with a report of its own."""
+    started = threading.Barrier(40)
+
+    def work(number: int) -> int:
+        with outside.gateway.open(f"task-{number}", PLAN) as session:
+            with secured(door_of(session), outside.trust) as connection:
+                started.wait(60)
+                connection.sendall(bytes(20_000))
+                received = 0
+                while received < 20_000:
+                    received += len(connection.recv(65536))
+            return session.close().decisions["allowed"]
+
+    with ThreadPoolExecutor(40) as pool:
+        assert list(pool.map(work, range(40))) == [1] * 40
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may look at a process that cannot be dumped")
+def test_no_descriptor_is_left_after_many_sessions(outside: World) -> None:
+    """Sessions, doors, tunnels and whole gateways leave no descriptor behind, here or in the process."""
+
+    def use() -> None:
+        with outside.gateway.open("task", PLAN) as session:
+            port = door_of(session)
+            with secured(port, outside.trust) as connection:
+                connection.sendall(b"ping")
+                connection.recv(4)
+            ask(port, b"CONNECT evil.test:443 HTTP/1.1\r\nHost: x\r\n\r\n")
+        gateway = Gateway(lambda _: None)
+        gateway.open("task", PLAN).close()
+        gateway.close()
+
+    use()
+    process = process_of(outside.gateway)
+
+    def descriptors() -> list[int]:
+        return [sum(1 for _ in Path(place).iterdir()) for place in (f"/proc/{process}/fd", "/proc/self/fd")]
+
+    threads = threading.active_count()
+    deadline = time.monotonic() + SECONDS
+    before = descriptors()
+    for _ in range(5):
+        use()
+    while descriptors() > before or threading.active_count() > threads:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_the_process_has_little_to_lose() -> None:
+    """Nobody's, without a way back, without an environment, without the key where others look, dumped by nobody."""
+    gateway = Gateway(lambda _: None)
+    with gateway.open("task", EgressPlan(relay=RELAY)):
+        place = Path(f"/proc/{process_of(gateway)}")
+        status = dict(line.split(":\t", 1) for line in (place / "status").read_text().splitlines() if ":\t" in line)
+        assert CANARY.encode() not in (place / "cmdline").read_bytes()
+        assert status["NoNewPrivs"] == "1"
+        if os.geteuid() == 0:  # nobody else may look
+            assert (place / "environ").read_bytes() == b""
+            assert set(status["Uid"].split() + status["Gid"].split()) == {"65534"}
+            assert status["Groups"].split() == []
+            assert int(status["CapEff"], 16) == 0
+        limits = (place / "limits").read_text()
+        assert limits.partition("Max core file size")[2].split()[:2] == ["0", "0"]
+        # What may not be dumped belongs to root, whoever runs it.
+        assert (place / "environ").stat().st_uid == 0
+    gateway.close()
+
+
+def test_a_key_is_not_in_what_a_plan_or_an_error_shows() -> None:
+    """Neither the text of a plan nor an error about one has the key in it."""
+    gateway = Gateway(lambda _: None)
+    wrong = RelayPlan(
+        provider=Provider.OPENAI, base_url="gopher://x", key=CANARY, model="m", requests=1, tokens=1, bytes=1
+    )
+    with pytest.raises(EgressError) as caught:
+        gateway.open("task", EgressPlan(relay=wrong))
+    assert CANARY not in f"{caught.value!r} {caught.value} {wrong!r}"
+    gateway.close()
+
+
+def test_a_plan_that_cannot_be_served_harms_no_other(outside: World) -> None:
+    """A domain that is none fails its own session, and names no other reason than that."""
+    with pytest.raises(EgressError, match="cannot serve this task"):
+        outside.gateway.open("bad", EgressPlan(domains=("127.0.0.1",)))
+    outside.gateway.open("good", PLAN).close()
+
+
+def test_a_plan_that_is_too_large_is_refused(outside: World) -> None:
+    """More domains than a frame holds are refused before anything is sent."""
+    with pytest.raises(EgressError, match="too large"):
+        outside.gateway.open("bad", EgressPlan(domains=tuple(f"{n}.{'a' * 60}.test" for n in range(3000))))
+    outside.gateway.open("good", PLAN).close()
+
+
+def test_the_death_of_the_process_is_noticed_at_once() -> None:
+    """Killed in the middle of a transfer: who asked to hear of it does, and the session has no report but an error."""
+    told = threading.Event()
+
+    def handle(connection: socket.socket) -> None:
+        while True:
+            connection.sendall(bytes(65536))
+
+    with world(HOST, tls=handle) as outside:
+        other = outside.gateway.open("other", PLAN)
+        session = outside.gateway.open("task", PLAN)
+        session.on_death(told.set)
+        with secured(door_of(session), outside.trust) as connection:
+            connection.recv(65536)
+            began = time.monotonic()
+            os.kill(process_of(outside.gateway), signal.SIGKILL)
+            assert told.wait(SECONDS)
+            assert time.monotonic() - began < 20
+            read_all(connection)
+        for ended in (session, session, other):
+            with pytest.raises(EgressError, match="killed by signal 9") as caught:
+                ended.close()
+            assert caught.value.code == "egress-failed"
+        late = threading.Event()
+        other.on_death(late.set)
+        assert not late.is_set(), "it is closed"
+
+
+def test_who_asks_late_hears_of_a_death_at_once(outside: World) -> None:
+    """A session that is open when its process has died already says so to whoever asks."""
+    session = outside.gateway.open("task", PLAN)
+    os.kill(process_of(outside.gateway), signal.SIGKILL)
+    await_end(process_of(outside.gateway))
+    assert outside.gateway._link
+    outside.gateway._link._dead.wait(SECONDS)
+    told = threading.Event()
+    session.on_death(told.set)
+    assert told.is_set()
+    door_of(session)  # raises nothing
+    with pytest.raises(EgressError):
+        session.close()
+
+
+def test_after_a_death_the_next_session_has_a_new_process(outside: World) -> None:
+    """The tasks after a death are served again."""
+    with suppress(EgressError), outside.gateway.open("task", PLAN):
+        os.kill(process_of(outside.gateway), signal.SIGKILL)
+        await_end(process_of(outside.gateway))
+        time.sleep(0.1)
+    with outside.gateway.open("next", PLAN) as session, secured(door_of(session), outside.trust) as connection:
+        connection.sendall(b"ping")
+        assert connection.recv(4) == b"ping"
+
+
+def test_a_process_that_hangs_is_killed(outside: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stopped, it answers nobody: it counts as dead after a time, and nobody waits for ever."""
+    monkeypatch.setattr(link_module, "_ANSWER_SECONDS", 0.5)
+    session = outside.gateway.open("task", PLAN)
+    process = process_of(outside.gateway)
+    os.kill(process, signal.SIGSTOP)
+    with pytest.raises(EgressError, match="did not answer"):
+        session.close()
+    await_end(process)
+
+
+def test_a_closed_gateway_serves_nobody(outside: World) -> None:
+    """Closing ends the process, also of sessions that are open, and can be repeated."""
+    session = outside.gateway.open("task", PLAN)
+    process = process_of(outside.gateway)
+    outside.gateway.close()
+    outside.gateway.close()
+    assert not is_there(process)
+    for use in (session.close, lambda: outside.gateway.open("task", PLAN)):
+        with pytest.raises(EgressError):
+            use()
+
+
+def test_an_error_on_its_way_is_not_replaced(outside: World) -> None:
+    """What went wrong inside a session is what is told, not that the gateway died too."""
+
+    def fail() -> None:
+        with outside.gateway.open("task", PLAN):
+            os.kill(process_of(outside.gateway), signal.SIGKILL)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+
+
+def test_a_log_that_cannot_be_written_is_an_error_of_its_session(outside: World) -> None:
+    """Decisions that nobody could write down leave a session without evidence: it ends in an error."""
+
+    def log(line: Mapping[str, JsonValue]) -> None:
+        raise OSError(28, "No space left on device")
+
+    gateway = Gateway(log)
+    session = gateway.open("task", PLAN)
+    ask(door_of(session), b"CONNECT evil.test:443 HTTP/1.1\r\nHost: x\r\n\r\n")
+    with pytest.raises(EgressError, match="No space left"):
+        session.close()
+    gateway.close()
+
+
+def test_a_process_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its last words are in the error."""
+    monkeypatch.setattr(link_module, "_BOOT", "raise SystemExit('no room for me')")
+    with pytest.raises(EgressError, match="no room for me"):
+        Gateway(lambda _: None).open("task", PLAN)
+
+
+def test_a_python_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What cannot even be tried is an error of the machine."""
+    monkeypatch.setattr(sys, "executable", "/nonexistent/python")
+    with pytest.raises(EgressError, match="No such file"):
+        Gateway(lambda _: None).open("task", PLAN)
+
+
+RUN = f"""
+import subprocess, sys, threading, time
+sys.path[:0] = {sys.path!r}
+from securebench.egress.gateway import Gateway
+from securebench.egress.model import EgressPlan
+
+def use():
+    gateway.open("task", EgressPlan(domains=("a.test",))).close()
+
+gateway = Gateway(print)
+starter = threading.Thread(target=use)
+starter.start()
+starter.join()
+time.sleep(0.3)
+use()
+held = gateway._link._control.fileno()
+sleep = ["sleep", "60"]
+holder = subprocess.Popen(sleep, pass_fds=[held], stdout=subprocess.DEVNULL) if sys.argv[1] == "held" else None
+print(gateway._link._process.pid, holder.pid if holder else 0, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("held", ["held", "alone"])
+def test_nothing_outlives_a_run_that_is_killed(held: str) -> None:
+    """A run that ends without a word takes its gateway with it, also where something else holds on to the connection.
+
+    The end of the thread that needed the gateway first does not.
+    """
+    with subprocess.Popen([sys.executable, "-c", RUN, held], stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout
+        process, holder = map(int, run.stdout.readline().split())
+        try:
+            assert is_there(process)
+            run.kill()
+            await_end(process)
+        finally:
+            run.kill()
+            if holder:
+                os.kill(holder, signal.SIGKILL)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has groups to lose")
+def test_root_s_other_groups_are_left_behind() -> None:
+    """What a group of the run's user may read, the process may not."""
+    with subprocess.Popen(
+        [sys.executable, "-c", RUN, "alone"], stdout=subprocess.PIPE, text=True, extra_groups=[12345]
+    ) as run:
+        assert run.stdout
+        process = int(run.stdout.readline().split()[0])
+        groups = [Path(f"/proc/{number}/status").read_text().partition("Groups:")[2] for number in (run.pid, process)]
+        run.kill()
+    assert [line.split("\n")[0].split() for line in groups] == [["12345"], []]

@@ -1,0 +1,77 @@
+"""One more authority is what OpenSSL's variable names, if that is a file with one."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+import pytest
+import trustme
+
+from securebench.harnesses.provider.ca_bundle import MAX_BYTES, MAX_FILE, VARIABLE, read_authority
+
+
+def test_without_the_variable_there_is_none() -> None:
+    """Nothing is asked for and nothing told."""
+    assert read_authority({}, pytest.fail) is None
+    assert read_authority({VARIABLE: ""}, pytest.fail) is None
+
+
+def test_certificates_are_taken_and_nothing_else(tmp_path: Path) -> None:
+    """Comments in any language stand between them, and a key that was put into the file stays out."""
+    first, second = trustme.CA().cert_pem.bytes(), trustme.CA().cert_pem.bytes()
+    key = b"-----BEGIN PRIVATE KEY-----\nc2VjcmV0\n-----END PRIVATE KEY-----\n"
+    file = tmp_path / "ca.pem"
+    file.write_bytes("# für uns\n".encode() + first + key + b"# \xff\n" + second)
+    found = read_authority({VARIABLE: str(file)}, pytest.fail)
+    assert found is not None
+    assert found.encode() == first + second
+    context = ssl.create_default_context()
+    before = len(context.get_ca_certs())
+    context.load_verify_locations(cadata=found)
+    assert len(context.get_ca_certs()) == before + 2
+
+
+@pytest.mark.parametrize("content", [None, b"", b"words", b"#" * (MAX_FILE + 1)])
+def test_a_file_that_is_none_is_told(tmp_path: Path, content: bytes | None) -> None:
+    """A file that is not there, holds no certificate or is a whole system's is left out, and the tester hears of it."""
+    heard: list[str] = []
+    file = tmp_path / "ca.pem"
+    if content is not None:
+        file.write_bytes(content)
+    assert read_authority({VARIABLE: str(file)}, heard.append) is None
+    assert len(heard) == 1
+    assert VARIABLE in heard[0]
+
+
+@pytest.mark.parametrize("path", ["/dev", "a\0b", "x" * 5000])
+def test_what_is_no_path_is_told(path: str) -> None:
+    """A directory, or what cannot be a path, is no error of the run's."""
+    heard: list[str] = []
+    assert read_authority({VARIABLE: path}, heard.append) is None
+    assert heard
+
+
+def test_what_the_system_knows_is_not_told_again(tmp_path: Path) -> None:
+    """The system's own collection, which many set the variable to, adds nothing; one more in it is taken."""
+    known = next(Path(ssl.get_default_verify_paths().openssl_capath).glob("*.pem"), None)
+    if known is None:
+        pytest.skip("this system keeps no certificates in files")
+    file = tmp_path / "ca.pem"
+    file.write_bytes(known.read_bytes())
+    assert read_authority({VARIABLE: str(file)}, pytest.fail) is None
+    own = trustme.CA().cert_pem.bytes()
+    file.write_bytes(known.read_bytes() + own)
+    found = read_authority({VARIABLE: str(file)}, pytest.fail)
+    assert found is not None
+    assert found.encode() == own
+
+
+def test_too_many_are_told(tmp_path: Path) -> None:
+    """More than a few authorities of the tester's own are not taken, rather than some of them."""
+    heard: list[str] = []
+    file = tmp_path / "ca.pem"
+    body = b"-----BEGIN CERTIFICATE-----\n%08d\n-----END CERTIFICATE-----\n"
+    file.write_bytes(b"".join(body % number for number in range(MAX_BYTES // 50)))
+    assert read_authority({VARIABLE: str(file)}, heard.append) is None
+    assert heard

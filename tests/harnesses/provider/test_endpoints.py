@@ -1,0 +1,117 @@
+"""Where a provider is, who holds the key to it, and what then stands in a sandbox."""
+
+from __future__ import annotations
+
+import pytest
+
+from harnesses.provider_fakes import KEY
+from securebench.egress.model import EgressPlan, Provider, RelayPlan
+from securebench.errors import ConfigError
+from securebench.harnesses.provider.claude_code import ClaudeCodeHarnessProducer
+from securebench.harnesses.provider.codex import CodexHarnessProducer
+from securebench.harnesses.provider.endpoints import PLACEHOLDER, Endpoint, Key, endpoint_of
+from securebench.tester_config import ClaudeCodeConfig, CodexConfig
+from securebench.tester_config.settings import Budget
+
+OWN = CodexConfig(model="m")
+PASSED = CodexConfig(model="m", credentials="passthrough", allowed_domains=("example.org",))
+
+
+def openai(config: CodexConfig = OWN) -> Endpoint:
+    """Return the endpoint of a configuration of Codex."""
+    return endpoint_of(CodexHarnessProducer.facts, config)
+
+
+def test_the_key_is_found_by_its_usual_names() -> None:
+    """The first name that has a value counts, without space around it; an empty one is none."""
+    assert openai().key({"OPENAI_API_KEY": "a", "CODEX_API_KEY": "b"}) == Key("OPENAI_API_KEY", "a")
+    assert openai().key({"OPENAI_API_KEY": " ", "CODEX_API_KEY": "b"}) == Key("CODEX_API_KEY", "b")
+    anthropic = endpoint_of(ClaudeCodeHarnessProducer.facts, ClaudeCodeConfig())
+    assert anthropic.key({"ANTHROPIC_API_KEY": "c\n"}) == Key("ANTHROPIC_API_KEY", "c")
+
+
+@pytest.mark.parametrize("config", [OWN, PASSED])
+def test_a_missing_key_is_a_configuration_error(config: CodexConfig) -> None:
+    """K12: it is named before any task runs, with all names that it may have."""
+    with pytest.raises(ConfigError, match="OPENAI_API_KEY or CODEX_API_KEY is not set") as raised:
+        openai(config).key({"ANTHROPIC_API_KEY": "c"})
+    assert raised.value.code == "env-missing"
+    assert raised.value.hint
+
+
+def test_another_endpoint_needs_no_key() -> None:
+    """A model server on this machine is asked without one."""
+    config = CodexConfig(model="m", base_url="http://127.0.0.1:8000/v1")
+    key = openai(config).key({})
+    assert key.value == ""
+    relay = openai(config).plan(config, key).relay
+    assert relay is not None
+    assert relay.key is None
+    assert relay.base_url == "http://127.0.0.1:8000/v1"
+
+
+def test_a_key_shows_itself_to_nobody() -> None:
+    """J15: no repr of what holds a key has it."""
+    key = Key("OPENAI_API_KEY", KEY)
+    assert KEY not in repr(key)
+    assert KEY not in repr(openai().plan(OWN, key))
+
+
+def test_the_relay_is_given_what_bounds_it() -> None:
+    """J13, J18: the plan holds key, model and budget; the provider's host is none of the proxy's domains."""
+    config = CodexConfig(
+        model="m", allowed_domains=("example.org",), budget=Budget(requests=1, tokens=2, bytes=3), provider_tools=True
+    )
+    expected = RelayPlan(
+        provider=Provider.OPENAI,
+        base_url="https://api.openai.com/v1",
+        key=KEY,
+        model="m",
+        provider_tools=True,
+        requests=1,
+        tokens=2,
+        bytes=3,
+        authority="PEM",
+    )
+    plan = openai(config).plan(config, Key("OPENAI_API_KEY", KEY), "PEM")
+    assert plan == EgressPlan(domains=("example.org",), relay=expected)
+
+
+def test_passthrough_lets_the_provider_through_the_proxy() -> None:
+    """Without a relay the provider's host is one more domain, once."""
+    key = Key("OPENAI_API_KEY", KEY)
+    assert openai(PASSED).plan(PASSED, key) == EgressPlan(domains=("example.org", "api.openai.com"))
+    other = CodexConfig(
+        model="m", credentials="passthrough", base_url="https://m.example.com/v1", allowed_domains=("m.example.com",)
+    )
+    assert openai(other).plan(other, key) == EgressPlan(domains=("m.example.com",))
+
+
+def test_a_sandbox_has_a_placeholder_wherever_a_key_was_given() -> None:
+    """J15: under its own names, and under any other whose value holds it; what is no key is left alone."""
+    given = {"CODEX_API_KEY": "other", "MINE": KEY, "HEADER": f"Bearer {KEY}", "PLAIN": "plain"}
+    variables = openai().key_variables(given, Key("OPENAI_API_KEY", KEY))
+    assert variables == dict.fromkeys(("CODEX_API_KEY", "HEADER", "MINE", "OPENAI_API_KEY"), PLACEHOLDER)
+
+
+def test_without_a_key_nothing_is_taken_for_one() -> None:
+    """An endpoint without a key leaves all other variables alone: every text holds the empty one."""
+    config = CodexConfig(model="m", base_url="http://127.0.0.1:8000/v1")
+    variables = openai(config).key_variables({"PLAIN": "plain"}, Key("OPENAI_API_KEY", ""))
+    assert variables == {"OPENAI_API_KEY": PLACEHOLDER}
+
+
+def test_passthrough_hands_the_key_over() -> None:
+    """As the tester asked: the key stands in the sandbox under the name that it was found by."""
+    assert openai(PASSED).key_variables({}, Key("CODEX_API_KEY", KEY)) == {"CODEX_API_KEY": KEY}
+
+
+@pytest.mark.parametrize("domain", ["api.openai.com", "openai.com"])
+def test_a_way_past_the_relay_is_told(domain: str) -> None:
+    """J13: who lets agents reach the provider by the proxy as well hears what that means."""
+    config = CodexConfig(model="m", allowed_domains=("example.org", domain))
+    assert domain in openai(config).warning(config)
+    passed = config.model_copy(update={"credentials": "passthrough"})
+    assert openai(passed).warning(passed) == ""
+    other = CodexConfig(model="m", allowed_domains=("example.org", "xapi.openai.com", "notopenai.com"))
+    assert openai(other).warning(other) == ""

@@ -1,0 +1,316 @@
+"""What came of an agent's work is judged by what no agent can write: every cell of evidence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from securebench.egress.model import PROVIDER_TROUBLES, ProbeReport, RelayReport, Trouble
+from securebench.errors import CandidateError, FailurePhase, FailureReason, InfrastructureError, ProviderError
+from securebench.harnesses.provider.outcomes import AgentOutcome, Evidence, Judgement, judge
+from securebench.harnesses.provider.self_report import Claims
+
+
+def failure(reason: FailureReason = FailureReason.AGENT_EXIT) -> CandidateError:
+    """Return what a sandbox saw of a program's end."""
+    return CandidateError(reason, f"it ended so: {reason}", phase=FailurePhase.PRODUCE)
+
+
+SUCCESS = RelayReport(requests=3, answered=3, statuses={"200": 3})
+NOTHING = RelayReport()
+INFRASTRUCTURE = {
+    Trouble.REFUSED: "provider-refused",
+    Trouble.RATE_LIMITED: "provider-rate-limited",
+    Trouble.FAILED: "provider-failed",
+    Trouble.UNREACHABLE: "provider-unreachable",
+}
+ENDS = {
+    FailureReason.AGENT_EXIT: AgentOutcome.CRASHED,
+    FailureReason.AGENT_TIMEOUT: AgentOutcome.TIMED_OUT,
+    FailureReason.AGENT_OUT_OF_MEMORY: AgentOutcome.OUT_OF_MEMORY,
+    FailureReason.AGENT_OUTPUT_LIMIT: AgentOutcome.TOO_MUCH_OUTPUT,
+}
+
+
+def case(
+    relay: RelayReport | None = SUCCESS,
+    ended: CandidateError | None = None,
+    claims: Claims | None = None,
+    *,
+    left: bool = True,
+    probed: Trouble | None = None,
+) -> Judgement:
+    """Judge one case: by default a relay that saw success, a program that ended well, and a candidate.
+
+    ``probed`` is what the gateway finds when it asks the provider by itself: by default a provider that is well.
+    """
+    report = ProbeReport(trouble=probed, message="the gateway saw status 599", retry_after=7.0)
+    return judge(
+        Evidence(
+            claims=claims or Claims(),
+            relay=relay,
+            failure=ended,
+            has_candidate=left,
+            ask_provider=lambda _trouble: report,
+        )
+    )
+
+
+def refusal(relay: RelayReport | None, ended: CandidateError | None, claims: Claims | None = None) -> str:
+    """Return the code of the infrastructure error that a case is."""
+    with pytest.raises(InfrastructureError) as raised:
+        case(relay, ended, claims, left=ended is None)
+    return raised.value.code
+
+
+def test_an_agent_that_left_something_worked() -> None:
+    """What it left is judged, and its outcome is no failure."""
+    assert case() == Judgement(AgentOutcome.WORKED)
+
+
+def test_an_agent_that_left_nothing_gave_up_or_was_denied() -> None:
+    """Exit 0 is no proof of work: without a candidate nothing was done, by choice or because tools were denied."""
+    assert case(left=False).outcome is AgentOutcome.GAVE_UP
+    assert case(left=False, claims=Claims(finished=True, message="All done!")).outcome is AgentOutcome.GAVE_UP
+    assert case(left=False, claims=Claims(denials=1)).outcome is AgentOutcome.DENIED
+
+
+def test_a_refusal_is_not_a_crash() -> None:
+    """A model that will not do it is named so, whatever its program's exit code; it is a failure all the same."""
+    for judged in (
+        case(left=False, claims=Claims(refused=True)),
+        case(ended=failure(), claims=Claims(refused=True)),
+        case(replace(SUCCESS, trouble=Trouble.DECLINED), failure()),
+        case(replace(SUCCESS, trouble=Trouble.DECLINED), left=False),
+        case(RelayReport(requests=1, statuses={"400": 1}, trouble=Trouble.DECLINED), failure()),
+    ):
+        assert judged.outcome is AgentOutcome.REFUSED
+        assert judged.failure is not None
+        assert judged.failure.reason is FailureReason.AGENT_REFUSED
+    assert case(claims=Claims(refused=True)).outcome is AgentOutcome.WORKED
+    assert case(replace(SUCCESS, trouble=Trouble.DECLINED)).outcome is AgentOutcome.WORKED
+    late = failure(FailureReason.AGENT_TIMEOUT)
+    assert case(ended=late, claims=Claims(refused=True)) == Judgement(AgentOutcome.TIMED_OUT, late)
+
+
+@pytest.mark.parametrize(("reason", "outcome"), ENDS.items())
+@pytest.mark.parametrize("left", [True, False])
+def test_a_failure_stays_one_where_the_relay_saw_success(
+    reason: FailureReason, outcome: AgentOutcome, left: bool
+) -> None:
+    """How the program ended is the failure, whatever it left."""
+    ended = failure(reason)
+    assert case(ended=ended, left=left) == Judgement(outcome, ended)
+
+
+@pytest.mark.parametrize("trouble", INFRASTRUCTURE)
+@pytest.mark.parametrize("reason", ENDS)
+def test_a_provider_in_trouble_is_no_failure_of_an_agent(trouble: Trouble, reason: FailureReason) -> None:
+    """Refused, limited, failed or out of reach: infrastructure before any answer, later if the gateway sees it too."""
+    relay = RelayReport(requests=4, trouble=trouble, message="the provider answered 599", retry_after=5.0)
+    with pytest.raises(ProviderError, match="the provider answered 599") as raised:
+        case(relay, failure(reason))
+    assert (raised.value.code, raised.value.retry_after) == (INFRASTRUCTURE[trouble], 5.0)
+    with pytest.raises(ProviderError, match="the gateway saw status 599") as raised:
+        case(replace(relay, answered=3), failure(reason), probed=trouble)
+    assert (raised.value.code, raised.value.retry_after) == (INFRASTRUCTURE[trouble], 7.0)
+
+
+@pytest.mark.parametrize("trouble", INFRASTRUCTURE)
+@pytest.mark.parametrize("reason", ENDS)
+@pytest.mark.parametrize("probed", [None, Trouble.REJECTED, Trouble.DECLINED])
+def test_trouble_that_the_gateway_does_not_see_is_the_agents(
+    trouble: Trouble, reason: FailureReason, probed: Trouble | None
+) -> None:
+    """An agent chooses its last request: where the provider is well when nobody else asks, its end is its own."""
+    relay, ended = RelayReport(requests=4, answered=3, trouble=trouble), failure(reason)
+    assert case(relay, ended, probed=probed) == Judgement(ENDS[reason], ended)
+    assert case(None, ended, Claims(answered=True, trouble=trouble), probed=probed).failure is ended
+
+
+def test_a_provider_is_only_asked_where_it_matters() -> None:
+    """Work, tampering, a budget, and whatever came before the first answer are judged without a question."""
+
+    def never(_trouble: Trouble) -> ProbeReport:
+        raise AssertionError("nobody was to be asked")
+
+    tampered = failure(FailureReason.TAMPERED)
+    for relay, ended in (
+        (SUCCESS, failure()),
+        (replace(SUCCESS, trouble=Trouble.FAILED), tampered),
+        (replace(SUCCESS, trouble=Trouble.OUT_OF_BUDGET), failure()),
+        (replace(SUCCESS, trouble=Trouble.REJECTED), failure()),
+        (replace(SUCCESS, trouble=Trouble.FAILED), None),
+    ):
+        judge(Evidence(claims=Claims(), relay=relay, failure=ended, has_candidate=True, ask_provider=never))
+    with pytest.raises(ProviderError):
+        judge(
+            Evidence(
+                claims=Claims(),
+                relay=RelayReport(requests=1, trouble=Trouble.FAILED),
+                failure=failure(),
+                has_candidate=False,
+                ask_provider=never,
+            )
+        )
+
+
+@pytest.mark.parametrize("trouble", INFRASTRUCTURE)
+def test_trouble_counts_where_a_program_ends_well_without_work(trouble: Trouble) -> None:
+    """Exit 0 after its provider's trouble is no giving up; with work done it has worked, unless it says otherwise."""
+    relay = replace(SUCCESS, trouble=trouble)
+    with pytest.raises(ProviderError):
+        case(relay, left=False, probed=trouble)
+    assert case(relay).outcome is AgentOutcome.WORKED
+    with pytest.raises(ProviderError):
+        case(relay, claims=Claims(failed=True), probed=trouble)
+
+
+@pytest.mark.parametrize("trouble", Trouble)
+def test_trouble_before_any_answer_is_never_a_score(trouble: Trouble) -> None:
+    """Until a model answers nothing untrusted has acted: even a request found wrong is none of an agent's."""
+    relay = RelayReport(requests=1, statuses={"400": 1}, trouble=trouble)
+    if trouble in {Trouble.OUT_OF_BUDGET, Trouble.DECLINED}:
+        assert case(relay).failure is not None
+        return
+    for ended in (None, failure()):
+        assert refusal(relay, ended).startswith("provider-")
+
+
+def test_an_answer_counts_from_its_beginning() -> None:
+    """A command that kills its program while the answer still comes makes a failure, not an error to be redone."""
+    cut = RelayReport(requests=1, answered=0, statuses={"200": 1})
+    ended = failure()
+    assert case(cut, ended) == Judgement(AgentOutcome.CRASHED, ended)
+    provoked = replace(cut, statuses={"200": 1, "400": 1}, trouble=Trouble.REJECTED)
+    assert case(provoked, ended) == Judgement(AgentOutcome.PROVIDER_REJECTED, ended)
+
+
+def test_a_request_found_wrong_later_is_the_agents_failure() -> None:
+    """After an answer, whoever makes malformed requests has failed, by itself."""
+    relay, ended = replace(SUCCESS, trouble=Trouble.REJECTED), failure()
+    assert case(relay, ended) == Judgement(AgentOutcome.PROVIDER_REJECTED, ended)
+    assert case(relay) == Judgement(AgentOutcome.WORKED)
+
+
+def test_a_used_up_budget_is_a_failure() -> None:
+    """J18: an agent that asks for too much has failed; one that ended well before that hurt is judged."""
+    relay = replace(SUCCESS, trouble=Trouble.OUT_OF_BUDGET)
+    for ended in (failure(), failure(FailureReason.AGENT_TIMEOUT)):
+        judged = case(relay, ended)
+        assert judged.outcome is AgentOutcome.OUT_OF_BUDGET
+        assert judged.failure is not None
+        assert judged.failure.reason is FailureReason.AGENT_OUT_OF_BUDGET
+    assert case(relay, left=False).outcome is AgentOutcome.OUT_OF_BUDGET
+    assert case(relay) == Judgement(AgentOutcome.WORKED)
+
+
+@pytest.mark.parametrize("ended", [None, failure(), failure(FailureReason.AGENT_OUT_OF_MEMORY)])
+def test_a_program_that_asked_nothing_did_not_start(ended: CandidateError | None) -> None:
+    """Without any request no model was at work: no score, and the message says how it ended."""
+    assert refusal(NOTHING, ended) == "agent-not-started"
+
+
+def test_a_provider_that_never_answers_is_out_of_reach() -> None:
+    """A program that waits for its first answer to the end of its time has not timed out by itself."""
+    waiting = RelayReport(requests=1)
+    assert refusal(waiting, failure(FailureReason.AGENT_TIMEOUT)) == "provider-unreachable"
+    assert refusal(waiting, failure()) == "agent-not-started"
+
+
+def test_what_the_relay_refused_is_named() -> None:
+    """A program whose requests are none that the relay admits says so in its error."""
+    with pytest.raises(InfrastructureError, match="the relay refused model, path"):
+        case(RelayReport(refused={"path": 1, "model": 3}), failure())
+
+
+def test_tampering_stays_a_failure() -> None:
+    """Nobody gets away with a replaced file by having the provider in trouble afterwards."""
+    ended = failure(FailureReason.TAMPERED)
+    assert case(replace(SUCCESS, trouble=Trouble.RATE_LIMITED), ended) == Judgement(AgentOutcome.WORKED, ended)
+
+
+_CLAIMS = st.builds(
+    Claims,
+    answered=st.booleans(),
+    finished=st.booleans(),
+    failed=st.booleans(),
+    error=st.text(max_size=3),
+    trouble=st.none() | st.sampled_from(Trouble),
+    message=st.text(max_size=3),
+    denials=st.integers(0, 2),
+)
+
+
+@given(claims=_CLAIMS, reason=st.none() | st.sampled_from(list(ENDS)), left=st.booleans())
+def test_no_claim_changes_what_the_relay_saw(claims: Claims, reason: FailureReason | None, left: bool) -> None:
+    """J15: with a relay that saw success, nothing that an agent prints makes a failure an error, or a success one."""
+    ended = None if reason is None else failure(reason)
+    judged = case(SUCCESS, ended, claims, left=left)
+    assert judged.failure is ended
+    assert judged.outcome is case(SUCCESS, ended, Claims(denials=claims.denials), left=left).outcome
+
+
+@given(claims=_CLAIMS)
+def test_no_claim_starts_a_program(claims: Claims) -> None:
+    """Where the relay saw nothing, no event says that a model was at work."""
+    assert refusal(NOTHING, None, claims) == "agent-not-started"
+
+
+@pytest.mark.parametrize(("trouble", "code"), INFRASTRUCTURE.items())
+def test_without_a_relay_the_programs_word_counts(trouble: Trouble, code: str) -> None:
+    """Passthrough: the program's own events stand in for the relay, with its words."""
+    said = Claims(trouble=trouble, error="status 599", failed=True)
+    for claims in (said, replace(said, answered=True)):
+        with pytest.raises(ProviderError, match="status 599") as raised:
+            case(None, failure(), claims, probed=trouble)
+        assert raised.value.code == code
+    assert case(None, None, Claims(answered=True, trouble=trouble)).outcome is AgentOutcome.WORKED
+
+
+def test_without_a_relay_or_an_answer_nothing_was_started() -> None:
+    """Passthrough: a program that tells of no answer and of no trouble did not start."""
+    assert refusal(None, failure(), Claims()) == "agent-not-started"
+    assert case(None, failure(), Claims(answered=True)).outcome is AgentOutcome.CRASHED
+
+
+@pytest.mark.parametrize("outcome", AgentOutcome)
+def test_every_outcome_is_described(outcome: AgentOutcome) -> None:
+    """A reader of records finds each in docs/reference/records.md."""
+    page = Path(__file__).resolve().parents[2] / "docs" / "reference" / "records.md"
+    section = page.read_text().partition("## How an agent program ended")[2].partition("\n## ")[0]
+    assert f"`{outcome.value}`" in section
+
+
+def test_every_cell_ends() -> None:
+    """Each combination is a judgement, or an infrastructure error: nothing else comes of it."""
+    relays = [
+        None,
+        *(
+            RelayReport(requests=requests, answered=answered, trouble=trouble)
+            for requests, answered, trouble in product((0, 2), (0, 2), (None, *Trouble))
+        ),
+    ]
+    ends = (None, *map(failure, FailureReason))
+    claims = [Claims(failed=failed, answered=answered) for failed, answered in product((True, False), repeat=2)]
+    outcomes, codes = set(), set()
+    probes = (None, *PROVIDER_TROUBLES)
+    for relay, ended, claim, left, probed in product(relays, ends, claims, (True, False), probes):
+        try:
+            outcomes.add(case(relay, ended, claim, left=left, probed=probed).outcome)
+        except InfrastructureError as error:
+            codes.add(error.code)
+    assert outcomes == {
+        *ENDS.values(),
+        AgentOutcome.WORKED,
+        AgentOutcome.GAVE_UP,
+        AgentOutcome.OUT_OF_BUDGET,
+        AgentOutcome.PROVIDER_REJECTED,
+        AgentOutcome.REFUSED,
+    }
+    assert codes == {*INFRASTRUCTURE.values(), "provider-rejected", "agent-not-started"}

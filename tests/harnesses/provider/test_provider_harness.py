@@ -1,0 +1,456 @@
+"""What the agent programs have in common: they are prepared, called, heard and judged alike."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trustme
+
+from harnesses import streams
+from harnesses.conftest import PATCH_VIEW, VIEW, WORKSPACE_VIEW
+from harnesses.provider_fakes import KEY, KEYS, WORKED, FakeGateway, FakeStore, image_files, run_context
+from securebench.egress.model import ProbeReport, RelayReport, Trouble
+from securebench.errors import ConfigError, EgressError, EngineError, FailureReason, ProviderError
+from securebench.harnesses.base import Spent
+from securebench.harnesses.provider.claude_code import ClaudeCodeHarnessProducer
+from securebench.harnesses.provider.codex import CodexHarnessProducer
+from securebench.harnesses.provider.endpoints import PLACEHOLDER
+from securebench.harnesses.provider.harness import HOME, PROGRAMS_TARGET
+from securebench.tasks import DEFAULT_IMAGE, CandidateKind, Environment
+from securebench.tester_config import ClaudeCodeConfig, CodexConfig
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from harnesses.conftest import Bench
+    from securebench.harnesses.base import Production
+    from securebench.harnesses.provider.harness import ProviderHarness
+    from securebench.tasks import AgentView
+    from securebench.testing.fake_process import FakeProcessContext, Program
+    from securebench.testing.fake_sandbox import FakeDriver
+
+PROGRAMS = ("codex", "claude_code")
+VERSIONS = {"codex": b"codex-cli 0.169.0\n", "claude_code": b"2.1.197 (Claude Code)\n"}
+EVENTS = {"codex": streams.CODEX_WORKED, "claude_code": streams.CLAUDE_WORKED}
+every_program = pytest.mark.parametrize("name", PROGRAMS)
+
+
+def make(name: str, directory: Path, **config: Any) -> ProviderHarness:
+    """Return a harness with a cache of its own."""
+    store = FakeStore(directory / "agents")
+    if name == "codex":
+        return CodexHarnessProducer(CodexConfig(**{"model": "gpt-x", **config}), store)
+    return ClaudeCodeHarnessProducer(ClaudeCodeConfig(**{"model": "claude-x", **config}), store)
+
+
+def agent_that(name: str, *events: dict[str, Any], answer: str = "42\n", code: int = 0) -> Program:
+    """Return a program that prints its version, or leaves an answer and tells ``events``."""
+
+    def program(context: FakeProcessContext) -> int:
+        if context.argv[1:] == ("--version",):
+            context.stdout.write(VERSIONS[name])
+            return 0
+        if answer:
+            context.files.write("candidate.txt", answer.encode())
+        context.stdout.write(streams.lines(*(events or EVENTS[name])))
+        return code
+
+    return program
+
+
+class Place:
+    """A bench on which one program is ready to work."""
+
+    def __init__(self, bench: Bench, fake: FakeDriver, name: str, **config: Any) -> None:
+        self.bench, self.fake, self.name = bench, fake, name
+        fake.add_image(DEFAULT_IMAGE, files=image_files(name))
+        self.install(agent_that(name))
+        self.gateway = FakeGateway()
+        self.harness = make(name, bench.root, **config)
+        self.identity = self.harness.prepare(run_context(fake))
+
+    def install(self, program: Program) -> None:
+        """Have the program do this from now on."""
+        self.fake.program({"codex": "codex", "claude_code": "claude"}[self.name])(program)
+
+    def produce(self, view: AgentView = VIEW) -> Production:
+        """Run the agent on one task."""
+        return self.harness.produce(view, replace(self.bench.context(), gateway=self.gateway))
+
+
+@pytest.fixture(params=PROGRAMS)
+def place(bench: Bench, fake: FakeDriver, request: pytest.FixtureRequest) -> Place:
+    """Give a bench with each program."""
+    return Place(bench, fake, request.param)
+
+
+def test_an_agent_works_and_is_recorded(place: Place) -> None:
+    """Its answer is sealed; program, outcome, usage and steps are recorded, and its last message for stdout."""
+    production = place.produce()
+    assert production.failure is None
+    assert production.candidate is not None
+    assert production.candidate.text == "42\n"
+    assert production.metadata["agent"] == {"program": place.name, "version": place.identity["version"]}
+    assert production.metadata["outcome"] == "worked"
+    assert production.stdout == "done"
+    assert [json.loads(line)["step"] for line in production.trajectory.splitlines()] == list(
+        range(1, production.trajectory.count("\n") + 1)
+    )
+
+
+def test_all_counts_are_usage(place: Place) -> None:
+    """Tokens are those that the relay saw; whatever may differ between two honest runs stands under ``usage``."""
+    metadata = place.produce().metadata
+    usage: Any = metadata["usage"]
+    assert (usage["input_tokens"], usage["output_tokens"], usage["cached_input_tokens"]) == (3600, 102, 2000)
+    assert usage["requests"] == 3
+    assert usage["turns"] == {"codex": 1, "claude_code": 2}[place.name]
+    assert usage["cost_usd"] == {"codex": None, "claude_code": 0.00282}[place.name]
+    assert usage["relay"] == {
+        "answered": 3,
+        "statuses": {"200": 3},
+        "refused": {"path": 1},
+        "forgiven": 0,
+        "models": {},
+        "bytes": 99,
+        "trouble": None,
+    }
+    assert usage["egress"] == {"decisions": {"allowed": 2}, "hosts": {"example.org": 2}, "bytes": 7}
+    assert set(metadata) == {
+        *("harness", "exit_code", "timeout_seconds", "stdout_truncated", "stderr_truncated"),
+        *("agent", "outcome", "usage"),
+    }
+
+
+def test_no_key_is_in_a_sandbox(place: Place) -> None:
+    """J15: neither arguments, environment nor mounts of any sandbox hold it, nor does anything that is recorded."""
+    production = place.produce()
+    for spec, command in place.fake.commands:
+        assert KEY not in repr(
+            (command.argv, dict(command.environment), dict(spec.environment), spec.mounts, spec.labels)
+        )
+    assert KEY not in repr((production, place.identity))
+    assert place.harness.credentials == (KEY,)
+    assert place.gateway.plans[0][1].relay.key == KEY  # type: ignore[union-attr]  # it is there, and holds the key
+
+
+def test_a_key_in_harness_env_is_withheld(place: Place) -> None:
+    """J15: a tester who lists the key's variable, or one with the same value, has it kept outside all the same."""
+    place.bench.environment = {**KEYS, "MINE": f"Bearer {KEY}", "PLAIN": "plain"}
+    place.produce()
+    environment = place.fake.commands[-1][0].environment
+    own = {"codex": "OPENAI_API_KEY", "claude_code": "ANTHROPIC_API_KEY"}[place.name]
+    assert environment[own] == environment["MINE"] == PLACEHOLDER
+    assert environment["PLAIN"] == "plain"
+    assert KEY not in repr(dict(environment))
+
+
+@every_program
+def test_passthrough_hands_over_the_key_and_says_so(bench: Bench, fake: FakeDriver, name: str) -> None:
+    """As the tester asked: the key is in the sandbox, the provider among the domains, and the identity tells."""
+    place = Place(bench, fake, name, credentials="passthrough", allowed_domains=("example.org",))
+    place.gateway.relay = None
+    production = place.produce()
+    host = {"codex": "api.openai.com", "claude_code": "api.anthropic.com"}[name]
+    own = {"codex": "OPENAI_API_KEY", "claude_code": "ANTHROPIC_API_KEY"}[name]
+    assert fake.commands[-1][0].environment[own] == KEY
+    assert place.gateway.plans[0][1].domains == ("example.org", host)
+    assert place.gateway.plans[0][1].relay is None
+    assert place.identity["credentials"] == "passthrough"
+    assert str(place.identity["assurance"]).startswith("lower")
+    assert production.metadata["outcome"] == "worked"
+    usage: Any = production.metadata["usage"]
+    assert usage["input_tokens"] == {"codex": 2400, "claude_code": 2403}[name]
+    assert "relay" not in usage
+
+
+def test_the_sandbox_is_as_closed_as_it_can_be(place: Place) -> None:
+    """A read-only root, no network, the program read-only, and a home of its own that is empty and goes."""
+    place.produce()
+    spec = place.fake.commands[-1][0]
+    assert spec.read_only
+    assert spec.network == "none"
+    assert spec.cap_drop == ("ALL",)
+    assert spec.tmpfs == ("/tmp", HOME)
+    assert spec.environment["HOME"] == HOME
+    (program,) = [mount for mount in spec.mounts if mount.target == PROGRAMS_TARGET]
+    assert program.read_only
+
+
+def test_the_way_out_is_the_sessions(place: Place) -> None:
+    """The proxy's variables stand in the sandbox, and the relay's address is asked for without any proxy."""
+    place.gateway.environment = {"HTTPS_PROXY": "http://127.0.0.1:3128"}
+    place.produce()
+    environment = place.fake.commands[-1][0].environment
+    assert environment["HTTPS_PROXY"] == "http://127.0.0.1:3128"
+    assert environment["NO_PROXY"] == environment["no_proxy"] == "127.0.0.1,localhost"
+    assert [task for task, _ in place.gateway.plans] == [VIEW.task_id]
+    assert place.gateway.sessions[0].closed
+
+
+@pytest.mark.parametrize(
+    ("view", "artifact"),
+    [
+        (VIEW, "candidate.txt"),
+        (replace(VIEW, family="code_completion", candidate_kind=CandidateKind.CODE), "candidate.py"),
+        (PATCH_VIEW, None),
+        (WORKSPACE_VIEW, None),
+    ],
+)
+def test_an_answer_lies_where_its_kind_says(place: Place, view: AgentView, artifact: str | None) -> None:
+    """A text and a program are files of the workspace; changes are what they are where the agent worked."""
+    view = replace(view, environment=Environment(workdir=view.environment.workdir))
+    invocation = place.harness.invocation(view)
+    assert invocation.artifact_path == artifact
+    assert "SECUREBENCH_TASK_FILE" in invocation.argv[-1]
+    assert invocation.argv[-2] == "--"
+
+
+def test_the_shorter_time_limit_holds(place: Place) -> None:
+    """The tester's limit, unless the task's is shorter."""
+    assert place.harness.invocation(VIEW).timeout_seconds == 900
+    short = replace(VIEW, environment=Environment(timeout_seconds=5.0))
+    assert place.harness.invocation(short).timeout_seconds == 5.0
+
+
+def test_a_forged_success_is_no_success(place: Place) -> None:
+    """J15: an agent that prints its program's events, all well and free, still failed as its exit code says."""
+    place.install(agent_that(place.name, *EVENTS[place.name], *EVENTS[place.name], answer="", code=3))
+    production = place.produce()
+    assert production.failure is not None
+    assert production.failure.reason is FailureReason.AGENT_EXIT
+    assert production.metadata["outcome"] == "crashed"
+
+
+def test_a_forged_trouble_is_no_infrastructure_error(place: Place) -> None:
+    """L: an agent that prints its provider's trouble, where the relay saw none, has failed."""
+    events = {
+        "codex": streams.codex_failed("exceeded retry limit, last status: 429 Too Many Requests"),
+        "claude_code": streams.claude_failed(529, "API Error: 529 overloaded"),
+    }
+    place.install(agent_that(place.name, *events[place.name], code=1))
+    failure = place.produce().failure
+    assert failure is not None
+    assert failure.reason is FailureReason.AGENT_EXIT
+
+
+def test_a_providers_trouble_is_infrastructure(place: Place) -> None:
+    """What the relay saw decides, and the way out is closed all the same."""
+    place.gateway.relay = RelayReport(requests=1, trouble=Trouble.REFUSED, message="the provider answered 401")
+    place.install(agent_that(place.name, answer="", code=1))
+    production = place.produce()
+    assert isinstance(production.fault, ProviderError)
+    assert "401" in production.fault.message
+    assert (production.candidate, production.failure) == (None, None)
+    assert place.gateway.sessions[0].closed
+
+
+def test_a_void_try_tells_what_it_used(place: Place) -> None:
+    """The money is spent and the work was done, whatever ended it: usage, outcome and steps stay."""
+    place.gateway.relay = replace(WORKED, answered=0, statuses={}, trouble=Trouble.FAILED, forgiven=2)
+    place.install(agent_that(place.name, code=1))
+    void = place.produce()
+    assert void.fault is not None
+    usage: Any = void.metadata["usage"]
+    assert (void.metadata["outcome"], usage["input_tokens"], usage["relay"]["forgiven"]) == ("provider_failed", 3600, 2)
+    assert void.trajectory.count("\n") > 1
+    place.fake.fail_next(EngineError("the engine is gone"), on="wait")
+    void = place.produce()
+    assert isinstance(void.fault, EngineError)
+    assert "outcome" not in void.metadata
+    usage = void.metadata["usage"]
+    assert usage["input_tokens"] == 3600
+
+
+def test_earlier_tries_count_against_the_budget(place: Place) -> None:
+    """The relay is told what a task has used before, so that a budget is one task's."""
+    context = replace(place.bench.context(), gateway=place.gateway, spent=Spent(3, 200, 1000))
+    place.harness.produce(VIEW, context)
+    relay = place.gateway.plans[-1][1].relay
+    assert relay is not None
+    assert (relay.spent_requests, relay.spent_tokens, relay.spent_bytes) == (3, 200, 1000)
+
+
+def test_an_agent_without_an_answer_gave_up(place: Place) -> None:
+    """Exit 0 and no file: the failure is the missing answer, and the outcome says that it ended by itself."""
+    place.install(agent_that(place.name, answer=""))
+    production = place.produce()
+    assert production.failure is not None
+    assert production.failure.reason is FailureReason.CANDIDATE_MISSING
+    assert production.metadata["outcome"] == "gave_up"
+
+
+def test_an_empty_answer_is_no_work(place: Place) -> None:
+    """A file with nothing in it is kept, and the outcome is that of an agent that left none."""
+    place.install(agent_that(place.name, answer="\n"))
+    production = place.produce()
+    assert production.candidate is not None
+    assert production.failure is not None
+    assert production.failure.reason is FailureReason.CANDIDATE_EMPTY
+    assert production.metadata["outcome"] == "gave_up"
+
+
+def test_events_are_what_stdout_holds(place: Place) -> None:
+    """The last event counts also without a line end, and what stands on stderr is none."""
+
+    def program(context: FakeProcessContext) -> None:
+        context.files.write("candidate.txt", b"42\n")
+        context.stdout.write(streams.lines(*EVENTS[place.name])[:-1])
+        context.stderr.write(b"\n" + streams.lines(*EVENTS[place.name]))
+
+    place.install(program)
+    production = place.produce()
+    usage: Any = production.metadata["usage"]
+    assert usage["turns"] == {"codex": 1, "claude_code": 2}[place.name]
+    assert usage["cached_input_tokens"] == 2000
+    assert production.trajectory.count('"usage"') == 1
+
+
+def test_a_dead_gateway_ends_the_work_at_once(place: Place) -> None:
+    """J19: the sandbox is closed while the agent works, and that is no failure of the agent's."""
+
+    def wait(context: FakeProcessContext) -> None:
+        place.gateway.sessions[0].die(EgressError("the gateway died"))
+        context.sleep(30)
+
+    place.install(wait)
+    started = time.monotonic()
+    fault = place.produce().fault
+    assert isinstance(fault, EgressError)
+    assert "the gateway died" in fault.message
+    assert time.monotonic() - started < 25
+    assert not place.fake.open
+
+
+def test_without_a_gateway_nothing_runs(place: Place) -> None:
+    """A run that gives its agents no way out is no run of an agent with a provider."""
+    place.gateway = None  # type: ignore[assignment]  # as a run without one has it
+    with pytest.raises(EgressError, match="no egress"):
+        place.produce()
+
+
+def test_the_way_out_is_closed_whatever_happens(place: Place) -> None:
+    """Where no sandbox can be made, that is told, and the way out does not stay open."""
+    place.fake.fail_next(EngineError("the engine is gone"), on="create")
+    assert isinstance(place.produce().fault, EngineError)
+    assert place.gateway.sessions[0].closed
+
+
+def test_an_authority_of_the_testers_is_taken_for_the_provider(place: Place, tmp_path: Path) -> None:
+    """A server of the tester's own is known by the file that OpenSSL's variable names: the relay gets its text."""
+    authority = trustme.CA().cert_pem
+    authority.write_to_path(tmp_path / "ca.pem")
+    place.harness.prepare(run_context(place.fake, variables={**KEYS, "SSL_CERT_FILE": str(tmp_path / "ca.pem")}))
+    place.produce()
+    relay = place.gateway.plans[-1][1].relay
+    assert relay is not None
+    assert relay.authority == authority.bytes().decode()
+
+
+def test_an_endless_line_is_no_harm(place: Place) -> None:
+    """L17: what is no event is counted, and the rest of the stream still counts."""
+
+    def flood(context: FakeProcessContext) -> None:
+        context.files.write("candidate.txt", b"42\n")
+        for _ in range(40):
+            context.stdout.write(b"x" * 65536)
+        context.stdout.write(b"\n" + streams.lines(*EVENTS[place.name]))
+
+    place.install(flood)
+    production = place.produce()
+    usage: Any = production.metadata["usage"]
+    assert usage["events_skipped"] == 1
+    assert production.stdout == "done"
+
+
+def test_without_a_message_stdout_is_what_was_printed(place: Place) -> None:
+    """A program that crashes before it says anything leaves its own words in the record."""
+
+    def crash(context: FakeProcessContext) -> int:
+        context.stdout.write("Segmentation fault\n")
+        return 139
+
+    place.install(crash)
+    assert place.produce().stdout == "Segmentation fault\n"
+
+
+@every_program
+def test_a_way_past_the_relay_is_told(bench: Bench, fake: FakeDriver, name: str) -> None:
+    """J13: the run tells its tester, before any task."""
+    host = {"codex": "openai.com", "claude_code": "anthropic.com"}[name]
+    place = Place(bench, fake, name, allowed_domains=(host,))
+    told: list[str] = []
+    place.harness.prepare(replace(run_context(fake), notify=told.append))
+    assert [host in text for text in told] == [True]
+
+
+@every_program
+def test_who_is_unprepared_does_not_work(name: str, tmp_path: Path) -> None:
+    """Before it is prepared a harness knows no key and no program."""
+    harness = make(name, tmp_path)
+    assert harness.credentials == ()
+    assert harness.needs_gateway
+    with pytest.raises(AssertionError, match="prepared"):
+        harness.invocation(VIEW)
+
+
+@every_program
+def test_a_missing_key_ends_a_run_before_it_begins(name: str, tmp_path: Path, fake: FakeDriver) -> None:
+    """K12: nothing is installed for a run that has no key."""
+    harness = make(name, tmp_path)
+    with pytest.raises(ConfigError) as raised:
+        harness.prepare(run_context(fake, variables={}))
+    assert raised.value.code == "env-missing"
+    assert not (tmp_path / "agents").exists()
+
+
+@every_program
+def test_a_rejected_key_or_model_is_told_before_any_task(bench: Bench, fake: FakeDriver, name: str) -> None:
+    """One question, and nothing has run yet."""
+    place, told = Place(bench, fake, name), list[str]()
+    for report, code in (
+        (ProbeReport(trouble=Trouble.REFUSED, message="the provider answered 401", status=401), "provider-refused"),
+        (ProbeReport(trouble=Trouble.REJECTED, status=404, model_unknown=True), "provider-rejected"),
+    ):
+        place.gateway.answers = [report]
+        with pytest.raises(ConfigError) as raised:
+            place.harness.check_provider(lambda: place.gateway, told.append)
+        assert raised.value.code == code
+        assert KEY not in str(raised.value)
+    assert not told
+
+
+@every_program
+def test_trouble_that_may_pass_by_does_not_stop_a_run(bench: Bench, fake: FakeDriver, name: str) -> None:
+    """It is told, and the tasks find out; what the question used is returned."""
+    place = Place(bench, fake, name)
+    for trouble in (
+        Trouble.FAILED,
+        Trouble.UNREACHABLE,
+        Trouble.RATE_LIMITED,
+        Trouble.REJECTED,
+        None,
+        Trouble.DECLINED,
+    ):
+        told: list[str] = []
+        place.gateway.answers = [ProbeReport(trouble=trouble, status=200, input_tokens=9, output_tokens=1)]
+        used = place.harness.check_provider(lambda: place.gateway, told.append)
+        assert (used["requests"], used["input_tokens"], used["output_tokens"]) == (1, 9, 1)
+        assert bool(told) is (trouble not in {None, Trouble.DECLINED})
+    assert {task for task, _ in place.gateway.probes} == {""}
+
+
+def test_an_outage_that_the_gateway_does_not_see_is_the_agents_failure(place: Place) -> None:
+    """The model that answered is asked, and what is found is recorded."""
+    place.gateway.relay = replace(WORKED, trouble=Trouble.FAILED, model="the-model")
+    place.install(agent_that(place.name, code=1))
+    production = place.produce()
+    assert production.failure is not None
+    assert production.failure.reason is FailureReason.AGENT_EXIT
+    usage: Any = production.metadata["usage"]
+    assert usage["probes"] == {"requests": 3, "input_tokens": 27, "output_tokens": 3, "troubles": [None] * 3}
+    assert place.gateway.probes == [(VIEW.task_id, "the-model")] * 3

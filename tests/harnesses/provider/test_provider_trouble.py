@@ -1,0 +1,221 @@
+"""Whose fault a provider's trouble is: a real gateway between a scripted provider and an agent that cheats."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from egress_world import door_of
+from provider_client import APIS, KEY, PATHS, request_of
+from securebench.egress.gateway import Gateway
+from securebench.egress.model import EgressPlan, RelayPlan
+from securebench.egress.model import Provider as Api
+from securebench.errors import CandidateError, FailurePhase, FailureReason, ProviderError
+from securebench.harnesses.provider.claude_events import ClaudeAccount
+from securebench.harnesses.provider.codex_events import CodexAccount
+from securebench.harnesses.provider.session import Attended, ProviderAttendance
+from securebench.limits import ProviderTimeouts
+from securebench.sandboxes.base import CommandResult
+from securebench.testing.provider import Fail, FaultPlan, Hang, Provider, Say, always, numbered
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from securebench.harnesses.agent_session import Ending
+    from securebench.resources import JsonValue
+    from securebench.testing.provider import Asked, Fault
+
+CRAFTED = "a request that the agent itself makes"
+ENDED = CandidateError(FailureReason.AGENT_EXIT, "the agent ended with exit code 137", phase=FailurePhase.PRODUCE)
+RESULT = CommandResult(exit_code=137)
+TIMEOUTS = ProviderTimeouts(connect=2.0, first_byte=2.0, between_bytes=2.0, whole_answer=4.0)
+every_api = pytest.mark.parametrize("api", APIS)
+
+
+def if_crafted(fault: Fault) -> FaultPlan:
+    """Have only the agent's own requests go wrong, as a provider does that it floods or asks for too much."""
+    return lambda asked: fault if CRAFTED in asked.conversation.prompt else None
+
+
+class Task:
+    """One task of an agent whose program asks a provider with the fault plan ``plan``."""
+
+    def __init__(self, api: str, provider: Provider, gateway: Gateway, pauses: list[float]) -> None:
+        relay = RelayPlan(
+            provider=Api(api),
+            base_url=f"{provider.url}/v1",
+            key=KEY,
+            model="scripted",
+            requests=100,
+            tokens=10**6,
+            bytes=10**9,
+            timeouts=TIMEOUTS,
+        )
+        self._api = api
+        session = gateway.open("task", EgressPlan(relay=relay))
+        attended = Attended(
+            account=CodexAccount() if api == "openai" else ClaudeAccount(),
+            model="scripted",
+            ask=lambda model: gateway.probe("task", relay, model),
+            pause=pauses.append,
+        )
+        self.attendance = ProviderAttendance(session, attended)
+        self._port = door_of(session)
+
+    def ask(self, prompt: str, *, seconds: float = 10.0, **more: Any) -> int:
+        """Send one request to the relay as a program or its agent does, and return the status."""
+        body = request_of(self._api, prompt, model="scripted", **{"stream": True} | more)
+        if self._api == "openai":
+            body["store"] = False
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=seconds)
+        with contextlib.closing(connection):
+            connection.request("POST", PATHS[self._api], json.dumps(body), {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            answer.read()
+            return answer.status
+
+    def end(self) -> Ending:
+        """End the agent in failure. Raises the fault that it was instead, if it was one."""
+        ending = self.attendance.end(RESULT, None, ENDED)
+        if ending.fault is not None:
+            raise ending.fault
+        return ending
+
+
+@pytest.fixture
+def play() -> Any:
+    """Give what plays one task, and returns its end, the pauses between questions, and the log."""
+
+    def play_one(
+        api: str, plan: FaultPlan, work: Callable[[Task], None]
+    ) -> tuple[Ending, list[float], list[Mapping[str, JsonValue]]]:
+        lines: list[Mapping[str, JsonValue]] = []
+        pauses: list[float] = []
+        gateway = Gateway(lines.append)
+        with contextlib.closing(gateway), Provider((Say("Done."),), fault=plan, models=("scripted",)) as provider:
+            task = Task(api, provider, gateway, pauses)
+            with task.attendance:
+                work(task)
+                return task.end(), pauses, lines
+
+    return play_one
+
+
+@every_api
+@pytest.mark.parametrize("status", [403, 429, 500, 529])
+def test_an_agent_cannot_make_its_failure_an_outage(play: Any, api: str, status: int) -> None:
+    """A crafted request that is answered with an error, and a killed program: the provider is well, so it failed."""
+
+    def cheat(task: Task) -> None:
+        assert task.ask("Do it.") == 200
+        for _ in range(3):
+            assert task.ask(CRAFTED) == status
+
+    ending, _, lines = play(api, if_crafted(Fail(status)), cheat)
+    assert ending.failure is ENDED
+    assert ending.metadata["outcome"] == "crashed"
+    probes: Any = ending.metadata["usage"]["probes"]
+    assert set(probes["troubles"]) == {None}
+    assert probes["output_tokens"] > 0
+    assert [line["reason"] for line in lines if line["kind"] == "probe"] == [""] * probes["requests"]
+
+
+@every_api
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_slow_answer_that_nobody_reads_is_no_outage(play: Any, api: str, stream: bool) -> None:
+    """An agent asks for a long answer, does not wait for it, and kills its program."""
+
+    def cheat(task: Task) -> None:
+        assert task.ask("Do it.") == 200
+        with pytest.raises(TimeoutError):
+            task.ask(CRAFTED, seconds=0.5, stream=stream)
+
+    ending, _, _ = play(api, if_crafted(Hang(3)), cheat)
+    assert ending.failure is ENDED
+
+
+@every_api
+@pytest.mark.parametrize(("status", "code"), [(401, "refused"), (403, "refused"), (500, "failed"), (529, "failed")])
+def test_an_outage_after_an_answer_is_infrastructure(play: Any, api: str, status: int, code: str) -> None:
+    """Where the gateway's own question meets trouble as well, nobody is scored."""
+
+    def work(task: Task) -> None:
+        assert task.ask("Do it.") == 200
+        assert task.ask("And now?") == status
+
+    with pytest.raises(ProviderError) as raised:
+        play(api, numbered({2}, Fail(status)), work)
+    assert raised.value.code == f"provider-{code}"
+
+
+def test_a_provider_that_went_away_is_infrastructure() -> None:
+    """No connection is trouble that the gateway sees by itself."""
+    gateway = Gateway(lambda _line: None)
+    with contextlib.closing(gateway):
+        with Provider((Say("Done."),), models=("scripted",)) as provider:
+            task = Task("openai", provider, gateway, [])
+            assert task.ask("Do it.") == 200
+        with task.attendance:
+            assert task.ask("And now?") == 502
+            with pytest.raises(ProviderError) as raised:
+                task.end()
+    assert raised.value.code == "provider-unreachable"
+
+
+def test_a_rate_limit_counts_once_it_outlasts_a_flood(play: Any) -> None:
+    """A limit that is still there after a minute is not the agent's doing; the run is told how long to wait."""
+
+    def work(task: Task) -> None:
+        assert task.ask("Do it.") == 200
+        assert task.ask("And now?") == 429
+
+    with pytest.raises(ProviderError) as raised:
+        play("openai", numbered({2}, Fail(429, retry_after=30)), work)
+    assert (raised.value.code, raised.value.retry_after) == ("provider-rate-limited", 30.0)
+
+
+def test_a_rate_limit_that_passes_was_the_agents(play: Any) -> None:
+    """It is waited for, for as long as the provider says, and then the provider is well."""
+    answers = iter([Fail(429, retry_after=9), Fail(429), None])
+
+    def plan(asked: Asked) -> Fault | None:
+        if CRAFTED in asked.conversation.prompt:
+            return Fail(429)
+        return None if "Do it." in asked.conversation.prompt else next(answers, None)
+
+    def flood(task: Task) -> None:
+        assert task.ask("Do it.") == 200
+        assert task.ask(CRAFTED) == 429
+
+    ending, pauses, _ = play("openai", plan, flood)
+    assert ending.failure is ENDED
+    assert pauses == [9.0, 20.0]
+
+
+def test_before_an_answer_nobody_is_asked(play: Any) -> None:
+    """Nothing untrusted has acted yet: infrastructure, as the relay saw it, with how long to wait."""
+    with pytest.raises(ProviderError) as raised:
+        play("openai", always(Fail(429, retry_after=40)), lambda task: task.ask("Do it."))
+    assert raised.value.retry_after is not None
+    assert 30 < raised.value.retry_after <= 40
+
+
+def test_a_flaky_provider_gets_the_benefit_of_the_doubt(play: Any) -> None:
+    """Trouble at any of several questions is the provider's."""
+    answers = iter([None, None, Fail(500)])
+
+    def plan(asked: Asked) -> Fault | None:
+        if "And now?" in asked.conversation.prompt:
+            return Fail(500)
+        return None if "Do it." in asked.conversation.prompt else next(answers, None)
+
+    def work(task: Task) -> None:
+        assert task.ask("Do it.") == 200
+        assert task.ask("And now?") == 500
+
+    with pytest.raises(ProviderError):
+        play("openai", plan, work)

@@ -1,0 +1,274 @@
+"""What programs say of themselves becomes claims and a trajectory, whatever it is that they say."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harnesses import streams
+from harnesses.streams import lines
+from securebench.egress.model import Trouble
+from securebench.harnesses.provider.claude_events import ClaudeAccount
+from securebench.harnesses.provider.codex_events import CodexAccount
+from securebench.harnesses.provider.events import EventReader
+from securebench.harnesses.provider.self_report import MAX_TEXT, Account, Trajectory, trouble_of_status
+
+ACCOUNTS = (CodexAccount, ClaudeAccount)
+
+
+def hear(account: Account, *events: dict[str, Any]) -> Account:
+    """Have ``account`` take events as they come from a program."""
+    reader = EventReader(account.take)
+    reader.feed(lines(*events))
+    reader.finish()
+    return account
+
+
+def steps(account: Account) -> list[dict[str, Any]]:
+    """Return the trajectory."""
+    return [json.loads(line) for line in account.trajectory.text().splitlines()]
+
+
+def test_codex_tells_what_it_did() -> None:
+    """Codex: the last message, its one turn, the tokens of all of it; a warning before is no trouble."""
+    claims = hear(CodexAccount(), *streams.CODEX_WORKED).claims
+    assert claims.answered
+    assert claims.finished
+    assert not claims.failed
+    assert claims.message == "done"
+    assert claims.turns == 1
+    assert claims.cost_usd is None
+    assert claims.tokens == streams.CODEX_USAGE
+    assert claims.trouble is None
+
+
+def test_codex_steps() -> None:
+    """Codex: each step with its number, its kind and what it was."""
+    change = streams.codex_item("file_change", changes=[{"path": "a.py", "kind": "update"}, {"path": "b.py"}, 7])
+    thought = streams.codex_item("reasoning", text="hm")
+    other = streams.codex_item("web_search", query="x")
+    account = hear(CodexAccount(), *streams.CODEX_WORKED[:-1], change, thought, other, streams.CODEX_END)
+    assert steps(account) == [
+        {"step": 1, "kind": "error", "text": "Model metadata for `m` not found."},
+        {"step": 2, "kind": "command", "command": "/bin/bash -lc 'echo 42'"},
+        {"step": 3, "kind": "result", "output": "42\n", "exit_code": 0},
+        {"step": 4, "kind": "message", "text": "done"},
+        {"step": 5, "kind": "change", "text": "a.py\nb.py"},
+        {"step": 6, "kind": "thought", "text": "hm"},
+        {"step": 7, "kind": "other", "text": "web_search"},
+        {"step": 8, "kind": "usage", **streams.CODEX_USAGE},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("message", "trouble"),
+    [
+        ("unexpected status 401 Unauthorized: no, url: http://127.0.0.1:8788/v1/responses", Trouble.REFUSED),
+        ("unexpected status 529 <unknown status code>: no", Trouble.FAILED),
+        ("exceeded retry limit, last status: 429 Too Many Requests", Trouble.RATE_LIMITED),
+        ('{"type": "error", "error": {"type": "invalid_request_error", "message": "no"}}', Trouble.REJECTED),
+        (
+            "We\N{RIGHT SINGLE QUOTATION MARK}re currently experiencing high demand, which may cause temporary errors.",
+            Trouble.FAILED,
+        ),
+        ("stream disconnected before completion: error decoding response body", Trouble.FAILED),
+        ("Connection failed: error sending request", Trouble.UNREACHABLE),
+        ("Reconnecting... waiting for network (Connection failed: error sending request)", Trouble.UNREACHABLE),
+        ("something else with 429 in it", None),
+    ],
+)
+def test_codex_names_its_trouble_in_words(message: str, trouble: Trouble | None) -> None:
+    """Codex: a provider's trouble is read from the words that the program has for it."""
+    claims = hear(CodexAccount(), *streams.codex_failed(message)).claims
+    assert claims.trouble is trouble
+    assert claims.failed
+    assert not claims.finished
+    assert not claims.answered
+    assert claims.error == message
+
+
+def test_a_command_that_began_is_an_answer() -> None:
+    """Codex runs a command while the answer still comes: one that kills the program was asked for by a model."""
+    begun = streams.codex_item("command_execution", what="started", command="kill", status="in_progress")
+    assert hear(CodexAccount(), *streams.CODEX_BEGIN, begun).claims.answered
+    warning = streams.codex_item("error", what="started", message="hm")
+    assert not hear(CodexAccount(), *streams.CODEX_BEGIN, warning).claims.answered
+
+
+def test_claude_tells_what_it_did() -> None:
+    """Claude Code: message, turns, its estimate of the cost, and all input as input, also what a cache held."""
+    claims = hear(ClaudeAccount(), *streams.CLAUDE_WORKED).claims
+    assert claims.answered
+    assert claims.finished
+    assert not claims.failed
+    assert claims.message == "done"
+    assert claims.turns == 2
+    assert claims.cost_usd == 0.00282
+    assert claims.tokens == {
+        "input_tokens": 2403,
+        "cached_input_tokens": 2000,
+        "cache_write_input_tokens": 3,
+        "output_tokens": 68,
+    }
+
+
+def test_claude_steps() -> None:
+    """Claude Code: each step with its number, its kind and what it was; a result in parts is put together."""
+    parts = [{"type": "text", "text": "a"}, {"type": "image"}, {"type": "text", "text": "b"}]
+    result = {"message": {"content": [{"type": "tool_result", "content": parts, "is_error": True}]}, "type": "user"}
+    account = hear(ClaudeAccount(), *streams.CLAUDE_WORKED[:2], result, *streams.CLAUDE_WORKED[3:])
+    assert steps(account) == [
+        {"step": 1, "kind": "thought", "text": "hm"},
+        {"step": 2, "kind": "command", "tool": "Bash", "command": "echo 42"},
+        {"step": 3, "kind": "result", "output": "a\n\nb", "failed": True},
+        {"step": 4, "kind": "message", "text": "done"},
+        {
+            "step": 5,
+            "kind": "usage",
+            "turns": 2,
+            "cost_usd": 0.00282,
+            "input_tokens": 2403,
+            "cached_input_tokens": 2000,
+            "cache_write_input_tokens": 3,
+            "output_tokens": 68,
+        },
+    ]
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "trouble"),
+    [
+        (400, "API Error: 400 no", Trouble.REJECTED),
+        (401, "Failed to authenticate. API Error: 401 no", Trouble.REFUSED),
+        (429, "API Error: Request rejected (429) · no", Trouble.RATE_LIMITED),
+        (529, "API Error: 529 no", Trouble.FAILED),
+        (None, "API Error: Unable to connect to API (ConnectionRefused)", Trouble.UNREACHABLE),
+        (None, "Reached maximum number of turns", None),
+    ],
+)
+def test_claude_says_is_error(status: int | None, message: str, trouble: Trouble | None) -> None:
+    """Claude Code: ``is_error`` says how it ended, beside a ``subtype`` of success; its own words are no answer."""
+    claims = hear(ClaudeAccount(), *streams.claude_failed(status, message)).claims
+    assert claims.failed
+    assert not claims.finished
+    assert not claims.answered
+    assert claims.trouble is trouble
+    assert claims.error == message
+
+
+def test_an_end_without_is_error_is_none_that_went_well() -> None:
+    """Claude Code: only a plain ``false`` says that no error ended it."""
+    for odd in (None, 0, "false"):
+        claims = hear(ClaudeAccount(), streams.claude_end(is_error=odd)).claims
+        assert claims.failed
+        assert not claims.finished
+
+
+def test_a_refusal_is_told() -> None:
+    """Claude Code: a model that will not do it ends in an error, and the reason says that it was that."""
+    end = streams.claude_end(is_error=True, stop_reason="refusal", result="API Error: unable to respond")
+    claims = hear(ClaudeAccount(), streams.CLAUDE_INIT, end).claims
+    assert claims.refused
+    assert claims.failed
+    assert claims.trouble is None
+
+
+def test_denials_are_counted() -> None:
+    """Claude Code: tools that it was not allowed to use are no success, whatever its exit code."""
+    end = streams.claude_end(permission_denials=[{"tool_name": "Bash"}, {"tool_name": "Write"}])
+    assert hear(ClaudeAccount(), streams.CLAUDE_INIT, end).claims.denials == 2
+    declined = streams.codex_item("command_execution", command="x", status="declined", exit_code=None)
+    assert hear(CodexAccount(), declined).claims.denials == 1
+
+
+@pytest.mark.parametrize(
+    ("account", "failed", "answer"),
+    [
+        (CodexAccount, streams.codex_failed("exceeded retry limit, last status: 429 x")[:-1], streams.CODEX_MESSAGE),
+        (ClaudeAccount, streams.claude_failed(429, "API Error")[:-1], streams.CLAUDE_MESSAGE),
+    ],
+)
+def test_trouble_ends_with_an_answer(
+    account: type[Account], failed: tuple[dict[str, Any], ...], answer: dict[str, Any]
+) -> None:
+    """What kept a model from answering is over once it answers."""
+    assert hear(account(), *failed).claims.trouble is Trouble.RATE_LIMITED
+    claims = hear(account(), *failed, answer).claims
+    assert claims.trouble is None
+    assert claims.error == ""
+
+
+_KEYS = st.sampled_from(
+    [
+        "type",
+        "subtype",
+        "item",
+        "message",
+        "content",
+        "usage",
+        "error",
+        "result",
+        "text",
+        "changes",
+        "exit_code",
+        "input",
+    ]
+)
+_WORDS = st.sampled_from(
+    [
+        *("item.completed", "item.started", "error", "turn.failed", "turn.completed", "turn.started", "system"),
+        *("api_retry", "assistant", "user", "result", "text", "tool_use", "tool_result", "command_execution"),
+        *("file_change", "agent_message", "reasoning", "thinking", "\ud800", "unexpected status 999"),
+    ]
+)
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | _WORDS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_KEYS, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@pytest.mark.parametrize("account", ACCOUNTS)
+@given(heard=st.lists(st.dictionaries(_KEYS, _VALUES, max_size=5), max_size=6))
+def test_no_event_raises(account: type[Account], heard: list[dict[str, Any]]) -> None:
+    """Whatever an event holds, it is taken, and what comes of it can be written down."""
+    told = account()
+    for event in heard:
+        told.take(event)
+    for line in told.trajectory.text().splitlines():
+        json.loads(line)
+    json.dumps([told.claims.message, told.claims.error, told.claims.tokens, told.claims.cost_usd], allow_nan=False)
+    (told.claims.message + told.claims.error).encode()
+
+
+def test_a_trajectory_is_bounded() -> None:
+    """What is too much is left out at the end, and the last line says so."""
+    trajectory = Trajectory(limit=1000)
+    for _ in range(100):
+        trajectory.add("message", text="x" * 100)
+    kept = [json.loads(line) for line in trajectory.text().splitlines()]
+    assert kept[-1] == {"step": len(kept), "kind": "clipped"}
+    assert 500 < len(trajectory.text()) < 1100
+
+
+def test_a_step_is_clipped() -> None:
+    """One long text leaves room for others, and says how much of it is missing."""
+    trajectory = Trajectory()
+    trajectory.add("result", output="x" * (MAX_TEXT + 5))
+    assert json.loads(trajectory.text())["output"] == "x" * MAX_TEXT + "\n[5 more characters]"
+
+
+def test_statuses() -> None:
+    """Each status of an error is one trouble, and no other status is any."""
+    by_trouble = {
+        Trouble.REFUSED: (401, 402, 403),
+        Trouble.RATE_LIMITED: (429,),
+        Trouble.FAILED: (500, 502, 503, 529),
+        Trouble.REJECTED: (400, 404, 413, 422),
+        None: (0, 200, 304),
+    }
+    assert all(trouble_of_status(status) is trouble for trouble, found in by_trouble.items() for status in found)

@@ -1,0 +1,175 @@
+"""What steps have left, as a layer: of an overlay's directory, and of an archive of everything."""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+import tarfile
+from typing import TYPE_CHECKING
+
+import pytest
+
+from image_archives import digest, directory, file, hard_link, layer, special, symlink
+from securebench.errors import ImageError
+from securebench.images.build.derived.changed import layer_of_archive, layer_of_overlay
+from securebench.images.build.derived.layer import MTIME
+from securebench.images.store.unpack import Layer, unpack
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+SHIFT = 0x7000_0000
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes what an overlay has")
+
+
+def _members(pieces: Iterable[bytes]) -> dict[str, tarfile.TarInfo]:
+    with tarfile.open(fileobj=io.BytesIO(b"".join(pieces))) as archive:
+        return {member.name: member for member in archive}
+
+
+def _overlay(top: Path, opaque: str = "trusted.overlay.opaque") -> dict[str, tarfile.TarInfo]:
+    descriptor = os.open(top, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        return _members(layer_of_overlay(descriptor, opaque, SHIFT))
+    finally:
+        os.close(descriptor)
+
+
+def _tree(tmp_path: Path, *parts: tuple[tarfile.TarInfo, bytes]) -> Path:
+    """Return an unpacked image."""
+    top = tmp_path / "tree"
+    top.mkdir()
+    data = layer(*parts)
+    (tmp_path / "layer.tar").write_bytes(data)
+    unpack([Layer(tmp_path / "layer.tar", digest(data))], top, 0)
+    return top
+
+
+def _archive(tree: Path, *parts: tuple[tarfile.TarInfo, bytes]) -> dict[str, tarfile.TarInfo]:
+    return _members(layer_of_archive(iter((layer(*parts),)), tree, 0))
+
+
+def test_nothing_changed_is_an_empty_layer() -> None:
+    """An overlay that was never written to has no directory."""
+    assert _members(layer_of_overlay(-1, "trusted.overlay.opaque", 0)) == {}
+
+
+@as_root
+def test_an_overlays_marks_become_those_of_a_layer(tmp_path: Path) -> None:
+    """Removed entries, directories that show nothing of the image, owners and modes: all as layers have them."""
+    (tmp_path / "usr/new").mkdir(parents=True)
+    os.setxattr(tmp_path / "usr/new", "trusted.overlay.opaque", b"y")
+    os.mknod(tmp_path / "usr/gone", stat.S_IFCHR, 0)
+    (tmp_path / "usr/tool").write_bytes(b"tool\n")
+    (tmp_path / "usr/tool").chmod(0o4755)
+    os.chown(tmp_path / "usr/tool", SHIFT + 5, SHIFT + 6)
+    (tmp_path / "usr/tool").chmod(0o4755)
+    (tmp_path / "usr/link").symlink_to("tool")
+    found = _overlay(tmp_path)
+    assert set(found) == {"usr", "usr/new", "usr/new/.wh..wh..opq", "usr/.wh.gone", "usr/tool", "usr/link"}
+    tool = found["usr/tool"]
+    assert (tool.mode, tool.uid, tool.gid, tool.size, tool.mtime) == (0o4755, 5, 6, 5, MTIME)
+    assert found["usr/link"].linkname == "tool"
+    assert found["usr/new"].uid == 65534, "an owner that no sandbox has"
+
+
+@as_root
+def test_an_attribute_that_a_step_could_set_itself_says_nothing(tmp_path: Path) -> None:
+    """Only the one that the overlay keeps to itself is believed."""
+    (tmp_path / "d").mkdir()
+    os.setxattr(tmp_path / "d", "trusted.other", b"y")
+    assert set(_overlay(tmp_path)) == {"d"}
+
+
+def test_what_is_mounted_while_steps_run_is_left_out(tmp_path: Path) -> None:
+    """Nothing below the kernel's trees, /tmp and /run, and no file that a runtime lays over another, is an image's."""
+    for name in ("proc/x", "sys/x", "dev/x", "tmp/x", "run/securebench/x", "etc/hosts", "etc/resolv.conf", "etc/kept"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x")
+    assert set(_overlay(tmp_path)) == {"etc", "etc/kept"}
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("kind", ["pipe", "socket", "removal"])
+def test_what_no_layer_has_fails_the_build(tmp_path: Path, kind: str) -> None:
+    """A pipe is not waited for; a name that would remove a file of the image is not taken for one."""
+    import socket
+
+    if kind == "pipe":
+        os.mkfifo(tmp_path / "x")
+    elif kind == "removal":
+        (tmp_path / ".wh.etc").write_text("")
+    else:
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(str(tmp_path / "x"))
+    with pytest.raises(ImageError) as caught:
+        _overlay(tmp_path)
+    assert caught.value.code == "image-build-failed"
+
+
+def test_links_of_an_overlay_are_data(tmp_path: Path) -> None:
+    """A link to a directory of the host is not entered."""
+    (tmp_path / "out").symlink_to("/etc")
+    found = _overlay(tmp_path)
+    assert set(found) == {"out"}
+    assert found["out"].linkname == "/etc"
+
+
+def test_of_an_archive_only_what_changed_is_kept(tmp_path: Path) -> None:
+    """Files, links and directories that are as the image has them are no part of the layer."""
+    same = (directory("etc"), file("etc/a", b"a"), file("etc/b", b"b"), symlink("etc/l", "a"), directory("srv"))
+    tree = _tree(tmp_path, *same)
+    changed = (
+        *(directory("./"), directory("./etc/"), file("./etc/a", b"a"), file("./etc/b", b"B"), symlink("./etc/l", "b")),
+        *(directory("./srv/", mode=0o700), file("./srv/new", b"new"), file("./proc/1", b"x")),
+    )
+    found = _archive(tree, *changed)
+    assert set(found) == {"etc/b", "etc/l", "srv", "srv/new"}
+    assert found["srv"].mode == 0o700
+
+
+def test_of_an_archive_what_is_missing_was_removed(tmp_path: Path) -> None:
+    """A directory is removed as one, with all that was in it."""
+    tree = _tree(tmp_path, directory("d"), file("d/a"), directory("d/sub"), file("d/sub/b"), file("gone"), file("kept"))
+    assert set(_archive(tree, file("kept"))) == {".wh.d", ".wh.gone"}
+    assert set(_archive(tree, directory("d"), file("d/a"), file("kept"))) == {"d/.wh.sub", ".wh.gone"}
+
+
+def test_nothing_is_removed_through_a_link_that_took_a_directorys_place(tmp_path: Path) -> None:
+    """A removal below it would be one of what the link leads to."""
+    tree = _tree(tmp_path, directory("d"), file("d/a"), directory("other"), file("other/a"))
+    found = _archive(tree, symlink("d", "other"), directory("other"), file("other/a"))
+    assert set(found) == {"d"}
+
+
+def test_a_file_that_changed_its_kind_is_kept(tmp_path: Path) -> None:
+    """A link in place of a file, a file in place of a link, another size, or another mode."""
+    tree = _tree(tmp_path, file("a", b"x"), symlink("b", "a"), file("c", b"x"), file("d", b"x"))
+    found = _archive(tree, symlink("a", "b"), file("b", b"x"), file("c", b"xy"), file("d", b"x", mode=0o755))
+    assert {name: member.type for name, member in found.items()} == {
+        "a": tarfile.SYMTYPE,
+        "b": tarfile.REGTYPE,
+        "c": tarfile.REGTYPE,
+        "d": tarfile.REGTYPE,
+    }
+
+
+def test_new_hard_links_are_kept_as_links(tmp_path: Path) -> None:
+    """The second name leads to the first."""
+    found = _archive(_tree(tmp_path, file("a")), file("a"), file("n", b"n"), hard_link("m", "n"))
+    assert (found["m"].type, found["m"].linkname) == (tarfile.LNKTYPE, "n")
+
+
+def test_a_device_of_an_archive_fails_the_build(tmp_path: Path) -> None:
+    """No image has one."""
+    with pytest.raises(ImageError, match="device"):
+        _archive(_tree(tmp_path, file("a")), file("a"), special("x", tarfile.FIFOTYPE))
+
+
+def test_a_link_on_the_hosts_side_is_not_followed(tmp_path: Path) -> None:
+    """What the archive has below a link of the image is compared with nothing, and never read from the host."""
+    tree = _tree(tmp_path, symlink("d", "/etc"))
+    found = _archive(tree, directory("d"), file("d/hostname", b"x"))
+    assert set(found) == {"d", "d/hostname"}

@@ -1,0 +1,107 @@
+"""Fetching a commit: the only git on the host, in a place of our own, where nothing of anybody's settings holds."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from git_repositories import commit, git, repository
+from securebench.errors import ImageError
+from securebench.images.build.derived.fetching import fetch_commit
+from securebench.images.build.git.reading import read_commit
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> tuple[str, str]:
+    """Give the address of a repository on this machine, and its first of two commits."""
+    top = repository(tmp_path / "server")
+    (top / "a").write_text("first\n")
+    wanted = commit(top)
+    (top / "a").write_text("second\n")
+    commit(top)
+    git(top, "tag", "v1")
+    git(top, "config", "uploadpack.allowAnySHA1InWant", "true")
+    return f"file://{top}", wanted
+
+
+def test_the_commit_comes_alone(server: tuple[str, str], tmp_path: Path) -> None:
+    """No later commit, tag, branch, remote or working tree is there."""
+    url, wanted = server
+    fetched = fetch_commit(url, wanted, tmp_path / "fetched.git", "file")
+    assert read_commit(fetched, wanted).files[b"a"].data == b"first\n"
+    assert git(fetched, "for-each-ref") == ""
+    assert not (fetched / "FETCH_HEAD").exists()
+    assert not (fetched / "hooks").exists()
+
+
+def test_nothing_of_the_users_settings_holds(
+    server: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Settings, templates and hooks of the user, and of his environment, run nothing and redirect nothing."""
+    canary = tmp_path / "canary"
+    home = tmp_path / "home"
+    (home / "template" / "hooks").mkdir(parents=True)
+    hook = home / "template" / "hooks" / "reference-transaction"
+    hook.write_text(f"#!/bin/sh\ntouch {canary}\n")
+    hook.chmod(0o755)
+    (home / ".gitconfig").write_text(
+        f"[init]\n\ttemplateDir = {home}/template\n[core]\n\thooksPath = {home}/template/hooks\n"
+        f"[uploadpack]\n\tpackObjectsHook = touch {canary};\n"
+        '[url "file:///nowhere/"]\n\tinsteadOf = file:///\n'
+    )
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
+    monkeypatch.setenv("GIT_CONFIG_KEY_0", "core.hooksPath")
+    monkeypatch.setenv("GIT_CONFIG_VALUE_0", f"{home}/template/hooks")
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "server" / ".git"))
+    url, wanted = server
+    fetch_commit(url, wanted, tmp_path / "fetched.git", "file")
+    assert not canary.exists()
+
+
+@pytest.mark.parametrize("url", ["ext::sh -c 'touch canary'", "file:///nowhere", "ssh://example.invalid/x", "-oops"])
+def test_only_one_protocol_is_spoken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    """Whatever the address, git speaks https here; an address is never an option."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ImageError) as caught:
+        fetch_commit(url, "0" * 40, tmp_path / "fetched.git")
+    assert caught.value.code == "source-unavailable"
+    assert not (tmp_path / "canary").exists()
+
+
+def test_git_is_asked_for_nothing_but_the_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its environment is a fixed one, without a way to ask for a password, and it checks nothing out."""
+    noted = tmp_path / "noted"
+    fake = tmp_path / "bin" / "git"
+    fake.parent.mkdir()
+    fake.write_text(
+        f"#!{sys.executable}\nimport json, os, sys\n"
+        f"open({str(noted)!r}, 'a').write(json.dumps([sys.argv[1:], dict(os.environ)]) + '\\n')\n"
+    )
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("SECRET", "x")
+    fetch_commit("https://example.org/x.git", "a" * 40, tmp_path / "fetched.git")
+    (init, _), (fetch, environment) = map(json.loads, noted.read_text().splitlines())
+    assert init[-5:] == ["init", "--quiet", "--bare", "--template=", str(tmp_path / "fetched.git")]
+    assert fetch[-3:] == ["--end-of-options", "https://example.org/x.git", "a" * 40]
+    assert {"--depth=1", "--no-tags"} <= set(fetch)
+    assert "checkout" not in fetch
+    assert environment["GIT_TERMINAL_PROMPT"] == "0"
+    assert environment["GIT_ALLOW_PROTOCOL"] == "https"
+    assert "SECRET" not in environment
+
+
+def test_without_git_a_clone_can_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error says what is missing."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ImageError) as caught:
+        fetch_commit("https://example.org/x.git", "a" * 40, tmp_path / "fetched.git")
+    assert caught.value.code == "image-tool-missing"

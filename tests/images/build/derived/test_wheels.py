@@ -1,0 +1,126 @@
+"""Pinned wheels: fetched by pip without running anything of them, and installed without pip."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from securebench.errors import ImageError
+from securebench.images.build.derived.wheels import fetch_wheels
+from securebench.images.build.guest import install_wheels
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+INFO = "tool-1.dist-info"
+
+
+def wheel(directory: Path, members: Mapping[str, str], name: str = "tool-1-py3-none-any.whl") -> Path:
+    """Write a wheel."""
+    basic = {
+        f"{INFO}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{INFO}/METADATA": "Metadata-Version: 2.1\nName: tool\nVersion: 1\n",
+    }
+    path = directory / name
+    with zipfile.ZipFile(path, "w") as archive:
+        for member, text in {**basic, f"{INFO}/RECORD": "", **members}.items():
+            archive.writestr(member, text)
+    return path
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give a directory that is all that pip looks at."""
+    directory = tmp_path / "index"
+    directory.mkdir()
+    for name, value in {"NO_INDEX": "1", "FIND_LINKS": str(directory), "CONFIG_FILE": "/dev/null"}.items():
+        monkeypatch.setenv(f"PIP_{name}", value)
+    return directory
+
+
+def test_a_pinned_wheel_is_fetched_with_its_digest(index: Path, tmp_path: Path) -> None:
+    """What it needs in its turn is not fetched, and its digest is returned for the log."""
+    wheel(index, {"tool.py": ""})
+    (tmp_path / "got").mkdir()
+    (line,) = fetch_wheels(("tool==1",), "3.11", tmp_path / "got")
+    assert line.startswith("tool-1-py3-none-any.whl sha256:")
+
+
+def test_a_source_archive_is_never_taken_for_a_wheel(index: Path, tmp_path: Path) -> None:
+    """F02: to know what it needs pip would have to run it, on this machine."""
+    import io
+    import tarfile
+
+    canary = tmp_path / "canary"
+    data = f"open({str(canary)!r}, 'w')\n".encode()
+    with tarfile.open(index / "tool-1.tar.gz", "w:gz") as archive:
+        entry = tarfile.TarInfo("tool-1/setup.py")
+        entry.size = len(data)
+        archive.addfile(entry, io.BytesIO(data))
+    with pytest.raises(ImageError, match="pip could not fetch") as caught:
+        fetch_wheels(("tool==1",), "3.11", tmp_path)
+    assert caught.value.code == "image-build-failed"
+    assert not canary.exists()
+
+
+def test_pip_is_told_which_python_the_wheels_are_for(index: Path, tmp_path: Path) -> None:
+    """A wheel of another version of Python is none for this image."""
+    wheel(index, {"tool.py": ""}, "tool-1-cp39-cp39-manylinux_2_28_x86_64.whl")
+    with pytest.raises(ImageError):
+        fetch_wheels(("tool==1",), "3.11", tmp_path)
+
+
+def _installed(tmp_path: Path, members: Mapping[str, str]) -> Path:
+    """Install a wheel into an environment of the test's own, and return its Python."""
+    environment = tmp_path / "environment"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True)
+    (tmp_path / "wheels").mkdir()
+    wheel(tmp_path / "wheels", members)
+    python = environment / "bin" / "python"
+    subprocess.run([python, "-I", install_wheels.__file__, str(tmp_path / "wheels")], check=True, capture_output=True)
+    return python
+
+
+def test_a_wheel_is_installed_as_pip_would_do_it(tmp_path: Path) -> None:
+    """Modules can be imported, programs run, the installation knows its files, and every module is compiled."""
+    python = _installed(
+        tmp_path,
+        {
+            "tool/__init__.py": "class Main:\n    def run():\n        print('ran')\n        return 3\n",
+            f"{INFO}/entry_points.txt": "[console_scripts]\ntool = tool:Main.run\n[other]\nx = y\n",
+            "tool-1.data/scripts/script": "#!python\nprint('script')\n",
+            "tool-1.data/data/share/tool.txt": "data\n",
+        },
+    )
+    program = python.parent / "tool"
+    done = subprocess.run([program], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("ran\n", 3)
+    assert subprocess.check_output([python.parent / "script"]) == b"script\n"
+    assert (python.parent.parent / "share" / "tool.txt").read_text() == "data\n"
+    code = "from importlib.metadata import files, version; print(version('tool'), len(files('tool')))"
+    assert subprocess.check_output([python, "-c", code]) == b"1 9\n"
+    (compiled,) = python.parent.parent.glob("lib/python*/site-packages/tool/__pycache__/*.pyc")
+    assert compiled.read_bytes()[4] == 3, "by the hash of its source, which is checked"
+
+
+@pytest.mark.parametrize("name", ["../evil.py", "/evil.py", "a/../../evil.py"])
+def test_a_wheel_that_leads_out_is_refused(tmp_path: Path, name: str) -> None:
+    """H14: also inside a sandbox, nothing is written where a wheel has no place."""
+    with pytest.raises(subprocess.CalledProcessError):
+        _installed(tmp_path, {name: "evil"})
+    assert not list(tmp_path.rglob("evil.py"))
+
+
+def test_the_installer_is_for_old_pythons_too() -> None:
+    """It parses as Python 3.7 does, and imports nothing of ours."""
+    import ast
+
+    source = Path(install_wheels.__file__).read_text()
+    ast.parse(source, feature_version=(3, 7))
+    assert "securebench." not in source
+    assert "from __future__" not in source

@@ -1,0 +1,171 @@
+"""Building a Dockerfile: on a real engine, from an image of the store."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from securebench.errors import EngineError, ImageError, InfrastructureError
+from securebench.images.build.build import Builder
+from securebench.images.build.directory import workshops_directory
+from securebench.images.build.engine_build import RECIPE_LABEL, TOKEN_LABEL
+from securebench.images.build.recipe_kinds import DockerfileRecipe
+from securebench.images.store.index import Origin, Source
+from securebench.images.store.root_archive import RootConfig, add_root
+from tiny_root import tiny_root
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from securebench.engine.client import Engine
+    from securebench.images.store.image_store import ImageStore
+
+NAME = "test-dockerfile"
+REFERENCE = "securebench/test-dockerfile:1"
+BASE = "securebench/test-dockerfile-base:1"
+DOCKERFILE = """\
+ARG TAG=1
+FROM registry.invalid/base:${TAG} AS build
+ARG SAID=nothing
+RUN ["/bin/sh", "-c", "echo $SAID > /made"]
+FROM registry.invalid/base:1
+COPY --from=build /made /made
+COPY . /context/
+WORKDIR /context
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DockerfileRecipe:
+    """Give a recipe whose base no registry has."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    context = tmp_path / "recipe" / "environment"
+    context.mkdir(parents=True)
+    (context / "Dockerfile").write_text(DOCKERFILE)
+    (context / ".dockerignore").write_text("*.log\n")
+    (context / "note.txt").write_text("note\n")
+    (context / "x.log").write_text("log\n")
+    return DockerfileRecipe(
+        name=NAME,
+        directory=tmp_path / "recipe",
+        reference=REFERENCE,
+        summary="One.",
+        checks=(("/bin/sh", "-c", "read made </made && test $made = hello"),),
+        dockerfile=context / "Dockerfile",
+        context=context,
+        base_images={"registry.invalid/base:1": BASE},
+        build_args={"SAID": "hello"},
+        network="none",
+    )
+
+
+@pytest.fixture
+def based(own_store: ImageStore) -> ImageStore:
+    """Give a store with the image that stands in for the base."""
+    with own_store.incoming(Origin(Source.ARCHIVE)) as incoming:
+        incoming.name(add_root(incoming, [tiny_root()], RootConfig({"PATH": "/bin"}), "the base"), BASE)
+    return own_store
+
+
+@pytest.fixture
+def clean(engine: Engine) -> Iterator[Engine]:
+    """Give the real engine, and remove from it what a test has built."""
+    yield engine
+    for reference in (REFERENCE, BASE):
+        if engine.client.images(name=reference):
+            engine.client.remove_image(reference, force=True)
+
+
+def _build(
+    store: ImageStore, engine: Engine | None, recipe: DockerfileRecipe, report: Callable[[str], None] = lambda _: None
+) -> str:
+    def no_steps(*_: object) -> None:
+        raise AssertionError("an engine runs them")
+
+    return Builder(store, engine, report, lambda *_: (0, ""), no_steps).build(recipe).id  # type: ignore[arg-type]
+
+
+def _labelled(engine: Engine) -> list[str]:
+    images = engine.client.images(filters={"label": f"{RECIPE_LABEL}={NAME}"})
+    return [image["Id"] for image in (*images, *engine.client.containers(all=True, filters={"label": TOKEN_LABEL}))]
+
+
+@pytest.mark.engine
+def test_a_dockerfile_is_built_on_another_base_and_taken_into_the_store(
+    clean: Engine, based: ImageStore, recipe: DockerfileRecipe
+) -> None:
+    """Without a registry: stages, arguments and the context are the Dockerfile's; both have the same image."""
+    stages: list[str] = []
+    image_id = _build(based, clean, recipe, stages.append)
+    found = based.find(REFERENCE)
+    assert found is not None
+    assert found.id == image_id
+    assert found.workdir == "/context"
+    with based.lease(image_id) as tree:
+        assert (tree.root / "made").read_text() == "hello\n"
+        assert {path.name for path in (tree.root / "context").iterdir()} == {"Dockerfile", "note.txt"}
+    assert _labelled(clean) == [clean.client.inspect_image(REFERENCE)["Id"]]  # type: ignore[no-untyped-call]
+    (log,) = workshops_directory().glob("*.log")
+    assert "Step 1/" in log.read_text()
+    assert any(stage.startswith("Step ") for stage in stages)
+
+
+@pytest.mark.engine
+def test_a_step_that_fails_leaves_nothing_but_its_log(
+    clean: Engine, based: ImageStore, recipe: DockerfileRecipe
+) -> None:
+    """L25: no name in the engine or the store, and no container; the error has the last words."""
+    recipe.dockerfile.write_text(DOCKERFILE + 'RUN ["/bin/sh", "-c", "echo no such thing; exit 4"]\n')
+    with pytest.raises(ImageError, match="no such thing") as caught:
+        _build(based, clean, recipe)
+    assert caught.value.code == "image-build-failed"
+    assert _labelled(clean) == []
+    assert based.find(REFERENCE) is None
+
+
+@pytest.mark.engine
+def test_a_check_that_fails_keeps_the_name_from_it(clean: Engine, based: ImageStore, recipe: DockerfileRecipe) -> None:
+    """L25: as with every recipe."""
+    with pytest.raises(ImageError) as caught:
+        _build(based, clean, replace(recipe, checks=(("/bin/sh", "-c", "exit 3"),)))
+    assert caught.value.code == "image-check-failed"
+    assert _labelled(clean) == []
+    assert based.find(REFERENCE) is None
+
+
+@pytest.mark.engine
+def test_a_base_that_nobody_has_is_named_with_what_to_do(
+    clean: Engine, based: ImageStore, recipe: DockerfileRecipe
+) -> None:
+    """The hint is the option that puts another image in its place."""
+    with pytest.raises(InfrastructureError) as caught:
+        _build(based, clean, replace(recipe, base_images={}))
+    assert "--base-image registry.invalid/base:1=IMAGE" in caught.value.hint
+
+
+@pytest.mark.engine
+def test_an_image_with_a_history_that_it_should_not_show_is_warned_of(
+    clean: Engine, based: ImageStore, recipe: DockerfileRecipe
+) -> None:
+    """F01: what comes from a Dockerfile may hold the answer; that is said, and the image is there."""
+    git = recipe.context / "repository" / ".git"
+    (git / "objects").mkdir(parents=True)
+    (git / "HEAD").write_text("ref: refs/heads/main\n")
+    (git / "ORIG_HEAD").write_text("0" * 40 + "\n")
+    stages: list[str] = []
+    assert _build(based, clean, recipe, stages.append)
+    assert [stage for stage in stages if stage.startswith("warning: /context/repository: ORIG_HEAD")]
+
+
+def test_without_an_engine_it_is_said_what_to_do(
+    based: ImageStore, recipe: DockerfileRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Dockerfile is the engine's to build; the image may be brought from elsewhere."""
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+    with pytest.raises(EngineError, match="only an engine builds") as caught:
+        _build(based, None, recipe)
+    assert caught.value.code == "engine-unavailable"
+    assert "images import" in caught.value.hint

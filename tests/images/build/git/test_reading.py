@@ -1,0 +1,205 @@
+"""Reading a commit from the files of somebody else's repository."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from typing import TYPE_CHECKING
+
+import pytest
+
+from git_repositories import commit, git, repository
+from securebench.errors import ImageError
+from securebench.images.build.git import model
+from securebench.images.build.git.model import EXECUTABLE, FILE, LINK, SourceFile
+from securebench.images.build.git.reading import read_commit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """Give a repository with files of each kind."""
+    top = repository(tmp_path / "clone")
+    (top / "sub" / "deep").mkdir(parents=True)
+    (top / "plain.txt").write_bytes(b"one\r\ntwo\n")
+    (top / "sub" / "run").write_text("#!/bin/sh\n")
+    (top / "sub" / "run").chmod(0o755)
+    (top / "sub" / "deep" / "link").symlink_to("../../plain.txt")
+    (top / os.fsdecode(b"n\xffme")).write_bytes(bytes(range(256)))
+    return top
+
+
+EXPECTED = {
+    b"plain.txt": SourceFile(FILE, b"one\r\ntwo\n"),
+    b"sub/run": SourceFile(EXECUTABLE, b"#!/bin/sh\n"),
+    b"sub/deep/link": SourceFile(LINK, b"../../plain.txt"),
+    b"n\xffme": SourceFile(FILE, bytes(range(256))),
+}
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["loose", "packed"])
+def test_the_files_are_those_of_the_commit(clone: Path, packed: bool) -> None:
+    """Contents, executable bits, links and names of any bytes are there, of loose objects and of packs."""
+    wanted = commit(clone)
+    (clone / "later").write_text("later")
+    commit(clone)
+    if packed:
+        git(clone, "repack", "-adq")
+    assert read_commit(clone, wanted).files == EXPECTED
+
+
+def test_chains_of_differences_are_followed(clone: Path) -> None:
+    """A file that git has packed as a difference to a difference comes out whole, in each of its versions."""
+    versions = {}
+    for number in range(30):
+        text = "".join(f"line {i} of {number if i == number else 0}\n" for i in range(2000))
+        (clone / "long").write_text(text)
+        versions[commit(clone)] = text.encode()
+    git(clone, "repack", "-adfq", "--depth=50", "--window=50")
+    assert "chain length = " in git(clone, "verify-pack", "-v", *_indexes(clone))
+    for name, data in versions.items():
+        assert read_commit(clone, name).files[b"long"].data == data
+
+
+def test_differences_by_name_are_followed_too(clone: Path, tmp_path: Path) -> None:
+    """A pack without offsets, as old gits and some servers make, is read."""
+    for number in range(5):
+        (clone / "long").write_text(f"{number}\n" + "same\n" * 3000)
+        wanted = commit(clone)
+    git(clone, "-c", "repack.usedeltabaseoffset=false", "repack", "-adfq")
+    assert read_commit(clone, wanted).files[b"long"].data.startswith(b"4\n")
+
+
+def _indexes(clone: Path) -> list[str]:
+    return [str(path) for path in (clone / ".git" / "objects" / "pack").glob("*.idx")]
+
+
+def test_nothing_of_the_repository_is_obeyed(clone: Path, tmp_path: Path) -> None:
+    """Attributes, filters, hooks and settings change no byte, and run nothing."""
+    canary = tmp_path / "canary"
+    (clone / "subst").write_text("$Format:%H$\n")
+    commit(clone)
+    (clone / ".gitattributes").write_text("* export-ignore filter=evil export-subst ident\n")
+    wanted = commit(clone)
+    for key in ("core.fsmonitor", "filter.evil.clean", "filter.evil.smudge", "core.sshCommand"):
+        git(clone, "config", key, f"touch {canary}")
+    tree = read_commit(clone, wanted)
+    assert tree.files[b"plain.txt"].data == b"one\r\ntwo\n"
+    assert tree.files[b"subst"].data == b"$Format:%H$\n"
+    assert not canary.exists()
+
+
+def test_a_bare_repository_will_do(clone: Path, tmp_path: Path) -> None:
+    """The objects lie at its top."""
+    wanted = commit(clone)
+    git(tmp_path, "clone", "--quiet", "--bare", "--no-local", str(clone), "bare.git")
+    assert read_commit(tmp_path / "bare.git", wanted).files == EXPECTED
+
+
+def test_a_submodule_is_named_and_left_out(clone: Path) -> None:
+    """What it holds is another repository's."""
+    other = repository(clone / "other")
+    (other / "inside").write_text("inside")
+    commit(other)
+    tree = read_commit(clone, commit(clone))
+    assert tree.submodules == (b"other",)
+    assert b"other/inside" not in tree.files
+
+
+def _missing(clone: Path, wanted: str) -> None:
+    (clone / ".git" / "objects" / wanted[:2] / wanted[2:]).unlink()
+
+
+def _rubbish(clone: Path, wanted: str) -> None:
+    path = clone / ".git" / "objects" / wanted[:2] / wanted[2:]
+    path.chmod(0o644)
+    path.write_bytes(b"rubbish")
+
+
+def _other_object(clone: Path, wanted: str) -> None:
+    path = clone / ".git" / "objects" / wanted[:2] / wanted[2:]
+    path.chmod(0o644)
+    path.write_bytes(zlib.compress(b"commit 3\0abc"))
+
+
+def _cut_pack(clone: Path, _wanted: str) -> None:
+    git(clone, "repack", "-adq")
+    (pack,) = (clone / ".git" / "objects" / "pack").glob("*.pack")
+    pack.chmod(0o644)
+    pack.write_bytes(pack.read_bytes()[:40])
+
+
+@pytest.mark.parametrize("harm", [_missing, _rubbish, _other_object, _cut_pack])
+def test_what_is_damaged_or_missing_is_an_error(clone: Path, harm: Callable[[Path, str], None]) -> None:
+    """Each object must have the name that its content gives it; a hint says what clone is needed."""
+    wanted = commit(clone)
+    harm(clone, wanted)
+    with pytest.raises(ImageError) as caught:
+        read_commit(clone, wanted)
+    assert caught.value.code == "source-unusable"
+
+
+@pytest.mark.parametrize("name", [b"..", b".git", b".GiT", b"a/b", b""])
+def test_a_tree_with_a_name_that_leads_out_is_refused(tmp_path: Path, name: bytes) -> None:
+    """H13: git would not write such a tree, an enemy does."""
+    top = repository(tmp_path / "evil")
+    objects = top / ".git" / "objects"
+    blob = _write(objects, b"blob", b"x")
+    tree = _write(objects, b"tree", b"100644 " + name + b"\0" + bytes.fromhex(blob))
+    wanted = _write(objects, b"commit", b"tree %s\n\nx\n" % tree.encode())
+    with pytest.raises(ImageError) as caught:
+        read_commit(top, wanted)
+    assert caught.value.code == "source-unusable"
+
+
+def test_an_object_that_grows_out_of_all_bounds_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """H14: it is not decompressed to its end."""
+    top = repository(tmp_path / "bomb")
+    wanted = _write(top / ".git" / "objects", b"commit", bytes(10_000_000))
+    monkeypatch.setattr("securebench.images.build.git.objects.MAX_OBJECT", 1_000_000)
+    with pytest.raises(ImageError, match="too large"):
+        read_commit(top, wanted)
+
+
+def test_more_bytes_than_fit_are_refused(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One small file, given a thousand names, counts a thousand times."""
+    monkeypatch.setattr("securebench.images.build.git.reading.MAX_BYTES", 100_000)
+    for number in range(1000):
+        (clone / f"copy-{number}").write_bytes(bytes(256))
+    with pytest.raises(ImageError, match="more than"):
+        read_commit(clone, commit(clone))
+
+
+def test_what_is_no_repository_is_said_so(tmp_path: Path) -> None:
+    """A plain directory has no commits."""
+    with pytest.raises(ImageError, match="not a git repository"):
+        read_commit(tmp_path, "0" * 40)
+
+
+def test_links_in_the_objects_are_not_followed(clone: Path, tmp_path: Path) -> None:
+    """An object that is a link to a file of the host is not read."""
+    wanted = commit(clone)
+    path = clone / ".git" / "objects" / wanted[:2] / wanted[2:]
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ImageError):
+        read_commit(clone, wanted)
+
+
+def _write(objects: Path, kind: bytes, data: bytes) -> str:
+    import hashlib
+
+    whole = b"%s %d\0" % (kind, len(data)) + data
+    name = hashlib.sha1(whole).hexdigest()
+    (objects / name[:2]).mkdir(exist_ok=True)
+    (objects / name[:2] / name[2:]).write_bytes(zlib.compress(whole))
+    return name
+
+
+def test_the_limits_are_above_what_real_repositories_have() -> None:
+    """The largest of the known benchmarks have some ten thousand files and 300 MB."""
+    assert model.MAX_FILES >= 100_000
+    assert model.MAX_BYTES >= 500_000_000

@@ -1,0 +1,143 @@
+"""Workshops: a build that fails or is killed leaves nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fake_programs import only_these_programs
+from securebench.errors import ImageError
+from securebench.images.build.directory import open_workshop, workshops_directory
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+KILLED_BUILD = """
+import sys, time
+from securebench.images.build.directory import open_workshop
+with open_workshop(lambda token: None) as workshop:
+    (workshop.directory / "half").mkdir()
+    (workshop.directory / "half" / "image").write_text("x")
+    print(workshop.token, flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _own_temporary_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+
+
+def _start_build() -> tuple[subprocess.Popen[str], str]:
+    build = subprocess.Popen([sys.executable, "-c", KILLED_BUILD], stdout=subprocess.PIPE, text=True)
+    assert build.stdout is not None
+    return build, build.stdout.readline().strip()
+
+
+def test_a_finished_build_leaves_no_directory() -> None:
+    """What a build put into its directory is gone afterwards, and its token was cleared once."""
+    cleared: list[str] = []
+    with open_workshop(cleared.append) as workshop:
+        (workshop.directory / "file").write_text("x")
+        assert cleared == []
+    assert cleared == [workshop.token]
+    assert list(workshops_directory().iterdir()) == []
+
+
+def test_a_failed_build_leaves_no_directory() -> None:
+    """L25: an exception in the middle, Ctrl-C too, clears the token and removes the directory."""
+    cleared: list[str] = []
+    with pytest.raises(KeyboardInterrupt), open_workshop(cleared.append):
+        raise KeyboardInterrupt
+    assert len(cleared) == 1
+    assert list(workshops_directory().iterdir()) == []
+
+
+def test_a_directory_is_removed_even_when_the_engine_cannot_be_asked() -> None:
+    """L25: an engine that died during the build does not keep the files on the disk."""
+
+    def engine_is_gone(_token: str) -> None:
+        raise OSError("gone")
+
+    with pytest.raises(OSError, match="gone"), open_workshop(engine_is_gone):
+        pass
+    assert list(workshops_directory().iterdir()) == []
+
+
+def test_a_killed_build_is_cleared_by_the_next() -> None:
+    """L25: after SIGKILL the next build clears the dead one's token and removes its directory."""
+    build, token = _start_build()
+    os.kill(build.pid, signal.SIGKILL)
+    build.communicate()
+    assert [path.name for path in workshops_directory().iterdir()] == [token]
+    cleared: list[str] = []
+    with open_workshop(cleared.append) as workshop:
+        assert cleared == [token]
+        assert [path.name for path in workshops_directory().iterdir()] == [workshop.token]
+
+
+def test_a_build_that_still_runs_is_left_alone() -> None:
+    """L25: two builds at once do not clear each other."""
+    build, token = _start_build()
+    try:
+        cleared: list[str] = []
+        with open_workshop(cleared.append):
+            assert cleared == []
+            assert (workshops_directory() / token / "half" / "image").exists()
+        assert (workshops_directory() / token).exists()
+    finally:
+        build.kill()
+        build.communicate()
+
+
+def test_package_tools_that_run_as_other_users_may_enter() -> None:
+    """The directory can be searched by others, whatever the umask, and written by nobody else."""
+    before = os.umask(0o077)
+    try:
+        with open_workshop(lambda _token: None) as workshop:
+            assert workshop.directory.stat().st_mode & 0o777 == 0o711
+            assert workshop.directory.parent.stat().st_mode & 0o777 == 0o711
+    finally:
+        os.umask(before)
+
+
+@pytest.mark.parametrize("kind", ["link", "file"])
+def test_a_place_prepared_by_someone_else_is_refused(tmp_path: Path, kind: str) -> None:
+    """A link or a file at the well-known place is not followed: nothing is built there."""
+    target = tmp_path / "elsewhere"
+    target.mkdir()
+    if kind == "link":
+        workshops_directory().symlink_to(target)
+    else:
+        workshops_directory().write_text("")
+    with pytest.raises(ImageError) as caught, open_workshop(lambda _token: None):
+        pass
+    assert caught.value.code == "build-directory-unsafe"
+    assert list(target.iterdir()) == []
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory to someone else")
+def test_a_directory_of_another_user_is_refused() -> None:
+    """A directory that belongs to someone else is not used."""
+    workshops_directory().mkdir()
+    os.chown(workshops_directory(), 65534, 65534)
+    with pytest.raises(ImageError, match="belongs to someone else"), open_workshop(lambda _token: None):
+        pass
+
+
+def test_files_of_subordinate_users_are_removed_in_their_namespace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """L25: what an ordinary user's killed build unpacked belongs to ids that only a user namespace can act for."""
+    programs = only_these_programs(tmp_path, monkeypatch)
+    programs.add("mmdebstrap")
+    monkeypatch.setattr(shutil, "rmtree", lambda _directory, **_options: None)
+    with open_workshop(lambda _token: None) as workshop:
+        (workshop.directory / "root").mkdir()
+    assert programs.called() == [f"mmdebstrap --unshare-helper rm -rf {workshop.directory}/root"]

@@ -1,0 +1,340 @@
+"""A registry that wants to know who we are, or leads elsewhere: who is told what."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import ssl
+import subprocess
+import threading
+from base64 import b64encode
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fake_registry import breaks_after, fake_registry, redirects, says
+from pulling import MemorySink, pull
+from securebench.errors import ImageError
+from securebench.images.registry.address import registry_address
+from securebench.images.registry.challenge import Challenge, parse_challenge
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from fake_registry import FakeRegistry
+
+ROOT = b"root" * 1000
+LOGIN = "user:pass word:1"
+
+
+@pytest.fixture
+def other() -> Iterator[FakeRegistry]:
+    """Give a second server: another port is another origin."""
+    with fake_registry() as server:
+        yield server
+
+
+def log_in(docker_config: Path, registry: str, login: str = LOGIN) -> None:
+    """Leave credentials as ``docker login`` does."""
+    entry = {"auth": b64encode(login.encode()).decode()}
+    (docker_config / "config.json").write_text(json.dumps({"auths": {registry: entry}}))
+
+
+def refused(reference: str) -> ImageError:
+    """Return the error that a download ends with."""
+    with pytest.raises(ImageError) as raised:
+        pull(reference)
+    return raised.value
+
+
+def layer_of(registry: FakeRegistry) -> str:
+    """Return the digest of the only layer."""
+    manifest = json.loads(registry.blobs["1"].data)
+    return str(manifest["layers"][0]["digest"])
+
+
+def test_a_token_is_got_and_used(registry: FakeRegistry) -> None:
+    """A challenge leads to the token server, once: its token goes with every request to the registry."""
+    reference = registry.add_image(ROOT)
+    registry.tokens = {"secret"}
+    pull(reference)
+    assert len(registry.asked("/token")) == 1
+    (asked,) = registry.asked("/token")
+    assert asked.path == "/token?service=fake&scope=repository%3Abase%3Apull"
+    assert registry.asked(layer_of(registry))[0].headers["authorization"] == "Bearer secret"
+
+
+def test_a_token_that_expires_is_got_anew(registry: FakeRegistry) -> None:
+    """A download that outlives its token goes on with another."""
+    reference = registry.add_image(ROOT)
+    registry.tokens = {"first"}
+
+    class Expiring(MemorySink):
+        def has(self, digest: str) -> bool:
+            registry.tokens = {"second"}
+            return super().has(digest)
+
+    pull(reference, Expiring())
+    assert registry.asked(layer_of(registry))[-1].headers["authorization"] == "Bearer second"
+
+
+def test_credentials_go_to_the_token_server(registry: FakeRegistry, docker_config: Path) -> None:
+    """What ``docker login`` kept is exchanged for a token, and never sent with another request."""
+    reference = registry.add_image(ROOT)
+    registry.tokens, registry.logins = {"secret"}, {LOGIN}
+    log_in(docker_config, registry.host)
+    pull(reference)
+    told = {request.path.partition("?")[0] for request in registry.requests if "Basic" in _sent(request.headers)}
+    assert told == {"/token"}
+
+
+def test_a_registry_that_wants_a_password_gets_it(registry: FakeRegistry, docker_config: Path) -> None:
+    """A registry without a token server is sent the credentials themselves."""
+    reference = registry.add_image(ROOT)
+    registry.basic, registry.logins = True, {LOGIN}
+    log_in(docker_config, registry.host)
+    assert pull(reference).layers
+
+
+@pytest.mark.parametrize("basic", [True, False])
+def test_wrong_credentials_are_said(registry: FakeRegistry, docker_config: Path, basic: bool) -> None:
+    """J15: credentials that are refused are an error that does not repeat them."""
+    reference = registry.add_image(ROOT)
+    registry.tokens, registry.logins, registry.basic = {"secret"}, {LOGIN}, basic
+    log_in(docker_config, registry.host, "user:wrong-one")
+    error = refused(reference)
+    assert error.code == "registry-denied"
+    assert "credentials for it were refused" in error.hint
+    assert "wrong-one" not in str(error)
+
+
+def test_a_private_image_says_how_to_log_in(registry: FakeRegistry) -> None:
+    """Without credentials, the error says how to get some."""
+    reference = registry.add_image(ROOT)
+    registry.basic = True
+    error = refused(reference)
+    assert error.code == "registry-denied"
+    assert f"docker login {registry.host}" in error.hint
+
+
+def test_credentials_of_another_registry_are_not_sent(
+    registry: FakeRegistry, other: FakeRegistry, docker_config: Path
+) -> None:
+    """Credentials belong to one registry, by its exact name and port."""
+    reference = registry.add_image(ROOT)
+    registry.basic, registry.logins = True, {LOGIN}
+    log_in(docker_config, other.host)
+    assert refused(reference).code == "registry-denied"
+    assert not any(_sent(request.headers) for request in registry.requests)
+
+
+def test_blobs_from_elsewhere_are_asked_for_without_credentials(registry: FakeRegistry, other: FakeRegistry) -> None:
+    """J09: a redirect to another host is followed, and the token is not sent there."""
+    reference = registry.add_image(ROOT)
+    registry.tokens = {"secret"}
+    digest = layer_of(registry)
+    other.add(registry.blobs[digest])
+    registry.faults[digest] = [redirects(f"http://{other.host}/storage/{digest}?signature=abc")]
+    sink = MemorySink()
+    pull(reference, sink)
+    assert sink.blobs
+    assert [request.path for request in other.requests] == [f"/storage/{digest}?signature=abc"]
+    assert not _sent(other.requests[0].headers)
+
+
+def test_a_redirect_within_the_registry_keeps_the_token(registry: FakeRegistry) -> None:
+    """The same host and port may be told again who we are."""
+    reference = registry.add_image(ROOT)
+    registry.tokens = {"secret"}
+    digest = layer_of(registry)
+    registry.faults[f"base/blobs/{digest}"] = [redirects(f"/elsewhere/{digest}")]
+    assert pull(reference).layers
+    assert _sent(registry.asked(f"/elsewhere/{digest}")[0].headers) == "Bearer secret"
+
+
+def test_a_token_server_elsewhere_is_not_followed_further(registry: FakeRegistry, other: FakeRegistry) -> None:
+    """J09: credentials go to the token server that the registry named, and not where that one leads."""
+    reference = registry.add_image(ROOT)
+    registry.tokens = {"secret"}
+    registry.faults["/token"] = [redirects(f"http://{other.host}/token")]
+    assert refused(reference).code == "registry-answer-invalid"
+    assert not other.requests
+
+
+def test_a_redirect_loop_ends(registry: FakeRegistry) -> None:
+    """J09: redirects are followed a few times, not for ever."""
+    reference = registry.add_image(ROOT)
+    registry.faults["/manifests/1"] = [redirects("/v2/base/manifests/1")] * 50
+    error = refused(reference)
+    assert error.code == "registry-answer-invalid"
+    assert len(registry.asked("/manifests/1")) < 10
+
+
+@pytest.mark.parametrize("location", ["", "http://registry.example/x", "file:///etc/passwd", "http://u:p@127.0.0.1/x"])
+def test_a_redirect_off_the_way_is_refused(registry: FakeRegistry, location: str) -> None:
+    """J09: nothing is fetched without TLS from another machine, from a file, or with somebody's password."""
+    reference = registry.add_image(ROOT)
+    registry.faults["/manifests/1"] = [redirects(location)] * 9
+    assert refused(reference).code == "registry-answer-invalid"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"", b"[]", b"{}", b'{"token": 1}', b'{"token": "a b"}', b'{"token": "a\\r\\nX: y"}', b"{" * 100_000, b"\xff"],
+)
+def test_a_token_that_is_none_is_refused(registry: FakeRegistry, answer: bytes) -> None:
+    """What a token server says is held to its shape before it becomes part of a header."""
+    reference = registry.add_image(ROOT)
+    registry.tokens = {"secret"}
+    registry.faults["/token"] = [says(200, answer)]
+    assert refused(reference).code == "registry-answer-invalid"
+
+
+@pytest.mark.parametrize("challenge", ["", "Negotiate", 'Bearer service="x"'])
+def test_a_challenge_that_cannot_be_met_is_a_refusal(registry: FakeRegistry, challenge: str) -> None:
+    """A registry that asks for something else does not let us in."""
+    reference = registry.add_image(ROOT)
+    registry.faults["/manifests/1"] = [says(401, WWW_Authenticate=challenge)]
+    assert refused(reference).code == "registry-denied"
+
+
+@pytest.mark.parametrize(
+    ("header", "meant"),
+    [
+        (
+            'Bearer realm="https://a/t",service="s",scope="x:y:pull,push"',
+            Challenge("https://a/t", "s", "x:y:pull,push"),
+        ),
+        ('bearer Realm="https://a/t"', Challenge("https://a/t")),
+        ('Basic realm="x", Bearer realm="https://a/t",service="s"', Challenge("https://a/t", "s")),
+        ('Basic realm="bearer "', Challenge()),
+        ("BASIC", Challenge()),
+        ('Digest realm="basic"', None),
+        ("Bearer", None),
+    ],
+)
+def test_a_challenge_is_understood(header: str, meant: Challenge | None) -> None:
+    """Of several ways to be let in, the one with a token is taken."""
+    assert parse_challenge(header) == meant
+
+
+def test_a_name_that_no_host_can_have_is_told() -> None:
+    """K15: a reference may be well-formed and its host impossible: that is an error of ours."""
+    assert refused(f"{'a' * 64}.example/tool:1").code == "registry-unreachable"
+
+
+@pytest.mark.parametrize(
+    "asked", ["Wed, 21 Oct 2015 07:28:00 GMT", "0", "soon", "-1", "Fri, 31 Dec 9999 23:59:59 -2359"]
+)
+def test_a_wait_may_be_given_as_a_date(registry: FakeRegistry, asked: str) -> None:
+    """A date that is over, and what is no date at all, does not keep anyone waiting."""
+    reference = registry.add_image(ROOT)
+    registry.faults["/manifests/1"] = [says(429, Retry_After=asked)]
+    if "9999" in asked:
+        assert refused(reference).code == "registry-unreachable"
+    else:
+        assert pull(reference).layers
+
+
+def test_what_the_answer_says_of_its_encoding_is_not_obeyed(registry: FakeRegistry) -> None:
+    """H14: a blob is its bytes: nothing on the way is unpacked because a header says so."""
+    reference = registry.add_image(ROOT)
+    digest = layer_of(registry)
+    registry.faults[digest] = [says(200, registry.blobs[digest].data, Content_Encoding="gzip")]
+    sink = MemorySink()
+    pull(reference, sink)
+    assert sink.blobs[digest] == registry.blobs[digest].data
+
+
+def test_the_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A registry behind a proxy is asked for through it; a proxy that refuses is told of, without its password."""
+    with socket.create_server(("127.0.0.1", 0)) as proxy:
+        monkeypatch.setenv("https_proxy", f"http://user:pass%20word@127.0.0.1:{proxy.getsockname()[1]}")
+        monkeypatch.delenv("no_proxy", raising=False)
+        monkeypatch.delenv("NO_PROXY", raising=False)
+        seen: list[bytes] = []
+        thread = threading.Thread(target=_refuse_tunnel, args=(proxy, seen))
+        thread.start()
+        error = refused("registry.example.com/tool:1")
+        thread.join()
+    assert seen[0].startswith(b"CONNECT registry.example.com:443 ")
+    assert b64encode(b"user:pass word") in seen[0]
+    assert "403" in error.message
+    assert "pass" not in error.message
+
+
+def test_a_proxy_that_is_none_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mistake in the environment is an error of ours, not a traceback."""
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:port")
+    monkeypatch.setenv("no_proxy", "")
+    assert "the proxy's address" in refused("registry.example.com/tool:1").message
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl to make a certificate with")
+@pytest.mark.parametrize("trusted", [True, False])
+def test_a_certificate_that_nobody_vouches_for_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trusted: bool
+) -> None:
+    """J05: TLS is checked, through a proxy too, and the hint says what to do about a proxy with its own authority."""
+    certificate, context = _certificate(tmp_path, "registry.example.com")
+    monkeypatch.setenv("no_proxy", "")
+    monkeypatch.setenv("SSL_CERT_FILE" if trusted else "SSL_OTHER", str(certificate))
+    with socket.create_server(("127.0.0.1", 0)) as proxy:
+        monkeypatch.setenv("https_proxy", f"127.0.0.1:{proxy.getsockname()[1]}")
+        thread = threading.Thread(target=_have_nothing, args=(proxy, context))
+        thread.start()
+        error = refused("registry.example.com/tool:1")
+        thread.join()
+    assert error.code == ("image-unavailable" if trusted else "registry-unreachable")
+    assert trusted or "SSL_CERT_FILE" in error.hint
+
+
+def test_a_body_that_is_cut_is_not_a_document(registry: FakeRegistry) -> None:
+    """A manifest whose connection breaks is asked for again, not taken for a shorter one."""
+    reference = registry.add_image(ROOT)
+    manifest = registry.blobs["1"]
+    registry.faults["/manifests/1"] = [breaks_after(manifest, 10)]
+    assert pull(reference).manifest == manifest.data
+
+
+def test_docker_hub_is_asked_where_it_answers() -> None:
+    """The default registry's name is that of a web site: its API is elsewhere."""
+    assert registry_address("docker.io").origin == "https://registry-1.docker.io:443"
+    assert registry_address("registry.example.com:5000").origin == "https://registry.example.com:5000"
+    assert registry_address("localhost:5000").origin == "http://localhost:5000"
+
+
+def _sent(headers: Mapping[str, str]) -> str:
+    return headers.get("authorization", "")
+
+
+def _refuse_tunnel(proxy: socket.socket, seen: list[bytes]) -> None:
+    connection, _ = proxy.accept()
+    with connection:
+        seen.append(connection.recv(4096))
+        connection.sendall(b"HTTP/1.1 403 Forbidden\r\n\r\n")
+
+
+def _certificate(directory: Path, name: str) -> tuple[Path, ssl.SSLContext]:
+    """Return a certificate that vouches for itself, and a server's context with it."""
+    key, certificate = directory / "key.pem", directory / "certificate.pem"
+    made = ("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", f"/CN={name}")
+    names = ("-addext", f"subjectAltName=DNS:{name}")
+    subprocess.run([*made, *names, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    return certificate, context
+
+
+def _have_nothing(proxy: socket.socket, context: ssl.SSLContext) -> None:
+    """Be a proxy, and the registry behind it, which has no image."""
+    connection, _ = proxy.accept()
+    with suppress(ssl.SSLError), connection:
+        connection.recv(4096)
+        connection.sendall(b"HTTP/1.1 200 Connected\r\n\r\n")
+        with context.wrap_socket(connection, server_side=True) as line:
+            line.recv(4096)
+            line.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")

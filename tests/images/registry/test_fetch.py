@@ -1,0 +1,361 @@
+"""Downloading an image: whole and checked, or not at all, and in bounded time."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import time
+
+import pytest
+
+from fake_registry import (
+    CONFIG,
+    INDEX,
+    MANIFEST,
+    OCI_CONFIG,
+    OCI_INDEX,
+    OCI_LAYER,
+    OCI_MANIFEST,
+    Blob,
+    FakeRegistry,
+    breaks_after,
+    config_for,
+    drips,
+    index_of,
+    manifest_of,
+    packed,
+    says,
+    stalls,
+)
+from pulling import AMD64, QUICK, MemorySink, pull
+from securebench.errors import ConfigError, ImageError
+from securebench.images.registry import Descriptor, Patience, Platform, fetch_image
+
+ROOTS = (b"first" * 1000, b"second" * 1000)
+FIRST, SECOND = map(packed, ROOTS)
+NOISE = Blob(OCI_LAYER, bytes(position * 7 % 251 for position in range(300_000)))
+
+
+def refused(reference: str, patience: Patience = QUICK, sink: MemorySink | None = None) -> ImageError:
+    """Return the error that a download ends with, after seconds at most."""
+    started = time.monotonic()
+    with pytest.raises(ImageError) as raised:
+        pull(reference, sink, patience)
+    assert time.monotonic() - started < 15
+    return raised.value
+
+
+def with_layer(registry: FakeRegistry, layer: Blob) -> str:
+    """Have an image with one layer."""
+    config = config_for("amd64")
+    registry.add(config, layer)
+    return registry.publish(manifest_of(config, [layer]))
+
+
+def test_an_image_comes_whole(registry: FakeRegistry) -> None:
+    """The layers are in the sink, and the manifest and configuration are the exact bytes that the registry has."""
+    sink = MemorySink()
+    reference = registry.add_image(*ROOTS)
+    fetched = pull(reference, sink)
+    manifest = registry.blobs["1"]
+    assert sink.blobs == {FIRST.digest: FIRST.data, SECOND.digest: SECOND.data}
+    assert (fetched.manifest, fetched.manifest_digest, fetched.media_type) == (
+        manifest.data,
+        manifest.digest,
+        MANIFEST,
+    )
+    assert fetched.config_digest == json.loads(manifest.data)["config"]["digest"]
+    assert Blob(CONFIG, fetched.config).digest == fetched.config_digest
+    assert [layer.digest for layer in fetched.layers] == [FIRST.digest, SECOND.digest]
+    assert fetched.layers[0] == Descriptor(FIRST.kind, FIRST.digest, len(FIRST.data))
+    assert fetched.reference == reference
+
+
+def test_an_image_of_the_open_format_comes_whole(registry: FakeRegistry) -> None:
+    """The media types of OCI are as good as Docker's."""
+    layer = Blob(OCI_LAYER, FIRST.data)
+    config = Blob(OCI_CONFIG, config_for("amd64").data)
+    registry.add(config, layer)
+    manifest = manifest_of(config, [layer], OCI_MANIFEST)
+    registry.add(manifest)
+    fetched = pull(registry.publish(index_of({"linux/amd64": manifest}, OCI_INDEX)))
+    assert fetched.media_type == OCI_MANIFEST
+
+
+def test_what_is_there_is_not_downloaded_again(registry: FakeRegistry) -> None:
+    """A layer that the sink has is not asked for, and one that stands twice in an image is asked for once."""
+    sink = MemorySink()
+    sink.blobs[FIRST.digest] = FIRST.data
+    fetched = pull(registry.add_image(ROOTS[0], ROOTS[1], ROOTS[1]), sink)
+    assert not registry.asked(FIRST.digest)
+    assert len(registry.asked(SECOND.digest)) == 1
+    assert len(fetched.layers) == 3
+
+
+def test_layers_come_side_by_side(registry: FakeRegistry) -> None:
+    """Several layers are downloaded at once: two that wait for each other both come."""
+    together = threading.Barrier(2, timeout=5)
+
+    class Meeting(MemorySink):
+        def write(self, digest: str, size: int, pieces: object) -> None:
+            together.wait()
+            super().write(digest, size, pieces)  # type: ignore[arg-type]  # as the sink has it
+
+    sink = Meeting()
+    pull(registry.add_image(*ROOTS), sink)
+    assert len(sink.blobs) == 2
+
+
+def test_progress_is_told(registry: FakeRegistry) -> None:
+    """Somebody who waits hears what is asked for, and how much is to come."""
+    lines: list[str] = []
+    pull(registry.add_image(*ROOTS), lines=lines)
+    assert f"{registry.host}/base:1" in lines[0]
+    assert lines[1].startswith("layers: 2, here already: 0, to download: ")
+
+
+def test_a_digest_is_held_to(registry: FakeRegistry) -> None:
+    """I06: what is asked for by digest is that, or nothing."""
+    registry.add_image(*ROOTS)
+    digest = registry.blobs["1"].digest
+    by_digest = f"{registry.host}/base@{digest}"
+    assert pull(by_digest).manifest_digest == digest
+    registry.blobs[digest] = Blob(MANIFEST, registry.blobs["1"].data + b" ")
+    assert refused(by_digest).code == "image-blob-mismatch"
+
+
+def test_a_blob_that_is_something_else_is_refused(registry: FakeRegistry) -> None:
+    """A layer with other bytes of the same length is not kept."""
+    sink = MemorySink()
+    reference = with_layer(registry, NOISE)
+    registry.blobs[NOISE.digest] = Blob(OCI_LAYER, NOISE.data[:-1] + b"!")
+    error = refused(reference, sink=sink)
+    assert error.code == "image-blob-mismatch"
+    assert not sink.blobs
+
+
+def test_a_configuration_that_is_something_else_is_refused(registry: FakeRegistry) -> None:
+    """The image's id is the digest of its configuration: other bytes are another image."""
+    reference = registry.add_image(*ROOTS)
+    digest = json.loads(registry.blobs["1"].data)["config"]["digest"]
+    registry.blobs[digest] = Blob(CONFIG, registry.blobs[digest].data + b" ")
+    assert refused(reference).code == "image-blob-mismatch"
+
+
+def test_a_blob_that_never_ends_is_cut(registry: FakeRegistry) -> None:
+    """I11: more than was announced is never written, whatever the server sends."""
+    sink = MemorySink()
+    reference = with_layer(registry, NOISE)
+    registry.blobs[NOISE.digest] = Blob(OCI_LAYER, NOISE.data * 20)
+    assert "more than the 300000 bytes" in refused(reference, sink=sink).message
+    assert not sink.blobs
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+def test_a_broken_connection_is_taken_up_where_it_broke(registry: FakeRegistry, ranges: bool) -> None:
+    """A download goes on after each break, also from a server that knows no ranges, and the bytes are right."""
+    sink = MemorySink()
+    reference = with_layer(registry, NOISE)
+    registry.ranges = ranges
+    if ranges:
+        registry.faults[NOISE.digest] = [breaks_after(NOISE, 100_000), breaks_after(NOISE, 100_000)]
+    else:
+        registry.faults[NOISE.digest] = [breaks_after(NOISE, 100_000)]
+    lines: list[str] = []
+    pull(reference, sink, lines=lines)
+    assert sink.blobs == {NOISE.digest: NOISE.data}
+    starts = [request.headers.get("range", "") for request in registry.asked(NOISE.digest)]
+    assert starts == (["", "bytes=100000-", "bytes=200000-"] if ranges else ["", "bytes=100000-"])
+    assert any("trying again" in line for line in lines)
+
+
+def test_another_part_than_was_asked_for_is_refused(registry: FakeRegistry) -> None:
+    """A range that does not begin where the last one ended is not pasted in."""
+    reference = with_layer(registry, NOISE)
+    registry.faults[NOISE.digest] = [
+        breaks_after(NOISE, 100_000),
+        says(206, NOISE.data[:200_000], Content_Range="bytes 0-199999/300000"),
+    ]
+    assert "another part" in refused(reference).message
+
+
+def test_a_blob_that_stays_short_is_given_up(registry: FakeRegistry) -> None:
+    """A server that ends each answer too early, without an error, is not asked for ever."""
+    reference = with_layer(registry, NOISE)
+    registry.blobs[NOISE.digest] = Blob(OCI_LAYER, NOISE.data[:1000])
+    registry.ranges = False
+    error = refused(reference)
+    assert error.code == "registry-unreachable"
+    assert "1000 of 300000 bytes" in error.message
+
+
+def test_a_stalled_download_ends(registry: FakeRegistry) -> None:
+    """Silence is a broken connection: after some tries the download ends with an error."""
+    reference = with_layer(registry, NOISE)
+    registry.faults[NOISE.digest] = [stalls] * 3
+    error = refused(reference)
+    assert error.code == "registry-unreachable"
+    assert len(registry.asked(NOISE.digest)) == 3
+
+
+def test_a_download_that_drips_ends(registry: FakeRegistry) -> None:
+    """A server that is never silent and never done is ended by the limit for all of it, also within a header."""
+    reference = with_layer(registry, NOISE)
+    registry.faults["/manifests/1"] = [drips(b"HTTP/1.1 200 OK\r\nX-Long: " + b"a" * 10_000, 0.05)]
+    error = refused(reference, Patience(read=0.3, total=0.8))
+    assert "took longer than" in error.message
+
+
+def test_a_busy_registry_is_asked_again(registry: FakeRegistry) -> None:
+    """J19: a 429 and a 503 are waited out, as long as the registry asks for."""
+    reference = registry.add_image(*ROOTS)
+    registry.faults["/manifests/1"] = [says(429, Retry_After="1"), says(503)]
+    started = time.monotonic()
+    pull(reference)
+    assert time.monotonic() - started >= 1
+    assert len(registry.asked("/manifests/1")) == 3
+
+
+def test_a_wait_that_is_too_long_is_not_waited(registry: FakeRegistry) -> None:
+    """A registry that asks for an hour is told of instead."""
+    reference = registry.add_image(*ROOTS)
+    registry.faults["/manifests/1"] = [says(429, Retry_After="3600")]
+    error = refused(reference)
+    assert "429 Too Many Requests" in error.message
+    assert error.code == "registry-unreachable"
+
+
+def test_a_registry_that_stays_broken_is_given_up(registry: FakeRegistry) -> None:
+    """The number of tries is bounded."""
+    reference = registry.add_image(*ROOTS)
+    registry.faults["/manifests/1"] = [says(500)] * 9
+    assert refused(reference).code == "registry-unreachable"
+    assert len(registry.asked("/manifests/1")) == QUICK.attempts
+
+
+def test_a_registry_that_is_not_there_is_said_at_once(registry: FakeRegistry) -> None:
+    """I07: nobody waits for tries where nothing was ever reached; the hint names the ways out."""
+    error = refused("127.0.0.1:1/base:1", Patience(pause=30))
+    assert error.code == "registry-unreachable"
+    assert "HTTPS_PROXY" in error.hint
+
+
+def test_an_image_that_is_not_there_is_explained(registry: FakeRegistry) -> None:
+    """I07: a 404 names the reference, and what to look at."""
+    error = refused(f"{registry.host}/base:missing")
+    assert error.code == "image-unavailable"
+    assert f"{registry.host}/base:missing" in error.message
+    assert "the tag" in error.hint
+
+
+def test_an_answer_that_makes_no_sense_is_told(registry: FakeRegistry) -> None:
+    """Any other status is an error that names it."""
+    registry.faults["/manifests/1"] = [says(418)]
+    error = refused(f"{registry.host}/base:1")
+    assert error.code == "registry-answer-invalid"
+    assert "418" in error.message
+
+
+def test_the_right_platform_is_chosen(registry: FakeRegistry) -> None:
+    """I07: of several manifests the one for this machine is taken."""
+    made = {}
+    for architecture in ("arm64", "amd64"):
+        config = config_for(architecture)
+        manifest = manifest_of(config, [])
+        registry.add(config, manifest)
+        made[f"linux/{architecture}"] = manifest
+    fetched = pull(registry.publish(index_of(made)))
+    assert fetched.manifest_digest == made["linux/amd64"].digest
+    assert json.loads(fetched.config)["architecture"] == "amd64"
+
+
+def test_a_missing_platform_says_what_is_offered(registry: FakeRegistry) -> None:
+    """I07: nothing is run under emulation: the error names what there is, without attestations."""
+    manifest = manifest_of(config_for("arm64"), [])
+    made = {"linux/arm64/v8": manifest, "windows/amd64": manifest, "unknown/unknown": manifest}
+    error = refused(registry.publish(index_of(made)))
+    assert error.code == "image-platform-missing"
+    assert "for linux/amd64; it is for linux/arm64/v8, windows/amd64" in error.message
+
+
+def test_an_image_for_another_machine_is_refused_without_an_index(registry: FakeRegistry) -> None:
+    """I07: the configuration says what an image is made for, whatever the registry says."""
+    error = refused(registry.add_image(*ROOTS, architecture="s390x"))
+    assert error.code == "image-platform-missing"
+    assert "linux/s390x" in error.message
+
+
+def test_an_index_of_indexes_is_refused(registry: FakeRegistry) -> None:
+    """An index names manifests, and nothing that has to be followed further."""
+    inner = index_of({"linux/amd64": manifest_of(config_for("amd64"), [])})
+    registry.add(inner)
+    assert refused(registry.publish(index_of({"linux/amd64": inner}))).code == "image-format-unsupported"
+
+
+def test_a_manifest_that_is_too_large_is_cut(registry: FakeRegistry) -> None:
+    """K08: a document is read up to its limit, and no further."""
+    registry.blobs["1"] = Blob(MANIFEST, b" " * (5 * 1024 * 1024))
+    error = refused(f"{registry.host}/base:1")
+    assert error.code == "registry-answer-invalid"
+    assert "more than" in error.message
+
+
+def test_the_first_failure_ends_the_other_layers(registry: FakeRegistry) -> None:
+    """A layer that is wrong stops one that would still take long, and is what is told."""
+    config = config_for("amd64")
+    registry.add(config, FIRST, NOISE)
+    reference = registry.publish(manifest_of(config, [FIRST, NOISE]))
+    registry.faults[FIRST.digest] = [stalls]
+    registry.blobs[NOISE.digest] = Blob(OCI_LAYER, b"!" * len(NOISE.data))
+    started = time.monotonic()
+    error = refused(reference, Patience(read=30, pause=0.01))
+    assert error.code == "image-blob-mismatch"
+    assert NOISE.digest in error.message
+    assert time.monotonic() - started < 15
+
+
+def test_an_interrupt_ends_a_download_at_once(registry: FakeRegistry) -> None:
+    """Who presses Ctrl-C in a long download does not wait for a connection that is silent."""
+    reference = with_layer(registry, NOISE)
+    registry.faults[NOISE.digest] = [stalls]
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    timer = threading.Timer(0.5, signal.pthread_kill, (threading.get_ident(), signal.SIGINT))
+    timer.start()
+    started = time.monotonic()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            pull(reference, patience=Patience(read=30))
+    finally:
+        timer.join()
+        signal.signal(signal.SIGINT, handler)
+    assert time.monotonic() - started < 15
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("pull")]
+
+
+def test_trouble_of_the_sink_is_its_own(registry: FakeRegistry) -> None:
+    """A full disk is not taken for a broken connection and tried again."""
+
+    class Full(MemorySink):
+        def write(self, digest: str, size: int, pieces: object) -> None:
+            raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        pull(with_layer(registry, NOISE), Full())
+
+
+def test_what_is_no_reference_is_asked_of_nobody(registry: FakeRegistry) -> None:
+    """K15: a reference is checked before anything is sent."""
+    with pytest.raises(ConfigError):
+        fetch_image(f"{registry.host}/base:1/../../x", MemorySink(), lambda _: None, AMD64)
+    assert not registry.requests
+
+
+def test_this_machine_is_the_default(registry: FakeRegistry) -> None:
+    """Without a platform, an image for this machine is what comes."""
+    here = Platform.of_this_machine()
+    config = config_for(here.architecture)
+    manifest = manifest_of(config, [])
+    registry.add(config, manifest)
+    reference = registry.publish(index_of({str(here): manifest}, INDEX))
+    assert fetch_image(reference, MemorySink(), lambda _: None).manifest_digest == manifest.digest

@@ -1,0 +1,109 @@
+"""From a registry to a sandbox, without an engine: pulled, kept, unpacked, run."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fake_registry import Blob, breaks_after
+from securebench.errors import ImageError
+from securebench.images.ensure import provide, pull
+from securebench.images.registry import Platform
+from securebench.images.store.image_store import ImageStore
+from securebench.sandboxes.base import Command, SandboxSpec
+from tiny_root import tiny_root
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from fake_registry import FakeRegistry
+
+HERE = Platform.of_this_machine()
+
+
+def archive(**files: str) -> bytes:
+    """Return a tar archive with these files in ``/etc``; ``__`` in a name is a dot."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as made:
+        for name, text in files.items():
+            entry = tarfile.TarInfo(f"etc/{name.replace('__', '.')}")
+            entry.size = len(text)
+            made.addfile(entry, io.BytesIO(text.encode()))
+    return buffer.getvalue()
+
+
+LAYERS = (archive(greeting="wrong", gone="there"), archive(greeting="hello", __wh__gone=""))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ImageStore:
+    """Give a store that has nothing."""
+    return ImageStore(tmp_path / "images")
+
+
+@pytest.mark.oci
+def test_an_image_of_a_registry_runs_without_an_engine(registry: FakeRegistry, store: ImageStore) -> None:
+    """A pulled image is what its layers make of it, and its id is the digest of its configuration."""
+    from securebench.sandboxes.oci import OciDriver
+
+    reference = registry.add_image(tiny_root(), *LAYERS, architecture=HERE.architecture)
+    image = pull(store, reference, lambda _: None)
+    look = 'read text < /etc/greeting; echo "$text"; test -e /etc/gone || echo gone'
+    command = Command(argv=("/bin/sh", "-c", look), timeout_seconds=60)
+    with closing(OciDriver(store=store)) as driver, driver.create(SandboxSpec(image=image)) as sandbox:
+        result = sandbox.run(command)
+    assert (result.exit_code, result.stdout, result.stderr) == (0, b"hello\ngone\n", b"")
+    config = json.loads(registry.blobs["1"].data)["config"]["digest"]
+    assert image.id == config
+
+
+def test_a_pulled_image_is_pulled_once(registry: FakeRegistry, store: ImageStore) -> None:
+    """What the store has is not asked of a registry again, and layers that it has are not downloaded again."""
+    reference = registry.add_image(*LAYERS, architecture=HERE.architecture)
+    first = pull(store, reference, lambda _: None)
+    asked = len(registry.requests)
+    assert provide(store, reference).id == first.id
+    assert len(registry.requests) == asked
+    other = registry.add_image(LAYERS[0], archive(more="x"), architecture=HERE.architecture, tag="2")
+    assert pull(store, other, lambda _: None).id != first.id
+    shared = json.loads(registry.blobs["2"].data)["layers"][0]["digest"]
+    assert len(registry.asked(shared)) == 1
+
+
+def test_a_pull_that_goes_on_after_a_break_is_the_same_image(registry: FakeRegistry, store: ImageStore) -> None:
+    """A connection that breaks in the middle of a layer changes nothing about what is kept."""
+    reference = registry.add_image(*LAYERS, architecture=HERE.architecture)
+    layer = registry.blobs[json.loads(registry.blobs["1"].data)["layers"][0]["digest"]]
+    registry.faults[layer.digest] = [breaks_after(layer, 50)]
+    with store.lease(pull(store, reference, lambda _: None).id) as lease:
+        assert (lease.root / "etc" / "greeting").read_text() == "hello"
+        assert not (lease.root / "etc" / "gone").exists()
+
+
+def test_a_pull_that_fails_leaves_no_image(registry: FakeRegistry, store: ImageStore) -> None:
+    """I06: a layer that is not what was announced names nothing in the store, and keeps nothing of it there."""
+    reference = registry.add_image(*LAYERS, architecture=HERE.architecture)
+    layer = registry.blobs[json.loads(registry.blobs["1"].data)["layers"][1]["digest"]]
+    registry.blobs[layer.digest] = Blob(layer.kind, layer.data[:-1] + b"!")
+    with pytest.raises(ImageError) as raised:
+        pull(store, reference, lambda _: None)
+    assert raised.value.code == "image-blob-mismatch"
+    assert store.find(reference) is None
+    assert not [path for path in store.directory.rglob("*") if path.name == layer.digest.removeprefix("sha256:")]
+
+
+def test_an_image_that_nobody_has_says_what_was_tried(
+    registry: FakeRegistry, store: ImageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I07: without an engine, and with a registry that lacks it, the error has the registry's words and a way out."""
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
+    with pytest.raises(ImageError) as raised:
+        provide(store, f"{registry.host}/base:missing")
+    assert raised.value.code == "image-unavailable"
+    assert "has no image" in raised.value.message
+    assert "securebench images" in raised.value.hint

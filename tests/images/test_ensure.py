@@ -1,0 +1,145 @@
+"""Providing an image: the store, then an engine, then its registry, or an error that helps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fake_registry import fake_registry, packed
+from image_archives import digest, file, layer
+from securebench.engine import client as engine_module
+from securebench.errors import ConfigError, EngineError, ImageError
+from securebench.images.ensure import provide, pull
+from securebench.images.registry.model import Platform
+from securebench.images.store.image_store import ImageStore
+from securebench.images.store.index import Origin, Source
+from securebench.images.store.root_archive import RootConfig, add_root
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from fake_registry import FakeRegistry
+
+ROOT = layer(file("etc/os", b"one\n"))
+
+
+@pytest.fixture(autouse=True)
+def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no engine answer."""
+
+    def connect() -> None:
+        raise EngineError("no engine")
+
+    monkeypatch.setattr(engine_module, "connect", connect)
+
+
+@pytest.fixture
+def registry() -> Iterator[FakeRegistry]:
+    """Give a registry of this machine."""
+    with fake_registry() as found:
+        yield found
+
+
+def silent(_line: str) -> None:
+    """Stand in for a listener."""
+
+
+def test_what_the_store_has_is_provided_without_asking_anyone(own_store: ImageStore) -> None:
+    """No engine, no network: the image that came in, whatever its registry would say."""
+    with own_store.incoming(Origin(Source.RECIPE)) as incoming:
+        image_id = add_root(incoming, [ROOT], RootConfig(), "")
+        incoming.name(image_id, "tool:1")
+    lines: list[str] = []
+    assert provide(own_store, "tool:1", lines.append).id == image_id
+    assert provide(own_store, image_id, lines.append).id == image_id
+    assert lines == []
+
+
+def test_what_an_engine_gave_is_provided_without_that_engine(own_store: ImageStore) -> None:
+    """An engine that went away takes nothing with it."""
+    with own_store.incoming(Origin(Source.ENGINE, "sha256:" + "a" * 64)) as incoming:
+        image_id = add_root(incoming, [ROOT], RootConfig(), "")
+        incoming.name(image_id, "tool:1")
+    assert provide(own_store, "tool:1").id == image_id
+
+
+def test_what_only_a_registry_has_is_pulled_once(own_store: ImageStore, registry: FakeRegistry) -> None:
+    """The image comes in under its reference, unpacked, with its registry as its source; the next time it is there."""
+    reference = registry.add_image(ROOT, architecture=Platform.of_this_machine().architecture)
+    lines: list[str] = []
+    image = provide(own_store, reference, lines.append)
+    assert lines[-1] == "unpacking"
+    with own_store.lease(image.id) as lease:
+        assert (lease.root / "etc/os").read_text() == "one\n"
+    assert own_store.origin(reference) == Origin(Source.REGISTRY)
+    asked = len(registry.requests)
+    assert provide(own_store, reference) == image
+    assert len(registry.requests) == asked
+
+
+def test_a_pull_follows_the_registry(own_store: ImageStore, registry: FakeRegistry) -> None:
+    """I06: asked for by name, the image is what its tag means now; what a run has by its id stays."""
+    architecture = Platform.of_this_machine().architecture
+    reference = registry.add_image(ROOT, architecture=architecture)
+    first = pull(own_store, reference, silent)
+    registry.add_image(ROOT, layer(file("more")), architecture=architecture)
+    second = pull(own_store, reference, silent)
+    assert first.id != second.id
+    assert provide(own_store, reference).id == second.id
+    assert provide(own_store, first.id).id == first.id
+    assert len(registry.asked(packed(ROOT).digest)) == 1, "the layer that both have"
+
+
+def test_a_hostile_image_of_a_registry_gets_no_name(own_store: ImageStore, registry: FakeRegistry) -> None:
+    """H13: its layers are unpacked before it is named."""
+    architecture = Platform.of_this_machine().architecture
+    reference = registry.add_image(layer(file("../../escaped")), architecture=architecture)
+    with pytest.raises(ImageError, match=r"'\.\.'"):
+        provide(own_store, reference)
+    assert own_store.entries() == ()
+
+
+@pytest.mark.parametrize(
+    ("reference", "hint"),
+    [
+        ("securebench/python:9", "securebench images build python:9"),
+        ("securebench/my-pack/task:1", "the recipes of its pack, my-pack: 'securebench images build PACK/images'"),
+        ("127.0.0.1:1/nobody/tool:1", "securebench images import FILE"),
+        (digest(b"never"), "securebench images import FILE"),
+    ],
+)
+def test_what_cannot_be_had_is_explained(own_store: ImageStore, reference: str, hint: str) -> None:
+    """I07: the error says how the image can be had, and no registry is asked for what none has."""
+    with pytest.raises(ImageError) as caught:
+        provide(own_store, reference)
+    assert caught.value.code == "image-unavailable"
+    assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize("reference", ["securebench/python:3.11", digest(b"id")])
+def test_what_no_registry_has_is_not_pulled(own_store: ImageStore, reference: str) -> None:
+    """I06: a registry that offers an image under our own name is not believed."""
+    with pytest.raises(ImageError) as caught:
+        pull(own_store, reference, silent)
+    assert caught.value.code == "image-unavailable"
+
+
+def test_nothing_else_is_a_reference(own_store: ImageStore) -> None:
+    """K15: what is no reference is refused before anyone is asked."""
+    with pytest.raises(ConfigError) as caught:
+        provide(own_store, "$(id)")
+    assert caught.value.code == "image-reference-invalid"
+    with pytest.raises(ConfigError) as caught:
+        pull(own_store, "$(id)", silent)
+    assert caught.value.code == "image-reference-invalid"
+
+
+@pytest.mark.parametrize("reference", ["securebench/pack/nothing:1", f"sha256:{'0' * 64}"])
+def test_a_missing_image_is_said_once(tmp_path: Path, reference: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What no registry has is not on this machine, and the message says so once."""
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/no-engine.sock")
+    with pytest.raises(ImageError) as caught:
+        provide(ImageStore(tmp_path / "images"), reference)
+    assert caught.value.message == f"the image {reference} is not on this machine"

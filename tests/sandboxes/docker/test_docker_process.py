@@ -1,0 +1,187 @@
+"""How a process ends, with a stand-in for the engine's side of it."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+
+from securebench.errors import EngineError, InfrastructureError
+from securebench.sandboxes.base import Command, ExitState, Stream
+from securebench.sandboxes.docker.container import Job
+from securebench.sandboxes.docker.process import DockerProcess
+from securebench.sandboxes.docker.stream import EngineStream
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclass
+class StubJob(Job):
+    """An engine's side that ends with ``code``, or with 137 when it is killed."""
+
+    theirs: socket.socket
+    code: int = 0
+    oom: bool = False
+    kill_error: Exception | None = None
+    killed: threading.Event = field(default_factory=threading.Event)
+    oom_asked: bool = False
+
+    def exit_code(self, timeout: float) -> int:
+        """Return the code."""
+        return self.code
+
+    def out_of_memory(self) -> bool:
+        """Remember that it was asked."""
+        self.oom_asked = True
+        return self.oom
+
+    def kill(self) -> None:
+        """End, or fail to."""
+        self.killed.set()
+        if self.kill_error is not None:
+            raise self.kill_error
+        self.code = 137
+        self.end()
+
+    def say(self, data: bytes, stream: int = 1) -> None:
+        """Send a frame of output."""
+        self.theirs.sendall(bytes([stream, 0, 0, 0]) + len(data).to_bytes(4, "big") + data)
+
+    def end(self) -> None:
+        """End the output."""
+        self.theirs.close()
+
+
+@pytest.fixture
+def job() -> Iterator[StubJob]:
+    """Give the engine's side."""
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    stub = StubJob(theirs)
+    stub.ours = ours  # type: ignore[attr-defined]  # held for start()
+    yield stub
+    ours.close()
+    theirs.close()
+
+
+def start(job: StubJob, *, timeout: float = 30, output: int = 1000) -> tuple[DockerProcess, list[DockerProcess]]:
+    """Return a process on ``job``, and the list of those that were told to have ended."""
+    ended: list[DockerProcess] = []
+    command = Command(argv=("x",), timeout_seconds=timeout)
+    stream = EngineStream(job.ours)  # type: ignore[attr-defined]  # set by the fixture
+    return DockerProcess(stream, job, command, output_limit=output, on_end=ended.append), ended
+
+
+def test_a_process_that_ends_is_told_once(job: StubJob) -> None:
+    """The end of a process is reported once, with its code; memory is not asked about."""
+    process, ended = start(job)
+    job.code = 3
+    job.end()
+    assert process.wait() == ExitState(exit_code=3)
+    assert process.wait() == ExitState(exit_code=3)
+    assert ended == [process]
+    assert not job.oom_asked
+
+
+@pytest.mark.parametrize("oom", [True, False])
+def test_137_is_explained(job: StubJob, oom: bool) -> None:
+    """Only for exit code 137, and only if nobody killed it, the engine is asked about memory (I09)."""
+    process, _ = start(job)
+    job.code, job.oom = 137, oom
+    job.end()
+    assert process.wait() == ExitState(exit_code=137, out_of_memory=oom)
+
+
+def test_a_time_limit_kills(job: StubJob) -> None:
+    """A time limit kills, keeps what was said, and is not taken for a want of memory."""
+    process, _ = start(job, timeout=0.1)
+    job.oom = True
+    job.say(b"before")
+    assert process.receive() == (Stream.STDOUT, b"before")
+    assert process.receive() is None
+    assert process.wait() == ExitState(exit_code=124, timed_out=True)
+
+
+def test_a_time_limit_that_comes_too_late_changes_nothing(job: StubJob) -> None:
+    """A process that ends by itself as its time limit fires has its own exit code, and no time-out."""
+    process, _ = start(job, timeout=0.05)
+    job.kill_error = InfrastructureError("it is not running")
+    assert job.killed.wait(20)
+    job.code = 0
+    job.end()
+    assert process.wait() == ExitState(exit_code=0)
+
+
+def test_too_much_output_kills(job: StubJob) -> None:
+    """Output beyond the limit is dropped, also from the chunk that crosses it, and the process killed (I12)."""
+    process, _ = start(job, output=10)
+    job.say(b"123456")
+    job.say(b"789012", stream=2)
+    chunks = [process.receive(5), process.receive(5)]
+    assert chunks == [(Stream.STDOUT, b"123456"), (Stream.STDERR, b"7890")]
+    assert process.receive(5) is None
+    assert process.wait() == ExitState(exit_code=137, output_limit_exceeded=True)
+
+
+def test_output_nobody_reads_counts_too(job: StubJob) -> None:
+    """Waiting without reading drops the output, and the limit holds all the same."""
+    process, _ = start(job, output=10)
+    job.say(b"x" * 11)
+    assert process.wait().output_limit_exceeded
+
+
+def test_a_kill_is_no_time_out(job: StubJob) -> None:
+    """A process that its caller kills has 137 and no other reason."""
+    process, _ = start(job)
+    process.kill()
+    assert process.wait() == ExitState(exit_code=137)
+
+
+def test_the_first_cause_counts(job: StubJob) -> None:
+    """A time limit after a kill changes nothing."""
+    process, _ = start(job, timeout=0.3)
+    process.kill()
+    assert job.killed.wait(20)
+    time.sleep(0.4)
+    assert process.wait() == ExitState(exit_code=137)
+
+
+def test_a_hanging_engine_is_told(job: StubJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    """L08: an engine that does not end a killed sandbox within the grace is an engine error, not a hang."""
+    monkeypatch.setattr("securebench.sandboxes.bounded.KILL_GRACE", 0.2)
+    process, _ = start(job, timeout=0.1)
+    job.kill_error = EngineError("it hangs")
+    started = time.monotonic()
+    with pytest.raises(EngineError, match="time limit"):
+        process.receive()
+    assert time.monotonic() - started < 20
+    process.abandon()
+
+
+def test_an_engine_that_is_gone_is_told(job: StubJob) -> None:
+    """L08: where the end of a process cannot be asked for, waiting raises, and the process is let go of."""
+    process, ended = start(job)
+
+    def gone(timeout: float) -> int:
+        raise EngineError("gone")
+
+    job.exit_code = gone  # type: ignore[method-assign]  # the fault of this test
+    job.end()
+    with pytest.raises(EngineError):
+        process.wait()
+    assert ended == [process]
+
+
+def test_abandoning_ends_a_wait_for_output(job: StubJob) -> None:
+    """Closing a sandbox wakes whoever reads its process."""
+    process, ended = start(job)
+    timer = threading.Timer(0.1, process.abandon)
+    timer.start()
+    assert process.receive() is None
+    timer.join()
+    assert ended == [process]

@@ -1,0 +1,100 @@
+"""The files of an engine's images: brought into the store once."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from securebench.errors import ImageError
+from securebench.images.model import ResolvedImage
+from securebench.images.store.image_store import ImageStore
+from securebench.images.store.leases import TreeLease
+from securebench.sandboxes.docker import tree as docker_tree
+from securebench.sandboxes.docker.driver import DockerDriver
+from securebench.sandboxes.docker.tree import EngineTrees
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from securebench.engine.client import Engine
+
+IMAGE = ResolvedImage("app:1", "sha256:" + "a" * 64)
+
+
+class FakeStore:
+    """A store that has what was taken, and counts."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.images: set[str] = set()
+        self.taken: list[str] = []
+
+    def find(self, reference: str) -> object:
+        """Return something if it is there."""
+        return SimpleNamespace(id=reference) if reference in self.images else None
+
+    def lease(self, image_id: str) -> TreeLease:
+        """Lease what is there."""
+        assert image_id in self.images
+        return TreeLease(self.root, os.open(self.root, os.O_RDONLY))
+
+
+@pytest.fixture
+def fake_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeStore:
+    """Give a store, into which taking from an engine brings what is asked for."""
+    found = FakeStore(tmp_path)
+
+    def take(_engine: object, store: FakeStore, reference: str, _report: object) -> None:
+        store.taken.append(reference)
+        store.images.add(reference)
+
+    monkeypatch.setattr(docker_tree, "take_from", take)
+    return found
+
+
+def trees(store: FakeStore) -> EngineTrees:
+    """Return the trees of no engine."""
+    return EngineTrees(cast("Any", None), cast("Any", store))
+
+
+def test_an_image_is_taken_once(fake_store: FakeStore) -> None:
+    """Eight tasks that want an image's files at once take it from the engine once."""
+    found = trees(fake_store)
+    with ThreadPoolExecutor(8) as pool:
+        leases = list(pool.map(lambda _number: found.lease(IMAGE), range(8)))
+    assert fake_store.taken == [IMAGE.id]
+    for lease in leases:
+        lease.close()
+
+
+def test_what_the_store_has_is_not_taken(fake_store: FakeStore) -> None:
+    """An image that the store has under its id comes from there."""
+    fake_store.images.add(IMAGE.id)
+    trees(fake_store).lease(IMAGE).close()
+    assert fake_store.taken == []
+
+
+def test_an_id_that_the_archive_has_not_is_told(fake_store: FakeStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine whose ids are not those of its archives is told, with what to do."""
+    monkeypatch.setattr(docker_tree, "take_from", lambda *_arguments: None)
+    with pytest.raises(ImageError) as raised:
+        trees(fake_store).lease(IMAGE)
+    assert raised.value.hint
+
+
+@pytest.mark.engine
+def test_the_files_of_an_engines_image_are_brought(engine: Engine, base_image: ResolvedImage, tmp_path: Path) -> None:
+    """What an engine has and the store lacks is in the store afterwards, under the engine's id, and stays."""
+    store = ImageStore(tmp_path / "images")
+    assert engine.version
+    driver = DockerDriver(store=store)
+    try:
+        with driver.image_tree(base_image) as tree:
+            assert (tree.root / "etc/passwd").read_text().startswith("root:")
+        assert store.find(base_image.id) is not None
+    finally:
+        driver.close()

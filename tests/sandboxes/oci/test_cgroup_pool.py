@@ -1,0 +1,129 @@
+"""Groups of spares: used again when they are as new, and never otherwise."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from securebench.sandboxes.base import MIB, Command, Limits, SandboxSpec
+from securebench.sandboxes.oci import OciDriver
+from securebench.sandboxes.oci.supervisor import cgroup_pool as module
+from securebench.sandboxes.oci.supervisor.cgroup_pool import Spares
+from securebench.sandboxes.oci.supervisor.cgroups import Group, Hierarchy
+
+if TYPE_CHECKING:
+    from securebench.images.model import ResolvedImage
+
+OOM = "import sys\nblocks = [bytearray(1 << 20) for _ in range(1 << 10)]"
+
+
+class FakeGroup:
+    """A group that is, or is not, as new."""
+
+    def __init__(self, *, as_new: bool) -> None:
+        self.as_new = as_new
+        self.removed = False
+
+    def is_as_new(self) -> bool:
+        """Say what it was made to say."""
+        return self.as_new
+
+    def forget_peak(self) -> None:
+        """There is none."""
+
+    def remove(self) -> bool:
+        """Note that it was asked for."""
+        self.removed = True
+        return True
+
+
+def group(*, as_new: bool = True) -> Group:
+    """Return a fake, typed as the real one."""
+    return cast("Group", FakeGroup(as_new=as_new))
+
+
+class Around:
+    """Surroundings in which groups can be made."""
+
+    hierarchies = (object(),)
+    inner_groups = False
+    group = "run"
+
+
+def spares_of(monkeypatch: pytest.MonkeyPatch) -> tuple[Spares, list[Group]]:
+    """Return spares that fork nothing, and the groups that they were made in."""
+    used: list[Group] = []
+
+    def make(of: Group) -> Any:
+        used.append(of)
+        return type("Spare", (), {"group": of})()
+
+    monkeypatch.setattr(module, "Spare", make)
+    monkeypatch.setattr(module, "Group", lambda *_, **__: group())
+    return Spares(cast("Any", Around())), used
+
+
+def test_a_group_that_is_as_new_is_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next spare waits in a group that was kept, and only then in new ones."""
+    spares, used = spares_of(monkeypatch)
+    kept = group()
+    assert spares.keep(kept)
+    spares.refill()
+    assert used[0] is kept
+    assert used[1] is not kept
+
+
+def test_a_group_that_is_not_as_new_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one sandbox has left in a group is never another's (A24, F11)."""
+    spares, used = spares_of(monkeypatch)
+    dirty = group(as_new=False)
+    assert not spares.keep(dirty)
+    spares.refill()
+    assert dirty not in used
+
+
+def test_few_groups_are_kept_and_none_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is a bound, and what was kept is removed with the spares."""
+    spares, _ = spares_of(monkeypatch)
+    groups = [group() for _ in range(9)]
+    assert [spares.keep(one) for one in groups] == [True] * 8 + [False]
+    spares.remove()
+    assert [cast("FakeGroup", one).removed for one in groups] == [True] * 8 + [False]
+
+
+@pytest.mark.parametrize(
+    ("processes", "used", "as_new"),
+    [("", 8 * MIB, True), ("", 8 * MIB + 1, False), ("7\n", 0, False)],
+    ids=["empty", "memory is charged", "a process is left"],
+)
+@pytest.mark.parametrize("unified", [False, True], ids=["v1", "v2"])
+def test_what_as_new_is(tmp_path: Path, processes: str, used: int, as_new: bool, unified: bool) -> None:
+    """No process, and next to no memory."""
+    hierarchy = Hierarchy(str(tmp_path), ("memory",), unified=unified)
+    (tmp_path / "securebench").mkdir()
+    made = Group([hierarchy], "spare-1", inner=False)
+    directory = Path(hierarchy.directory("spare-1"))
+    (directory / "cgroup.procs").write_text(processes)
+    (directory / f"memory.{'current' if unified else 'usage_in_bytes'}").write_text(f"{used}\n")
+    assert made.is_as_new() is as_new
+
+
+@pytest.mark.oci
+def test_what_came_before_is_not_felt(base_image: ResolvedImage) -> None:
+    """A sandbox that ran out of memory, or was held to one process, leaves the next ones theirs (A24, F11)."""
+    del base_image  # it is there
+    small = Limits(memory=64 * MIB)
+    with closing(OciDriver()) as driver:
+        image = driver.resolve_image("securebench/python:3.11")
+        if "memory" in driver.info().weaker:
+            pytest.skip("there are no groups to be used again: this driver says that it does not limit memory")
+        for _ in range(6):
+            with driver.create(SandboxSpec(image=image, limits=small)) as sandbox:
+                assert sandbox.run(Command(argv=("python3", "-c", OOM), timeout_seconds=60)).out_of_memory
+            with driver.create(SandboxSpec(image=image)) as sandbox:
+                argv = ("python3", "-c", "import os; b = bytearray(256 << 20); print(os.fork() >= 0)")
+                result = sandbox.run(Command(argv=argv, timeout_seconds=60))
+            assert (result.exit_code, result.out_of_memory) == (0, False)

@@ -1,0 +1,163 @@
+"""Doors between the keeper and its driver: what is handed over, and what becomes of it when something is wrong."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from securebench.errors import EngineError
+from securebench.sandboxes.forwarding import Door
+from securebench.sandboxes.oci.forwarding import open_doors
+from securebench.sandboxes.oci.request import Job
+from securebench.sandboxes.oci.wire import DOORS, KILL, send_report
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+ENDED = {"exit": 0, "timed_out": False, "out_of_memory": False, "log": ""}
+
+
+@pytest.fixture
+def channel() -> Iterator[tuple[Job, socket.socket]]:
+    """Give a job, and the keeper's end of its channel."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.setblocking(False)
+    with theirs:
+        yield Job(ours), theirs
+
+
+@pytest.fixture
+def listeners() -> Iterator[list[socket.socket]]:
+    """Give four listening sockets."""
+    made = [socket.create_server(("127.0.0.1", 0)) for _ in range(4)]
+    yield made
+    for listener in made:
+        listener.close()
+
+
+def hand_over(keeper: socket.socket, listeners: list[socket.socket]) -> None:
+    """Do what the keeper does."""
+    send_report(keeper, {DOORS: len(listeners)}, *(listener.fileno() for listener in listeners))
+
+
+def test_doors_come_before_the_end(channel: tuple[Job, socket.socket], listeners: list[socket.socket]) -> None:
+    """Each door is given its socket, in their order; the report of the end is another one."""
+    job, keeper = channel
+    hand_over(keeper, listeners[:2])
+    send_report(keeper, ENDED)
+    served: list[tuple[str, socket.socket]] = []
+    doors = [Door(1, lambda given: served.append(("one", given))), Door(2, lambda given: served.append(("two", given)))]
+    open_doors(job, doors)
+    assert [name for name, _ in served] == ["one", "two"]
+    assert [given.getsockname() for _, given in served] == [listener.getsockname() for listener in listeners[:2]]
+    assert not any(given.get_inheritable() for _, given in served)
+    assert job.report(5) == ENDED
+    assert job.descriptor == -1
+    for _, given in served:
+        given.close()
+
+
+def test_what_could_not_be_made_has_no_doors(channel: tuple[Job, socket.socket]) -> None:
+    """A container that was refused serves nobody, and its report says why."""
+    job, keeper = channel
+    send_report(keeper, {"failed": "no", "unsafe": True})
+    open_doors(job, [Door(1, lambda _given: pytest.fail("there is none"))])
+    assert job.report(5) == {"failed": "no", "unsafe": True}
+
+
+def test_a_keeper_that_is_gone_has_none(channel: tuple[Job, socket.socket]) -> None:
+    """Without a keeper nobody is served, and who waits for the sandbox hears that it is gone."""
+    job, keeper = channel
+    keeper.close()
+    open_doors(job, [Door(1, lambda _given: pytest.fail("there is none"))])
+    with pytest.raises(EngineError) as caught:
+        job.report(5)
+    assert caught.value.code == "sandbox-keeper-gone"
+
+
+def test_a_silent_keeper_is_told(channel: tuple[Job, socket.socket]) -> None:
+    """Who waits for doors does not wait for ever."""
+    with pytest.raises(EngineError, match="in time"):
+        channel[0].listeners(0.05)
+
+
+def test_who_cannot_serve_ends_the_sandbox(channel: tuple[Job, socket.socket], listeners: list[socket.socket]) -> None:
+    """When serving raises, all doors are closed and the container is ended."""
+    job, keeper = channel
+    served: list[socket.socket] = []
+
+    def refuse(_given: socket.socket) -> None:
+        raise ZeroDivisionError
+
+    hand_over(keeper, listeners[:2])
+    with pytest.raises(ZeroDivisionError):
+        open_doors(job, [Door(1, served.append), Door(2, refuse)])
+    assert [given.fileno() for given in served] == [-1]
+    assert keeper.recv(64) == KILL
+    assert keeper.recv(64) == b""
+
+
+ROOMLESS = """
+import os, resource, socket
+from contextlib import suppress
+from securebench.errors import InfrastructureError
+from securebench.sandboxes.oci.request import Job
+from securebench.sandboxes.oci.wire import DOORS, send_report
+ours, keeper = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+ours.setblocking(False)
+job, listeners = Job(ours), [socket.create_server(("127.0.0.1", 0)) for _ in range(4)]
+send_report(keeper, {DOORS: 4}, *(listener.fileno() for listener in listeners))
+before, taken = len(os.listdir("/proc/self/fd")), []
+free = [os.dup(0), os.dup(0)]
+resource.setrlimit(resource.RLIMIT_NOFILE, (max(free) + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+with suppress(OSError):
+    while True:  # whatever numbers are free below
+        taken.append(os.dup(0))
+for descriptor in free:
+    os.close(descriptor)
+try:
+    job.listeners(5)
+except InfrastructureError as error:
+    print(error.message, error.hint)
+for descriptor in taken:
+    os.close(descriptor)
+print(len(os.listdir("/proc/self/fd")) - before)
+"""
+
+
+def test_no_room_for_doors_is_told() -> None:
+    """Where a process may open no more files that is said, and those that there was room for are closed."""
+    done = subprocess.run([sys.executable, "-c", ROOMLESS], capture_output=True, text=True, check=False)
+    said, more = done.stdout.splitlines()
+    assert "cannot start another" in said, done.stderr
+    assert "ulimit" in said
+    assert more == "0"
+
+
+MAKING = """
+import os, sys
+from securebench.sandboxes.oci.supervisor.network import make_network
+before, fds = os.readlink("/proc/self/ns/net"), len(os.listdir("/proc/self/fd"))
+try:
+    make_network([3128, int(sys.argv[1])], sys.argv[2] + "/network", sys.argv[2] + "/sys")
+except OSError as error:
+    print(error.errno)
+print(os.readlink("/proc/self/ns/net") == before, len(os.listdir("/proc/self/fd")) - fds)
+"""
+
+
+@pytest.mark.parametrize(("port", "said"), [(8788, ["True 2"]), (3128, ["98", "True 0"])])
+def test_whoever_makes_doors_goes_back(tmp_path: Path, port: int, said: list[str]) -> None:
+    """Whether it works or not, its maker is where it was, with no more descriptors than it hands over."""
+    unshare = ["unshare", "--mount", "--net", *([] if os.geteuid() == 0 else ["--user", "--map-root-user"])]
+    argv = [*unshare, sys.executable, "-c", MAKING, str(port), str(tmp_path)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    if "unshare" in done.stderr:
+        pytest.skip("this user may make no namespaces")
+    assert done.stdout.splitlines() == said, done.stderr

@@ -1,0 +1,195 @@
+"""Runtime processes: what they are started with, and that they leave nothing on the host, whenever they are killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from leftovers import runtime_files
+from securebench.errors import InfrastructureError
+from securebench.sandboxes.base import Command, SandboxSpec
+from securebench.sandboxes.oci import OciDriver
+from securebench.sandboxes.oci.supervisor.containers import Cell
+from securebench.sandboxes.oci.supervisor.context import Surroundings
+from securebench.sandboxes.oci.supervisor.processes import Job, Runtime, Starved, is_exiting
+
+if TYPE_CHECKING:
+    from securebench.images.model import ResolvedImage
+
+TRUE = Command(argv=("true",), timeout_seconds=60)
+EXIT_1 = 1 << 8
+STEP_SECONDS = 0.0001
+
+
+def test_a_runtime_is_started_with_next_to_nothing(tmp_path: Path) -> None:
+    """It gets where programs are and where its own files may be, nothing of who started the run."""
+    out, log = (tmp_path / "out").open("w+"), tmp_path / "log"
+    with out, socket.socket() as channel:
+        job = Job(channel, str(log), str(tmp_path / "started"), 60)
+        job.start(Runtime(["/usr/bin/env"], str(tmp_path), str(log)), [0, out.fileno(), 2], lambda: None)
+        assert os.waitpid(job.pid, 0)[1] == 0
+        out.seek(0)
+        variables = dict(line.split("=", 1) for line in out.read().splitlines())
+    assert variables.pop("PATH").endswith("/bin")
+    assert variables == {"_LIBCONTAINER_STATEDIR": str(tmp_path)}
+
+
+def test_whether_its_command_was_started_is_reported(tmp_path: Path) -> None:
+    """A job says whether its runtime has written down that what it was to run runs."""
+    started = tmp_path / "started"
+    with socket.socket() as channel:
+        job = Job(channel, str(tmp_path / "log"), str(started), 60)
+        for nothing in ("", "garbage", "0", "-3", "7 8"):
+            started.write_text(nothing)
+            assert not job.outcome(EXIT_1, Starved())["started"]
+        started.write_text("7")
+        assert job.outcome(EXIT_1, Starved())["started"]
+
+
+def test_a_command_waits_for_the_record_of_its_container(tmp_path: Path) -> None:
+    """What a container's first process says may be heard before its runtime has written down that it runs."""
+    pid = tmp_path / "pid"
+    with socket.socket() as first, socket.socket() as second:
+        cell = Cell("s1", Surroundings(str(tmp_path), "none", inner_groups=False))
+        cell.main = Job(first, str(tmp_path / "log"), str(pid), 60)
+        command = Job(second, str(tmp_path / "log2"), str(tmp_path / "pid2"), 60)
+        (tmp_path / "s1").mkdir()
+        cell.launch(command, ["/bin/sh", "-c", f"exec test -s {pid}"], [0, 1, 2], None)
+        time.sleep(0.2)
+        pid.write_text("7")
+        assert os.waitpid(command.pid, 0)[1] == 0
+
+
+@pytest.mark.parametrize(
+    ("status", "before", "after", "lost"),
+    [
+        (signal.SIGKILL, (0, 0), (0, 0), "by signal 9"),
+        (signal.SIGTERM, (2, 2), (2, 2), "by signal 15"),
+        (signal.SIGABRT, (0, 0), (0, 0), ""),  # what runs in a sandbox might crash its runtime
+        (137 << 8, (0, 0), (0, 0), ""),  # as a command ends that kills itself
+        (signal.SIGKILL, (0, 0), (1, 1), ""),  # the sandbox used all of its own memory
+        (137 << 8, (0, 0), (1, 1), ""),
+        (137 << 8, (0, 0), (1, 0), "memory"),
+        (1 << 8, (4, 2), (5, 2), "memory"),
+        (0, (0, 0), (1, 0), ""),  # it went well all the same
+    ],
+)
+def test_what_the_machine_did_to_it_is_reported(
+    tmp_path: Path, status: int, before: tuple[int, int], after: tuple[int, int], lost: str
+) -> None:
+    """A kill from outside and memory that others used up are told from what the sandbox did to itself."""
+    (tmp_path / "started").write_text("7")
+    with socket.socket() as channel:
+        job = Job(channel, str(tmp_path / "log"), str(tmp_path / "started"), 60)
+        job.starved_before = Starved(*before)
+        found = job.outcome(status, Starved(*after))["lost"]
+        assert lost in found
+        assert bool(found) == bool(lost)
+        job.killed = True
+        assert ("signal" in job.outcome(status, Starved(*after))["lost"]) is False
+
+
+def test_a_command_that_its_runtime_left_to_the_keeper_kills_itself(tmp_path: Path) -> None:
+    """The signal is then the command's own end, and no loss."""
+    with socket.socket() as channel:
+        job = Job(channel, str(tmp_path / "log"), str(tmp_path / "started"), 60, leaves=True)
+        job.is_left = True
+        report = job.outcome(signal.SIGKILL, Starved())
+    assert (report["exit"], report["lost"]) == (137, "")
+
+
+@pytest.mark.parametrize(
+    ("status", "starved", "lost"),
+    [
+        (signal.SIGKILL, (0, 0), "first process"),
+        (signal.SIGKILL, (1, 1), ""),  # the sandbox used all of its own memory
+        (signal.SIGKILL, (1, 0), "memory"),
+        (signal.SIGSEGV, (0, 0), ""),
+        (137 << 8, (0, 0), ""),  # the init ends so when the command was killed
+        (0, (0, 0), ""),
+    ],
+)
+def test_a_first_process_that_was_killed_is_reported(
+    tmp_path: Path, status: int, starved: tuple[int, int], lost: str
+) -> None:
+    """Nobody in a sandbox can kill its first process, but by using up the memory that it may have."""
+    with socket.socket() as channel:
+        job = Job(channel, str(tmp_path / "log"), str(tmp_path / "started"), 60, leaves=True)
+        job.first = job.is_left = True
+        found = job.outcome(status, Starved(*starved))["lost"]
+        assert lost in found
+        assert bool(found) == bool(lost)
+        job.killed = True
+        assert "process" not in job.outcome(status, Starved(*starved))["lost"]
+
+
+@pytest.mark.parametrize(("status", "lost"), [(137 << 8, "gone"), (signal.SIGKILL, "gone"), (5 << 8, ""), (0, "")])
+def test_a_command_is_lost_with_its_container(tmp_path: Path, status: int, lost: str) -> None:
+    """A command that was killed as its container was lost has no end of its own; one that ended before that has."""
+    with socket.socket() as channel:
+        job = Job(channel, str(tmp_path / "log"), str(tmp_path / "started"), 60)
+        job.is_left = True
+        assert job.outcome(status, Starved(), "gone")["lost"] == lost
+
+
+def test_a_process_that_ends_is_told_from_one_that_lives() -> None:
+    """One that has ended and was not waited for, or is gone, ends; a living one does not."""
+    assert not is_exiting(os.getpid())
+    child = os.posix_spawn("/bin/true", ["true"], {})
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    assert is_exiting(child)
+    os.waitpid(child, 0)
+    assert is_exiting(child)
+
+
+@pytest.mark.oci
+def test_a_runtime_killed_at_any_moment_leaves_no_file(base_image: ResolvedImage, oci_driver: OciDriver) -> None:
+    """L10: crun binds its own program to a file when it starts; killed just then, it leaves none on the host."""
+    before = runtime_files()
+    runtime = oci_driver.info().runtime
+    with closing(OciDriver(runtime=runtime)) as driver:
+        image = driver.resolve_image(base_image.reference)
+        driver.prove()
+        keeper = _keeper_of(driver)
+        for moment in range(200):
+            with driver.create(SandboxSpec(image=image)) as sandbox:
+                process = sandbox.open(TRUE)
+                time.sleep(moment % 50 * STEP_SECONDS)
+                _kill_children(keeper)
+                with suppress(InfrastructureError):
+                    process.wait()
+    assert runtime_files() - before == set()
+
+
+@pytest.mark.oci
+def test_a_run_killed_at_any_moment_leaves_no_file(base_image: ResolvedImage, oci_driver: OciDriver) -> None:
+    """L10: the same of whole runs, whose sandboxes are all ended by the kernel."""
+    before = runtime_files()
+    for moment in range(20):
+        with closing(OciDriver(runtime=oci_driver.info().runtime)) as driver:
+            image = driver.resolve_image(base_image.reference)
+            sandboxes = [driver.create(SandboxSpec(image=image)) for _ in range(4)]
+            driver.info()  # its keeper is there by now
+            for sandbox in sandboxes:
+                sandbox.open(TRUE)
+            time.sleep(moment * STEP_SECONDS * 5)
+            os.kill(_keeper_of(driver), signal.SIGKILL)
+    assert runtime_files() - before == set()
+
+
+def _keeper_of(driver: OciDriver) -> int:
+    starter = driver._surroundings.link._process.pid
+    return int(Path(f"/proc/{starter}/task/{starter}/children").read_text().split()[0])
+
+
+def _kill_children(parent: int) -> None:
+    for child in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
+        with suppress(ProcessLookupError):
+            os.kill(int(child), signal.SIGKILL)

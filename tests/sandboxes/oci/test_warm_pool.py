@@ -1,0 +1,227 @@
+"""What is started ahead: given to one who asks for exactly that, with nothing in it, and ended when nobody does."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from leftovers import family_of
+from securebench.errors import EngineError
+from securebench.images.model import ResolvedImage
+from securebench.sandboxes.base import BASE_ENVIRONMENT, Command, Mount, SandboxSpec
+from securebench.sandboxes.forwarding import Door
+from securebench.sandboxes.oci import OciDriver
+from securebench.sandboxes.oci.warm_pool import Kind, Started, Stock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from securebench.sandboxes.base import SandboxProcess
+
+SPEC = SandboxSpec(image=ResolvedImage(reference="image", id="sha256:1"))
+ARGV = ("python3", "-I", "-u", "-c", "for line in open(0): exec(line)")
+WAITING = Command(argv=ARGV, timeout_seconds=60, waits=True)
+NOTE = "import os; print(sorted(os.listdir('/tmp'))); open('/tmp/note', 'w').close()"
+
+
+class FakeStarted:
+    """Something that was started, and notes that it was ended."""
+
+    def __init__(self, *, over: bool = False) -> None:
+        self.job = self
+        self.over = over
+        self.ended = False
+
+    def is_over(self) -> bool:
+        """Say what it was made to say."""
+        return self.over
+
+    def end(self) -> None:
+        """Note it."""
+        self.ended = True
+
+
+def kind(**changes: Any) -> Kind:
+    """Return a kind that differs so from the usual one."""
+    found = Kind.of(replace(SPEC, **changes), WAITING)
+    assert found is not None
+    return found
+
+
+def started(*, over: bool = False) -> Started:
+    """Return a fake, typed as the real one."""
+    return cast("Started", FakeStarted(over=over))
+
+
+def ended(*those: Started) -> list[bool]:
+    """Return which were ended."""
+    return [cast("FakeStarted", one).ended for one in those]
+
+
+def test_one_is_taken_once() -> None:
+    """No container is ever given to two."""
+    stock, one = Stock(), started()
+    stock.take(kind())
+    stock.add(kind(), one)
+    assert stock.take(kind()) is one
+    assert stock.take(kind()) is None
+    assert ended(one) == [False]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"user": (0, 0)},
+        {"read_only": False},
+        {"image": ResolvedImage(reference="image", id="sha256:2")},
+        {"environment": {**BASE_ENVIRONMENT, "A": "1"}},
+        {"tmpfs": ()},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_only_what_is_exactly_the_same_is_taken(changes: dict[str, Any]) -> None:
+    """Whatever differs in a spec makes another kind."""
+    stock = Stock()
+    stock.take(kind())
+    stock.add(kind(), started())
+    assert stock.take(kind(**changes)) is None
+    assert kind() == kind(labels={"task": "another"})
+
+
+def test_not_all_can_be_started_ahead(tmp_path: Path) -> None:
+    """What does not say that it waits is never started before it is asked for, nor is what has mounts or doors."""
+    assert Kind.of(SPEC, replace(WAITING, waits=False)) is None
+    assert Kind.of(replace(SPEC, mounts=(Mount(tmp_path, "/workspace"),)), WAITING) is None
+    assert Kind.of(replace(SPEC, doors=(Door(3128, lambda listener: listener.close()),)), WAITING) is None
+
+
+def test_there_are_never_more_than_were_in_use_at_once() -> None:
+    """The oldest is ended for the newest, whatever its kind."""
+    stock, ones = Stock(), [started() for _ in range(4)]
+    for _ in range(2):
+        stock.take(kind())
+    for number, one in enumerate(ones):
+        stock.give_back()
+        stock.add(kind(workdir=f"/{number}"), one)
+    assert ended(*ones) == [True, True, False, False]
+    stock.clear()
+    assert all(ended(*ones))
+
+
+def test_one_that_has_ended_is_not_given() -> None:
+    """Whoever asks gets a new one instead."""
+    stock, one = Stock(), started(over=True)
+    stock.take(kind())
+    stock.add(kind(), one)
+    assert stock.take(kind()) is None
+    assert ended(one) == [True]
+
+
+# --- on real sandboxes
+
+real = pytest.mark.oci
+
+
+@pytest.fixture
+def own_driver(oci_driver: OciDriver, base_image: ResolvedImage) -> Iterator[OciDriver]:
+    """Give a driver that a test may stop."""
+    del oci_driver, base_image  # both are to be had
+    driver = OciDriver()
+    yield driver
+    driver.close()
+
+
+def spec_of(driver: OciDriver) -> SandboxSpec:
+    """Return the strictest spec."""
+    return SandboxSpec(image=driver.resolve_image("securebench/python:3.11"))
+
+
+def ready(driver: OciDriver) -> list[tuple[Kind, Started]]:
+    """Return what a driver has started ahead."""
+    return driver._surroundings.stock._ready
+
+
+def say(process: SandboxProcess, line: str) -> bytes:
+    """Send a line, and return all that is printed until the end."""
+    process.send(line.encode() + b"\n")
+    process.close_stdin()
+    output = b""
+    while (chunk := process.receive()) is not None:
+        output += chunk[1]
+    return output
+
+
+@real
+def test_what_one_has_done_the_next_does_not_see(own_driver: OciDriver) -> None:
+    """Each is a new container: nothing of the one before is in it (A24, F11)."""
+    for number in range(3):
+        before = [each for _, each in ready(own_driver)]
+        with own_driver.create(spec_of(own_driver)) as sandbox:
+            process = sandbox.open(WAITING)
+            assert not set(before) & {each for _, each in ready(own_driver)}
+            assert say(process, NOTE) == b"[]\n"
+            assert process.wait().exit_code == 0
+        assert len(ready(own_driver)) == 1, number
+
+
+@real
+def test_what_was_started_ahead_idles(own_driver: OciDriver) -> None:
+    """Nothing runs in it but its init and the command, and it ends with its time only when it was opened."""
+    short = replace(WAITING, timeout_seconds=1.0)
+    with own_driver.create(spec_of(own_driver)) as sandbox:
+        say(sandbox.open(short), "")
+    time.sleep(1.5)
+    with own_driver.create(spec_of(own_driver)) as sandbox:
+        process = sandbox.open(short)
+        assert ready(own_driver) == []
+        begun = time.monotonic()
+        process.send(b"import os; os.write(1, repr(sorted(filter(str.isdigit, os.listdir('/proc')))).encode())\n")
+        assert process.receive() == ("stdout", b"['1', '2']")
+        assert process.wait().timed_out
+        assert 0.9 < time.monotonic() - begun < 40
+
+
+@real
+def test_what_ends_meanwhile_is_started_anew(own_driver: OciDriver) -> None:
+    """A container that something killed is not given to anybody."""
+    with own_driver.create(spec_of(own_driver)) as sandbox:
+        say(sandbox.open(WAITING), "")
+    job = ready(own_driver)[0][1].job
+    job.kill()
+    job.await_end(10)
+    with own_driver.create(spec_of(own_driver)) as sandbox:
+        assert say(sandbox.open(WAITING), "print(1)") == b"1\n"
+
+
+@real
+def test_a_persistent_sandbox_runs_its_own_commands(own_driver: OciDriver) -> None:
+    """What waits in it runs in it, and nothing is started ahead for it."""
+    with own_driver.create(spec_of(own_driver), persistent=True) as sandbox:
+        assert say(sandbox.open(WAITING), NOTE) == b"[]\n"
+        assert say(sandbox.open(WAITING), NOTE) == b"['note']\n"
+    assert ready(own_driver) == []
+
+
+@real
+@pytest.mark.parametrize("end", ["kill_all", "close"])
+def test_nothing_is_left_of_what_nobody_took(own_driver: OciDriver, end: str) -> None:
+    """When a run stops, what was started ahead ends with it, and no more of it is started."""
+    pid = own_driver._surroundings.link._process.pid
+    sandboxes = [own_driver.create(spec_of(own_driver)) for _ in range(2)]
+    for process in [sandbox.open(WAITING) for sandbox in sandboxes]:
+        say(process, "")
+    sandboxes[0].close()
+    assert len(ready(own_driver)) == 1
+    getattr(own_driver, end)()
+    sandboxes[1].close()
+    assert ready(own_driver) == []
+    deadline = time.monotonic() + 20
+    while any("python3 -I -u" in command for command in family_of(pid).values()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    with pytest.raises(EngineError):
+        own_driver.create(spec_of(own_driver))

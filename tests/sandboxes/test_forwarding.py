@@ -1,0 +1,279 @@
+"""Doors on real sandboxes: many at once, and what is left of them when they, or their run, end. J01, J03, I15."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from securebench.errors import EgressError, EngineError
+from securebench.sandboxes.base import SandboxSpec
+from securebench.sandboxes.docker.driver import DockerDriver
+from securebench.sandboxes.docker.owner import OWNER_LABEL
+from securebench.sandboxes.oci import OciDriver
+from securebench.sandboxes.oci.reaper import runs_directory
+from securebench.testing.breakout import ATTEMPTS, Outcome, break_out
+from securebench.testing.conformance.bench import probe_command, read_until
+from securebench.testing.conformance.forwarding import PORT, Server, serving
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from securebench.engine.client import Engine
+    from securebench.images.model import ResolvedImage
+    from securebench.sandboxes.base import Sandbox, SandboxDriver
+
+pytestmark = [pytest.mark.every_driver, pytest.mark.usefixtures("_with_doors")]
+
+CALL = probe_command("call", str(PORT), "hello")
+MANY = 40
+
+
+def until(condition: Callable[[], bool], timeout: float = 20) -> bool:
+    """Whether ``condition`` came true in time."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def internet_sockets() -> int:
+    """Return how many sockets of TCP or UDP this process has: doors, and what came through them."""
+    found = 0
+    for number in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
+        with suppress(OSError), socket.socket(fileno=os.dup(number)) as copy:  # else it is another thing, or gone
+            found += copy.family in {socket.AF_INET, socket.AF_INET6}
+    return found
+
+
+def keeper_of(driver: OciDriver) -> Path:
+    """Return what the kernel says of the process that keeps a driver's sandboxes."""
+    starter = driver._surroundings.link._process.pid
+    return Path("/proc", Path(f"/proc/{starter}/task/{starter}/children").read_text().split()[0])
+
+
+def mounts_of(process: Path) -> list[str]:
+    """Return what is mounted where a process is, in the kernel's words."""
+    return (process / "mountinfo").read_text().splitlines()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_many_at_once_have_doors(driver: SandboxDriver, base_image: ResolvedImage) -> None:
+    """Forty sandboxes at once each reach who serves them, at the same port: there is no pool to be used up."""
+    servers = [Server(str(number)) for number in range(MANY)]
+
+    def start(server: Server) -> Sandbox:
+        return driver.create(SandboxSpec(image=base_image, doors=(server.door(),)), persistent=True)
+
+    with ThreadPoolExecutor(8) as pool:
+        sandboxes = list(pool.map(start, servers))
+        answers = list(pool.map(lambda sandbox: sandbox.run(CALL).stdout.decode(), sandboxes))
+        list(pool.map(lambda sandbox: sandbox.close(), sandboxes))
+    for server in servers:
+        server.close()
+    assert answers == [f"{number}: hello\n" for number in range(MANY)]
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_nothing_is_left_of_a_door(driver: SandboxDriver, base_image: ResolvedImage, persistent: bool) -> None:
+    """After an end, a time limit and a failure no descriptor is left, here or in the keeper, and no mount."""
+    before = internet_sockets()
+    for command in (CALL, probe_command("linger", str(PORT), timeout=1), probe_command("emit", "", "", "3")):
+        with (
+            serving() as server,
+            driver.create(SandboxSpec(image=base_image, doors=(server.door(),)), persistent=persistent) as sandbox,
+        ):
+            sandbox.run(command)
+    assert until(lambda: internet_sockets() == before)
+    if isinstance(driver, OciDriver) and os.geteuid() == 0:
+        keeper, cells = keeper_of(driver), f" {driver._surroundings.run}/s"
+        places = "/network ", "/sys "
+        assert until(lambda: not [line for line in mounts_of(keeper) if cells in line and any(map(line.count, places))])
+        assert len(list((keeper / "fd").iterdir())) < 40
+
+
+@pytest.mark.oci
+def test_a_keeper_stays_where_it_was(oci_driver: OciDriver, base_image: ResolvedImage) -> None:
+    """The keeper has a network namespace of its own, empty and not the host's, before and after it made doors."""
+    if os.geteuid() != 0:
+        pytest.skip("only root may look at it")
+    spaces = []
+    for _ in range(2):
+        spaces.append((keeper_of(oci_driver) / "ns/net").readlink())
+        with serving() as server, oci_driver.create(SandboxSpec(image=base_image, doors=(server.door(),))) as sandbox:
+            assert sandbox.run(CALL).exit_code == 0
+    assert spaces[0] == spaces[1]
+    assert spaces[0] != Path("/proc/self/ns/net").readlink()
+    assert (keeper_of(oci_driver) / "net/route").read_text().splitlines()[1:] == []
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_a_stopped_run_leaves_no_connection(driver_of_its_own: SandboxDriver, persistent: bool) -> None:
+    """``kill_all`` ends what speaks through a door, and then no door is opened any more."""
+    driver = driver_of_its_own
+    image = driver.resolve_image("securebench/python:3.11")
+    with serving() as server:
+        spec = SandboxSpec(image=image, doors=(server.door(),))
+        process = driver.create(spec, persistent=persistent).open(probe_command("linger", str(PORT)))
+        read_until(process, b"outside: here\n")
+        driver.kill_all()
+        assert server.ended.wait(20)
+        with pytest.raises(EngineError, match="stopped"):
+            driver.create(spec, persistent=persistent).open(CALL)
+        assert len(server.listeners) == 1
+
+
+@pytest.fixture
+def driver_of_its_own(driver: SandboxDriver) -> Any:
+    """Give another driver of the same kind, which a test may stop."""
+    name = driver.info().runtime
+    made: SandboxDriver = OciDriver(runtime=name) if isinstance(driver, OciDriver) else DockerDriver()
+    made.info()
+    yield made
+    made.close()
+
+
+KILLED = f"""
+import sys, time
+from securebench.sandboxes.base import SandboxSpec
+from securebench.sandboxes.select import open_driver
+from securebench.testing.conformance.bench import probe_command, read_until
+from securebench.testing.conformance.forwarding import Server
+driver = open_driver(sys.argv[1], sys.argv[2] or None, "killed", print)
+image = driver.resolve_image("securebench/python:3.11")
+spec = SandboxSpec(image=image, doors=(Server("outside").door(),))
+process = driver.create(spec).open(probe_command("linger", "{PORT}"))
+read_until(process, b"outside: here")
+print("talking", flush=True)
+if sys.argv[3] == "holding":
+    import securebench.sandboxes.docker.forwarding as doors
+    doors.serve_doors = lambda *_: (print("holding", flush=True), time.sleep(600))
+    driver.create(spec).open(probe_command("cat"))
+time.sleep(600)
+"""
+
+
+def kill_in_the_middle(driver: SandboxDriver, what: str) -> str:
+    """Kill a process that has opened doors with ``driver`` when it says ``what``. Return its owner's label."""
+    docker = isinstance(driver, DockerDriver)
+    argv = [sys.executable, "-c", KILLED, "docker" if docker else "oci", "" if docker else driver.info().runtime, what]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        while what not in (line := process.stdout.readline()):
+            assert line, "it ended"
+        start = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[19]
+        process.send_signal(signal.SIGKILL)
+    return f"/{process.pid}/{start}"
+
+
+def directories(owner: str) -> list[Path]:
+    """Return the run directories of an owner."""
+    parent = runs_directory()
+    return [path.parent for path in parent.glob("*/owner") if path.read_text().strip().endswith(owner)]
+
+
+def test_nothing_is_left_of_a_killed_run(driver: SandboxDriver, base_image: ResolvedImage) -> None:
+    """I15, L10: after SIGKILL and the next start there is no container, and no directory, of what had doors."""
+    owner = kill_in_the_middle(driver, "talking")
+    assert until(lambda: driver.reap() >= 0 and not directories(owner))
+    if isinstance(driver, DockerDriver):
+        assert until(lambda: driver.reap() >= 0 and not containers(driver.engine, owner))
+
+
+@pytest.mark.engine
+def test_a_holder_of_a_killed_run_is_reaped(docker_driver: DockerDriver) -> None:
+    """A run that is killed while it opens a door leaves a holder and a meeting place, which the next removes."""
+    owner = kill_in_the_middle(docker_driver, "holding")
+    assert len(containers(docker_driver.engine, owner)) == 2
+    assert len(directories(owner)) == 1
+    assert docker_driver.reap() >= 3
+    assert until(lambda: not containers(docker_driver.engine, owner))
+    assert directories(owner) == []
+
+
+def containers(engine: Engine, owner: str) -> list[dict[str, Any]]:
+    """Return the containers of an owner."""
+    listed = engine.client.containers(all=True, filters={"label": OWNER_LABEL})
+    return [entry for entry in listed if entry["Labels"][OWNER_LABEL].endswith(owner)]
+
+
+@pytest.mark.engine
+def test_no_network_of_the_engine_is_made(docker_driver: DockerDriver, base_image: ResolvedImage) -> None:
+    """While a sandbox has a door the engine has the networks that it had, and its container is in none of them."""
+    before = {network["Id"] for network in docker_driver.engine.client.networks()}
+    with serving() as server:
+        spec = SandboxSpec(image=base_image, doors=(server.door(),), labels={"tests": "doors"})
+        with docker_driver.create(spec, persistent=True) as sandbox:
+            sandbox.run(CALL)
+            assert {network["Id"] for network in docker_driver.engine.client.networks()} == before
+            (entry,) = docker_driver.engine.client.containers(filters={"label": "tests=doors"})
+            found = docker_driver.engine.client.inspect_container(entry["Id"])
+    assert found["NetworkSettings"]["Networks"] == {}
+
+
+@pytest.mark.engine
+def test_a_holder_that_fails_is_told(
+    docker_driver: DockerDriver, base_image: ResolvedImage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What went wrong in it is said, as trouble of the way out, and it is removed."""
+    for program, why in (("raise SystemExit('oh')", "oh"), ("", "it ended"), ("print('open')", "Resource")):
+        monkeypatch.setattr("securebench.sandboxes.docker.forwarding._PROGRAM", program)
+        with serving() as server, pytest.raises(EgressError, match=why):
+            docker_driver.create(SandboxSpec(image=base_image, doors=(server.door(),)), persistent=True)
+        assert server.listeners == []
+
+
+@pytest.mark.engine
+def test_a_holder_that_hands_over_something_else_is_found_out(
+    docker_driver: DockerDriver, base_image: ResolvedImage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sockets that listen elsewhere, or too few, are served to nobody."""
+    program = (Path(__file__).parents[2] / "src/securebench/sandboxes/docker/guest/forward_ports.py").read_text()
+    handed = "[listener.fileno() for listener in listeners]"
+    for other in (program.replace("127.0.0.1", "0.0.0.0"), program.replace(handed, "[]")):
+        assert other != program
+        monkeypatch.setattr("securebench.sandboxes.docker.forwarding._PROGRAM", other)
+        with serving() as server, pytest.raises(EgressError, match="are not there"):
+            docker_driver.create(SandboxSpec(image=base_image, doors=(server.door(),)), persistent=True)
+        assert server.listeners == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("user", [(65534, 65534), (0, 0)], ids=["nobody", "root"])
+def test_a_door_is_no_way_out(driver: SandboxDriver, base_image: ResolvedImage, user: tuple[int, int]) -> None:
+    """With a door, whatever is tried at the network comes to nothing, as without one: J01, J03, J04, I18, I20."""
+    functions = {name: getattr(attempt.function, "func", attempt.function) for name, attempt in ATTEMPTS.items()}
+    names = [name for name, function in functions.items() if function.__module__.endswith(".network")]
+    with serving() as server:
+        found = break_out(driver, base_image, user=user, names=names, doors=(server.door(),))
+    assert len(names) > 10
+    assert [finding for finding in found if finding.outcome is not Outcome.CONTAINED] == []
+
+
+@pytest.mark.parametrize("kind", ["oci", "docker"])
+def test_gvisor_has_no_doors(kind: str, request: pytest.FixtureRequest) -> None:
+    """A runtime with a network stack of its own is told before a sandbox is made: ``egress-unavailable``."""
+    if kind == "docker":
+        request.getfixturevalue("engine")
+    try:
+        driver: SandboxDriver = OciDriver(runtime="runsc") if kind == "oci" else DockerDriver(runtime="runsc")
+    except EngineError as error:
+        pytest.skip(error.message)
+    image = driver.resolve_image("securebench/python:3.11")
+    with serving() as server, pytest.raises(EgressError, match="runsc") as caught:
+        driver.create(SandboxSpec(image=image, doors=(server.door(),)))
+    driver.close()
+    assert caught.value.code == "egress-unavailable"
