@@ -22,7 +22,7 @@ from report import Table, within
 from securebench.images.store.image_store import ImageStore
 from securebench.sandboxes.base import Command, Mount, SandboxSpec, workspace_user
 from securebench.sandboxes.mounts import NAME_FILES
-from securebench.sandboxes.oci.config import INIT_TARGET, Layout, compile_config
+from securebench.sandboxes.oci.config import INIT_TARGET, HostLayout, compile_config
 from securebench.sandboxes.oci.ids import HostIds, identity_map
 from securebench.sandboxes.oci.runtime import find_init, find_runtime
 from securebench.sandboxes.oci.seccomp import seccomp_for
@@ -123,10 +123,10 @@ def _bare(scratch: Path, count: int) -> float:
         return float(run_measured(apart)[1])
 
 
-def _layout(image: ResolvedImage, workspace: Path, root: Path) -> Layout:
+def _layout(image: ResolvedImage, workspace: Path, root: Path) -> HostLayout:
     uid_map, gid_map = identity_map(workspace_user(), HostIds.of_root())
     names = {f"/etc/{path.name}": str(path) for path in NAME_FILES}
-    return Layout(
+    return HostLayout(
         root=str(root),
         sources={**names, INIT_TARGET: str(find_init()), WORKSPACE: str(workspace)},
         uid_map=uid_map,

@@ -27,7 +27,7 @@ from securebench.engine.client import connect
 from securebench.images.build.derived.compose import Additions, Base, add_image
 from securebench.images.engine_images import give_to
 from securebench.images.store.image_store import ImageStore
-from securebench.images.store.index import Origin, Source
+from securebench.images.store.index import ImageSource, Origin
 from securebench.sandboxes.base import Command, SandboxSpec
 from securebench.tasks import DEFAULT_IMAGE
 from verifiers.repo_patch.judging_repo import (
@@ -112,7 +112,7 @@ def _image(sides: Sequence[Side]) -> Iterator[str]:
     store, reference = ImageStore(), f"securebench-bench/project:{os.getpid()}"
     found = store.find(DEFAULT_IMAGE)
     assert found is not None, "the base image is missing: securebench images build"
-    with store.incoming(Origin(Source.ARCHIVE, "bench")) as incoming:
+    with store.incoming(Origin(ImageSource.ARCHIVE, "bench")) as incoming:
         base = Base(found.id, *store.documents(found.id))
         incoming.name(add_image(incoming, base, [incoming.take([layer(*image_parts())])], Additions()), reference)
     engine = connect() if any(side.is_docker for side in sides) else None

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 import trustme
 from report import Table
 
-from securebench.egress.gateway import Gateway, Session
+from securebench.egress.gateway import EgressSession, Gateway
 from securebench.egress.model import EgressPlan, Provider, RelayPlan
 from securebench.egress.rules import ProxyRules
 
@@ -178,7 +178,7 @@ def _plan(port: int) -> RelayPlan:
     )
 
 
-def _door(session: Session) -> int:
+def _door(session: EgressSession) -> int:
     """Have the session's one door served on a port of this host, and return that: a sandbox's own is no slower."""
     listener = socket.create_server(("127.0.0.1", 0))
     port = int(listener.getsockname()[1])

@@ -18,7 +18,7 @@ from securebench.egress.rules import ProxyRules
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from securebench.egress.gateway import Session
+    from securebench.egress.gateway import EgressSession
     from securebench.egress.rules import Caps
     from securebench.resources import JsonValue
 
@@ -127,7 +127,7 @@ def world(
         yield World(gateway, log, secure, open_to_all, trust)
 
 
-def door_of(session: Session, index: int = 0) -> int:
+def door_of(session: EgressSession, index: int = 0) -> int:
     """Serve a door of ``session`` on a port of this machine, and return that."""
     listener = socket.create_server(("127.0.0.1", 0))
     port: int = listener.getsockname()[1]

@@ -12,7 +12,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any
 
-from securebench.engine.endpoint import Endpoint
+from securebench.engine.endpoint import EngineEndpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 VERSION = {"Version": "20.10.24", "ApiVersion": "1.41", "MinAPIVersion": "1.12"}
 
 
-def endpoint_of(path: Path) -> Endpoint:
+def endpoint_of(path: Path) -> EngineEndpoint:
     """Return the endpoint of a socket."""
-    return Endpoint.parse(f"unix://{path}", "the test")
+    return EngineEndpoint.parse(f"unix://{path}", "the test")
 
 
 class FakeEngine:

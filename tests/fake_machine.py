@@ -11,7 +11,7 @@ from securebench.errors import EngineError
 from securebench.sandboxes.base import DriverInfo
 from securebench.sandboxes.enforcement import ENFORCEABLE
 from securebench.sandboxes.oci.isolation import Isolation
-from securebench.sandboxes.oci.runtime import Runtime
+from securebench.sandboxes.oci.runtime import OciRuntime
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,9 +27,9 @@ FILES = {
 }
 PROGRAMS = frozenset({"apt-get", "mmdebstrap", "newuidmap", "newgidmap"})
 RUNTIMES = {
-    "crun": Runtime("crun", "/usr/bin/crun", "1.14"),
-    "runc": Runtime("runc", "/usr/sbin/runc", "1.1.15"),
-    "runsc": Runtime("runsc", "/usr/bin/runsc", "20250101.0"),
+    "crun": OciRuntime("crun", "/usr/bin/crun", "1.14"),
+    "runc": OciRuntime("runc", "/usr/sbin/runc", "1.1.15"),
+    "runsc": OciRuntime("runsc", "/usr/bin/runsc", "20250101.0"),
 }
 DOCKER = DriverInfo("docker", "runc", "27.0.3", {"cgroups": "2"}, weaker=("user-namespace",))
 OCI = DriverInfo("oci", "crun", "1.14")
@@ -49,7 +49,7 @@ class FakeMachine:
     files: dict[str, str] = field(default_factory=lambda: dict(FILES))
     programs: frozenset[str] = PROGRAMS
     working: bool = True
-    runtimes: dict[str, Runtime] = field(default_factory=lambda: dict(RUNTIMES))
+    runtimes: dict[str, OciRuntime] = field(default_factory=lambda: dict(RUNTIMES))
     init_path: Path | Exception = Path("/usr/bin/tini-static")
     library: str | Exception = "2.5.4"
     control_groups: tuple[str, tuple[str, ...]] = ("v2", ("memory", "pids", "cpu"))
@@ -78,7 +78,7 @@ class FakeMachine:
         """Say that it does, or not."""
         return self.working
 
-    def runtime(self, name: str) -> Runtime:
+    def runtime(self, name: str) -> OciRuntime:
         """Return it."""
         if name not in self.runtimes:
             raise EngineError(f"the runtime {name} is not installed", code="runtime-unavailable")

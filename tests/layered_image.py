@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from image_archives import layer as archive
 from securebench.images.build.derived.compose import Additions, Base, add_image
-from securebench.images.store.index import Origin, Source
+from securebench.images.store.index import ImageSource, Origin
 
 if TYPE_CHECKING:
     from image_archives import Part
@@ -22,7 +22,7 @@ def add_layered_image(
     found = store.find(beneath)
     assert found is not None, f"{beneath} is not in the store"
     base = Base(found.id, *store.documents(found.id))
-    with store.incoming(Origin(Source.ARCHIVE, "tests")) as incoming:
+    with store.incoming(Origin(ImageSource.ARCHIVE, "tests")) as incoming:
         layer = incoming.take([archive(*parts)])
         image_id = add_image(incoming, base, [layer], Additions(workdir=workdir))
         incoming.name(image_id, reference)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from securebench.images.registry import Fetched, Patience, Platform, fetch_image
+from securebench.images.registry import Fetched, Platform, Timeouts, fetch_image
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 AMD64 = Platform("linux", "amd64")
-QUICK = Patience(connect=2, read=0.3, total=10, attempts=3, pause=0.01, longest_pause=1)
+QUICK = Timeouts(connect=2, read=0.3, total=10, attempts=3, pause=0.01, longest_pause=1)
 
 
 class MemorySink:
@@ -31,7 +31,7 @@ class MemorySink:
 
 
 def pull(
-    reference: str, sink: MemorySink | None = None, patience: Patience = QUICK, lines: list[str] | None = None
+    reference: str, sink: MemorySink | None = None, patience: Timeouts = QUICK, lines: list[str] | None = None
 ) -> Fetched:
     """Download for ``linux/amd64``, whatever machine this is."""
     told = [] if lines is None else lines

@@ -12,9 +12,9 @@ from typing import Any
 
 import h11
 
-from securebench.egress.http_streams import Peer
+from securebench.egress.http_streams import HttpPeer
 from securebench.egress.model import Provider, RelayPlan
-from securebench.egress.relay.server import Relay
+from securebench.egress.relay.server import ProviderRelay
 from securebench.limits import ProviderTimeouts
 
 KEY = "sk-canary-0123456789abcdef"
@@ -85,10 +85,10 @@ class Answered:
         return text
 
 
-Script = Callable[[Seen, Peer], Awaitable[None]]
+Script = Callable[[Seen, HttpPeer], Awaitable[None]]
 
 
-async def respond(peer: Peer, status: int, body: bytes, **headers: str) -> None:
+async def respond(peer: HttpPeer, status: int, body: bytes, **headers: str) -> None:
     """Answer a request at once. Names of headers have ``_`` for ``-``."""
     given = [(name.replace("_", "-"), value) for name, value in headers.items()]
     await peer.send(h11.Response(status_code=status, headers=given))
@@ -100,7 +100,7 @@ def answering(status: int = 200, body: bytes = b"{}", **headers: str) -> Script:
     """Return a provider that answers every request alike."""
     given = {"content_type": "application/json"} | headers
 
-    async def script(seen: Seen, peer: Peer) -> None:
+    async def script(seen: Seen, peer: HttpPeer) -> None:
         await respond(peer, status, body, **given)
 
     return script
@@ -118,7 +118,7 @@ GOOD = {provider: streaming(body) for provider, body in STREAM.items()}
 class Setting:
     """A relay that serves, what its provider has seen, and what was logged."""
 
-    relay: Relay
+    relay: ProviderRelay
     plan: RelayPlan
     port: int
     seen: list[Seen] = field(default_factory=list)
@@ -129,9 +129,9 @@ class Setting:
     has_logged: asyncio.Event = field(default_factory=asyncio.Event)
     """A first request is over."""
 
-    async def connect(self) -> Peer:
+    async def connect(self) -> HttpPeer:
         """Connect as an agent does."""
-        return Peer(h11.CLIENT, *await asyncio.open_connection("127.0.0.1", self.port))
+        return HttpPeer(h11.CLIENT, *await asyncio.open_connection("127.0.0.1", self.port))
 
     def log(self, line: dict[str, Any]) -> None:
         """Take a line of the relay's."""
@@ -172,19 +172,19 @@ class Setting:
         return got
 
 
-async def exchange(agent: Peer, asked: tuple[h11.Request, bytes]) -> Answered:
+async def exchange(agent: HttpPeer, asked: tuple[h11.Request, bytes]) -> Answered:
     """Send a request, and return what is answered."""
     await send(agent, asked)
     return await answer_of(agent)
 
 
-async def send(agent: Peer, asked: tuple[h11.Request, bytes]) -> None:
+async def send(agent: HttpPeer, asked: tuple[h11.Request, bytes]) -> None:
     """Send a request whole."""
     for event in (asked[0], h11.Data(data=asked[1]), h11.EndOfMessage()):
         await agent.send(event)
 
 
-async def answer_of(agent: Peer) -> Answered:
+async def answer_of(agent: HttpPeer) -> Answered:
     """Read one answer, to its end or to where it is cut."""
     head = await agent.next_event()
     assert isinstance(head, h11.Response), head
@@ -214,7 +214,7 @@ async def relayed(
     script = script or GOOD[plan.provider]
 
     async def provide(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        peer = Peer(h11.SERVER, reader, writer)
+        peer = HttpPeer(h11.SERVER, reader, writer)
         setting.connections.append(1)
         try:
             while await _provide_one(peer, setting, script):
@@ -227,7 +227,7 @@ async def relayed(
     provider = await asyncio.start_server(provide, "127.0.0.1", 0, ssl=tls)
     url = f"http{'s' if tls else ''}://localhost:{provider.sockets[0].getsockname()[1]}{base}"
     setting.plan = replace(plan, base_url=plan.base_url or url, timeouts=timeouts)
-    setting.relay = Relay(setting.plan, setting.log, agent_seconds=agent_seconds)
+    setting.relay = ProviderRelay(setting.plan, setting.log, agent_seconds=agent_seconds)
     server = await asyncio.start_server(setting.relay.serve, "127.0.0.1", 0)
     setting.port = server.sockets[0].getsockname()[1]
     try:
@@ -238,7 +238,7 @@ async def relayed(
         provider.close()
 
 
-async def _provide_one(peer: Peer, setting: Setting, script: Script) -> bool:
+async def _provide_one(peer: HttpPeer, setting: Setting, script: Script) -> bool:
     request = await peer.next_event()
     if not isinstance(request, h11.Request):
         return False

@@ -11,7 +11,7 @@ from securebench.candidates.store import CandidateStore
 from securebench.dangerous_commands import VerificationPolicy
 from securebench.errors import CandidateError, FailurePhase, FailureReason
 from securebench.execution import TaskContext
-from securebench.harnesses.base import HarnessProducer, ProduceContext, Production, RunContext
+from securebench.harnesses.base import AgentResult, HarnessProducer, ProduceContext, RunContext
 from securebench.plugins import Identity
 from securebench.progress import Event, Reporter
 from securebench.resources import Resource, ResourceBundle, Visibility
@@ -54,7 +54,7 @@ class FakeProducer(HarnessProducer):
 
     name = "fake"
     answer: str = "right"
-    hook: Callable[[int, AgentView, ProduceContext], Production | None] = lambda *_: None
+    hook: Callable[[int, AgentView, ProduceContext], AgentResult | None] = lambda *_: None
     views: list[AgentView] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
     agent: Mapping[str, JsonValue] = field(default_factory=dict)
@@ -82,7 +82,7 @@ class FakeProducer(HarnessProducer):
         self.prepared.append(run)
         return self.agent
 
-    def produce(self, view: AgentView, context: ProduceContext) -> Production:
+    def produce(self, view: AgentView, context: ProduceContext) -> AgentResult:
         """Return what the hook returns, or else a production with the sealed answer."""
         with self.lock:
             self.views.append(view)
@@ -90,7 +90,7 @@ class FakeProducer(HarnessProducer):
         production = self.hook(number, view, context)
         if production is not None:
             return production
-        return Production(
+        return AgentResult(
             candidate=seal(context.store, self.answer),
             stdout=f"{self.answer}\n",
             metadata={"usage": {"tokens": 7}},
@@ -157,10 +157,10 @@ def seal(store: CandidateStore, text: str) -> CandidateArtifact:
     return store.seal_bytes(CandidateKind.TEXT, text.encode(), text)
 
 
-def agent_failure(store: CandidateStore | None = None) -> Production:
+def agent_failure(store: CandidateStore | None = None) -> AgentResult:
     """Return what comes of an agent that crashed, after it left something if there is a store."""
     failure = CandidateError(FailureReason.AGENT_EXIT, "the agent exited with 1", phase=FailurePhase.PRODUCE)
-    return Production(candidate=seal(store, "right") if store else None, failure=failure)
+    return AgentResult(candidate=seal(store, "right") if store else None, failure=failure)
 
 
 def make_context(root: Path, sink: Sink | None = None, **changes: Any) -> TaskContext:

@@ -14,7 +14,7 @@ import pytest
 
 from securebench import plugins
 from securebench.errors import ConfigError
-from securebench.plugins import Kind
+from securebench.plugins import ExtensionKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -177,7 +177,7 @@ def test_a_name_of_ours_cannot_be_registered() -> None:
     plugins.register("verifiers", "thing", Thing)
     with pytest.raises(ConfigError):
         plugins.register("verifiers", "thing", object)
-    assert plugins.load(Kind.VERIFIER, "thing") is Thing
+    assert plugins.load(ExtensionKind.VERIFIER, "thing") is Thing
 
 
 def site(root: Path, monkeypatch: pytest.MonkeyPatch, **packages: str) -> None:
@@ -199,7 +199,7 @@ def test_two_packages_cannot_offer_one_name(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(
         ConfigError, match=r"first_odd 1\.0, second_odd 1\.0|second_odd 1\.0, first_odd 1\.0"
     ) as refused:
-        plugins.load(Kind.HARNESS, "odd")
+        plugins.load(ExtensionKind.HARNESS, "odd")
     assert refused.value.code == "plugin-conflict"
 
 
@@ -207,10 +207,10 @@ def test_a_package_that_cannot_be_imported_is_named(tmp_path: Path, monkeypatch:
     """The error says which package, and why."""
     site(tmp_path, monkeypatch, broken_odd="raise RuntimeError('no such service')")
     with pytest.raises(ConfigError, match=r"broken_odd 1\.0.*RuntimeError: no such service") as refused:
-        plugins.load(Kind.HARNESS, "odd")
+        plugins.load(ExtensionKind.HARNESS, "odd")
     assert refused.value.code == "plugin-broken"
     with pytest.raises(ConfigError) as unknown:
-        plugins.load(Kind.HARNESS, "odder")
+        plugins.load(ExtensionKind.HARNESS, "odder")
     assert unknown.value.code == "plugin-unknown"
 
 

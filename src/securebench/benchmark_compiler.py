@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from securebench import plugins
 from securebench.families.registry import FAMILIES, family_faults
-from securebench.plugins import Kind
+from securebench.plugins import ExtensionKind
 from securebench.resources import Resource, ResourceBundle, ResourceKind, Visibility
 from securebench.strict_input.faults import Fault, Problems
 from securebench.tasks import AssetRoot, SecureBenchTask
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from securebench.errors import Problem
 
 EVAL_VISIBILITY: Final[Mapping[str, Mapping[str, Visibility]]] = MappingProxyType(
-    {name: FAMILIES[name].lanes for name in plugins.own_names(Kind.FAMILY)}
+    {name: FAMILIES[name].lanes for name in plugins.own_names(ExtensionKind.FAMILY)}
 )
 """The lane of each eval field of our own families. Any other field is hidden."""
 

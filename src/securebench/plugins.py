@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 
-class Kind(StrEnum):
+class ExtensionKind(StrEnum):
     """What an extension may be. The value names its entry point group, ``securebench.VALUE``."""
 
     HARNESS = "harnesses"
@@ -38,14 +38,14 @@ class Kind(StrEnum):
     DRIVER = "drivers"
 
 
-_OURS: Final[Mapping[Kind, Mapping[str, str]]] = MappingProxyType(
+_OURS: Final[Mapping[ExtensionKind, Mapping[str, str]]] = MappingProxyType(
     {
-        Kind.HARNESS: {
+        ExtensionKind.HARNESS: {
             "command": "securebench.harnesses.command:CommandHarnessProducer",
             "codex": "securebench.harnesses.provider.codex:CodexHarnessProducer",
             "claude_code": "securebench.harnesses.provider.claude_code:ClaudeCodeHarnessProducer",
         },
-        Kind.VERIFIER: {
+        ExtensionKind.VERIFIER: {
             "multiple_choice": "securebench.verifiers.multiple_choice:MultipleChoiceVerifier",
             "short_answer": "securebench.verifiers.short_answer:ShortAnswerVerifier",
             "free_response": "securebench.verifiers.free_response:FreeResponseVerifier",
@@ -53,7 +53,7 @@ _OURS: Final[Mapping[Kind, Mapping[str, str]]] = MappingProxyType(
             "repo_patch": "securebench.verifiers.repo_patch:RepoPatchVerifier",
             "terminal_task": "securebench.verifiers.terminal_task:TerminalTaskVerifier",
         },
-        Kind.FAMILY: {
+        ExtensionKind.FAMILY: {
             "multiple_choice": "securebench.families.multiple_choice:FAMILY",
             "short_answer": "securebench.families.short_answer:FAMILY",
             "free_response": "securebench.families.free_response:FAMILY",
@@ -67,7 +67,7 @@ _OURS: Final[Mapping[Kind, Mapping[str, str]]] = MappingProxyType(
             "multimodal_qa": "securebench.families.deferred:MULTIMODAL_QA",
             "preference_pair": "securebench.families.deferred:PREFERENCE_PAIR",
         },
-        Kind.DRIVER: {
+        ExtensionKind.DRIVER: {
             "docker": "securebench.sandboxes.docker.driver:DockerDriver",
             "oci": "securebench.sandboxes.oci:OciDriver",
         },
@@ -75,7 +75,7 @@ _OURS: Final[Mapping[Kind, Mapping[str, str]]] = MappingProxyType(
 )
 """What this package offers itself. A module is imported only when its name is asked for."""
 
-_registered: Final[dict[tuple[Kind, str], Any]] = {}
+_registered: Final[dict[tuple[ExtensionKind, str], Any]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +106,12 @@ class Extension:
         return identity_of(type(self))
 
 
-def register(kind: Kind | str, name: str, extension: Any) -> None:
+def register(kind: ExtensionKind | str, name: str, extension: Any) -> None:
     """Offer ``extension`` under ``name`` in this process, as an installed entry point would.
 
     Raises :class:`ConfigError` (``plugin-conflict``) for a name that something else has.
     """
-    kind = Kind(kind)
+    kind = ExtensionKind(kind)
     taken = (
         name in _OURS[kind] or name in _entry_points(kind) or _registered.get((kind, name), extension) is not extension
     )
@@ -122,23 +122,23 @@ def register(kind: Kind | str, name: str, extension: Any) -> None:
     _registered[kind, name] = extension
 
 
-def own_names(kind: Kind) -> tuple[str, ...]:
+def own_names(kind: ExtensionKind) -> tuple[str, ...]:
     """Return the names of this kind that this package offers itself."""
     return tuple(_OURS[kind])
 
 
-def names(kind: Kind) -> tuple[str, ...]:
+def names(kind: ExtensionKind) -> tuple[str, ...]:
     """Return every name of this kind, our own first."""
     others = {name for of, name in _registered if of is kind} | set(_entry_points(kind))
     return (*_OURS[kind], *sorted(others - _OURS[kind].keys()))
 
 
-def is_known(kind: Kind, name: str) -> bool:
+def is_known(kind: ExtensionKind, name: str) -> bool:
     """Whether something has this name. Installed packages are looked at only for a name that is not ours."""
     return name in _OURS[kind] or (kind, name) in _registered or name in _entry_points(kind)
 
 
-def load(kind: Kind, name: str) -> Any:
+def load(kind: ExtensionKind, name: str) -> Any:
     """Return the extension of this name.
 
     Raises :class:`ConfigError`: ``plugin-unknown``; ``plugin-conflict`` where two packages offer the name;
@@ -187,7 +187,7 @@ def identity_of(owner: type) -> Identity | None:
 
 
 @cache
-def _entry_points(kind: Kind) -> Mapping[str, tuple[EntryPoint, ...]]:
+def _entry_points(kind: ExtensionKind) -> Mapping[str, tuple[EntryPoint, ...]]:
     from importlib.metadata import entry_points  # 20 ms that most commands never need
 
     found: dict[str, tuple[EntryPoint, ...]] = {}

@@ -9,13 +9,13 @@ import pytest
 from fake_npm import FakeNpm, fake_npm
 from securebench.agents.registry import NpmRegistry
 from securebench.agents.store import AgentStore
-from securebench.images.registry.patience import Patience
+from securebench.images.registry.patience import Timeouts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-IMPATIENT = Patience(connect=2.0, read=1.0, total=10.0, attempts=3, pause=0.01)
+IMPATIENT = Timeouts(connect=2.0, read=1.0, total=10.0, attempts=3, pause=0.01)
 
 
 @pytest.fixture

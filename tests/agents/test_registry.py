@@ -11,7 +11,7 @@ from fake_npm import breaks_after, says, waits
 from securebench.agents import registry as registry_module
 from securebench.agents.registry import REGISTRY, NpmRegistry, configured
 from securebench.errors import ConfigError, InfrastructureError
-from securebench.images.registry.patience import Patience
+from securebench.images.registry.patience import Timeouts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -101,7 +101,7 @@ def test_a_registry_that_falls_silent_is_given_up(npm: FakeNpm) -> None:
     """In the time that its patience has, not in the socket's."""
     npm.publish(NAME, "1.2.3", DATA)
     npm.faults[".tgz"] = [waits(sent=100)] * 5
-    impatient = NpmRegistry(npm.url, Patience(read=0.3, attempts=2, pause=0.01))
+    impatient = NpmRegistry(npm.url, Timeouts(read=0.3, attempts=2, pause=0.01))
     started = time.monotonic()
     with pytest.raises(InfrastructureError) as caught:
         fetched(impatient)

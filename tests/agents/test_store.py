@@ -22,7 +22,7 @@ from fake_npm import archive, breaks_after, entry, package, says, waits
 from securebench.agents import installing
 from securebench.agents.catalogue import PROGRAMS, machine_platform
 from securebench.agents.places import DIRECTORY_VARIABLE, default_directory
-from securebench.agents.progress import Stage
+from securebench.agents.progress import InstallStage
 from securebench.agents.registry import NpmRegistry
 from securebench.agents.store import AgentStore
 from securebench.errors import ConfigError, DiskFullError, InfrastructureError
@@ -368,7 +368,11 @@ def test_an_installation_tells_what_it_does(cache: AgentStore, integrity: str) -
     """Stage by stage, in words for people, too."""
     told: list[Progress] = []
     cache.install("codex", VERSION, X64, told.append)
-    assert [progress.stage for progress in told] == [Stage.DOWNLOADING, Stage.UNPACKING, Stage.INSTALLED]
+    assert [progress.stage for progress in told] == [
+        InstallStage.DOWNLOADING,
+        InstallStage.UNPACKING,
+        InstallStage.INSTALLED,
+    ]
     assert str(told[0]) == f"codex {VERSION} {X64}: downloading"
     assert str(replace(told[0], done=2_500_000, size=167_000_000)).endswith("downloading, 2 of 167 MB")
 

@@ -20,7 +20,7 @@ from securebench.cli import main
 from securebench.cli.run_command import exit_code, resume_command
 from securebench.progress import Event, EventKind
 from securebench.results.record import read_entry
-from securebench.results.summary import Counts, Ending, TesterRunSummary
+from securebench.results.summary import Counts, RunEnd, TesterRunSummary
 from securebench.tester_run import RunOptions
 from tester_run.running import make_parts, run, write_run
 
@@ -164,9 +164,9 @@ EXITS = [
     ({"total": Counts(2, pending=2)}, 0),
     ({"total": Counts(2, 1, 0, 1)}, 3),
     ({"problems": ("the pack changed",)}, 3),
-    ({"ending": Ending.STOPPED}, 3),
-    ({"ending": Ending.INTERRUPTED}, 130),
-    ({"ending": Ending.INTERRUPTED, "total": Counts(2, 0, 0, 1)}, 130),
+    ({"ending": RunEnd.STOPPED}, 3),
+    ({"ending": RunEnd.INTERRUPTED}, 130),
+    ({"ending": RunEnd.INTERRUPTED, "total": Counts(2, 0, 0, 1)}, 130),
 ]
 
 
@@ -243,7 +243,7 @@ def test_json(fake_run: FakeRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest
 
 def test_how_to_go_on(fake_run: FakeRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """A run that left something says how many tasks, why, and with which command to go on."""
-    fake_run.summary = replace(SUMMARY, total=Counts(5, 1, 1, 1), ending=Ending.STOPPED, problems=("no engine",))
+    fake_run.summary = replace(SUMMARY, total=Counts(5, 1, 1, 1), ending=RunEnd.STOPPED, problems=("no engine",))
     call(monkeypatch, "tester.yaml", "--workers", "2", "--output-dir", "my results")
     shown = capsys.readouterr().err
     assert "error: no engine" in shown

@@ -12,7 +12,7 @@ from rich.console import Console
 from results.samples import STATUS, record
 from securebench.cli.plain import WEAK as WEAK_WORDS
 from securebench.cli.summary_table import summary_lines, summary_table
-from securebench.results.record import Assurance, Entry, read_entry
+from securebench.results.record import Assurance, RecordEntry, read_entry
 from securebench.results.summary import Counts, TesterRunSummary, total
 from securebench.results.usage import Usage
 
@@ -39,7 +39,7 @@ def shown(width: int = 80, **changes: Any) -> str:
     return file.getvalue()
 
 
-def entry(task_id: str = "pack/one") -> Entry:
+def entry(task_id: str = "pack/one") -> RecordEntry:
     """Return a failed task."""
     return read_entry(record(task_id, STATUS.FAILED).line(0))
 

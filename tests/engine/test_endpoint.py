@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from securebench.engine.endpoint import Endpoint, candidate_endpoints
+from securebench.engine.endpoint import EngineEndpoint, candidate_endpoints
 from securebench.errors import EngineError
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def test_a_missing_context_is_told(tmp_path: Path) -> None:
 def test_other_addresses_are_refused(url: str) -> None:
     """An address that is not a socket or plain TCP is refused, with what would do."""
     with pytest.raises(EngineError) as raised:
-        Endpoint.parse(url, "DOCKER_HOST")
+        EngineEndpoint.parse(url, "DOCKER_HOST")
     assert raised.value.code == "engine-endpoint-unsupported"
     assert "unix://" in raised.value.hint
 

@@ -81,7 +81,7 @@ def test_a_forbidden_socket_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def forbidden(_self: object) -> socket.socket:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("securebench.engine.endpoint.Endpoint.dial", forbidden)
+    monkeypatch.setattr("securebench.engine.endpoint.EngineEndpoint.dial", forbidden)
     with pytest.raises(EngineError) as raised:
         connect([endpoint_of(tmp_path / "engine.sock")])
     assert raised.value.code == "engine-permission"

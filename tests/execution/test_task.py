@@ -37,7 +37,7 @@ from securebench.errors import (
     StorageError,
 )
 from securebench.execution import History, RunStoppedError, TaskContext, execute_task, retry
-from securebench.harnesses.base import Production, Spent
+from securebench.harnesses.base import AgentResult, Spent
 from securebench.progress import EventKind
 from securebench.results.commitment import Commitment
 from securebench.results.record import VerificationStatus, comparable, read_entry
@@ -180,7 +180,7 @@ def test_a_fault_is_an_error_and_never_a_verdict(tmp_path: Path, error: Exceptio
 
 def test_a_harness_that_returns_nothing_is_an_error(tmp_path: Path) -> None:
     """Neither a candidate nor a failure: anything unknown is never a pass."""
-    record = run(make_context(tmp_path, producer=FakeProducer(hook=lambda *_: Production(candidate=None))))
+    record = run(make_context(tmp_path, producer=FakeProducer(hook=lambda *_: AgentResult(candidate=None))))
     assert (record["verification_status"], record["failure_reason"]) == ("error", "internal_error")
 
 
@@ -245,11 +245,11 @@ def test_trouble_with_our_disk_ends_the_run(tmp_path: Path, error: Exception) ->
 def test_what_is_judged_is_what_was_sealed(tmp_path: Path) -> None:
     """The verifier reads the store, hashed again: an altered candidate is judged by nobody (M05)."""
 
-    def tamper(_: int, __: object, lent: Any) -> Production:
+    def tamper(_: int, __: object, lent: Any) -> AgentResult:
         candidate = seal(lent.store, "wrong")
         candidate.path.chmod(0o600)
         candidate.path.write_text("right")
-        return Production(candidate=candidate)
+        return AgentResult(candidate=candidate)
 
     with pytest.raises(StorageError) as caught:
         run(make_context(tmp_path, producer=FakeProducer(hook=tamper)))
@@ -260,9 +260,9 @@ def test_nothing_hidden_is_recorded(tmp_path: Path) -> None:
     """Hidden values and evaluation inputs stand nowhere in a record or an event, plain or encoded (F13)."""
     leak = f"{HIDDEN} {base64.b64encode(TESTS.encode()).decode()} {HIDDEN.encode().hex()}"
 
-    def produce(_: int, __: object, lent: Any) -> Production:
+    def produce(_: int, __: object, lent: Any) -> AgentResult:
         lent.report.emit(EventKind.AGENT_OUTPUT, text=leak)
-        return Production(candidate=seal(lent.store, leak), stdout=leak, stderr=leak, metadata={"said": [leak]})
+        return AgentResult(candidate=seal(lent.store, leak), stdout=leak, stderr=leak, metadata={"said": [leak]})
 
     verdict = VerificationResult(
         reason=FailureReason.WRONG_ANSWER, message=leak, stdout=TESTS, stderr=leak, metadata={"expected_answer": HIDDEN}
@@ -289,11 +289,11 @@ def test_keys_of_the_harness_are_not_recorded(tmp_path: Path) -> None:
     """J15: a key that the harness holds is redacted wherever it comes from: answers, messages, steps, events."""
     key = "sk-canary-0123"
 
-    def produce(_: int, __: object, lent: Any) -> Production:
+    def produce(_: int, __: object, lent: Any) -> AgentResult:
         lent.report.emit(EventKind.AGENT_OUTPUT, text=key)
         failure = CandidateError(FailureReason.AGENT_EXIT, f"it said {key}", phase=FailurePhase.PRODUCE)
         steps = json.dumps({"text": key})
-        return Production(candidate=seal(lent.store, key), failure=failure, metadata={key: key}, trajectory=steps)
+        return AgentResult(candidate=seal(lent.store, key), failure=failure, metadata={key: key}, trajectory=steps)
 
     sink = Sink()
     producer = FakeProducer(hook=produce, keys=(key,))
@@ -307,8 +307,8 @@ def test_keys_of_the_harness_are_not_recorded(tmp_path: Path) -> None:
 def test_a_trajectory_is_named_in_the_record(tmp_path: Path) -> None:
     """What an agent tells of its steps is in a file of its task's, which is no part of what makes records equal."""
 
-    def produce(number: int, __: object, lent: Any) -> Production:
-        return Production(candidate=seal(lent.store, "right"), trajectory=f'{{"step": {number}}}\n')
+    def produce(number: int, __: object, lent: Any) -> AgentResult:
+        return AgentResult(candidate=seal(lent.store, "right"), trajectory=f'{{"step": {number}}}\n')
 
     producer = FakeProducer(hook=produce)
     first, second = (run(make_context(tmp_path, producer=producer)) for _ in range(2))
@@ -323,10 +323,10 @@ def test_a_trajectory_is_named_in_the_record(tmp_path: Path) -> None:
 def test_no_trajectory_of_an_earlier_attempt_stays(tmp_path: Path, end: Exception) -> None:
     """A task that is done again and comes to nothing does not keep the steps of another attempt."""
 
-    def produce(number: int, __: object, lent: Any) -> Production:
+    def produce(number: int, __: object, lent: Any) -> AgentResult:
         if number > 1:
             raise end
-        return Production(candidate=seal(lent.store, "right"), trajectory="{}")
+        return AgentResult(candidate=seal(lent.store, "right"), trajectory="{}")
 
     producer = FakeProducer(hook=produce)
     run(make_context(tmp_path, producer=producer))
@@ -452,7 +452,7 @@ def place(root: Path, name: str) -> Path:
     return root / name
 
 
-def void(spent: int, error: InfrastructureError) -> Production:
+def void(spent: int, error: InfrastructureError) -> AgentResult:
     """Return a try that ``error`` ended after so many tokens."""
     usage: dict[str, Any] = {
         "input_tokens": spent,
@@ -462,7 +462,7 @@ def void(spent: int, error: InfrastructureError) -> Production:
     }
     steps = json.dumps({"step": 1, "spent": spent})
     metadata: dict[str, Any] = {"outcome": "provider_failed", "usage": usage}
-    return Production(candidate=None, fault=error, metadata=metadata, trajectory=steps, image_id="sha256:one")
+    return AgentResult(candidate=None, fault=error, metadata=metadata, trajectory=steps, image_id="sha256:one")
 
 
 def test_an_error_keeps_what_every_try_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -491,7 +491,7 @@ def test_tries_share_one_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(retry, "PROVIDER_BACK_OFF", (0, 0))
     told: list[Spent] = []
 
-    def hook(number: int, _: object, context: ProduceContext) -> Production | None:
+    def hook(number: int, _: object, context: ProduceContext) -> AgentResult | None:
         told.append(context.spent)
         return void(100, ProviderError("529")) if number < 3 else None
 

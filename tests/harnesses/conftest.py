@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from securebench.engine.client import Engine
-    from securebench.harnesses.base import Production
+    from securebench.harnesses.base import AgentResult
     from securebench.images.store.image_store import ImageStore
     from securebench.resources import JsonValue
     from securebench.sandboxes.base import SandboxDriver
@@ -103,7 +103,7 @@ class Bench:
             labels={"securebench.test": "yes"},
         )
 
-    def produce(self, view: AgentView = VIEW, **config: object) -> Production:
+    def produce(self, view: AgentView = VIEW, **config: object) -> AgentResult:
         """Run the command harness with ``config`` (default: the program ``agent``)."""
         settings: dict[str, object] = {"command": ("agent",), "timeout_seconds": 30.0, **config}
         harness = CommandHarnessProducer(CommandConfig(**settings))  # type: ignore[arg-type]  # a test's own keywords

@@ -10,7 +10,7 @@ from elf_files import AARCH64, X86_64, elf_file
 from securebench.agents.catalogue import LATEST, PROGRAMS, machine_platform
 from securebench.agents.model import AgentProgram
 from securebench.agents.store import AgentStore
-from securebench.egress.gateway import Gateway, Session
+from securebench.egress.gateway import EgressSession, Gateway
 from securebench.egress.model import EgressReport, ProbeReport, RelayReport
 from securebench.harnesses.base import RunContext
 from securebench.tasks import DEFAULT_IMAGE
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from securebench.egress.model import EgressPlan, RelayPlan
     from securebench.errors import EgressError
     from securebench.resources import JsonValue
-    from securebench.sandboxes.forwarding import Door
+    from securebench.sandboxes.forwarding import ForwardedPort
     from securebench.testing.fake_sandbox import FakeDriver
 
 KEY = "sk-canary-0123456789-abcdef"
@@ -74,11 +74,11 @@ class FakeStore(AgentStore):
         )
 
 
-class FakeSession(Session):
+class FakeSession(EgressSession):
     """A way out that leads nowhere. It reports what it is told to; ``die`` has it die."""
 
     def __init__(self, report: EgressReport, environment: Mapping[str, str]) -> None:
-        self.doors: tuple[Door, ...] = ()
+        self.doors: tuple[ForwardedPort, ...] = ()
         self.environment = environment
         self.relay_url = "http://127.0.0.1:8788"
         self.report = report

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from securebench.harnesses.base import Production
+    from securebench.harnesses.base import AgentResult
     from securebench.sandboxes.base import SandboxDriver
     from securebench.tasks import AgentView
 
@@ -53,7 +53,7 @@ def _install_agents(directory: Path) -> None:
 
 def _run(
     bench: Bench, behaviour: str, view: AgentView = VIEW, script: str = "agent.py", **config: object
-) -> Production:
+) -> AgentResult:
     command = ("python3", f"{AGENT_TARGET}/{script}", behaviour)
     return bench.produce(view, command=command, agent_dir=bench.root / "agents", **config)
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from securebench.harnesses.base import Production
+    from securebench.harnesses.base import AgentResult
     from securebench.patches.model import Delta
     from securebench.sandboxes.base import SandboxDriver
     from securebench.tasks import AgentView
@@ -43,11 +43,11 @@ def real(driver: SandboxDriver, tmp_path: Path, host_canary: Path) -> Iterator[B
     remove_tree(bench.workspace)
 
 
-def _run(bench: Bench, view: AgentView, script: str, **config: object) -> Production:
+def _run(bench: Bench, view: AgentView, script: str, **config: object) -> AgentResult:
     return bench.produce(view, command=("/bin/sh", "-euc", script), **config)
 
 
-def _delta(bench: Bench, production: Production) -> Delta:
+def _delta(bench: Bench, production: AgentResult) -> Delta:
     assert production.candidate is not None, production.failure
     return bench.store.read_patch(production.candidate)
 

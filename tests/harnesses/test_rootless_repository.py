@@ -13,7 +13,7 @@ from layered_image import add_layered_image
 from sandboxes.oci.test_rootless import home as home  # noqa: PLC0414 - a fixture
 from securebench.errors import FailureReason
 from securebench.images.store.image_store import ImageStore
-from securebench.images.store.index import Origin, Source
+from securebench.images.store.index import ImageSource, Origin
 from securebench.images.store.root_archive import RootConfig, add_root
 from securebench.patches.model import FileVersion
 from securebench.sandboxes.base import Limits
@@ -42,7 +42,7 @@ def test_a_repository_of_an_ordinary_user(oci_driver: OciDriver, home: Path, tmp
 
     def run() -> None:
         store = ImageStore()
-        with store.incoming(Origin(Source.ARCHIVE, "tests")) as incoming:
+        with store.incoming(Origin(ImageSource.ARCHIVE, "tests")) as incoming:
             incoming.name(add_root(incoming, [root], RootConfig({"PATH": "/bin"}), "tests"), "tests/beneath:1")
         add_layered_image(store, DEFAULT_IMAGE, *parts, beneath="tests/beneath:1")
         with closing(OciDriver(runtime="crun")) as driver:

@@ -17,7 +17,7 @@ from securebench.images.ensure import provide
 from securebench.images.resolve import resolve
 from securebench.images.store.ids import tree_shift
 from securebench.images.store.importing import import_path
-from securebench.images.store.index import Source
+from securebench.images.store.index import ImageSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -202,7 +202,7 @@ def test_an_image_of_an_engine_is_taken_when_it_is_needed_and_follows_the_engine
     assert lines == [f"taking {name} from the engine", "unpacking"]
     origin = own_store.origin(name)
     assert origin is not None
-    assert (origin.source, origin.engine_id) == (Source.ENGINE, first.id)
+    assert (origin.source, origin.engine_id) == (ImageSource.ENGINE, first.id)
     engine.client.remove_image(name)
     engine.client.import_image_from_data(layer(file("second")), repository=repository, tag="1")
     second = provide(own_store, name)

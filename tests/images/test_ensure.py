@@ -13,7 +13,7 @@ from securebench.errors import ConfigError, EngineError, ImageError
 from securebench.images.ensure import provide, pull
 from securebench.images.registry.model import Platform
 from securebench.images.store.image_store import ImageStore
-from securebench.images.store.index import Origin, Source
+from securebench.images.store.index import ImageSource, Origin
 from securebench.images.store.root_archive import RootConfig, add_root
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def silent(_line: str) -> None:
 
 def test_what_the_store_has_is_provided_without_asking_anyone(own_store: ImageStore) -> None:
     """No engine, no network: the image that came in, whatever its registry would say."""
-    with own_store.incoming(Origin(Source.RECIPE)) as incoming:
+    with own_store.incoming(Origin(ImageSource.RECIPE)) as incoming:
         image_id = add_root(incoming, [ROOT], RootConfig(), "")
         incoming.name(image_id, "tool:1")
     lines: list[str] = []
@@ -59,7 +59,7 @@ def test_what_the_store_has_is_provided_without_asking_anyone(own_store: ImageSt
 
 def test_what_an_engine_gave_is_provided_without_that_engine(own_store: ImageStore) -> None:
     """An engine that went away takes nothing with it."""
-    with own_store.incoming(Origin(Source.ENGINE, "sha256:" + "a" * 64)) as incoming:
+    with own_store.incoming(Origin(ImageSource.ENGINE, "sha256:" + "a" * 64)) as incoming:
         image_id = add_root(incoming, [ROOT], RootConfig(), "")
         incoming.name(image_id, "tool:1")
     assert provide(own_store, "tool:1").id == image_id
@@ -73,7 +73,7 @@ def test_what_only_a_registry_has_is_pulled_once(own_store: ImageStore, registry
     assert lines[-1] == "unpacking"
     with own_store.lease(image.id) as lease:
         assert (lease.root / "etc/os").read_text() == "one\n"
-    assert own_store.origin(reference) == Origin(Source.REGISTRY)
+    assert own_store.origin(reference) == Origin(ImageSource.REGISTRY)
     asked = len(registry.requests)
     assert provide(own_store, reference) == image
     assert len(registry.requests) == asked

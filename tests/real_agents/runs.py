@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from securebench.egress.rules import ProxyRules
     from securebench.results.summary import TesterRunSummary
     from securebench.sandboxes.base import SandboxDriver
-    from securebench.testing.provider import Provider
+    from securebench.testing.provider import ScriptedProvider
 
 PROGRAMS: Final = ("codex", "claude_code")
 MODEL: Final = "scripted-model"
@@ -43,7 +43,7 @@ class Agent:
     """
 
     program: str
-    provider: Provider
+    provider: ScriptedProvider
     config: Mapping[str, Any] = field(default_factory=dict)
     limits: Mapping[str, Any] = field(default_factory=dict)
     env: list[str] = field(default_factory=list)

@@ -11,7 +11,7 @@ import pytest
 
 from leftovers import family_of
 from real_agents.runs import Agent, run_here, short_answers
-from securebench.testing.provider import Provider, Say, Shell
+from securebench.testing.provider import Say, ScriptedProvider, Shell
 from securebench.testing.provider.scripts import READ_TASK, solve
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def test_forty_agents_at_once(driver: SandboxDriver, tmp_path: Path) -> None:
         if 1 <= asked.number <= FORTY:  # 0: the run's own question before the first task
             together.wait()
 
-    with Provider(solve("short_answer", "4"), fault=met) as provider:
+    with ScriptedProvider(solve("short_answer", "4"), fault=met) as provider:
         agent = Agent(program="codex", provider=provider, limits={"memory": "400m"})
         done = run_here(
             tmp_path,
@@ -61,7 +61,7 @@ def test_a_gateway_that_dies_is_no_score(oci_driver: SandboxDriver, tmp_path: Pa
                 os.kill(child, signal.SIGKILL)
                 killed += 1
 
-    with Provider((READ_TASK, Shell("sleep 300"), Say("Done.")), fault=kill) as provider:
+    with ScriptedProvider((READ_TASK, Shell("sleep 300"), Say("Done.")), fault=kill) as provider:
         agent = Agent(program="codex", provider=provider, config={"timeout_seconds": 200})
         done = run_here(tmp_path, short_answers(tmp_path), agent, oci_driver)
     (record,) = done.records

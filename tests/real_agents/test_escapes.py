@@ -17,7 +17,7 @@ from egress_world import Server, echo, hello_world
 from real_agents.runs import APIS, CANARY, MODEL, PROGRAMS, Agent, in_world, run_here, short_answers
 from securebench.egress.relay.providers.base import QUESTION
 from securebench.egress.rules import ProxyRules
-from securebench.testing.provider import Provider
+from securebench.testing.provider import ScriptedProvider
 from securebench.testing.provider.attacks import ALLOWED, DENIED, DONE, LINES, Targets
 from securebench.testing.provider.scripts import attack_budget, attack_everything
 
@@ -105,7 +105,7 @@ def test_every_escape_is_denied_and_logged(
         host=_own_addresses(),
         port=outside.service,
     )
-    with Provider(attack_everything(targets)) as provider:
+    with ScriptedProvider(attack_everything(targets)) as provider:
         agent = Agent(program=program, provider=provider, config={"allowed_domains": [ALLOWED_HOST]})
         done = run_here(tmp_path, short_answers(tmp_path), agent, driver, parts=in_world(outside.rules))
         asked = [request for request in provider.requests if request.method != "HEAD"]
@@ -134,7 +134,7 @@ def _hold_the_log_to(attempts: list[dict[str, str]], log: list[dict[str, Any]]) 
 def test_a_budget_ends(program: str, oci_driver: SandboxDriver, outside: Outside, tmp_path: Path) -> None:
     """An agent that asks past its program until the budget is used up has failed, and costs no more than that."""
     targets = Targets(api=APIS[program], model=MODEL)
-    with Provider(attack_budget(targets, most=100)) as provider:
+    with ScriptedProvider(attack_budget(targets, most=100)) as provider:
         agent = Agent(program=program, provider=provider, config={"budget": {"requests": 20}})
         done = run_here(tmp_path, short_answers(tmp_path), agent, oci_driver)
         asked = [request.conversation.prompt for request in provider.requests if request.conversation]

@@ -16,7 +16,7 @@ from real_agents.mixed import mixed_pack
 from real_agents.runs import APIS, CANARY, KEYS, MODEL, PROGRAMS, Agent, run_here
 from real_agents.searching import contents, forms, holders
 from securebench.engine.client import connect
-from securebench.testing.provider import Provider, Say, Shell
+from securebench.testing.provider import Say, ScriptedProvider, Shell
 from securebench.testing.provider.attacks import LOOT, Targets, attack
 from securebench.testing.provider.scripts import READ_TASK
 
@@ -104,7 +104,7 @@ def test_a_key_is_found_nowhere(program: str, driver: SandboxDriver, tmp_path: P
         Shell(f"env; base64 {LOOT} | tail -c 4000"),
         Say("That is it."),
     )
-    with Provider(script) as provider, watched() as seen:
+    with ScriptedProvider(script) as provider, watched() as seen:
         done = run_here(tmp_path, mixed_pack(tmp_path), Agent(program=program, provider=provider), driver)
         assert provider.keys_seen == {CANARY}
     assert len(done.records) == 6

@@ -10,7 +10,7 @@ from real_agents.mixed import FAMILIES, mixed_pack, solving_all
 from real_agents.runs import PROGRAMS, Agent, run_here, short_answers
 from securebench.errors import ConfigError
 from securebench.execution import retry
-from securebench.testing.provider import Cut, Fail, Provider, Slow, always, at_first
+from securebench.testing.provider import Cut, Fail, ScriptedProvider, Slow, always, at_first
 from securebench.testing.provider.scripts import crash, refuse, solve, work_for_ever
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def _by_family(done: Here, key: str) -> dict[str, Any]:
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_every_family_is_solved(program: str, driver: SandboxDriver, tmp_path: Path) -> None:
     """A task of each active family is solved end to end, though the provider is slow and fails now and then."""
-    with Provider(solving_all(), fault=lambda asked: Slow(0.01) if asked.number % 2 else None) as provider:
+    with ScriptedProvider(solving_all(), fault=lambda asked: Slow(0.01) if asked.number % 2 else None) as provider:
         done = run_here(tmp_path, mixed_pack(tmp_path), Agent(program=program, provider=provider), driver)
     assert _by_family(done, "verification_status") == dict.fromkeys(FAMILIES, "passed"), done.records
 
@@ -44,7 +44,7 @@ def test_every_family_is_solved(program: str, driver: SandboxDriver, tmp_path: P
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_no_family_is_passed_by_a_refusal(program: str, driver: SandboxDriver, tmp_path: Path) -> None:
     """A model that refuses to work fails each task, which is no crash and no trouble of the machine."""
-    with Provider(refuse()) as provider:
+    with ScriptedProvider(refuse()) as provider:
         done = run_here(tmp_path, mixed_pack(tmp_path), Agent(program=program, provider=provider), driver)
     assert _by_family(done, "verification_status") == dict.fromkeys(FAMILIES, "failed"), done.records
     assert {record["producer_metadata"]["outcome"] for record in done.records} <= {"gave_up", "worked", "refused"}
@@ -53,7 +53,7 @@ def test_no_family_is_passed_by_a_refusal(program: str, driver: SandboxDriver, t
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_an_agent_out_of_time_has_failed(program: str, driver: SandboxDriver, tmp_path: Path) -> None:
     """An agent that does not end in time is ended with its sandbox, in every family, and has failed."""
-    with Provider(work_for_ever()) as provider:
+    with ScriptedProvider(work_for_ever()) as provider:
         agent = Agent(program=program, provider=provider, config={"timeout_seconds": 15})
         done = run_here(tmp_path, mixed_pack(tmp_path), agent, driver)
     assert _by_family(done, "failure_reason") == dict.fromkeys(FAMILIES, "agent_timeout"), done.records
@@ -64,7 +64,7 @@ def test_an_agent_out_of_time_has_failed(program: str, driver: SandboxDriver, tm
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_program_that_is_killed_has_crashed(program: str, oci_driver: OciDriver, tmp_path: Path) -> None:
     """An agent that kills its own program has failed, whatever a provider would have said next."""
-    with Provider(crash()) as provider:
+    with ScriptedProvider(crash()) as provider:
         done = run_here(tmp_path, mixed_pack(tmp_path), Agent(program=program, provider=provider), oci_driver)
     assert _by_family(done, "failure_reason") == dict.fromkeys(FAMILIES, "agent_exit"), done.records
     assert {record["producer_metadata"]["outcome"] for record in done.records} == {"crashed"}
@@ -83,7 +83,7 @@ def test_trouble_with_a_provider_is_no_score(
 ) -> None:
     """Where the provider answers no agent well, no family has a score: the task is redone on ``--resume``."""
     # Number 0 is the question before the first task, which would end the run where the key is refused.
-    with Provider(solving_all(), fault=lambda asked: fault if asked.number else None) as provider:
+    with ScriptedProvider(solving_all(), fault=lambda asked: fault if asked.number else None) as provider:
         done = run_here(tmp_path, mixed_pack(tmp_path), Agent(program=program, provider=provider), oci_driver)
     assert _by_family(done, "failure_reason") == dict.fromkeys(FAMILIES, "provider_unavailable"), done.records
     assert all("score" not in record and code in record["failure_message"] for record in done.records)
@@ -94,7 +94,7 @@ def test_trouble_with_a_provider_is_no_score(
 def test_a_key_that_is_refused_ends_a_run_before_it_begins(program: str, oci_driver: OciDriver, tmp_path: Path) -> None:
     """One question tells it: no program is started, and nothing is recorded."""
     pack = short_answers(tmp_path)
-    with Provider(solving_all(), fault=always(Fail(401))) as provider:
+    with ScriptedProvider(solving_all(), fault=always(Fail(401))) as provider:
         agent = Agent(program=program, provider=provider)
         with pytest.raises(ConfigError) as raised:
             run_here(tmp_path, pack, agent, oci_driver)
@@ -115,7 +115,7 @@ def test_each_trouble_has_its_code(
 ) -> None:
     """What kept the provider from answering is told apart in the record."""
     pack = short_answers(tmp_path)
-    with Provider(solve("short_answer", "4"), fault=fault) as provider:
+    with ScriptedProvider(solve("short_answer", "4"), fault=fault) as provider:
         (record,) = run_here(tmp_path, pack, Agent(program=program, provider=provider), oci_driver).records
     assert (record["verification_status"], record["failure_reason"]) == ("error", "provider_unavailable")
     assert code in record["failure_message"]
@@ -126,6 +126,6 @@ def test_each_trouble_has_its_code(
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_provider_that_comes_back_is_waited_for(program: str, oci_driver: OciDriver, tmp_path: Path) -> None:
     """The programs ask again, a few times: one failure for each answer costs no task."""
-    with Provider(solving_all(), fault=at_first(1, Fail(500))) as provider:
+    with ScriptedProvider(solving_all(), fault=at_first(1, Fail(500))) as provider:
         done = run_here(tmp_path, mixed_pack(tmp_path), Agent(program=program, provider=provider), oci_driver)
     assert _by_family(done, "verification_status") == dict.fromkeys(FAMILIES, "passed"), done.records

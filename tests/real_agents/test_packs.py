@@ -8,7 +8,7 @@ import pytest
 
 from real_agents.runs import CANARY, PROGRAMS, Agent, run
 from real_agents.solutions import PACKS, solving
-from securebench.testing.provider import Provider
+from securebench.testing.provider import ScriptedProvider
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.agents, pytest.mark.oci, pytest.mark.slow, pytest.mark
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_pack_is_solved(program: str, pack: str, oci_driver: OciDriver, images: None, tmp_path: Path) -> None:
     """A model that knows the answers passes every task, and the provider is asked with the key alone."""
-    with Provider(solving(pack)) as provider:
+    with ScriptedProvider(solving(pack)) as provider:
         done = run(tmp_path, pack, Agent(program=program, provider=provider), oci_driver)
         assert done.code == 0, done.said
         assert set(done.statuses.values()) == {"passed"}, done.records

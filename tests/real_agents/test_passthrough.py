@@ -11,7 +11,7 @@ from pack_files import row, write_pack
 from real_agents.runs import CANARY, KEYS, PROGRAMS, Agent, in_world, run_here
 from real_agents.searching import contents, holders
 from securebench.egress.rules import ProxyRules
-from securebench.testing.provider import Provider
+from securebench.testing.provider import ScriptedProvider
 from securebench.testing.provider.scripts import solve
 from securebench.testing.provider.server import Tls
 
@@ -38,7 +38,7 @@ def certified(root: Path) -> Tls:
     return Tls(root / "cert.pem", root / "key.pem")
 
 
-def rules_for(provider: Provider) -> ProxyRules:
+def rules_for(provider: ScriptedProvider) -> ProxyRules:
     """Return a world in which the host is that provider."""
     port = int(provider.url.rpartition(":")[2])
     return ProxyRules(names={HOST: ("127.0.0.1",)}, ports={443: port}, trusted=("127.0.0.0/8",))
@@ -51,7 +51,7 @@ def test_a_key_that_is_passed_through(
     """The program speaks with its provider itself, over TLS; the record says so, and no file of the run has the key."""
     monkeypatch.setenv("SSL_CERT_FILE", _IN_SANDBOX)
     monkeypatch.setenv("NODE_EXTRA_CA_CERTS", _IN_SANDBOX)
-    with Provider(solve("short_answer", "4"), tls=certified(tmp_path)) as provider:
+    with ScriptedProvider(solve("short_answer", "4"), tls=certified(tmp_path)) as provider:
         config: dict[str, Any] = {"base_url": f"https://{HOST}/v1", "credentials": "passthrough"}
         names = ["SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", KEYS[program]]
         agent = Agent(program=program, provider=provider, config=config, env=names)

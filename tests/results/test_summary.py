@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from results.samples import STATUS, record
-from securebench.results.record import Assurance, Entry, VerificationStatus, read_entry
+from securebench.results.record import Assurance, RecordEntry, VerificationStatus, read_entry
 from securebench.results.summary import SHOWN_FAILURES, Counts, RunStatus, TesterRunSummary, count, total
 from securebench.results.usage import Usage
 
 
-def entries(*statuses: VerificationStatus, family: str = "short_answer") -> list[Entry]:
+def entries(*statuses: VerificationStatus, family: str = "short_answer") -> list[RecordEntry]:
     """Return an entry for each status."""
     return [read_entry(record(f"t{n}", s, task_type=family).line(n)) for n, s in enumerate(statuses)]
 

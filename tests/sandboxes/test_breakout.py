@@ -61,8 +61,8 @@ def test_a_candidate_cannot_get_out(who: str, driver: SandboxDriver, base_image:
     bad = [
         finding
         for finding in found
-        if finding.outcome is not Outcome.CONTAINED
-        and not (finding.outcome is Outcome.REACHED and finding.name in tolerated)
+        if finding.outcome is not AttemptOutcome.CONTAINED
+        and not (finding.outcome is AttemptOutcome.REACHED and finding.name in tolerated)
         and finding.name not in declared_of(driver)
     ]
     assert not bad, bad
@@ -76,9 +76,9 @@ def sorted_as_made() -> list[str]:
     return [*together, *apart, *(evidence.name for evidence in EVIDENCE)]
 
 
-def escapes(found: list[Finding]) -> set[str]:
+def escapes(found: list[AttemptResult]) -> set[str]:
     """Return the names of what worked."""
-    return {finding.name for finding in found if finding.outcome in {Outcome.ESCAPED, Outcome.REACHED}}
+    return {finding.name for finding in found if finding.outcome in {AttemptOutcome.ESCAPED, AttemptOutcome.REACHED}}
 
 
 CAPABILITIES = ("SYS_ADMIN", "SYS_CHROOT", "NET_RAW", "SETUID")
@@ -139,7 +139,7 @@ def answering(*answers: object) -> FakeDriver:
     return driver
 
 
-def judged(driver: FakeDriver, name: str) -> Finding:
+def judged(driver: FakeDriver, name: str) -> AttemptResult:
     """Return what is found of the attempt ``name``."""
     return break_out(driver, driver.resolve_image(DEFAULT_IMAGE), names=[name])[0]
 
@@ -148,21 +148,21 @@ def judged(driver: FakeDriver, name: str) -> Finding:
 @pytest.mark.parametrize("outcome", ["contained", "reached", "escaped", "unknown"])
 def test_the_answer_of_a_probe_is_taken(name: str, outcome: str) -> None:
     """What the probe says of an attempt is what is found of it."""
-    assert judged(answering([name, outcome, "so"]), name) == Finding(name, Outcome(outcome), "so")
+    assert judged(answering([name, outcome, "so"]), name) == AttemptResult(name, AttemptOutcome(outcome), "so")
 
 
 @pytest.mark.parametrize("name", ["`bpf`: load a program", "use up memory"])
 def test_no_answer_is_never_contained(name: str) -> None:
     """A probe that ends without a word of an attempt leaves it unknown, not contained."""
-    assert judged(answering(), name).outcome is Outcome.UNKNOWN
-    assert judged(answering(["another", "contained", ""]), name).outcome is Outcome.UNKNOWN
+    assert judged(answering(), name).outcome is AttemptOutcome.UNKNOWN
+    assert judged(answering(["another", "contained", ""]), name).outcome is AttemptOutcome.UNKNOWN
 
 
 def test_a_probe_that_a_limit_ends_is_contained() -> None:
     """A sandbox that is ended for what it uses contained the attempt, and the finding names the limit (I09, I12)."""
     driver = FakeDriver()
     driver.program("python3")(lambda context: context.allocate(1 << 40))
-    assert judged(driver, "use up memory") == Finding("use up memory", Outcome.CONTAINED, "memory limit")
+    assert judged(driver, "use up memory") == AttemptResult("use up memory", AttemptOutcome.CONTAINED, "memory limit")
 
 
 def test_the_host_is_looked_at_even_if_nothing_is_tried() -> None:
@@ -170,15 +170,15 @@ def test_the_host_is_looked_at_even_if_nothing_is_tried() -> None:
     driver = FakeDriver()
     found = break_out(driver, driver.resolve_image(DEFAULT_IMAGE), names=[])
     assert [(finding.name, finding.outcome) for finding in found] == [
-        (evidence.name, Outcome.CONTAINED) for evidence in EVIDENCE
+        (evidence.name, AttemptOutcome.CONTAINED) for evidence in EVIDENCE
     ]
 
 
 def test_the_table_shows_who_was_stopped_by_what() -> None:
     """A cell says once what stopped both users, and what got out in bold."""
     name = "`bpf`: load a program"
-    every = {attempt: Finding(attempt, Outcome.CONTAINED, "EPERM") for attempt in sorted_as_made()}
-    escaped = {**every, name: Finding(name, Outcome.ESCAPED, "it | worked")}
+    every = {attempt: AttemptResult(attempt, AttemptOutcome.CONTAINED, "EPERM") for attempt in sorted_as_made()}
+    escaped = {**every, name: AttemptResult(name, AttemptOutcome.ESCAPED, "it | worked")}
     table = render({"crun": {"nobody": list(every.values()), "root": list(escaped.values())}})
     assert f"| {name} | code run in the kernel | I18 | EPERM / **escaped**: it \\| worked |" in table.splitlines()
     assert "| `swapon` | the host's memory on a disk of its own | I18 | EPERM |" in table.splitlines()

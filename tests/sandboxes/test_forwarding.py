@@ -21,7 +21,7 @@ from securebench.sandboxes.docker.driver import DockerDriver
 from securebench.sandboxes.docker.owner import OWNER_LABEL
 from securebench.sandboxes.oci import OciDriver
 from securebench.sandboxes.oci.reaper import runs_directory
-from securebench.testing.breakout import ATTEMPTS, Outcome, break_out
+from securebench.testing.breakout import ATTEMPTS, AttemptOutcome, break_out
 from securebench.testing.conformance.bench import probe_command, read_until
 from securebench.testing.conformance.forwarding import PORT, Server, serving
 
@@ -260,7 +260,7 @@ def test_a_door_is_no_way_out(driver: SandboxDriver, base_image: ResolvedImage, 
     with serving() as server:
         found = break_out(driver, base_image, user=user, names=names, doors=(server.door(),))
     assert len(names) > 10
-    assert [finding for finding in found if finding.outcome is not Outcome.CONTAINED] == []
+    assert [finding for finding in found if finding.outcome is not AttemptOutcome.CONTAINED] == []
 
 
 @pytest.mark.parametrize("kind", ["oci", "docker"])

@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 
 from securebench.errors import CandidateError, FailurePhase, FailureReason
 from securebench.sandboxes.base import Command, SandboxSpec
-from securebench.sandboxes.policy import Attempt, CommandDeniedError, CommandPolicy, PolicySandbox, executable_name
+from securebench.sandboxes.policy import (
+    CommandAttempt,
+    CommandDeniedError,
+    CommandPolicy,
+    PolicySandbox,
+    executable_name,
+)
 from securebench.testing.fake_sandbox import DEFAULT_IMAGE, FakeDriver
 
 if TYPE_CHECKING:
@@ -94,8 +100,8 @@ def test_every_attempt_is_recorded(fake_sandbox: Sandbox) -> None:
     with pytest.raises(CommandDeniedError):
         sandbox.run(command("/usr/sbin/chroot", "/"))
     assert sandbox.attempts == (
-        Attempt(("/bin/ls", "-l"), "ls", None),
-        Attempt(("/usr/sbin/chroot", "/"), "chroot", "'chroot' is denied"),
+        CommandAttempt(("/bin/ls", "-l"), "ls", None),
+        CommandAttempt(("/usr/sbin/chroot", "/"), "chroot", "'chroot' is denied"),
     )
 
 

@@ -12,10 +12,10 @@ from run_fakes import FakeProducer, FakeVerifier, Sink, seal
 from securebench.egress.gateway import Gateway
 from securebench.errors import ConfigError, EgressError, EngineError, ImageError, MaterializationError, ProviderError
 from securebench.execution import retry
-from securebench.harnesses.base import Production
+from securebench.harnesses.base import AgentResult
 from securebench.results.egress_log import EGRESS_LOG
 from securebench.results.run_header import HEADER
-from securebench.results.summary import Ending
+from securebench.results.summary import RunEnd
 from securebench.tester_run.agents import exposed_secrets
 from securebench.tester_run.breaker import ERRORS_IN_A_ROW
 from securebench.testing.fake_sandbox import FakeDriver
@@ -277,13 +277,13 @@ def test_j15_a_key_stands_nowhere(root: Path) -> None:
             run.notify(f"the key is {KEY}")
             return AGENT
 
-    def hook(number: int, view: AgentView, context: ProduceContext) -> Production:
+    def hook(number: int, view: AgentView, context: ProduceContext) -> AgentResult:
         assert isinstance(context.gateway, FakeGateway)
         context.gateway.log({"task_id": view.task_id, "host": f"{KEY}.evil.example", "decision": "denied"})
         if number > 3:
             raise ProviderError(f"401 for {KEY}", code="provider-refused")
         told = json.dumps({"text": KEY})
-        return Production(candidate=seal(context.store, "right"), stdout=KEY, metadata={"k": KEY}, trajectory=told)
+        return AgentResult(candidate=seal(context.store, "right"), stdout=KEY, metadata={"k": KEY}, trajectory=told)
 
     sink, told = Sink(), list[str]()
     producer = Telling(hook=hook, has_way_out=True, keys=(KEY,), agent=AGENT)
@@ -343,7 +343,7 @@ def test_a_provider_that_is_down_ends_the_run(root: Path, error: Exception, said
         raise error
 
     summary = run(root, parts=make_parts(FakeProducer(hook=down)))
-    assert (summary.ending, summary.errors, summary.total.not_run) == (Ending.STOPPED, ERRORS_IN_A_ROW, 1)
+    assert (summary.ending, summary.errors, summary.total.not_run) == (RunEnd.STOPPED, ERRORS_IN_A_ROW, 1)
     assert said in summary.problems[0]
     assert str(error.args[0]) in summary.problems[0]
     assert {record["failure_reason"] for record in records(root)} <= {"provider_unavailable", "egress_failed"}
@@ -355,8 +355,8 @@ def test_what_was_used_is_added_up(root: Path) -> None:
     """The summary has the tokens, turns and cost of all records, also of those from before it was resumed."""
     usage: dict[str, JsonValue] = {"input_tokens": 100, "output_tokens": 10, "turns": 2, "cost_usd": 0.25}
 
-    def hook(_: int, __: AgentView, context: ProduceContext) -> Production:
-        return Production(candidate=seal(context.store, "right"), metadata={"usage": usage})
+    def hook(_: int, __: AgentView, context: ProduceContext) -> AgentResult:
+        return AgentResult(candidate=seal(context.store, "right"), metadata={"usage": usage})
 
     run(root, parts=make_parts(FakeProducer(hook=hook)), limit=2)
     summary = run(root, parts=make_parts(FakeProducer(hook=hook)), resume=True)
@@ -377,9 +377,9 @@ def test_an_agent_is_not_paid_again_for_a_verification_that_failed(root: Path) -
     """Its sealed candidate is judged when the run goes on, and the records are those of a run without the trouble."""
     usage: dict[str, JsonValue] = {"input_tokens": 100, "output_tokens": 10, "turns": 2}
 
-    def hook(number: int, view: AgentView, context: ProduceContext) -> Production:
+    def hook(number: int, view: AgentView, context: ProduceContext) -> AgentResult:
         answer = seal(context.store, "right" if number % 2 else "wrong")
-        return Production(candidate=answer, stdout=view.task_id, metadata={"usage": usage}, trajectory="{}")
+        return AgentResult(candidate=answer, stdout=view.task_id, metadata={"usage": usage}, trajectory="{}")
 
     def broken(_: int, view: VerifierView, __: VerifyContext) -> VerificationResult | None:
         if view.task_id.endswith(("1", "2", "3")):
@@ -411,11 +411,11 @@ def test_everything_that_was_spent_is_added_up(root: Path) -> None:
         def check_provider(self, *_: object) -> Mapping[str, JsonValue]:
             return {"input_tokens": 7, "output_tokens": 1, "requests": 1}
 
-    def down(*_: object) -> Production:
-        return Production(candidate=None, fault=error, metadata={"usage": usage})
+    def down(*_: object) -> AgentResult:
+        return AgentResult(candidate=None, fault=error, metadata={"usage": usage})
 
-    def up(_: int, __: AgentView, context: ProduceContext) -> Production:
-        return Production(candidate=seal(context.store, "right"), metadata={"usage": usage})
+    def up(_: int, __: AgentView, context: ProduceContext) -> AgentResult:
+        return AgentResult(candidate=seal(context.store, "right"), metadata={"usage": usage})
 
     def spent(summary: TesterRunSummary) -> tuple[int, int]:
         return summary.usage.input_tokens, summary.usage.output_tokens

@@ -15,7 +15,7 @@ import pytest
 from leftovers import family_of
 from securebench.images.reference import canonical
 from securebench.images.store.index import Catalogue
-from securebench.images.store.places import DIRECTORY_VARIABLE, Places, default_directory
+from securebench.images.store.places import DIRECTORY_VARIABLE, StorePaths, default_directory
 from tester_run.real_run import RealRun, anonymous, small_disk, wait_for
 from tester_run.running import records
 
@@ -47,7 +47,7 @@ def _is_first(pid: int) -> bool:
 @pytest.fixture
 def images(tmp_path: Path, oci_driver: OciDriver, base_image: ResolvedImage) -> Path:
     """Give a store of the test's own that holds the base image, packed only, in links to this user's blobs."""
-    theirs, own = Places(default_directory()), Places(tmp_path / "images")
+    theirs, own = StorePaths(default_directory()), StorePaths(tmp_path / "images")
     found = Catalogue(theirs).find(canonical(base_image.reference))
     assert found is not None
     image, manifest = found

@@ -21,7 +21,7 @@ from run_fakes import FakeProducer, Sink, seal
 from securebench.benchmark_pack import load_benchmark_pack
 from securebench.errors import ConfigError, EngineError, ImageError, StorageError
 from securebench.execution import retry
-from securebench.harnesses.base import Production
+from securebench.harnesses.base import AgentResult
 from securebench.harnesses.pipeline import plan_workspace
 from securebench.progress import EVENT_FIELDS, EventKind
 from securebench.resources import Component
@@ -29,7 +29,7 @@ from securebench.results.commitment import KEY_FILE, Commitment
 from securebench.results.journal import JOURNAL, SUPERSEDED
 from securebench.results.lock import RunLock
 from securebench.results.run_header import HEADER
-from securebench.results.summary import Ending, RunStatus
+from securebench.results.summary import RunEnd, RunStatus
 from securebench.tester_config import CommandConfig
 from securebench.tester_run import agent_copy
 from securebench.tester_run import directory as places
@@ -79,7 +79,7 @@ def test_every_task_has_a_record(root: Path, workers: int) -> None:
     assert (summary.tasks, summary.passed, summary.verification_status) == (6, 6, RunStatus.COMPLETE)
     assert {record["task_id"] for record in records(root)} == {f"pack/task-{n}" for n in range(6)}
     assert [record["sequence"] for record in records(root)] == list(range(6))
-    assert summary.ending is Ending.FINISHED
+    assert summary.ending is RunEnd.FINISHED
 
 
 def test_the_directory_of_a_run(root: Path) -> None:
@@ -229,7 +229,7 @@ def test_a_disk_that_fills_up(root: Path, monkeypatch: pytest.MonkeyPatch) -> No
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", full)
         summary = run(root)
-    assert (summary.ending, summary.passed, summary.total.not_run) == (Ending.STOPPED, 2, 4)
+    assert (summary.ending, summary.passed, summary.total.not_run) == (RunEnd.STOPPED, 2, 4)
     assert "No space left" in summary.problems[0]
     assert "--resume" in summary.problems[0]
     assert (run_dir / JOURNAL).read_bytes().endswith(b"\n")
@@ -252,7 +252,7 @@ def test_a_full_disk_ends_what_is_in_flight(root: Path) -> None:
 
     start = time.monotonic()
     summary = run(root, workers=2, parts=make_parts(FakeProducer(hook=hook), Driver()))
-    assert summary.ending is Ending.STOPPED
+    assert summary.ending is RunEnd.STOPPED
     assert time.monotonic() - start < 18
     assert summary.passed == 0
 
@@ -419,7 +419,7 @@ def test_a_changed_asset_is_used_by_nobody(tmp_path: Path) -> None:
 
     @dataclass
     class Reading(FakeProducer):
-        def produce(self, view: AgentView, context: ProduceContext) -> Production:
+        def produce(self, view: AgentView, context: ProduceContext) -> AgentResult:
             number = int(view.task_id[-1])
             asset.write_text("1 2 3" if number not in {2, 3} else "1 2 99")
             plan = plan_workspace(view)
@@ -556,7 +556,7 @@ def test_a_gone_engine_stops_the_run(root: Path, workers: int) -> None:
             raise EngineError("gone")
 
     summary = run(root, workers=workers, parts=make_parts(FakeProducer(hook=hook), driver))
-    assert summary.ending is Ending.STOPPED
+    assert summary.ending is RunEnd.STOPPED
     assert "the sandbox engine is gone" in summary.problems[0]
     assert summary.passed == 2
     assert summary.failed == 0
@@ -568,14 +568,14 @@ def test_a_gone_engine_stops_the_run(root: Path, workers: int) -> None:
 def test_an_engine_that_came_back_does_not(root: Path) -> None:
     """One task's trouble with an engine that answers is that task's alone."""
     summary = run(root, parts=make_parts(failing({"2"}, lambda: EngineError("hiccup"))))
-    assert (summary.errors, summary.passed, summary.ending) == (1, 5, Ending.FINISHED)
+    assert (summary.errors, summary.passed, summary.ending) == (1, 5, RunEnd.FINISHED)
 
 
 def test_errors_in_a_row_stop_the_run(tmp_path: Path) -> None:
     """When nothing works any more the run does not burn through its tasks (L08)."""
     write_run(tmp_path, 20)
     summary = run(tmp_path, parts=make_parts(FakeProducer(hook=_raise_image_error)))
-    assert (summary.errors, summary.ending) == (ERRORS_IN_A_ROW, Ending.STOPPED)
+    assert (summary.errors, summary.ending) == (ERRORS_IN_A_ROW, RunEnd.STOPPED)
     assert summary.total.not_run == 20 - ERRORS_IN_A_ROW
     assert "in a row" in summary.problems[0]
 
@@ -589,9 +589,9 @@ def test_variables_are_looked_up_and_redacted(tmp_path: Path) -> None:
     write_run(tmp_path, 1, env=["MY_KEY"])
     seen: list[dict[str, str]] = []
 
-    def hook(_: int, __: object, lent: ProduceContext) -> Production:
+    def hook(_: int, __: object, lent: ProduceContext) -> AgentResult:
         seen.append(dict(lent.environment))
-        return Production(candidate=seal(lent.store, "right"), stdout="my key is k3y-secret")
+        return AgentResult(candidate=seal(lent.store, "right"), stdout="my key is k3y-secret")
 
     run(tmp_path, variables={"MY_KEY": "k3y-secret", "OTHER": "x"}, parts=make_parts(FakeProducer(hook=hook)))
     assert seen == [{"MY_KEY": "k3y-secret"}]
@@ -726,11 +726,11 @@ def test_memory_stays_flat(tmp_path: Path) -> None:
     early, late, length = 100, 1000, 50_000
     held: dict[int, int] = {}
 
-    def hook(number: int, _: AgentView, lent: ProduceContext) -> Production:
+    def hook(number: int, _: AgentView, lent: ProduceContext) -> AgentResult:
         if number in {early, late}:
             gc.collect()
             held[number] = tracemalloc.get_traced_memory()[0]
-        return Production(candidate=seal(lent.store, "right"), stdout="x" * length)
+        return AgentResult(candidate=seal(lent.store, "right"), stdout="x" * length)
 
     write_run(tmp_path, late)
     tracemalloc.start()

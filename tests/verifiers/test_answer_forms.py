@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from benchmarks.authors_data import data_folder
 from securebench.verifiers.multiple_choice import judge_choice
-from securebench.verifiers.short_answer import Expected, judge_short_answer, question_words
+from securebench.verifiers.short_answer import ExpectedAnswer, judge_short_answer, question_words
 from verifiers.answer_forms import (
     CHOICE_FORMS,
     LAST_LINES,
@@ -68,7 +68,7 @@ def test_numbers(name: str, accepted: str) -> None:
     """Each form of a number is accepted or not, as the table says."""
     form, passes = NUMBER_FORMS[name]
     text = number_text(form, int(accepted))
-    result = judge_short_answer(text, Expected((accepted,), tolerance=Fraction(0), question=COUNT))
+    result = judge_short_answer(text, ExpectedAnswer((accepted,), tolerance=Fraction(0), question=COUNT))
     assert (result.reason is None) is passes, text
 
 
@@ -76,7 +76,7 @@ def test_numbers(name: str, accepted: str) -> None:
 def test_texts(name: str) -> None:
     """Each form of a word is accepted or not, as the table says."""
     text, passes = TEXT_FORMS[name]
-    assert (judge_short_answer(text, Expected(("Paris",), question=CAPITAL)).reason is None) is passes
+    assert (judge_short_answer(text, ExpectedAnswer(("Paris",), question=CAPITAL)).reason is None) is passes
 
 
 @pytest.mark.parametrize("right", range(4))
@@ -90,13 +90,13 @@ def test_choices(name: str, right: int) -> None:
 
 
 def _apples(text: str) -> bool:
-    expected = Expected(("42",), Fraction(0), "How many apples does Tom have left?")
+    expected = ExpectedAnswer(("42",), Fraction(0), "How many apples does Tom have left?")
     return judge_short_answer(text, expected).reason is None
 
 
 def _price(text: str) -> bool:
     question = "A shop sells pens at $3 each and has 20% off on Fridays. How much does Ann pay for 14 pens?"
-    return judge_short_answer(text, Expected(("42",), Fraction(0), question)).reason is None
+    return judge_short_answer(text, ExpectedAnswer(("42",), Fraction(0), question)).reason is None
 
 
 def _city(text: str) -> bool:
@@ -116,7 +116,9 @@ def test_other_lists_hedges_and_second_answers_fail() -> None:
     assert [text for text in WRONG_PRICES if _price(text)] == []
     assert [text for text in WRONG_CHOICES if _city(text) and text != '{"answer": ["B"]}'] == []
     wrong = (
-        text for text in WRONG_WORDS if judge_short_answer(text, Expected(("Paris",), question=CAPITAL)).reason is None
+        text
+        for text in WRONG_WORDS
+        if judge_short_answer(text, ExpectedAnswer(("Paris",), question=CAPITAL)).reason is None
     )
     assert list(wrong) == []
 
@@ -128,7 +130,7 @@ def test_no_form_of_another_number_is_accepted(wanted: int, given_number: int, n
     near = {given_number, given_number + 1, -given_number, given_number * 10, 1, 2, 7}
     if wanted not in near:
         for tolerance in (None, Fraction(0)):
-            expected = Expected((str(wanted),), tolerance, COUNT)
+            expected = ExpectedAnswer((str(wanted),), tolerance, COUNT)
             assert judge_short_answer(number_text(form, given_number), expected).reason is not None
 
 
@@ -159,7 +161,7 @@ def _quoted(text: str) -> str:
 @pytest.mark.parametrize(("question", "accepted", "right", "wrong"), UNIT_CASES)
 def test_units(question: str, accepted: str, right: list[str], wrong: list[str]) -> None:
     """An amount in another unit than the question's is another amount, in each of the unit's names."""
-    expected = Expected((accepted,), Fraction(0), question)
+    expected = ExpectedAnswer((accepted,), Fraction(0), question)
     assert [text for text in right if judge_short_answer(text, expected).reason is not None] == []
     assert [text for text in wrong if judge_short_answer(text, expected).reason is None] == []
 
@@ -167,7 +169,7 @@ def test_units(question: str, accepted: str, right: list[str], wrong: list[str])
 @pytest.mark.parametrize(("question", "accepted", "right", "wrong"), LAST_LINES)
 def test_last_lines(question: str, accepted: str, right: list[str], wrong: list[str]) -> None:
     """A last line with several numbers is read by its equation and by the words of the question, as one answer."""
-    expected = Expected((accepted,), Fraction(0), question)
+    expected = ExpectedAnswer((accepted,), Fraction(0), question)
     assert [text for text in right if judge_short_answer(text, expected).reason is not None] == []
     assert [text for text in wrong if judge_short_answer(text, expected).reason is None] == []
 
@@ -178,10 +180,10 @@ def test_gsm8k_last_lines(gsm8k: list[tuple[str, str, str]]) -> None:
         passed = 0
         for question, gold, solution in gsm8k:
             line = re.sub(annotation, "", solution.rpartition("####")[0].strip().splitlines()[-1])
-            passed += judge_short_answer(line, Expected((gold,), Fraction(0), question)).reason is None
+            passed += judge_short_answer(line, ExpectedAnswer((gold,), Fraction(0), question)).reason is None
             others = {number for number in re.findall(r"\d+", line) if number != gold.replace(",", "")}
             for other in others:
-                assert judge_short_answer(line, Expected((other,), Fraction(0), question)).reason is not None
+                assert judge_short_answer(line, ExpectedAnswer((other,), Fraction(0), question)).reason is not None
         assert passed >= 96
 
 
@@ -191,7 +193,7 @@ def test_gsm8k_answer_before_its_working(gsm8k: list[tuple[str, str, str]], form
     passed = 0
     for question, gold, solution in gsm8k:
         working = re.sub(r"<<.*?>>", "", solution.rpartition("####")[0].strip())
-        expected = Expected((gold,), Fraction(0), question)
+        expected = ExpectedAnswer((gold,), Fraction(0), question)
         passed += judge_short_answer(form.format(n=gold, working=working), expected).reason is None
         other = f"{int(gold.replace(',', '')) + 1}"
         assert judge_short_answer(form.format(n=other, working=working), expected).reason is not None
@@ -206,7 +208,7 @@ def test_hostile_texts_take_time_in_proportion(part: str) -> None:
     started = time.perf_counter()
     for size in (9_900, 250_000):
         text = part * (size // len(part))
-        judge_short_answer(text, Expected(("42",), Fraction(0), f"{COUNT} 1 by 1, or 42?"))
+        judge_short_answer(text, ExpectedAnswer(("42",), Fraction(0), f"{COUNT} 1 by 1, or 42?"))
         judge_choice(text, CITIES, frozenset({1}))
     assert time.perf_counter() - started < 10
 
@@ -235,7 +237,7 @@ def test_gsm8k(gsm8k: list[tuple[str, str, str]], name: str) -> None:
         text = number_text(form, int(gold.replace(",", "")))
         in_percent = "percentage" in question
         wanted = name == "percent" if in_percent and name in UNIT_FORMS else passes
-        accepted = judge_short_answer(text, Expected((gold,), Fraction(0), question)).reason is None
+        accepted = judge_short_answer(text, ExpectedAnswer((gold,), Fraction(0), question)).reason is None
         assert accepted is wanted, (question, text)
 
 
@@ -243,7 +245,7 @@ def test_gsm8k_solutions(gsm8k: list[tuple[str, str, str]]) -> None:
     """The authors' own worked solutions pass, whether the pack gives the gold answer as a number or as a text."""
     for question, gold, solution in gsm8k:
         for tolerance in (None, Fraction(0)):
-            assert judge_short_answer(solution, Expected((gold,), tolerance, question)).reason is None
+            assert judge_short_answer(solution, ExpectedAnswer((gold,), tolerance, question)).reason is None
 
 
 @pytest.mark.parametrize("name", CHOICE_FORMS)

@@ -13,7 +13,7 @@ from securebench.errors import FailureReason
 from securebench.families.normalization import normalize_text
 from securebench.verifiers.final_answer import MAX_TEXT_BYTES
 from securebench.verifiers.short_answer import (
-    Expected,
+    ExpectedAnswer,
     ShortAnswerVerifier,
     judge_short_answer,
 )
@@ -207,7 +207,7 @@ def test_only_one_strict_finite_decimal_is_near(text: str) -> None:
 
 def test_nan_is_not_near_through_a_negated_comparison() -> None:
     """`not (abs(nan - 5) > tol)` is true of floats: here a NaN is no number."""
-    assert judge_short_answer("nan", Expected(("5",), Fraction(1))).reason is WRONG
+    assert judge_short_answer("nan", ExpectedAnswer(("5",), Fraction(1))).reason is WRONG
 
 
 def test_the_tolerance_is_exact() -> None:
@@ -246,7 +246,7 @@ def test_neither_message_nor_metadata_holds_a_hidden_value() -> None:
 @given(st.binary(max_size=200), st.sampled_from([None, Fraction(1, 2)]))
 def test_no_bytes_without_the_answer_pass(data: bytes, tolerance: Fraction | None) -> None:
     """A15: arbitrary bytes, however decoded, neither raise nor pass."""
-    expected = Expected(("zq", "-987654321"), tolerance, CAPITAL)
+    expected = ExpectedAnswer(("zq", "-987654321"), tolerance, CAPITAL)
     for text in (data.decode("utf-8", "replace"), data.decode("utf-8", "surrogateescape"), data.decode("latin-1")):
         if "zq" not in normalize_text(text):
             assert judge_short_answer(text, expected).reason is not None
@@ -258,5 +258,5 @@ def test_no_bytes_without_the_answer_pass(data: bytes, tolerance: Fraction | Non
 )
 def test_no_list_of_different_guesses_passes(guesses: list[str], separator: str) -> None:
     """E03: two or more different guesses fail in any order and with any separator."""
-    expected = Expected(("Paris",), None, CAPITAL)
+    expected = ExpectedAnswer(("Paris",), None, CAPITAL)
     assert judge_short_answer(separator.join(guesses), expected).reason is not None

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from securebench.verifiers.multiple_choice import judge_choice
-from securebench.verifiers.short_answer import Expected, judge_short_answer, question_words
+from securebench.verifiers.short_answer import ExpectedAnswer, judge_short_answer, question_words
 from verifiers.answer_forms import CHOICE_FORMS, NUMBER_FORMS
 from verifiers.test_answer_forms import CITIES, COUNT, choice_text, number_text
 
@@ -88,7 +88,9 @@ choice_forms = sorted(form for form, passes in CHOICE_FORMS.values() if passes)
 def accepted_numbers(text: str, tolerance: Fraction | None, question: str = COUNT) -> list[str]:
     """Return which of a range of numbers ``text`` passes for."""
     golds = map(str, range(10, 20))
-    return [gold for gold in golds if judge_short_answer(text, Expected((gold,), tolerance, question)).reason is None]
+    return [
+        gold for gold in golds if judge_short_answer(text, ExpectedAnswer((gold,), tolerance, question)).reason is None
+    ]
 
 
 def accepted_choices(text: str, choices: list[str], question: str = COUNT) -> list[int]:
@@ -162,4 +164,4 @@ def test_an_equation_that_explains_names_no_other_choice(text: str) -> None:
 def test_an_answer_that_is_no_plain_number_excludes_the_number_after_it(text: str) -> None:
     """A fraction, a text or a percentage before an equation is not a second answer beside its result."""
     golds = ("3/4", "35%", "5")
-    assert [gold for gold in golds if judge_short_answer(text, Expected((gold,))).reason is None] in ([], ["5"])
+    assert [gold for gold in golds if judge_short_answer(text, ExpectedAnswer((gold,))).reason is None] in ([], ["5"])

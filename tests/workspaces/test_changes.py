@@ -15,7 +15,7 @@ from securebench.errors import InfrastructureError
 from securebench.patches.model import FileVersion
 from securebench.sandboxes.collected import CollectedArchive, CollectedLayer
 from securebench.workspaces.changes import read_changes
-from securebench.workspaces.descriptors import Refusal, TreeRefusedError
+from securebench.workspaces.descriptors import TreeRefusal, TreeRefusedError
 from securebench.workspaces.image_tree import HostTree
 from securebench.workspaces.tree import TreeLimits
 
@@ -178,7 +178,7 @@ class TestArchives:
         """H04: a name of a file in ``.git`` has no content that was seen, and is refused."""
         with pytest.raises(TreeRefusedError, match="second: is a hard link") as refused:
             _archive(pristine, *_unchanged(), hard_link("repo/second", "repo/.git/HEAD"))
-        assert refused.value.refusal is Refusal.UNSAFE
+        assert refused.value.refusal is TreeRefusal.UNSAFE
 
     def test_modes_that_the_image_has(self, pristine: HostTree, image: Path) -> None:
         """H06, H11: a set-id or closed file is refused, unless it is as the image has it."""
@@ -244,7 +244,7 @@ class TestBothForms:
             _layer(pristine, upper, limits=limits)
         with pytest.raises(TreeRefusedError) as of_archive:
             _archive(pristine, *parts, limits=limits)
-        assert of_layer.value.refusal is of_archive.value.refusal is Refusal.TOO_LARGE
+        assert of_layer.value.refusal is of_archive.value.refusal is TreeRefusal.TOO_LARGE
 
     def test_a_sparse_file_is_not_read(self, pristine: HostTree, upper: Path) -> None:
         """H07: a file that claims more than may be changed is refused by its size alone."""
@@ -252,4 +252,4 @@ class TestBothForms:
             sparse.truncate(4 * 1024**3)
         with pytest.raises(TreeRefusedError) as refused:
             _layer(pristine, upper)
-        assert refused.value.refusal is Refusal.TOO_LARGE
+        assert refused.value.refusal is TreeRefusal.TOO_LARGE

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bounds import processor_seconds
-from securebench.workspaces.descriptors import Refusal, TreeRefusedError
+from securebench.workspaces.descriptors import TreeRefusal, TreeRefusedError
 from securebench.workspaces.snapshot import Snapshot, read_file, snapshot_tree
 from workspaces import hostile
 from workspaces.users import as_ordinary_user, open_directory
@@ -154,13 +154,13 @@ class TestReadFile:
         assert read_file(workspace, "answer", 5) == b"12345"
         with pytest.raises(TreeRefusedError) as refused:
             read_file(workspace, "answer", 4)
-        assert refused.value.refusal is Refusal.TOO_LARGE
+        assert refused.value.refusal is TreeRefusal.TOO_LARGE
 
     @pytest.mark.parametrize("kind", ["link", "dangling", "fifo", "directory", "locked", "set-id", "sparse", "absent"])
     def test_what_is_no_plain_file_is_refused_at_once(self, workspace: Path, host_canary: Path, kind: str) -> None:
         """H01, H05, H06, H07, H11: a trap in place of the answer neither blocks, nor leads out, nor fills memory."""
         _set_answer_trap(workspace / "answer", kind, host_canary)
-        expected = {"absent": Refusal.MISSING, "sparse": Refusal.TOO_LARGE}.get(kind, Refusal.UNSAFE)
+        expected = {"absent": TreeRefusal.MISSING, "sparse": TreeRefusal.TOO_LARGE}.get(kind, TreeRefusal.UNSAFE)
         with processor_seconds(1), pytest.raises(TreeRefusedError) as refused:
             read_file(workspace, "answer", 1000)
         assert refused.value.refusal is expected

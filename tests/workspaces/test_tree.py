@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from securebench.fs.safe_open import printable
-from securebench.workspaces.descriptors import Refusal, TreeRefusedError
+from securebench.workspaces.descriptors import TreeRefusal, TreeRefusedError
 from securebench.workspaces.tree import (
     MAX_OFFENDERS,
     WORKSPACE,
-    Entry,
     EntryKind,
+    TreeEntry,
     TreeLimits,
     TreeRules,
     walk,
@@ -81,7 +81,7 @@ def test_offenders_are_all_named(tmp_path: Path) -> None:
     (tmp_path / "b").write_text("content")
     (tmp_path / "c").symlink_to("/etc/passwd")
     refused = _refused(tmp_path)
-    assert refused.refusal is Refusal.UNSAFE
+    assert refused.refusal is TreeRefusal.UNSAFE
     assert refused.offenders == ("a-pipe: is a FIFO", "c: is a link")
 
 
@@ -95,14 +95,14 @@ def test_the_list_of_offenders_is_bounded(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("limits", "refusal"),
     [
-        pytest.param(TreeLimits(entries=4), Refusal.TOO_LARGE, id="entries"),
-        pytest.param(TreeLimits(total_bytes=9), Refusal.TOO_LARGE, id="bytes"),
-        pytest.param(TreeLimits(depth=1), Refusal.UNSAFE, id="depth"),
-        pytest.param(TreeLimits(name_bytes=4), Refusal.UNSAFE, id="name"),
-        pytest.param(TreeLimits(path_bytes=9), Refusal.UNSAFE, id="path"),
+        pytest.param(TreeLimits(entries=4), TreeRefusal.TOO_LARGE, id="entries"),
+        pytest.param(TreeLimits(total_bytes=9), TreeRefusal.TOO_LARGE, id="bytes"),
+        pytest.param(TreeLimits(depth=1), TreeRefusal.UNSAFE, id="depth"),
+        pytest.param(TreeLimits(name_bytes=4), TreeRefusal.UNSAFE, id="name"),
+        pytest.param(TreeLimits(path_bytes=9), TreeRefusal.UNSAFE, id="path"),
     ],
 )
-def test_each_limit_holds_exactly(tmp_path: Path, limits: TreeLimits, refusal: Refusal) -> None:
+def test_each_limit_holds_exactly(tmp_path: Path, limits: TreeLimits, refusal: TreeRefusal) -> None:
     """H08: a tree at its limits is walked; one more of anything is refused."""
     (tmp_path / "one/two").mkdir(parents=True)
     (tmp_path / "one/two/ab").write_bytes(b"12345")
@@ -117,7 +117,7 @@ def test_a_sparse_file_weighs_what_it_claims(tmp_path: Path) -> None:
     """H07: apparent sizes count, and are refused before a byte is read."""
     with (tmp_path / "sparse").open("wb") as file:
         file.truncate(20 * 1024**3)
-    assert _refused(tmp_path).refusal is Refusal.TOO_LARGE
+    assert _refused(tmp_path).refusal is TreeRefusal.TOO_LARGE
 
 
 def test_a_link_is_refused_where_links_are(tmp_path: Path) -> None:
@@ -138,8 +138,8 @@ def test_a_root_that_is_a_link_is_refused(tmp_path: Path) -> None:
     """H12: a walk does not begin at a link, wherever it leads."""
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
-    assert _refused(tmp_path / "link").refusal is Refusal.UNSAFE
-    assert _refused(tmp_path / "absent").refusal is Refusal.MISSING
+    assert _refused(tmp_path / "link").refusal is TreeRefusal.UNSAFE
+    assert _refused(tmp_path / "absent").refusal is TreeRefusal.MISSING
 
 
 @pytest.mark.parametrize("mode", [0o000, 0o100, 0o400, 0o077])
@@ -162,7 +162,7 @@ def test_a_file_that_grows_or_shrinks_is_refused(tmp_path: Path) -> None:
     for size in (4, 6):
         (tmp_path / "file").write_bytes(b"12345")
         descriptor = os.open(tmp_path / "file", os.O_RDONLY)
-        entry = Entry(path=b"file", kind=EntryKind.FILE, size=size, descriptor=descriptor)
+        entry = TreeEntry(path=b"file", kind=EntryKind.FILE, size=size, descriptor=descriptor)
         with pytest.raises(TreeRefusedError, match="changed while it was read"):
             list(entry.chunks())
         os.close(descriptor)
@@ -192,7 +192,7 @@ class TestWalkAt:
         (tmp_path / "link").symlink_to("real")
         with pytest.raises(TreeRefusedError) as refused:
             list(walk_at(tmp_path, path))
-        assert refused.value.refusal is Refusal.UNSAFE
+        assert refused.value.refusal is TreeRefusal.UNSAFE
 
     @pytest.mark.parametrize("path", ["absent", "absent/file", "real/absent"])
     def test_what_is_not_there_is_missing(self, tmp_path: Path, path: str) -> None:
@@ -200,7 +200,7 @@ class TestWalkAt:
         (tmp_path / "real").mkdir()
         with pytest.raises(TreeRefusedError) as refused:
             list(walk_at(tmp_path, path))
-        assert refused.value.refusal is Refusal.MISSING
+        assert refused.value.refusal is TreeRefusal.MISSING
 
 
 @pytest.mark.parametrize(

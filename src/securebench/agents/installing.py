@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 from securebench.agents import manifest
 from securebench.agents.catalogue import PROGRAMS, check_version
-from securebench.agents.manifest import Manifest
+from securebench.agents.manifest import ProgramManifest
 from securebench.agents.package import describe, unpack, unusable
-from securebench.agents.places import Key
-from securebench.agents.progress import Stage, Teller
+from securebench.agents.places import ProgramKey
+from securebench.agents.progress import InstallStage, Teller
 from securebench.errors import ConfigError, InfrastructureError
 from securebench.images.store.places import sync_directory, write_all
 
@@ -42,13 +42,13 @@ class Arrived:
 
 def download(pieces: Download, work: Path, what: str, on_progress: OnProgress) -> Arrived:
     """Let an archive of a registry arrive. Raises what its pieces raise, and ``OSError``."""
-    teller = Teller(on_progress, what, Stage.DOWNLOADING)
+    teller = Teller(on_progress, what, InstallStage.DOWNLOADING)
     return _arrive(pieces, work, lambda piece: teller.add(len(piece), pieces.size))
 
 
 def copy(pieces: Iterable[bytes], work: Path, what: str, on_progress: OnProgress) -> Arrived:
     """Let an archive of this machine arrive: what is checked then is what is unpacked."""
-    teller = Teller(on_progress, what, Stage.READING)
+    teller = Teller(on_progress, what, InstallStage.READING)
     return _arrive(pieces, work, lambda piece: teller.add(len(piece)))
 
 
@@ -74,7 +74,7 @@ def require_integrity(arrived: Arrived, wanted: str, what: str) -> None:
         )
 
 
-def prepare(arrived: Arrived, source: str, what: str, on_progress: OnProgress) -> tuple[Key, Path]:
+def prepare(arrived: Arrived, source: str, what: str, on_progress: OnProgress) -> tuple[ProgramKey, Path]:
     """Unpack an archive beside itself, and return which program it is, and its directory, ready to be moved.
 
     Raises :class:`InfrastructureError` (``agent-unusable``), :class:`ConfigError` (``agent-unknown``), ``OSError``.
@@ -88,7 +88,7 @@ def prepare(arrived: Arrived, source: str, what: str, on_progress: OnProgress) -
     known = manifest.known_files(root, files)
     if not any(file.path == variant.executable and file.mode & 0o111 for file in known):
         raise unusable(what, f"it has no executable {variant.executable}")
-    Manifest(
+    ProgramManifest(
         integrity=arrived.integrity,
         executable=variant.executable,
         source=source,
@@ -100,12 +100,14 @@ def prepare(arrived: Arrived, source: str, what: str, on_progress: OnProgress) -
     return key, directory
 
 
-def _identify(package: str, version: str) -> tuple[Key, Variant]:
+def _identify(package: str, version: str) -> tuple[ProgramKey, Variant]:
     """Return which program a package of this name and version is."""
     for known in PROGRAMS.values():
         for variant in known.variants:
             if package == variant.package and version.endswith(variant.suffix):
-                return Key(known.name, check_version(version.removesuffix(variant.suffix)), variant.platform), variant
+                return ProgramKey(
+                    known.name, check_version(version.removesuffix(variant.suffix)), variant.platform
+                ), variant
     packages = sorted(
         {f"{variant.package}@VERSION{variant.suffix}" for known in PROGRAMS.values() for variant in known.variants}
     )

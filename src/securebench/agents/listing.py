@@ -11,8 +11,8 @@ from securebench.agents.installing import FILES
 from securebench.agents.model import AgentProgram
 
 if TYPE_CHECKING:
-    from securebench.agents.manifest import Manifest
-    from securebench.agents.places import Key, Places
+    from securebench.agents.manifest import ProgramManifest
+    from securebench.agents.places import ProgramKey, ProgramPaths
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,11 +31,11 @@ class Installed:
     intact: bool = False
 
 
-def describe(places: Places, key: Key, *, verify: bool) -> Installed:
+def describe(places: ProgramPaths, key: ProgramKey, *, verify: bool) -> Installed:
     """Return what is known of a program, whatever state it is in. With ``verify`` every file of it is read."""
     there = manifest.read(places.program(key))
     if there is None:
-        nothing = manifest.Manifest(integrity="", executable="", source="", installed_at=0.0, files=())
+        nothing = manifest.ProgramManifest(integrity="", executable="", source="", installed_at=0.0, files=())
         return Installed(program=program_at(places, key, nothing))
     look = there.is_right if verify else there.is_untouched
     return Installed(
@@ -48,7 +48,7 @@ def describe(places: Places, key: Key, *, verify: bool) -> Installed:
     )
 
 
-def program_at(places: Places, key: Key, there: Manifest) -> AgentProgram:
+def program_at(places: ProgramPaths, key: ProgramKey, there: ProgramManifest) -> AgentProgram:
     """Return a program as runs have it."""
     return AgentProgram(
         name=key.name,

@@ -60,7 +60,7 @@ class KnownFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Manifest:
+class ProgramManifest:
     """A program of the cache. ``source`` is ``registry`` or ``file``; ``installed_at`` in seconds since 1970."""
 
     integrity: str
@@ -93,14 +93,14 @@ class Manifest:
         write_whole(directory / FILE, (json.dumps({"format": _FORMAT} | asdict(self), indent=1) + "\n").encode())
 
 
-def read(directory: Path) -> Manifest | None:
+def read(directory: Path) -> ProgramManifest | None:
     """Return what is written in the directory of a program; ``None`` where nothing is that can be read."""
     try:
         with opened(directory / FILE, OPEN_FILE) as descriptor, os.fdopen(descriptor, "rb", closefd=False) as file:
             value = json.loads(file.read(_MAX_BYTES))
         if value.pop("format") != _FORMAT:
             return None
-        found = Manifest(**value | {"files": tuple(KnownFile(**file) for file in value["files"])})
+        found = ProgramManifest(**value | {"files": tuple(KnownFile(**file) for file in value["files"])})
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
     return found if _is_sound(found) else None

@@ -7,13 +7,13 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from securebench.agents.progress import Stage, Teller
+from securebench.agents.progress import InstallStage, Teller
 from securebench.errors import ImageError, InfrastructureError
 from securebench.fs.safe_open import OPEN_FILE, opened, printable
 from securebench.images.limits import GIB, ImageLimits
 from securebench.images.store.places import sync_directory, write_all
 from securebench.images.streams import chunks, decompressed
-from securebench.images.tar_reader import Kind, TarReader
+from securebench.images.tar_reader import MemberKind, TarReader
 from securebench.strict_input.json_text import UnfitJsonError, decode_json
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def unpack(archive: Path, root: Path, what: str, on_progress: OnProgress) -> tup
     root.mkdir(mode=_READABLE)
     root.chmod(_READABLE)  # whatever the umask is
     with opened(archive, OPEN_FILE) as descriptor, os.fdopen(descriptor, "rb", buffering=0, closefd=False) as file:
-        teller = Teller(on_progress, what, Stage.UNPACKING)
+        teller = Teller(on_progress, what, InstallStage.UNPACKING)
         try:
             return tuple(_Unpacking(root, what, teller).run(chunks(file)))
         except ImageError as error:
@@ -101,7 +101,7 @@ class _Unpacking:
             if number > LIMITS.members:
                 raise unusable(self._what, f"it has more than {LIMITS.members} members")
             parts = self._parts(member)
-            if member.kind is Kind.FILE:
+            if member.kind is MemberKind.FILE:
                 yield self._file(parts, member, reader.content())
         for directory in self._made:
             sync_directory(directory)
@@ -109,12 +109,12 @@ class _Unpacking:
     def _parts(self, member: Member) -> list[str]:
         """Return the path below the top directory, after what may not be has been refused."""
         path = member.path
-        parts = path.removesuffix(b"/").split(b"/") if member.kind is Kind.DIRECTORY else path.split(b"/")
+        parts = path.removesuffix(b"/").split(b"/") if member.kind is MemberKind.DIRECTORY else path.split(b"/")
         odd = parts[0] != _TOP or any(part in {b"", b".", b".."} or len(part) > _MAX_NAME for part in parts)
         text = path.decode("utf-8", "replace")
         if odd or len(path) > _MAX_PATH or len(parts) > LIMITS.depth or "\ufffd" in text or not text.isprintable():
             raise unusable(self._what, f"a path in it is not one that a package has: {printable(path)!r}")
-        if member.kind not in {Kind.FILE, Kind.DIRECTORY}:
+        if member.kind not in {MemberKind.FILE, MemberKind.DIRECTORY}:
             raise unusable(self._what, f"it holds what is neither a file nor a directory: {printable(path)!r}")
         return [os.fsdecode(part) for part in parts[1:]]
 

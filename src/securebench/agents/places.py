@@ -32,7 +32,7 @@ def default_directory(environ: Mapping[str, str] | None = None) -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class ProgramKey:
     """What a program is found by. Its parts are plain names."""
 
     name: str
@@ -44,7 +44,7 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class ProgramPaths:
     """The paths of one cache."""
 
     top: Path
@@ -69,28 +69,28 @@ class Places:
         """The lock of who makes and clears work."""
         return self.locks / "store"
 
-    def program(self, key: Key) -> Path:
+    def program(self, key: ProgramKey) -> Path:
         """Return where a program is."""
         return self.programs / key.name / key.version / key.platform
 
-    def install_lock(self, key: Key) -> Path:
+    def install_lock(self, key: ProgramKey) -> Path:
         """Return the lock of who installs a program: one at a time."""
         return self.locks / f"{key.name}-{key.version}-{key.platform}.install"
 
-    def use_lock(self, key: Key) -> Path:
+    def use_lock(self, key: ProgramKey) -> Path:
         """Return the lock of who uses a program, shared, and of who removes it, alone."""
         return self.locks / f"{key.name}-{key.version}-{key.platform}.use"
 
-    def has(self, key: Key) -> bool:
+    def has(self, key: ProgramKey) -> bool:
         """Say whether a program is there, whatever state it is in. Raises ``OSError`` if that cannot be seen."""
         return not in_closed_home(self.top) and self.program(key).is_dir()
 
-    def found(self) -> tuple[Key, ...]:
+    def found(self) -> tuple[ProgramKey, ...]:
         """Return what there is, in order, whatever state it is in. Raises ``OSError`` if that cannot be seen."""
         if in_closed_home(self.top):
             return ()
         found = (path.relative_to(self.programs).parts for path in self.programs.glob("*/*/*"))
-        return tuple(Key(*parts) for parts in sorted(found))
+        return tuple(ProgramKey(*parts) for parts in sorted(found))
 
     def make(self) -> None:
         """Make the cache where there is none. Raises :class:`InfrastructureError` (``agent-store-unusable``)."""

@@ -14,7 +14,7 @@ _SECONDS: Final = 5.0
 _TICK: Final = 0.1
 
 
-class Stage(StrEnum):
+class InstallStage(StrEnum):
     """What is being done."""
 
     WAITING = "waiting for another installation"
@@ -29,7 +29,7 @@ class Progress:
     """How far it is: ``done`` of ``size`` bytes; ``size`` is 0 where it is not known."""
 
     what: str
-    stage: Stage
+    stage: InstallStage
     done: int = 0
     size: int = 0
 
@@ -45,7 +45,7 @@ OnProgress: TypeAlias = "Callable[[Progress], None]"
 
 def lines(report: Callable[[str], None], seconds: float = _SECONDS) -> OnProgress:
     """Return what tells ``report`` of each stage, and every few ``seconds`` how far it is."""
-    stage: Stage | None = None
+    stage: InstallStage | None = None
     told = 0.0
 
     def on_progress(progress: Progress) -> None:
@@ -60,7 +60,7 @@ def lines(report: Callable[[str], None], seconds: float = _SECONDS) -> OnProgres
 class Teller:
     """Tells of one stage, now and then, as bytes go by."""
 
-    def __init__(self, on_progress: OnProgress, what: str, stage: Stage) -> None:
+    def __init__(self, on_progress: OnProgress, what: str, stage: InstallStage) -> None:
         self._on_progress = on_progress
         self._what = what
         self._stage = stage

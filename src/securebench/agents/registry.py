@@ -18,7 +18,7 @@ from securebench.fs.home import home_directory
 from securebench.images.registry import wire
 from securebench.images.registry.address import Address, follow
 from securebench.images.registry.client import MAX_REDIRECTS
-from securebench.images.registry.patience import Deadline, Patience
+from securebench.images.registry.patience import Deadline, Timeouts
 from securebench.strict_input.json_text import UnfitJsonError, decode_json
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ _HINT: Final = (
 )
 
 
-class Release(NamedTuple):
+class PackageRelease(NamedTuple):
     """An exact version of a package, and what its archive must be: ``sha512-`` and base64."""
 
     version: str
@@ -65,15 +65,15 @@ class NpmRegistry:
     registry does, and :class:`ConfigError` (``agent-unknown-version``) for what it has not.
     """
 
-    def __init__(self, url: str = "", patience: Patience | None = None) -> None:
+    def __init__(self, url: str = "", patience: Timeouts | None = None) -> None:
         self._url = (url or configured()).rstrip("/")
         self._base = _address(self._url)
-        self._patience = patience or Patience()
+        self._patience = patience or Timeouts()
 
     def __str__(self) -> str:
         return str(self._base)
 
-    def release(self, package: str, version: str) -> Release:
+    def release(self, package: str, version: str) -> PackageRelease:
         """Return what ``version``, exact or a tag, is. Raises ``agent-integrity``, too, where it has no sha512."""
         path = f"{package.replace('/', '%2f')}/{version}"
         data = b"".join(Download(self, path, f"{package} {version}", Deadline(self._patience), _MAX_DOCUMENT))
@@ -93,7 +93,7 @@ class NpmRegistry:
                 code="agent-integrity",
                 hint=_HINT,
             )
-        return Release(found, integrity)
+        return PackageRelease(found, integrity)
 
     def archive(self, package: str, version: str) -> Download:
         """Return the archive of an exact version, to be iterated over once. It is not checked against anything."""

@@ -10,9 +10,9 @@ from securebench.agents import installing, manifest
 from securebench.agents.catalogue import LATEST, check_version, find, machine_platform
 from securebench.agents.installing import FILES
 from securebench.agents.listing import describe, program_at
-from securebench.agents.places import Key, Places, default_directory, explaining
-from securebench.agents.progress import Progress, Stage
-from securebench.agents.registry import NpmRegistry, Release
+from securebench.agents.places import ProgramKey, ProgramPaths, default_directory, explaining
+from securebench.agents.progress import InstallStage, Progress
+from securebench.agents.registry import NpmRegistry, PackageRelease
 from securebench.errors import ConfigError, InfrastructureError
 from securebench.fs.locks import take
 from securebench.images.store.places import sync_directory
@@ -40,9 +40,9 @@ class AgentStore:
     """
 
     def __init__(self, directory: Path | None = None, registry: NpmRegistry | None = None) -> None:
-        self._places = Places((directory or default_directory()).resolve())  # mounts pass through no link
+        self._places = ProgramPaths((directory or default_directory()).resolve())  # mounts pass through no link
         self._registry = registry
-        self._held: dict[Key, int] = {}
+        self._held: dict[ProgramKey, int] = {}
 
     @property
     def directory(self) -> Path:
@@ -62,7 +62,7 @@ class AgentStore:
     ) -> None:
         self.close()
 
-    def resolve(self, name: str, version: str | None = None, platform: str | None = None) -> Release:
+    def resolve(self, name: str, version: str | None = None, platform: str | None = None) -> PackageRelease:
         """Return the exact version that is meant, and what its archive must be.
 
         ``None`` is the version that is pinned. The registry is asked only for ``latest``, and for what is neither
@@ -75,11 +75,11 @@ class AgentStore:
             version = self._npm.release(known.package, LATEST).version
         version = check_version(version or known.pinned)
         if version == known.pinned:
-            return Release(version, variant.integrity)
-        there = manifest.read(self._places.program(Key(name, version, variant.platform)))
+            return PackageRelease(version, variant.integrity)
+        there = manifest.read(self._places.program(ProgramKey(name, version, variant.platform)))
         if there is not None:
-            return Release(version, there.integrity)
-        return Release(version, self._npm.release(variant.package, version + variant.suffix).integrity)
+            return PackageRelease(version, there.integrity)
+        return PackageRelease(version, self._npm.release(variant.package, version + variant.suffix).integrity)
 
     def install(
         self,
@@ -95,7 +95,7 @@ class AgentStore:
         """
         platform = platform or machine_platform()
         release = self.resolve(name, version, platform)
-        key = Key(name, release.version, platform)
+        key = ProgramKey(name, release.version, platform)
         if (program := self._take(key, release.integrity)) is not None:
             return program
         on_progress = on_progress or _quiet
@@ -104,7 +104,7 @@ class AgentStore:
             if (program := self._take(key, release.integrity)) is None:
                 self._download(key, release, on_progress)
                 program = self._taken(key, release.integrity)
-        on_progress(Progress(str(key), Stage.INSTALLED))
+        on_progress(Progress(str(key), InstallStage.INSTALLED))
         return program
 
     def install_file(self, path: Path, name: str = "", on_progress: OnProgress | None = None) -> AgentProgram:
@@ -125,7 +125,7 @@ class AgentStore:
                     if program is None:
                         self._publish(key, directory)
                         program = self._taken(key, arrived.integrity)
-        on_progress(Progress(str(key), Stage.INSTALLED))
+        on_progress(Progress(str(key), InstallStage.INSTALLED))
         return program
 
     def installed(self, *, verify: bool = False) -> tuple[Installed, ...]:
@@ -133,7 +133,7 @@ class AgentStore:
         with explaining(self.directory):
             return tuple(describe(self._places, key, verify=verify) for key in self._places.found())
 
-    def remove(self, name: str, version: str | None = None, platform: str | None = None) -> tuple[Key, ...]:
+    def remove(self, name: str, version: str | None = None, platform: str | None = None) -> tuple[ProgramKey, ...]:
         """Remove a program, of all versions and platforms unless one is named, and return what that was.
 
         Raises :class:`ConfigError` (``agent-unknown``, ``agent-unknown-version`` if there is none) and
@@ -164,7 +164,7 @@ class AgentStore:
             self._registry = NpmRegistry()
         return self._registry
 
-    def _take(self, key: Key, integrity: str) -> AgentProgram | None:
+    def _take(self, key: ProgramKey, integrity: str) -> AgentProgram | None:
         """Return a program that is here, whole and held from now on; ``None`` if it is not."""
         directory = self._places.program(key)
         with explaining(self.directory):
@@ -181,7 +181,7 @@ class AgentStore:
             os.close(held)  # one is enough, however many images a run has
         return program_at(self._places, key, there)
 
-    def _taken(self, key: Key, integrity: str) -> AgentProgram:
+    def _taken(self, key: ProgramKey, integrity: str) -> AgentProgram:
         program = self._take(key, integrity)
         if program is None:
             raise InfrastructureError(
@@ -189,7 +189,7 @@ class AgentStore:
             )
         return program
 
-    def _download(self, key: Key, release: Release, on_progress: OnProgress) -> None:
+    def _download(self, key: ProgramKey, release: PackageRelease, on_progress: OnProgress) -> None:
         variant = find(key.name).variant(key.platform)
         with self._work() as work:
             pieces = self._npm.archive(variant.package, release.version + variant.suffix)
@@ -203,14 +203,14 @@ class AgentStore:
             self._publish(key, directory)
 
     @staticmethod
-    def _check_file(key: Key, arrived: Arrived, name: str) -> None:
+    def _check_file(key: ProgramKey, arrived: Arrived, name: str) -> None:
         known = find(key.name)
         if name not in {"", key.name}:
             raise ConfigError(f"the archive is one of {key}, and not of {name}", code="agent-unknown")
         if key.version == known.pinned:
             installing.require_integrity(arrived, known.variant(key.platform).integrity, str(key))
 
-    def _publish(self, key: Key, directory: Path) -> None:
+    def _publish(self, key: ProgramKey, directory: Path) -> None:
         """Let a finished program be the one that is found, in place of a damaged one."""
         place = self._places.program(key)
         for above in (place.parent.parent, place.parent):
@@ -222,7 +222,7 @@ class AgentStore:
         for changed in (place.parent, place.parent.parent, self._places.programs):
             sync_directory(changed)
 
-    def _put_away(self, key: Key, work: Path) -> None:
+    def _put_away(self, key: ProgramKey, work: Path) -> None:
         """Move a program that nobody uses to a place of work, which goes with it."""
         held = take(self._places.use_lock(key), wait=False)
         if held is None:
@@ -242,11 +242,11 @@ class AgentStore:
             yield work
 
     @contextmanager
-    def _installing(self, key: Key, on_progress: OnProgress) -> Iterator[None]:
+    def _installing(self, key: ProgramKey, on_progress: OnProgress) -> Iterator[None]:
         lock = self._places.install_lock(key)
         held = take(lock, wait=False)
         if held is None:
-            on_progress(Progress(str(key), Stage.WAITING))
+            on_progress(Progress(str(key), InstallStage.WAITING))
             held = take(lock)
         assert held is not None
         try:

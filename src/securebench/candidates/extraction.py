@@ -17,7 +17,7 @@ from securebench.patches.errors import PatchError
 from securebench.patches.limits import MAX_PATCH_BYTES
 from securebench.patches.render import render
 from securebench.workspaces.changes import read_changes
-from securebench.workspaces.descriptors import Refusal, TreeRefusedError
+from securebench.workspaces.descriptors import TreeRefusal, TreeRefusedError
 from securebench.workspaces.snapshot import read_file
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from securebench.candidates.artifact import CandidateArtifact
     from securebench.candidates.store import CandidateStore
-    from securebench.patches.model import Delta, Tree
+    from securebench.patches.model import Delta, FileTree
     from securebench.sandboxes.collected import Collected
     from securebench.tasks import CandidateKind
     from securebench.workspaces.image_tree import HostTree
@@ -36,9 +36,9 @@ MAX_CANDIDATE_BYTES = MIB
 """The largest text, code or patch: no answer that a person could read is longer."""
 
 _REASONS = {
-    Refusal.MISSING: FailureReason.CANDIDATE_MISSING,
-    Refusal.UNSAFE: FailureReason.UNSAFE_WORKSPACE,
-    Refusal.TOO_LARGE: FailureReason.CANDIDATE_TOO_LARGE,
+    TreeRefusal.MISSING: FailureReason.CANDIDATE_MISSING,
+    TreeRefusal.UNSAFE: FailureReason.UNSAFE_WORKSPACE,
+    TreeRefusal.TOO_LARGE: FailureReason.CANDIDATE_TOO_LARGE,
 }
 _BOM = "\N{ZERO WIDTH NO-BREAK SPACE}"
 _FENCE = re.compile(r" {0,3}(?P<marks>`{3,}|~{3,})(?P<info>[^`]*)\Z")
@@ -87,7 +87,7 @@ def seal_changes(store: CandidateStore, collected: Collected, pristine: HostTree
     return _seal_delta(store, changes.delta, pristine), changes.ignored
 
 
-def seal_patch_file(store: CandidateStore, workspace: Path, relative: str, pristine: Tree) -> Sealed:
+def seal_patch_file(store: CandidateStore, workspace: Path, relative: str, pristine: FileTree) -> Sealed:
     """Seal the changes that the patch in the file ``relative`` of a workspace makes to ``pristine``."""
     try:
         data = read_file(workspace, relative, MAX_PATCH_BYTES)
@@ -100,7 +100,7 @@ def seal_patch_file(store: CandidateStore, workspace: Path, relative: str, prist
         return _failed(error.reason, error.message)
 
 
-def _seal_delta(store: CandidateStore, delta: Delta, pristine: Tree) -> Sealed:
+def _seal_delta(store: CandidateStore, delta: Delta, pristine: FileTree) -> Sealed:
     """Seal changes; none at all are kept, and a failure."""
     try:
         candidate = store.seal_patch(delta, render(delta, pristine))

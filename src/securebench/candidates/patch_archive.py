@@ -10,10 +10,10 @@ from typing import IO, TYPE_CHECKING, Final
 
 from securebench.errors import ImageError, StorageError
 from securebench.fs.safe_open import printable
-from securebench.images.tar_reader import Kind, TarReader
+from securebench.images.tar_reader import MemberKind, TarReader
 from securebench.limits import MIB
 from securebench.patches.model import FileVersion
-from securebench.workspaces.descriptors import Refusal, TreeRefusedError
+from securebench.workspaces.descriptors import TreeRefusal, TreeRefusedError
 from securebench.workspaces.tar_writer import TarWriter
 from securebench.workspaces.tree import MAX_OFFENDERS
 
@@ -32,7 +32,7 @@ def write_patch(delta: Delta, output: IO[bytes]) -> TarWriter:
     """Write ``delta``. Raises :class:`TreeRefusedError` for names that mean that something is gone."""
     offenders = [f"{printable(path)}: is the mark of a removed file" for path in sorted(delta) if _is_mark(path)]
     if offenders:
-        raise TreeRefusedError(Refusal.UNSAFE, *offenders[:MAX_OFFENDERS])
+        raise TreeRefusedError(TreeRefusal.UNSAFE, *offenders[:MAX_OFFENDERS])
     with TarWriter(output) as archive:
         for path, version in sorted(delta.items()):
             if version is None:
@@ -62,12 +62,12 @@ def read_patch(pieces: Iterable[bytes]) -> Delta:
 
 def _read_member(member: Member, content: bytes) -> tuple[bytes, FileVersion | None]:
     parts = member.path.split(b"/")
-    if {b"", b".", b".."} & set(parts) or member.kind not in {Kind.FILE, Kind.SYMLINK}:
+    if {b"", b".", b".."} & set(parts) or member.kind not in {MemberKind.FILE, MemberKind.SYMLINK}:
         raise _not_ours(f"{printable(member.path)} is not a path of a patch")
     *parents, name = parts
     if name.startswith(GONE):
         return b"/".join((*parents, name.removeprefix(GONE))), None
-    if member.kind is Kind.SYMLINK:
+    if member.kind is MemberKind.SYMLINK:
         return member.path, FileVersion(member.link, link=True)
     return member.path, FileVersion(content, executable=bool(member.mode & _EXECUTABLE))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Self
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from securebench.images.build.derived.build import Job, Left
+    from securebench.images.build.derived.build import BuildScript, Left
     from securebench.images.model import ResolvedImage
     from securebench.sandboxes.base import Sandbox, SandboxDriver, SandboxSpec
 
@@ -49,7 +49,7 @@ class BuildSandboxes:
         return result.exit_code, output[-_CHARACTERS_SHOWN:]
 
     @contextmanager
-    def steps(self, job: Job, log: Callable[[bytes], None]) -> Iterator[Left | None]:
+    def steps(self, job: BuildScript, log: Callable[[bytes], None]) -> Iterator[Left | None]:
         """Run a build's steps as the image's root without privileges, and give what they have left.
 
         ``None`` where there is no driver. Raises :class:`InfrastructureError` where the sandbox fails.
@@ -80,7 +80,7 @@ class BuildSandboxes:
         return None
 
 
-def _steps_spec(image: ResolvedImage, job: Job) -> SandboxSpec:
+def _steps_spec(image: ResolvedImage, job: BuildScript) -> SandboxSpec:
     from securebench.images.build.derived.script import TOOLS
     from securebench.limits import Limits
     from securebench.sandboxes.base import BASE_ENVIRONMENT, Mount, SandboxSpec

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from securebench.importers.pack_output import WrittenPack
     from securebench.importers.report import Refusals, TaskReport
     from securebench.importers.swe_bench.pins import Pins
-    from securebench.importers.swe_bench.rows import Choices, ImportedInstance
+    from securebench.importers.swe_bench.rows import ImportedInstance, SweBenchChoices
 
 
 @click.command("swe-bench")
@@ -58,7 +58,7 @@ def swe_bench(source: str, instances: tuple[str, ...], **options: Any) -> None:
     from securebench.importers.swe_bench.records import chosen
 
     build = options["images"] == "build"
-    choices = importer.Choices(build, options["repos"], _pins(options["pins"], build=build), options["hints"])
+    choices = importer.SweBenchChoices(build, options["repos"], _pins(options["pins"], build=build), options["hints"])
     wanted = instances or _locked(options)
     refusals = Refusals(skip=options["skip_unusable"])
     made = _made(chosen(_records(source, refusals), wanted), choices, refusals)
@@ -118,7 +118,7 @@ def _records(source: str, refusals: Refusals) -> Sequence[tuple[SourceLocation, 
 
 
 def _made(
-    records: Sequence[tuple[SourceLocation, Any]], choices: Choices, refusals: Refusals
+    records: Sequence[tuple[SourceLocation, Any]], choices: SweBenchChoices, refusals: Refusals
 ) -> list[ImportedInstance]:
     """Return what can be made. The rest are ``refusals``."""
     from securebench.errors import ConfigError, ImageError, Problem

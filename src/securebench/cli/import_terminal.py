@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from securebench.importers.report import Refusals
     from securebench.importers.row import ImportedRow
-    from securebench.importers.terminal.rows import Choices, ImportedTask
+    from securebench.importers.terminal.rows import ImportedTask, TerminalChoices
     from securebench.importers.terminal.task import TerminalTask
 
 _PYTHON = re.compile(r"3\.[0-9]{1,2}")
@@ -111,9 +111,9 @@ def _import(
 ) -> None:
     from securebench.importers.report import Refusals
     from securebench.importers.row import LeftOut
-    from securebench.importers.terminal.rows import MANIFEST_DEFAULTS, Choices
+    from securebench.importers.terminal.rows import MANIFEST_DEFAULTS, TerminalChoices
 
-    choices = Choices(options["base_images"], options["workdir"], options.get("images") == "registry")
+    choices = TerminalChoices(options["base_images"], options["workdir"], options.get("images") == "registry")
     places = _named(_tasks(directories, mark), benchmark, options)
     refusals = Refusals(skip=options["skip_unusable"])
     made = _made(places, read, choices, refusals)
@@ -156,7 +156,7 @@ def _named(places: Sequence[Path], benchmark: str, options: Mapping[str, Any]) -
 
 
 def _made(
-    places: Sequence[Path], read: Callable[[Path], TerminalTask], choices: Choices, refusals: Refusals
+    places: Sequence[Path], read: Callable[[Path], TerminalTask], choices: TerminalChoices, refusals: Refusals
 ) -> list[ImportedTask]:
     """Return what can be imported. The rest are ``refusals``."""
     from securebench.errors import ConfigError

@@ -36,10 +36,10 @@ _DEFAULT_ENV_FILE: Final = Path(".env")
 def _known_driver(_ctx: click.Context, _option: click.Parameter, name: str | None) -> str | None:
     """Refuse the name of a driver that is not installed."""
     from securebench import plugins
-    from securebench.plugins import Kind
+    from securebench.plugins import ExtensionKind
 
-    if name is not None and name != "auto" and not plugins.is_known(Kind.DRIVER, name):
-        known = ", ".join(("auto", *plugins.names(Kind.DRIVER)))
+    if name is not None and name != "auto" and not plugins.is_known(ExtensionKind.DRIVER, name):
+        known = ", ".join(("auto", *plugins.names(ExtensionKind.DRIVER)))
         raise click.BadParameter(f"{name!r} is not one of {known}.")
     return name
 
@@ -76,11 +76,11 @@ def command(ctx: click.Context, /, config_argument: Path | None, config_option: 
 
 def exit_code(summary: TesterRunSummary) -> int:
     """Return the exit code of a run that came to a summary. Verdicts do not change it."""
-    from securebench.results.summary import Ending
+    from securebench.results.summary import RunEnd
 
-    if summary.ending is Ending.INTERRUPTED:
+    if summary.ending is RunEnd.INTERRUPTED:
         return EXIT_INTERRUPTED
-    return EXIT_ERRORS if summary.errors or summary.problems or summary.ending is Ending.STOPPED else 0
+    return EXIT_ERRORS if summary.errors or summary.problems or summary.ending is RunEnd.STOPPED else 0
 
 
 def _only_one(argument: Path | None, option: Path | None) -> Path:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from securebench.sandboxes.base import DriverInfo
     from securebench.sandboxes.oci.isolation import Isolation
-    from securebench.sandboxes.oci.runtime import Runtime
+    from securebench.sandboxes.oci.runtime import OciRuntime
 
 
 class State(StrEnum):
@@ -98,7 +98,7 @@ class Machine(Protocol):
     def succeeds(self, argv: Sequence[str]) -> bool:
         """Run a short command, and say whether it ended well."""
 
-    def runtime(self, name: str) -> Runtime:
+    def runtime(self, name: str) -> OciRuntime:
         """Return an OCI runtime. Raises :class:`EngineError` if it is not there, or does not work."""
 
     def init(self) -> Path:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from securebench.sandboxes.base import DriverInfo
     from securebench.sandboxes.oci.isolation import Isolation
-    from securebench.sandboxes.oci.runtime import Runtime
+    from securebench.sandboxes.oci.runtime import OciRuntime
 
 _SYSTEM_PROGRAMS: Final = "/usr/local/sbin:/usr/sbin:/sbin"
 """Not on every user's ``PATH``."""
@@ -77,7 +77,7 @@ class ThisMachine:
 
         return self.has(argv[0]) and query(argv).returncode == 0
 
-    def runtime(self, name: str) -> Runtime:
+    def runtime(self, name: str) -> OciRuntime:
         """Find a runtime, and ask it for its version."""
         from securebench.sandboxes.oci.runtime import find_runtime
 
@@ -183,9 +183,9 @@ class ThisMachine:
     def registry(self) -> str:
         """Ask the default registry whether it is one."""
         from securebench.images.reference import DEFAULT_REGISTRY
-        from securebench.images.registry import Patience, ask
+        from securebench.images.registry import Timeouts, ask
 
-        ask(DEFAULT_REGISTRY, Patience(connect=_NETWORK_SECONDS, read=_NETWORK_SECONDS, total=_NETWORK_SECONDS))
+        ask(DEFAULT_REGISTRY, Timeouts(connect=_NETWORK_SECONDS, read=_NETWORK_SECONDS, total=_NETWORK_SECONDS))
         return DEFAULT_REGISTRY
 
     def agents(self) -> tuple[str, ...]:
@@ -208,10 +208,10 @@ class ThisMachine:
     def npm_registry(self) -> str:
         """Ask it whether it is there."""
         from securebench.agents.registry import NpmRegistry
-        from securebench.images.registry import Patience
+        from securebench.images.registry import Timeouts
 
         registry = NpmRegistry(
-            patience=Patience(connect=_NETWORK_SECONDS, read=_NETWORK_SECONDS, total=_NETWORK_SECONDS)
+            patience=Timeouts(connect=_NETWORK_SECONDS, read=_NETWORK_SECONDS, total=_NETWORK_SECONDS)
         )
         registry.ask()
         return str(registry)

@@ -10,11 +10,11 @@ from itertools import count
 from typing import TYPE_CHECKING, Final, Self
 
 from securebench.egress.codec import plan_to_json, relay_to_json, settings_to_json
-from securebench.egress.link import Link
+from securebench.egress.link import GatewayConnection
 from securebench.egress.port_names import PROXY, RELAY
 from securebench.egress.rules import Caps, ProxyRules
 from securebench.errors import EgressError
-from securebench.sandboxes.forwarding import Door
+from securebench.sandboxes.forwarding import ForwardedPort
 
 if TYPE_CHECKING:
     import socket
@@ -38,25 +38,25 @@ _PROXY_VARIABLES: Final = {
 }
 
 
-class Session:
+class EgressSession:
     """One task's way out. A context manager.
 
     ``doors`` belong into the spec of its sandbox, ``environment`` into its environment: the variables of the proxy,
     if there is one. ``relay_url`` is where its provider is found from inside, with no slash at its end, or empty.
     """
 
-    doors: tuple[Door, ...]
+    doors: tuple[ForwardedPort, ...]
     environment: Mapping[str, str]
     relay_url: str
 
-    def __init__(self, link: Link, number: int, plan: EgressPlan) -> None:
+    def __init__(self, link: GatewayConnection, number: int, plan: EgressPlan) -> None:
         self._link = link
         self._number = number
         self._lock = threading.Lock()
         self._outcome: EgressReport | EgressError | None = None
         ports = {PROXY: PROXY_PORT} if plan.domains else {}
         ports |= {RELAY: RELAY_PORT} if plan.relay else {}
-        self.doors = tuple(Door(port, partial(self._serve, door)) for door, port in ports.items())
+        self.doors = tuple(ForwardedPort(port, partial(self._serve, door)) for door, port in ports.items())
         self.environment = _PROXY_VARIABLES if plan.domains else {}
         self.relay_url = f"http://127.0.0.1:{RELAY_PORT}" if plan.relay else ""
 
@@ -113,15 +113,15 @@ class Gateway:
         self._settings = settings_to_json(rules or ProxyRules(), caps or Caps())
         self._lock = threading.Lock()
         self._numbers = count(1)
-        self._link: Link | None = None
+        self._link: GatewayConnection | None = None
         self._closed = False
 
-    def open(self, task_id: str, plan: EgressPlan) -> Session:
+    def open(self, task_id: str, plan: EgressPlan) -> EgressSession:
         """Open a way out for a task. Raises :class:`EgressError`."""
         link = self._live_link()
         number = next(self._numbers)
         link.open(number, {"task_id": task_id, "plan": plan_to_json(plan)}, self._log)
-        return Session(link, number, plan)
+        return EgressSession(link, number, plan)
 
     def probe(self, task_id: str, plan: RelayPlan, model: str) -> ProbeReport:
         """Ask the provider of ``plan`` for one short answer of ``model``, and return what came of it.
@@ -152,10 +152,10 @@ class Gateway:
             if self._link:
                 self._link.close()
 
-    def _live_link(self) -> Link:
+    def _live_link(self) -> GatewayConnection:
         with self._lock:
             if self._closed:
                 raise EgressError("the gateway is closed")
             if self._link is None or self._link.is_dead:
-                self._link = Link(self._settings)
+                self._link = GatewayConnection(self._settings)
             return self._link

@@ -22,7 +22,7 @@ PIECE: Final = 64 * 1024
 Event = h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]
 
 
-class Peer:
+class HttpPeer:
     """One end of a connection. ``role`` is ours: ``h11.SERVER`` or ``h11.CLIENT``. Not thread safe."""
 
     def __init__(

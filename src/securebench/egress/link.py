@@ -51,7 +51,7 @@ class Line:
     """What kept a line of the log from being written."""
 
 
-class Link:
+class GatewayConnection:
     """A gateway's process. Thread safe. Every wait in it has an end."""
 
     def __init__(self, settings: dict[str, Any]) -> None:

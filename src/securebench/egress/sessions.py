@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from securebench.egress.exit_reason import say
 from securebench.egress.port_names import PROXY, RELAY
-from securebench.egress.proxy.decisions import Attempt, Decision, Ledger, Reason
+from securebench.egress.proxy.decisions import Decision, Ledger, ProxyAttempt, Reason
 from securebench.egress.proxy.server import Proxy
-from securebench.egress.relay.server import Relay
+from securebench.egress.relay.server import ProviderRelay
 
 if TYPE_CHECKING:
     import socket
@@ -39,7 +39,7 @@ class ServedSession:
     ) -> None:
         rules, self._caps = settings
         self._ledger = Ledger(task_id, post, self._caps)
-        self._relay = Relay(plan.relay, self._log_relay) if plan.relay else None
+        self._relay = ProviderRelay(plan.relay, self._log_relay) if plan.relay else None
         self._doors: dict[str, Serve] = {PROXY: Proxy(plan.domains, self._ledger, rules).serve}
         if self._relay:
             self._doors[RELAY] = self._relay.serve
@@ -54,7 +54,7 @@ class ServedSession:
             if len(self._tasks) < self._caps.connections:
                 self._start(serve(reader, writer))
             else:
-                self._ledger.decide(Attempt(door), Decision.DENIED, Reason.TOO_MANY_CONNECTIONS)
+                self._ledger.decide(ProxyAttempt(door), Decision.DENIED, Reason.TOO_MANY_CONNECTIONS)
                 writer.transport.abort()
 
         self._servers.append(await asyncio.start_server(connected, sock=listener, backlog=_WAITING))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Iterator, Mapping, Sequence
 
-    from securebench.engine.endpoint import Endpoint
+    from securebench.engine.endpoint import EngineEndpoint
 
 OLDEST_API = (1, 41)
 """Docker Engine 20.10. Requests are written for it; a newer engine is asked to speak it too, while it can."""
@@ -43,7 +43,7 @@ class Engine:
     """An engine that answered. Shared by threads. ``version`` is its own, ``api`` what is spoken with it."""
 
     client: docker.APIClient
-    endpoint: Endpoint
+    endpoint: EngineEndpoint
     version: str
     api: str
 
@@ -100,13 +100,13 @@ class Engine:
         self.client.close()
 
 
-def connect(endpoints: Sequence[Endpoint] | None = None) -> Engine:
+def connect(endpoints: Sequence[EngineEndpoint] | None = None) -> Engine:
     """Return the engine that answers first, where one is expected on this machine.
 
     Raises :class:`EngineError` that lists what was tried: ``engine-unavailable``, ``engine-permission``,
     ``engine-too-old``, ``engine-endpoint-unsupported`` or ``engine-context-missing``.
     """
-    troubles: list[tuple[Endpoint, Exception]] = []
+    troubles: list[tuple[EngineEndpoint, Exception]] = []
     for endpoint in current_candidates() if endpoints is None else endpoints:
         try:
             endpoint.dial().close()
@@ -116,7 +116,7 @@ def connect(endpoints: Sequence[Endpoint] | None = None) -> Engine:
     raise _unavailable(troubles)
 
 
-def _negotiated(endpoint: Endpoint) -> Engine:
+def _negotiated(endpoint: EngineEndpoint) -> Engine:
     client = _client(endpoint, OLDEST_API)
     answer = client.version(api_version=False)
     newest, oldest = _version(answer["ApiVersion"]), _version(answer.get("MinAPIVersion") or "1.12")
@@ -134,7 +134,7 @@ def _negotiated(endpoint: Endpoint) -> Engine:
     return Engine(client, endpoint, str(answer.get("Version", "")), ".".join(map(str, spoken)))
 
 
-def _client(endpoint: Endpoint, version: tuple[int, ...]) -> docker.APIClient:
+def _client(endpoint: EngineEndpoint, version: tuple[int, ...]) -> docker.APIClient:
     client = docker.APIClient(
         base_url=endpoint.base_url,
         version=".".join(map(str, version)),
@@ -149,7 +149,7 @@ def _version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split("."))
 
 
-def _unavailable(troubles: Sequence[tuple[Endpoint, Exception]]) -> EngineError:
+def _unavailable(troubles: Sequence[tuple[EngineEndpoint, Exception]]) -> EngineError:
     tried = "; ".join(f"{endpoint.url} ({endpoint.source}): {error}" for endpoint, error in troubles)
     if any(isinstance(error, PermissionError) for _, error in troubles):
         return EngineError(

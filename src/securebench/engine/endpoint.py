@@ -27,7 +27,7 @@ DIAL_TIMEOUT = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class EngineEndpoint:
     """One place to dial, and ``source``: who named it. ``path`` of a socket, or ``host`` and ``port``."""
 
     url: str
@@ -37,7 +37,7 @@ class Endpoint:
     port: int = 0
 
     @classmethod
-    def parse(cls, url: str, source: str) -> Endpoint:
+    def parse(cls, url: str, source: str) -> EngineEndpoint:
         """Return the endpoint of ``url``. Raises :class:`EngineError` (``engine-endpoint-unsupported``)."""
         parts = urlsplit(url)
         if parts.scheme == "unix" and parts.path.startswith("/") and not parts.netloc:
@@ -69,7 +69,7 @@ class Endpoint:
         return connection
 
 
-def candidate_endpoints(environ: Mapping[str, str], home: Path) -> tuple[Endpoint, ...]:
+def candidate_endpoints(environ: Mapping[str, str], home: Path) -> tuple[EngineEndpoint, ...]:
     """Return the places to try, in order. What the user named is the only one; else the usual sockets.
 
     Raises :class:`EngineError` for an address that cannot be used or a context that is not there.
@@ -77,7 +77,7 @@ def candidate_endpoints(environ: Mapping[str, str], home: Path) -> tuple[Endpoin
     if url := environ.get("DOCKER_HOST"):
         if environ.get("DOCKER_TLS_VERIFY"):
             raise _tls_refused("DOCKER_TLS_VERIFY")
-        return (Endpoint.parse(url, "DOCKER_HOST"),)
+        return (EngineEndpoint.parse(url, "DOCKER_HOST"),)
     config = Path(environ.get("DOCKER_CONFIG") or home / ".docker")
     name = environ.get("DOCKER_CONTEXT") or _current_context(config)
     if name and name != "default":
@@ -85,10 +85,10 @@ def candidate_endpoints(environ: Mapping[str, str], home: Path) -> tuple[Endpoin
     sockets = [DEFAULT_SOCKET]
     if runtime_dir := environ.get("XDG_RUNTIME_DIR"):
         sockets.append(f"{runtime_dir}/docker.sock")
-    return tuple(Endpoint.parse(f"unix://{path}", "the usual place") for path in sockets)
+    return tuple(EngineEndpoint.parse(f"unix://{path}", "the usual place") for path in sockets)
 
 
-def current_candidates() -> tuple[Endpoint, ...]:
+def current_candidates() -> tuple[EngineEndpoint, ...]:
     """Return the places to try for this process and user."""
     return candidate_endpoints(os.environ, home_directory())
 
@@ -99,7 +99,7 @@ def _current_context(config: Path) -> str:
     return name if isinstance(name, str) else ""
 
 
-def _context_endpoint(config: Path, name: str) -> Endpoint:
+def _context_endpoint(config: Path, name: str) -> EngineEndpoint:
     source = f"Docker context {name!r}"
     meta = _read_json(config / "contexts" / "meta" / hashlib.sha256(name.encode()).hexdigest() / "meta.json")
     try:
@@ -113,7 +113,7 @@ def _context_endpoint(config: Path, name: str) -> Endpoint:
         ) from None
     if (config / "contexts" / "tls" / hashlib.sha256(name.encode()).hexdigest() / "docker").is_dir():
         raise _tls_refused(source)
-    return Endpoint.parse(str(url), source)
+    return EngineEndpoint.parse(str(url), source)
 
 
 def _tls_refused(source: str) -> EngineError:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from securebench.errors import StorageError
-from securebench.harnesses.base import Production
+from securebench.harnesses.base import AgentResult
 from securebench.results.usage import Usage
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class History:
     unverified: Mapping[str, Any] | None = None
 
 
-def production_before(task: SecureBenchTask, store: CandidateStore, record: Mapping[str, Any]) -> Production | None:
+def production_before(task: SecureBenchTask, store: CandidateStore, record: Mapping[str, Any]) -> AgentResult | None:
     """Return what the agent of an ``unverified`` record left, or ``None`` if that is no longer as it was sealed."""
     try:
         candidate = store.load(task.candidate_kind, record["candidate_digest"])
@@ -37,4 +37,4 @@ def production_before(task: SecureBenchTask, store: CandidateStore, record: Mapp
         if error.code not in {"candidate-not-stored", "candidate-altered"}:
             raise
         return None
-    return Production(candidate=candidate, image_id=record["provenance"]["image"]["id"])
+    return AgentResult(candidate=candidate, image_id=record["provenance"]["image"]["id"])

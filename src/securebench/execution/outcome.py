@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from securebench.errors import CandidateError
     from securebench.execution.context import TaskContext
     from securebench.execution.trail import Trail
-    from securebench.harnesses.base import Production
+    from securebench.harnesses.base import AgentResult
     from securebench.resources import JsonValue
     from securebench.results.redaction import Redactor
     from securebench.tasks import SecureBenchTask
@@ -39,12 +39,12 @@ CANDIDATE_CAP: Final = 1024 * 1024
 
 
 @dataclass(slots=True)
-class Outcome:
+class TaskOutcome:
     """What came of a task so far. One thread's own."""
 
     verifier: Verifier | None
     history: History = field(default_factory=History)
-    production: Production | None = None
+    production: AgentResult | None = None
     """What came of the last try of the agent."""
     failed_tries: list[dict[str, JsonValue]] = field(default_factory=list)
     """What the tries used that the infrastructure ended, and how far they came."""
@@ -89,7 +89,7 @@ class Outcome:
 
 
 def build_record(
-    task: SecureBenchTask, context: TaskContext, outcome: Outcome, trail: Trail, redactor: Redactor
+    task: SecureBenchTask, context: TaskContext, outcome: TaskOutcome, trail: Trail, redactor: Redactor
 ) -> TaskRecord:
     """Return the record of a task. Everything in it that is not ours has gone through ``redactor``."""
     status, failure = outcome.result()
@@ -109,7 +109,7 @@ def build_record(
     )
 
 
-def _candidate(outcome: Outcome, redactor: Redactor) -> Mapping[str, JsonValue]:
+def _candidate(outcome: TaskOutcome, redactor: Redactor) -> Mapping[str, JsonValue]:
     if outcome.is_verified_again and (record := outcome.history.unverified):
         return {name: record[name] for name in candidate_fields(None, None)}
     candidate = outcome.candidate
@@ -120,13 +120,13 @@ def _candidate(outcome: Outcome, redactor: Redactor) -> Mapping[str, JsonValue]:
     return candidate_fields(candidate, text, redacted=text != candidate.text)
 
 
-def _producer(outcome: Outcome, redactor: Redactor) -> Output:
+def _producer(outcome: TaskOutcome, redactor: Redactor) -> Output:
     if outcome.is_verified_again and (record := outcome.history.unverified):
         return Output(**{name: record[f"producer_{name}"] for name in ("stdout", "stderr", "metadata")})
     return _output(outcome.production, redactor, lines=False) or Output()
 
 
-def _output(source: Production | VerificationResult | None, redactor: Redactor, *, lines: bool) -> Output | None:
+def _output(source: AgentResult | VerificationResult | None, redactor: Redactor, *, lines: bool) -> Output | None:
     if source is None:
         return None
     return Output(
@@ -137,7 +137,7 @@ def _output(source: Production | VerificationResult | None, redactor: Redactor, 
 
 
 def _provenance(
-    task: SecureBenchTask, context: TaskContext, outcome: Outcome, trail: Trail, redactor: Redactor
+    task: SecureBenchTask, context: TaskContext, outcome: TaskOutcome, trail: Trail, redactor: Redactor
 ) -> dict[str, JsonValue]:
     production = outcome.production
     spent = outcome.history.spent + outcome.spent
@@ -155,7 +155,7 @@ def _provenance(
     }
 
 
-def _work(outcome: Outcome, redactor: Redactor) -> dict[str, JsonValue]:
+def _work(outcome: TaskOutcome, redactor: Redactor) -> dict[str, JsonValue]:
     """Return what provenance says of the agent's work: where its steps are kept, what it used, and its void tries."""
     if outcome.is_verified_again and (record := outcome.history.unverified):
         return {name: record["provenance"][name] for name in _WORK if name in record["provenance"]}

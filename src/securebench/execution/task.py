@@ -22,7 +22,7 @@ from securebench.errors import (
 from securebench.execution.context import RunStoppedError
 from securebench.execution.history import History, production_before
 from securebench.execution.observed import ObservedDriver
-from securebench.execution.outcome import Outcome, build_record
+from securebench.execution.outcome import TaskOutcome, build_record
 from securebench.execution.task_files import file_texts
 from securebench.execution.trail import Trail
 from securebench.execution.verifier_output import VerifierOutput, discard_output, keep_output, output_file
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from securebench.candidates.artifact import CandidateArtifact
     from securebench.execution.context import TaskContext
-    from securebench.harnesses.base import Production
+    from securebench.harnesses.base import AgentResult
     from securebench.progress import Reporter
     from securebench.resources import JsonValue
     from securebench.results.record import TaskRecord
@@ -70,7 +70,7 @@ def execute_task(task: SecureBenchTask, context: TaskContext, history: History |
     history = history or History()
     report.emit(EventKind.TASK_START, family=task.task_type, attempt=history.attempt)
     trail = Trail(history.attempt)
-    outcome = Outcome(verifier=context.verifier_for(task.task_type), history=history)
+    outcome = TaskOutcome(verifier=context.verifier_for(task.task_type), history=history)
     if context.verifier_output is not None:
         discard_output(output_file(context.verifier_output, task_directory_name(task.id)))
     try:
@@ -97,7 +97,7 @@ def execute_task(task: SecureBenchTask, context: TaskContext, history: History |
     return build_record(task, context, outcome, trail, redactor)
 
 
-def _check_task(view: VerifierView, outcome: Outcome, context: TaskContext, report: Reporter, trail: Trail) -> None:
+def _check_task(view: VerifierView, outcome: TaskOutcome, context: TaskContext, report: Reporter, trail: Trail) -> None:
     """Let the verifier refuse a task that cannot be judged, before its agent is run and paid."""
     verifier = outcome.verifier
     if verifier is None:
@@ -119,11 +119,11 @@ class _Told:
     trail: Trail
 
 
-def _produce(task: SecureBenchTask, context: TaskContext, outcome: Outcome, told: _Told) -> None:
+def _produce(task: SecureBenchTask, context: TaskContext, outcome: TaskOutcome, told: _Told) -> None:
     """Run the agent, again where the infrastructure failed it, and note what came of every try in ``outcome``."""
     view, directory = task.agent_view(), task_directory_name(task.id)
 
-    def once() -> Production:
+    def once() -> AgentResult:
         outcome.production = None
         outcome.trajectory = {}
         number = len(outcome.failed_tries) + 1
@@ -149,7 +149,7 @@ def _produce(task: SecureBenchTask, context: TaskContext, outcome: Outcome, told
     told.report.emit(EventKind.PRODUCER_DONE, reason=reason, duration_seconds=production.duration_seconds)
 
 
-def _lent_to_agent(view: AgentView, context: TaskContext, outcome: Outcome, report: Reporter) -> ProduceContext:
+def _lent_to_agent(view: AgentView, context: TaskContext, outcome: TaskOutcome, report: Reporter) -> ProduceContext:
     spent = outcome.history.spent + outcome.spent
     return ProduceContext(
         driver=ObservedDriver(context.driver, report, show_output=True),
@@ -166,7 +166,7 @@ def _lent_to_agent(view: AgentView, context: TaskContext, outcome: Outcome, repo
 
 
 def _failed_try(
-    error: InfrastructureError, production: Production, trajectory: Mapping[str, JsonValue]
+    error: InfrastructureError, production: AgentResult, trajectory: Mapping[str, JsonValue]
 ) -> dict[str, JsonValue]:
     """Return what a record says of a try that the infrastructure ended while the agent worked."""
     said = {name: production.metadata[name] for name in ("outcome", "usage") if name in production.metadata}
@@ -175,7 +175,7 @@ def _failed_try(
 
 
 def _verify(
-    view: VerifierView, outcome: Outcome, context: TaskContext, report: Reporter, trail: Trail, redactor: Redactor
+    view: VerifierView, outcome: TaskOutcome, context: TaskContext, report: Reporter, trail: Trail, redactor: Redactor
 ) -> VerificationResult | None:
     """Judge what was sealed, hashed again, unless the agent failed or nobody can judge it."""
     candidate, verifier = outcome.judged, outcome.verifier

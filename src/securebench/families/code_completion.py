@@ -31,7 +31,7 @@ def _language(name: str) -> str:
     return name
 
 
-class Input(WireModel):
+class CodeCompletionInput(WireModel):
     """What is to be written, and where it starts from."""
 
     prompt: Text
@@ -39,7 +39,7 @@ class Input(WireModel):
     starter_code: SourceOrNothing = OPTIONAL
 
 
-class Tests(WireModel):
+class CodeTests(WireModel):
     """Test code that uses what the candidate defines. ``isolation: shared`` runs both in one process."""
 
     source: Literal["inline"]
@@ -47,10 +47,10 @@ class Tests(WireModel):
     isolation: Literal["split", "shared"] = OPTIONAL
 
 
-class Eval(WireModel):
+class CodeCompletionEval(WireModel):
     """The tests, and code that passes them."""
 
-    tests: Annotated[Tests, Visibility.EVALUATION_INPUTS]
+    tests: Annotated[CodeTests, Visibility.EVALUATION_INPUTS]
     reference_solution: Annotated[Source, Visibility.HIDDEN] = OPTIONAL
     canonical_solution: Annotated[Source, Visibility.HIDDEN] = OPTIONAL
 
@@ -101,8 +101,8 @@ FAMILY = Family(
     name="code_completion",
     summary="The agent writes a function or module. Tests judge it.",
     candidate_kind=CandidateKind.CODE,
-    input_model=Input,
-    eval_model=Eval,
+    input_model=CodeCompletionInput,
+    eval_model=CodeCompletionEval,
     check=_check,
     warn=_warn,
 )

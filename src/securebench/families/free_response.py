@@ -23,14 +23,14 @@ MAX_PHRASES: Final = 1000
 """Phrases of one rubric."""
 
 
-class Input(WireModel):
+class FreeResponseInput(WireModel):
     """A prompt, and what is needed to answer it."""
 
     prompt: Text
     context: TextOrObject = OPTIONAL
 
 
-class Rubric(WireModel):
+class RubricModel(WireModel):
     """An accepted phrase, or enough of its words, must be in the response; a rejected phrase must not."""
 
     type: Literal["contains_any"]
@@ -39,10 +39,10 @@ class Rubric(WireModel):
     min_token_f1: Annotated[float, Field(ge=0, le=1)] = OPTIONAL
 
 
-class Eval(WireModel):
+class FreeResponseEval(WireModel):
     """How a response is judged, and a good one to compare with."""
 
-    rubric: Annotated[Text | Rubric, Visibility.HIDDEN]
+    rubric: Annotated[Text | RubricModel, Visibility.HIDDEN]
     reference_answer: Annotated[TextOrObject, Visibility.HIDDEN] = OPTIONAL
 
 
@@ -74,8 +74,8 @@ FAMILY = Family(
     name="free_response",
     summary="An open prompt. Required and forbidden phrases judge the response.",
     candidate_kind=CandidateKind.TEXT,
-    input_model=Input,
-    eval_model=Eval,
+    input_model=FreeResponseInput,
+    eval_model=FreeResponseEval,
     check=_check,
     warn=_warn,
 )

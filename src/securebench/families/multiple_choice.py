@@ -27,14 +27,14 @@ Answer: TypeAlias = str | int | float
 """A label or the text of a choice; a zero-based index; or a number that is the text of a choice."""
 
 
-class Input(WireModel):
+class MultipleChoiceInput(WireModel):
     """A question and its choices, which are labelled A, B, C in their order."""
 
     question: Text
     choices: Annotated[list[Text], Field(min_length=1, max_length=MAX_CHOICES)]
 
 
-class Eval(WireModel):
+class MultipleChoiceEval(WireModel):
     """The right choice, or several of which each is right."""
 
     answer: Annotated[Answer | Annotated[list[Answer], Field(min_length=1, max_length=MAX_CHOICES)], Visibility.HIDDEN]
@@ -103,7 +103,7 @@ FAMILY = Family(
     name="multiple_choice",
     summary="A question with several choices, one or more of them correct.",
     candidate_kind=CandidateKind.TEXT,
-    input_model=Input,
-    eval_model=Eval,
+    input_model=MultipleChoiceInput,
+    eval_model=MultipleChoiceEval,
     check=_check,
 )

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from securebench import plugins
 from securebench.errors import ConfigError
 from securebench.families.base import Family
-from securebench.plugins import Kind
+from securebench.plugins import ExtensionKind
 from securebench.strict_input.faults import Fault, Problems, did_you_mean, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from securebench.strict_input.faults import Source
+    from securebench.strict_input.faults import Document
     from securebench.tasks import Environment
 
 
@@ -22,18 +22,18 @@ class _Families(Mapping[str, Family]):
     """The families by name, those of installed packages too. One is loaded when it is looked up."""
 
     def __getitem__(self, name: str) -> Family:
-        if not plugins.is_known(Kind.FAMILY, name):
+        if not plugins.is_known(ExtensionKind.FAMILY, name):
             raise KeyError(name)
-        family = plugins.load(Kind.FAMILY, name)
+        family = plugins.load(ExtensionKind.FAMILY, name)
         if not isinstance(family, Family) or family.name != name:
             raise ConfigError(f"the extension {name!r} is not a family of that name", code="plugin-broken")
         return family
 
     def __iter__(self) -> Iterator[str]:
-        return iter(plugins.names(Kind.FAMILY))
+        return iter(plugins.names(ExtensionKind.FAMILY))
 
     def __len__(self) -> int:
-        return len(plugins.names(Kind.FAMILY))
+        return len(plugins.names(ExtensionKind.FAMILY))
 
 
 FAMILIES: Final[Mapping[str, Family]] = _Families()
@@ -60,7 +60,7 @@ class FamilyRow(Protocol):
         """Its environment, merged over the manifest's defaults."""
 
     @property
-    def source(self) -> Source:
+    def source(self) -> Document:
         """Where it stands."""
 
 

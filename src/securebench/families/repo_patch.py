@@ -38,7 +38,7 @@ TestIds = Annotated[list[Source], Field(max_length=MAX_TEST_IDS)]
 Patterns = Annotated[list[Annotated[str, AfterValidator(_pattern)]], Field(max_length=MAX_PATTERNS)]
 
 
-class Input(WireModel):
+class RepoPatchInput(WireModel):
     """The repository, the commit that it is at, and what is to be changed."""
 
     repo: Text
@@ -68,7 +68,7 @@ class Expect(WireModel):
     pass_to_pass: TestIds = OPTIONAL
 
 
-class Tests(WireModel):
+class RepoPatchTests(WireModel):
     """The command that judges, and what is laid over the repository before it runs."""
 
     source: Literal["command"]
@@ -82,10 +82,10 @@ class Tests(WireModel):
     require: Literal["test_by_test"] = OPTIONAL
 
 
-class Eval(WireModel):
+class RepoPatchEval(WireModel):
     """How a change is judged, and one that is right."""
 
-    tests: Annotated[Tests, Visibility.EVALUATION_INPUTS]
+    tests: Annotated[RepoPatchTests, Visibility.EVALUATION_INPUTS]
     gold_patch: Annotated[Source | Patch, Visibility.HIDDEN] = OPTIONAL
 
 
@@ -119,7 +119,7 @@ FAMILY = Family(
     name="repo_patch",
     summary="The agent changes a repository. A test command judges the change.",
     candidate_kind=CandidateKind.PATCH,
-    input_model=Input,
-    eval_model=Eval,
+    input_model=RepoPatchInput,
+    eval_model=RepoPatchEval,
     check=_check,
 )

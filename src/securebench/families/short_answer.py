@@ -23,7 +23,7 @@ MAX_ACCEPTED_ANSWERS: Final = 1000
 """Spellings of one answer. More would be a list of guesses."""
 
 
-class Input(WireModel):
+class ShortAnswerInput(WireModel):
     """A question, what is needed to answer it, and how the answer is to be written."""
 
     question: Text
@@ -31,7 +31,7 @@ class Input(WireModel):
     context: TextOrObject = OPTIONAL
 
 
-class Eval(WireModel):
+class ShortAnswerEval(WireModel):
     """The answers that are right, and how far a number may be from them."""
 
     accepted_answers: Annotated[
@@ -55,7 +55,7 @@ FAMILY = Family(
     name="short_answer",
     summary="A question whose answer is a word, a phrase or a number.",
     candidate_kind=CandidateKind.TEXT,
-    input_model=Input,
-    eval_model=Eval,
+    input_model=ShortAnswerInput,
+    eval_model=ShortAnswerEval,
     check=_check,
 )

@@ -12,7 +12,7 @@ from securebench.strict_input.models import OPTIONAL, WireModel
 from securebench.tasks import CandidateKind
 
 
-class Input(WireModel):
+class TerminalTaskInput(WireModel):
     """What is to be done."""
 
     instructions: Text
@@ -29,7 +29,7 @@ class Checker(WireModel):
     """The task's image with what the checker needs on top (ours). The agent never sees it."""
 
 
-class Eval(WireModel):
+class TerminalTaskEval(WireModel):
     """The checker, the files that it needs, and what it expects."""
 
     checker: Annotated[Checker, Visibility.EVALUATION_INPUTS]
@@ -43,6 +43,6 @@ FAMILY = Family(
     name="terminal_task",
     summary="The agent works in a container. A checker judges the final workspace.",
     candidate_kind=CandidateKind.WORKSPACE,
-    input_model=Input,
-    eval_model=Eval,
+    input_model=TerminalTaskInput,
+    eval_model=TerminalTaskEval,
 )

@@ -5,19 +5,19 @@ from typing import TYPE_CHECKING
 from securebench.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from securebench.harnesses.base import HarnessProducer, ProduceContext, Production
+    from securebench.harnesses.base import AgentResult, HarnessProducer, ProduceContext
     from securebench.harnesses.command import CommandHarnessProducer
     from securebench.harnesses.provider.claude_code import ClaudeCodeHarnessProducer
     from securebench.harnesses.provider.codex import CodexHarnessProducer
     from securebench.harnesses.registry import build_harness_producer
 
 __all__ = [
+    "AgentResult",
     "ClaudeCodeHarnessProducer",
     "CodexHarnessProducer",
     "CommandHarnessProducer",
     "HarnessProducer",
     "ProduceContext",
-    "Production",
     "build_harness_producer",
 ]
 
@@ -29,7 +29,7 @@ __getattr__ = lazy_names(
         "CommandHarnessProducer": "command",
         "HarnessProducer": "base",
         "ProduceContext": "base",
-        "Production": "base",
+        "AgentResult": "base",
         "build_harness_producer": "registry",
     },
 )

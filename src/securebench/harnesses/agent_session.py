@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from securebench.candidates.artifact import CandidateArtifact
-    from securebench.egress.gateway import Session
+    from securebench.egress.gateway import EgressSession
     from securebench.egress.model import EgressPlan, EgressReport
     from securebench.errors import CandidateError, InfrastructureError
     from securebench.harnesses.base import ProduceContext
     from securebench.resources import JsonValue
     from securebench.sandboxes.base import Chunk, CommandResult, Sandbox
-    from securebench.sandboxes.forwarding import Door
+    from securebench.sandboxes.forwarding import ForwardedPort
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class SessionEnd:
     """What an agent's end means, as far as its harness can tell. ``failure`` replaces what its exit code would say.
 
     ``stdout`` stands in the record in place of what the program printed, if it is not ``None``. With a ``fault`` it was
@@ -37,13 +37,13 @@ class Ending:
     stdout: str | None = None
 
 
-class Attendance:
+class AgentSession:
     """One agent's work on one task, attended. A context manager around the life of its sandbox.
 
     This one has no way out and understands nothing: a plain command's.
     """
 
-    doors: tuple[Door, ...] = ()
+    doors: tuple[ForwardedPort, ...] = ()
     environment: Mapping[str, str] = {}
 
     def begin(self, sandbox: Sandbox) -> None:
@@ -52,17 +52,19 @@ class Attendance:
     def hear(self, chunk: Chunk) -> None:
         """Take what the agent prints, as it comes."""
 
-    def end(self, result: CommandResult, candidate: CandidateArtifact | None, failure: CandidateError | None) -> Ending:
+    def end(
+        self, result: CommandResult, candidate: CandidateArtifact | None, failure: CandidateError | None
+    ) -> SessionEnd:
         """Say what came of it. Nothing of the agent lives any more; ``candidate`` is what it left to be judged.
 
         ``failure`` is what the exit code, the time limit and the like say.
         """
         del result, candidate
-        return Ending(failure=failure)
+        return SessionEnd(failure=failure)
 
-    def void(self, fault: InfrastructureError) -> Ending:
+    def void(self, fault: InfrastructureError) -> SessionEnd:
         """Say what the agent used until ``fault`` ended its work. Nothing of it lives any more."""
-        return Ending(fault=fault)
+        return SessionEnd(fault=fault)
 
     def __enter__(self) -> Self:
         return self
@@ -73,44 +75,46 @@ class Attendance:
         """Let go of everything. Raises nothing of its own while an error is on its way."""
 
 
-class EgressAttendance(Attendance):
+class EgressAgentSession(AgentSession):
     """An agent with a way out. If that dies, so does its sandbox, and its end is an :class:`EgressError`."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: EgressSession) -> None:
         self._session = session
         self.doors = session.doors
         self.environment = session.environment
 
     def begin(self, sandbox: Sandbox) -> None:
-        """See :meth:`Attendance.begin`."""
+        """See :meth:`AgentSession.begin`."""
         self._session.on_death(sandbox.close)
 
-    def end(self, result: CommandResult, candidate: CandidateArtifact | None, failure: CandidateError | None) -> Ending:
-        """See :meth:`Attendance.end`. It is a fault if the way out died."""
+    def end(
+        self, result: CommandResult, candidate: CandidateArtifact | None, failure: CandidateError | None
+    ) -> SessionEnd:
+        """See :meth:`AgentSession.end`. It is a fault if the way out died."""
         del result, candidate
         try:
             report = self._session.close()
         except EgressError as error:
-            return Ending(fault=error)
-        return Ending(failure=failure, metadata={"usage": {"egress": egress_of(report)}})
+            return SessionEnd(fault=error)
+        return SessionEnd(failure=failure, metadata={"usage": {"egress": egress_of(report)}})
 
-    def void(self, fault: InfrastructureError) -> Ending:
-        """See :meth:`Attendance.void`. If the gateway died, that is why the sandbox ended, so it is the fault."""
+    def void(self, fault: InfrastructureError) -> SessionEnd:
+        """See :meth:`AgentSession.void`. If the gateway died, that is why the sandbox ended, so it is the fault."""
         try:
             report = self._session.close()
         except EgressError as error:
-            return Ending(fault=error)
-        return Ending(fault=fault, metadata={"usage": {"egress": egress_of(report)}})
+            return SessionEnd(fault=error)
+        return SessionEnd(fault=fault, metadata={"usage": {"egress": egress_of(report)}})
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """See :meth:`Attendance.__exit__`."""
+        """See :meth:`AgentSession.__exit__`."""
         with suppress(EgressError):  # after end() it is closed; before it another error is on its way
             self._session.close()
 
 
-def open_session(task_id: str, plan: EgressPlan, context: ProduceContext) -> Session:
+def open_session(task_id: str, plan: EgressPlan, context: ProduceContext) -> EgressSession:
     """Open the way out of one task. Raises :class:`EgressError`."""
     if context.gateway is None:
         raise EgressError("this run has no egress for its agents")

@@ -55,7 +55,7 @@ class ProduceContext:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Production:
+class AgentResult:
     """What came of an agent: a candidate, a failure, or both (an agent that failed after it left something).
 
     With a ``fault`` it is neither: the infrastructure failed the agent while it worked. The rest tells what this used
@@ -132,10 +132,10 @@ class HarnessProducer(Extension, ABC):
         return {}
 
     @abstractmethod
-    def produce(self, view: AgentView, context: ProduceContext) -> Production:
+    def produce(self, view: AgentView, context: ProduceContext) -> AgentResult:
         """Run the agent on one task and seal what it left.
 
-        Whatever the agent does is in the returned :class:`Production`, and so is what the infrastructure did once the
+        Whatever the agent does is in the returned :class:`AgentResult`, and so is what the infrastructure did once the
         agent had begun (``fault``). Before that :class:`InfrastructureError` is raised; at any time
         :class:`StorageError`, :class:`ConfigError` and :class:`MaterializationError` (a pack file that changed under
         the run) are.

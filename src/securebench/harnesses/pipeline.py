@@ -28,8 +28,8 @@ from securebench.candidates.extraction import (
     seal_workspace,
 )
 from securebench.errors import CandidateError, FailurePhase, FailureReason, InfrastructureError, StorageError
-from securebench.harnesses.agent_session import Attendance
-from securebench.harnesses.base import HarnessProducer, Production
+from securebench.harnesses.agent_session import AgentSession
+from securebench.harnesses.base import AgentResult, HarnessProducer
 from securebench.harnesses.output import OutputReporter, recorded
 from securebench.harnesses.ownership import reclaim
 from securebench.harnesses.place import ROOT, image_directory, place_of
@@ -47,9 +47,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from securebench.harnesses.agent_session import Ending
+    from securebench.harnesses.agent_session import SessionEnd
     from securebench.harnesses.base import ProduceContext
-    from securebench.harnesses.place import Place
+    from securebench.harnesses.place import WorkPlace
     from securebench.images.model import ResolvedImage
     from securebench.resources import JsonValue
     from securebench.sandboxes.base import Chunk, CommandResult, Sandbox
@@ -90,12 +90,12 @@ class Harness(HarnessProducer):
     def invocation(self, view: AgentView) -> Invocation:
         """Say how the agent is called on this task. Pure."""
 
-    def attend(self, view: AgentView, context: ProduceContext) -> Attendance:
+    def attend(self, view: AgentView, context: ProduceContext) -> AgentSession:
         """Return what goes on beside the agent's work on this task: its way out, and what its words mean."""
         del view, context
-        return Attendance()
+        return AgentSession()
 
-    def produce(self, view: AgentView, context: ProduceContext) -> Production:
+    def produce(self, view: AgentView, context: ProduceContext) -> AgentResult:
         """See :meth:`HarnessProducer.produce`; also raises :class:`MaterializationError` for a pack that changed."""
         started = time.monotonic()
         invocation = self.invocation(view)
@@ -118,7 +118,7 @@ class Harness(HarnessProducer):
             except InfrastructureError as error:
                 return self._void(attendance.void(error), image, started)
             ending = attendance.end(result, None if sealed.failure else sealed.candidate, failure)
-        return Production(
+        return AgentResult(
             candidate=None if ending.fault else sealed.candidate,
             failure=None if ending.fault else ending.failure or sealed.failure,
             fault=ending.fault,
@@ -135,9 +135,9 @@ class Harness(HarnessProducer):
             duration_seconds=time.monotonic() - started,
         )
 
-    def _void(self, ending: Ending, image: ResolvedImage, started: float) -> Production:
+    def _void(self, ending: SessionEnd, image: ResolvedImage, started: float) -> AgentResult:
         """Return what is left of a work that the machine ended: no candidate, and what it used."""
-        return Production(
+        return AgentResult(
             candidate=None,
             fault=ending.fault,
             stdout=ending.stdout or "",
@@ -172,7 +172,7 @@ def plan_workspace(view: AgentView, task_file: str = DEFAULT_TASK_FILE) -> Mater
 
 
 def _prepare_workspace(
-    plan: MaterializationPlan, place: Place, context: ProduceContext, image: ResolvedImage, tree: HostTree | None
+    plan: MaterializationPlan, place: WorkPlace, context: ProduceContext, image: ResolvedImage, tree: HostTree | None
 ) -> tuple[tuple[MaterializedAsset, ...], Filled | None]:
     """Make the workspace anew, below a private directory, and lay out its files for whoever runs in the sandbox.
 
@@ -196,12 +196,12 @@ def _prepare_workspace(
 
 
 def _agent_spec(
-    place: Place,
+    place: WorkPlace,
     invocation: Invocation,
     context: ProduceContext,
     image: ResolvedImage,
     assets: tuple[MaterializedAsset, ...],
-    attendance: Attendance,
+    attendance: AgentSession,
 ) -> SandboxSpec:
     workspace, target = context.workspace.resolve(), place.workspace  # a mount's source passes through no link
     home = invocation.home or BASE_ENVIRONMENT["HOME"]
@@ -240,7 +240,7 @@ class _Work:
     sealed: Sealed | None = None
     ignored: Mapping[str, int] = field(default_factory=dict)
 
-    def run(self, spec: SandboxSpec, attendance: Attendance) -> CommandResult:
+    def run(self, spec: SandboxSpec, attendance: AgentSession) -> CommandResult:
         """Run the agent to its end. When this returns, no process of it is left."""
         invocation = self.invocation
         command = Command(argv=invocation.argv, timeout_seconds=invocation.timeout_seconds, capture=MAX_CANDIDATE_BYTES)

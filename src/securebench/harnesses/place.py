@@ -22,7 +22,7 @@ ROOT: Final = (0, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class WorkPlace:
     """Where an agent finds its ``workspace``, where it starts, and as whom. Absolute paths in its sandbox.
 
     ``image_directory`` is the directory of the image that the task is about, if there is one: a repository, which
@@ -36,7 +36,7 @@ class Place:
     is_changed: bool = False
 
 
-def place_of(view: AgentView, image: ResolvedImage) -> Place:
+def place_of(view: AgentView, image: ResolvedImage) -> WorkPlace:
     """Return where the agent works on this task.
 
     A repository belongs to root in the images that there are, so its agent is root, without capabilities. Raises
@@ -44,17 +44,17 @@ def place_of(view: AgentView, image: ResolvedImage) -> Place:
     """
     if view.candidate_kind is CandidateKind.PATCH:
         repository = _directory(view, image)
-        return Place(workdir=repository, user=ROOT, image_directory=repository, is_changed=True)
+        return WorkPlace(workdir=repository, user=ROOT, image_directory=repository, is_changed=True)
     is_workspace = view.candidate_kind is CandidateKind.WORKSPACE
     target = (view.environment.workdir if is_workspace else None) or WORKSPACE_TARGET
     # A manifest's default may say so for the terminal tasks of a mixed pack: it means nothing to other families.
     filled = is_workspace and view.environment.materialize_workdir_from_image
     directory = _directory(view, image) if filled else None
-    return Place(workspace=target, workdir=target, user=workspace_user(), image_directory=directory)
+    return WorkPlace(workspace=target, workdir=target, user=workspace_user(), image_directory=directory)
 
 
 @contextmanager
-def image_directory(place: Place, driver: SandboxDriver, image: ResolvedImage) -> Iterator[HostTree | None]:
+def image_directory(place: WorkPlace, driver: SandboxDriver, image: ResolvedImage) -> Iterator[HostTree | None]:
     """Give the directory of the image that the task is about, as it is on the host, or nothing.
 
     Raises :class:`MaterializationError` (``image-workdir-missing``), and as the driver does.

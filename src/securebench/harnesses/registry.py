@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from securebench import plugins
 from securebench.errors import ConfigError
 from securebench.harnesses.pipeline import plan_workspace
-from securebench.plugins import Kind
+from securebench.plugins import ExtensionKind
 from securebench.workspaces.path_policy import DEFAULT_TASK_FILE
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def build_harness_producer(config: HarnessConfig) -> HarnessProducer:
     """Return the harness that ``config`` names. Raises :class:`ConfigError`."""
-    producer: HarnessProducer = plugins.load(Kind.HARNESS, config.type).from_settings(config.config)
+    producer: HarnessProducer = plugins.load(ExtensionKind.HARNESS, config.type).from_settings(config.config)
     return producer
 
 

@@ -12,7 +12,7 @@ from securebench.engine.client import refusal
 from securebench.errors import ImageError
 from securebench.images.reference import is_image_id
 from securebench.images.store.archive import add_archive
-from securebench.images.store.index import Origin, Source
+from securebench.images.store.index import ImageSource, Origin
 
 PATIENCE: Final = 3600
 """Seconds of silence: an engine says nothing while it reads or writes a large image."""
@@ -39,7 +39,7 @@ def take_from(engine: Engine, store: ImageStore, reference: str, report: Callabl
     if found is None:
         raise ImageError(f"the engine has no image {reference}", hint="'docker images' shows what it has")
     report(f"taking {reference} from the engine")
-    with store.incoming(Origin(Source.ENGINE, found["Id"]), int(found.get("Size", 0))) as incoming:
+    with store.incoming(Origin(ImageSource.ENGINE, found["Id"]), int(found.get("Size", 0))) as incoming:
         with engine.doing(f"save the image {reference}"), _patient(engine) as client:
             (added,) = add_archive(incoming, client.get_image(found["Id"]), f"the engine's image {reference}")
         report("unpacking")

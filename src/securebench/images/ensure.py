@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from securebench.errors import EngineError, ImageError
 from securebench.images.reference import LOCAL_PREFIX, check_reference, is_image_id
-from securebench.images.store.index import Origin, Source
+from securebench.images.store.index import ImageSource, Origin
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +29,7 @@ def provide(store: ImageStore, reference: str, on_progress: Callable[[str], None
     check_reference(reference)
     report = on_progress or _silent
     found, origin = store.find(reference), store.origin(reference)
-    if found and origin and (is_image_id(reference) or origin.source is not Source.ENGINE):
+    if found and origin and (is_image_id(reference) or origin.source is not ImageSource.ENGINE):
         return found
     if not _take_if_new(store, reference, origin.engine_id if origin else "", report) and not found:
         _pull_or_explain(store, reference, report)
@@ -52,7 +52,7 @@ def pull(store: ImageStore, reference: str, report: Callable[[str], None]) -> Re
     check_reference(reference)
     if reference.startswith(LOCAL_PREFIX) or is_image_id(reference):
         raise unavailable(reference)
-    with store.incoming(Origin(Source.REGISTRY)) as incoming:
+    with store.incoming(Origin(ImageSource.REGISTRY)) as incoming:
         fetched = fetch_image(reference, incoming, report)
         layers = [Descriptor("", layer.digest, layer.size) for layer in fetched.layers]
         image_id = incoming.add(fetched.config, [replace(e, media_type=layer_type(incoming, e)) for e in layers])

@@ -69,14 +69,14 @@ class Descriptor:
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class ImageManifest:
     """An image: its configuration, whose digest is the image's id, and its layers, the lowest first."""
 
     config: Descriptor
     layers: tuple[Descriptor, ...]
 
     @classmethod
-    def parse(cls, data: bytes, where: str) -> Manifest:
+    def parse(cls, data: bytes, where: str) -> ImageManifest:
         """Read one. Raises :class:`ImageError` (``image-malformed``)."""
         value = document(data, where)
         config = Descriptor.from_json(value.get("config"), f"{where}: /config")

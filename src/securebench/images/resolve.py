@@ -13,7 +13,7 @@ from securebench.images.ensure import how_to_get, unavailable
 from securebench.images.model import ResolvedImage
 from securebench.images.reference import LOCAL_PREFIX, check_reference, is_image_id
 from securebench.images.store.image_store import ImageStore
-from securebench.images.store.index import Source
+from securebench.images.store.index import ImageSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -51,7 +51,7 @@ def _from_store(
 ) -> dict[str, Any] | None:
     """Return what the engine says of the store's image, which it gets if it lacks it; ``None`` if there is none."""
     found, origin = store.find(reference), store.origin(reference)
-    if found is None or (origin and origin.source is Source.ENGINE and not is_image_id(reference)):
+    if found is None or (origin and origin.source is ImageSource.ENGINE and not is_image_id(reference)):
         return None
     there = inspect(engine, found.id)
     if there is None:

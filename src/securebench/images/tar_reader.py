@@ -28,7 +28,7 @@ _XATTRS: Final = (b"SCHILY.xattr.", b"LIBARCHIVE.xattr.")
 _SPARSE: Final = b"GNU.sparse."
 
 
-class Kind(Enum):
+class MemberKind(Enum):
     """What a member is."""
 
     FILE = auto()
@@ -44,7 +44,7 @@ class Member:
     """One header: ``size`` bytes of content follow. ``link`` is where a link leads, ``xattrs`` how many there are."""
 
     path: bytes
-    kind: Kind
+    kind: MemberKind
     mode: int
     uid: int
     gid: int
@@ -55,15 +55,15 @@ class Member:
 
 
 _KINDS: Final = {
-    b"0": Kind.FILE,
-    b"\0": Kind.FILE,
-    b"7": Kind.FILE,
-    b"1": Kind.HARDLINK,
-    b"2": Kind.SYMLINK,
-    b"3": Kind.SPECIAL,
-    b"4": Kind.SPECIAL,
-    b"5": Kind.DIRECTORY,
-    b"6": Kind.SPECIAL,
+    b"0": MemberKind.FILE,
+    b"\0": MemberKind.FILE,
+    b"7": MemberKind.FILE,
+    b"1": MemberKind.HARDLINK,
+    b"2": MemberKind.SYMLINK,
+    b"3": MemberKind.SPECIAL,
+    b"4": MemberKind.SPECIAL,
+    b"5": MemberKind.DIRECTORY,
+    b"6": MemberKind.SPECIAL,
 }
 _LONG: Final = {b"L": b"path", b"K": b"linkpath"}
 
@@ -141,9 +141,9 @@ class TarReader:
         kind = _KINDS.get(header[156:157])
         if kind is None or any(key.startswith(_SPARSE) for key in extra):
             raise self._unreadable(path, f"its type is {printable(header[156:157])!r} or sparse, which is not read")
-        size = self._field(header[124:136], extra, b"size") if kind is Kind.FILE else 0
+        size = self._field(header[124:136], extra, b"size") if kind is MemberKind.FILE else 0
         if header[156:157] == b"\0" and path.endswith(b"/"):  # as the oldest format has directories
-            kind = Kind.DIRECTORY
+            kind = MemberKind.DIRECTORY
         link = extra.get(b"linkpath") or _until_nul(header[157:257])
         if b"\0" in path or b"\0" in link:
             raise self._unreadable(path, "a name holds a zero byte")

@@ -11,10 +11,10 @@ from securebench.patches.hunks import apply_hunks
 from securebench.patches.limits import MAX_CHANGED_BYTES, SEARCH_STEPS, Steps
 from securebench.patches.model import FileVersion
 from securebench.patches.names import parents, shown
-from securebench.patches.parse import Kind, parse
+from securebench.patches.parse import ChangeKind, parse
 
 if TYPE_CHECKING:
-    from securebench.patches.model import Delta, Tree
+    from securebench.patches.model import Delta, FileTree
     from securebench.patches.parse import FilePatch
 
 _LINK: Final = 0o120000
@@ -22,7 +22,7 @@ _EXECUTABLE: Final = 0o100
 _FULL_ID: Final = 40
 
 
-def apply_patch(data: bytes, base: Tree) -> Delta:
+def apply_patch(data: bytes, base: FileTree) -> Delta:
     """Return what the patch ``data`` changes in ``base``: nothing where what it writes is there already.
 
     Hunks may have moved, and must fit exactly. A last line without a line feed is taken as if it had one. Takes
@@ -39,9 +39,9 @@ def apply_patch(data: bytes, base: Tree) -> Delta:
 class _Applied:
     """What has come of a tree so far."""
 
-    def __init__(self, base: Tree, patches: list[FilePatch]) -> None:
+    def __init__(self, base: FileTree, patches: list[FilePatch]) -> None:
         self._base = base
-        self._leaving = {patch.old for patch in patches if patch.kind in (Kind.DELETE, Kind.RENAME)}
+        self._leaving = {patch.old for patch in patches if patch.kind in (ChangeKind.DELETE, ChangeKind.RENAME)}
         self._written: dict[bytes, FileVersion] = {}
         self._removed: set[bytes] = set()
         self._bytes = 0
@@ -49,17 +49,17 @@ class _Applied:
 
     def add(self, patch: FilePatch) -> None:
         """Apply one patch."""
-        if patch.kind in (Kind.DELETE, Kind.CHANGE):
+        if patch.kind in (ChangeKind.DELETE, ChangeKind.CHANGE):
             old = self._current(patch.old)
-        elif patch.kind is Kind.CREATE:
+        elif patch.kind is ChangeKind.CREATE:
             old = FileVersion(b"", link=patch.new_mode == _LINK)
         else:  # git takes the file as it was before all of the patch
             old = _required(self._base.get(patch.old), patch.old)
         _check_old(patch, old)
         new = _changed(patch, old, self._steps)
-        if patch.kind in (Kind.DELETE, Kind.RENAME):
+        if patch.kind in (ChangeKind.DELETE, ChangeKind.RENAME):
             self._remove(patch, new)
-        if patch.kind is not Kind.DELETE:
+        if patch.kind is not ChangeKind.DELETE:
             self._write(patch, new)
 
     def delta(self) -> Delta:
@@ -82,7 +82,7 @@ class _Applied:
         return None if path in self._removed else self._base.get(path)
 
     def _remove(self, patch: FilePatch, new: FileVersion) -> None:
-        if patch.kind is Kind.DELETE and (new.content or patch.old in self._written):
+        if patch.kind is ChangeKind.DELETE and (new.content or patch.old in self._written):
             raise PatchDoesNotApplyError(f"{shown(patch.old)} is to be removed, and is not what the patch removes")
         if patch.old in self._removed:
             raise PatchDoesNotApplyError(f"{shown(patch.old)} is removed twice")
@@ -90,7 +90,7 @@ class _Applied:
 
     def _write(self, patch: FilePatch, new: FileVersion) -> None:
         there = self._base.get(patch.new) is not None and patch.new not in self._leaving
-        if patch.kind is not Kind.CHANGE and (there or patch.new in self._written):
+        if patch.kind is not ChangeKind.CHANGE and (there or patch.new in self._written):
             raise PatchDoesNotApplyError(f"{shown(patch.new)} is there already")
         self._bytes += len(new.content)
         if self._bytes > MAX_CHANGED_BYTES:
@@ -110,7 +110,7 @@ def _check_old(patch: FilePatch, old: FileVersion) -> None:
     """Raise :class:`PatchDoesNotApplyError` if the file is of another kind, or its binary content another."""
     if patch.old_mode is not None and (patch.old_mode == _LINK) != old.link:
         raise PatchDoesNotApplyError(f"{shown(patch.old)} is a link where the patch has a file, or a file for a link")
-    if patch.kind is Kind.CREATE or patch.binary is None or len(patch.old_blob) != _FULL_ID:
+    if patch.kind is ChangeKind.CREATE or patch.binary is None or len(patch.old_blob) != _FULL_ID:
         return
     blob = hashlib.sha1(b"blob %d\0" % len(old.content) + old.content, usedforsecurity=False).hexdigest()
     if blob != patch.old_blob.decode():
@@ -124,8 +124,8 @@ def _changed(patch: FilePatch, old: FileVersion, steps: Steps) -> FileVersion:
     except PatchDoesNotApplyError as error:
         raise PatchDoesNotApplyError(f"{shown(patch.old)}: {error.message}") from None
     mode = patch.new_mode
-    if mode is None or patch.kind is Kind.DELETE:
+    if mode is None or patch.kind is ChangeKind.DELETE:
         return replace(old, content=content)
-    if patch.kind is not Kind.CREATE and (mode == _LINK) != old.link:
+    if patch.kind is not ChangeKind.CREATE and (mode == _LINK) != old.link:
         raise PatchInvalidError(f"{shown(patch.new)} cannot be made a link, or a file, by a change of mode")
     return FileVersion(content, executable=bool(mode & _EXECUTABLE), link=mode == _LINK)

@@ -25,7 +25,7 @@ Directories are there as long as something is in them, as in git. An unchanged p
 """
 
 
-class Tree(Protocol):
+class FileTree(Protocol):
     """A tree of files that is not changed any more."""
 
     def get(self, path: bytes) -> FileVersion | None:

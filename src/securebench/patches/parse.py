@@ -33,7 +33,7 @@ _REFUSED: Final = (
 )
 
 
-class Kind(StrEnum):
+class ChangeKind(StrEnum):
     """What a patch does to one file."""
 
     CHANGE = "change"
@@ -50,7 +50,7 @@ class FilePatch:
     The modes are git's, and ``None`` where the patch says none; ``old_blob`` is the id of the old content.
     """
 
-    kind: Kind
+    kind: ChangeKind
     old: bytes
     new: bytes
     old_mode: int | None = None
@@ -118,8 +118,14 @@ class _Parser:
         while header.accepts(self._peek()):
             header.read(self._take_header())
         hunks, binary = self._content(header)
-        kind = Kind(header.kind)
-        if not hunks and binary is None and kind is Kind.CHANGE and header.new_mode is None and not header.old_blob:
+        kind = ChangeKind(header.kind)
+        if (
+            not hunks
+            and binary is None
+            and kind is ChangeKind.CHANGE
+            and header.new_mode is None
+            and not header.old_blob
+        ):
             raise PatchInvalidError(f"the patch says nothing of {shown(header.old)}")
         return FilePatch(
             kind=kind,
@@ -163,7 +169,7 @@ class _Parser:
         old, new = (None if has_epoch(line) else side_name(line[4:]) for line in (first, second))
         if (name := new if old is None else old) is None or (old and new and old != new):
             raise PatchInvalidError("'---' and '+++' name different files, or none")
-        kind = Kind.CREATE if old is None else Kind.DELETE if new is None else Kind.CHANGE
+        kind = ChangeKind.CREATE if old is None else ChangeKind.DELETE if new is None else ChangeKind.CHANGE
         return FilePatch(kind=kind, old=name, new=name, hunks=self._hunks())
 
     def _hunks(self) -> tuple[Hunk, ...]:

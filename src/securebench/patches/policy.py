@@ -12,7 +12,7 @@ from securebench.patches.names import path_fault, shown
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from securebench.patches.model import Delta, FileVersion, Tree
+    from securebench.patches.model import Delta, FileTree, FileVersion
 
 MAX_SHOWN: Final = 20
 """Violations that are told; more are counted."""
@@ -60,7 +60,7 @@ class Violation:
     rule: str
 
 
-def violations(delta: Delta, base: Tree, policy: PathPolicy) -> tuple[Violation, ...]:
+def violations(delta: Delta, base: FileTree, policy: PathPolicy) -> tuple[Violation, ...]:
     """Return what ``delta`` changes and must not, sorted by path.
 
     Never allowed, whatever ``policy`` says: links that are new or lead elsewhere than before, and paths that are
@@ -70,7 +70,7 @@ def violations(delta: Delta, base: Tree, policy: PathPolicy) -> tuple[Violation,
     return tuple(Violation(shown(path), rule) for path, rule in found if rule)
 
 
-def _rule(path: bytes, new: FileVersion | None, base: Tree, policy: PathPolicy) -> str:
+def _rule(path: bytes, new: FileVersion | None, base: FileTree, policy: PathPolicy) -> str:
     if fault := path_fault(path):
         return f"the path {fault}"
     if new is not None and new.link and new != base.get(path):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from securebench.patches.lines import Change
-    from securebench.patches.model import Delta, FileVersion, Tree
+    from securebench.patches.model import Delta, FileTree, FileVersion
 
 MAX_TEXT_BYTES: Final = 2 * 1024 * 1024
 """A version of a file that is larger is shown as data: nobody reads it."""
@@ -23,7 +23,7 @@ _NOTHING: Final = b"0" * 40
 _NO_NEWLINE: Final = b"\n\\ No newline at end of file\n"
 
 
-def render(delta: Delta, base: Tree) -> str:
+def render(delta: Delta, base: FileTree) -> str:
     """Return ``delta`` as a git-style unified diff of ``base``, sorted by path; nothing where nothing changes.
 
     What is not UTF-8 text is a ``GIT binary patch``. Takes bounded time: where the difference is too large to be

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from securebench.errors import ConfigError, SourceLocation
 from securebench.fs.durable import storage_errors, sync_directory, temporary_name, write_at_once, write_durably
-from securebench.results.record import Entry, entry_of, read_entry, read_record
+from securebench.results.record import RecordEntry, entry_of, read_entry, read_record
 from securebench.results.usage import Usage
 from securebench.strict_input.files import open_regular
 
@@ -75,7 +75,7 @@ class Journal:
     ) -> None:
         os.close(self._descriptor)
 
-    def append(self, record: TaskRecord) -> Entry:
+    def append(self, record: TaskRecord) -> RecordEntry:
         """Write ``record`` and flush it to disk. Raises :class:`StorageError`; then nothing of it is in the file."""
         line = record.line(self._sequence)
         entry = read_entry(line)
@@ -96,7 +96,7 @@ class Journal:
         entry = self.entries.get(task_id) or self._past.get(task_id)
         return (entry.usage if entry else None) or Usage()
 
-    def set_aside(self) -> Iterator[Entry]:
+    def set_aside(self) -> Iterator[RecordEntry]:
         """Yield what the last superseded record of each task says that has no other record."""
         return (entry for name, entry in self._past.items() if name not in self.entries)
 
@@ -132,8 +132,8 @@ class Journal:
                 raise
         self._size += len(line)
 
-    def _recover(self) -> dict[str, Entry]:
-        entries: dict[str, Entry] = {}
+    def _recover(self) -> dict[str, RecordEntry]:
+        entries: dict[str, RecordEntry] = {}
         with storage_errors(self.path), self.path.open("rb") as file:
             sync_directory(self.path.parent)
             self._size = 0
@@ -145,7 +145,7 @@ class Journal:
                 self._size += len(line)
         return entries
 
-    def _read_superseded(self) -> list[Entry]:
+    def _read_superseded(self) -> list[RecordEntry]:
         if not self._superseded.exists():
             return []
         with storage_errors(self._superseded), self._superseded.open("rb") as file:
@@ -166,7 +166,7 @@ class Journal:
             raise _damaged(f"the record with the sequence number {missing[0]} is gone", SourceLocation(str(self.path)))
         return len(known)
 
-    def _mend_tail(self, tail: bytes, entries: dict[str, Entry]) -> None:
+    def _mend_tail(self, tail: bytes, entries: dict[str, RecordEntry]) -> None:
         """Complete a last line that lacks only its newline; move any other aside."""
         try:
             entry = read_entry(tail)
@@ -205,20 +205,20 @@ class Journal:
         self._descriptor, self._size = descriptor, os.fstat(descriptor).st_size
 
 
-def iterate_entries(path: Path) -> Iterator[Entry]:
+def iterate_entries(path: Path) -> Iterator[RecordEntry]:
     """Yield what each line of a journal says, one at a time. Raises :class:`ConfigError` (``journal-damaged``)."""
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             yield _read(line, SourceLocation(str(path), number))
 
 
-def _add(entries: dict[str, Entry], entry: Entry, location: SourceLocation) -> None:
+def _add(entries: dict[str, RecordEntry], entry: RecordEntry, location: SourceLocation) -> None:
     if entry.task_id in entries:
         raise _damaged(f"a second record of task {entry.task_id!r}", location)
     entries[entry.task_id] = entry
 
 
-def _read(line: bytes, location: SourceLocation, identity: RunIdentity | None = None) -> Entry:
+def _read(line: bytes, location: SourceLocation, identity: RunIdentity | None = None) -> RecordEntry:
     try:
         record = read_record(line)
         entry = entry_of(record)

@@ -186,7 +186,7 @@ def candidate_fields(
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class RecordEntry:
     """What a run keeps in memory of a record that is on disk. ``message`` is cut short."""
 
     sequence: int
@@ -245,16 +245,16 @@ def read_record(line: bytes) -> dict[str, Any]:
     return record
 
 
-def read_entry(line: bytes) -> Entry:
+def read_entry(line: bytes) -> RecordEntry:
     """Return what a line of the journal says. Raises as :func:`read_record` does."""
     return entry_of(read_record(line))
 
 
-def entry_of(record: Mapping[str, Any]) -> Entry:
+def entry_of(record: Mapping[str, Any]) -> RecordEntry:
     """Return what a run keeps in memory of ``record``. Raises ``ValueError`` and ``TypeError`` for what is odd."""
     status = VerificationStatus(record["verification_status"])
     provenance = record["provenance"]
-    return Entry(
+    return RecordEntry(
         sequence=_field(record, "sequence", int),
         run_id=_field(record, "run_id", str),
         task_id=_field(record, "task_id", str),

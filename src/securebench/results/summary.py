@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from securebench.resources import JsonValue
-    from securebench.results.record import Entry
+    from securebench.results.record import RecordEntry
 
 SHOWN_FAILURES: Final = 20
 """Failed tasks that a summary names; the rest are in the records."""
@@ -29,7 +29,7 @@ class RunStatus(StrEnum):
     PENDING = "pending"
 
 
-class Ending(StrEnum):
+class RunEnd(StrEnum):
     """How a run ended."""
 
     FINISHED = "finished"
@@ -98,10 +98,10 @@ class TesterRunSummary:
     output_dir: Path
     total: Counts
     families: Mapping[str, Counts]
-    failures: tuple[Entry, ...] = ()
+    failures: tuple[RecordEntry, ...] = ()
     usage: Usage = field(default_factory=Usage)
     """What the recorded attempts used of their models, as far as it was told."""
-    ending: Ending = Ending.FINISHED
+    ending: RunEnd = RunEnd.FINISHED
     problems: tuple[str, ...] = field(default=())
     """What happened to the run as a whole, and what to do about it."""
 
@@ -162,11 +162,11 @@ class Counted(NamedTuple):
     """
 
     families: dict[str, Counts]
-    failures: tuple[Entry, ...]
+    failures: tuple[RecordEntry, ...]
     usage: Usage
 
 
-def count(planned: Mapping[str, str], entries: Iterable[Entry]) -> Counted:
+def count(planned: Mapping[str, str], entries: Iterable[RecordEntry]) -> Counted:
     """Count records. ``planned`` maps task ids to families.
 
     A record of a task that is not planned (a resumed run with a smaller ``--limit``) is counted as planned.
@@ -174,7 +174,7 @@ def count(planned: Mapping[str, str], entries: Iterable[Entry]) -> Counted:
     tasks = dict(planned)
     seen: Counter[tuple[str, VerificationStatus]] = Counter()
     rests_on: dict[str, Counter[Assurance]] = {}
-    failures: list[Entry] = []
+    failures: list[RecordEntry] = []
     usage = Usage()
     for entry in entries:
         tasks[entry.task_id] = entry.task_type

@@ -27,7 +27,7 @@ from securebench.limits import MIB as MIB  # noqa: PLC0414 - part of this contra
 from securebench.limits import Limits as Limits  # noqa: PLC0414 - as above
 from securebench.plugins import Extension
 from securebench.sandboxes.enforcement import DriverInfo as DriverInfo  # noqa: PLC0414, TC001 - part of this contract
-from securebench.sandboxes.forwarding import Door as Door  # noqa: PLC0414, TC001 - part of this contract
+from securebench.sandboxes.forwarding import ForwardedPort as ForwardedPort  # noqa: PLC0414, TC001 - part of this contract
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -79,7 +79,7 @@ class SandboxSpec:
     inherit_image_environment: bool = False
     workdir: str = "/"
     user: tuple[int, int] = UNPRIVILEGED_USER
-    doors: tuple[Door, ...] = ()
+    doors: tuple[ForwardedPort, ...] = ()
     collect: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
 

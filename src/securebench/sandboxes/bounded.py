@@ -16,7 +16,7 @@ KILL_GRACE = 30.0
 """Seconds after its time limit in which a killed sandbox must be gone, or its keeper or engine counts as hanging."""
 
 
-class Streams(Protocol):
+class ProcessStreams(Protocol):
     """The standard streams of a process, as a driver has them."""
 
     def send(self, data: bytes) -> None:
@@ -29,7 +29,7 @@ class Streams(Protocol):
         """Return the next output, ``None`` at the end. Raises ``TimeoutError`` after ``timeout`` seconds."""
 
 
-StreamsT = TypeVar("StreamsT", bound=Streams)
+StreamsT = TypeVar("StreamsT", bound=ProcessStreams)
 
 
 class BoundedProcess(SandboxProcess, Generic[StreamsT]):

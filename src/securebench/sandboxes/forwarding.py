@@ -20,7 +20,7 @@ _PORTS: Final = range(1, 1 << 16)
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class ForwardedPort:
     """A TCP port of a sandbox's own loopback, 127.0.0.1, on which somebody outside of it listens.
 
     The network namespace of the sandbox still holds loopback and nothing else: what comes to this port reaches whoever
@@ -59,7 +59,7 @@ def no_doors(why: str) -> EgressError:
     )
 
 
-def serve_doors(doors: Sequence[Door], listeners: Sequence[socket.socket]) -> None:
+def serve_doors(doors: Sequence[ForwardedPort], listeners: Sequence[socket.socket]) -> None:
     """Give each listener to its door. Whatever one raises is passed on, and then all are closed."""
     try:
         for door, listener in zip(doors, listeners, strict=True):

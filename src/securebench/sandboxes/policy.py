@@ -61,7 +61,7 @@ class CommandPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class CommandAttempt:
     """A command that was asked for. ``refusal`` is ``None`` if it ran."""
 
     argv: tuple[str, ...]
@@ -75,11 +75,11 @@ class PolicySandbox(Sandbox):
     def __init__(self, sandbox: Sandbox, policy: CommandPolicy) -> None:
         self._sandbox = sandbox
         self._policy = policy
-        self._attempts: list[Attempt] = []
+        self._attempts: list[CommandAttempt] = []
         self._lock = threading.Lock()
 
     @property
-    def attempts(self) -> tuple[Attempt, ...]:
+    def attempts(self) -> tuple[CommandAttempt, ...]:
         """Return what was asked for until now."""
         with self._lock:
             return tuple(self._attempts)
@@ -89,7 +89,7 @@ class PolicySandbox(Sandbox):
         refusal = self._policy.refusal(command.argv)
         name = executable_name(command.argv[0]) if command.argv else ""
         with self._lock:
-            self._attempts.append(Attempt(command.argv, name, refusal))
+            self._attempts.append(CommandAttempt(command.argv, name, refusal))
         if refusal is not None:
             raise CommandDeniedError(f"the command policy refused a command: {refusal}")
         return self._sandbox.open(command)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from securebench import plugins
 from securebench.errors import ConfigError, EngineError, InfrastructureError
-from securebench.plugins import Kind
+from securebench.plugins import ExtensionKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -56,7 +56,7 @@ def open_driver(
         return _best(runtime, run_id, notify)
     from securebench.strict_input.models import WireModel
 
-    installed: type[SandboxDriver] = plugins.load(Kind.DRIVER, driver)
+    installed: type[SandboxDriver] = plugins.load(ExtensionKind.DRIVER, driver)
     if runtime:
         raise ConfigError(f"the driver {driver!r} has no choice of runtimes", code="runtime-unavailable")
     return installed.from_settings(settings or (installed.settings_model or WireModel)(), run_id)

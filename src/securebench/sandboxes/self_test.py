@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from securebench.errors import EngineError, InfrastructureError
 from securebench.sandboxes.base import Command, Limits, SandboxSpec
-from securebench.sandboxes.forwarding import Door
+from securebench.sandboxes.forwarding import ForwardedPort
 from securebench.sandboxes.gvisor import RUNSC
 from securebench.sandboxes.seen import FILES, SOCKET_FILES, Sockets, View
 
@@ -79,7 +79,7 @@ def require_isolation(
 
 def _require_door(driver: SandboxDriver, image: ResolvedImage) -> None:
     served: list[socket.socket] = []
-    spec = SandboxSpec(image=image, user=_USER, doors=(Door(_DOOR, served.append),))
+    spec = SandboxSpec(image=image, user=_USER, doors=(ForwardedPort(_DOOR, served.append),))
     try:
         result = _run(driver.create, spec, (*_LOOK[:1], *SOCKET_FILES, *FILES))
         text = result.stdout.decode("utf-8", "replace")

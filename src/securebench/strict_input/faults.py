@@ -45,7 +45,7 @@ class Fault:
         return Fault(self.code, self.message, prefix + self.path, self.hint, self.at_key, self.position)
 
 
-class Source(Protocol):
+class Document(Protocol):
     """A document that knows where its values stand."""
 
     def locate(self, fault: Fault) -> SourceLocation:
@@ -67,14 +67,14 @@ class Problems:
         """Whether any further problem is only counted."""
         return len(self.found) >= MAX_PROBLEMS
 
-    def add(self, fault: Fault, source: Source) -> None:
+    def add(self, fault: Fault, source: Document) -> None:
         """Note one fault. Its place is only looked up while there is room for it."""
         if not self.full:
             self.found.append(Problem(fault.code, fault.message, source.locate(fault), fault.hint))
         else:
             self.uncounted += 1
 
-    def extend(self, faults: Iterable[Fault], source: Source) -> None:
+    def extend(self, faults: Iterable[Fault], source: Document) -> None:
         """Note several faults of one source."""
         for fault in faults:
             self.add(fault, source)

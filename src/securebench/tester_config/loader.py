@@ -10,7 +10,7 @@ from securebench import plugins
 from securebench.dangerous_commands import VerificationPolicy
 from securebench.errors import ConfigError
 from securebench.limits import Limits
-from securebench.plugins import Kind
+from securebench.plugins import ExtensionKind
 from securebench.strict_input.faults import Fault, Problems, did_you_mean, name_of
 from securebench.strict_input.files import open_regular, read_text
 from securebench.strict_input.models import WireModel, describe, fit
@@ -68,10 +68,10 @@ def _fit_settings(value: Any, base: Path) -> tuple[dict[_Place, WireModel], list
     faults: list[Fault] = []
     for kind, place, key in _extensions(value):
         section = _at(value, place)
-        name, config = section.get(key, _AUTO if kind is Kind.DRIVER else None), section.get("config", {})
+        name, config = section.get(key, _AUTO if kind is ExtensionKind.DRIVER else None), section.get("config", {})
         if not isinstance(name, str) or not isinstance(config, dict):
             continue  # the model of the file says what is wrong
-        is_auto = kind is Kind.DRIVER and name == _AUTO
+        is_auto = kind is ExtensionKind.DRIVER and name == _AUTO
         if not is_auto and not plugins.is_known(kind, name):
             faults.append(_unknown(kind, name, (*place, key)))
             continue
@@ -85,16 +85,16 @@ def _fit_settings(value: Any, base: Path) -> tuple[dict[_Place, WireModel], list
     return found, faults
 
 
-def _extensions(value: Any) -> Iterator[tuple[Kind, _Place, str]]:
+def _extensions(value: Any) -> Iterator[tuple[ExtensionKind, _Place, str]]:
     """Yield the places that name an extension: its kind, the section, and the key of its name there."""
     if _at(value, ("harness",)):
-        yield Kind.HARNESS, ("harness",), "type"
+        yield ExtensionKind.HARNESS, ("harness",), "type"
     if _at(value, ("sandbox",)):
-        yield Kind.DRIVER, ("sandbox",), "driver"
+        yield ExtensionKind.DRIVER, ("sandbox",), "driver"
     verifiers = ("verification", "verifiers")
     for family in _at(value, verifiers):
         if _at(value, (*verifiers, family)):
-            yield Kind.VERIFIER, (*verifiers, family), "type"
+            yield ExtensionKind.VERIFIER, (*verifiers, family), "type"
 
 
 def _at(value: Any, place: _Place) -> dict[str, Any]:
@@ -104,8 +104,8 @@ def _at(value: Any, place: _Place) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _unknown(kind: Kind, name: str, path: _Place) -> Fault:
-    known = ((_AUTO,) if kind is Kind.DRIVER else ()) + plugins.names(kind)
+def _unknown(kind: ExtensionKind, name: str, path: _Place) -> Fault:
+    known = ((_AUTO,) if kind is ExtensionKind.DRIVER else ()) + plugins.names(kind)
     wanted = f"{', '.join(map(repr, known[:-1]))} or {known[-1]!r}"
     hint = did_you_mean(name, known) or "another one needs the package that provides it"
     return Fault("field-value", f"{name_of(path)} must be {wanted}, but is {describe(name)}", path, hint)

@@ -86,7 +86,7 @@ def exposed_secrets(environment: Mapping[str, str], kept: Sequence[str]) -> list
 
 
 @dataclass(frozen=True, slots=True)
-class WayOut:
+class RunEgress:
     """What agents reach the world through, if they do, and the log of it."""
 
     gateway: Gateway | None = None
@@ -99,17 +99,17 @@ class WayOut:
 
 
 @contextmanager
-def way_out(plan: Plan, parts: RunParts) -> Iterator[WayOut]:
+def way_out(plan: Plan, parts: RunParts) -> Iterator[RunEgress]:
     """Give the way out for the time of a run. Raises :class:`StorageError` if its log cannot be opened."""
     if not plan.producer.needs_gateway:
-        yield WayOut()
+        yield RunEgress()
         return
     secrets = (*plan.environment.values(), *plan.producer.credentials)
     with (
         EgressLog(plan.directory / EGRESS_LOG, Redactor(credentials=secrets)) as log,
         closing(parts.make_gateway(log)) as gateway,
     ):
-        yield WayOut(gateway, log)
+        yield RunEgress(gateway, log)
 
 
 def _scrubbed(notify: Callable[[str], None], producer: HarnessProducer) -> Callable[[str], None]:

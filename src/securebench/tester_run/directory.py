@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from securebench.results.record import Entry
+    from securebench.results.record import RecordEntry
     from securebench.results.run_header import RunHeader
 
 MIN_FREE: Final = 32 * 1024 * 1024
@@ -117,7 +117,7 @@ def make_room(directory: Path) -> CandidateStore:
     return store
 
 
-def require_candidates(directory: Path, entries: Iterable[Entry]) -> None:
+def require_candidates(directory: Path, entries: Iterable[RecordEntry]) -> None:
     """Raise :class:`ConfigError` for each record with a verdict whose sealed candidate is gone or was altered."""
     store, checked, problems = CandidateStore(directory / CANDIDATES), set[str](), list[Problem]()
     for entry in entries:

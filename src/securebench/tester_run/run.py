@@ -15,7 +15,7 @@ from securebench.results.journal import Journal, iterate_entries
 from securebench.results.lock import RunLock
 from securebench.results.provenance import driver_provenance, extension_provenance
 from securebench.results.record import VerificationStatus
-from securebench.results.summary import Ending, TesterRunSummary, count, total
+from securebench.results.summary import RunEnd, TesterRunSummary, count, total
 from securebench.results.trace import TraceLog
 from securebench.results.trajectory import TRAJECTORIES
 from securebench.results.usage import read_usage
@@ -237,7 +237,7 @@ class _Run:
         planned = {task.id: task.task_type for task in self._plan.tasks}
         families, failures, usage = count(planned, iterate_entries(self._journal.path))
         checks = map(read_usage, self._header.provider_checks)
-        ending = Ending.INTERRUPTED if interrupted else Ending.STOPPED if trouble else Ending.FINISHED
+        ending = RunEnd.INTERRUPTED if interrupted else RunEnd.STOPPED if trouble else RunEnd.FINISHED
         return TesterRunSummary(
             run_id=self._plan.config.run.id,
             benchmark_id=self._plan.pack.id,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from securebench.sandboxes.base import Chunk
-    from securebench.sandboxes.forwarding import Door
+    from securebench.sandboxes.forwarding import ForwardedPort
     from securebench.testing.fake_files import FakeFileSystem
 
 PIPE_SIZE = MIB
@@ -90,7 +90,7 @@ class FakeContainer:
             connection.close()
 
 
-def open_doors(doors: Sequence[Door]) -> dict[int, tuple[str, int]]:
+def open_doors(doors: Sequence[ForwardedPort]) -> dict[int, tuple[str, int]]:
     """Let ``doors`` be served, and return where. A fake has no loopback of its own, so they lie on the host's."""
     listeners = [socket.create_server(("127.0.0.1", 0)) for _ in doors]
     addresses = [listener.getsockname() for listener in listeners]

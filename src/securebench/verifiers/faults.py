@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import CommandResult
 
 
-class FaultError(Exception):
+class CandidateFailedError(Exception):
     """The reason why a candidate does not pass."""
 
     def __init__(self, reason: FailureReason, message: str, phase: FailurePhase = FailurePhase.VERIFY) -> None:
@@ -21,10 +21,14 @@ class FaultError(Exception):
 
 
 def require_own_end(result: CommandResult, seconds: float, what: str) -> None:
-    """Raise :class:`FaultError` if ``what``, which had ``seconds``, was ended from outside."""
+    """Raise :class:`CandidateFailedError` if ``what``, which had ``seconds``, was ended from outside."""
     if result.timed_out:
-        raise FaultError(FailureReason.CANDIDATE_TIMEOUT, f"{what} did not end within {seconds:g} seconds")
+        raise CandidateFailedError(FailureReason.CANDIDATE_TIMEOUT, f"{what} did not end within {seconds:g} seconds")
     if result.out_of_memory:
-        raise FaultError(FailureReason.CANDIDATE_OUT_OF_MEMORY, f"{what} used more memory than the sandbox has")
+        raise CandidateFailedError(
+            FailureReason.CANDIDATE_OUT_OF_MEMORY, f"{what} used more memory than the sandbox has"
+        )
     if result.output_limit_exceeded:
-        raise FaultError(FailureReason.CANDIDATE_OUTPUT_LIMIT, f"{what} wrote more output than the sandbox may")
+        raise CandidateFailedError(
+            FailureReason.CANDIDATE_OUTPUT_LIMIT, f"{what} wrote more output than the sandbox may"
+        )

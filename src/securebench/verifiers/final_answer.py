@@ -115,7 +115,7 @@ _CLOSING: Final = ")\"'`*”\u2019».,;:"
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class AnswerReading:
     """What may be the final answer: what stands before it in its sentence, the answer, and all that follows it."""
 
     answer: str
@@ -128,7 +128,7 @@ class Reading:
     rivals: tuple[str, ...] = ()
     """What stands behind the cues of earlier lines, where it differs: other answers, if they are answers."""
 
-    def parts(self) -> Iterator[Reading]:
+    def parts(self) -> Iterator[AnswerReading]:
         """Yield the reading itself, then each way to divide its answer into an answer and a remark on one line."""
         yield replace(self, answer=unwrapped(self.answer))
         if self.whole:
@@ -139,7 +139,7 @@ class Reading:
                 yield replace(self, answer=unwrapped(answer), remark=remark)
 
 
-def readings(text: str) -> tuple[Reading, ...]:
+def readings(text: str) -> tuple[AnswerReading, ...]:
     """Return what may be the final answer of ``text``, most decisive first: none of an empty text, at most three."""
     shown = (_unadorned(line) for line in _LINE_END.split(text))
     lines = [line for line in shown if _counts(line)]
@@ -150,8 +150,8 @@ def readings(text: str) -> tuple[Reading, ...]:
     joined = "\n".join(lines)
     found = _marked(joined, lines) or _on_last_line(lines)
     if found is None:
-        last = Reading(_MARGIN.sub("", lines[-1], count=1))
-        found = [*_declared(lines), last, *([Reading(joined, whole=True)] if len(lines) > 1 else [])]
+        last = AnswerReading(_MARGIN.sub("", lines[-1], count=1))
+        found = [*_declared(lines), last, *([AnswerReading(joined, whole=True)] if len(lines) > 1 else [])]
     return tuple(one for one in found if len(one.answer) <= MAX_ANSWER_CHARACTERS)
 
 
@@ -161,7 +161,7 @@ def _unadorned(line: str) -> str:
     return bare.rstrip() if bare != line and bare.strip() else line
 
 
-def _marked(text: str, lines: list[str]) -> list[Reading] | None:
+def _marked(text: str, lines: list[str]) -> list[AnswerReading] | None:
     """Return the answer that ``text`` gives in a marked form, or ``None``. The first form that is there decides."""
     if given := _json_answers(text, lines):
         return [_agreed([(0, len(text), answer) for answer in given], text)]
@@ -177,7 +177,7 @@ def _marked(text: str, lines: list[str]) -> list[Reading] | None:
     return None
 
 
-def _agreed(given: list[tuple[int, int, str]], text: str) -> Reading:
+def _agreed(given: list[tuple[int, int, str]], text: str) -> AnswerReading:
     """Return the last of several answers in one form (start, end, answer), contradicted if another differs."""
     start, end, answer = given[-1]
     differ = len({normalize_text(unwrapped(one)) for _, _, one in given}) > 1
@@ -186,7 +186,9 @@ def _agreed(given: list[tuple[int, int, str]], text: str) -> Reading:
     applied = lead not in {"*", "**", "__"} and _APPLIED.search(lead[-MAX_OPERATOR_CHARACTERS:])
     remark = _CLOSED.sub("", text[end:])
     lead = _announcement(text[:line].splitlines()[-1:]) + lead
-    return Reading(answer, remark, lead, contradicted=differ or bool(applied) or _is_continued(text[end : end + 1]))
+    return AnswerReading(
+        answer, remark, lead, contradicted=differ or bool(applied) or _is_continued(text[end : end + 1])
+    )
 
 
 def _is_continued(after: str) -> bool:
@@ -229,17 +231,17 @@ def _plain_json(value: Any) -> Any:
     return [_plain_json(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _on_last_line(lines: list[str]) -> list[Reading] | None:
+def _on_last_line(lines: list[str]) -> list[AnswerReading] | None:
     """Return what follows the last cue of the last line."""
     line = _MARGIN.sub("", lines[-1], count=1)
     cues = list(CUE.finditer(line))
     if cues and normalize_text(answer := line[cues[-1].end() :]):
         lead = _announcement(lines[-2:-1]) + line[: cues[-1].start()]
-        return [_with_rivals(Reading(answer, "", lead), _cued(lines[:-1]))]
+        return [_with_rivals(AnswerReading(answer, "", lead), _cued(lines[:-1]))]
     return None
 
 
-def _declared(lines: list[str]) -> list[Reading]:
+def _declared(lines: list[str]) -> list[AnswerReading]:
     """Return what follows the last cue that begins a line, where everything after that line is a remark.
 
     Without a cue it is the first line, if the next one begins to explain it.
@@ -249,7 +251,7 @@ def _declared(lines: list[str]) -> list[Reading]:
     if not normalize_text(answer):
         return []
     lead = _announcement(lines[max(0, number - 1) : number])
-    return [_with_rivals(Reading(answer, "\n".join(lines[number + 1 :]), lead), earlier)]
+    return [_with_rivals(AnswerReading(answer, "\n".join(lines[number + 1 :]), lead), earlier)]
 
 
 def _cued(lines: list[str]) -> list[tuple[int, str]]:
@@ -257,7 +259,7 @@ def _cued(lines: list[str]) -> list[tuple[int, str]]:
     return [(number, line[cue.end() :]) for number, line in enumerate(lines) if (cue := _OPENING_CUE.match(line))]
 
 
-def _with_rivals(reading: Reading, cued: list[tuple[int, str]]) -> Reading:
+def _with_rivals(reading: AnswerReading, cued: list[tuple[int, str]]) -> AnswerReading:
     """Return ``reading`` with the answers of other cues that differ from its own. Too many of them contradict it."""
     answers = {normalize_text(unwrapped(answer)): answer for _, answer in cued}
     rivals = [answer for key, answer in answers.items() if key not in {"", normalize_text(unwrapped(reading.answer))}]

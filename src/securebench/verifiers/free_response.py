@@ -14,7 +14,7 @@ from securebench.families.normalization import normalize_text
 from securebench.verifiers.final_answer import position, words
 from securebench.verifiers.markup import rendered
 from securebench.verifiers.rejection import says_any
-from securebench.verifiers.text import Judgement, TextVerifier
+from securebench.verifiers.text import TextVerdict, TextVerifier
 from securebench.verifiers.vocabulary import HEDGES, NEGATIONS
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class FreeResponseVerifier(TextVerifier):
     family = "free_response"
     version = "2"
 
-    def judge(self, text: str, resources: ResourceBundle) -> Judgement:
+    def judge(self, text: str, resources: ResourceBundle) -> TextVerdict:
         """Judge the whole of ``text``. Raises :class:`ConfigError` (``rubric-unsupported``) for another rubric."""
         return judge_response(text, rubric_of(resources["rubric"].value))
 
@@ -70,20 +70,20 @@ def rubric_of(value: JsonValue) -> Rubric:
     )
 
 
-def judge_response(text: str, rubric: Rubric) -> Judgement:
+def judge_response(text: str, rubric: Rubric) -> TextVerdict:
     """Judge ``text``: rejection first, then a phrase that stands in it and is not taken back, then token F1."""
     spoken = words(text)
     if len(spoken) > MAX_WORDS:
-        return Judgement(FailureReason.CANDIDATE_TOO_LARGE, "length")
+        return TextVerdict(FailureReason.CANDIDATE_TOO_LARGE, "length")
     if any(says_any(phrases, said) for phrases, said in _rejections(text, rubric)):
-        return Judgement(FailureReason.REJECTED_ANSWER, "rejected")
+        return TextVerdict(FailureReason.REJECTED_ANSWER, "rejected")
     accepted = [words(phrase) for phrase in rubric.accepted]
     if any(_is_taken_back(phrase, view) for view in {text, rendered(text)} for phrase in accepted):
-        return Judgement(FailureReason.AMBIGUOUS_ANSWER, "contains")
+        return TextVerdict(FailureReason.AMBIGUOUS_ANSWER, "contains")
     if any(position(phrase, spoken) >= 0 for phrase in accepted):
-        return Judgement.passing("contains")
+        return TextVerdict.passing("contains")
     near = any(_is_near(phrase, spoken, rubric.min_token_f1) for phrase in accepted)
-    return Judgement.passing("token_f1") if near else Judgement(FailureReason.WRONG_ANSWER, "none")
+    return TextVerdict.passing("token_f1") if near else TextVerdict(FailureReason.WRONG_ANSWER, "none")
 
 
 def token_f1(wanted: tuple[str, ...], given: tuple[str, ...]) -> float:

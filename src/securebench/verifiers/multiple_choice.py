@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Final, cast
 from securebench.errors import FailureReason
 from securebench.families.multiple_choice import Answer, acceptable_choices
 from securebench.families.normalization import choice_labels, normalize_text, strict_decimal
-from securebench.verifiers.final_answer import Reading, position, readings, words
+from securebench.verifiers.final_answer import AnswerReading, position, readings, words
 from securebench.verifiers.markup import plain, unwrapped
 from securebench.verifiers.numbers import result_of
 from securebench.verifiers.remarks import is_denied, is_second_thought, is_too_long, sentences
 from securebench.verifiers.short_answer import question_words, says_only
-from securebench.verifiers.text import Judgement, TextVerifier
+from securebench.verifiers.text import TextVerdict, TextVerifier
 from securebench.verifiers.vocabulary import CHOICE_FILLERS, FUNCTION_WORDS, NAMELY, OTHER_CHOICES
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class MultipleChoiceVerifier(TextVerifier):
     family = "multiple_choice"
     version = "2"
 
-    def judge(self, text: str, resources: ResourceBundle) -> Judgement:
+    def judge(self, text: str, resources: ResourceBundle) -> TextVerdict:
         """Judge ``text`` by label or by text of a choice."""
         choices = cast("list[str]", resources["choices"].value)
         answer = cast("Answer | list[Answer]", resources["answer"].value)
@@ -47,25 +47,25 @@ class MultipleChoiceVerifier(TextVerifier):
 
 def judge_choice(
     text: str, choices: Sequence[str], acceptable: frozenset[int], question: frozenset[str] = frozenset()
-) -> Judgement:
+) -> TextVerdict:
     """Judge ``text``: it passes if its final answer names exactly one choice, and that is an acceptable one."""
     found = readings(text)
     if any(reading.contradicted for reading in found):
-        return Judgement(FailureReason.AMBIGUOUS_ANSWER, "choice")
+        return TextVerdict(FailureReason.AMBIGUOUS_ANSWER, "choice")
     for part in (part for reading in found for part in reading.parts()):
         named = named_choices(part.answer, choices, question)
-        stated = (rival for answer in part.rivals for rival in Reading(answer).parts())
+        stated = (rival for answer in part.rivals for rival in AnswerReading(answer).parts())
         rivals = frozenset().union(*(named_choices(rival.answer, choices, question) for rival in stated))
         if (
             len(named) > 1
             or (named and not rivals <= named)
             or (named and _is_taken_back(part, named, choices, question))
         ):
-            return Judgement(FailureReason.AMBIGUOUS_ANSWER, "choice")
+            return TextVerdict(FailureReason.AMBIGUOUS_ANSWER, "choice")
         if named:
-            return Judgement(None if named <= acceptable else FailureReason.WRONG_ANSWER, "choice")
+            return TextVerdict(None if named <= acceptable else FailureReason.WRONG_ANSWER, "choice")
     several = any(len(_mentioned(reading.answer, choices)) > 1 for reading in found[:1])
-    return Judgement(FailureReason.AMBIGUOUS_ANSWER if several else FailureReason.WRONG_ANSWER, "none")
+    return TextVerdict(FailureReason.AMBIGUOUS_ANSWER if several else FailureReason.WRONG_ANSWER, "none")
 
 
 def named_choices(answer: str, choices: Sequence[str], question: frozenset[str] = frozenset()) -> frozenset[int]:
@@ -142,11 +142,13 @@ def _as_a_result(answer: str, choices: Sequence[str]) -> frozenset[int]:
     if result == answer or strict_decimal(normalize_text(result)) is None or _labels_in(answer, choices):
         return frozenset()
     named = _equal(result, choices)
-    stated = (_equal(part.answer, choices) for part in Reading(answer).parts())
+    stated = (_equal(part.answer, choices) for part in AnswerReading(answer).parts())
     return named if all(one <= named for one in stated) else frozenset()
 
 
-def _is_taken_back(part: Reading, named: frozenset[int], choices: Sequence[str], question: frozenset[str]) -> bool:
+def _is_taken_back(
+    part: AnswerReading, named: frozenset[int], choices: Sequence[str], question: frozenset[str]
+) -> bool:
     """Whether what stands around an answer denies it, or names another choice by its label or as a sentence."""
     if is_denied(part.lead) or is_too_long(part.remark):
         return True

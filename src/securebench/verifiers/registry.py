@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from securebench import plugins
 from securebench.errors import ConfigError
-from securebench.plugins import Kind
+from securebench.plugins import ExtensionKind
 
 if TYPE_CHECKING:
     from securebench.tester_config import VerifierConfig
@@ -19,9 +19,9 @@ def verifier_for(family: str, config: VerifierConfig | None = None) -> Verifier 
     Returns ``None`` where no one judges the family. Raises :class:`ConfigError`.
     """
     name = config.type if config else family
-    if config is None and not plugins.is_known(Kind.VERIFIER, name):
+    if config is None and not plugins.is_known(ExtensionKind.VERIFIER, name):
         return None
-    found: type[Verifier] = plugins.load(Kind.VERIFIER, name)
+    found: type[Verifier] = plugins.load(ExtensionKind.VERIFIER, name)
     verifier = found.from_settings(config.settings) if config else found()
     if verifier.family != family:
         raise ConfigError(

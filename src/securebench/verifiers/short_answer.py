@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from securebench.errors import FailureReason
 from securebench.families.normalization import normalize_text
-from securebench.verifiers.final_answer import Reading, position, readings, words
+from securebench.verifiers.final_answer import AnswerReading, position, readings, words
 from securebench.verifiers.markup import plain, unwrapped
 from securebench.verifiers.numbers import (
     Number,
@@ -25,7 +25,7 @@ from securebench.verifiers.numbers import (
 )
 from securebench.verifiers.questions import Question, stem, stems
 from securebench.verifiers.remarks import explains, is_denied, is_second_thought, is_too_long, is_working, sentences
-from securebench.verifiers.text import Judgement, TextVerifier
+from securebench.verifiers.text import TextVerdict, TextVerifier
 from securebench.verifiers.vocabulary import FILLERS, FUNCTION_WORDS, HEDGES, NEGATIONS, NOT_UNITS, POLARITY
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ _KIND: Final = re.compile(r"(?:the\s+)?(?:(?:city|town|village)\s+of|year|number
 
 
 @dataclass(frozen=True)
-class Expected:
+class ExpectedAnswer:
     """What is accepted: texts, the largest difference of two numbers (``None``: as texts), the question."""
 
     accepted: tuple[str, ...]
@@ -76,7 +76,7 @@ class ShortAnswerVerifier(TextVerifier):
     family = "short_answer"
     version = "2"
 
-    def judge(self, text: str, resources: ResourceBundle) -> Judgement:
+    def judge(self, text: str, resources: ResourceBundle) -> TextVerdict:
         """Judge the final answer of ``text``."""
         question = resources["question"].value if "question" in resources else ""
         accepted = cast("list[JsonValue]", resources["accepted_answers"].value)
@@ -85,7 +85,7 @@ class ShortAnswerVerifier(TextVerifier):
             tolerance = 0
         return judge_short_answer(
             text,
-            Expected(
+            ExpectedAnswer(
                 accepted=tuple(str(answer) for answer in accepted),
                 tolerance=None if tolerance is None else Fraction(str(tolerance)),
                 question=str(question),
@@ -93,32 +93,32 @@ class ShortAnswerVerifier(TextVerifier):
         )
 
 
-def judge_short_answer(text: str, expected: Expected) -> Judgement:
+def judge_short_answer(text: str, expected: ExpectedAnswer) -> TextVerdict:
     """Judge ``text`` by its final answer: exactly, then as a number, then as words among words that say nothing."""
     found = readings(text)
     if any(reading.contradicted for reading in found):
-        return Judgement(FailureReason.AMBIGUOUS_ANSWER, "none")
+        return TextVerdict(FailureReason.AMBIGUOUS_ANSWER, "none")
     for reading in found:
         if reading.whole:
             continue
         parts = tuple(reading.parts())
         numbers = [read_number(part.answer, expected.asked) for part in parts]
         if len({number.written for number in numbers if number}) > 1:
-            return Judgement(FailureReason.AMBIGUOUS_ANSWER, "none")
+            return TextVerdict(FailureReason.AMBIGUOUS_ANSWER, "none")
         for part, number in zip(parts, numbers, strict=True):
             if any(numbers) and number is None:
                 # What states a number in one division of the line cannot be another answer in another division.
                 continue
             if rule := _rule(part.answer, expected):
                 taken_back = _is_taken_back(part, expected)
-                return Judgement(FailureReason.AMBIGUOUS_ANSWER, "none") if taken_back else Judgement.passing(rule)
+                return TextVerdict(FailureReason.AMBIGUOUS_ANSWER, "none") if taken_back else TextVerdict.passing(rule)
         if _settles(reading, expected):
             break
     if any(reading.whole and _is_exact(reading.answer, expected) for reading in found):
-        return Judgement.passing("exact")
+        return TextVerdict.passing("exact")
     spoken = words(plain(found[0].answer)) if found else ()
     standing = any(position(words(accepted), spoken) >= 0 for accepted in expected.accepted)
-    return Judgement(FailureReason.AMBIGUOUS_ANSWER if standing else FailureReason.WRONG_ANSWER, "none")
+    return TextVerdict(FailureReason.AMBIGUOUS_ANSWER if standing else FailureReason.WRONG_ANSWER, "none")
 
 
 def question_words(question: str) -> frozenset[str]:
@@ -141,7 +141,7 @@ def says_only(accepted: tuple[str, ...], spoken: tuple[str, ...], question: froz
     return all(_is_filler(word, accepted, question) for word in rest)
 
 
-def _rule(answer: str, expected: Expected) -> str:
+def _rule(answer: str, expected: ExpectedAnswer) -> str:
     """Return the rule by which ``answer`` is accepted, or nothing."""
     if _is_exact(answer, expected):
         return "exact"
@@ -155,7 +155,7 @@ def _rule(answer: str, expected: Expected) -> str:
     return "words" if any(says_only(phrase, spoken, expected.words) for phrase in phrases) else ""
 
 
-def _is_exact(answer: str, expected: Expected) -> bool:
+def _is_exact(answer: str, expected: ExpectedAnswer) -> bool:
     key = _fraction_key(answer)
     return bool(key) and any(_fraction_key(accepted) == key for accepted in expected.accepted)
 
@@ -171,20 +171,20 @@ def _with_slashes(text: str) -> str:
     return _LOOSE_SLASH.sub("/", _VULGAR.sub(lambda sign: unicodedata.normalize("NFKC", sign[0]), written))
 
 
-def _number(answer: str, expected: Expected) -> Number | None:
+def _number(answer: str, expected: ExpectedAnswer) -> Number | None:
     """Return the number that ``answer`` gives if it is an accepted one."""
     given = read_number(answer, expected.asked)
     wanted = (parse_number(normalize_text(accepted)) for accepted in expected.accepted)
     return given if given and any(one and is_same_number(given, one, expected.tolerance) for one in wanted) else None
 
 
-def _settles(reading: Reading, expected: Expected) -> bool:
+def _settles(reading: AnswerReading, expected: ExpectedAnswer) -> bool:
     """Whether ``reading`` is an answer at all. Where numbers are accepted, one without a digit is none."""
     numeric = all(parse_number(normalize_text(accepted)) for accepted in expected.accepted)
     return not numeric or any(character.isdigit() for character in reading.answer)
 
 
-def _is_taken_back(part: Reading, expected: Expected) -> bool:
+def _is_taken_back(part: AnswerReading, expected: ExpectedAnswer) -> bool:
     if is_denied(part.lead) or is_too_long(part.remark) or any(_is_rival(one, expected) for one in part.rivals):
         return True
     if not expected.asked.is_approximate and not is_rounded(part.lead, part.answer):
@@ -204,9 +204,9 @@ def _is_taken_back(part: Reading, expected: Expected) -> bool:
     return any(is_second_thought(one, expected.words) for one in remark)
 
 
-def _is_rival(answer: str, expected: Expected) -> bool:
+def _is_rival(answer: str, expected: ExpectedAnswer) -> bool:
     """Whether what follows an earlier cue is an answer, and not an accepted one."""
-    parts = [part.answer for part in Reading(answer).parts()]
+    parts = [part.answer for part in AnswerReading(answer).parts()]
     if any(_rule(part, expected) for part in parts):
         return False
     return any(read_number(part, expected.asked) or len(words(part)) <= MAX_RIVAL_WORDS for part in parts)

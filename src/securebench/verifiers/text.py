@@ -34,14 +34,14 @@ _MESSAGES: Final[Mapping[FailureReason, str]] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class TextVerdict:
     """A verdict on a text. ``rule`` names the comparison that decided; ``reason`` is ``None`` for a pass."""
 
     reason: FailureReason | None
     rule: str
 
     @classmethod
-    def passing(cls, rule: str) -> Judgement:
+    def passing(cls, rule: str) -> TextVerdict:
         """Return a pass by ``rule``."""
         return cls(None, rule)
 
@@ -58,7 +58,7 @@ class TextVerifier(Verifier):
         """Judge the candidate's text. Raises :class:`ConfigError` for a task that this verifier cannot judge."""
         refused = refusal(candidate.text)
         if refused or candidate.text is None:
-            return self._result(Judgement(refused, "none"), phase="extraction")
+            return self._result(TextVerdict(refused, "none"), phase="extraction")
         return self._result(self.judge(candidate.text, view.evaluator), phase="comparison")
 
     def check_task(self, view: VerifierView, context: VerifyContext) -> None:  # noqa: ARG002 - as above
@@ -66,10 +66,10 @@ class TextVerifier(Verifier):
         self.judge("any", view.evaluator)
 
     @abstractmethod
-    def judge(self, text: str, resources: ResourceBundle) -> Judgement:
+    def judge(self, text: str, resources: ResourceBundle) -> TextVerdict:
         """Judge ``text``, which is neither empty nor too long, by public and hidden values. Pure."""
 
-    def _result(self, judgement: Judgement, *, phase: str) -> VerificationResult:
+    def _result(self, judgement: TextVerdict, *, phase: str) -> VerificationResult:
         return VerificationResult(
             reason=judgement.reason,
             message=_MESSAGES[judgement.reason] if judgement.reason else "",

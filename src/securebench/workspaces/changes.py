@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Final
 
 from securebench.errors import ImageError, InfrastructureError
 from securebench.fs.safe_open import printable
-from securebench.images.tar_reader import Kind, TarReader
+from securebench.images.tar_reader import MemberKind, TarReader
 from securebench.limits import MIB
 from securebench.sandboxes.collected import CollectedLayer
 from securebench.workspaces.comparison import CHANGE_LIMITS, Comparison
-from securebench.workspaces.descriptors import Refusal, TreeRefusedError, mode_fault
+from securebench.workspaces.descriptors import TreeRefusal, TreeRefusedError, mode_fault
 from securebench.workspaces.tree import (
     EntryKind,
     Links,
@@ -35,16 +35,16 @@ if TYPE_CHECKING:
     from securebench.patches.model import Delta
     from securebench.sandboxes.collected import Collected, CollectedArchive
     from securebench.workspaces.image_tree import HostTree
-    from securebench.workspaces.tree import Entry
+    from securebench.workspaces.tree import TreeEntry
 
 _LOOKED_AT: Final = TreeLimits(total_bytes=8 * 1024 * MIB, entries=1_000_000)
 """What may be there to be compared: an agent that touched every file has changed none."""
 _HEADER_LIMIT: Final = MIB
 _TYPES: Final = {
-    Kind.FILE: stat.S_IFREG,
-    Kind.HARDLINK: stat.S_IFREG,
-    Kind.DIRECTORY: stat.S_IFDIR,
-    Kind.SYMLINK: stat.S_IFLNK,
+    MemberKind.FILE: stat.S_IFREG,
+    MemberKind.HARDLINK: stat.S_IFREG,
+    MemberKind.DIRECTORY: stat.S_IFDIR,
+    MemberKind.SYMLINK: stat.S_IFLNK,
 }
 
 
@@ -82,7 +82,7 @@ def _read_layer(comparison: Comparison, layer: CollectedLayer) -> None:
             _read_layer_entry(comparison, entry)
 
 
-def _read_layer_entry(comparison: Comparison, entry: Entry) -> None:
+def _read_layer_entry(comparison: Comparison, entry: TreeEntry) -> None:
     is_directory = entry.kind is EntryKind.DIRECTORY
     if entry.kind is EntryKind.WHITEOUT or entry.opaque or comparison.is_directory(entry.path) is not is_directory:
         comparison.gone(entry.path)  # what was there made way
@@ -127,7 +127,7 @@ class _Archive:
         self._count(member)
         if not path or self._is_skipped(path):
             return
-        if member.kind is not Kind.DIRECTORY:
+        if member.kind is not MemberKind.DIRECTORY:
             self._seen.add(path)
         try:
             self._compare(path, member, content)
@@ -145,30 +145,32 @@ class _Archive:
         self._require_plain(path, member)
         executable = bool(member.mode & stat.S_IXUSR)
         match member.kind:
-            case Kind.FILE:
+            case MemberKind.FILE:
                 self._comparison.file(path, member.size, content, executable=executable)
-            case Kind.SYMLINK:
+            case MemberKind.SYMLINK:
                 self._comparison.link(path, member.link)
-            case Kind.HARDLINK:
+            case MemberKind.HARDLINK:
                 self._copy(path, _below_root(member.link))
 
     def _copy(self, path: bytes, source: bytes) -> None:
         if source not in self._seen:
-            raise TreeRefusedError(Refusal.UNSAFE, f"{printable(path)}: is a hard link to what is not looked at")
+            raise TreeRefusedError(TreeRefusal.UNSAFE, f"{printable(path)}: is a hard link to what is not looked at")
         self._comparison.copy(path, source)
 
     def _require_plain(self, path: bytes, member: Member) -> None:
         """Refuse what the walk over a layer would, unless the image has it so."""
         before = self._comparison.pristine.status(path)
-        if before is not None and stat.S_IMODE(before.st_mode) == member.mode and member.kind is not Kind.SPECIAL:
+        if before is not None and stat.S_IMODE(before.st_mode) == member.mode and member.kind is not MemberKind.SPECIAL:
             return
         if path.count(b"/") > _LOOKED_AT.depth:
-            raise TreeRefusedError(Refusal.UNSAFE, f"{printable(path)}: lies deeper than {_LOOKED_AT.depth} levels")
+            raise TreeRefusedError(TreeRefusal.UNSAFE, f"{printable(path)}: lies deeper than {_LOOKED_AT.depth} levels")
         problem = (
-            "is a device or FIFO" if member.kind is Kind.SPECIAL else mode_fault(_TYPES[member.kind] | member.mode)
+            "is a device or FIFO"
+            if member.kind is MemberKind.SPECIAL
+            else mode_fault(_TYPES[member.kind] | member.mode)
         )
         if problem:
-            raise TreeRefusedError(Refusal.UNSAFE, f"{printable(path)}: {problem}")
+            raise TreeRefusedError(TreeRefusal.UNSAFE, f"{printable(path)}: {problem}")
 
     def _is_skipped(self, path: bytes) -> bool:
         end = 0
@@ -188,7 +190,7 @@ class _Archive:
         self._members += 1
         self._looked_at += member.size
         if self._members > _LOOKED_AT.entries or self._looked_at > _LOOKED_AT.total_bytes:
-            raise TreeRefusedError(Refusal.TOO_LARGE, "there is more in it than is looked at")
+            raise TreeRefusedError(TreeRefusal.TOO_LARGE, "there is more in it than is looked at")
 
 
 def _below_root(path: bytes) -> bytes:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from securebench.limits import MIB
 from securebench.patches.model import FileVersion
-from securebench.workspaces.descriptors import Refusal, TreeRefusedError
+from securebench.workspaces.descriptors import TreeRefusal, TreeRefusedError
 from securebench.workspaces.tree import MAX_OFFENDERS, TreeLimits
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Comparison:
     def finish(self) -> dict[str, int]:
         """Return how much of what was ignored. Raises for offenders: the comparison is at its end."""
         if self.offenders:
-            raise TreeRefusedError(Refusal.UNSAFE, *self.offenders)
+            raise TreeRefusedError(TreeRefusal.UNSAFE, *self.offenders)
         if self.pristine.status(VERSION_CONTROL) is not None:
             self.ignored[VERSION_CONTROL.decode()] = 1
         return dict(sorted(self.ignored.items()))
@@ -60,7 +60,7 @@ class Comparison:
     def refuse(self, refused: TreeRefusedError) -> None:
         """Note an offender; when there are enough of them, raise."""
         self.offenders += refused.offenders
-        if refused.refusal is not Refusal.UNSAFE or len(self.offenders) >= MAX_OFFENDERS:
+        if refused.refusal is not TreeRefusal.UNSAFE or len(self.offenders) >= MAX_OFFENDERS:
             raise TreeRefusedError(refused.refusal, *self.offenders)
 
     def gone(self, top: bytes) -> None:
@@ -116,12 +116,12 @@ class Comparison:
     def _set(self, path: bytes, version: FileVersion | None) -> None:
         self.delta[path] = version
         if len(self.delta) > self.limits.entries:
-            raise TreeRefusedError(Refusal.TOO_LARGE, f"more than {self.limits.entries} files were changed")
+            raise TreeRefusedError(TreeRefusal.TOO_LARGE, f"more than {self.limits.entries} files were changed")
 
     def _weigh(self, size: int) -> None:
         self.total += size
         if self.total > self.limits.total_bytes:
-            raise TreeRefusedError(Refusal.TOO_LARGE, f"more than {self.limits.total_bytes} bytes were changed")
+            raise TreeRefusedError(TreeRefusal.TOO_LARGE, f"more than {self.limits.total_bytes} bytes were changed")
 
 
 def _cache(name: bytes) -> str:

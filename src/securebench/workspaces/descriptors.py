@@ -24,7 +24,7 @@ _READ_DIRECTORY = stat.S_IRUSR | stat.S_IXUSR
 _CLOSED = "may not be read by its owner"
 
 
-class Refusal(StrEnum):
+class TreeRefusal(StrEnum):
     """Why a tree or a file was refused."""
 
     MISSING = "missing"
@@ -35,7 +35,7 @@ class Refusal(StrEnum):
 class TreeRefusedError(Exception):
     """A tree or file that will not be read. ``offenders``: at most ``MAX_OFFENDERS`` printable lines, one each."""
 
-    def __init__(self, refusal: Refusal, *offenders: str) -> None:
+    def __init__(self, refusal: TreeRefusal, *offenders: str) -> None:
         super().__init__("; ".join(offenders))
         self.refusal = refusal
         self.offenders = offenders
@@ -61,9 +61,9 @@ def refusing(path: bytes) -> Iterator[None]:
 def refusal_of(error: OSError, path: bytes) -> TreeRefusedError | OSError:
     """Return what ``error`` says about a hostile ``path``, or the error itself where the machine is in trouble."""
     if error.errno == errno.ENOENT:
-        return TreeRefusedError(Refusal.MISSING, f"{printable(path)}: does not exist")
+        return TreeRefusedError(TreeRefusal.MISSING, f"{printable(path)}: does not exist")
     reason = _REFUSED_ERRORS.get(error.errno or 0)
-    return error if reason is None else TreeRefusedError(Refusal.UNSAFE, f"{printable(path)}: {reason}")
+    return error if reason is None else TreeRefusedError(TreeRefusal.UNSAFE, f"{printable(path)}: {reason}")
 
 
 _REFUSED_ERRORS = {
@@ -97,7 +97,7 @@ def require_readable_directory(descriptor: int, path: bytes) -> int:
     """Return the mode of a directory. Refuse one that its owner may not read and search."""
     mode = os.fstat(descriptor).st_mode
     if mode & _READ_DIRECTORY != _READ_DIRECTORY:
-        raise TreeRefusedError(Refusal.UNSAFE, f"{printable(path)}: {_CLOSED}")
+        raise TreeRefusedError(TreeRefusal.UNSAFE, f"{printable(path)}: {_CLOSED}")
     return mode
 
 
@@ -107,7 +107,7 @@ def require_readable_file(status: os.stat_result, path: bytes, *, set_id: bool =
     mode = status.st_mode & ~_SET_ID if set_id else status.st_mode
     fault = mode_fault(mode) if kind == stat.S_IFREG else f"is a {_KIND_NAMES.get(kind, 'strange object')}"
     if fault:
-        raise TreeRefusedError(Refusal.UNSAFE, f"{printable(path)}: {fault}")
+        raise TreeRefusedError(TreeRefusal.UNSAFE, f"{printable(path)}: {fault}")
 
 
 def mode_fault(mode: int) -> str:

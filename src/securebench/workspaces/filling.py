@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from securebench.errors import MaterializationError, StorageError
-from securebench.workspaces.descriptors import Refusal, TreeRefusedError
+from securebench.workspaces.descriptors import TreeRefusal, TreeRefusedError
 from securebench.workspaces.path_policy import DEFAULT_TASK_FILE
 from securebench.workspaces.tree import WORKSPACE, EntryKind, TreeLimits, walk_descriptor
 from securebench.workspaces.writing import TreeWriter
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from securebench.workspaces.image_tree import HostTree
-    from securebench.workspaces.tree import Entry
+    from securebench.workspaces.tree import TreeEntry
 
 _OURS: Final = (os.fsencode(DEFAULT_TASK_FILE), b"securebench")
 """What a workspace holds of the framework."""
@@ -54,7 +54,7 @@ def fill(workspace: Path, tree: HostTree, owner: tuple[int, int] | None, limits:
     return filled
 
 
-def _copy(entry: Entry, writer: TreeWriter) -> None:
+def _copy(entry: TreeEntry, writer: TreeWriter) -> None:
     if entry.path in _OURS:
         raise MaterializationError(
             f"the image's working directory holds {entry.path.decode()!r}, where the framework's own files go",
@@ -70,7 +70,7 @@ def _copy(entry: Entry, writer: TreeWriter) -> None:
 
 
 def _unusable(refused: TreeRefusedError) -> MaterializationError:
-    large = refused.refusal is Refusal.TOO_LARGE
+    large = refused.refusal is TreeRefusal.TOO_LARGE
     return MaterializationError(
         f"the image's working directory cannot be copied into a workspace: {refused}",
         code="image-workdir-too-large" if large else "image-workdir-unsafe",

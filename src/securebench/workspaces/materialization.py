@@ -26,7 +26,7 @@ from securebench.errors import MaterializationError, StorageError
 from securebench.pack_paths import LANE_ROOTS, MAX_PATH_DEPTH
 from securebench.resources import ResourceKind, Visibility
 from securebench.workspaces import path_policy
-from securebench.workspaces.descriptors import Refusal, TreeRefusedError
+from securebench.workspaces.descriptors import TreeRefusal, TreeRefusedError
 from securebench.workspaces.tree import EntryKind, TreeLimits, walk_at
 from securebench.workspaces.writing import TreeWriter
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from securebench.resources import Component, FileReference, JsonValue, Resource, ResourceBundle
     from securebench.tasks import AssetRoot
-    from securebench.workspaces.tree import Entry
+    from securebench.workspaces.tree import TreeEntry
 
 ASSET_CHANGED = "asset-changed"
 """The code of the error of an asset that changed under a run."""
@@ -212,7 +212,7 @@ class _AssetDigest:
     def __init__(self) -> None:
         self._digest = hashlib.sha256()
 
-    def entry(self, entry: Entry) -> Iterator[bytes]:
+    def entry(self, entry: TreeEntry) -> Iterator[bytes]:
         """Add ``entry``; yield the content of a file on the way. The first entry counts without its name."""
         name = entry.path.partition(b"/")[2]
         self._digest.update(b"%d %s %d %d " % (len(name), name, entry.kind is EntryKind.FILE, entry.executable))
@@ -251,7 +251,7 @@ class _Copy:
         if self._asset.digest and self._read.hexdigest() != self._asset.digest:
             raise asset_changed(self._asset.path)
 
-    def _write(self, entry: Entry) -> None:
+    def _write(self, entry: TreeEntry) -> None:
         _, slash, below = entry.path.partition(b"/")
         target = os.fsencode(self._asset.target) + slash + below
         chunks = self._digest.entry(entry)
@@ -271,7 +271,7 @@ class _Copy:
 
 
 _CODES = {
-    Refusal.MISSING: "asset-missing",
-    Refusal.UNSAFE: "asset-unsafe",
-    Refusal.TOO_LARGE: "assets-too-large",
+    TreeRefusal.MISSING: "asset-missing",
+    TreeRefusal.UNSAFE: "asset-unsafe",
+    TreeRefusal.TOO_LARGE: "assets-too-large",
 }

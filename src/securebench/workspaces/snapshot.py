@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
 from securebench.fs.safe_open import printable
-from securebench.workspaces.descriptors import Refusal, TreeRefusedError
+from securebench.workspaces.descriptors import TreeRefusal, TreeRefusedError
 from securebench.workspaces.tar_writer import TarWriter
 from securebench.workspaces.tree import WORKSPACE, EntryKind, TreeLimits, walk, walk_at
 
@@ -52,5 +52,5 @@ def read_file(root: Path, relative: str, limit: int) -> bytes:
     with closing(walk_at(root, relative, TreeLimits(total_bytes=limit))) as entries:
         entry = next(entries)
         if entry.kind is not EntryKind.FILE:
-            raise TreeRefusedError(Refusal.UNSAFE, f"{printable(os.fsencode(relative))}: is a directory")
+            raise TreeRefusedError(TreeRefusal.UNSAFE, f"{printable(os.fsencode(relative))}: is a directory")
         return b"".join(entry.chunks())

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from securebench.fs.safe_open import OPEN_DIRECTORY, OPEN_FILE, printable
 from securebench.limits import MIB
 from securebench.workspaces.descriptors import (
-    Refusal,
+    TreeRefusal,
     TreeRefusedError,
     opened_below,
     opened_root,
@@ -90,7 +90,7 @@ class EntryKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class TreeEntry:
     """One entry below the root. ``descriptor`` is that of an open file, until the walk goes on; else -1.
 
     ``mode``: permission bits of a file or directory, within :data:`KEPT_MODE`. ``opaque``: of a layer's directory, in
@@ -121,10 +121,12 @@ class Entry:
             if not left and len(chunk) < _CHUNK:
                 return
         if left:
-            raise TreeRefusedError(Refusal.UNSAFE, f"{printable(self.path)}: changed while it was read")
+            raise TreeRefusedError(TreeRefusal.UNSAFE, f"{printable(self.path)}: changed while it was read")
 
 
-def walk(root: Path, limits: TreeLimits | None = None, rules: TreeRules | None = None) -> Generator[Entry, None, None]:
+def walk(
+    root: Path, limits: TreeLimits | None = None, rules: TreeRules | None = None
+) -> Generator[TreeEntry, None, None]:
     """Yield every entry below the directory ``root``, parents first, names in byte order.
 
     Hard links are separate files. Links and set-id files that the rules do not admit, devices, sockets, FIFOs and what
@@ -137,12 +139,12 @@ def walk(root: Path, limits: TreeLimits | None = None, rules: TreeRules | None =
 
 def walk_descriptor(
     root: int, limits: TreeLimits | None = None, rules: TreeRules | None = None
-) -> Generator[Entry, None, None]:
+) -> Generator[TreeEntry, None, None]:
     """Do the same below an open directory, which stays open and is the caller's."""
     return _Walk(limits or TreeLimits(), rules or TreeRules()).run(root)
 
 
-def walk_at(root: Path, relative: str, limits: TreeLimits | None = None) -> Generator[Entry, None, None]:
+def walk_at(root: Path, relative: str, limits: TreeLimits | None = None) -> Generator[TreeEntry, None, None]:
     """Yield the file or directory at the plain path ``relative`` (POSIX) below ``root``, and then all below it.
 
     Paths of entries begin with the last name of ``relative``. There may be no link on the way, nor below. Raises as
@@ -181,7 +183,7 @@ class _Walk:
     offenders: list[str] = field(default_factory=list)
     levels: list[_Level] = field(default_factory=list)
 
-    def run(self, root: int, only: bytes | None = None) -> Generator[Entry, None, None]:
+    def run(self, root: int, only: bytes | None = None) -> Generator[TreeEntry, None, None]:
         """Walk the directory ``root``, or ``only`` one entry of it."""
         try:
             if only is None:
@@ -200,7 +202,7 @@ class _Walk:
             for level in self.levels:
                 os.close(level.descriptor)
         if self.offenders:
-            raise TreeRefusedError(Refusal.UNSAFE, *self.offenders)
+            raise TreeRefusedError(TreeRefusal.UNSAFE, *self.offenders)
 
     def _enter(self, descriptor: int, path: bytes) -> None:
         """Begin to walk a directory; its descriptor is ours from here on."""
@@ -220,9 +222,9 @@ class _Walk:
     def _count(self) -> None:
         self.entries += 1
         if self.entries > self.limits.entries:
-            raise TreeRefusedError(Refusal.TOO_LARGE, f"more than {self.limits.entries} files and directories")
+            raise TreeRefusedError(TreeRefusal.TOO_LARGE, f"more than {self.limits.entries} files and directories")
 
-    def _visit(self, level: _Level, name: bytes, hint: _Hint) -> Iterator[Entry]:
+    def _visit(self, level: _Level, name: bytes, hint: _Hint) -> Iterator[TreeEntry]:
         path = level.path + b"/" + name if level.path else name
         try:
             self._check_name(path, name)
@@ -235,7 +237,7 @@ class _Walk:
         except TreeRefusedError as refused:
             self._refuse(refused)
 
-    def _look(self, level: _Level, name: bytes, path: bytes, hint: _Hint) -> Iterator[Entry]:
+    def _look(self, level: _Level, name: bytes, path: bytes, hint: _Hint) -> Iterator[TreeEntry]:
         status = None
         if hint is _Hint.OTHER:
             status = os.stat(name, dir_fd=level.descriptor, follow_symlinks=False)
@@ -247,27 +249,29 @@ class _Walk:
         elif status is not None:
             yield self._other(level, name, path, status)
 
-    def _other(self, level: _Level, name: bytes, path: bytes, status: os.stat_result) -> Entry:
+    def _other(self, level: _Level, name: bytes, path: bytes, status: os.stat_result) -> TreeEntry:
         if stat.S_ISLNK(status.st_mode):
             return self._link(level, name, path)
         if not (self.rules.layer and stat.S_ISCHR(status.st_mode) and not status.st_rdev):
             require_readable_file(status, path)  # which it is not; and it is never opened
-        return Entry(path=path, kind=EntryKind.WHITEOUT)
+        return TreeEntry(path=path, kind=EntryKind.WHITEOUT)
 
     def _refuse(self, refused: TreeRefusedError) -> None:
-        if refused.refusal is not Refusal.UNSAFE:
+        if refused.refusal is not TreeRefusal.UNSAFE:
             raise refused
         self.offenders += refused.offenders
         if len(self.offenders) >= MAX_OFFENDERS:
-            raise TreeRefusedError(Refusal.UNSAFE, *self.offenders) from None
+            raise TreeRefusedError(TreeRefusal.UNSAFE, *self.offenders) from None
 
     def _check_name(self, path: bytes, name: bytes) -> None:
         if len(name) > self.limits.name_bytes or len(path) > self.limits.path_bytes:
-            raise TreeRefusedError(Refusal.UNSAFE, f"{printable(path)}: has too long a name")
+            raise TreeRefusedError(TreeRefusal.UNSAFE, f"{printable(path)}: has too long a name")
 
-    def _directory(self, level: _Level, name: bytes, path: bytes) -> Entry:
+    def _directory(self, level: _Level, name: bytes, path: bytes) -> TreeEntry:
         if len(self.levels) > self.limits.depth:
-            raise TreeRefusedError(Refusal.UNSAFE, f"{printable(path)}: lies deeper than {self.limits.depth} levels")
+            raise TreeRefusedError(
+                TreeRefusal.UNSAFE, f"{printable(path)}: lies deeper than {self.limits.depth} levels"
+            )
         descriptor = os.open(name, OPEN_DIRECTORY, dir_fd=level.descriptor)
         try:
             mode = require_readable_directory(descriptor, path)
@@ -276,24 +280,24 @@ class _Walk:
             raise
         opaque = bool(self.rules.layer) and _is_opaque(descriptor, self.rules.layer)
         self._enter(descriptor, path)
-        return Entry(path=path, kind=EntryKind.DIRECTORY, mode=mode & KEPT_MODE, opaque=opaque)
+        return TreeEntry(path=path, kind=EntryKind.DIRECTORY, mode=mode & KEPT_MODE, opaque=opaque)
 
-    def _link(self, level: _Level, name: bytes, path: bytes) -> Entry:
+    def _link(self, level: _Level, name: bytes, path: bytes) -> TreeEntry:
         target = os.readlink(name, dir_fd=level.descriptor)
         if self.rules.links is Links.NONE:
-            raise TreeRefusedError(Refusal.UNSAFE, f"{printable(path)}: is a link")
-        return Entry(path=path, kind=EntryKind.LINK, target=target)
+            raise TreeRefusedError(TreeRefusal.UNSAFE, f"{printable(path)}: is a link")
+        return TreeEntry(path=path, kind=EntryKind.LINK, target=target)
 
-    def _file(self, level: _Level, name: bytes, path: bytes) -> Iterator[Entry]:
+    def _file(self, level: _Level, name: bytes, path: bytes) -> Iterator[TreeEntry]:
         descriptor = os.open(name, OPEN_FILE, dir_fd=level.descriptor)
         try:
             status = os.fstat(descriptor)
             require_readable_file(status, path, set_id=self.rules.set_id)
             self.total += status.st_size
             if self.total > self.limits.total_bytes:
-                raise TreeRefusedError(Refusal.TOO_LARGE, f"more than {self.limits.total_bytes} bytes")
+                raise TreeRefusedError(TreeRefusal.TOO_LARGE, f"more than {self.limits.total_bytes} bytes")
             mode = status.st_mode & KEPT_MODE
-            yield Entry(path=path, kind=EntryKind.FILE, size=status.st_size, mode=mode, descriptor=descriptor)
+            yield TreeEntry(path=path, kind=EntryKind.FILE, size=status.st_size, mode=mode, descriptor=descriptor)
         finally:
             os.close(descriptor)
 

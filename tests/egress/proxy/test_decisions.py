@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from securebench.egress.proxy.decisions import Attempt, Decision, Ledger, Reason, Usage
-from securebench.egress.relay.refusals import Refusal
+from securebench.egress.proxy.decisions import Decision, Ledger, ProxyAttempt, Reason, TunnelUsage
+from securebench.egress.relay.refusals import RelayRefusal
 from securebench.egress.rules import Caps
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "egress.md"
@@ -15,7 +15,7 @@ PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "egress.md"
 def test_every_reason_and_decision_is_described() -> None:
     """The page of the log names each value that can stand in it, of the proxy's and of the relay's."""
     described = set(re.findall(r"`([a-z_]+)`", PAGE.read_text()))
-    assert {*Reason, *Decision, *Refusal} <= described
+    assert {*Reason, *Decision, *RelayRefusal} <= described
 
 
 def test_every_bound_is_described_as_it_is() -> None:
@@ -39,9 +39,9 @@ def test_every_bound_is_described_as_it_is() -> None:
 def test_an_end_is_counted_only_where_a_bound_made_it() -> None:
     """The report counts each request once, and beside them the connections that were cut."""
     ledger = Ledger("task", lambda _: None, Caps())
-    attempt = Attempt("connect", "a.test", 443)
+    attempt = ProxyAttempt("connect", "a.test", 443)
     for reason in (Reason.DONE, Reason.BROKEN, Reason.SESSION_CLOSED, Reason.IDLE):
         ledger.decide(attempt, Decision.ALLOWED, Reason.ALLOWED)
-        ledger.close(attempt, reason, Usage(1, 2), 0.1)
+        ledger.close(attempt, reason, TunnelUsage(1, 2), 0.1)
     assert ledger.report(None).decisions == {"allowed": 4, "idle": 1}
     assert ledger.report(None).hosts == {"a.test": 4}

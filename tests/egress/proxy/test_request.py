@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from client_hellos import hello
 from egress_world import HOST
-from securebench.egress.proxy.decisions import Attempt, Ledger, Reason
+from securebench.egress.proxy.decisions import Ledger, ProxyAttempt, Reason
 from securebench.egress.proxy.request import UnreadableError, end_to_end, read
 from securebench.egress.proxy.server import Proxy
 from securebench.egress.rules import Caps, ProxyRules
@@ -57,15 +57,15 @@ def asked(request: str) -> h11.Request:
 @pytest.mark.parametrize(
     ("line", "attempt", "target"),
     [
-        ("CONNECT Api.Example.Test.:443", Attempt("connect", HOST, 443), ""),
-        ("CONNECT api.example.test", Attempt("connect", HOST, 0), ""),
-        ("GET http://api.example.test", Attempt("http", HOST, 80), "/"),
-        ("GET HTTP://api.example.test:80/a//b?c", Attempt("http", HOST, 80), "/a//b?c"),
-        ("GET http://api.example.test?q=http://other/", Attempt("http", HOST, 80), "/?q=http://other/"),
-        ("GET http://api.example.test:8080/", Attempt("http", HOST, 8080), "/"),
+        ("CONNECT Api.Example.Test.:443", ProxyAttempt("connect", HOST, 443), ""),
+        ("CONNECT api.example.test", ProxyAttempt("connect", HOST, 0), ""),
+        ("GET http://api.example.test", ProxyAttempt("http", HOST, 80), "/"),
+        ("GET HTTP://api.example.test:80/a//b?c", ProxyAttempt("http", HOST, 80), "/a//b?c"),
+        ("GET http://api.example.test?q=http://other/", ProxyAttempt("http", HOST, 80), "/?q=http://other/"),
+        ("GET http://api.example.test:8080/", ProxyAttempt("http", HOST, 8080), "/"),
     ],
 )
-def test_a_request_is_read(line: str, attempt: Attempt, target: str) -> None:
+def test_a_request_is_read(line: str, attempt: ProxyAttempt, target: str) -> None:
     """The host in its one spelling, the port or its default, and what the server is to be asked for."""
     wanted = read(asked(f"{line} HTTP/1.1\r\nHost: x\r\n\r\n"))
     assert (wanted.attempt, wanted.target) == (attempt, target)
@@ -76,7 +76,7 @@ def test_what_cannot_be_read_is_logged_as_it_came() -> None:
     with pytest.raises(UnreadableError) as caught:
         read(asked(f"CONNECT {'a@' * 300}b:443 HTTP/1.1\r\nHost: x\r\n\r\n"))
     assert caught.value.attempt.host == ("a@" * 300)[:253]
-    assert Attempt.of("http", "a\x1b[2Jé\n").host == "a?[2J??"
+    assert ProxyAttempt.of("http", "a\x1b[2Jé\n").host == "a?[2J??"
 
 
 def test_headers_that_connection_names_are_dropped_but_never_those_that_frame_a_body() -> None:

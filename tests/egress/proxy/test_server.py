@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from egress_world import World
-    from securebench.egress.gateway import Session
+    from securebench.egress.gateway import EgressSession
 
 OTHER = "evil.example.test"
 INSIDE = {
@@ -45,7 +45,7 @@ def outside() -> Iterator[World]:
 
 
 @pytest.fixture
-def session(outside: World) -> Iterator[Session]:
+def session(outside: World) -> Iterator[EgressSession]:
     """Return a session for :data:`PLAN`, with an empty log."""
     outside.log.clear()
     with outside.gateway.open("task", PLAN) as opened:
@@ -53,7 +53,7 @@ def session(outside: World) -> Iterator[Session]:
 
 
 @pytest.fixture
-def port(session: Session) -> int:
+def port(session: EgressSession) -> int:
     """Return where its proxy listens."""
     return door_of(session)
 

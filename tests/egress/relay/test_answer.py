@@ -17,7 +17,7 @@ from securebench.egress.relay.answer import MAX_ERROR_BYTES
 
 if TYPE_CHECKING:
     from relay_setup import Answered, Script, Seen
-    from securebench.egress.http_streams import Peer
+    from securebench.egress.http_streams import HttpPeer
 
 FAILED = {"type": "response.failed"}
 PATIENT = replace(QUICK, first_byte=5.0, between_bytes=5.0, whole_answer=9.0)
@@ -90,7 +90,7 @@ def test_good_answer_ends_trouble(plan: Any) -> None:
     """The trouble is that of the last request for an answer: a repetition that went well leaves none."""
     statuses = iter([529, 200])
 
-    async def script(seen: Seen, peer: Peer) -> None:
+    async def script(seen: Seen, peer: HttpPeer) -> None:
         status = next(statuses)
         kind = "text/event-stream" if status == 200 else "application/json"
         await respond(peer, status, STREAM[plan.provider] if status == 200 else b"{}", content_type=kind)
@@ -198,7 +198,7 @@ def test_stream_without_its_end(plan: Any) -> None:
 def test_cut_stream_is_cut_for_the_agent(plan: Any) -> None:
     """A connection that the provider cuts is cut for the agent too: it is not told that the answer is whole."""
 
-    async def script(seen: Seen, peer: Peer) -> None:
+    async def script(seen: Seen, peer: HttpPeer) -> None:
         await peer.send(h11.Response(status_code=200, headers=[("content-type", "text/event-stream")]))
         await peer.send(h11.Data(data=STREAM[plan.provider][:40]))
         await asyncio.sleep(0.05)
@@ -217,7 +217,7 @@ def test_cut_stream_is_cut_for_the_agent(plan: Any) -> None:
 def test_silent_provider(begins: bool) -> None:
     """A provider that sends nothing for too long is given up, before an answer and within one."""
 
-    async def script(seen: Seen, peer: Peer) -> None:
+    async def script(seen: Seen, peer: HttpPeer) -> None:
         if begins:
             await peer.send(h11.Response(status_code=200, headers=[("content-type", "text/event-stream")]))
         await peer.reader.read()
@@ -234,7 +234,7 @@ def test_silent_provider(begins: bool) -> None:
 def test_slow_stream_is_waited_for() -> None:
     """It is the silence between two pieces that is bounded, not the time of the whole answer."""
 
-    async def script(seen: Seen, peer: Peer) -> None:
+    async def script(seen: Seen, peer: HttpPeer) -> None:
         await peer.send(h11.Response(status_code=200, headers=[("content-type", "text/event-stream")]))
         for _ in range(5):
             await asyncio.sleep(0.15)
@@ -309,7 +309,7 @@ def test_compressed_answer() -> None:
 def test_provider_that_speaks_no_http(garbage: bytes) -> None:
     """What is no HTTP/1.1 is no answer."""
 
-    async def script(seen: Seen, peer: Peer) -> None:
+    async def script(seen: Seen, peer: HttpPeer) -> None:
         peer.writer.write(garbage)
         await peer.writer.drain()
         peer.writer.close()
@@ -328,7 +328,7 @@ def test_interim_answers_are_skipped() -> None:
     async def play() -> None:
         for interim, status in ((2, 200), (100, 502)):
 
-            async def script(seen: Seen, peer: Peer, interim: int = interim) -> None:
+            async def script(seen: Seen, peer: HttpPeer, interim: int = interim) -> None:
                 for _ in range(interim):
                     await peer.send(h11.InformationalResponse(status_code=103, headers=[]))
                 await respond(peer, 200, STREAM[Provider.OPENAI], content_type="text/event-stream")
@@ -354,7 +354,7 @@ def test_agent_that_takes_nothing() -> None:
     """An agent that does not read holds the provider up, in little memory, and is then let go: nobody's trouble."""
     sent = 0
 
-    async def script(seen: Seen, peer: Peer) -> None:
+    async def script(seen: Seen, peer: HttpPeer) -> None:
         nonlocal sent
         await peer.send(h11.Response(status_code=200, headers=[("content-type", "text/event-stream")]))
         for _ in range(1000):
@@ -377,7 +377,7 @@ def test_task_that_ends_while_the_provider_hangs(monkeypatch: pytest.MonkeyPatch
     """A task that is ended while it waits for an answer to begin has waited for the provider."""
     monkeypatch.setattr(relay_answer, "HANGING_SECONDS", 0.05)
 
-    async def script(seen: Seen, peer: Peer) -> None:
+    async def script(seen: Seen, peer: HttpPeer) -> None:
         await peer.reader.read()
 
     async def play() -> None:
@@ -395,7 +395,7 @@ def test_task_that_ends_while_the_provider_hangs(monkeypatch: pytest.MonkeyPatch
 def test_key_is_in_no_exception(capfd: pytest.CaptureFixture[str]) -> None:
     """No trouble of any kind writes the key anywhere."""
 
-    async def script(seen: Seen, peer: Peer) -> None:
+    async def script(seen: Seen, peer: HttpPeer) -> None:
         peer.writer.write(f"HTTP/1.1 200 {KEY}\r\nx: {KEY}\r\nbroken {KEY}\r\n\r\n".encode())
         await peer.writer.drain()
         peer.writer.close()
@@ -444,7 +444,7 @@ def test_how_long_a_provider_is_to_be_left_alone(headers: dict[str, str], second
 def test_an_answer_that_is_not_streamed_may_use_all_its_time() -> None:
     """It is silent until all of it is made: neither silence bounds it, only the time of the whole answer."""
 
-    async def slow(seen: Seen, peer: Peer) -> None:
+    async def slow(seen: Seen, peer: HttpPeer) -> None:
         await asyncio.sleep(0.6)
         await respond(peer, 200, b'{"status": "completed"}', content_type="application/json")
 
@@ -461,7 +461,7 @@ def test_an_answer_that_is_not_streamed_may_use_all_its_time() -> None:
 def test_a_whole_answer_has_an_end() -> None:
     """A stream that goes on for ever is ended as well."""
 
-    async def drip(seen: Seen, peer: Peer) -> None:
+    async def drip(seen: Seen, peer: HttpPeer) -> None:
         await peer.send(h11.Response(status_code=200, headers=[("content-type", "text/event-stream")]))
         while True:
             await asyncio.sleep(0.05)
@@ -479,7 +479,7 @@ def test_a_silent_wait_that_is_normal_is_no_trouble(monkeypatch: pytest.MonkeyPa
     """A task that ends while an answer that is not streamed is made has not waited for a provider that hangs."""
     monkeypatch.setattr(relay_answer, "HANGING_SECONDS", 0.05)
 
-    async def script(seen: Seen, peer: Peer) -> None:
+    async def script(seen: Seen, peer: HttpPeer) -> None:
         await peer.reader.read()
 
     async def play() -> None:
@@ -563,7 +563,7 @@ def test_which_model_answered_is_counted() -> None:
     async def play() -> None:
         names = iter([b"gpt-5.5-2026-04-01", b"gpt-5.5-2026-04-01", b"no <name>"])
 
-        async def script(seen: Seen, peer: Peer) -> None:
+        async def script(seen: Seen, peer: HttpPeer) -> None:
             await respond(peer, 200, completed % next(names), content_type="text/event-stream")
 
         async with relayed(script) as setting:

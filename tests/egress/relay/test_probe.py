@@ -18,7 +18,7 @@ from securebench.errors import EgressError
 
 if TYPE_CHECKING:
     from relay_setup import Script, Seen, Setting
-    from securebench.egress.http_streams import Peer
+    from securebench.egress.http_streams import HttpPeer
 
 BOTH = pytest.mark.parametrize("plan", [PLAN, replace(CLAUDE, model="claude-x")], ids=["openai", "anthropic"])
 
@@ -108,13 +108,13 @@ def test_answers_that_are_none() -> None:
 def test_a_provider_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Silence, a cut and a closed door end in time."""
 
-    async def hang(_seen: Seen, peer: Peer) -> None:
+    async def hang(_seen: Seen, peer: HttpPeer) -> None:
         await peer.reader.read()
 
-    async def cut(_seen: Seen, peer: Peer) -> None:
+    async def cut(_seen: Seen, peer: HttpPeer) -> None:
         peer.writer.transport.abort()
 
-    async def flood(_seen: Seen, peer: Peer) -> None:
+    async def flood(_seen: Seen, peer: HttpPeer) -> None:
         await peer.send(h11.Response(status_code=200, headers=[("content-type", "text/event-stream")]))
         while True:
             await peer.send(h11.Data(data=b": filler\n\n" * 1000))

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from securebench.egress.model import Trouble
-from securebench.egress.relay.refusals import Refusal, RefusedError
+from securebench.egress.relay.refusals import RefusedError, RelayRefusal
 
 REFERENCE = Path(__file__).resolve().parents[3] / "docs" / "reference"
 
 
-@pytest.mark.parametrize("reason", list(Refusal))
-def test_reasons_are_described(reason: Refusal) -> None:
+@pytest.mark.parametrize("reason", list(RelayRefusal))
+def test_reasons_are_described(reason: RelayRefusal) -> None:
     """Each reason that stands in a log is described in the reference."""
     assert f"`{reason.value}`" in (REFERENCE / "egress.md").read_text()
 
@@ -24,8 +24,8 @@ def test_troubles_are_described(trouble: Trouble) -> None:
     assert f"| `{trouble.value}` |" in (REFERENCE / "relay.md").read_text()
 
 
-@pytest.mark.parametrize("reason", list(Refusal))
-def test_programs_give_up_at_refusals(reason: Refusal) -> None:
+@pytest.mark.parametrize("reason", list(RelayRefusal))
+def test_programs_give_up_at_refusals(reason: RelayRefusal) -> None:
     """No refusal has a status at which a program would ask the same again for long: a key's, or a server's."""
     status = RefusedError(reason, "why").status
     assert 400 <= status < 500

@@ -16,7 +16,7 @@ from bounds import processor_seconds
 from relay_setup import BODIES, CLAUDE, KEY, answer_of, relayed, send
 from securebench.egress.model import Provider, Trouble
 from securebench.egress.relay import request as relay_request
-from securebench.egress.relay.refusals import Refusal, RefusedError
+from securebench.egress.relay.refusals import RefusedError, RelayRefusal
 from securebench.egress.relay.request import MAX_BODY_BYTES, MAX_VALUES, decode, encode
 
 GOOD_BODY = json.dumps(BODIES[Provider.OPENAI]).encode()
@@ -267,33 +267,33 @@ def test_body_that_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        (b"", Refusal.JSON),
-        (b"[]", Refusal.JSON),
-        (b'"text"', Refusal.JSON),
-        (b"{", Refusal.JSON),
-        (b"{} {}", Refusal.JSON),
-        (b'{"model":"gpt-5.5","model":"other"}', Refusal.JSON),
-        (b'{"a":{"type":"function","type":"web_search"}}', Refusal.JSON),
-        (b'{"a":"\\u0061","\\u0061":1}', Refusal.JSON),
-        (b'{"a":NaN}', Refusal.JSON),
-        (b'{"a":Infinity}', Refusal.JSON),
-        (b'{"a":1e999}', Refusal.JSON),
-        (b'{"a":18446744073709551616}', Refusal.JSON),
-        (b'{"a":"\\ud800"}', Refusal.JSON),
-        (b'{"a":"\xff"}', Refusal.JSON),
-        (b'\xef\xbb\xbf{"a":1}', Refusal.JSON),
-        ('{"a":1}'.encode("utf-16"), Refusal.JSON),
-        (b'{"a":1,}', Refusal.JSON),
-        (b'{"a":1}//', Refusal.JSON),
-        (b'{"a":"\n"}', Refusal.JSON),
-        (b'{"a":' * 40 + b"1" + b"}" * 40, Refusal.JSON),
-        (b'{"a":' + b"[" * 100_000, Refusal.JSON),
-        (b'{"a":[' + b"[]," * MAX_VALUES + b"[]]}", Refusal.TOO_LARGE),
-        (b'{"a":[' + b'"",' * MAX_VALUES + b'""]}', Refusal.TOO_LARGE),
-        (b'{"' + b'\\"' * 1_000_000, Refusal.JSON),
+        (b"", RelayRefusal.JSON),
+        (b"[]", RelayRefusal.JSON),
+        (b'"text"', RelayRefusal.JSON),
+        (b"{", RelayRefusal.JSON),
+        (b"{} {}", RelayRefusal.JSON),
+        (b'{"model":"gpt-5.5","model":"other"}', RelayRefusal.JSON),
+        (b'{"a":{"type":"function","type":"web_search"}}', RelayRefusal.JSON),
+        (b'{"a":"\\u0061","\\u0061":1}', RelayRefusal.JSON),
+        (b'{"a":NaN}', RelayRefusal.JSON),
+        (b'{"a":Infinity}', RelayRefusal.JSON),
+        (b'{"a":1e999}', RelayRefusal.JSON),
+        (b'{"a":18446744073709551616}', RelayRefusal.JSON),
+        (b'{"a":"\\ud800"}', RelayRefusal.JSON),
+        (b'{"a":"\xff"}', RelayRefusal.JSON),
+        (b'\xef\xbb\xbf{"a":1}', RelayRefusal.JSON),
+        ('{"a":1}'.encode("utf-16"), RelayRefusal.JSON),
+        (b'{"a":1,}', RelayRefusal.JSON),
+        (b'{"a":1}//', RelayRefusal.JSON),
+        (b'{"a":"\n"}', RelayRefusal.JSON),
+        (b'{"a":' * 40 + b"1" + b"}" * 40, RelayRefusal.JSON),
+        (b'{"a":' + b"[" * 100_000, RelayRefusal.JSON),
+        (b'{"a":[' + b"[]," * MAX_VALUES + b"[]]}", RelayRefusal.TOO_LARGE),
+        (b'{"a":[' + b'"",' * MAX_VALUES + b'""]}', RelayRefusal.TOO_LARGE),
+        (b'{"' + b'\\"' * 1_000_000, RelayRefusal.JSON),
     ],
 )
-def test_json_with_two_readings(body: bytes, reason: Refusal) -> None:
+def test_json_with_two_readings(body: bytes, reason: RelayRefusal) -> None:
     """A body that another reader could take for something else, or that takes much to read, is refused, and soon."""
     with processor_seconds(2), pytest.raises(RefusedError) as refused:
         decode(body)

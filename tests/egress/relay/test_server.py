@@ -31,13 +31,13 @@ from relay_setup import (
 )
 from securebench.egress.model import Provider, Trouble
 from securebench.egress.relay import server as module
-from securebench.egress.relay.server import Relay
+from securebench.egress.relay.server import ProviderRelay
 from securebench.errors import EgressError
 from securebench.limits import ProviderTimeouts
 
 if TYPE_CHECKING:
     from relay_setup import Seen
-    from securebench.egress.http_streams import Peer
+    from securebench.egress.http_streams import HttpPeer
 
 BOTH = pytest.mark.parametrize("plan", [PLAN, CLAUDE], ids=["openai", "anthropic"])
 
@@ -174,7 +174,7 @@ def test_answer_headers_are_few() -> None:
 def test_key_is_never_echoed(status: int) -> None:
     """A provider that repeats the key in a body or a header does not hand it to the agent."""
 
-    async def script(seen: Seen, peer: Peer) -> None:
+    async def script(seen: Seen, peer: HttpPeer) -> None:
         head = [("content-type", "application/json"), ("x-request-id", f"r-{KEY}")]
         await peer.send(h11.Response(status_code=status, headers=head))
         for half in (f'{{"error": {{"message": "{KEY[:9]}', f'{KEY[9:]}"}}}}'):
@@ -196,7 +196,7 @@ def test_pieces_pass_as_they_come() -> None:
     """A piece of a streamed answer reaches the agent while the provider still waits with the next one."""
     first_read = asyncio.Event()
 
-    async def script(seen: Seen, peer: Peer) -> None:
+    async def script(seen: Seen, peer: HttpPeer) -> None:
         await peer.send(h11.Response(status_code=200, headers=[("content-type", "text/event-stream")]))
         await peer.send(h11.Data(data=b"data: first\n\n"))
         await asyncio.wait_for(first_read.wait(), 5)
@@ -281,7 +281,7 @@ def test_requests_run_beside_each_other() -> None:
     under_way: list[int] = []
     most = 0
 
-    async def script(seen: Seen, peer: Peer) -> None:
+    async def script(seen: Seen, peer: HttpPeer) -> None:
         nonlocal most
         under_way.append(1)
         most = max(most, len(under_way))
@@ -320,7 +320,7 @@ def test_close_ends_what_is_under_way() -> None:
     """Closing a relay ends its requests, which are logged, and leaves no connection to the provider."""
     ended = asyncio.Event()
 
-    async def script(seen: Seen, peer: Peer) -> None:
+    async def script(seen: Seen, peer: HttpPeer) -> None:
         assert await peer.reader.read() == b""
         ended.set()
 
@@ -358,7 +358,7 @@ def test_bad_hour_of_the_provider_is_no_spending() -> None:
     """Repetitions while the provider fails leave the budget to the request that goes well; but not without end."""
     statuses = iter([529, 429, 500, 200, 500, 500])
 
-    async def script(seen: Seen, peer: Peer) -> None:
+    async def script(seen: Seen, peer: HttpPeer) -> None:
         status = next(statuses)
         await (GOOD[Provider.OPENAI] if status == 200 else answering(status))(seen, peer)
 
@@ -413,7 +413,7 @@ def test_cut_stream_is_counted() -> None:
     """An agent that leaves before the provider says what was used pays by the length of what it took."""
     text = b'data: {"type":"response.output_text.delta","delta":"word"}\n\n' * 200
 
-    async def script(seen: Seen, peer: Peer) -> None:
+    async def script(seen: Seen, peer: HttpPeer) -> None:
         await peer.send(h11.Response(status_code=200, headers=[("content-type", "text/event-stream")]))
         for _ in range(50):
             await peer.send(h11.Data(data=text))
@@ -497,14 +497,14 @@ def test_tls_is_verified(name: str, trusts: bool) -> None:
 def test_base_url_must_be_one(url: str) -> None:
     """A base URL that is none is an infrastructure error, not a relay that never answers."""
     with pytest.raises(EgressError):
-        Relay(replace(PLAN, base_url=url), print)
+        ProviderRelay(replace(PLAN, base_url=url), print)
 
 
 @pytest.mark.parametrize("key", ["", "sk-secret\n", "sk-secret\r\nx-other: y", " sk-secret", "sk-\u00e9"])
 def test_key_must_fit_a_header(key: str) -> None:
     """A key that would break the request is refused at the start, in words that do not hold it."""
     with pytest.raises(EgressError) as refused:
-        Relay(replace(PLAN, base_url="https://host/v1", key=key), print)
+        ProviderRelay(replace(PLAN, base_url="https://host/v1", key=key), print)
     assert "secret" not in f"{refused.value!r} {refused.value}"
 
 

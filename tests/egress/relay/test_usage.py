@@ -12,12 +12,12 @@ from relay_setup import STREAM
 from securebench.egress.model import Provider, Trouble
 from securebench.egress.relay import usage
 from securebench.egress.relay.providers import dialect_of
-from securebench.egress.relay.usage import Meter
+from securebench.egress.relay.usage import AnswerMeter
 
 
-def read(provider: Provider, *pieces: bytes, asked: int = 400, is_stream: bool = True) -> Meter:
+def read(provider: Provider, *pieces: bytes, asked: int = 400, is_stream: bool = True) -> AnswerMeter:
     """Read an answer that comes in ``pieces``."""
-    meter = Meter(dialect_of(provider), asked=asked, is_stream=is_stream)
+    meter = AnswerMeter(dialect_of(provider), asked=asked, is_stream=is_stream)
     for piece in pieces:
         meter.feed(piece)
     meter.finish()
@@ -82,7 +82,7 @@ def test_counts_that_are_none(value: str) -> None:
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """An event longer than is held is passed over, and the ones behind it are read."""
     monkeypatch.setattr(usage, "MAX_EVENT_BYTES", 1000)
-    meter = Meter(dialect_of(Provider.OPENAI), asked=400, is_stream=True)
+    meter = AnswerMeter(dialect_of(Provider.OPENAI), asked=400, is_stream=True)
     for _ in range(100):
         meter.feed(b"data: " + b"x" * 94)
         assert len(meter._held) <= 1000

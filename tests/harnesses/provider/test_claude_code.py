@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from securebench.harnesses.provider.claude_code import ClaudeCodeHarnessProducer
-from securebench.harnesses.provider.claude_events import ClaudeAccount
+from securebench.harnesses.provider.claude_events import ClaudeEventParser
 from securebench.harnesses.provider.harness import HOME, Call
 from securebench.tester_config import ClaudeCodeConfig
 
@@ -63,7 +63,7 @@ def test_its_variables() -> None:
         "DISABLE_ERROR_REPORTING": "1",
         "DISABLE_TELEMETRY": "1",
     }
-    assert isinstance(harness.account(), ClaudeAccount)
+    assert isinstance(harness.account(), ClaudeEventParser)
 
 
 @pytest.mark.parametrize("alias", ["sonnet", "opus[1m]"])

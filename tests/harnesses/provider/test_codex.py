@@ -9,7 +9,7 @@ import tomllib
 import pytest
 
 from securebench.harnesses.provider.codex import CodexHarnessProducer
-from securebench.harnesses.provider.codex_events import CodexAccount
+from securebench.harnesses.provider.codex_events import CodexEventParser
 from securebench.harnesses.provider.harness import HOME, Call
 from securebench.tester_config import CodexConfig
 
@@ -75,7 +75,7 @@ def test_its_state_is_kept_at_home() -> None:
     """It needs a directory that is there already, and not below the one for temporary files."""
     harness = CodexHarnessProducer(CodexConfig(model="m"))
     assert harness.settings(CALL) == {"HOME": HOME, "CODEX_HOME": HOME}
-    assert isinstance(harness.account(), CodexAccount)
+    assert isinstance(harness.account(), CodexEventParser)
 
 
 def test_a_model_is_an_argument_of_its_own() -> None:

@@ -9,7 +9,7 @@ from securebench.egress.model import EgressPlan, Provider, RelayPlan
 from securebench.errors import ConfigError
 from securebench.harnesses.provider.claude_code import ClaudeCodeHarnessProducer
 from securebench.harnesses.provider.codex import CodexHarnessProducer
-from securebench.harnesses.provider.endpoints import PLACEHOLDER, Endpoint, Key, endpoint_of
+from securebench.harnesses.provider.endpoints import PLACEHOLDER, ProviderEndpoint, ProviderKey, endpoint_of
 from securebench.tester_config import ClaudeCodeConfig, CodexConfig
 from securebench.tester_config.settings import Budget
 
@@ -17,17 +17,17 @@ OWN = CodexConfig(model="m")
 PASSED = CodexConfig(model="m", credentials="passthrough", allowed_domains=("example.org",))
 
 
-def openai(config: CodexConfig = OWN) -> Endpoint:
+def openai(config: CodexConfig = OWN) -> ProviderEndpoint:
     """Return the endpoint of a configuration of Codex."""
     return endpoint_of(CodexHarnessProducer.facts, config)
 
 
 def test_the_key_is_found_by_its_usual_names() -> None:
     """The first name that has a value counts, without space around it; an empty one is none."""
-    assert openai().key({"OPENAI_API_KEY": "a", "CODEX_API_KEY": "b"}) == Key("OPENAI_API_KEY", "a")
-    assert openai().key({"OPENAI_API_KEY": " ", "CODEX_API_KEY": "b"}) == Key("CODEX_API_KEY", "b")
+    assert openai().key({"OPENAI_API_KEY": "a", "CODEX_API_KEY": "b"}) == ProviderKey("OPENAI_API_KEY", "a")
+    assert openai().key({"OPENAI_API_KEY": " ", "CODEX_API_KEY": "b"}) == ProviderKey("CODEX_API_KEY", "b")
     anthropic = endpoint_of(ClaudeCodeHarnessProducer.facts, ClaudeCodeConfig())
-    assert anthropic.key({"ANTHROPIC_API_KEY": "c\n"}) == Key("ANTHROPIC_API_KEY", "c")
+    assert anthropic.key({"ANTHROPIC_API_KEY": "c\n"}) == ProviderKey("ANTHROPIC_API_KEY", "c")
 
 
 @pytest.mark.parametrize("config", [OWN, PASSED])
@@ -52,7 +52,7 @@ def test_another_endpoint_needs_no_key() -> None:
 
 def test_a_key_shows_itself_to_nobody() -> None:
     """J15: no repr of what holds a key has it."""
-    key = Key("OPENAI_API_KEY", KEY)
+    key = ProviderKey("OPENAI_API_KEY", KEY)
     assert KEY not in repr(key)
     assert KEY not in repr(openai().plan(OWN, key))
 
@@ -73,13 +73,13 @@ def test_the_relay_is_given_what_bounds_it() -> None:
         bytes=3,
         authority="PEM",
     )
-    plan = openai(config).plan(config, Key("OPENAI_API_KEY", KEY), "PEM")
+    plan = openai(config).plan(config, ProviderKey("OPENAI_API_KEY", KEY), "PEM")
     assert plan == EgressPlan(domains=("example.org",), relay=expected)
 
 
 def test_passthrough_lets_the_provider_through_the_proxy() -> None:
     """Without a relay the provider's host is one more domain, once."""
-    key = Key("OPENAI_API_KEY", KEY)
+    key = ProviderKey("OPENAI_API_KEY", KEY)
     assert openai(PASSED).plan(PASSED, key) == EgressPlan(domains=("example.org", "api.openai.com"))
     other = CodexConfig(
         model="m", credentials="passthrough", base_url="https://m.example.com/v1", allowed_domains=("m.example.com",)
@@ -90,20 +90,20 @@ def test_passthrough_lets_the_provider_through_the_proxy() -> None:
 def test_a_sandbox_has_a_placeholder_wherever_a_key_was_given() -> None:
     """J15: under its own names, and under any other whose value holds it; what is no key is left alone."""
     given = {"CODEX_API_KEY": "other", "MINE": KEY, "HEADER": f"Bearer {KEY}", "PLAIN": "plain"}
-    variables = openai().key_variables(given, Key("OPENAI_API_KEY", KEY))
+    variables = openai().key_variables(given, ProviderKey("OPENAI_API_KEY", KEY))
     assert variables == dict.fromkeys(("CODEX_API_KEY", "HEADER", "MINE", "OPENAI_API_KEY"), PLACEHOLDER)
 
 
 def test_without_a_key_nothing_is_taken_for_one() -> None:
     """An endpoint without a key leaves all other variables alone: every text holds the empty one."""
     config = CodexConfig(model="m", base_url="http://127.0.0.1:8000/v1")
-    variables = openai(config).key_variables({"PLAIN": "plain"}, Key("OPENAI_API_KEY", ""))
+    variables = openai(config).key_variables({"PLAIN": "plain"}, ProviderKey("OPENAI_API_KEY", ""))
     assert variables == {"OPENAI_API_KEY": PLACEHOLDER}
 
 
 def test_passthrough_hands_the_key_over() -> None:
     """As the tester asked: the key stands in the sandbox under the name that it was found by."""
-    assert openai(PASSED).key_variables({}, Key("CODEX_API_KEY", KEY)) == {"CODEX_API_KEY": KEY}
+    assert openai(PASSED).key_variables({}, ProviderKey("CODEX_API_KEY", KEY)) == {"CODEX_API_KEY": KEY}
 
 
 @pytest.mark.parametrize("domain", ["api.openai.com", "openai.com"])

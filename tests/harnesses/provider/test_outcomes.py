@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from securebench.egress.model import PROVIDER_TROUBLES, ProbeReport, RelayReport, Trouble
 from securebench.errors import CandidateError, FailurePhase, FailureReason, InfrastructureError, ProviderError
-from securebench.harnesses.provider.outcomes import AgentOutcome, Evidence, Judgement, judge
-from securebench.harnesses.provider.self_report import Claims
+from securebench.harnesses.provider.outcomes import AgentOutcome, JudgedOutcome, OutcomeEvidence, judge
+from securebench.harnesses.provider.self_report import SelfReport
 
 
 def failure(reason: FailureReason = FailureReason.AGENT_EXIT) -> CandidateError:
@@ -40,19 +40,19 @@ ENDS = {
 def case(
     relay: RelayReport | None = SUCCESS,
     ended: CandidateError | None = None,
-    claims: Claims | None = None,
+    claims: SelfReport | None = None,
     *,
     left: bool = True,
     probed: Trouble | None = None,
-) -> Judgement:
+) -> JudgedOutcome:
     """Judge one case: by default a relay that saw success, a program that ended well, and a candidate.
 
     ``probed`` is what the gateway finds when it asks the provider by itself: by default a provider that is well.
     """
     report = ProbeReport(trouble=probed, message="the gateway saw status 599", retry_after=7.0)
     return judge(
-        Evidence(
-            claims=claims or Claims(),
+        OutcomeEvidence(
+            claims=claims or SelfReport(),
             relay=relay,
             failure=ended,
             has_candidate=left,
@@ -61,7 +61,7 @@ def case(
     )
 
 
-def refusal(relay: RelayReport | None, ended: CandidateError | None, claims: Claims | None = None) -> str:
+def refusal(relay: RelayReport | None, ended: CandidateError | None, claims: SelfReport | None = None) -> str:
     """Return the code of the infrastructure error that a case is."""
     with pytest.raises(InfrastructureError) as raised:
         case(relay, ended, claims, left=ended is None)
@@ -70,21 +70,21 @@ def refusal(relay: RelayReport | None, ended: CandidateError | None, claims: Cla
 
 def test_an_agent_that_left_something_worked() -> None:
     """What it left is judged, and its outcome is no failure."""
-    assert case() == Judgement(AgentOutcome.WORKED)
+    assert case() == JudgedOutcome(AgentOutcome.WORKED)
 
 
 def test_an_agent_that_left_nothing_gave_up_or_was_denied() -> None:
     """Exit 0 is no proof of work: without a candidate nothing was done, by choice or because tools were denied."""
     assert case(left=False).outcome is AgentOutcome.GAVE_UP
-    assert case(left=False, claims=Claims(finished=True, message="All done!")).outcome is AgentOutcome.GAVE_UP
-    assert case(left=False, claims=Claims(denials=1)).outcome is AgentOutcome.DENIED
+    assert case(left=False, claims=SelfReport(finished=True, message="All done!")).outcome is AgentOutcome.GAVE_UP
+    assert case(left=False, claims=SelfReport(denials=1)).outcome is AgentOutcome.DENIED
 
 
 def test_a_refusal_is_not_a_crash() -> None:
     """A model that will not do it is named so, whatever its program's exit code; it is a failure all the same."""
     for judged in (
-        case(left=False, claims=Claims(refused=True)),
-        case(ended=failure(), claims=Claims(refused=True)),
+        case(left=False, claims=SelfReport(refused=True)),
+        case(ended=failure(), claims=SelfReport(refused=True)),
         case(replace(SUCCESS, trouble=Trouble.DECLINED), failure()),
         case(replace(SUCCESS, trouble=Trouble.DECLINED), left=False),
         case(RelayReport(requests=1, statuses={"400": 1}, trouble=Trouble.DECLINED), failure()),
@@ -92,10 +92,10 @@ def test_a_refusal_is_not_a_crash() -> None:
         assert judged.outcome is AgentOutcome.REFUSED
         assert judged.failure is not None
         assert judged.failure.reason is FailureReason.AGENT_REFUSED
-    assert case(claims=Claims(refused=True)).outcome is AgentOutcome.WORKED
+    assert case(claims=SelfReport(refused=True)).outcome is AgentOutcome.WORKED
     assert case(replace(SUCCESS, trouble=Trouble.DECLINED)).outcome is AgentOutcome.WORKED
     late = failure(FailureReason.AGENT_TIMEOUT)
-    assert case(ended=late, claims=Claims(refused=True)) == Judgement(AgentOutcome.TIMED_OUT, late)
+    assert case(ended=late, claims=SelfReport(refused=True)) == JudgedOutcome(AgentOutcome.TIMED_OUT, late)
 
 
 @pytest.mark.parametrize(("reason", "outcome"), ENDS.items())
@@ -105,7 +105,7 @@ def test_a_failure_stays_one_where_the_relay_saw_success(
 ) -> None:
     """How the program ended is the failure, whatever it left."""
     ended = failure(reason)
-    assert case(ended=ended, left=left) == Judgement(outcome, ended)
+    assert case(ended=ended, left=left) == JudgedOutcome(outcome, ended)
 
 
 @pytest.mark.parametrize("trouble", INFRASTRUCTURE)
@@ -129,8 +129,8 @@ def test_trouble_that_the_gateway_does_not_see_is_the_agents(
 ) -> None:
     """An agent chooses its last request: where the provider is well when nobody else asks, its end is its own."""
     relay, ended = RelayReport(requests=4, answered=3, trouble=trouble), failure(reason)
-    assert case(relay, ended, probed=probed) == Judgement(ENDS[reason], ended)
-    assert case(None, ended, Claims(answered=True, trouble=trouble), probed=probed).failure is ended
+    assert case(relay, ended, probed=probed) == JudgedOutcome(ENDS[reason], ended)
+    assert case(None, ended, SelfReport(answered=True, trouble=trouble), probed=probed).failure is ended
 
 
 def test_a_provider_is_only_asked_where_it_matters() -> None:
@@ -147,11 +147,11 @@ def test_a_provider_is_only_asked_where_it_matters() -> None:
         (replace(SUCCESS, trouble=Trouble.REJECTED), failure()),
         (replace(SUCCESS, trouble=Trouble.FAILED), None),
     ):
-        judge(Evidence(claims=Claims(), relay=relay, failure=ended, has_candidate=True, ask_provider=never))
+        judge(OutcomeEvidence(claims=SelfReport(), relay=relay, failure=ended, has_candidate=True, ask_provider=never))
     with pytest.raises(ProviderError):
         judge(
-            Evidence(
-                claims=Claims(),
+            OutcomeEvidence(
+                claims=SelfReport(),
                 relay=RelayReport(requests=1, trouble=Trouble.FAILED),
                 failure=failure(),
                 has_candidate=False,
@@ -168,7 +168,7 @@ def test_trouble_counts_where_a_program_ends_well_without_work(trouble: Trouble)
         case(relay, left=False, probed=trouble)
     assert case(relay).outcome is AgentOutcome.WORKED
     with pytest.raises(ProviderError):
-        case(relay, claims=Claims(failed=True), probed=trouble)
+        case(relay, claims=SelfReport(failed=True), probed=trouble)
 
 
 @pytest.mark.parametrize("trouble", Trouble)
@@ -186,16 +186,16 @@ def test_an_answer_counts_from_its_beginning() -> None:
     """A command that kills its program while the answer still comes makes a failure, not an error to be redone."""
     cut = RelayReport(requests=1, answered=0, statuses={"200": 1})
     ended = failure()
-    assert case(cut, ended) == Judgement(AgentOutcome.CRASHED, ended)
+    assert case(cut, ended) == JudgedOutcome(AgentOutcome.CRASHED, ended)
     provoked = replace(cut, statuses={"200": 1, "400": 1}, trouble=Trouble.REJECTED)
-    assert case(provoked, ended) == Judgement(AgentOutcome.PROVIDER_REJECTED, ended)
+    assert case(provoked, ended) == JudgedOutcome(AgentOutcome.PROVIDER_REJECTED, ended)
 
 
 def test_a_request_found_wrong_later_is_the_agents_failure() -> None:
     """After an answer, whoever makes malformed requests has failed, by itself."""
     relay, ended = replace(SUCCESS, trouble=Trouble.REJECTED), failure()
-    assert case(relay, ended) == Judgement(AgentOutcome.PROVIDER_REJECTED, ended)
-    assert case(relay) == Judgement(AgentOutcome.WORKED)
+    assert case(relay, ended) == JudgedOutcome(AgentOutcome.PROVIDER_REJECTED, ended)
+    assert case(relay) == JudgedOutcome(AgentOutcome.WORKED)
 
 
 def test_a_used_up_budget_is_a_failure() -> None:
@@ -207,7 +207,7 @@ def test_a_used_up_budget_is_a_failure() -> None:
         assert judged.failure is not None
         assert judged.failure.reason is FailureReason.AGENT_OUT_OF_BUDGET
     assert case(relay, left=False).outcome is AgentOutcome.OUT_OF_BUDGET
-    assert case(relay) == Judgement(AgentOutcome.WORKED)
+    assert case(relay) == JudgedOutcome(AgentOutcome.WORKED)
 
 
 @pytest.mark.parametrize("ended", [None, failure(), failure(FailureReason.AGENT_OUT_OF_MEMORY)])
@@ -232,11 +232,11 @@ def test_what_the_relay_refused_is_named() -> None:
 def test_tampering_stays_a_failure() -> None:
     """Nobody gets away with a replaced file by having the provider in trouble afterwards."""
     ended = failure(FailureReason.TAMPERED)
-    assert case(replace(SUCCESS, trouble=Trouble.RATE_LIMITED), ended) == Judgement(AgentOutcome.WORKED, ended)
+    assert case(replace(SUCCESS, trouble=Trouble.RATE_LIMITED), ended) == JudgedOutcome(AgentOutcome.WORKED, ended)
 
 
 _CLAIMS = st.builds(
-    Claims,
+    SelfReport,
     answered=st.booleans(),
     finished=st.booleans(),
     failed=st.booleans(),
@@ -248,16 +248,16 @@ _CLAIMS = st.builds(
 
 
 @given(claims=_CLAIMS, reason=st.none() | st.sampled_from(list(ENDS)), left=st.booleans())
-def test_no_claim_changes_what_the_relay_saw(claims: Claims, reason: FailureReason | None, left: bool) -> None:
+def test_no_claim_changes_what_the_relay_saw(claims: SelfReport, reason: FailureReason | None, left: bool) -> None:
     """J15: with a relay that saw success, nothing that an agent prints makes a failure an error, or a success one."""
     ended = None if reason is None else failure(reason)
     judged = case(SUCCESS, ended, claims, left=left)
     assert judged.failure is ended
-    assert judged.outcome is case(SUCCESS, ended, Claims(denials=claims.denials), left=left).outcome
+    assert judged.outcome is case(SUCCESS, ended, SelfReport(denials=claims.denials), left=left).outcome
 
 
 @given(claims=_CLAIMS)
-def test_no_claim_starts_a_program(claims: Claims) -> None:
+def test_no_claim_starts_a_program(claims: SelfReport) -> None:
     """Where the relay saw nothing, no event says that a model was at work."""
     assert refusal(NOTHING, None, claims) == "agent-not-started"
 
@@ -265,18 +265,18 @@ def test_no_claim_starts_a_program(claims: Claims) -> None:
 @pytest.mark.parametrize(("trouble", "code"), INFRASTRUCTURE.items())
 def test_without_a_relay_the_programs_word_counts(trouble: Trouble, code: str) -> None:
     """Passthrough: the program's own events stand in for the relay, with its words."""
-    said = Claims(trouble=trouble, error="status 599", failed=True)
+    said = SelfReport(trouble=trouble, error="status 599", failed=True)
     for claims in (said, replace(said, answered=True)):
         with pytest.raises(ProviderError, match="status 599") as raised:
             case(None, failure(), claims, probed=trouble)
         assert raised.value.code == code
-    assert case(None, None, Claims(answered=True, trouble=trouble)).outcome is AgentOutcome.WORKED
+    assert case(None, None, SelfReport(answered=True, trouble=trouble)).outcome is AgentOutcome.WORKED
 
 
 def test_without_a_relay_or_an_answer_nothing_was_started() -> None:
     """Passthrough: a program that tells of no answer and of no trouble did not start."""
-    assert refusal(None, failure(), Claims()) == "agent-not-started"
-    assert case(None, failure(), Claims(answered=True)).outcome is AgentOutcome.CRASHED
+    assert refusal(None, failure(), SelfReport()) == "agent-not-started"
+    assert case(None, failure(), SelfReport(answered=True)).outcome is AgentOutcome.CRASHED
 
 
 @pytest.mark.parametrize("outcome", AgentOutcome)
@@ -297,7 +297,7 @@ def test_every_cell_ends() -> None:
         ),
     ]
     ends = (None, *map(failure, FailureReason))
-    claims = [Claims(failed=failed, answered=answered) for failed, answered in product((True, False), repeat=2)]
+    claims = [SelfReport(failed=failed, answered=answered) for failed, answered in product((True, False), repeat=2)]
     outcomes, codes = set(), set()
     probes = (None, *PROVIDER_TROUBLES)
     for relay, ended, claim, left, probed in product(relays, ends, claims, (True, False), probes):

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from harnesses.conftest import Bench
-    from securebench.harnesses.base import Production
+    from securebench.harnesses.base import AgentResult
     from securebench.harnesses.provider.harness import ProviderHarness
     from securebench.tasks import AgentView
     from securebench.testing.fake_process import FakeProcessContext, Program
@@ -77,7 +77,7 @@ class Place:
         """Have the program do this from now on."""
         self.fake.program({"codex": "codex", "claude_code": "claude"}[self.name])(program)
 
-    def produce(self, view: AgentView = VIEW) -> Production:
+    def produce(self, view: AgentView = VIEW) -> AgentResult:
         """Run the agent on one task."""
         return self.harness.produce(view, replace(self.bench.context(), gateway=self.gateway))
 

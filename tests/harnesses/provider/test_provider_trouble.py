@@ -15,17 +15,17 @@ from securebench.egress.gateway import Gateway
 from securebench.egress.model import EgressPlan, RelayPlan
 from securebench.egress.model import Provider as Api
 from securebench.errors import CandidateError, FailurePhase, FailureReason, ProviderError
-from securebench.harnesses.provider.claude_events import ClaudeAccount
-from securebench.harnesses.provider.codex_events import CodexAccount
-from securebench.harnesses.provider.session import Attended, ProviderAttendance
+from securebench.harnesses.provider.claude_events import ClaudeEventParser
+from securebench.harnesses.provider.codex_events import CodexEventParser
+from securebench.harnesses.provider.session import ProviderSession, ProviderSetup
 from securebench.limits import ProviderTimeouts
 from securebench.sandboxes.base import CommandResult
-from securebench.testing.provider import Fail, FaultPlan, Hang, Provider, Say, always, numbered
+from securebench.testing.provider import Fail, FaultPlan, Hang, Say, ScriptedProvider, always, numbered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from securebench.harnesses.agent_session import Ending
+    from securebench.harnesses.agent_session import SessionEnd
     from securebench.resources import JsonValue
     from securebench.testing.provider import Asked, Fault
 
@@ -44,7 +44,7 @@ def if_crafted(fault: Fault) -> FaultPlan:
 class Task:
     """One task of an agent whose program asks a provider with the fault plan ``plan``."""
 
-    def __init__(self, api: str, provider: Provider, gateway: Gateway, pauses: list[float]) -> None:
+    def __init__(self, api: str, provider: ScriptedProvider, gateway: Gateway, pauses: list[float]) -> None:
         relay = RelayPlan(
             provider=Api(api),
             base_url=f"{provider.url}/v1",
@@ -57,13 +57,13 @@ class Task:
         )
         self._api = api
         session = gateway.open("task", EgressPlan(relay=relay))
-        attended = Attended(
-            account=CodexAccount() if api == "openai" else ClaudeAccount(),
+        attended = ProviderSetup(
+            account=CodexEventParser() if api == "openai" else ClaudeEventParser(),
             model="scripted",
             ask=lambda model: gateway.probe("task", relay, model),
             pause=pauses.append,
         )
-        self.attendance = ProviderAttendance(session, attended)
+        self.attendance = ProviderSession(session, attended)
         self._port = door_of(session)
 
     def ask(self, prompt: str, *, seconds: float = 10.0, **more: Any) -> int:
@@ -78,7 +78,7 @@ class Task:
             answer.read()
             return answer.status
 
-    def end(self) -> Ending:
+    def end(self) -> SessionEnd:
         """End the agent in failure. Raises the fault that it was instead, if it was one."""
         ending = self.attendance.end(RESULT, None, ENDED)
         if ending.fault is not None:
@@ -92,11 +92,14 @@ def play() -> Any:
 
     def play_one(
         api: str, plan: FaultPlan, work: Callable[[Task], None]
-    ) -> tuple[Ending, list[float], list[Mapping[str, JsonValue]]]:
+    ) -> tuple[SessionEnd, list[float], list[Mapping[str, JsonValue]]]:
         lines: list[Mapping[str, JsonValue]] = []
         pauses: list[float] = []
         gateway = Gateway(lines.append)
-        with contextlib.closing(gateway), Provider((Say("Done."),), fault=plan, models=("scripted",)) as provider:
+        with (
+            contextlib.closing(gateway),
+            ScriptedProvider((Say("Done."),), fault=plan, models=("scripted",)) as provider,
+        ):
             task = Task(api, provider, gateway, pauses)
             with task.attendance:
                 work(task)
@@ -156,7 +159,7 @@ def test_a_provider_that_went_away_is_infrastructure() -> None:
     """No connection is trouble that the gateway sees by itself."""
     gateway = Gateway(lambda _line: None)
     with contextlib.closing(gateway):
-        with Provider((Say("Done."),), models=("scripted",)) as provider:
+        with ScriptedProvider((Say("Done."),), models=("scripted",)) as provider:
             task = Task("openai", provider, gateway, [])
             assert task.ask("Do it.") == 200
         with task.attendance:

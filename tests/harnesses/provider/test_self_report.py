@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from harnesses import streams
 from harnesses.streams import lines
 from securebench.egress.model import Trouble
-from securebench.harnesses.provider.claude_events import ClaudeAccount
-from securebench.harnesses.provider.codex_events import CodexAccount
+from securebench.harnesses.provider.claude_events import ClaudeEventParser
+from securebench.harnesses.provider.codex_events import CodexEventParser
 from securebench.harnesses.provider.events import EventReader
-from securebench.harnesses.provider.self_report import MAX_TEXT, Account, Trajectory, trouble_of_status
+from securebench.harnesses.provider.self_report import MAX_TEXT, EventParser, Trajectory, trouble_of_status
 
-ACCOUNTS = (CodexAccount, ClaudeAccount)
+ACCOUNTS = (CodexEventParser, ClaudeEventParser)
 
 
-def hear(account: Account, *events: dict[str, Any]) -> Account:
+def hear(account: EventParser, *events: dict[str, Any]) -> EventParser:
     """Have ``account`` take events as they come from a program."""
     reader = EventReader(account.take)
     reader.feed(lines(*events))
@@ -28,14 +28,14 @@ def hear(account: Account, *events: dict[str, Any]) -> Account:
     return account
 
 
-def steps(account: Account) -> list[dict[str, Any]]:
+def steps(account: EventParser) -> list[dict[str, Any]]:
     """Return the trajectory."""
     return [json.loads(line) for line in account.trajectory.text().splitlines()]
 
 
 def test_codex_tells_what_it_did() -> None:
     """Codex: the last message, its one turn, the tokens of all of it; a warning before is no trouble."""
-    claims = hear(CodexAccount(), *streams.CODEX_WORKED).claims
+    claims = hear(CodexEventParser(), *streams.CODEX_WORKED).claims
     assert claims.answered
     assert claims.finished
     assert not claims.failed
@@ -51,7 +51,7 @@ def test_codex_steps() -> None:
     change = streams.codex_item("file_change", changes=[{"path": "a.py", "kind": "update"}, {"path": "b.py"}, 7])
     thought = streams.codex_item("reasoning", text="hm")
     other = streams.codex_item("web_search", query="x")
-    account = hear(CodexAccount(), *streams.CODEX_WORKED[:-1], change, thought, other, streams.CODEX_END)
+    account = hear(CodexEventParser(), *streams.CODEX_WORKED[:-1], change, thought, other, streams.CODEX_END)
     assert steps(account) == [
         {"step": 1, "kind": "error", "text": "Model metadata for `m` not found."},
         {"step": 2, "kind": "command", "command": "/bin/bash -lc 'echo 42'"},
@@ -83,7 +83,7 @@ def test_codex_steps() -> None:
 )
 def test_codex_names_its_trouble_in_words(message: str, trouble: Trouble | None) -> None:
     """Codex: a provider's trouble is read from the words that the program has for it."""
-    claims = hear(CodexAccount(), *streams.codex_failed(message)).claims
+    claims = hear(CodexEventParser(), *streams.codex_failed(message)).claims
     assert claims.trouble is trouble
     assert claims.failed
     assert not claims.finished
@@ -94,14 +94,14 @@ def test_codex_names_its_trouble_in_words(message: str, trouble: Trouble | None)
 def test_a_command_that_began_is_an_answer() -> None:
     """Codex runs a command while the answer still comes: one that kills the program was asked for by a model."""
     begun = streams.codex_item("command_execution", what="started", command="kill", status="in_progress")
-    assert hear(CodexAccount(), *streams.CODEX_BEGIN, begun).claims.answered
+    assert hear(CodexEventParser(), *streams.CODEX_BEGIN, begun).claims.answered
     warning = streams.codex_item("error", what="started", message="hm")
-    assert not hear(CodexAccount(), *streams.CODEX_BEGIN, warning).claims.answered
+    assert not hear(CodexEventParser(), *streams.CODEX_BEGIN, warning).claims.answered
 
 
 def test_claude_tells_what_it_did() -> None:
     """Claude Code: message, turns, its estimate of the cost, and all input as input, also what a cache held."""
-    claims = hear(ClaudeAccount(), *streams.CLAUDE_WORKED).claims
+    claims = hear(ClaudeEventParser(), *streams.CLAUDE_WORKED).claims
     assert claims.answered
     assert claims.finished
     assert not claims.failed
@@ -120,7 +120,7 @@ def test_claude_steps() -> None:
     """Claude Code: each step with its number, its kind and what it was; a result in parts is put together."""
     parts = [{"type": "text", "text": "a"}, {"type": "image"}, {"type": "text", "text": "b"}]
     result = {"message": {"content": [{"type": "tool_result", "content": parts, "is_error": True}]}, "type": "user"}
-    account = hear(ClaudeAccount(), *streams.CLAUDE_WORKED[:2], result, *streams.CLAUDE_WORKED[3:])
+    account = hear(ClaudeEventParser(), *streams.CLAUDE_WORKED[:2], result, *streams.CLAUDE_WORKED[3:])
     assert steps(account) == [
         {"step": 1, "kind": "thought", "text": "hm"},
         {"step": 2, "kind": "command", "tool": "Bash", "command": "echo 42"},
@@ -152,7 +152,7 @@ def test_claude_steps() -> None:
 )
 def test_claude_says_is_error(status: int | None, message: str, trouble: Trouble | None) -> None:
     """Claude Code: ``is_error`` says how it ended, beside a ``subtype`` of success; its own words are no answer."""
-    claims = hear(ClaudeAccount(), *streams.claude_failed(status, message)).claims
+    claims = hear(ClaudeEventParser(), *streams.claude_failed(status, message)).claims
     assert claims.failed
     assert not claims.finished
     assert not claims.answered
@@ -163,7 +163,7 @@ def test_claude_says_is_error(status: int | None, message: str, trouble: Trouble
 def test_an_end_without_is_error_is_none_that_went_well() -> None:
     """Claude Code: only a plain ``false`` says that no error ended it."""
     for odd in (None, 0, "false"):
-        claims = hear(ClaudeAccount(), streams.claude_end(is_error=odd)).claims
+        claims = hear(ClaudeEventParser(), streams.claude_end(is_error=odd)).claims
         assert claims.failed
         assert not claims.finished
 
@@ -171,7 +171,7 @@ def test_an_end_without_is_error_is_none_that_went_well() -> None:
 def test_a_refusal_is_told() -> None:
     """Claude Code: a model that will not do it ends in an error, and the reason says that it was that."""
     end = streams.claude_end(is_error=True, stop_reason="refusal", result="API Error: unable to respond")
-    claims = hear(ClaudeAccount(), streams.CLAUDE_INIT, end).claims
+    claims = hear(ClaudeEventParser(), streams.CLAUDE_INIT, end).claims
     assert claims.refused
     assert claims.failed
     assert claims.trouble is None
@@ -180,20 +180,24 @@ def test_a_refusal_is_told() -> None:
 def test_denials_are_counted() -> None:
     """Claude Code: tools that it was not allowed to use are no success, whatever its exit code."""
     end = streams.claude_end(permission_denials=[{"tool_name": "Bash"}, {"tool_name": "Write"}])
-    assert hear(ClaudeAccount(), streams.CLAUDE_INIT, end).claims.denials == 2
+    assert hear(ClaudeEventParser(), streams.CLAUDE_INIT, end).claims.denials == 2
     declined = streams.codex_item("command_execution", command="x", status="declined", exit_code=None)
-    assert hear(CodexAccount(), declined).claims.denials == 1
+    assert hear(CodexEventParser(), declined).claims.denials == 1
 
 
 @pytest.mark.parametrize(
     ("account", "failed", "answer"),
     [
-        (CodexAccount, streams.codex_failed("exceeded retry limit, last status: 429 x")[:-1], streams.CODEX_MESSAGE),
-        (ClaudeAccount, streams.claude_failed(429, "API Error")[:-1], streams.CLAUDE_MESSAGE),
+        (
+            CodexEventParser,
+            streams.codex_failed("exceeded retry limit, last status: 429 x")[:-1],
+            streams.CODEX_MESSAGE,
+        ),
+        (ClaudeEventParser, streams.claude_failed(429, "API Error")[:-1], streams.CLAUDE_MESSAGE),
     ],
 )
 def test_trouble_ends_with_an_answer(
-    account: type[Account], failed: tuple[dict[str, Any], ...], answer: dict[str, Any]
+    account: type[EventParser], failed: tuple[dict[str, Any], ...], answer: dict[str, Any]
 ) -> None:
     """What kept a model from answering is over once it answers."""
     assert hear(account(), *failed).claims.trouble is Trouble.RATE_LIMITED
@@ -234,7 +238,7 @@ _VALUES = st.recursive(
 
 @pytest.mark.parametrize("account", ACCOUNTS)
 @given(heard=st.lists(st.dictionaries(_KEYS, _VALUES, max_size=5), max_size=6))
-def test_no_event_raises(account: type[Account], heard: list[dict[str, Any]]) -> None:
+def test_no_event_raises(account: type[EventParser], heard: list[dict[str, Any]]) -> None:
     """Whatever an event holds, it is taken, and what comes of it can be written down."""
     told = account()
     for event in heard:

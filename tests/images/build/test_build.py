@@ -20,7 +20,7 @@ from securebench.images.build.build import Builder, ImageState
 from securebench.images.build.directory import workshops_directory
 from securebench.images.build.engine_build import RECIPE_LABEL, TOKEN_LABEL
 from securebench.images.build.recipe_kinds import SystemRecipe
-from securebench.images.store.index import Source
+from securebench.images.store.index import ImageSource
 from tiny_root import tiny_root
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from securebench.engine.client import Engine
-    from securebench.images.build.derived.build import Job, Left
+    from securebench.images.build.derived.build import BuildScript, Left
     from securebench.images.model import ResolvedImage
     from securebench.images.store.image_store import ImageStore
 
@@ -73,7 +73,7 @@ def _use_mmdebstrap(directory: Path, script: str) -> None:
     (directory / "mmdebstrap").chmod(0o755)
 
 
-def no_steps(_job: Job, _log: Callable[[bytes], None]) -> AbstractContextManager[Left | None]:
+def no_steps(_job: BuildScript, _log: Callable[[bytes], None]) -> AbstractContextManager[Left | None]:
     """Stand in for what runs the steps of a derived image."""
     raise AssertionError("a whole system has no steps")
 
@@ -112,7 +112,7 @@ def test_an_image_of_packages_is_in_the_store_with_its_name_and_configuration(
     assert state == ImageState(recipe, found.id, found.size_bytes, "store")
     assert found.environment == {"GREETING": 'hello "world"', "PATH": "/bin"}
     (entry,) = own_store.entries()
-    assert (entry.source, entry.unpacked) == (Source.RECIPE, True)
+    assert (entry.source, entry.unpacked) == (ImageSource.RECIPE, True)
     assert any("Debian's packages" in stage for stage in stages)
     assert any("checking: /bin/sh" in stage for stage in stages)
 

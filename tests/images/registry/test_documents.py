@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from bounds import processor_seconds
 from fake_registry import INDEX, LAYER, MANIFEST, OCI_MANIFEST, Blob, config_for, index_of, manifest_of, packed
 from securebench.errors import ImageError
-from securebench.images.registry.documents import Index, Manifest, made_for, parse_manifest, runs_on
+from securebench.images.registry.documents import Index, RegistryManifest, made_for, parse_manifest, runs_on
 from securebench.images.registry.model import Platform
 
 CONFIG = config_for("amd64")
@@ -103,7 +103,7 @@ def test_one_document_is_not_two_things() -> None:
 def test_a_type_is_taken_from_where_it_stands(announced: str) -> None:
     """A registry that says nothing of use is not held against an image that says what it is itself."""
     found = parse_manifest(json.dumps(GOOD).encode(), announced, "base:1")
-    assert isinstance(found, Manifest)
+    assert isinstance(found, RegistryManifest)
     assert [layer.media_type for layer in found.layers] == [LAYER, LAYER]
 
 

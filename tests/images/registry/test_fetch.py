@@ -30,14 +30,14 @@ from fake_registry import (
 )
 from pulling import AMD64, QUICK, MemorySink, pull
 from securebench.errors import ConfigError, ImageError
-from securebench.images.registry import Descriptor, Patience, Platform, fetch_image
+from securebench.images.registry import BlobDescriptor, Platform, Timeouts, fetch_image
 
 ROOTS = (b"first" * 1000, b"second" * 1000)
 FIRST, SECOND = map(packed, ROOTS)
 NOISE = Blob(OCI_LAYER, bytes(position * 7 % 251 for position in range(300_000)))
 
 
-def refused(reference: str, patience: Patience = QUICK, sink: MemorySink | None = None) -> ImageError:
+def refused(reference: str, patience: Timeouts = QUICK, sink: MemorySink | None = None) -> ImageError:
     """Return the error that a download ends with, after seconds at most."""
     started = time.monotonic()
     with pytest.raises(ImageError) as raised:
@@ -68,7 +68,7 @@ def test_an_image_comes_whole(registry: FakeRegistry) -> None:
     assert fetched.config_digest == json.loads(manifest.data)["config"]["digest"]
     assert Blob(CONFIG, fetched.config).digest == fetched.config_digest
     assert [layer.digest for layer in fetched.layers] == [FIRST.digest, SECOND.digest]
-    assert fetched.layers[0] == Descriptor(FIRST.kind, FIRST.digest, len(FIRST.data))
+    assert fetched.layers[0] == BlobDescriptor(FIRST.kind, FIRST.digest, len(FIRST.data))
     assert fetched.reference == reference
 
 
@@ -203,7 +203,7 @@ def test_a_download_that_drips_ends(registry: FakeRegistry) -> None:
     """A server that is never silent and never done is ended by the limit for all of it, also within a header."""
     reference = with_layer(registry, NOISE)
     registry.faults["/manifests/1"] = [drips(b"HTTP/1.1 200 OK\r\nX-Long: " + b"a" * 10_000, 0.05)]
-    error = refused(reference, Patience(read=0.3, total=0.8))
+    error = refused(reference, Timeouts(read=0.3, total=0.8))
     assert "took longer than" in error.message
 
 
@@ -236,7 +236,7 @@ def test_a_registry_that_stays_broken_is_given_up(registry: FakeRegistry) -> Non
 
 def test_a_registry_that_is_not_there_is_said_at_once(registry: FakeRegistry) -> None:
     """I07: nobody waits for tries where nothing was ever reached; the hint names the ways out."""
-    error = refused("127.0.0.1:1/base:1", Patience(pause=30))
+    error = refused("127.0.0.1:1/base:1", Timeouts(pause=30))
     assert error.code == "registry-unreachable"
     assert "HTTPS_PROXY" in error.hint
 
@@ -309,7 +309,7 @@ def test_the_first_failure_ends_the_other_layers(registry: FakeRegistry) -> None
     registry.faults[FIRST.digest] = [stalls]
     registry.blobs[NOISE.digest] = Blob(OCI_LAYER, b"!" * len(NOISE.data))
     started = time.monotonic()
-    error = refused(reference, Patience(read=30, pause=0.01))
+    error = refused(reference, Timeouts(read=30, pause=0.01))
     assert error.code == "image-blob-mismatch"
     assert NOISE.digest in error.message
     assert time.monotonic() - started < 15
@@ -325,7 +325,7 @@ def test_an_interrupt_ends_a_download_at_once(registry: FakeRegistry) -> None:
     started = time.monotonic()
     try:
         with pytest.raises(KeyboardInterrupt):
-            pull(reference, patience=Patience(read=30))
+            pull(reference, patience=Timeouts(read=30))
     finally:
         timer.join()
         signal.signal(signal.SIGINT, handler)

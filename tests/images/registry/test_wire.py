@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from pulling import AMD64, MemorySink
 from securebench.errors import ImageError
-from securebench.images.registry import Patience, ask, fetch_image
+from securebench.images.registry import Timeouts, ask, fetch_image
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-ONE_TRY = Patience(connect=2, read=0.3, total=5, attempts=1, pause=0.01)
+ONE_TRY = Timeouts(connect=2, read=0.3, total=5, attempts=1, pause=0.01)
 
 OK = b"HTTP/1.1 200 OK\r\n"
 ODD = [

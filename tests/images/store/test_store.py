@@ -29,7 +29,7 @@ from securebench.images.store import index, leases
 from securebench.images.store.ids import SHIFT
 from securebench.images.store.image_store import ImageStore, TreeLease
 from securebench.images.store.importing import import_path
-from securebench.images.store.index import Origin, Source
+from securebench.images.store.index import ImageSource, Origin
 from securebench.images.store.places import DIRECTORY_VARIABLE, default_directory
 from securebench.images.store.root_archive import RootConfig, add_root
 from securebench.images.store.unpack import Layer, unpack
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from securebench.images.store.incoming import Incoming
     from securebench.images.store.tree_builder import Unpacked
 
-ARCHIVE = Origin(Source.ARCHIVE)
+ARCHIVE = Origin(ImageSource.ARCHIVE)
 _PROCESSES = 3
 ROOT = layer(file("etc/os", b"one\n"))
 

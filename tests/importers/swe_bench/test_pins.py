@@ -16,7 +16,7 @@ from securebench.errors import ConfigError, SourceLocation
 from securebench.images.build.recipe_file import read_recipe
 from securebench.images.build.recipe_kinds import DerivedRecipe
 from securebench.importers.swe_bench.images import WORKDIR, built_image
-from securebench.importers.swe_bench.pins import Pins, Release, Setup, read_pins, shipped_pins
+from securebench.importers.swe_bench.pins import Pins, Setup, SourceRelease, read_pins, shipped_pins
 from securebench.importers.swe_bench.records import instance
 from securebench.limits import Limits
 from securebench.sandboxes.base import Command, SandboxSpec
@@ -89,7 +89,7 @@ def test_a_users_pins_go_before_ours(tmp_path: Path) -> None:
 def test_a_setup_becomes_a_recipe(tmp_path: Path) -> None:
     """Base, Python, pins and steps of a setup are the recipe's; pytest is checked where it is pinned."""
     setup = Setup("3.9", ("six==1.16.0",), asks_git=True, base="my/python:3.9", install=(("make", "install"),))
-    release = Release("Flask", "2.2.5", "0" * 64)
+    release = SourceRelease("Flask", "2.2.5", "0" * 64)
     key = ("pallets/flask", "2.3")
     image = built_image(instance(SourceLocation("rows"), row()), None, Pins({key: setup}, {key: release}))
     path = tmp_path / "recipe.yaml"

@@ -12,7 +12,7 @@ from securebench.errors import ConfigError, SourceLocation
 from securebench.importers.swe_bench.commands import RUNNERS, changed_paths, command, test_files
 from securebench.importers.swe_bench.pins import shipped_pins
 from securebench.importers.swe_bench.records import chosen, instance, json_lines
-from securebench.importers.swe_bench.rows import Choices, imported
+from securebench.importers.swe_bench.rows import SweBenchChoices, imported
 from securebench.runner_commands import read_command
 
 if TYPE_CHECKING:
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from securebench.importers.swe_bench.rows import ImportedInstance
 
 PLACE = SourceLocation("rows.jsonl", 3, 1)
-BUILT = Choices(build=True, pins=shipped_pins())
+BUILT = SweBenchChoices(build=True, pins=shipped_pins())
 test_files.__test__ = False  # type: ignore[attr-defined] # pytest would take it for a test
 
 
-def _made(choices: Choices | None = None, **changes: Any) -> ImportedInstance:
-    return imported(instance(PLACE, row(**changes)), choices or Choices())
+def _made(choices: SweBenchChoices | None = None, **changes: Any) -> ImportedInstance:
+    return imported(instance(PLACE, row(**changes)), choices or SweBenchChoices())
 
 
 def test_a_row_becomes_a_task() -> None:
@@ -60,7 +60,7 @@ def test_hints_are_shown_on_demand_alone() -> None:
     """Hints may give the solution away: left out unless asked for, and that is said."""
     assert "hints" not in _made().row.task["input"]
     assert any("hints_text" in note for note in _made().report.lost)
-    assert _made(Choices(hints=True)).row.task["input"]["hints"] == "it is 2"
+    assert _made(SweBenchChoices(hints=True)).row.task["input"]["hints"] == "it is 2"
 
 
 def test_a_sensitive_path_of_the_gold_patch_is_allowed_and_said() -> None:
@@ -108,7 +108,7 @@ def test_a_recipe_names_source_and_pins() -> None:
 def test_a_clone_is_taken_where_there_is_one(tmp_path: Path, layout: str) -> None:
     """A clone at hand is built from at the row's commit, and no release stands in for it."""
     (tmp_path / layout).mkdir(parents=True)
-    made = _made(Choices(build=True, repositories=tmp_path, pins=shipped_pins()))
+    made = _made(SweBenchChoices(build=True, repositories=tmp_path, pins=shipped_pins()))
     recipe = json.loads(made.image.recipe_text)
     assert recipe["source"] == {"git": {"path": str(tmp_path / layout), "commit": row()["base_commit"]}}
     assert made.image.name != _made(BUILT).image.name
@@ -130,7 +130,7 @@ def test_a_clone_is_taken_where_there_is_one(tmp_path: Path, layout: str) -> Non
 def test_a_row_that_no_task_can_be_made_of_is_refused(changes: dict[str, Any], build: bool, message: str) -> None:
     """An unknown repository or version, or a test patch without tests, is refused with the reason."""
     with pytest.raises(ConfigError, match=message) as caught:
-        _made(Choices(build=build, pins=shipped_pins()), **changes)
+        _made(SweBenchChoices(build=build, pins=shipped_pins()), **changes)
     assert caught.value.code == "import-row-invalid"
     assert "rows.jsonl:3:1" in str(caught.value)
 
@@ -162,7 +162,7 @@ def test_a_record_that_is_none_is_refused(changes: dict[str, Any]) -> None:
 def test_lists_and_texts_that_hold_lists_are_the_same_record() -> None:
     """The digest is of the fields that make the task: not of how a file writes them, nor of others."""
     listed = row(FAIL_TO_PASS=json.loads(row()["FAIL_TO_PASS"]), created_at="2021", hints_text="other", more=1)
-    one, other = (imported(instance(PLACE, each), Choices()).row for each in (row(), listed))
+    one, other = (imported(instance(PLACE, each), SweBenchChoices()).row for each in (row(), listed))
     assert one.digest == other.digest
     assert one.digest != _made(patch=PATCH.replace("two = 2", "two = 4")).row.digest
 

@@ -11,7 +11,7 @@ import pytest
 from importers.terminal_tasks import HARBOR, TERMINAL_BENCH, TESTS, lay_out
 from securebench.errors import ConfigError
 from securebench.importers.terminal.harbor import read_harbor
-from securebench.importers.terminal.rows import Choices, finished, imported
+from securebench.importers.terminal.rows import TerminalChoices, finished, imported
 from securebench.importers.terminal.terminal_bench import read_terminal_bench
 
 if TYPE_CHECKING:
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 
     from securebench.importers.terminal.rows import ImportedTask
 
-CHOICES = Choices({"ubuntu:24.04": "securebench/python:3.11"})
+CHOICES = TerminalChoices({"ubuntu:24.04": "securebench/python:3.11"})
 
 
 Changes = Mapping[str, str | None]
 
 
-def _harbor(tmp_path: Path, changes: Changes | None = None, *, choices: Choices = CHOICES) -> ImportedTask:
+def _harbor(tmp_path: Path, changes: Changes | None = None, *, choices: TerminalChoices = CHOICES) -> ImportedTask:
     return imported(read_harbor(lay_out(tmp_path / "sum-the-log", HARBOR, changes)), choices)
 
 
 def _first(tmp_path: Path, changes: Changes | None = None) -> ImportedTask:
-    return imported(read_terminal_bench(lay_out(tmp_path / "sum-the-log", TERMINAL_BENCH, changes)), Choices())
+    return imported(read_terminal_bench(lay_out(tmp_path / "sum-the-log", TERMINAL_BENCH, changes)), TerminalChoices())
 
 
 def _refusal(tmp_path: Path, changes: Changes, *, first: bool = False) -> str:
@@ -120,7 +120,7 @@ def test_what_has_no_place_is_reported_by_name(tmp_path: Path) -> None:
 
 def test_an_image_without_python_gets_a_checker_image(tmp_path: Path) -> None:
     """Where the task's image has no Python, a second recipe adds it, and the agent never sees that image."""
-    one = _harbor(tmp_path, choices=Choices())
+    one = _harbor(tmp_path, choices=TerminalChoices())
     checker = one.row.task["eval"]["checker"]["image"]
     assert checker != one.row.task["environment"]["image"]
     recipe = one.trees["images/sum-the-log-checker"]["Dockerfile"].data.decode()
@@ -141,7 +141,7 @@ def test_the_authors_image_is_taken_on_demand(tmp_path: Path) -> None:
 
 def test_stand_ins_for_base_images_go_into_the_recipe(tmp_path: Path) -> None:
     """A stand-in is carried to the build, for the images that this Dockerfile begins with."""
-    choices = Choices({"ubuntu:24.04": "securebench/python:3.11", "other:1": "x:1"})
+    choices = TerminalChoices({"ubuntu:24.04": "securebench/python:3.11", "other:1": "x:1"})
     recipe = _harbor(tmp_path, choices=choices).trees["images/sum-the-log"]["recipe.yaml"].data.decode()
     assert '"ubuntu:24.04": "securebench/python:3.11"' in recipe
     assert "other" not in recipe

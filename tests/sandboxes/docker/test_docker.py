@@ -21,7 +21,7 @@ from securebench.engine.client import connect
 from securebench.errors import DiskFullError, EngineError, ImageError, InfrastructureError
 from securebench.images.model import ResolvedImage
 from securebench.sandboxes.base import MIB, Command, Limits, SandboxSpec
-from securebench.sandboxes.docker.container import Container, Exec
+from securebench.sandboxes.docker.container import DockerContainer, Exec
 from securebench.sandboxes.docker.driver import DockerDriver
 from securebench.sandboxes.docker.owner import OWNER_LABEL, RUN_LABEL
 from securebench.testing.conformance.bench import probe_command, read_until
@@ -240,7 +240,7 @@ def test_a_command_whose_sandbox_fell_was_killed(
     if falls:
         ended = ("GET .*/containers/abc/json", {"State": {"Running": False}})
         threading.Timer(0.1, fake_engine.answer, ended).start()
-    assert Exec(Container(engine, "abc"), "def", time.time()).exit_code(10) == code
+    assert Exec(DockerContainer(engine, "abc"), "def", time.time()).exit_code(10) == code
     engine.close()
 
 
@@ -312,13 +312,13 @@ def test_a_container_that_nobody_knows_is_swept(
 ) -> None:
     """A container that was made while an interrupt came is removed when the driver closes."""
     driver = DockerDriver(run_id="interrupted", engine=connect())
-    create = Container.create
+    create = DockerContainer.create
 
-    def interrupted(*arguments: Any) -> Container:
+    def interrupted(*arguments: Any) -> DockerContainer:
         create(*arguments)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Container, "create", interrupted)
+    monkeypatch.setattr(DockerContainer, "create", interrupted)
     with pytest.raises(KeyboardInterrupt):
         driver.create(SandboxSpec(image=base_image)).run(TRUE)
     assert len(containers(engine, "interrupted")) == 1

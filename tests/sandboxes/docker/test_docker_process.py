@@ -12,7 +12,7 @@ import pytest
 
 from securebench.errors import EngineError, InfrastructureError
 from securebench.sandboxes.base import Command, ExitState, Stream
-from securebench.sandboxes.docker.container import Job
+from securebench.sandboxes.docker.container import DockerTarget
 from securebench.sandboxes.docker.process import DockerProcess
 from securebench.sandboxes.docker.stream import EngineStream
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class StubJob(Job):
+class StubJob(DockerTarget):
     """An engine's side that ends with ``code``, or with 137 when it is killed."""
 
     theirs: socket.socket

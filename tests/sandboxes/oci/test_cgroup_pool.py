@@ -11,7 +11,7 @@ import pytest
 from securebench.sandboxes.base import MIB, Command, Limits, SandboxSpec
 from securebench.sandboxes.oci import OciDriver
 from securebench.sandboxes.oci.supervisor import cgroup_pool as module
-from securebench.sandboxes.oci.supervisor.cgroup_pool import Spares
+from securebench.sandboxes.oci.supervisor.cgroup_pool import CgroupPool
 from securebench.sandboxes.oci.supervisor.cgroups import Group, Hierarchy
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Around:
     group = "run"
 
 
-def spares_of(monkeypatch: pytest.MonkeyPatch) -> tuple[Spares, list[Group]]:
+def spares_of(monkeypatch: pytest.MonkeyPatch) -> tuple[CgroupPool, list[Group]]:
     """Return spares that fork nothing, and the groups that they were made in."""
     used: list[Group] = []
 
@@ -63,7 +63,7 @@ def spares_of(monkeypatch: pytest.MonkeyPatch) -> tuple[Spares, list[Group]]:
 
     monkeypatch.setattr(module, "Spare", make)
     monkeypatch.setattr(module, "Group", lambda *_, **__: group())
-    return Spares(cast("Any", Around())), used
+    return CgroupPool(cast("Any", Around())), used
 
 
 def test_a_group_that_is_as_new_is_used_again(monkeypatch: pytest.MonkeyPatch) -> None:

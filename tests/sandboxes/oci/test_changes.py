@@ -15,7 +15,7 @@ from securebench.sandboxes.base import MIB, Command, Limits, SandboxSpec
 from securebench.sandboxes.collected import CollectedLayer, DirectoryReplacedError
 from securebench.sandboxes.oci import OciDriver
 from securebench.sandboxes.oci.changes import changed_layer
-from securebench.sandboxes.oci.request import Job
+from securebench.sandboxes.oci.request import ProcessRequest
 from securebench.sandboxes.oci.supervisor.changes import open_changes
 from securebench.sandboxes.oci.supervisor.mounts import opaque
 from securebench.sandboxes.oci.wire import send_report
@@ -132,15 +132,15 @@ def test_the_mark_is_one_that_nobody_inside_can_write() -> None:
 
 
 @pytest.fixture
-def job() -> Iterator[tuple[Job, socket.socket]]:
+def job() -> Iterator[tuple[ProcessRequest, socket.socket]]:
     """Give a job, and the keeper's end of it."""
     ours, keeper = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setblocking(False)
     with keeper:
-        yield Job(ours), keeper
+        yield ProcessRequest(ours), keeper
 
 
-def test_a_lost_descriptor_is_no_absence(job: tuple[Job, socket.socket]) -> None:
+def test_a_lost_descriptor_is_no_absence(job: tuple[ProcessRequest, socket.socket]) -> None:
     """Where changes were reported and their descriptor did not arrive, the machine is at fault, not the candidate."""
     send_report(job[1], {**ENDED, "collected": "changed", "opaque": OPAQUE, "whole": False})
     with pytest.raises(InfrastructureError, match="descriptors"):
@@ -152,7 +152,7 @@ def test_a_lost_descriptor_is_no_absence(job: tuple[Job, socket.socket]) -> None
     [({"collected": "replaced"}, DirectoryReplacedError), ({"collected": "oh"}, InfrastructureError), ({}, None)],
 )
 def test_reports_are_typed(
-    job: tuple[Job, socket.socket], report: dict[str, str], kind: type[Exception] | None
+    job: tuple[ProcessRequest, socket.socket], report: dict[str, str], kind: type[Exception] | None
 ) -> None:
     """A replaced directory fails the candidate; trouble, and a report of nothing, are infrastructure errors."""
     send_report(job[1], {**ENDED, **report})
@@ -162,7 +162,7 @@ def test_reports_are_typed(
         assert raised.value.reason is FailureReason.UNSAFE_WORKSPACE
 
 
-def test_what_is_forgotten_keeps_its_number(job: tuple[Job, socket.socket], tmp_path: Path) -> None:
+def test_what_is_forgotten_keeps_its_number(job: tuple[ProcessRequest, socket.socket], tmp_path: Path) -> None:
     """Who still reads changes that were let go of finds no directory, and never another one under the same number."""
     directory = os.open(tmp_path, os.O_RDONLY)
     send_report(job[1], {**ENDED, "collected": "changed", "opaque": OPAQUE, "whole": False}, directory)

@@ -18,8 +18,8 @@ from securebench.sandboxes.arguments import OOM_SCORE
 from securebench.sandboxes.base import MIB, Command, Limits, Mount, SandboxSpec
 from securebench.sandboxes.docker.spec import compile_container
 from securebench.sandboxes.mounts import binds
-from securebench.sandboxes.oci.config import INIT_TARGET, Layout, _own_oom_score, compile_config, compile_process
-from securebench.sandboxes.oci.runtime import Runtime
+from securebench.sandboxes.oci.config import INIT_TARGET, HostLayout, _own_oom_score, compile_config, compile_process
+from securebench.sandboxes.oci.runtime import OciRuntime
 from securebench.sandboxes.oci.seccomp import Seccomp
 from securebench.sandboxes.seccomp_profile import profile_of_gvisor
 
@@ -36,7 +36,7 @@ MAP = [{"containerID": 0, "hostID": 1879048192, "size": 65536}]
 SECCOMP = Seccomp(b"\x06\x00\x00\x00\x00\x00\xff\x7f", {"defaultAction": "SCMP_ACT_ERRNO", "syscalls": []})
 
 
-def layout(spec: SandboxSpec, name: str = "crun", **options: Any) -> Layout:
+def layout(spec: SandboxSpec, name: str = "crun", **options: Any) -> HostLayout:
     """Return what a driver has laid out for ``spec``."""
     settings: dict[str, Any] = {
         "root": "/run/root",
@@ -44,11 +44,11 @@ def layout(spec: SandboxSpec, name: str = "crun", **options: Any) -> Layout:
         "uid_map": MAP,
         "gid_map": MAP,
         "seccomp": SECCOMP,
-        "runtime": Runtime(name, f"/usr/bin/{name}", "1.0"),
+        "runtime": OciRuntime(name, f"/usr/bin/{name}", "1.0"),
         "cgroup": "/ours/s1",
         "oom_score": 0,
     }
-    return Layout(**settings | options)
+    return HostLayout(**settings | options)
 
 
 def bind(target: str, mode: str) -> dict[str, Any]:
@@ -232,7 +232,7 @@ def test_without_cgroups_each_process_is_limited(runtime: str, memory: int, data
 def test_a_rootless_runc_makes_no_cgroup() -> None:
     """An ordinary user's runc is put into cgroups beforehand, as any runtime that has none of its own."""
     spec = SandboxSpec(image=IMAGE)
-    rootless = layout(spec, runtime=Runtime("runc", "/usr/bin/runc", "1.2", rootless=True))
+    rootless = layout(spec, runtime=OciRuntime("runc", "/usr/bin/runc", "1.2", rootless=True))
     assert "cgroupsPath" not in compile_config(spec, COMMAND, rootless)["linux"]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from securebench.sandboxes.oci.supervisor.processes import Job, Runtime
+from securebench.sandboxes.oci.supervisor.processes import RuntimeCall, RuntimeProcess
 from workspaces.users import as_ordinary_user, open_directory
 
 LOOK = """
@@ -23,8 +23,8 @@ def seen(directory: Path, processes: int | None) -> tuple[int, str, str]:
     """Return the wait status of a runtime that looks at its namespace, what it says, and its log."""
     out, log = (directory / "out").open("w+"), directory / "log"
     with out, socket.socket() as channel:
-        job = Job(channel, str(log), str(directory / "started"), 60)
-        runtime = Runtime(["/usr/bin/python3", "-c", LOOK], str(directory), str(log), processes=processes)
+        job = RuntimeProcess(channel, str(log), str(directory / "started"), 60)
+        runtime = RuntimeCall(["/usr/bin/python3", "-c", LOOK], str(directory), str(log), processes=processes)
         job.start(runtime, [0, out.fileno(), out.fileno()], lambda: None)
         status = os.waitpid(job.pid, 0)[1]
         out.seek(0)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from securebench.sandboxes.oci.supervisor.loop import Keeper
-from securebench.sandboxes.oci.supervisor.processes import Job
+from securebench.sandboxes.oci.supervisor.loop import Supervisor
+from securebench.sandboxes.oci.supervisor.processes import RuntimeProcess
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +25,7 @@ def test_an_event_of_an_earlier_job_ends_nothing_and_holds_nothing_up() -> None:
     """A descriptor may have the number of one that was closed in the same round: nothing has been said on it yet."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ended: list[Any] = []
-    keeper = Keeper.__new__(Keeper)
+    keeper = Supervisor.__new__(Supervisor)
     keeper._end = ended.append  # type: ignore[method-assign, assignment]  # to see what it would end
     cell: Any = SimpleNamespace()
     job: Any = SimpleNamespace(channel=ours)
@@ -44,9 +44,9 @@ class Leaving:
     def __init__(self, channel: socket.socket, started: Path) -> None:
         self.child = os.posix_spawn("/bin/sh", ["sh", "-c", "exit 3"], {})
         started.write_text(str(self.child))
-        self.job = Job(channel, "log", str(started), 60, leaves=True)
+        self.job = RuntimeProcess(channel, "log", str(started), 60, leaves=True)
         self.settled: list[int] = []
-        self.keeper = Keeper.__new__(Keeper)
+        self.keeper = Supervisor.__new__(Supervisor)
         self.keeper._jobs = {RUNTIME: (SimpleNamespace(), self.job)}  # type: ignore[dict-item]  # no cell is needed
         self.keeper._strays = {}
         self.keeper._settle = lambda _, __, status: self.settled.append(status)  # type: ignore[assignment, method-assign, misc]

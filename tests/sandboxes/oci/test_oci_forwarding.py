@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from securebench.errors import EngineError
-from securebench.sandboxes.forwarding import Door
+from securebench.sandboxes.forwarding import ForwardedPort
 from securebench.sandboxes.oci.forwarding import open_doors
-from securebench.sandboxes.oci.request import Job
+from securebench.sandboxes.oci.request import ProcessRequest
 from securebench.sandboxes.oci.wire import DOORS, KILL, send_report
 
 if TYPE_CHECKING:
@@ -24,12 +24,12 @@ ENDED = {"exit": 0, "timed_out": False, "out_of_memory": False, "log": ""}
 
 
 @pytest.fixture
-def channel() -> Iterator[tuple[Job, socket.socket]]:
+def channel() -> Iterator[tuple[ProcessRequest, socket.socket]]:
     """Give a job, and the keeper's end of its channel."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setblocking(False)
     with theirs:
-        yield Job(ours), theirs
+        yield ProcessRequest(ours), theirs
 
 
 @pytest.fixture
@@ -46,13 +46,18 @@ def hand_over(keeper: socket.socket, listeners: list[socket.socket]) -> None:
     send_report(keeper, {DOORS: len(listeners)}, *(listener.fileno() for listener in listeners))
 
 
-def test_doors_come_before_the_end(channel: tuple[Job, socket.socket], listeners: list[socket.socket]) -> None:
+def test_doors_come_before_the_end(
+    channel: tuple[ProcessRequest, socket.socket], listeners: list[socket.socket]
+) -> None:
     """Each door is given its socket, in their order; the report of the end is another one."""
     job, keeper = channel
     hand_over(keeper, listeners[:2])
     send_report(keeper, ENDED)
     served: list[tuple[str, socket.socket]] = []
-    doors = [Door(1, lambda given: served.append(("one", given))), Door(2, lambda given: served.append(("two", given)))]
+    doors = [
+        ForwardedPort(1, lambda given: served.append(("one", given))),
+        ForwardedPort(2, lambda given: served.append(("two", given))),
+    ]
     open_doors(job, doors)
     assert [name for name, _ in served] == ["one", "two"]
     assert [given.getsockname() for _, given in served] == [listener.getsockname() for listener in listeners[:2]]
@@ -63,31 +68,33 @@ def test_doors_come_before_the_end(channel: tuple[Job, socket.socket], listeners
         given.close()
 
 
-def test_what_could_not_be_made_has_no_doors(channel: tuple[Job, socket.socket]) -> None:
+def test_what_could_not_be_made_has_no_doors(channel: tuple[ProcessRequest, socket.socket]) -> None:
     """A container that was refused serves nobody, and its report says why."""
     job, keeper = channel
     send_report(keeper, {"failed": "no", "unsafe": True})
-    open_doors(job, [Door(1, lambda _given: pytest.fail("there is none"))])
+    open_doors(job, [ForwardedPort(1, lambda _given: pytest.fail("there is none"))])
     assert job.report(5) == {"failed": "no", "unsafe": True}
 
 
-def test_a_keeper_that_is_gone_has_none(channel: tuple[Job, socket.socket]) -> None:
+def test_a_keeper_that_is_gone_has_none(channel: tuple[ProcessRequest, socket.socket]) -> None:
     """Without a keeper nobody is served, and who waits for the sandbox hears that it is gone."""
     job, keeper = channel
     keeper.close()
-    open_doors(job, [Door(1, lambda _given: pytest.fail("there is none"))])
+    open_doors(job, [ForwardedPort(1, lambda _given: pytest.fail("there is none"))])
     with pytest.raises(EngineError) as caught:
         job.report(5)
     assert caught.value.code == "sandbox-keeper-gone"
 
 
-def test_a_silent_keeper_is_told(channel: tuple[Job, socket.socket]) -> None:
+def test_a_silent_keeper_is_told(channel: tuple[ProcessRequest, socket.socket]) -> None:
     """Who waits for doors does not wait for ever."""
     with pytest.raises(EngineError, match="in time"):
         channel[0].listeners(0.05)
 
 
-def test_who_cannot_serve_ends_the_sandbox(channel: tuple[Job, socket.socket], listeners: list[socket.socket]) -> None:
+def test_who_cannot_serve_ends_the_sandbox(
+    channel: tuple[ProcessRequest, socket.socket], listeners: list[socket.socket]
+) -> None:
     """When serving raises, all doors are closed and the container is ended."""
     job, keeper = channel
     served: list[socket.socket] = []
@@ -97,7 +104,7 @@ def test_who_cannot_serve_ends_the_sandbox(channel: tuple[Job, socket.socket], l
 
     hand_over(keeper, listeners[:2])
     with pytest.raises(ZeroDivisionError):
-        open_doors(job, [Door(1, served.append), Door(2, refuse)])
+        open_doors(job, [ForwardedPort(1, served.append), ForwardedPort(2, refuse)])
     assert [given.fileno() for given in served] == [-1]
     assert keeper.recv(64) == KILL
     assert keeper.recv(64) == b""

@@ -14,8 +14,8 @@ import pytest
 from securebench.errors import EngineError, InfrastructureError, MaterializationError
 from securebench.sandboxes.base import Command, ExitState, Stream
 from securebench.sandboxes.oci.process import OciProcess
-from securebench.sandboxes.oci.request import Job
-from securebench.sandboxes.oci.streams import Pipes, Streams
+from securebench.sandboxes.oci.request import ProcessRequest
+from securebench.sandboxes.oci.streams import OciStreams, Pipes
 from securebench.sandboxes.oci.wire import KILL, send_report
 
 if TYPE_CHECKING:
@@ -28,17 +28,17 @@ class Played:
     """A process, and the ends that its keeper and its program would have."""
 
     def __init__(
-        self, stdin: bytes = b"", output_limit: int = 1000, seconds: float = 60, within: Job | None = None
+        self, stdin: bytes = b"", output_limit: int = 1000, seconds: float = 60, within: ProcessRequest | None = None
     ) -> None:
         ours, self.keeper = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
         pipes = Pipes()
         self.stdin, self.stdout, self.stderr = map(os.dup, pipes.theirs)
         pipes.close_theirs()
-        job = Job(ours, within)
+        job = ProcessRequest(ours, within)
         command = Command(argv=("x",), timeout_seconds=seconds)
         self.ended: list[OciProcess] = []
-        self.process = OciProcess(Streams(pipes, job, stdin), job, command, output_limit, self.ended.append)
+        self.process = OciProcess(OciStreams(pipes, job, stdin), job, command, output_limit, self.ended.append)
 
     def end(self, **report: Any) -> None:
         """Report its end, and let go."""
@@ -195,7 +195,7 @@ class Beneath:
     def __init__(self) -> None:
         ours, self.keeper = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
-        self.played = Played(within=Job(ours))
+        self.played = Played(within=ProcessRequest(ours))
 
     def command_is_lost(self, *, started: bool) -> ExitState:
         """Report what gVisor does of a command whose sandbox it cannot reach, and return what comes of it."""
@@ -334,7 +334,7 @@ def test_running_out_of_descriptors_is_told(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_job_that_is_dropped_closes_its_socket() -> None:
     """Nothing stays open of a process that nobody holds any more, also where garbage has to be collected."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    job: Any = Job(ours)
+    job: Any = ProcessRequest(ours)
     job.itself = job
     del job, ours
     gc.collect()

@@ -16,9 +16,9 @@ from leftovers import runtime_files
 from securebench.errors import InfrastructureError
 from securebench.sandboxes.base import Command, SandboxSpec
 from securebench.sandboxes.oci import OciDriver
-from securebench.sandboxes.oci.supervisor.containers import Cell
-from securebench.sandboxes.oci.supervisor.context import Surroundings
-from securebench.sandboxes.oci.supervisor.processes import Job, Runtime, Starved, is_exiting
+from securebench.sandboxes.oci.supervisor.containers import SupervisedContainer
+from securebench.sandboxes.oci.supervisor.context import SupervisorContext
+from securebench.sandboxes.oci.supervisor.processes import RuntimeCall, RuntimeProcess, Starved, is_exiting
 
 if TYPE_CHECKING:
     from securebench.images.model import ResolvedImage
@@ -32,8 +32,8 @@ def test_a_runtime_is_started_with_next_to_nothing(tmp_path: Path) -> None:
     """It gets where programs are and where its own files may be, nothing of who started the run."""
     out, log = (tmp_path / "out").open("w+"), tmp_path / "log"
     with out, socket.socket() as channel:
-        job = Job(channel, str(log), str(tmp_path / "started"), 60)
-        job.start(Runtime(["/usr/bin/env"], str(tmp_path), str(log)), [0, out.fileno(), 2], lambda: None)
+        job = RuntimeProcess(channel, str(log), str(tmp_path / "started"), 60)
+        job.start(RuntimeCall(["/usr/bin/env"], str(tmp_path), str(log)), [0, out.fileno(), 2], lambda: None)
         assert os.waitpid(job.pid, 0)[1] == 0
         out.seek(0)
         variables = dict(line.split("=", 1) for line in out.read().splitlines())
@@ -45,7 +45,7 @@ def test_whether_its_command_was_started_is_reported(tmp_path: Path) -> None:
     """A job says whether its runtime has written down that what it was to run runs."""
     started = tmp_path / "started"
     with socket.socket() as channel:
-        job = Job(channel, str(tmp_path / "log"), str(started), 60)
+        job = RuntimeProcess(channel, str(tmp_path / "log"), str(started), 60)
         for nothing in ("", "garbage", "0", "-3", "7 8"):
             started.write_text(nothing)
             assert not job.outcome(EXIT_1, Starved())["started"]
@@ -57,9 +57,9 @@ def test_a_command_waits_for_the_record_of_its_container(tmp_path: Path) -> None
     """What a container's first process says may be heard before its runtime has written down that it runs."""
     pid = tmp_path / "pid"
     with socket.socket() as first, socket.socket() as second:
-        cell = Cell("s1", Surroundings(str(tmp_path), "none", inner_groups=False))
-        cell.main = Job(first, str(tmp_path / "log"), str(pid), 60)
-        command = Job(second, str(tmp_path / "log2"), str(tmp_path / "pid2"), 60)
+        cell = SupervisedContainer("s1", SupervisorContext(str(tmp_path), "none", inner_groups=False))
+        cell.main = RuntimeProcess(first, str(tmp_path / "log"), str(pid), 60)
+        command = RuntimeProcess(second, str(tmp_path / "log2"), str(tmp_path / "pid2"), 60)
         (tmp_path / "s1").mkdir()
         cell.launch(command, ["/bin/sh", "-c", f"exec test -s {pid}"], [0, 1, 2], None)
         time.sleep(0.2)
@@ -87,7 +87,7 @@ def test_what_the_machine_did_to_it_is_reported(
     """A kill from outside and memory that others used up are told from what the sandbox did to itself."""
     (tmp_path / "started").write_text("7")
     with socket.socket() as channel:
-        job = Job(channel, str(tmp_path / "log"), str(tmp_path / "started"), 60)
+        job = RuntimeProcess(channel, str(tmp_path / "log"), str(tmp_path / "started"), 60)
         job.starved_before = Starved(*before)
         found = job.outcome(status, Starved(*after))["lost"]
         assert lost in found
@@ -99,7 +99,7 @@ def test_what_the_machine_did_to_it_is_reported(
 def test_a_command_that_its_runtime_left_to_the_keeper_kills_itself(tmp_path: Path) -> None:
     """The signal is then the command's own end, and no loss."""
     with socket.socket() as channel:
-        job = Job(channel, str(tmp_path / "log"), str(tmp_path / "started"), 60, leaves=True)
+        job = RuntimeProcess(channel, str(tmp_path / "log"), str(tmp_path / "started"), 60, leaves=True)
         job.is_left = True
         report = job.outcome(signal.SIGKILL, Starved())
     assert (report["exit"], report["lost"]) == (137, "")
@@ -121,7 +121,7 @@ def test_a_first_process_that_was_killed_is_reported(
 ) -> None:
     """Nobody in a sandbox can kill its first process, but by using up the memory that it may have."""
     with socket.socket() as channel:
-        job = Job(channel, str(tmp_path / "log"), str(tmp_path / "started"), 60, leaves=True)
+        job = RuntimeProcess(channel, str(tmp_path / "log"), str(tmp_path / "started"), 60, leaves=True)
         job.first = job.is_left = True
         found = job.outcome(status, Starved(*starved))["lost"]
         assert lost in found
@@ -134,7 +134,7 @@ def test_a_first_process_that_was_killed_is_reported(
 def test_a_command_is_lost_with_its_container(tmp_path: Path, status: int, lost: str) -> None:
     """A command that was killed as its container was lost has no end of its own; one that ended before that has."""
     with socket.socket() as channel:
-        job = Job(channel, str(tmp_path / "log"), str(tmp_path / "started"), 60)
+        job = RuntimeProcess(channel, str(tmp_path / "log"), str(tmp_path / "started"), 60)
         job.is_left = True
         assert job.outcome(status, Starved(), "gone")["lost"] == lost
 

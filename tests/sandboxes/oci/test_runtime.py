@@ -9,7 +9,7 @@ import pytest
 
 from securebench.errors import EngineError
 from securebench.sandboxes.oci import runtime
-from securebench.sandboxes.oci.runtime import Runtime, find_init, find_runtime, record_of
+from securebench.sandboxes.oci.runtime import OciRuntime, find_init, find_runtime, record_of
 
 ELF = b"\x7fELF" + bytes(60)
 
@@ -39,7 +39,7 @@ def test_crun_is_preferred(programs: Path) -> None:
     install(programs, "runc")
     assert find_runtime().name == "runc"
     crun = install(programs, "crun")
-    assert find_runtime() == Runtime("crun", str(crun), "1.2.3~rc1", rootless=os.geteuid() != 0)
+    assert find_runtime() == OciRuntime("crun", str(crun), "1.2.3~rc1", rootless=os.geteuid() != 0)
     assert find_runtime("runsc").name == "runsc"
 
 
@@ -81,12 +81,12 @@ def test_a_broken_runtime_is_told(programs: Path, content: bytes) -> None:
 )
 def test_old_versions_are_warned_of(name: str, version: str, *, warned: bool) -> None:
     """I03: a version with known ways out is said, and so is one that cannot be told."""
-    assert bool(Runtime(name, "/x", version).warning) == warned
+    assert bool(OciRuntime(name, "/x", version).warning) == warned
 
 
 def test_crun_is_called_without_its_cgroups() -> None:
     """Cgroups are left alone; crun logs beside its bundle, and stays in the foreground."""
-    crun = Runtime("crun", "/usr/bin/crun", "1.8.1")
+    crun = OciRuntime("crun", "/usr/bin/crun", "1.8.1")
     begin = ["/usr/bin/crun", "--cgroup-manager=disabled", "--log-format=json"]
     run = ["--root", "/run/a1/state", "run", "--bundle", "/run/a1/s1", "--pid-file", "/run/a1/s1/pid", "a1-s1"]
     assert crun.run_argv("/run/a1/s1", "/run/a1/state", "s1") == [*begin, "--log=/run/a1/s1/log", *run]
@@ -99,14 +99,14 @@ def test_crun_is_called_without_its_cgroups() -> None:
 @pytest.mark.parametrize(("name", "option"), [("crun", False), ("runc", True), ("runsc", False)])
 def test_runc_leaves_commands(name: str, *, option: bool) -> None:
     """A04: runc would wait for all that have a command's streams, so it is told to go when the command runs."""
-    argv = Runtime(name, f"/usr/bin/{name}", "1").exec_argv("/run/a1/s1/p", "/run/a1/state", "s1")
+    argv = OciRuntime(name, f"/usr/bin/{name}", "1").exec_argv("/run/a1/s1/p", "/run/a1/state", "s1")
     assert ("--detach" in argv) is option
 
 
 @pytest.mark.parametrize(("name", "option"), [("crun", True), ("runc", True), ("runsc", False)])
 def test_containers_are_left_to_the_keeper(name: str, *, option: bool) -> None:
     """Who waits for the first process itself knows whether it was killed; gVisor's is the runtime's own."""
-    runtime = Runtime(name, f"/usr/bin/{name}", "1")
+    runtime = OciRuntime(name, f"/usr/bin/{name}", "1")
     argv = runtime.run_argv("/run/a1/s1", "/run/a1/state", "s1", leaves=runtime.leaves_containers)
     assert ("--detach" in argv) is runtime.leaves_containers is runtime.runs_unreadable is option
     assert argv[-1] == Path(record_of("/run/a1/state", "s1")).name == "a1-s1"
@@ -114,21 +114,21 @@ def test_containers_are_left_to_the_keeper(name: str, *, option: bool) -> None:
 
 def test_gvisor_has_no_network_and_filters() -> None:
     """J03: gVisor is called without a network of the host or its own, and told to use the filter."""
-    argv = Runtime("runsc", "/usr/bin/runsc", "0").run_argv("/run/a1/s1", "/run/a1/state", "s1")
+    argv = OciRuntime("runsc", "/usr/bin/runsc", "0").run_argv("/run/a1/s1", "/run/a1/state", "s1")
     assert {"--network=none", "--ignore-cgroups", "--oci-seccomp"} <= set(argv)
 
 
 @pytest.mark.parametrize(("name", "doors", "enters"), [("crun", 1, 1), ("runc", 1, 0), ("runsc", 0, 1)])
 def test_each_has_its_own_way_into_a_network(name: str, doors: int, enters: int) -> None:
     """GVisor has no doors, and runc is started where it is to be: it could not enter for a second command."""
-    runtime = Runtime(name, f"/usr/bin/{name}", "1")
+    runtime = OciRuntime(name, f"/usr/bin/{name}", "1")
     assert (runtime.has_doors, runtime.enters_networks) == (bool(doors), bool(enters))
 
 
 @pytest.mark.parametrize(("name", "option"), [("crun", False), ("runc", False), ("runsc", True)])
 def test_gvisor_writes_through_what_is_collected(name: str, *, option: bool) -> None:
     """GVisor keeps changes of the root to itself unless it is told not to, which is where they are collected."""
-    runtime = Runtime(name, f"/usr/bin/{name}", "1")
+    runtime = OciRuntime(name, f"/usr/bin/{name}", "1")
     assert "--overlay2=none" not in runtime.run_argv("/run/b", "/run/x/state", "s1")
     argv = runtime.run_argv("/run/b", "/run/x/state", "s1", collects=True)
     assert ("--overlay2=none" in argv[: argv.index("run")]) == option
@@ -136,7 +136,7 @@ def test_gvisor_writes_through_what_is_collected(name: str, *, option: bool) -> 
 
 def test_ids_are_those_of_a_driver() -> None:
     """Two drivers give the same name to no sandbox: gVisor names a socket of the whole host by it."""
-    runsc = Runtime("runsc", "/usr/bin/runsc", "0")
+    runsc = OciRuntime("runsc", "/usr/bin/runsc", "0")
     ids = {runsc.run_argv("/b", f"/run/{token}/state", "s1")[-1] for token in ("one", "two")}
     assert ids == {"one-s1", "two-s1"}
 
@@ -151,10 +151,10 @@ def test_ids_are_those_of_a_driver() -> None:
 )
 def test_runtimes_differ(*, name: str, compiled: bool, owns: bool, locks: bool, root_id: bool, pids: bool) -> None:
     """What each takes, makes and needs."""
-    found = Runtime(name, "/x", "1")
+    found = OciRuntime(name, "/x", "1")
     answers = (found.takes_compiled_seccomp, found.owns_cgroups, found.locks_root, found.needs_root_id)
     assert (*answers, bool(found.extra_pids)) == (compiled, owns, locks, root_id, pids)
-    assert not Runtime(name, "/x", "1", rootless=True).owns_cgroups
+    assert not OciRuntime(name, "/x", "1", rootless=True).owns_cgroups
 
 
 def test_an_init_is_one_that_needs_no_loader(programs: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from securebench.sandboxes.base import Command, SandboxSpec
 from securebench.sandboxes.oci import OciDriver
 from securebench.sandboxes.oci.supervisor import context, processes
-from securebench.sandboxes.oci.supervisor.processes import Runtime, become, children, sealed_copy
+from securebench.sandboxes.oci.supervisor.processes import RuntimeCall, become, children, sealed_copy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,7 +53,9 @@ def test_a_sealed_copy_cannot_be_written_to() -> None:
 def test_a_runtime_is_run_from_its_copy(tmp_path: Path) -> None:
     """What runs is the copy, with the name and in the place that it was asked for."""
     copy = sealed_copy("/bin/readlink")
-    call = Runtime(["runtime", "/proc/self/exe", "/proc/self/cwd"], str(tmp_path), str(tmp_path / "log"), program=copy)
+    call = RuntimeCall(
+        ["runtime", "/proc/self/exe", "/proc/self/cwd"], str(tmp_path), str(tmp_path / "log"), program=copy
+    )
     said = output_of(lambda streams: become(call, streams)).decode().splitlines()
     os.close(copy)
     assert said == ["/memfd:runtime (deleted)", str(tmp_path)]
@@ -66,7 +68,7 @@ def test_a_script_is_run_from_where_it_is(tmp_path: Path) -> None:
     script.chmod(0o755)
     program = context._sealed_copy(str(script))
     assert program is None
-    call = Runtime([str(script), "create"], str(tmp_path), str(tmp_path / "log"), program=program)
+    call = RuntimeCall([str(script), "create"], str(tmp_path), str(tmp_path / "log"), program=program)
     assert output_of(lambda streams: become(call, streams)) == b"script create\n"
 
 
@@ -87,7 +89,7 @@ def test_a_script_may_be_the_runtime(
 
 def test_what_cannot_be_run_says_so_in_the_log(tmp_path: Path) -> None:
     """A runtime that is gone is told from one that failed."""
-    call = Runtime(["/nowhere/runtime"], str(tmp_path), str(tmp_path / "log"))
+    call = RuntimeCall(["/nowhere/runtime"], str(tmp_path), str(tmp_path / "log"))
     output_of(lambda streams: become(call, streams))
     assert "/nowhere/runtime could not be started" in (tmp_path / "log").read_text()
 

@@ -12,9 +12,9 @@ from leftovers import family_of
 from securebench.errors import EngineError
 from securebench.images.model import ResolvedImage
 from securebench.sandboxes.base import BASE_ENVIRONMENT, Command, Mount, SandboxSpec
-from securebench.sandboxes.forwarding import Door
+from securebench.sandboxes.forwarding import ForwardedPort
 from securebench.sandboxes.oci import OciDriver
-from securebench.sandboxes.oci.warm_pool import Kind, Started, Stock
+from securebench.sandboxes.oci.warm_pool import ContainerKind, Started, WarmPool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,9 +45,9 @@ class FakeStarted:
         self.ended = True
 
 
-def kind(**changes: Any) -> Kind:
+def kind(**changes: Any) -> ContainerKind:
     """Return a kind that differs so from the usual one."""
-    found = Kind.of(replace(SPEC, **changes), WAITING)
+    found = ContainerKind.of(replace(SPEC, **changes), WAITING)
     assert found is not None
     return found
 
@@ -64,7 +64,7 @@ def ended(*those: Started) -> list[bool]:
 
 def test_one_is_taken_once() -> None:
     """No container is ever given to two."""
-    stock, one = Stock(), started()
+    stock, one = WarmPool(), started()
     stock.take(kind())
     stock.add(kind(), one)
     assert stock.take(kind()) is one
@@ -85,7 +85,7 @@ def test_one_is_taken_once() -> None:
 )
 def test_only_what_is_exactly_the_same_is_taken(changes: dict[str, Any]) -> None:
     """Whatever differs in a spec makes another kind."""
-    stock = Stock()
+    stock = WarmPool()
     stock.take(kind())
     stock.add(kind(), started())
     assert stock.take(kind(**changes)) is None
@@ -94,14 +94,17 @@ def test_only_what_is_exactly_the_same_is_taken(changes: dict[str, Any]) -> None
 
 def test_not_all_can_be_started_ahead(tmp_path: Path) -> None:
     """What does not say that it waits is never started before it is asked for, nor is what has mounts or doors."""
-    assert Kind.of(SPEC, replace(WAITING, waits=False)) is None
-    assert Kind.of(replace(SPEC, mounts=(Mount(tmp_path, "/workspace"),)), WAITING) is None
-    assert Kind.of(replace(SPEC, doors=(Door(3128, lambda listener: listener.close()),)), WAITING) is None
+    assert ContainerKind.of(SPEC, replace(WAITING, waits=False)) is None
+    assert ContainerKind.of(replace(SPEC, mounts=(Mount(tmp_path, "/workspace"),)), WAITING) is None
+    assert (
+        ContainerKind.of(replace(SPEC, doors=(ForwardedPort(3128, lambda listener: listener.close()),)), WAITING)
+        is None
+    )
 
 
 def test_there_are_never_more_than_were_in_use_at_once() -> None:
     """The oldest is ended for the newest, whatever its kind."""
-    stock, ones = Stock(), [started() for _ in range(4)]
+    stock, ones = WarmPool(), [started() for _ in range(4)]
     for _ in range(2):
         stock.take(kind())
     for number, one in enumerate(ones):
@@ -114,7 +117,7 @@ def test_there_are_never_more_than_were_in_use_at_once() -> None:
 
 def test_one_that_has_ended_is_not_given() -> None:
     """Whoever asks gets a new one instead."""
-    stock, one = Stock(), started(over=True)
+    stock, one = WarmPool(), started(over=True)
     stock.take(kind())
     stock.add(kind(), one)
     assert stock.take(kind()) is None
@@ -140,7 +143,7 @@ def spec_of(driver: OciDriver) -> SandboxSpec:
     return SandboxSpec(image=driver.resolve_image("securebench/python:3.11"))
 
 
-def ready(driver: OciDriver) -> list[tuple[Kind, Started]]:
+def ready(driver: OciDriver) -> list[tuple[ContainerKind, Started]]:
     """Return what a driver has started ahead."""
     return driver._surroundings.stock._ready
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from provider_client import Answer, ask, request_of
-from securebench.testing.provider import Provider, Say, Script, Shell, Usage
+from securebench.testing.provider import AnswerUsage, Say, Script, ScriptedProvider, Shell
 
-USAGE = Usage(input=500, cached=400, output=60, reasoning=7)
+USAGE = AnswerUsage(input=500, cached=400, output=60, reasoning=7)
 COUNTED = {
     "input_tokens": 100,
     "cache_creation_input_tokens": 0,
@@ -19,7 +19,7 @@ COUNTED = {
 
 def answered(script: Script, **more: Any) -> Answer:
     """Return what a script's first answer is over HTTP."""
-    with Provider(script) as provider:
+    with ScriptedProvider(script) as provider:
         return ask(provider.url, "anthropic", request_of("anthropic", **more))
 
 

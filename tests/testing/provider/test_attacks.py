@@ -18,7 +18,7 @@ import pytest
 
 from provider_client import APIS
 from securebench.sandboxes.base import BASE_ENVIRONMENT, Command, Mount, SandboxSpec, workspace_user
-from securebench.testing.provider import Provider, Say, attacks
+from securebench.testing.provider import Say, ScriptedProvider, attacks
 from securebench.testing.provider.attacks import ALLOWED, DENIED, DONE, LINES, LOOT, Targets, attack
 from securebench.testing.provider.inside import direct
 from securebench.testing.provider.inside.base import outcome_of
@@ -81,7 +81,7 @@ def answering(answer: bytes) -> Iterator[tuple[str, int]]:
 @pytest.mark.parametrize("api", APIS)
 def test_what_the_provider_lets_in_shows_as_allowed(tmp_path: Path, api: str) -> None:
     """Without a relay before it, files, other models and the provider's tools are all to be had."""
-    with Provider((Say("x"),)) as provider:
+    with ScriptedProvider((Say("x"),)) as provider:
         found = attacked(tmp_path, "relay", targets=Targets(api=api, relay=address(provider.url)))
         assert provider.keys_seen == {"sk-other-account"}
     assert found["control: an answer of the model"] == ALLOWED
@@ -112,7 +112,7 @@ def test_what_refuses_shows_as_denied(tmp_path: Path, answer: bytes) -> None:
 
 def test_a_budget_is_spent_until_somebody_says_no(tmp_path: Path) -> None:
     """It is allowed if all answers come, and denied with the first that does not."""
-    with Provider((Say("x"),)) as provider:
+    with ScriptedProvider((Say("x"),)) as provider:
         found = attacked(tmp_path, "budget", targets=Targets(relay=address(provider.url)), most=7)
         assert len(provider.requests) == 7
     assert found == {"7 answers in a row": ALLOWED}

@@ -13,15 +13,15 @@ from egress_world import world
 from provider_client import APIS
 from securebench.egress.model import EgressPlan, Provider, RelayPlan
 from securebench.sandboxes.base import BASE_ENVIRONMENT, Command, Mount, SandboxSpec, workspace_user
-from securebench.testing.provider import Provider as ScriptedProvider
 from securebench.testing.provider import Say
+from securebench.testing.provider import ScriptedProvider as ScriptedProvider
 from securebench.testing.provider.attacks import ALLOWED, DENIED, DONE, LINES, LOOT, Targets, attack
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from securebench.egress.gateway import Session
+    from securebench.egress.gateway import EgressSession
     from securebench.egress.model import EgressReport
     from securebench.images.model import ResolvedImage
     from securebench.resources import JsonValue
@@ -83,7 +83,7 @@ class Bench(NamedTuple):
                 provider.keys_seen,
             )
 
-    def _run(self, command: str, session: Session) -> None:
+    def _run(self, command: str, session: EgressSession) -> None:
         spec = SandboxSpec(
             image=self.image,
             mounts=(Mount(self.workspace, "/workspace", read_only=False),),

@@ -14,9 +14,9 @@ from securebench.testing.provider import (
     Fail,
     Garble,
     Hang,
-    Provider,
     Redirect,
     Say,
+    ScriptedProvider,
     Shell,
     Slow,
     always,
@@ -32,7 +32,7 @@ SCRIPT = (Shell("true"), Say("Done."))
 
 def answered(api: str, fault: Fault, **more: Any) -> Answer:
     """Return an answer that is spoilt."""
-    with Provider(SCRIPT, fault=fault) as provider:
+    with ScriptedProvider(SCRIPT, fault=fault) as provider:
         return ask(provider.url, api, request_of(api, **more))
 
 
@@ -116,14 +116,14 @@ def test_a_redirect_names_another_host(api: str) -> None:
 
 def test_faults_come_by_number() -> None:
     """Requests count from 1, over all conversations."""
-    with Provider(SCRIPT, fault=numbered([2], Fail(500))) as provider:
+    with ScriptedProvider(SCRIPT, fault=numbered([2], Fail(500))) as provider:
         statuses = [ask(provider.url, api, request_of(api)).status for api in ("openai", "anthropic", "openai")]
     assert statuses == [200, 500, 200]
 
 
 def test_faults_come_at_first() -> None:
     """Each answer of each conversation fails so often, and then comes."""
-    with Provider(SCRIPT, fault=at_first(1, Fail(500))) as provider:
+    with ScriptedProvider(SCRIPT, fault=at_first(1, Fail(500))) as provider:
         asked = [request_of("openai", prompt, results) for prompt in "ab" for results in ([], ["x"])]
         statuses = [ask(provider.url, "openai", body).status for body in asked for _ in range(3)]
     assert statuses == [500, 200, 200] * 4
@@ -131,7 +131,7 @@ def test_faults_come_at_first() -> None:
 
 def test_the_background_is_never_spoilt() -> None:
     """It does not count, either."""
-    with Provider(SCRIPT, fault=always(Fail(500))) as provider:
+    with ScriptedProvider(SCRIPT, fault=always(Fail(500))) as provider:
         assert ask(provider.url, "anthropic", request_of("anthropic", tools=[])).status == 200
         assert ask(provider.url, "anthropic", request_of("anthropic")).status == 500
 
@@ -139,7 +139,7 @@ def test_the_background_is_never_spoilt() -> None:
 def test_a_script_may_have_its_own_faults() -> None:
     """They come each time that this answer is asked for, with those of the server."""
     script = (Shell("true"), Slow(0.01), Say("Done."))
-    with Provider((Fail(401), *script)) as failing, Provider(script, fault=Hang(0.2)) as slow:
+    with ScriptedProvider((Fail(401), *script)) as failing, ScriptedProvider(script, fault=Hang(0.2)) as slow:
         assert [ask(failing.url, "openai", request_of("openai")).status for _ in range(2)] == [401, 401]
         started = time.monotonic()
         assert said("openai", ask(slow.url, "openai", request_of("openai", results=["x"]))) == "Done."

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from provider_client import Answer, ask, request_of
-from securebench.testing.provider import Provider, Say, Script, Shell, Usage
+from securebench.testing.provider import AnswerUsage, Say, Script, ScriptedProvider, Shell
 
-USAGE = Usage(input=500, cached=400, output=60, reasoning=7)
+USAGE = AnswerUsage(input=500, cached=400, output=60, reasoning=7)
 
 
 def answered(script: Script, **more: Any) -> Answer:
     """Return what a script's first answer is over HTTP."""
-    with Provider(script) as provider:
+    with ScriptedProvider(script) as provider:
         return ask(provider.url, "openai", request_of("openai", **more))
 
 
@@ -135,7 +135,7 @@ def test_an_answer_can_come_whole() -> None:
 
 def test_a_prompt_may_be_a_plain_text() -> None:
     """``input`` is a list or a text."""
-    with Provider((Say("x"),)) as provider:
+    with ScriptedProvider((Say("x"),)) as provider:
         ask(provider.url, "openai", {"model": "m", "input": "Do it."})
         conversation = provider.requests[0].conversation
     assert conversation is not None

@@ -15,7 +15,7 @@ import trustme
 
 from provider_client import KEY
 from securebench.agents.store import AgentStore
-from securebench.testing.provider import Cut, Fail, Provider, Say, Script, Shell, Tls, at_first, scripts
+from securebench.testing.provider import Cut, Fail, Say, Script, ScriptedProvider, Shell, Tls, at_first, scripts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -93,7 +93,7 @@ _ARGUMENTS = {"codex": _codex, "claude_code": _claude}
 
 def test_a_program_follows_a_script(program: AgentProgram, tmp_path: Path) -> None:
     """It runs the command, sends back what that printed, and says what it was told to say."""
-    with Provider(SCRIPT) as provider:
+    with ScriptedProvider(SCRIPT) as provider:
         done = run(program, provider.url, tmp_path)
         conversations = [request.conversation for request in provider.requests if request.conversation]
         assert provider.keys_seen == {KEY}
@@ -107,7 +107,7 @@ def test_a_program_follows_a_script(program: AgentProgram, tmp_path: Path) -> No
 
 def test_a_program_gives_up_as_if_all_were_well(program: AgentProgram, tmp_path: Path) -> None:
     """It ends with exit code 0, and nothing is there."""
-    with Provider(scripts.give_up()) as provider:
+    with ScriptedProvider(scripts.give_up()) as provider:
         done = run(program, provider.url, tmp_path)
     assert done.exit_code == 0
     assert "could not find" in done.said()
@@ -117,7 +117,7 @@ def test_a_program_gives_up_as_if_all_were_well(program: AgentProgram, tmp_path:
 @pytest.mark.parametrize("fault", [Fail(500), Fail(529), Fail(429, retry_after=1), Cut(150)], ids=str)
 def test_a_program_tries_again(program: AgentProgram, tmp_path: Path, fault: Fault) -> None:
     """A fault that passes is no fault to it: the script goes on where it was."""
-    with Provider(SCRIPT, fault=at_first(1, fault)) as provider:
+    with ScriptedProvider(SCRIPT, fault=at_first(1, fault)) as provider:
         done = run(program, provider.url, tmp_path)
         conversations = [request.conversation for request in provider.requests if request.conversation]
     assert done.exit_code == 0, done.events
@@ -130,7 +130,7 @@ def test_a_program_fails_with_a_request_that_is_refused(
     program: AgentProgram, tmp_path: Path, plan: Fault | FaultPlan
 ) -> None:
     """It ends at once with exit code 1, and repeats what the provider said: the key, too, where that says it."""
-    with Provider(SCRIPT, fault=plan) as provider:
+    with ScriptedProvider(SCRIPT, fault=plan) as provider:
         done = run(program, provider.url, tmp_path)
     assert done.exit_code == 1
     assert "scripted failure with status 400" in done.said()
@@ -142,7 +142,7 @@ def test_a_program_speaks_tls_with_a_private_authority(program: AgentProgram, tm
     authority, both, known = trustme.CA(), tmp_path / "both.pem", tmp_path / "known.pem"
     authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(both)
     authority.cert_pem.write_to_path(known)
-    with Provider(SCRIPT, tls=Tls(both, both)) as provider:
+    with ScriptedProvider(SCRIPT, tls=Tls(both, both)) as provider:
         done = run(program, provider.url, tmp_path, SSL_CERT_FILE=str(known), NODE_EXTRA_CA_CERTS=str(known))
     assert done.exit_code == 0, done.events
     assert "All is done." in done.said()

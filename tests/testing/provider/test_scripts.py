@@ -10,7 +10,7 @@ import pytest
 
 from git_repositories import commit, git, repository
 from securebench.families.registry import FAMILIES
-from securebench.testing.provider import Conversation, Say, Script, Shell, scripts
+from securebench.testing.provider import ModelConversation, Say, Script, Shell, scripts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,9 +39,9 @@ def played(script: Script, directory: Path, *, in_sandbox: bool = True) -> list[
     return printed
 
 
-def conversation(prompt: str, *results: str) -> Conversation:
+def conversation(prompt: str, *results: str) -> ModelConversation:
     """Return a conversation, as a book sees it."""
-    return Conversation("m", prompt, results, None, streams=True)
+    return ModelConversation("m", prompt, results, None, streams=True)
 
 
 @pytest.fixture(autouse=True, params=["/bin/sh", "/bin/bash"])

@@ -16,7 +16,17 @@ import pytest
 import trustme
 
 from provider_client import APIS, KEY, PATHS, ask, commanded, request_of, said
-from securebench.testing.provider import Conversation, Hang, Provider, Say, Script, Shell, Slow, Tls, answering
+from securebench.testing.provider import (
+    Hang,
+    ModelConversation,
+    Say,
+    Script,
+    ScriptedProvider,
+    Shell,
+    Slow,
+    Tls,
+    answering,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,16 +36,16 @@ SCRIPT = (Shell("true"), Say("Done."))
 
 
 @pytest.fixture(scope="module", name="provider")
-def _provider() -> Iterator[Provider]:
+def _provider() -> Iterator[ScriptedProvider]:
     """Give a provider that many tests may ask."""
-    with Provider(SCRIPT) as provider:
+    with ScriptedProvider(SCRIPT) as provider:
         yield provider
 
 
 @pytest.mark.parametrize("api", APIS)
 def test_requests_are_kept(api: str) -> None:
     """With method, path, headers, the client's key, body and conversation, in order."""
-    with Provider(SCRIPT) as provider:
+    with ScriptedProvider(SCRIPT) as provider:
         ask(provider.url, api, b"", method="HEAD", path="/")
         ask(provider.url, api, request_of(api, "This."), headers={"X-Own": "yes"})
         first, second = provider.requests
@@ -52,47 +62,47 @@ def test_only_so_much_is_kept(monkeypatch: pytest.MonkeyPatch, bound: str) -> No
     """The oldest requests give way, by their number and by their size: a client that never ends uses up nothing."""
     sizes = {"MAX_REQUESTS": 3, "MAX_REQUEST_BYTES": 3 * len(b'{"model": "0"}')}
     monkeypatch.setattr(answering, bound, sizes[bound])
-    with Provider(SCRIPT) as provider:
+    with ScriptedProvider(SCRIPT) as provider:
         for number in range(5):
             ask(provider.url, "openai", {"model": str(number)})
         assert [request.body for request in provider.requests] == [{"model": str(number)} for number in (2, 3, 4)]
 
 
 @pytest.mark.parametrize("api", APIS)
-def test_models_are_listed(provider: Provider, api: str) -> None:
+def test_models_are_listed(provider: ScriptedProvider, api: str) -> None:
     """Both APIs have a list with the scripted model."""
     answer = ask(provider.url, api, b"", method="GET", path="/v1/models")
     assert [model["id"] for model in answer.value["data"]] == ["scripted-model"]
 
 
-def test_tokens_are_counted(provider: Provider) -> None:
+def test_tokens_are_counted(provider: ScriptedProvider) -> None:
     """A client may ask how large its request is."""
     path = "/v1/messages/count_tokens?beta=true"
     answer = ask(provider.url, "anthropic", request_of("anthropic"), path=path)
     assert answer.value == {"input_tokens": 1200}
 
 
-def test_a_websocket_is_refused_as_clients_understand_it(provider: Provider) -> None:
+def test_a_websocket_is_refused_as_clients_understand_it(provider: ScriptedProvider) -> None:
     """Status 426 has them ask by HTTP at once."""
     upgrade = {"Upgrade": "websocket", "Connection": "Upgrade"}
     assert ask(provider.url, "openai", b"", method="GET", headers=upgrade).status == 426
 
 
-def test_what_lies_beside_answers_is_open(provider: Provider) -> None:
+def test_what_lies_beside_answers_is_open(provider: ScriptedProvider) -> None:
     """Whoever gets to the files of an account is let in, and so can be seen; elsewhere there is nothing."""
     assert ask(provider.url, "openai", b"", method="GET", path="/v1/files").status == 200
     assert ask(provider.url, "openai", b"", method="GET", path="/v1/elsewhere").status == 404
 
 
 @pytest.mark.parametrize("api", APIS)
-def test_a_body_may_be_compressed(provider: Provider, api: str) -> None:
+def test_a_body_may_be_compressed(provider: ScriptedProvider, api: str) -> None:
     """What comes as gzip is read."""
     packed = gzip.compress(b'{"model": "packed"}')
     ask(provider.url, api, packed, headers={"Content-Encoding": "gzip"})
     assert provider.requests[-1].body == {"model": "packed"}
 
 
-def test_a_body_may_come_in_chunks(provider: Provider) -> None:
+def test_a_body_may_come_in_chunks(provider: ScriptedProvider) -> None:
     """Its pieces are put together."""
     connection = socket.create_connection(("127.0.0.1", urlsplit(provider.url).port or 0), 10)
     with connection:
@@ -114,20 +124,20 @@ def test_a_body_may_come_in_chunks(provider: Provider) -> None:
     ],
 )
 def test_a_body_that_cannot_be_read_is_refused(
-    provider: Provider, headers: dict[str, str], body: bytes, status: int
+    provider: ScriptedProvider, headers: dict[str, str], body: bytes, status: int
 ) -> None:
     """Wrong or unknown compression, and sizes that are none or too large."""
     assert ask(provider.url, "openai", body, headers=headers).status == status
 
 
 @pytest.mark.skipif(importlib.util.find_spec("zstandard") is not None, reason="the package is there")
-def test_zstd_is_read_only_with_its_package(provider: Provider) -> None:
+def test_zstd_is_read_only_with_its_package(provider: ScriptedProvider) -> None:
     """Without it the client is told that it cannot be read."""
     assert ask(provider.url, "openai", b"x", headers={"Content-Encoding": "zstd"}).status == 415
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b"[" * 100_000, b'"x"'])
-def test_what_is_no_object_is_no_conversation(provider: Provider, body: bytes) -> None:
+def test_what_is_no_object_is_no_conversation(provider: ScriptedProvider, body: bytes) -> None:
     """It is not found to be anything, and kept without a body."""
     assert ask(provider.url, "openai", body).status == 404
     assert provider.requests[-1].body is None
@@ -136,7 +146,7 @@ def test_what_is_no_object_is_no_conversation(provider: Provider, body: bytes) -
 def test_forty_conversations_go_on_at_once() -> None:
     """Each follows the script of its own marker to its end, over one server."""
 
-    def book(conversation: Conversation) -> Script:
+    def book(conversation: ModelConversation) -> Script:
         return (Shell(f"echo {conversation.prompt}"), Slow(0.01), Say(f"{conversation.text} is done."))
 
     def converse(number: int) -> list[str | None]:
@@ -145,7 +155,7 @@ def test_forty_conversations_go_on_at_once() -> None:
         last = ask(provider.url, api, request_of(api, f"task-{number}", [f"result-{number}"]))
         return [commanded(api, first), said(api, last)]
 
-    with Provider(book) as provider, ThreadPoolExecutor(40) as pool:
+    with ScriptedProvider(book) as provider, ThreadPoolExecutor(40) as pool:
         ends = list(pool.map(converse, range(40)))
         assert len(provider.requests) == 80
     assert ends == [[f"echo task-{number}", f"task-{number}\nresult-{number} is done."] for number in range(40)]
@@ -157,7 +167,7 @@ def test_it_can_speak_tls(tmp_path: Path) -> None:
     certificate = authority.issue_cert("127.0.0.1")
     certificate.private_key_and_cert_chain_pem.write_to_path(tmp_path / "both.pem")
     context = ssl.create_default_context()
-    with Provider(SCRIPT, tls=Tls(tmp_path / "both.pem", tmp_path / "both.pem")) as provider:
+    with ScriptedProvider(SCRIPT, tls=Tls(tmp_path / "both.pem", tmp_path / "both.pem")) as provider:
         assert provider.url.startswith("https://")
         with pytest.raises(ssl.SSLCertVerificationError):
             ask(provider.url, "openai", request_of("openai"), context=context)
@@ -170,7 +180,7 @@ def test_it_can_speak_tls(tmp_path: Path) -> None:
 def test_it_ends_while_a_client_waits(fault: Hang | Slow) -> None:
     """Closing ends each connection, and waits for no pause; the port is free again, and no thread is left."""
     threads = threading.active_count()
-    with Provider(SCRIPT, fault=fault) as provider, ThreadPoolExecutor(1) as pool:
+    with ScriptedProvider(SCRIPT, fault=fault) as provider, ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(ask, provider.url, "openai", request_of("openai"))
         while not provider.requests:
             time.sleep(0.01)
@@ -187,9 +197,9 @@ def test_it_ends_while_a_client_waits(fault: Hang | Slow) -> None:
 def test_a_fault_of_its_own_is_not_kept_quiet() -> None:
     """A book that raises ends the connection, and the provider says so when it is closed."""
 
-    def book(conversation: Conversation) -> Script:
+    def book(conversation: ModelConversation) -> Script:
         raise LookupError(conversation.prompt)
 
-    provider = Provider(book)
+    provider = ScriptedProvider(book)
     with pytest.raises(LookupError, match="no such task"), provider, pytest.raises(OSError, match="closed"):
         ask(provider.url, "openai", request_of("openai", "no such task"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from securebench.testing.provider import Fail, Hang, Say, Script, Shell
-from securebench.testing.provider.steps import NOTHING_LEFT, Act, Answer, Usage, answer_at
+from securebench.testing.provider.steps import NOTHING_LEFT, Act, AnswerUsage, ModelAnswer, answer_at
 
 ONE, TWO, WORDS, END = Shell("one"), Shell("two"), Say("words"), Say("end")
 
@@ -38,5 +38,5 @@ def test_a_fault_belongs_to_the_answer_that_it_stands_before() -> None:
 
 def test_an_answer_has_the_usage_of_its_last_act() -> None:
     """What was said before a command is counted with it."""
-    usage = Usage(input=7)
-    assert Answer((WORDS, Shell("one", usage))).usage is usage
+    usage = AnswerUsage(input=7)
+    assert ModelAnswer((WORDS, Shell("one", usage))).usage is usage

@@ -9,9 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from provider_client import APIS, TOOLS, ask, commanded, request_of, said
-from securebench.testing.provider import Conversation, Provider, Say, Shell
+from securebench.testing.provider import ModelConversation, Say, ScriptedProvider, Shell
 from securebench.testing.provider.steps import answer_at
-from securebench.testing.provider.wires import ANTHROPIC, OPENAI, Wire, key_of, wire_of
+from securebench.testing.provider.wires import ANTHROPIC, OPENAI, ApiWire, key_of, wire_of
 
 WIRES = {"openai": OPENAI, "anthropic": ANTHROPIC}
 COMMAND = 'printf \'%s\\n\' "a long line with \\"quotes\\" and ünïcödé" > candidate.txt && cat candidate.txt'
@@ -35,7 +35,7 @@ def hostile(value: object, keys: list[str]) -> object:
 @pytest.mark.parametrize("api", APIS)
 def test_a_script_is_followed_by_what_the_conversation_holds(api: str) -> None:
     """Each request says by its results how far the conversation is; the server remembers nothing."""
-    with Provider(SCRIPT) as provider:
+    with ScriptedProvider(SCRIPT) as provider:
         last = ask(provider.url, api, request_of(api, results=["it is written"]))
         first = ask(provider.url, api, request_of(api))
     assert (said(api, first), commanded(api, first)) == (SCRIPT[0].text, COMMAND)
@@ -45,7 +45,7 @@ def test_a_script_is_followed_by_what_the_conversation_holds(api: str) -> None:
 @pytest.mark.parametrize("api", APIS)
 def test_a_conversation_is_read_from_a_request(api: str) -> None:
     """The prompt is what the user said first; results are in order; both are searched for markers."""
-    assert WIRES[api].read(request_of(api, "Do this.", ["one", "two"])) == Conversation(
+    assert WIRES[api].read(request_of(api, "Do this.", ["one", "two"])) == ModelConversation(
         "m", "Do this.", ("one", "two"), WIRES[api].read(request_of(api)).shell, streams=True
     )
     assert WIRES[api].read(request_of(api, "Do this.", ["one"])).text == "Do this.\none"
@@ -55,7 +55,7 @@ def test_a_conversation_is_read_from_a_request(api: str) -> None:
 def test_what_has_no_shell_is_the_background(api: str) -> None:
     """A request that offers no shell is answered with a word, whatever the script, and stays out of its way."""
     body = {**request_of(api), "tools": TOOLS[api][:-1]}
-    with Provider(SCRIPT) as provider:
+    with ScriptedProvider(SCRIPT) as provider:
         answer = ask(provider.url, api, body)
         conversation = provider.requests[0].conversation
     assert conversation is not None
@@ -93,7 +93,7 @@ def test_any_body_is_read(api: str, value: dict[str, object], keys: list[str]) -
         ("/v1/models", {"authorization": "Bearer x", "anthropic-version": "2023-06-01"}, ANTHROPIC),
     ],
 )
-def test_an_api_is_known_by_path_or_headers(path: str, headers: dict[str, str], wire: Wire) -> None:
+def test_an_api_is_known_by_path_or_headers(path: str, headers: dict[str, str], wire: ApiWire) -> None:
     """What has no path of its own is answered as the client's headers say."""
     assert wire_of(path, headers) is wire
 

@@ -10,7 +10,7 @@ import pytest
 
 from securebench.errors import EngineError, FailureReason
 from securebench.sandboxes.base import ExitState, SandboxProcess, Stream
-from securebench.verifiers.code_completion.channel import Channel, ChannelEndedError, End, Frame, frame
+from securebench.verifiers.code_completion.channel import ChannelEndedError, End, Frame, FrameChannel, frame
 from securebench.verifiers.code_completion.guest.wire import (
     FAILED,
     MAX_FRAME_BYTES,
@@ -25,8 +25,8 @@ from securebench.verifiers.code_completion.relay import (
     DEFAULT_TOTAL_SECONDS,
     WHEN_ANSWERING,
     Deadlines,
-    FaultError,
-    Relay,
+    FrameRelay,
+    JudgingEndedError,
 )
 
 if TYPE_CHECKING:
@@ -77,12 +77,12 @@ class _Script(SandboxProcess):
         """Do nothing."""
 
 
-def _relay(candidate: _Script, tests: _Script, limits: Deadlines = LIMITS) -> Relay:
-    return Relay(Channel(candidate), Channel(tests), limits)
+def _relay(candidate: _Script, tests: _Script, limits: Deadlines = LIMITS) -> FrameRelay:
+    return FrameRelay(FrameChannel(candidate), FrameChannel(tests), limits)
 
 
-def _fault(candidate: _Script, tests: _Script, limits: Deadlines = LIMITS) -> FaultError:
-    with pytest.raises(FaultError) as caught:
+def _fault(candidate: _Script, tests: _Script, limits: Deadlines = LIMITS) -> JudgingEndedError:
+    with pytest.raises(JudgingEndedError) as caught:
         _relay(candidate, tests, limits).run()
     return caught.value
 
@@ -248,7 +248,7 @@ class _Chatter(_Script):
 def test_a_flood_does_not_hold_a_deadline_up() -> None:
     """B17: a candidate that never stops printing runs out of time all the same."""
     started = time.monotonic()
-    channel = Channel(_Chatter([]))
+    channel = FrameChannel(_Chatter([]))
     with pytest.raises(ChannelEndedError) as caught:
         channel.receive(time.monotonic() + 0.1, WHEN_ANSWERING)
     assert caught.value.end is End.TIMEOUT
@@ -260,9 +260,9 @@ def test_output_is_kept_until_the_tests_begin_and_capped() -> None:
     candidate = _Script(
         [(Stream.STDERR, b"abc"), (Stream.STDERR, b"defgh"), *_ready(), (Stream.STDERR, b"late"), frame(REPLY).encode()]
     )
-    channel = Channel(candidate, keep_output=5)
-    tests = Channel(_Script([frame(REQUEST).encode(), PASSED.encode()]))
-    Relay(channel, tests, LIMITS).run()
+    channel = FrameChannel(candidate, keep_output=5)
+    tests = FrameChannel(_Script([frame(REQUEST).encode(), PASSED.encode()]))
+    FrameRelay(channel, tests, LIMITS).run()
     assert channel.output == b"abcde"
 
 

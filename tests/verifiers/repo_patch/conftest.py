@@ -10,7 +10,7 @@ import pytest
 from image_archives import layer
 from securebench.images.build.derived.compose import Additions, Base, add_image
 from securebench.images.engine_images import give_to
-from securebench.images.store.index import Origin, Source
+from securebench.images.store.index import ImageSource, Origin
 from securebench.sandboxes.docker.driver import DockerDriver
 from verifiers.repo_patch.judging_repo import image_parts
 from verifiers.repo_patch.runner_repos import repository_parts
@@ -43,7 +43,7 @@ def _image(store: ImageStore, doomed_images: list[str]) -> str:
     reference = f"securebench-tests/project:{os.getpid()}"
     found = store.find("securebench/python:3.11")
     assert found is not None
-    with store.incoming(Origin(Source.ARCHIVE, "tests")) as incoming:
+    with store.incoming(Origin(ImageSource.ARCHIVE, "tests")) as incoming:
         made = incoming.take([layer(*image_parts(), *repository_parts())])
         base = Base(found.id, *store.documents(found.id))
         incoming.name(add_image(incoming, base, [made], Additions(environment=HOSTILE_ENVIRONMENT)), reference)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from image_archives import directory, file, layer
 from securebench.images.build.derived.compose import Additions, Base, add_image
-from securebench.images.store.index import Origin, Source
+from securebench.images.store.index import ImageSource, Origin
 from verifiers.repo_patch.judging_repo import COMMIT, REPOSITORY
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class Release:
         base = store.find("securebench/python:3.11")
         assert base is not None
         parts = [*_repository(broken), *_wheels(cache, self.needs), _path_file()]
-        with store.incoming(Origin(Source.ARCHIVE, "tests")) as incoming:
+        with store.incoming(Origin(ImageSource.ARCHIVE, "tests")) as incoming:
             made = incoming.take([layer(*parts)])
             incoming.name(add_image(incoming, Base(base.id, *store.documents(base.id)), [made], Additions()), reference)
         return files

@@ -10,8 +10,8 @@ import pytest
 from patches.trees import MemoryTree
 from securebench.errors import FailureReason, MaterializationError
 from securebench.patches.model import FileVersion
-from securebench.verifiers.faults import FaultError
-from securebench.verifiers.repo_patch.layout import NO_WORKDIR, Layout
+from securebench.verifiers.faults import CandidateFailedError
+from securebench.verifiers.repo_patch.layout import NO_WORKDIR, PatchLayout
 from securebench.verifiers.repo_patch.plan import carried_over, require_tree, task_patch
 from securebench.verifiers.repo_patch.repository import head_commit, require_commit
 from securebench.verifiers.repo_patch.selection import is_configuration
@@ -103,7 +103,7 @@ def test_changes_of_other_files_are_carried_over_as_they_are() -> None:
         b"b": None,
         b"c": FileVersion(b"c"),
     }
-    with pytest.raises(FaultError) as caught:
+    with pytest.raises(CandidateFailedError) as caught:
         carried_over({b"a": None}, pristine, setup)
     assert caught.value.reason is FailureReason.PATCH_DOES_NOT_APPLY
 
@@ -114,7 +114,7 @@ def test_changes_of_other_files_are_carried_over_as_they_are() -> None:
 def test_a_tree_with_a_file_below_a_file_is_none(delta: dict[bytes, FileVersion | None]) -> None:
     """A file below a file, or where a directory with files is, cannot be laid out."""
     pristine = _tree(f="f", d__x="x")
-    with pytest.raises(FaultError):
+    with pytest.raises(CandidateFailedError):
         require_tree(delta, pristine)
     require_tree({b"f": None, b"f/x": FileVersion(b""), b"d": FileVersion(b""), b"d/x": None}, pristine)
 
@@ -141,7 +141,7 @@ def test_what_is_laid_out_is_what_was_computed(tmp_path: Path) -> None:
         b"'$(touch x)'": FileVersion(b"odd"),
         b"l2": FileVersion(b"kept/g", link=True),
     }
-    layout = Layout(tmp_path / "changes", delta, str(repository), str(repository / "kept"))
+    layout = PatchLayout(tmp_path / "changes", delta, str(repository), str(repository / "kept"))
     script = (
         (tmp_path / "changes/apply.sh").read_bytes().replace(b"/opt/securebench/changes", bytes(tmp_path / "changes"))
     )
@@ -161,7 +161,7 @@ def test_what_is_laid_out_is_what_was_computed(tmp_path: Path) -> None:
 def test_a_tree_that_cannot_be_laid_out_is_said_to_be(tmp_path: Path) -> None:
     """The first thing that is not as it should be ends the script with an error."""
     (tmp_path / "repo/file").mkdir(parents=True)
-    Layout(tmp_path / "changes", {b"file": FileVersion(b"x")}, str(tmp_path / "repo"), str(tmp_path))
+    PatchLayout(tmp_path / "changes", {b"file": FileVersion(b"x")}, str(tmp_path / "repo"), str(tmp_path))
     assert subprocess.run(["/bin/sh", tmp_path / "changes/apply.sh"], check=False, capture_output=True).returncode != 0
 
 
@@ -170,7 +170,7 @@ def test_a_working_directory_that_is_none_is_told_apart(workdir: str, tmp_path: 
     """All is laid over, and the script says that tests cannot run in what is a file, a link to one, or nothing."""
     (tmp_path / "repo").mkdir()
     delta = {b"file": FileVersion(b""), b"link": FileVersion(b"file", link=True)}
-    Layout(tmp_path / "changes", delta, str(tmp_path / "repo"), str(tmp_path / workdir))
+    PatchLayout(tmp_path / "changes", delta, str(tmp_path / "repo"), str(tmp_path / workdir))
     script = (tmp_path / "changes/apply.sh").read_bytes()
     script = script.replace(b"/opt/securebench/changes", bytes(tmp_path / "changes"))
     assert subprocess.run(["/bin/sh", "-s"], input=script, check=False).returncode == NO_WORKDIR
@@ -182,7 +182,7 @@ def test_what_is_not_as_it_should_be_is_noticed(gone: bytes, tmp_path: Path) -> 
     """The script looks at what it did: a copy or a removal that did nothing does not go by."""
     (tmp_path / "repo").mkdir()
     (tmp_path / "repo/old").write_text("old")
-    Layout(tmp_path / "changes", {b"new": FileVersion(b"x"), b"old": None}, str(tmp_path / "repo"), str(tmp_path))
+    PatchLayout(tmp_path / "changes", {b"new": FileVersion(b"x"), b"old": None}, str(tmp_path / "repo"), str(tmp_path))
     script = (tmp_path / "changes/apply.sh").read_bytes().replace(gone, b": ") + b"true\n"
     script = script.replace(b"/opt/securebench/changes", bytes(tmp_path / "changes"))
     assert subprocess.run(["/bin/sh", "-s"], input=script, check=False, capture_output=True).returncode != 0

@@ -17,8 +17,8 @@ from securebench.egress.proxy.decisions import Decision, Reason
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from securebench.egress.http_streams import Peer
-    from securebench.egress.proxy.decisions import Attempt
+    from securebench.egress.http_streams import HttpPeer
+    from securebench.egress.proxy.decisions import ProxyAttempt
     from securebench.egress.proxy.resolution import RefusalError
 
 BAD_GATEWAY: Final = 502
@@ -45,13 +45,13 @@ _TEXTS: Final[Mapping[Reason, str]] = {
 }
 
 
-async def refuse(client: Peer, attempt: Attempt, error: RefusalError) -> None:
+async def refuse(client: HttpPeer, attempt: ProxyAttempt, error: RefusalError) -> None:
     """Tell ``client`` that its request is not served. Raises ``OSError``."""
     text = _TEXTS.get(error.reason, "{host} cannot be reached").format(host=attempt.host)
     await answer(client, _status(error), f"{error.decision}: {text}")
 
 
-async def answer(client: Peer, status: int, text: str) -> None:
+async def answer(client: HttpPeer, status: int, text: str) -> None:
     """Answer with a line of our own, after which the connection has to be closed. Raises ``OSError``."""
     body = f"securebench: {text}\n".encode("ascii")
     headers = [("Content-Type", "text/plain"), ("Content-Length", str(len(body))), ("Connection", "close")]
@@ -60,13 +60,13 @@ async def answer(client: Peer, status: int, text: str) -> None:
     await linger(client)
 
 
-async def alert(client: Peer) -> None:
+async def alert(client: HttpPeer) -> None:
     """Tell ``client`` in TLS that its tunnel leads nowhere, after which it has to be closed. Raises ``OSError``."""
     client.writer.write(_ALERT)
     await linger(client)
 
 
-async def linger(client: Peer) -> None:
+async def linger(client: HttpPeer) -> None:
     """Say that nothing more comes, and take what is still on its way: else the last words might be lost to a reset."""
     taken = 0
     with suppress(TimeoutError):

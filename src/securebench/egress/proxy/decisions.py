@@ -73,7 +73,7 @@ _SHOWN: Final = 253
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class ProxyAttempt:
     """What somebody in the sandbox asked for, as far as it could be read. ``kind`` is ``connect`` or ``http``."""
 
     kind: str
@@ -87,7 +87,7 @@ class Attempt:
 
 
 @dataclass(slots=True)
-class Usage:
+class TunnelUsage:
     """Bytes that went through one connection, out of the sandbox and into it."""
 
     up: int = 0
@@ -111,7 +111,7 @@ class Ledger:
         self._reasons: Counter[str] = Counter()
         self._hosts: Counter[str] = Counter()
 
-    def decide(self, attempt: Attempt, decision: Decision, reason: Reason, address: str = "") -> None:
+    def decide(self, attempt: ProxyAttempt, decision: Decision, reason: Reason, address: str = "") -> None:
         """Log a decision. ``address`` is the one that was chosen or refused, if it came so far."""
         self._reasons[reason] += 1
         if attempt.host:
@@ -119,7 +119,7 @@ class Ledger:
             self._hosts[attempt.host if known else OTHER_HOSTS] += 1
         self._decided(attempt, decision, reason, {"address": address})
 
-    def close(self, attempt: Attempt, reason: Reason, usage: Usage, seconds: float) -> None:
+    def close(self, attempt: ProxyAttempt, reason: Reason, usage: TunnelUsage, seconds: float) -> None:
         """Log the end of a connection that was allowed."""
         if reason not in _PLAIN_ENDS:
             self._reasons[reason] += 1
@@ -142,6 +142,8 @@ class Ledger:
         """Return what became of it all."""
         return EgressReport(decisions=dict(self._reasons), hosts=dict(self._hosts), bytes=self._bytes, relay=relay)
 
-    def _decided(self, attempt: Attempt, decision: Decision, reason: Reason, facts: Mapping[str, JsonValue]) -> None:
+    def _decided(
+        self, attempt: ProxyAttempt, decision: Decision, reason: Reason, facts: Mapping[str, JsonValue]
+    ) -> None:
         asked: dict[str, JsonValue] = {"kind": attempt.kind, "host": attempt.host, "port": attempt.port}
         self.log({**asked, "decision": decision, "reason": reason, **facts})

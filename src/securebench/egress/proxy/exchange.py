@@ -11,11 +11,11 @@ from securebench.egress.proxy.request import end_to_end
 from securebench.egress.proxy.tunnel import stop
 
 if TYPE_CHECKING:
-    from securebench.egress.http_streams import Peer
-    from securebench.egress.proxy.tunnel import Meter
+    from securebench.egress.http_streams import HttpPeer
+    from securebench.egress.proxy.tunnel import TunnelMeter
 
 
-async def exchange(client: Peer, server: Peer, head: h11.Request, meter: Meter) -> None:
+async def exchange(client: HttpPeer, server: HttpPeer, head: h11.Request, meter: TunnelMeter) -> None:
     """Send ``head`` and the client's body to the server, and its answer to the client.
 
     Ends with the answer, also where the body was not asked for. Raises ``LimitError``, ``OSError`` and
@@ -33,7 +33,7 @@ async def exchange(client: Peer, server: Peer, head: h11.Request, meter: Meter) 
         await stop(body, answer)
 
 
-async def _request_body(client: Peer, server: Peer, meter: Meter) -> None:
+async def _request_body(client: HttpPeer, server: HttpPeer, meter: TunnelMeter) -> None:
     if client.connection.they_are_waiting_for_100_continue:
         await client.send(h11.InformationalResponse(status_code=100, headers=[]))
     async for piece in client.body():
@@ -42,7 +42,7 @@ async def _request_body(client: Peer, server: Peer, meter: Meter) -> None:
     await server.send(h11.EndOfMessage())
 
 
-async def _response(client: Peer, server: Peer, meter: Meter) -> None:
+async def _response(client: HttpPeer, server: HttpPeer, meter: TunnelMeter) -> None:
     event = await server.next_event()
     while isinstance(event, h11.InformationalResponse):
         event = await server.next_event()

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from securebench.egress.proxy.decisions import Attempt, Reason
+from securebench.egress.proxy.decisions import ProxyAttempt, Reason
 from securebench.egress.proxy.domains import AllowedDomains, HostError, canonical
 from securebench.egress.proxy.resolution import RefusalError
 
@@ -33,14 +33,14 @@ Headers = list[tuple[bytes, bytes]]
 class Wanted:
     """A request that was read. ``target`` is what the server is asked for, empty for a tunnel."""
 
-    attempt: Attempt
+    attempt: ProxyAttempt
     target: str = ""
 
 
 class UnreadableError(RefusalError):
     """A request whose host cannot be named. ``attempt`` is what is known of it."""
 
-    def __init__(self, attempt: Attempt, reason: Reason) -> None:
+    def __init__(self, attempt: ProxyAttempt, reason: Reason) -> None:
         super().__init__(reason)
         self.attempt = attempt
 
@@ -52,11 +52,11 @@ def read(request: h11.Request) -> Wanted:
         return Wanted(_attempt("connect", target, default=None))
     matched = _ABSOLUTE.fullmatch(target)
     if not matched:
-        raise UnreadableError(Attempt.of("http", target), Reason.REQUEST_INVALID)
+        raise UnreadableError(ProxyAttempt.of("http", target), Reason.REQUEST_INVALID)
     scheme, authority, path, fragment = matched.groups()
     if scheme.lower() != _SCHEME or fragment:
         reason = Reason.REQUEST_INVALID if fragment else Reason.SCHEME_REFUSED
-        raise UnreadableError(Attempt.of("http", authority), reason)
+        raise UnreadableError(ProxyAttempt.of("http", authority), reason)
     return Wanted(_attempt("http", authority, default=HTTP_PORT), path if path.startswith("/") else f"/{path}")
 
 
@@ -86,15 +86,15 @@ def end_to_end(headers: Headers) -> Headers:
     return [(name, value) for name, value in headers if name not in dropped]
 
 
-def _attempt(kind: str, authority: str, *, default: int | None) -> Attempt:
+def _attempt(kind: str, authority: str, *, default: int | None) -> ProxyAttempt:
     matched = _AUTHORITY.fullmatch(authority)
     if not matched:
-        raise UnreadableError(Attempt.of(kind, authority), Reason.HOST_INVALID)
+        raise UnreadableError(ProxyAttempt.of(kind, authority), Reason.HOST_INVALID)
     host, digits = matched.groups()
     try:
-        return Attempt(kind, canonical(host), _port(digits, default))
+        return ProxyAttempt(kind, canonical(host), _port(digits, default))
     except HostError as error:
-        raise UnreadableError(Attempt.of(kind, authority), error.reason) from error
+        raise UnreadableError(ProxyAttempt.of(kind, authority), error.reason) from error
 
 
 def _port(digits: str | None, default: int | None) -> int:
@@ -115,7 +115,7 @@ def _check_framing(request: h11.Request) -> None:
         raise RefusalError(Reason.REQUEST_INVALID)
 
 
-def _check_host(attempt: Attempt, request: h11.Request) -> None:
+def _check_host(attempt: ProxyAttempt, request: h11.Request) -> None:
     """Refuse a Host header, by which the server would go, that names another host than the URL."""
     named = [value.decode("ascii", "replace") for name, value in request.headers if name == b"host"]
     try:

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Final
 
 import h11
 
-from securebench.egress.http_streams import PIECE, Peer, close
+from securebench.egress.http_streams import PIECE, HttpPeer, close
 from securebench.egress.proxy.answers import BAD_GATEWAY, alert, answer, refuse
 from securebench.egress.proxy.client_hello import HelloError, Introduction
-from securebench.egress.proxy.decisions import Attempt, Decision, Reason
+from securebench.egress.proxy.decisions import Decision, ProxyAttempt, Reason
 from securebench.egress.proxy.domains import AllowedDomains
 from securebench.egress.proxy.exchange import exchange
 from securebench.egress.proxy.request import UnreadableError, forwarded, judge, read
 from securebench.egress.proxy.resolution import Dialer, RefusalError
-from securebench.egress.proxy.tunnel import LimitError, Meter, tunnel, write
+from securebench.egress.proxy.tunnel import LimitError, TunnelMeter, tunnel, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
@@ -44,7 +44,7 @@ class Proxy:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection from the sandbox, and close it. Raises nothing but cancellation."""
-        client = Peer(h11.SERVER, reader, writer)
+        client = HttpPeer(h11.SERVER, reader, writer)
         try:
             with suppress(*_BROKEN):
                 while await self._serve_one(client):
@@ -52,18 +52,18 @@ class Proxy:
         finally:
             await client.close()
 
-    async def _serve_one(self, client: Peer) -> bool:
+    async def _serve_one(self, client: HttpPeer) -> bool:
         """Serve one request. Whether another may follow on the same connection."""
         try:
             async with asyncio.timeout(self._ledger.caps.head_seconds):
                 request = await client.next_event()
         except h11.RemoteProtocolError:
-            await self._refuse(client, Attempt("http"), RefusalError(Reason.REQUEST_INVALID))
+            await self._refuse(client, ProxyAttempt("http"), RefusalError(Reason.REQUEST_INVALID))
             return False
         return isinstance(request, h11.Request) and await self._judge(client, request)
 
-    async def _judge(self, client: Peer, request: h11.Request) -> bool:
-        attempt = Attempt("http")
+    async def _judge(self, client: HttpPeer, request: h11.Request) -> bool:
+        attempt = ProxyAttempt("http")
         try:
             wanted = read(request)
             attempt = wanted.attempt
@@ -80,19 +80,21 @@ class Proxy:
         finally:
             await close(outside[1])
 
-    async def _refuse(self, client: Peer, attempt: Attempt, error: RefusalError) -> None:
+    async def _refuse(self, client: HttpPeer, attempt: ProxyAttempt, error: RefusalError) -> None:
         self._ledger.decide(attempt, error.decision, error.reason, error.address)
         await refuse(client, attempt, error)
 
-    async def _forward(self, client: Peer, asked: tuple[Attempt, h11.Request], address: str, outside: Streams) -> bool:
+    async def _forward(
+        self, client: HttpPeer, asked: tuple[ProxyAttempt, h11.Request], address: str, outside: Streams
+    ) -> bool:
         attempt, head = asked
-        server = Peer(h11.CLIENT, *outside)
+        server = HttpPeer(h11.CLIENT, *outside)
         await self._metered(attempt, address, lambda meter: exchange(client, server, head, meter))
         if client.connection.our_state is h11.SEND_RESPONSE:
             await answer(client, BAD_GATEWAY, "the host broke off, or a bound was reached")
         return client.connection.our_state is client.connection.their_state is h11.DONE
 
-    async def _tunnel(self, client: Peer, attempt: Attempt, address: str, outside: Streams) -> bool:
+    async def _tunnel(self, client: HttpPeer, attempt: ProxyAttempt, address: str, outside: Streams) -> bool:
         await client.next_event()  # the end of the request: it has no body
         await client.send(h11.Response(status_code=_OK, headers=[]))
         introduction = Introduction(attempt.host)
@@ -103,7 +105,7 @@ class Proxy:
             await alert(client)
             return False
 
-        async def carry(meter: Meter) -> None:
+        async def carry(meter: TunnelMeter) -> None:
             meter.sent(len(hello))
             await write(outside[1], hello)
             await tunnel((client.reader, client.writer), outside, meter, introduction)
@@ -111,7 +113,7 @@ class Proxy:
         await self._metered(attempt, address, carry)
         return False
 
-    async def _hello(self, client: Peer, introduction: Introduction) -> bytes:
+    async def _hello(self, client: HttpPeer, introduction: Introduction) -> bytes:
         """Return what the client says first, once it is TLS for the right host. Raises :class:`RefusalError`."""
         data, _ = client.connection.trailing_data
         try:
@@ -127,11 +129,11 @@ class Proxy:
         return hello
 
     async def _metered(
-        self, attempt: Attempt, address: str, work: Callable[[Meter], Coroutine[None, None, None]]
+        self, attempt: ProxyAttempt, address: str, work: Callable[[TunnelMeter], Coroutine[None, None, None]]
     ) -> None:
         """Do what was allowed, and log its end, however it comes."""
         self._ledger.decide(attempt, Decision.ALLOWED, Reason.ALLOWED, address)
-        meter = Meter(self._ledger)
+        meter = TunnelMeter(self._ledger)
         reason = Reason.SESSION_CLOSED  # unless something else ends it
         try:
             await meter.watch(work(meter))

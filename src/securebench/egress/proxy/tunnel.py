@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from securebench.egress.proxy.decisions import Reason, Usage
+from securebench.egress.proxy.decisions import Reason, TunnelUsage
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -27,11 +27,11 @@ class LimitError(Exception):
         self.reason = reason
 
 
-class Meter:
+class TunnelMeter:
     """The bounds of one connection that was allowed, and what it used of them."""
 
     def __init__(self, ledger: Ledger) -> None:
-        self.usage = Usage()
+        self.usage = TunnelUsage()
         self._ledger = ledger
         self._started = self._moved = time.monotonic()
 
@@ -77,7 +77,7 @@ class Meter:
             raise LimitError(Reason.BYTE_LIMIT)
 
 
-async def tunnel(inside: Streams, outside: Streams, meter: Meter, introduction: Introduction) -> None:
+async def tunnel(inside: Streams, outside: Streams, meter: TunnelMeter, introduction: Introduction) -> None:
     """Carry bytes until both sides have ended, or one breaks.
 
     What the client has said in ``introduction`` so far is carried already. Raises :class:`LimitError`, ``HelloError``

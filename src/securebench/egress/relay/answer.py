@@ -16,16 +16,16 @@ from securebench.egress.model import Trouble
 from securebench.egress.relay.providers.base import read_object
 from securebench.egress.relay.secret import Eraser, erased
 from securebench.egress.relay.upstream import drop
-from securebench.egress.relay.usage import Meter
+from securebench.egress.relay.usage import AnswerMeter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from securebench.egress.http_streams import Peer
+    from securebench.egress.http_streams import HttpPeer
     from securebench.egress.model import RelayPlan
     from securebench.egress.relay.budget import Spending
     from securebench.egress.relay.providers.base import Dialect, Header, Route
-    from securebench.egress.relay.tally import Entry
+    from securebench.egress.relay.tally import RequestEntry
     from securebench.egress.relay.upstream import Upstream
 
 MAX_ERROR_BYTES: Final = 64 * 1024
@@ -47,7 +47,7 @@ _NUMBER: Final = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class RelayContext:
     """What all requests of one relay have in common."""
 
     plan: RelayPlan
@@ -84,7 +84,7 @@ class AgentGoneError(Exception):
 class Passage:
     """One request and its answer."""
 
-    def __init__(self, way: Way, agent: Peer, order: Order, entry: Entry) -> None:
+    def __init__(self, way: RelayContext, agent: HttpPeer, order: Order, entry: RequestEntry) -> None:
         self._way = way
         self._agent = agent
         self._order = order
@@ -109,14 +109,14 @@ class Passage:
             raise
         self._way.upstream.give_back(server)
 
-    async def _connect(self) -> Peer:
+    async def _connect(self) -> HttpPeer:
         try:
             return await self._way.upstream.take()
         except OSError as error:
             why = type(error).__name__
             raise NoAnswerError(Trouble.UNREACHABLE, f"no connection to the provider ({why})") from None
 
-    async def _ask(self, server: Peer) -> None:
+    async def _ask(self, server: HttpPeer) -> None:
         way, order = self._way, self._order
         own: list[Header] = [
             (b"host", way.upstream.authority),
@@ -135,7 +135,7 @@ class Passage:
         except OSError:
             raise NoAnswerError(Trouble.UNREACHABLE, "the provider did not take the request") from None
 
-    async def _head(self, server: Peer) -> h11.Response:
+    async def _head(self, server: HttpPeer) -> h11.Response:
         since = monotonic()
         try:
             for _ in range(MAX_INTERIM):
@@ -147,7 +147,7 @@ class Passage:
             raise
         raise NoAnswerError(Trouble.FAILED, "the provider does not come to its answer")
 
-    async def _next(self, server: Peer, silence: float | None = None) -> h11.Event:
+    async def _next(self, server: HttpPeer, silence: float | None = None) -> h11.Event:
         """Return what the provider sends next, after at most ``silence`` seconds. Raises :class:`NoAnswerError`."""
         silence = silence or self._timeouts.between_bytes
         left = self._deadline - monotonic()
@@ -165,7 +165,7 @@ class Passage:
             raise NoAnswerError(Trouble.FAILED, "the provider closed the connection")
         return event
 
-    async def _pass_error(self, server: Peer, response: h11.Response) -> None:
+    async def _pass_error(self, server: HttpPeer, response: h11.Response) -> None:
         """Hand the provider's error to the agent, as it is but for the key."""
         entry, status = self._entry, response.status_code
         data = await self._error_body(server, status)
@@ -183,7 +183,7 @@ class Passage:
         await self._give(h11.Data(data=data))
         await self._give(h11.EndOfMessage())
 
-    async def _error_body(self, server: Peer, status: int) -> bytes:
+    async def _error_body(self, server: HttpPeer, status: int) -> bytes:
         data = b""
         while isinstance(event := await self._next(server), h11.Data):
             data += bytes(event.data)
@@ -192,11 +192,11 @@ class Passage:
                 raise NoAnswerError(self._way.dialect.error_trouble(status, {}), message, status)
         return data
 
-    async def _pass_answer(self, server: Peer, response: h11.Response) -> None:
+    async def _pass_answer(self, server: HttpPeer, response: h11.Response) -> None:
         """Pass an answer on as it comes. Whatever becomes of it, what it took is counted."""
         kind = dict(response.headers).get(b"content-type", b"").lower()
         is_stream = kind.startswith(b"text/event-stream")
-        meter = Meter(self._way.dialect, asked=len(self._order.body), is_stream=is_stream)
+        meter = AnswerMeter(self._way.dialect, asked=len(self._order.body), is_stream=is_stream)
         self._entry.status = response.status_code
         is_model = self._order.route.is_model
         try:
@@ -209,7 +209,7 @@ class Passage:
         if is_model:
             self._judge(meter)
 
-    async def _pieces(self, server: Peer, meter: Meter) -> None:
+    async def _pieces(self, server: HttpPeer, meter: AnswerMeter) -> None:
         eraser = Eraser(self._way.plan.key)
         while isinstance(event := await self._next(server), h11.Data):
             piece = bytes(event.data)
@@ -228,7 +228,7 @@ class Passage:
         if self._way.spent.bytes > self._way.plan.bytes:
             raise NoAnswerError(Trouble.OUT_OF_BUDGET, f"the task's {self._way.plan.bytes} bytes are used up")
 
-    def _judge(self, meter: Meter) -> None:
+    def _judge(self, meter: AnswerMeter) -> None:
         """Say how an answer ended that was passed on whole: its reader knows as much."""
         if meter.trouble is Trouble.DECLINED:
             self._entry.trouble, self._entry.message = meter.trouble, "the provider's policy stopped the answer"

@@ -19,12 +19,12 @@ from securebench.egress.relay.providers import dialect_of
 from securebench.egress.relay.providers.base import read_object
 from securebench.egress.relay.server import require_key
 from securebench.egress.relay.upstream import Upstream, drop
-from securebench.egress.relay.usage import Meter
+from securebench.egress.relay.usage import AnswerMeter
 
 if TYPE_CHECKING:
-    from securebench.egress.http_streams import Peer
+    from securebench.egress.http_streams import HttpPeer
     from securebench.egress.model import RelayPlan
-    from securebench.egress.relay.providers.base import Dialect, Header, Question
+    from securebench.egress.relay.providers.base import Dialect, Header, ProbeRequest
 
 PROBE_SECONDS: Final = 30.0
 """For the whole question. Its answer is a few tokens long: a provider that needs longer serves nobody."""
@@ -41,7 +41,7 @@ async def ask_provider(plan: RelayPlan, model: str, seconds: float = PROBE_SECON
     upstream = Upstream(plan.base_url, plan.authority, min(plan.timeouts.connect, seconds))
     dialect = dialect_of(plan.provider)
     question = dialect.question(upstream.path, model)
-    server: Peer | None = None
+    server: HttpPeer | None = None
     try:
         async with asyncio.timeout(seconds):
             server = await upstream.take()
@@ -63,7 +63,7 @@ async def ask_provider(plan: RelayPlan, model: str, seconds: float = PROBE_SECON
         upstream.close()
 
 
-async def _ask(server: Peer, question: Question, upstream: Upstream, key: Header | None) -> None:
+async def _ask(server: HttpPeer, question: ProbeRequest, upstream: Upstream, key: Header | None) -> None:
     body = b"" if question.body is None else json.dumps(question.body).encode()
     headers: list[Header] = [
         (b"host", upstream.authority),
@@ -81,13 +81,13 @@ async def _ask(server: Peer, question: Question, upstream: Upstream, key: Header
     await server.send(h11.EndOfMessage())
 
 
-async def _answer(server: Peer, dialect: Dialect, question: Question) -> ProbeReport:
+async def _answer(server: HttpPeer, dialect: Dialect, question: ProbeRequest) -> ProbeReport:
     while not isinstance(event := await server.next_event(), h11.Response):
         if not isinstance(event, h11.InformationalResponse):
             raise NoAnswerError(Trouble.FAILED, "the provider closed the connection")
     response, status, data = event, event.status_code, b""
     is_stream = dict(response.headers).get(b"content-type", b"").lower().startswith(b"text/event-stream")
-    meter = Meter(dialect, asked=0, is_stream=is_stream)
+    meter = AnswerMeter(dialect, asked=0, is_stream=is_stream)
     async for piece in server.body():
         data += piece
         meter.feed(piece)

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 
-class Refusal(StrEnum):
+class RelayRefusal(StrEnum):
     """The reasons, as they stand in reports and in logs."""
 
     MALFORMED = "malformed"
@@ -38,11 +38,11 @@ class Refusal(StrEnum):
 
 STATUS: Final = MappingProxyType(
     {
-        Refusal.PATH: 404,
-        Refusal.METHOD: 405,
-        Refusal.UPGRADE: 426,
-        Refusal.TOO_LARGE: 413,
-        Refusal.BUDGET: 429,
+        RelayRefusal.PATH: 404,
+        RelayRefusal.METHOD: 405,
+        RelayRefusal.UPGRADE: 426,
+        RelayRefusal.TOO_LARGE: 413,
+        RelayRefusal.BUDGET: 429,
     }
 )
 """What the agent is answered, 400 otherwise: programs give up at 400 at once, and repeat at 403 and at 5xx."""
@@ -51,7 +51,7 @@ STATUS: Final = MappingProxyType(
 class RefusedError(Exception):
     """A request is not passed on. ``message`` is for the agent, and holds nothing that it may not know."""
 
-    def __init__(self, reason: Refusal, message: str) -> None:
+    def __init__(self, reason: RelayRefusal, message: str) -> None:
         super().__init__(message)
         self.reason = reason
         self.message = message

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Final
 
 import h11
 
-from securebench.egress.relay.refusals import Refusal, RefusedError
+from securebench.egress.relay.refusals import RefusedError, RelayRefusal
 from securebench.strict_input.json_text import UnfitJsonError, decode_json
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection
 
-    from securebench.egress.http_streams import Peer
+    from securebench.egress.http_streams import HttpPeer
     from securebench.egress.relay.providers.base import Header, Object
 
 MAX_BODY_BYTES: Final = 32 * 1024 * 1024
@@ -42,11 +42,13 @@ def check_framing(headers: Collection[Header]) -> None:
     """Look at how a request says where its body ends and what it is. Raises :class:`RefusedError`."""
     given = dict(headers)
     if b"transfer-encoding" in given and b"content-length" in given:
-        raise RefusedError(Refusal.MALFORMED, "the body has two lengths")
+        raise RefusedError(RelayRefusal.MALFORMED, "the body has two lengths")
     if given.get(b"content-encoding", b"identity").lower() != b"identity":
-        raise RefusedError(Refusal.HEADER, "the body is compressed, which is to be turned off in the agent's settings")
+        raise RefusedError(
+            RelayRefusal.HEADER, "the body is compressed, which is to be turned off in the agent's settings"
+        )
     if not _PLAIN_JSON.fullmatch(given.get(b"content-type", b"").strip()):
-        raise RefusedError(Refusal.HEADER, "the body is not application/json")
+        raise RefusedError(RelayRefusal.HEADER, "the body is not application/json")
     if int(given.get(b"content-length", b"0")) > MAX_BODY_BYTES:
         raise _too_large()
 
@@ -59,7 +61,7 @@ class Bodies:
         self._held = 0
 
     @asynccontextmanager
-    async def read(self, agent: Peer) -> AsyncIterator[bytes]:
+    async def read(self, agent: HttpPeer) -> AsyncIterator[bytes]:
         """Hold the body of the request that ``agent`` sends.
 
         Raises :class:`RefusedError`, ``h11.RemoteProtocolError``, and ``OSError``, whose ``TimeoutError`` is one.
@@ -79,11 +81,11 @@ class Bodies:
     def _bound(self, length: int) -> None:
         if length > MAX_BODY_BYTES or self._held > MAX_HELD_BYTES:
             raise RefusedError(
-                Refusal.TOO_LARGE, f"the body is larger than {MAX_BODY_BYTES} bytes, or not the only one"
+                RelayRefusal.TOO_LARGE, f"the body is larger than {MAX_BODY_BYTES} bytes, or not the only one"
             )
 
 
-async def drain(agent: Peer) -> None:
+async def drain(agent: HttpPeer) -> None:
     """Read what is left of a request, within bounds, and forget it. Raises nothing but cancellation."""
     left = MAX_BODY_BYTES
     with suppress(OSError, h11.RemoteProtocolError):
@@ -96,15 +98,15 @@ async def drain(agent: Peer) -> None:
 def decode(data: bytes) -> Object:
     """Return the one object that a body is. Raises :class:`RefusedError`."""
     if _too_many(data):
-        raise RefusedError(Refusal.TOO_LARGE, f"the body holds more than {MAX_VALUES} values")
+        raise RefusedError(RelayRefusal.TOO_LARGE, f"the body holds more than {MAX_VALUES} values")
     try:
         value, _ = decode_json(data.decode("utf-8"), MAX_VALUES)
     except UnicodeDecodeError:
-        raise RefusedError(Refusal.JSON, "the body is not UTF-8") from None
+        raise RefusedError(RelayRefusal.JSON, "the body is not UTF-8") from None
     except UnfitJsonError as error:
-        raise RefusedError(Refusal.JSON, f"the body is not strict JSON: {error}") from None
+        raise RefusedError(RelayRefusal.JSON, f"the body is not strict JSON: {error}") from None
     if not isinstance(value, dict):
-        raise RefusedError(Refusal.JSON, "the body is not an object")
+        raise RefusedError(RelayRefusal.JSON, "the body is not an object")
     return value
 
 
@@ -114,16 +116,16 @@ def encode(body: Object) -> bytes:
 
 
 def _too_large() -> RefusedError:
-    return RefusedError(Refusal.TOO_LARGE, f"the body is larger than {MAX_BODY_BYTES} bytes, or others are held")
+    return RefusedError(RelayRefusal.TOO_LARGE, f"the body is larger than {MAX_BODY_BYTES} bytes, or others are held")
 
 
-async def _invite(agent: Peer) -> None:
+async def _invite(agent: HttpPeer) -> None:
     """Send the interim answer that some clients wait for before they send a body."""
     if agent.connection.they_are_waiting_for_100_continue:
         await agent.send(h11.InformationalResponse(status_code=100, headers=[]))
 
 
-def _is_sending(agent: Peer) -> bool:
+def _is_sending(agent: HttpPeer) -> bool:
     connection = agent.connection
     return connection.their_state is h11.SEND_BODY and not connection.they_are_waiting_for_100_continue
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Final
 
 import h11
 
-from securebench.egress.http_streams import Peer
+from securebench.egress.http_streams import HttpPeer
 from securebench.egress.model import Trouble
-from securebench.egress.relay.answer import AGENT_SECONDS, AgentGoneError, NoAnswerError, Order, Passage, Way
+from securebench.egress.relay.answer import AGENT_SECONDS, AgentGoneError, NoAnswerError, Order, Passage, RelayContext
 from securebench.egress.relay.providers import dialect_of
-from securebench.egress.relay.refusals import Refusal, RefusedError
+from securebench.egress.relay.refusals import RefusedError, RelayRefusal
 from securebench.egress.relay.request import Bodies, check_framing, decode, drain, encode
-from securebench.egress.relay.tally import Entry, Tally
+from securebench.egress.relay.tally import RequestEntry, Tally
 from securebench.egress.relay.upstream import Upstream
 from securebench.errors import EgressError
 
@@ -38,7 +38,7 @@ _VERSIONS: Final = (b"1.0", b"1.1")
 _KEY: Final = re.compile(r"[!-~]+")
 
 
-class Relay:
+class ProviderRelay:
     """One task's way to its provider. It belongs to one event loop.
 
     ``log`` is given a line a request: counts and names, never a body, never a key. Raises :class:`EgressError` for a
@@ -56,7 +56,7 @@ class Relay:
         require_key(plan)
         self._tally = Tally(log)
         upstream = upstream or Upstream(plan.base_url, plan.authority, plan.timeouts.connect)
-        self._way = Way(plan, dialect_of(plan.provider), upstream, agent_seconds, self._tally.spent)
+        self._way = RelayContext(plan, dialect_of(plan.provider), upstream, agent_seconds, self._tally.spent)
         self._bodies = Bodies(agent_seconds)
         self._slots = asyncio.Semaphore(MAX_AT_ONCE)
         self._tasks: set[asyncio.Task[object]] = set()
@@ -64,7 +64,7 @@ class Relay:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection of the agent's, and close it. Raises nothing but the cancellation of others."""
-        agent, task = Peer(h11.SERVER, reader, writer), asyncio.current_task()
+        agent, task = HttpPeer(h11.SERVER, reader, writer), asyncio.current_task()
         try:
             if task is not None and len(self._tasks) < MAX_CONNECTIONS and not self._is_closed:
                 self._tasks.add(task)
@@ -89,17 +89,17 @@ class Relay:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._way.upstream.close()
 
-    async def _serve_all(self, agent: Peer) -> None:
+    async def _serve_all(self, agent: HttpPeer) -> None:
         with suppress(OSError, h11.ProtocolError, AgentGoneError):
             while await self._serve_next(agent):
                 agent.connection.start_next_cycle()
 
-    async def _serve_next(self, agent: Peer) -> bool:
+    async def _serve_next(self, agent: HttpPeer) -> bool:
         """Serve one request, and return whether the connection can take another."""
         request = await _request(agent)
         if isinstance(request, h11.ConnectionClosed):
             return False
-        entry = Entry()
+        entry = RequestEntry()
         async with self._slots:
             try:
                 await self._handle(agent, request, entry)
@@ -108,9 +108,9 @@ class Relay:
         connection = agent.connection
         return request is not None and connection.our_state is connection.their_state is h11.DONE
 
-    async def _handle(self, agent: Peer, request: h11.Request | None, entry: Entry) -> None:
+    async def _handle(self, agent: HttpPeer, request: h11.Request | None, entry: RequestEntry) -> None:
         if request is None:
-            await self._refuse(agent, entry, RefusedError(Refusal.MALFORMED, "this is not HTTP/1.1"))
+            await self._refuse(agent, entry, RefusedError(RelayRefusal.MALFORMED, "this is not HTTP/1.1"))
             return
         entry.method, entry.path = request.method.decode("latin-1"), request.target.decode("latin-1")
         try:
@@ -121,11 +121,13 @@ class Relay:
         except RefusedError as refused:
             await self._refuse(agent, entry, refused)
         except (h11.RemoteProtocolError, TimeoutError):
-            await self._refuse(agent, entry, RefusedError(Refusal.MALFORMED, "the body does not come as its head says"))
+            await self._refuse(
+                agent, entry, RefusedError(RelayRefusal.MALFORMED, "the body does not come as its head says")
+            )
         except NoAnswerError as error:
             await self._fail(agent, entry, error)
 
-    async def _relay(self, agent: Peer, request: h11.Request, entry: Entry) -> None:
+    async def _relay(self, agent: HttpPeer, request: h11.Request, entry: RequestEntry) -> None:
         headers = [(bytes(name), bytes(value)) for name, value in request.headers]
         route = self._way.dialect.route(entry.method, entry.path, headers)
         entry.is_model = route.is_model
@@ -139,13 +141,13 @@ class Relay:
             self._spend(entry, order)
             await Passage(self._way, agent, order, entry).run()
 
-    def _spend(self, entry: Entry, order: Order) -> None:
+    def _spend(self, entry: RequestEntry, order: Order) -> None:
         if bound := self._tally.spent.over(self._way.plan):
-            raise RefusedError(Refusal.BUDGET, f"the budget of this task is used up: {bound}")
+            raise RefusedError(RelayRefusal.BUDGET, f"the budget of this task is used up: {bound}")
         entry.sent = len(order.body)
         self._tally.passed_on(entry)
 
-    async def _refuse(self, agent: Peer, entry: Entry, refused: RefusedError) -> None:
+    async def _refuse(self, agent: HttpPeer, entry: RequestEntry, refused: RefusedError) -> None:
         entry.refusal = refused.reason
         entry.trouble = self._trouble_of(refused)
         entry.message = f"refused by the relay: {refused.reason.value}"
@@ -153,11 +155,11 @@ class Relay:
 
     def _trouble_of(self, refused: RefusedError) -> Trouble | None:
         """Return what a refusal means. Where the provider's failures alone used the budget up, it is still theirs."""
-        if refused.reason is not Refusal.BUDGET:
+        if refused.reason is not RelayRefusal.BUDGET:
             return Trouble.REJECTED
         return Trouble.OUT_OF_BUDGET if self._tally.spent.is_used_up(self._way.plan) else None
 
-    async def _fail(self, agent: Peer, entry: Entry, error: NoAnswerError) -> None:
+    async def _fail(self, agent: HttpPeer, entry: RequestEntry, error: NoAnswerError) -> None:
         """Tell the agent that there is no answer, and break it off where it has begun: a cut is no end."""
         entry.trouble, entry.message = error.trouble, error.message
         if agent.connection.our_state is not h11.SEND_RESPONSE:
@@ -165,11 +167,11 @@ class Relay:
             raise AgentGoneError
         await self._explain(agent, entry, error.status, error.message)
 
-    async def _explain(self, agent: Peer, entry: Entry, status: int, message: str) -> None:
+    async def _explain(self, agent: HttpPeer, entry: RequestEntry, status: int, message: str) -> None:
         error = self._way.dialect.error(status, f"SecureBench: {message}")
         await self._answer(agent, entry, status, json.dumps(error).encode())
 
-    async def _answer(self, agent: Peer, entry: Entry, status: int, body: bytes) -> None:
+    async def _answer(self, agent: HttpPeer, entry: RequestEntry, status: int, body: bytes) -> None:
         """Answer in the relay's own name, after all of the request: who still sends does not read."""
         entry.status = status
         headers: list[Header] = [
@@ -190,7 +192,7 @@ def require_key(plan: RelayPlan) -> None:
         raise EgressError("the provider's key is empty, or holds what a header cannot")
 
 
-async def _request(agent: Peer) -> h11.Request | h11.ConnectionClosed | None:
+async def _request(agent: HttpPeer) -> h11.Request | h11.ConnectionClosed | None:
     """Return the head of the next request, ``None`` if it is no HTTP/1.1. Raises ``OSError``."""
     try:
         event = await agent.next_event()

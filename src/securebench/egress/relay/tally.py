@@ -15,7 +15,7 @@ from securebench.egress.relay.budget import Spending
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from securebench.egress.relay.refusals import Refusal
+    from securebench.egress.relay.refusals import RelayRefusal
     from securebench.resources import JsonValue
 
 MAX_REFUSED_LINES: Final = 1000
@@ -28,7 +28,7 @@ _NOT_PLAIN: Final = re.compile(r"[^ -~]")
 
 
 @dataclass(slots=True)
-class Entry:
+class RequestEntry:
     """One request, as it becomes known. ``sent`` and ``received`` are bytes of bodies, to and from the provider."""
 
     method: str = ""
@@ -36,7 +36,7 @@ class Entry:
     started: float = field(default_factory=monotonic)
     is_model: bool = False
     status: int = 0
-    refusal: Refusal | None = None
+    refusal: RelayRefusal | None = None
     answer: int = 0
     """The provider's own status; ``status`` is what the agent was answered."""
     sent: int = 0
@@ -90,15 +90,15 @@ class Tally:
         self._models: Counter[str] = Counter()
         self._model = ""
         self._answered = 0
-        self._last = Entry()
+        self._last = RequestEntry()
         self.spent = Spending()
 
-    def passed_on(self, entry: Entry) -> None:
+    def passed_on(self, entry: RequestEntry) -> None:
         """Count a request as it leaves for the provider."""
         self.spent.requests += 1
         self.spent.bytes += entry.sent
 
-    def close(self, entry: Entry) -> None:
+    def close(self, entry: RequestEntry) -> None:
         """Count a request that is over, and log it."""
         self.spent.failed += entry.refusal is None and entry.trouble in PROVIDER_TROUBLES
         if entry.refusal is not None:
@@ -136,7 +136,7 @@ class Tally:
             message=self._last.message,
         )
 
-    def _is_news(self, entry: Entry) -> bool:
+    def _is_news(self, entry: RequestEntry) -> bool:
         """Return whether a request says how things stand. A budget that is used up stays so."""
         if self._last.trouble is Trouble.OUT_OF_BUDGET or not entry.is_model:
             return False

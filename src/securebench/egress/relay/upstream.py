@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import h11
 
-from securebench.egress.http_streams import PIECE, Peer
+from securebench.egress.http_streams import PIECE, HttpPeer
 from securebench.errors import EgressError
 
 IDLE_SECONDS: Final = 10.0
@@ -47,9 +47,9 @@ class Upstream:
         """The path of the base URL, with no slash at its end."""
         self.authority = parts.netloc.rpartition("@")[2].encode("ascii", "replace")
         """Host and port, as a request names them."""
-        self._idle: list[tuple[float, Peer]] = []
+        self._idle: list[tuple[float, HttpPeer]] = []
 
-    async def take(self) -> Peer:
+    async def take(self) -> HttpPeer:
         """Return a connection: one that was given back, or a new one. Raises ``OSError`` and its ``TimeoutError``."""
         while self._idle:
             since, peer = self._idle.pop()
@@ -59,7 +59,7 @@ class Upstream:
         async with asyncio.timeout(self._connect_seconds):
             return await self._connect()
 
-    def give_back(self, peer: Peer) -> None:
+    def give_back(self, peer: HttpPeer) -> None:
         """Keep a connection whose answer was read to its end, and close any other."""
         connection = peer.connection
         if connection.our_state is connection.their_state is h11.DONE and len(self._idle) < MAX_IDLE:
@@ -73,7 +73,7 @@ class Upstream:
         while self._idle:
             drop(self._idle.pop()[1])
 
-    async def _connect(self) -> Peer:
+    async def _connect(self) -> HttpPeer:
         name = self._host if self._tls else None
         try:
             reader, writer = await asyncio.open_connection(
@@ -81,10 +81,10 @@ class Upstream:
             )
         except UnicodeError:
             raise OSError("the provider's host name is not valid") from None
-        return Peer(h11.CLIENT, reader, writer)
+        return HttpPeer(h11.CLIENT, reader, writer)
 
 
-def drop(peer: Peer) -> None:
+def drop(peer: HttpPeer) -> None:
     """Close a connection of which nothing more is wanted, at once: a good-bye over TLS takes a server's time."""
     peer.writer.transport.abort()
 

@@ -9,7 +9,7 @@ from securebench.egress.relay.providers.base import read_object
 
 if TYPE_CHECKING:
     from securebench.egress.model import Trouble
-    from securebench.egress.relay.providers.base import Dialect, Reading
+    from securebench.egress.relay.providers.base import Dialect, EventReading
 
 MAX_EVENT_BYTES: Final = 8 * 1024 * 1024
 """What one line of a stream, or a whole answer, is kept of to be read: the last event of a stream repeats the answer.
@@ -22,7 +22,7 @@ _DATA: Final = b"data:"
 _MODEL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+\[\]-]{0,119}")
 
 
-class Meter:
+class AnswerMeter:
     """Reads one answer while it passes. ``asked`` is the size of its request in bytes."""
 
     def __init__(self, dialect: Dialect, *, asked: int, is_stream: bool) -> None:
@@ -85,7 +85,7 @@ class Meter:
         if event := read_object(line.removeprefix(_DATA)):
             self._take(self._dialect.read(event))
 
-    def _take(self, reading: Reading) -> None:
+    def _take(self, reading: EventReading) -> None:
         self._input = _larger(self._input, reading.input_tokens)
         self._output = _larger(self._output, reading.output_tokens)
         self.ended = self.ended or reading.ended

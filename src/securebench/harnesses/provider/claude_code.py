@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from securebench.egress.model import Provider
-from securebench.harnesses.provider.claude_events import ClaudeAccount
+from securebench.harnesses.provider.claude_events import ClaudeEventParser
 from securebench.harnesses.provider.endpoints import ProviderFacts
 from securebench.harnesses.provider.harness import HOME, ProviderHarness, patience_ms
 from securebench.tester_config import ClaudeCodeConfig
@@ -84,6 +84,6 @@ class ClaudeCodeHarnessProducer(ProviderHarness):
             **dict.fromkeys(_QUIET, "1"),
         }
 
-    def account(self) -> ClaudeAccount:
+    def account(self) -> ClaudeEventParser:
         """See :meth:`ProviderHarness.account`."""
-        return ClaudeAccount()
+        return ClaudeEventParser()

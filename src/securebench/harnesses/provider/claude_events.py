@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from securebench.egress.model import Trouble
 from securebench.harnesses.provider.events import amount_of, number_of, object_of, objects_of, text_of
-from securebench.harnesses.provider.self_report import MAX_MESSAGE, MAX_TEXT, Account, trouble_of_status
+from securebench.harnesses.provider.self_report import MAX_MESSAGE, MAX_TEXT, EventParser, trouble_of_status
 
 if TYPE_CHECKING:
     from securebench.harnesses.provider.events import Event
@@ -18,11 +18,11 @@ _SHOWN: Final = ("command", "file_path", "notebook_path", "pattern", "path", "qu
 """What tells most of a tool's use, in this order."""
 
 
-class ClaudeAccount(Account):
+class ClaudeEventParser(EventParser):
     """What Claude Code tells. ``is_error`` says how it ended, not ``subtype``, and no exit code."""
 
     def take(self, event: Event) -> None:
-        """See :meth:`Account.take`."""
+        """See :meth:`EventParser.take`."""
         match event.get("type"):
             case "system" if event.get("subtype") == "api_retry":
                 self._fail(event.get("error"), _trouble(event.get("error_status")))

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from securebench.egress.model import Provider
-from securebench.harnesses.provider.codex_events import CodexAccount
+from securebench.harnesses.provider.codex_events import CodexEventParser
 from securebench.harnesses.provider.endpoints import ProviderFacts
 from securebench.harnesses.provider.harness import HOME, ProviderHarness, patience_ms
 from securebench.tester_config import CodexConfig
@@ -70,9 +70,9 @@ class CodexHarnessProducer(ProviderHarness):
         del call
         return {"HOME": HOME, "CODEX_HOME": HOME}
 
-    def account(self) -> CodexAccount:
+    def account(self) -> CodexEventParser:
         """See :meth:`ProviderHarness.account`."""
-        return CodexAccount()
+        return CodexEventParser()
 
     def _provider(self, call: Call) -> dict[str, str | int]:
         timeouts = self.config.provider_timeouts

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from securebench.egress.model import Trouble
 from securebench.harnesses.provider.events import number_of, object_of, objects_of, text_of
-from securebench.harnesses.provider.self_report import MAX_TEXT, Account, trouble_of_status
+from securebench.harnesses.provider.self_report import MAX_TEXT, EventParser, trouble_of_status
 
 if TYPE_CHECKING:
     from securebench.harnesses.provider.events import Event
@@ -30,11 +30,11 @@ _WORDS: Final = (
 """What Codex says where it names no status, as seen of version 0.169."""
 
 
-class CodexAccount(Account):
+class CodexEventParser(EventParser):
     """What Codex tells. Its errors name the provider's trouble in words only."""
 
     def take(self, event: Event) -> None:
-        """See :meth:`Account.take`."""
+        """See :meth:`EventParser.take`."""
         match event.get("type"):
             case "turn.started":
                 self.claims.turns += 1

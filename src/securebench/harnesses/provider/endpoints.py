@@ -33,7 +33,7 @@ class ProviderFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class ProviderKey:
     """A provider's key, and the name of the variable that it was found in. An empty value is none."""
 
     name: str
@@ -41,7 +41,7 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
+class ProviderEndpoint:
     """The way to a provider of one configuration."""
 
     facts: ProviderFacts
@@ -60,13 +60,13 @@ class Endpoint:
         """Whether a relay holds the key."""
         return self.credentials == RELAY
 
-    def key(self, variables: Mapping[str, str]) -> Key:
+    def key(self, variables: Mapping[str, str]) -> ProviderKey:
         """Return the key among the tester's variables. Raises :class:`ConfigError` (``env-missing``).
 
         An endpoint other than the provider's own may do without one.
         """
         names = self.facts.key_names
-        found = next((Key(name, value) for name in names if (value := variables.get(name, "").strip())), None)
+        found = next((ProviderKey(name, value) for name in names if (value := variables.get(name, "").strip())), None)
         if found is None and self.is_own:
             raise ConfigError(
                 f"the provider's key is missing: {' or '.join(names)} is not set",
@@ -75,10 +75,10 @@ class Endpoint:
                 if self.is_relayed
                 else "set it in the environment or in the env file",
             )
-        return found or Key(names[0], "")
+        return found or ProviderKey(names[0], "")
 
     def plan(
-        self, config: ProviderSettings, key: Key, authority: str | None = None, spent: Spent | None = None
+        self, config: ProviderSettings, key: ProviderKey, authority: str | None = None, spent: Spent | None = None
     ) -> EgressPlan:
         """Return the way out of one try at a task. ``authority`` is one more for the relay's TLS, in PEM.
 
@@ -93,7 +93,7 @@ class Endpoint:
         relay = replace(relay, spent_requests=before.requests, spent_tokens=before.tokens, spent_bytes=before.bytes)
         return EgressPlan(domains=config.allowed_domains, relay=relay)
 
-    def relay_plan(self, config: ProviderSettings, key: Key, authority: str | None = None) -> RelayPlan:
+    def relay_plan(self, config: ProviderSettings, key: ProviderKey, authority: str | None = None) -> RelayPlan:
         """Return the way to the provider alone: for the relay of a task, and for the gateway's own questions."""
         budget = config.budget
         return RelayPlan(
@@ -119,7 +119,7 @@ class Endpoint:
             "of their own they can ask whatever model they like, and take out what they read"
         )
 
-    def key_variables(self, given: Mapping[str, str], key: Key) -> dict[str, str]:
+    def key_variables(self, given: Mapping[str, str], key: ProviderKey) -> dict[str, str]:
         """Return the variables of the sandbox that have to do with the key. ``given`` are those of ``harness.env``.
 
         Where a relay holds the key, a placeholder stands in its usual place, and wherever else it was given.
@@ -130,9 +130,9 @@ class Endpoint:
         return dict.fromkeys(sorted({key.name} | holding | (given.keys() & set(self.facts.key_names))), PLACEHOLDER)
 
 
-def endpoint_of(facts: ProviderFacts, config: ProviderSettings) -> Endpoint:
+def endpoint_of(facts: ProviderFacts, config: ProviderSettings) -> ProviderEndpoint:
     """Return the endpoint that a configuration means."""
-    return Endpoint(
+    return ProviderEndpoint(
         facts=facts,
         base_url=(config.base_url or facts.base_url).rstrip("/"),
         is_own=config.base_url is None,

@@ -21,7 +21,7 @@ from securebench.harnesses.provider.ca_bundle import read_authority
 from securebench.harnesses.provider.endpoints import endpoint_of
 from securebench.harnesses.provider.installation import Installation, install
 from securebench.harnesses.provider.prompts import ANSWER_FILES, prompt_for
-from securebench.harnesses.provider.session import Attended, ProviderAttendance, probes_of
+from securebench.harnesses.provider.session import ProviderSession, ProviderSetup, probes_of
 from securebench.sandboxes.base import Mount
 from securebench.tasks import DEFAULT_IMAGE
 
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from securebench.agents.model import AgentProgram
     from securebench.egress.gateway import Gateway
     from securebench.egress.model import ProbeReport
-    from securebench.harnesses.agent_session import Attendance
+    from securebench.harnesses.agent_session import AgentSession
     from securebench.harnesses.base import ProduceContext, RunContext
-    from securebench.harnesses.provider.endpoints import Key, ProviderFacts
-    from securebench.harnesses.provider.self_report import Account
+    from securebench.harnesses.provider.endpoints import ProviderFacts, ProviderKey
+    from securebench.harnesses.provider.self_report import EventParser
     from securebench.resources import JsonValue
     from securebench.tasks import AgentView
     from securebench.tester_config import ProviderSettings
@@ -66,7 +66,7 @@ class Call:
 class _Ready:
     """What :meth:`ProviderHarness.prepare` found."""
 
-    key: Key
+    key: ProviderKey
     authority: str | None
     installation: Installation
 
@@ -95,7 +95,7 @@ class ProviderHarness(Harness):
         """Return the program's own variables. Pure."""
 
     @abstractmethod
-    def account(self) -> Account:
+    def account(self) -> EventParser:
         """Return what reads the events of one task."""
 
     @property
@@ -162,14 +162,14 @@ class ProviderHarness(Harness):
             home=HOME,
         )
 
-    def attend(self, view: AgentView, context: ProduceContext) -> Attendance:
+    def attend(self, view: AgentView, context: ProduceContext) -> AgentSession:
         """Open the way to the provider. Raises :class:`EgressError`."""
         ready, program = self._prepared, self._program(view)
         asking = self._endpoint.relay_plan(self.config, ready.key, ready.authority)
         plan = self._endpoint.plan(self.config, ready.key, ready.authority, context.spent)
         session = open_session(view.task_id, plan, context)
         assert context.gateway is not None
-        attended = Attended(
+        attended = ProviderSetup(
             account=self.account(),
             model=self.config.model,
             ask=partial(context.gateway.probe, view.task_id, asking),
@@ -177,7 +177,7 @@ class ProviderHarness(Harness):
             environment=self._endpoint.key_variables(context.environment, ready.key),
             agent={"program": program.name, "version": program.version},
         )
-        return ProviderAttendance(session, attended)
+        return ProviderSession(session, attended)
 
     def _assurance(self) -> dict[str, Any]:
         """Say who its provider is, and what holds it."""

@@ -30,7 +30,7 @@ from securebench.errors import CandidateError, FailurePhase, FailureReason, Infr
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from securebench.harnesses.provider.self_report import Claims
+    from securebench.harnesses.provider.self_report import SelfReport
 
 
 class AgentOutcome(StrEnum):
@@ -61,14 +61,14 @@ class AgentOutcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
+class OutcomeEvidence:
     """All that is known. ``failure`` is what the sandbox saw of the program's end; ``relay`` is absent without one.
 
     ``has_candidate``: it left something that may be judged. ``ask_provider`` has the gateway ask the provider by
     itself; it is called only where the answer matters.
     """
 
-    claims: Claims
+    claims: SelfReport
     relay: RelayReport | None
     failure: CandidateError | None
     has_candidate: bool
@@ -76,7 +76,7 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class JudgedOutcome:
     """An outcome, with the failure that it is, if it is one."""
 
     outcome: AgentOutcome
@@ -116,7 +116,7 @@ def outcome_of(error: InfrastructureError) -> AgentOutcome | None:
     return _OUTCOMES_BY_CODE.get(error.code)
 
 
-def judge(evidence: Evidence) -> Judgement:
+def judge(evidence: OutcomeEvidence) -> JudgedOutcome:
     """Say what came of an agent's work.
 
     Raises :class:`ProviderError` where the provider kept it from working, and :class:`InfrastructureError`
@@ -125,7 +125,7 @@ def judge(evidence: Evidence) -> Judgement:
     trouble, answered = _seen(evidence)
     failure = evidence.failure
     if answered and failure is not None and failure.reason is FailureReason.TAMPERED:
-        return Judgement(AgentOutcome.WORKED, failure)
+        return JudgedOutcome(AgentOutcome.WORKED, failure)
     if trouble is not None and not answered:
         return _troubled(trouble, evidence)
     if trouble is not None and _ended_in_failure(evidence):
@@ -137,13 +137,13 @@ def judge(evidence: Evidence) -> Judgement:
     if not answered:
         raise _not_started(evidence)
     if failure is None and evidence.has_candidate:
-        return Judgement(AgentOutcome.WORKED)
+        return JudgedOutcome(AgentOutcome.WORKED)
     if evidence.claims.refused and (failure is None or failure.reason not in _ENDS):
         return _refused()
-    return Judgement(_end(evidence), failure)
+    return JudgedOutcome(_end(evidence), failure)
 
 
-def _end(evidence: Evidence) -> AgentOutcome:
+def _end(evidence: OutcomeEvidence) -> AgentOutcome:
     """Name the end of an agent that did not work: the program's claims only tell ways to fail apart."""
     claims, failure = evidence.claims, evidence.failure
     if failure is not None and failure.reason in _ENDS:
@@ -153,7 +153,7 @@ def _end(evidence: Evidence) -> AgentOutcome:
     return AgentOutcome.DENIED if claims.denials else AgentOutcome.GAVE_UP
 
 
-def _seen(evidence: Evidence) -> tuple[Trouble | None, bool]:
+def _seen(evidence: OutcomeEvidence) -> tuple[Trouble | None, bool]:
     """Return the last trouble with the provider, and whether a model ever began to answer."""
     relay, claims = evidence.relay, evidence.claims
     if relay is None:
@@ -161,28 +161,28 @@ def _seen(evidence: Evidence) -> tuple[Trouble | None, bool]:
     return relay.trouble, relay.answered > 0 or any(status.startswith("2") for status in relay.statuses)
 
 
-def _ended_in_failure(evidence: Evidence) -> bool:
+def _ended_in_failure(evidence: OutcomeEvidence) -> bool:
     return evidence.failure is not None or not evidence.has_candidate or evidence.claims.failed
 
 
-def _troubled(trouble: Trouble, evidence: Evidence) -> Judgement:
+def _troubled(trouble: Trouble, evidence: OutcomeEvidence) -> JudgedOutcome:
     """Return the failure that ``trouble`` is, or raise the error that it is where no model had answered."""
     if trouble is Trouble.OUT_OF_BUDGET:
         message = "the agent used up what it may ask of its provider on one task"
-        return Judgement(_OUTCOMES[trouble], _failure(FailureReason.AGENT_OUT_OF_BUDGET, message))
+        return JudgedOutcome(_OUTCOMES[trouble], _failure(FailureReason.AGENT_OUT_OF_BUDGET, message))
     if trouble is Trouble.DECLINED:
         return _refused()
     relay = evidence.relay
     if trouble is Trouble.REJECTED and _seen(evidence)[1]:
-        return Judgement(_OUTCOMES[trouble], evidence.failure)
+        return JudgedOutcome(_OUTCOMES[trouble], evidence.failure)
     if relay is None:
         raise _provider_error(trouble, evidence.claims.error)
     raise _provider_error(trouble, relay.message, relay.retry_after)
 
 
-def _refused() -> Judgement:
+def _refused() -> JudgedOutcome:
     message = "the model refused the task, or its provider's policy stopped it"
-    return Judgement(AgentOutcome.REFUSED, _failure(FailureReason.AGENT_REFUSED, message))
+    return JudgedOutcome(AgentOutcome.REFUSED, _failure(FailureReason.AGENT_REFUSED, message))
 
 
 def _provider_error(trouble: Trouble, said: str, retry_after: float | None = None) -> ProviderError:
@@ -193,7 +193,7 @@ def _provider_error(trouble: Trouble, said: str, retry_after: float | None = Non
     return error
 
 
-def _not_started(evidence: Evidence) -> InfrastructureError:
+def _not_started(evidence: OutcomeEvidence) -> InfrastructureError:
     """Return the error of a program that ended before any answer, with no trouble that would explain it."""
     relay, failure = evidence.relay or RelayReport(), evidence.failure
     end = "it ended by itself" if failure is None else failure.message

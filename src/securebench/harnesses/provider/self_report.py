@@ -32,7 +32,7 @@ _SERVER_ERROR: Final = 500
 
 
 @dataclass(slots=True)
-class Claims:
+class SelfReport:
     """What a program said until now.
 
     ``answered``: a model's answer came. ``finished``: it says that its work is done; ``failed``: that it ended in an
@@ -84,11 +84,11 @@ class Trajectory:
         return "".join(self._lines)
 
 
-class Account(ABC):
+class EventParser(ABC):
     """What one program tells of one task, event by event. Not thread safe."""
 
     def __init__(self) -> None:
-        self.claims = Claims()
+        self.claims = SelfReport()
         self.trajectory = Trajectory()
 
     @abstractmethod

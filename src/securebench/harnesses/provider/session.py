@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Final
 
 from securebench.egress.model import PROVIDER_TROUBLES, EgressReport, ProbeReport, Trouble
 from securebench.errors import EgressError, InfrastructureError
-from securebench.harnesses.agent_session import EgressAttendance, Ending, egress_of
+from securebench.harnesses.agent_session import EgressAgentSession, SessionEnd, egress_of
 from securebench.harnesses.provider.events import EventReader
-from securebench.harnesses.provider.outcomes import Evidence, Judgement, judge, outcome_of
+from securebench.harnesses.provider.outcomes import JudgedOutcome, OutcomeEvidence, judge, outcome_of
 from securebench.sandboxes.base import Stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from securebench.candidates.artifact import CandidateArtifact
-    from securebench.egress.gateway import Session
+    from securebench.egress.gateway import EgressSession
     from securebench.egress.model import RelayReport
     from securebench.errors import CandidateError
-    from securebench.harnesses.provider.self_report import Account
+    from securebench.harnesses.provider.self_report import EventParser
     from securebench.resources import JsonValue
     from securebench.sandboxes.base import Chunk, CommandResult
 
@@ -39,13 +39,13 @@ _MAX_PAUSE: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attended:
+class ProviderSetup:
     """What is attended: the program's account of itself, variables for its sandbox, and which agent it is.
 
     ``ask`` has the gateway put a question of its own to the model of this name; ``model`` is the configured one.
     """
 
-    account: Account
+    account: EventParser
     model: str
     ask: Callable[[str], ProbeReport]
     pause: Callable[[float], None]
@@ -53,10 +53,10 @@ class Attended:
     agent: Mapping[str, JsonValue] = field(default_factory=dict)
 
 
-class ProviderAttendance(EgressAttendance):
+class ProviderSession(EgressAgentSession):
     """Hears the events of one agent and judges its end by what the relay saw."""
 
-    def __init__(self, session: Session, attended: Attended) -> None:
+    def __init__(self, session: EgressSession, attended: ProviderSetup) -> None:
         super().__init__(session)
         self.environment = {**session.environment, **attended.environment}
         self._account = attended.account
@@ -71,7 +71,9 @@ class ProviderAttendance(EgressAttendance):
         if stream is Stream.STDOUT:
             self._reader.feed(data)
 
-    def end(self, result: CommandResult, candidate: CandidateArtifact | None, failure: CandidateError | None) -> Ending:
+    def end(
+        self, result: CommandResult, candidate: CandidateArtifact | None, failure: CandidateError | None
+    ) -> SessionEnd:
         """See :meth:`Attendance.end`: judged as :func:`judge` does."""
         del result
         self._reader.finish()
@@ -79,7 +81,7 @@ class ProviderAttendance(EgressAttendance):
             report = self._session.close()
         except EgressError as error:
             return self._ending(error, EgressReport())
-        evidence = Evidence(
+        evidence = OutcomeEvidence(
             claims=self._account.claims,
             relay=report.relay,
             failure=failure,
@@ -91,7 +93,7 @@ class ProviderAttendance(EgressAttendance):
         except InfrastructureError as error:
             return self._ending(error, report)
 
-    def void(self, fault: InfrastructureError) -> Ending:
+    def void(self, fault: InfrastructureError) -> SessionEnd:
         """See :meth:`Attendance.void`. A gateway that died is why its sandbox ended, so it is told first."""
         self._reader.finish()
         try:
@@ -99,12 +101,12 @@ class ProviderAttendance(EgressAttendance):
         except EgressError as error:
             return self._ending(error, EgressReport())
 
-    def _ending(self, came: Judgement | InfrastructureError, report: EgressReport) -> Ending:
+    def _ending(self, came: JudgedOutcome | InfrastructureError, report: EgressReport) -> SessionEnd:
         if isinstance(came, InfrastructureError):
             outcome, failure, fault = outcome_of(came), None, came
         else:
             outcome, failure, fault = came.outcome, came.failure, None
-        return Ending(
+        return SessionEnd(
             failure=failure,
             fault=fault,
             metadata={

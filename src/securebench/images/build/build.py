@@ -24,7 +24,7 @@ from securebench.images.build.recipe_kinds import DerivedRecipe, DockerfileRecip
 from securebench.images.engine_images import take_from
 from securebench.images.ensure import provide
 from securebench.images.resolve import resolve
-from securebench.images.store.index import Origin, Source
+from securebench.images.store.index import ImageSource, Origin
 from securebench.images.store.root_archive import RootConfig, add_root
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from securebench.engine.client import Engine
     from securebench.images.build.derived.build import RunsSteps
-    from securebench.images.build.directory import Workshop
+    from securebench.images.build.directory import BuildDirectory
     from securebench.images.build.recipe_kinds import Recipe
     from securebench.images.model import ResolvedImage
     from securebench.images.store.image_store import ImageStore
@@ -108,7 +108,7 @@ class Builder:
         there = engine_build.find(self.engine, reference) if self.engine else None
         return there[0] if there else ""
 
-    def _build_system(self, recipe: SystemRecipe, workshop: Workshop) -> None:
+    def _build_system(self, recipe: SystemRecipe, workshop: BuildDirectory) -> None:
         if self.engine and self._registry_offers(self.engine, recipe):
             labels = build_labels(recipe, self._find)
             engine_build.build(self.engine, recipe, workshop.token, labels, self.report)
@@ -116,7 +116,7 @@ class Builder:
         else:
             self._build_from_packages(recipe, workshop)
 
-    def _build_dockerfile(self, recipe: DockerfileRecipe, workshop: Workshop) -> None:
+    def _build_dockerfile(self, recipe: DockerfileRecipe, workshop: BuildDirectory) -> None:
         engine = require_engine(self.engine, recipe)
         for base in base_references(recipe):
             resolve(engine, base, self.report, self.store)  # before the labels, which name it by its id
@@ -144,7 +144,7 @@ class Builder:
             for leak in image_leaks(tree.root):
                 self.report(f"warning: {leak}")
 
-    def _build_derived(self, recipe: DerivedRecipe, workshop: Workshop) -> None:
+    def _build_derived(self, recipe: DerivedRecipe, workshop: BuildDirectory) -> None:
         log = workshop.directory.parent / log_name(recipe.short_reference)
         log.write_bytes(b"")
         provide(self.store, recipe.base, self.report)  # before the labels, which name it by its id
@@ -158,7 +158,7 @@ class Builder:
             passing={engine_build.TOKEN_LABEL: workshop.token},
             labels=build_labels(recipe, self._find),
         )
-        with self.store.incoming(Origin(Source.RECIPE)) as incoming:
+        with self.store.incoming(Origin(ImageSource.RECIPE)) as incoming:
             image_id = build.add(incoming)
             self.report("unpacking")
             with self.store.lease(image_id) as tree:
@@ -170,11 +170,11 @@ class Builder:
         self.report(f"asking the registry for {recipe.base}")
         return registry_base.offers(engine, recipe.base)
 
-    def _build_from_packages(self, recipe: SystemRecipe, workshop: Workshop) -> None:
+    def _build_from_packages(self, recipe: SystemRecipe, workshop: BuildDirectory) -> None:
         bootstrap = find_bootstrap(self.report, install_tools=self.install_tools)
         log = workshop.directory.parent / f"{recipe.name}.log"
         self.report(f"building from Debian's packages (output: {log})")
-        with self.store.incoming(Origin(Source.RECIPE), _ROOM) as incoming:
+        with self.store.incoming(Origin(ImageSource.RECIPE), _ROOM) as incoming:
             with debian.root_file_system(bootstrap, recipe, workshop.directory, log, self.report) as pieces:
                 labels = {engine_build.RECIPE_LABEL: recipe.name, **build_labels(recipe, self._find)}
                 config = RootConfig(recipe.environment, recipe.command, labels)

@@ -28,7 +28,7 @@ _SEARCHABLE = 0o711
 
 
 @dataclass(frozen=True, slots=True)
-class Workshop:
+class BuildDirectory:
     """One build's place: ``directory`` for files, ``token`` for what it makes in the engine."""
 
     directory: Path
@@ -41,7 +41,7 @@ def workshops_directory() -> Path:
 
 
 @contextmanager
-def open_workshop(clear: Callable[[str], None]) -> Iterator[Workshop]:
+def open_workshop(clear: Callable[[str], None]) -> Iterator[BuildDirectory]:
     """Give a build its place, and ``clear`` and remove it afterwards, however the block ends.
 
     ``clear`` is given a token and removes from the engine what carries it and has no name. It is called for builds
@@ -75,7 +75,7 @@ def _own(base: Path) -> None:
     base.chmod(_SEARCHABLE)
 
 
-def _enter(base: Path) -> tuple[Workshop, int]:
+def _enter(base: Path) -> tuple[BuildDirectory, int]:
     with _locked(base):
         token = secrets.token_hex(8)
         directory = base / token
@@ -83,7 +83,7 @@ def _enter(base: Path) -> tuple[Workshop, int]:
         directory.chmod(_SEARCHABLE)  # whatever the umask
         lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
         fcntl.flock(lock, fcntl.LOCK_EX)
-    return Workshop(directory, token), lock
+    return BuildDirectory(directory, token), lock
 
 
 def _sweep(base: Path, clear: Callable[[str], None]) -> None:

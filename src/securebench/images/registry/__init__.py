@@ -2,7 +2,7 @@
 
 from securebench.images.registry.client import ask
 from securebench.images.registry.fetch import fetch_image
-from securebench.images.registry.model import BlobSink, Descriptor, Fetched, Platform
-from securebench.images.registry.patience import Patience
+from securebench.images.registry.model import BlobDescriptor, BlobSink, Fetched, Platform
+from securebench.images.registry.patience import Timeouts
 
-__all__ = ["BlobSink", "Descriptor", "Fetched", "Patience", "Platform", "ask", "fetch_image"]
+__all__ = ["BlobDescriptor", "BlobSink", "Fetched", "Platform", "Timeouts", "ask", "fetch_image"]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from securebench.images.reference import RegistryReference
     from securebench.images.registry.address import Address
     from securebench.images.registry.credentials import Credentials
-    from securebench.images.registry.patience import Patience
+    from securebench.images.registry.patience import Timeouts
 
 T = TypeVar("T")
 
@@ -199,7 +199,7 @@ class RegistryClient:
         )
 
 
-def ask(registry: str, patience: Patience) -> None:
+def ask(registry: str, patience: Timeouts) -> None:
     """See whether a registry answers at all. Raises :class:`ImageError` (``registry-unreachable``)."""
     address = follow("/v2/", registry_address(registry))
     try:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from securebench.errors import ImageError
-from securebench.images.registry.model import Descriptor, Platform
+from securebench.images.registry.model import BlobDescriptor, Platform
 from securebench.strict_input.json_text import UnfitJsonError, decode_json
 
 if TYPE_CHECKING:
@@ -42,21 +42,21 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class RegistryManifest:
     """One image's manifest: what it is made of."""
 
     media_type: str
-    config: Descriptor
-    layers: tuple[Descriptor, ...]
+    config: BlobDescriptor
+    layers: tuple[BlobDescriptor, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Index:
     """The manifests of one reference, each with what it is made for."""
 
-    entries: tuple[tuple[Platform, Descriptor], ...]
+    entries: tuple[tuple[Platform, BlobDescriptor], ...]
 
-    def choose(self, wanted: Platform) -> Descriptor | None:
+    def choose(self, wanted: Platform) -> BlobDescriptor | None:
         """Return the manifest for ``wanted``: its own variant before the ones that it also runs."""
         offered = dict(reversed(self.entries))  # the first of two wins
         names = [Platform(wanted.os, wanted.architecture, variant) for variant in _variants(wanted)]
@@ -83,7 +83,7 @@ def parse_object(data: bytes, what: str) -> dict[str, JsonValue]:
     return value
 
 
-def parse_manifest(data: bytes, announced: str, what: str) -> Manifest | Index:
+def parse_manifest(data: bytes, announced: str, what: str) -> RegistryManifest | Index:
     """Return the manifest or index ``data``, which the registry said is an ``announced``.
 
     A document that two readers may take for two things is refused, as is what is no image that can run here.
@@ -116,7 +116,7 @@ def _media_type(document: dict[str, JsonValue], announced: str, what: str) -> st
     return own or header
 
 
-def _manifest(document: dict[str, JsonValue], media_type: str, what: str) -> Manifest:
+def _manifest(document: dict[str, JsonValue], media_type: str, what: str) -> RegistryManifest:
     config = _descriptor(document.get("config"), what)
     layers = tuple(_descriptor(item, what) for item in _list(document, "layers", what))
     if config.media_type not in _CONFIG_TYPES:
@@ -125,17 +125,17 @@ def _manifest(document: dict[str, JsonValue], media_type: str, what: str) -> Man
         _check_layer(layer, what)
     if config.size > MAX_CONFIG_BYTES or len(layers) > MAX_LAYERS or _total(layers) > MAX_IMAGE_BYTES:
         raise _invalid(f"{what} is larger than any image may be: {len(layers)} layers, {_total(layers)} bytes")
-    return Manifest(media_type, config, layers)
+    return RegistryManifest(media_type, config, layers)
 
 
-def _check_layer(layer: Descriptor, what: str) -> None:
+def _check_layer(layer: BlobDescriptor, what: str) -> None:
     if layer.media_type.endswith("+zstd"):
         raise _unsupported(f"{what} has layers packed with zstd", "use or push a variant that is packed with gzip")
     if layer.media_type not in _LAYER_TYPES:
         raise _unsupported(f"{what} has a layer of the type {layer.media_type[:100]!r}", "check the reference")
 
 
-def _entries(items: Sequence[JsonValue], what: str) -> list[tuple[Platform, Descriptor]]:
+def _entries(items: Sequence[JsonValue], what: str) -> list[tuple[Platform, BlobDescriptor]]:
     """Return what an index offers: without attestations, which stand there as images for ``unknown``."""
     found = []
     for item in items:
@@ -166,14 +166,14 @@ def runs_on(made: Platform, machine: Platform) -> bool:
     return same and made.variant in _variants(machine)
 
 
-def _descriptor(item: JsonValue, what: str) -> Descriptor:
+def _descriptor(item: JsonValue, what: str) -> BlobDescriptor:
     values = item if isinstance(item, dict) else {}
     media_type, digest, size = values.get("mediaType"), values.get("digest"), values.get("size")
     if not isinstance(digest, str) or not isinstance(media_type, str) or not _DIGEST.fullmatch(digest):
         raise _invalid(f"{what} names a part without a media type and a sha256 digest")
     if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= MAX_IMAGE_BYTES:
         raise _invalid(f"{what} names a part of an impossible size")
-    return Descriptor(media_type, digest, size)
+    return BlobDescriptor(media_type, digest, size)
 
 
 def _list(document: dict[str, JsonValue], key: str, what: str) -> list[JsonValue]:
@@ -183,7 +183,7 @@ def _list(document: dict[str, JsonValue], key: str, what: str) -> list[JsonValue
     return value
 
 
-def _total(layers: Sequence[Descriptor]) -> int:
+def _total(layers: Sequence[BlobDescriptor]) -> int:
     return sum(layer.size for layer in layers)
 
 

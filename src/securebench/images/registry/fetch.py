@@ -26,14 +26,14 @@ from securebench.images.registry.documents import (
     runs_on,
 )
 from securebench.images.registry.model import Fetched, Platform
-from securebench.images.registry.patience import Deadline, Patience
+from securebench.images.registry.patience import Deadline, Timeouts
 from securebench.images.registry.wire import BROKEN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
 
-    from securebench.images.registry.documents import Manifest
-    from securebench.images.registry.model import BlobSink, Descriptor
+    from securebench.images.registry.documents import RegistryManifest
+    from securebench.images.registry.model import BlobDescriptor, BlobSink
 
 LAYERS_AT_ONCE: Final = 3
 PROGRESS_SECONDS: Final = 2.0
@@ -45,7 +45,7 @@ def fetch_image(
     sink: BlobSink,
     on_progress: Callable[[str], None],
     platform: Platform | None = None,
-    patience: Patience | None = None,
+    patience: Timeouts | None = None,
 ) -> Fetched:
     """Download the image that ``reference`` means to its registry now, for ``platform`` or this machine.
 
@@ -55,7 +55,7 @@ def fetch_image(
     ``registry-unreachable``, ``registry-denied``, ``registry-answer-invalid``), and what ``sink`` raises.
     """
     where = parse_reference(reference)
-    deadline = Deadline(patience or Patience())
+    deadline = Deadline(patience or Timeouts())
     report = _one_at_a_time(on_progress)
     client = RegistryClient(Access(where, find_credentials(where.registry), deadline, report))
     report(f"looking for {where}")
@@ -73,7 +73,7 @@ class _Pull:
         self._platform = platform
         self._report = report
 
-    def manifest(self, version: str, digest: str) -> tuple[bytes, str, Manifest]:
+    def manifest(self, version: str, digest: str) -> tuple[bytes, str, RegistryManifest]:
         """Return the manifest for the platform: its bytes, its digest and what it says."""
         data, media_type = self._client.fetch("manifests", version, _ACCEPT, MAX_MANIFEST_BYTES)
         _expect(digest, data, f"the manifest of {self._what}")
@@ -89,7 +89,7 @@ class _Pull:
             raise ImageError(f"{self._what} is an index of indexes", code="image-format-unsupported")
         return data, digest_of(data), found
 
-    def config(self, descriptor: Descriptor) -> bytes:
+    def config(self, descriptor: BlobDescriptor) -> bytes:
         """Return the image's configuration, which must be for the platform, whatever an index said."""
         data, _ = self._client.fetch("blobs", descriptor.digest, "*/*", MAX_CONFIG_BYTES)
         _expect(descriptor.digest, data, f"the configuration of {self._what}")
@@ -98,7 +98,7 @@ class _Pull:
             raise self._wrong_platform(str(made))
         return data
 
-    def layers(self, layers: Sequence[Descriptor], sink: BlobSink) -> None:
+    def layers(self, layers: Sequence[BlobDescriptor], sink: BlobSink) -> None:
         """Give ``sink`` what it lacks. The first failure ends all of it."""
         wanted = {layer.digest: layer for layer in layers}
         missing = [layer for layer in wanted.values() if not sink.has(layer.digest)]
@@ -116,7 +116,7 @@ class _Pull:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
 
-    def _layer(self, layer: Descriptor, sink: BlobSink, told: _Progress) -> None:
+    def _layer(self, layer: BlobDescriptor, sink: BlobSink, told: _Progress) -> None:
         with closing(blob_pieces(self._client, layer)) as pieces:  # also its connection, whoever keeps the error
             sink.write(layer.digest, layer.size, told.counted(checked(layer, pieces)))
 
@@ -128,7 +128,7 @@ class _Pull:
         )
 
 
-def checked(layer: Descriptor, pieces: Iterator[bytes]) -> Iterator[bytes]:
+def checked(layer: BlobDescriptor, pieces: Iterator[bytes]) -> Iterator[bytes]:
     """Yield ``pieces``, and raise :class:`ImageError` (``image-blob-mismatch``) unless they are that blob at their end.
 
     More than was announced is never passed on.
@@ -146,7 +146,7 @@ def checked(layer: Descriptor, pieces: Iterator[bytes]) -> Iterator[bytes]:
         raise _mismatch(layer.digest, f"is something else: sha256:{digest.hexdigest()}")
 
 
-def blob_pieces(client: RegistryClient, layer: Descriptor) -> Generator[bytes]:
+def blob_pieces(client: RegistryClient, layer: BlobDescriptor) -> Generator[bytes]:
     """Yield the bytes of a blob as they come; a connection that breaks is made again for what is left.
 
     Raises :class:`ImageError`.
@@ -168,7 +168,7 @@ def blob_pieces(client: RegistryClient, layer: Descriptor) -> Generator[bytes]:
         client.recover(trouble, tries)
 
 
-def _pieces_from(client: RegistryClient, layer: Descriptor, start: int) -> Generator[bytes]:
+def _pieces_from(client: RegistryClient, layer: BlobDescriptor, start: int) -> Generator[bytes]:
     """Yield the blob from ``start`` on, also from a server that knows no ranges."""
     headers = {"Range": f"bytes={start}-"} if start else {}
     with client.open("blobs", layer.digest, headers) as answer:

@@ -40,7 +40,7 @@ class Platform:
 
 
 @dataclass(frozen=True, slots=True)
-class Descriptor:
+class BlobDescriptor:
     """A blob by its digest (``sha256:...``), with its size in bytes and its media type."""
 
     media_type: str
@@ -62,7 +62,7 @@ class Fetched:
     media_type: str
     config: bytes
     config_digest: str
-    layers: tuple[Descriptor, ...]
+    layers: tuple[BlobDescriptor, ...]
 
 
 class BlobSink(Protocol):

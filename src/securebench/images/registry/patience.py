@@ -10,7 +10,7 @@ from securebench.errors import ImageError
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class Timeouts:
     """The limits of one download, in seconds.
 
     ``connect`` bounds one connection being made, ``read`` a silence, ``total`` everything. A request is tried
@@ -29,7 +29,7 @@ class Patience:
 class Deadline:
     """The end of one download, shared by its threads: when its time is over, or at :meth:`stop`."""
 
-    def __init__(self, patience: Patience) -> None:
+    def __init__(self, patience: Timeouts) -> None:
         self.patience = patience
         self._end = time.monotonic() + patience.total
         self._stopped = threading.Event()

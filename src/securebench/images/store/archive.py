@@ -16,7 +16,7 @@ from securebench.images.layout import (
     REFERENCE_KEY,
     Descriptor,
     ImageConfig,
-    Manifest,
+    ImageManifest,
     json_list,
     malformed,
     parse_index,
@@ -107,7 +107,7 @@ def _layout_image(files: Files, incoming: Incoming, found: Descriptor) -> Added:
     if found.media_type in INDEX_TYPES:
         chosen = _chosen(data, found.media_type, where)
         data = incoming.read(_take(files, chosen).digest)
-    manifest = Manifest.parse(data, where)
+    manifest = ImageManifest.parse(data, where)
     config = incoming.read(_take(files, manifest.config).digest)
     layers = [_take(files, layer) for layer in manifest.layers]
     typed = [replace(layer, media_type=layer_type(incoming, layer)) for layer in layers]

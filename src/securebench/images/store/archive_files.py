@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from securebench.fs.safe_open import OPEN_DIRECTORY, OPEN_FILE, opened, printable
 from securebench.images.layout import LAYER_TYPE, malformed
 from securebench.images.streams import chunks, too_large
-from securebench.images.tar_reader import Kind, TarReader
+from securebench.images.tar_reader import MemberKind, TarReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -77,9 +77,9 @@ class TarFiles:
             name = _name(member.path)
             if len(self._blobs) + len(self._links) > MAX_FILES:
                 raise too_large(what, f"it has more than {MAX_FILES} files")
-            if member.kind is Kind.FILE and _KNOWN.fullmatch(name):
+            if member.kind is MemberKind.FILE and _KNOWN.fullmatch(name):
                 self._blobs[name] = incoming.take(reader.content())
-            elif member.kind is Kind.SYMLINK and _KNOWN.fullmatch(name):
+            elif member.kind is MemberKind.SYMLINK and _KNOWN.fullmatch(name):
                 # Engines write a layer that images share once, and link to it.
                 self._links[name] = posixpath.normpath(posixpath.join(posixpath.dirname(name), _name(member.link)))
 

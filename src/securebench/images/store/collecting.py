@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 from securebench.errors import ImageError
 from securebench.fs.locks import locked
 from securebench.images.reference import canonical, is_image_id
-from securebench.images.store.temporary import changing
+from securebench.images.store.image_store.temporary import changing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from securebench.images.store.index import Catalogue, Listed
     from securebench.images.store.leases import Trees
-    from securebench.images.store.places import Places
-    from securebench.images.store.temporary import Trash
+    from securebench.images.store.image_store.places import Places
+    from securebench.images.store.image_store.temporary import Trash
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class StoreEntry:
 
     reference: str
     id: str
-    source: Source
+    source: ImageSource
     layer_bytes: int
     tree_bytes: int
     used_at: float
@@ -53,7 +53,7 @@ class Pruned:
 class Collector:
     """Lists a store, and removes from it."""
 
-    def __init__(self, places: Places, catalogue: Catalogue, trees: Trees) -> None:
+    def __init__(self, places: StorePaths, catalogue: Catalogue, trees: Trees) -> None:
         self._places = places
         self._catalogue = catalogue
         self._trees = trees

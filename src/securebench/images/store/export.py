@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from securebench.images.layout import Descriptor, Manifest
-    from securebench.images.store.places import Places
+    from securebench.images.layout import Descriptor, ImageManifest
+    from securebench.images.store.places import StorePaths
 
 
-def saved(places: Places, manifest: Manifest, reference: str) -> Iterator[bytes]:
+def saved(places: StorePaths, manifest: ImageManifest, reference: str) -> Iterator[bytes]:
     """Give the archive. ``reference`` is the name that the image gets, none if it is empty. Raises ``OSError``."""
     names = {blob.digest: f"blobs/sha256/{blob.digest.removeprefix('sha256:')}" for blob in _blobs(manifest)}
     for blob in _blobs(manifest):
@@ -35,7 +35,7 @@ def saved(places: Places, manifest: Manifest, reference: str) -> Iterator[bytes]
     yield document + bytes(-len(document) % BLOCK) + bytes(2 * BLOCK)
 
 
-def _blobs(manifest: Manifest) -> list[Descriptor]:
+def _blobs(manifest: ImageManifest) -> list[Descriptor]:
     """Return the configuration and the layers, each once."""
     return list({blob.digest: blob for blob in (manifest.config, *manifest.layers)}.values())
 

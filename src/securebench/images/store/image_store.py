@@ -17,14 +17,14 @@ from securebench.images.store.collecting import Collector
 from securebench.images.store.incoming import Incoming
 from securebench.images.store.index import Catalogue
 from securebench.images.store.leases import TreeLease, Trees
-from securebench.images.store.places import Places, default_directory, disk_full
+from securebench.images.store.places import StorePaths, default_directory, disk_full
 from securebench.images.store.temporary import workplace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from securebench.images.layout import Manifest
+    from securebench.images.layout import ImageManifest
     from securebench.images.model import ResolvedImage
     from securebench.images.store.collecting import Pruned, StoreEntry
     from securebench.images.store.index import Origin
@@ -44,7 +44,7 @@ class ImageStore:
     """
 
     def __init__(self, directory: Path | None = None, limits: ImageLimits | None = None) -> None:
-        self._places = Places(directory or default_directory())
+        self._places = StorePaths(directory or default_directory())
         self._catalogue = Catalogue(self._places)
         self._trees = Trees(self._places, self._catalogue, limits or ImageLimits())
         self._collector = Collector(self._places, self._catalogue, self._trees)
@@ -69,13 +69,13 @@ class ImageStore:
         found = self._catalogue.find(canonical(reference))
         return found[0].origin if found else None
 
-    def documents(self, image_id: str) -> tuple[Manifest, bytes]:
+    def documents(self, image_id: str) -> tuple[ImageManifest, bytes]:
         """Return an image's manifest, and its configuration as it is written.
 
         Raises :class:`ImageError` (``image-unavailable``).
         """
 
-        def look() -> tuple[Manifest, bytes]:
+        def look() -> tuple[ImageManifest, bytes]:
             found = self._catalogue.find(image_id)
             if found is None:
                 raise ImageError(f"the store has no image {image_id}", hint="'securebench images list' shows them")

@@ -8,7 +8,7 @@ from securebench.errors import ConfigError, ImageError
 from securebench.images.layout import malformed
 from securebench.images.reference import check_reference
 from securebench.images.store.archive import add_path
-from securebench.images.store.index import Origin, Source
+from securebench.images.store.index import ImageSource, Origin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ def import_path(store: ImageStore, path: Path, name: str, report: Callable[[str]
     if name:
         check_reference(name)
     size = path.stat().st_size if path.is_file() else 0
-    with store.incoming(Origin(Source.ARCHIVE), size) as incoming:
+    with store.incoming(Origin(ImageSource.ARCHIVE), size) as incoming:
         report("reading")
         try:
             added = add_path(incoming, path)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from securebench.fs.locks import locked
-from securebench.images.layout import CONFIG_TYPE, MANIFEST_TYPE, Descriptor, ImageConfig, Manifest, malformed
+from securebench.images.layout import CONFIG_TYPE, MANIFEST_TYPE, Descriptor, ImageConfig, ImageManifest, malformed
 from securebench.images.reference import canonical, check_reference
 from securebench.images.store.index import Catalogue, Listed, named, read_document
 from securebench.images.store.places import explaining, sync_file_system, write_all
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from securebench.images.store.index import Origin
-    from securebench.images.store.places import Places
+    from securebench.images.store.places import StorePaths
 
 
 class Incoming:
@@ -35,7 +35,7 @@ class Incoming:
     :class:`DiskFullError`.
     """
 
-    def __init__(self, places: Places, work: Path, origin: Origin) -> None:
+    def __init__(self, places: StorePaths, work: Path, origin: Origin) -> None:
         self._places = places
         self._work = work
         self._origin = origin
@@ -77,7 +77,7 @@ class Incoming:
             problem = f"it names {len(known.diff_ids)} layers, and the image has {len(layers)}"
             raise malformed("the image's configuration", problem)
         described = replace(self.take([config]), media_type=CONFIG_TYPE)
-        manifest = self.take([Manifest(described, tuple(layers)).to_bytes()])
+        manifest = self.take([ImageManifest(described, tuple(layers)).to_bytes()])
         image = Listed(replace(manifest, media_type=MANIFEST_TYPE), "", self._origin, pending=self._work.name)
         with locked(self._places.store_lock), explaining(self._places.top):
             self._publish({manifest.digest, described.digest, *(layer.digest for layer in layers)})

@@ -14,7 +14,7 @@ from securebench.images.layout import (
     REFERENCE_KEY,
     Descriptor,
     ImageConfig,
-    Manifest,
+    ImageManifest,
     index_bytes,
     malformed,
     parse_index,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from securebench.images.model import ResolvedImage
-    from securebench.images.store.places import Places
+    from securebench.images.store.places import StorePaths
 
 _T = TypeVar("_T")
 
@@ -36,7 +36,7 @@ _ENGINE_KEY: Final = "securebench.engine.id"
 _PENDING_KEY: Final = "securebench.pending"
 
 
-class Source(StrEnum):
+class ImageSource(StrEnum):
     """Where an image of the store came from."""
 
     RECIPE = "recipe"
@@ -49,7 +49,7 @@ class Source(StrEnum):
 class Origin:
     """Where an image came from, and for an engine's what the engine calls it."""
 
-    source: Source
+    source: ImageSource
     engine_id: str = ""
 
 
@@ -77,7 +77,9 @@ class Listed:
         """Read what :meth:`to_descriptor` wrote. What another tool has put there counts as from an archive."""
         notes = found.annotations
         source = notes.get(_SOURCE_KEY, "")
-        origin = Origin(Source(source) if source in set(Source) else Source.ARCHIVE, notes.get(_ENGINE_KEY, ""))
+        origin = Origin(
+            ImageSource(source) if source in set(ImageSource) else ImageSource.ARCHIVE, notes.get(_ENGINE_KEY, "")
+        )
         plain = Descriptor(found.media_type, found.digest, found.size)
         return cls(plain, notes.get(REFERENCE_KEY, ""), origin, notes.get(_PENDING_KEY, ""))
 
@@ -85,7 +87,7 @@ class Listed:
 class Catalogue:
     """Reads and writes the list, and reads what it leads to. Who writes holds the store's lock."""
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: StorePaths) -> None:
         self._places = places
 
     def read(self) -> tuple[Listed, ...]:
@@ -116,11 +118,11 @@ class Catalogue:
                 if not lost or self._written() == before:
                     raise
 
-    def find(self, reference: str) -> tuple[Listed, Manifest] | None:
+    def find(self, reference: str) -> tuple[Listed, ImageManifest] | None:
         """Return the image of a canonical reference or id."""
         return self.consistently(lambda: self._find(reference))
 
-    def _find(self, reference: str) -> tuple[Listed, Manifest] | None:
+    def _find(self, reference: str) -> tuple[Listed, ImageManifest] | None:
         for image in self.read():
             if is_image_id(reference):
                 manifest = self.manifest(image)
@@ -130,22 +132,22 @@ class Catalogue:
                 return image, self.manifest(image)
         return None
 
-    def manifest(self, image: Listed) -> Manifest:
+    def manifest(self, image: Listed) -> ImageManifest:
         """Return an image's manifest. Raises :class:`ImageError` (``image-store-damaged``)."""
         with _noticing_damage(self._places.top):
-            return Manifest.parse(self._document(image.manifest), image.manifest.digest)
+            return ImageManifest.parse(self._document(image.manifest), image.manifest.digest)
 
-    def config(self, manifest: Manifest) -> ImageConfig:
+    def config(self, manifest: ImageManifest) -> ImageConfig:
         """Return an image's configuration. Raises :class:`ImageError` (``image-store-damaged``)."""
         with _noticing_damage(self._places.top):
             return ImageConfig.parse(self._document(manifest.config), manifest.config.digest)
 
-    def written_config(self, manifest: Manifest) -> bytes:
+    def written_config(self, manifest: ImageManifest) -> bytes:
         """Return an image's configuration as it is written. Raises :class:`ImageError` (``image-store-damaged``)."""
         with _noticing_damage(self._places.top):
             return self._document(manifest.config)
 
-    def resolved(self, reference: str, manifest: Manifest) -> ResolvedImage:
+    def resolved(self, reference: str, manifest: ImageManifest) -> ResolvedImage:
         """Return the image as a run knows it, under ``reference``."""
         size = sum(layer.size for layer in manifest.layers)
         return self.config(manifest).resolved(reference, manifest.config.digest, size)

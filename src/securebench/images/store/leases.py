@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from securebench.images.limits import ImageLimits
-    from securebench.images.store.places import Places
-    from securebench.images.store.temporary import Trash
+    from securebench.images.store.image_store.places import Places
+    from securebench.images.store.image_store.temporary import Trash
 
 
 class TreeLease:
@@ -52,7 +52,7 @@ class TreeLease:
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
+class StoredTree:
     """What is known of an image's tree: its size in bytes, when it was last used, in seconds since 1970."""
 
     is_there: bool
@@ -64,7 +64,7 @@ class Tree:
 class Trees:
     """The unpacked images of a store."""
 
-    def __init__(self, places: Places, catalogue: Catalogue, limits: ImageLimits) -> None:
+    def __init__(self, places: StorePaths, catalogue: Catalogue, limits: ImageLimits) -> None:
         self._places = places
         self._catalogue = catalogue
         self._limits = limits
@@ -84,14 +84,14 @@ class Trees:
                     if free and not tree.is_dir():
                         self._unpack(image_id)
 
-    def find(self, image_id: str) -> Tree | None:
+    def find(self, image_id: str) -> StoredTree | None:
         """Say what is known of an image's tree; ``None`` if it was never unpacked."""
         lock = self._places.lock(image_id)
         if not lock.is_file():
             return None
         used_at = lock.stat().st_mtime
         with self.claimed(image_id) as free:
-            return Tree(self._places.tree(image_id).is_dir(), _noted_size(lock), used_at, in_use=not free)
+            return StoredTree(self._places.tree(image_id).is_dir(), _noted_size(lock), used_at, in_use=not free)
 
     @contextmanager
     def claimed(self, image_id: str) -> Iterator[bool]:

@@ -47,7 +47,7 @@ def data_directory(name: str, variable: str, environ: Mapping[str, str] | None =
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class StorePaths:
     """The paths of one store, an OCI image layout with ``trees``, ``locks`` and ``work`` beside it."""
 
     top: Path

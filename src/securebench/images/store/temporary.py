@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-class WorkPlaces(Protocol):
+class TemporaryDirectories(Protocol):
     """A store that has work in it."""
 
     @property

@@ -24,13 +24,13 @@ from securebench.images.store.ids import COUNT
 from securebench.images.store.places import write_all
 from securebench.images.store.tree_walk import StuckError, TreeWalk
 from securebench.images.streams import too_large
-from securebench.images.tar_reader import Kind
+from securebench.images.tar_reader import MemberKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from securebench.images.limits import ImageLimits
-    from securebench.images.store.tree_walk import Place
+    from securebench.images.store.tree_walk import OpenDirectory
     from securebench.images.tar_reader import Member
 
 WHITEOUT: Final = b".wh."
@@ -102,7 +102,7 @@ class TreeBuilder:
         self.unpacked.xattrs += member.xattrs
         with self._explaining(member.path):
             parts = self._parts(member.path)
-            if not parts and member.kind is not Kind.DIRECTORY:
+            if not parts and member.kind is not MemberKind.DIRECTORY:
                 raise StuckError("it would take the place of the root")
             if not parts:
                 self._directories[b""] = self._attributes(member)
@@ -136,29 +136,29 @@ class TreeBuilder:
         name, attributes = parts[-1], self._attributes(member)
         place = self._walk.enter(parts[:-1])
         match member.kind:
-            case Kind.FILE:
+            case MemberKind.FILE:
                 _replacing(place, name, lambda: self._write(place, name, attributes, content))
-            case Kind.DIRECTORY:
+            case MemberKind.DIRECTORY:
                 self._make_directory(place, name)
                 self._directories[place.path_of(name)] = attributes
-            case Kind.SYMLINK:
+            case MemberKind.SYMLINK:
                 _replacing(place, name, lambda: os.symlink(member.link, name, dir_fd=place.descriptor))
                 self._give_link(place, name, attributes)
-            case Kind.HARDLINK:
+            case MemberKind.HARDLINK:
                 place = self._link(self._parts(member.link), parts)
-            case Kind.SPECIAL:
+            case MemberKind.SPECIAL:
                 remove_entry(place.descriptor, name)
                 self.unpacked.specials += 1
         self._new.add(place.path_of(name))
 
-    def _write(self, place: Place, name: bytes, attributes: _Attributes, content: Iterable[memoryview]) -> None:
+    def _write(self, place: OpenDirectory, name: bytes, attributes: _Attributes, content: Iterable[memoryview]) -> None:
         with opened(name, _CREATE, place.descriptor) as descriptor:
             for piece in content:
                 write_all(descriptor, piece)
             self._give(descriptor, attributes)
 
     @staticmethod
-    def _make_directory(place: Place, name: bytes) -> None:
+    def _make_directory(place: OpenDirectory, name: bytes) -> None:
         try:
             os.mkdir(name, 0o700, dir_fd=place.descriptor)
         except FileExistsError:
@@ -166,7 +166,7 @@ class TreeBuilder:
                 remove_entry(place.descriptor, name)
                 os.mkdir(name, 0o700, dir_fd=place.descriptor)
 
-    def _link(self, target: list[bytes], parts: list[bytes]) -> Place:
+    def _link(self, target: list[bytes], parts: list[bytes]) -> OpenDirectory:
         """Make a hard link to what is in the tree already: the entry itself, if that is a symbolic link."""
         if not target:
             raise StuckError("it is a hard link to the root")
@@ -241,7 +241,7 @@ class TreeBuilder:
         os.fchmod(descriptor, attributes.mode)  # after the owner: a change of owner takes set-id bits away
         os.utime(descriptor, ns=(attributes.mtime_ns, attributes.mtime_ns))
 
-    def _give_link(self, place: Place, name: bytes, attributes: _Attributes) -> None:
+    def _give_link(self, place: OpenDirectory, name: bytes, attributes: _Attributes) -> None:
         if self._shift:
             uid, gid = attributes.owner
             os.chown(name, uid + self._shift, gid + self._shift, dir_fd=place.descriptor, follow_symlinks=False)
@@ -263,7 +263,7 @@ class TreeBuilder:
             raise malformed(self._named(path), f"it cannot be made: {error.strerror}") from None
 
 
-def _replacing(place: Place, name: bytes, make: Callable[[], None]) -> None:
+def _replacing(place: OpenDirectory, name: bytes, make: Callable[[], None]) -> None:
     """Make an entry, in place of what is there."""
     try:
         make()
@@ -272,5 +272,5 @@ def _replacing(place: Place, name: bytes, make: Callable[[], None]) -> None:
         make()
 
 
-def _is_directory(place: Place, name: bytes) -> bool:
+def _is_directory(place: OpenDirectory, name: bytes) -> bool:
     return stat.S_ISDIR(os.stat(name, dir_fd=place.descriptor, follow_symlinks=False).st_mode)

@@ -27,7 +27,7 @@ class StuckError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class OpenDirectory:
     """An open directory of the tree, and its real path below the root."""
 
     descriptor: int
@@ -55,10 +55,10 @@ class TreeWalk:
         self._where: list[bytes] = []
         self._pending: list[bytes] = []
 
-    def enter(self, parts: Sequence[bytes]) -> Place:
+    def enter(self, parts: Sequence[bytes]) -> OpenDirectory:
         """Open the directory; where it is missing it is made. Raises :class:`StuckError` and ``OSError``."""
         if self._asked == parts:
-            return Place(self._here, b"/".join(self._where))
+            return OpenDirectory(self._here, b"/".join(self._where))
         self.leave()
         self._here = os.dup(self._root)
         self._pending = list(reversed(parts))
@@ -68,7 +68,7 @@ class TreeWalk:
             if followed > MAX_FOLLOWED:
                 raise StuckError("its links lead in a circle")
         self._asked = parts
-        return Place(self._here, b"/".join(self._where))
+        return OpenDirectory(self._here, b"/".join(self._where))
 
     def leave(self) -> None:
         """Forget the directory that was opened: what lies on the way to it may change now."""

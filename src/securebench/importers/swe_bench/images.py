@@ -11,7 +11,7 @@ from securebench.importers.row import bad_record
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from securebench.importers.swe_bench.pins import Pins, Release, Setup
+    from securebench.importers.swe_bench.pins import Pins, Setup, SourceRelease
     from securebench.importers.swe_bench.records import Instance
 
 WORKDIR: Final = "/testbed"
@@ -80,7 +80,7 @@ def _from_clone(instance: Instance, setup: Setup, clone: Path) -> Image:
     return Image(name, _BUILT_PYTHON, "", recipe, differs=differs)
 
 
-def _from_release(instance: Instance, setup: Setup, release: Release) -> Image:
+def _from_release(instance: Instance, setup: Setup, release: SourceRelease) -> Image:
     name = image_name(instance, f"{release.name}-{release.version}".lower())
     source = {"pypi": {"name": release.name, "version": release.version, "sha256": release.sha256}}
     recipe = _recipe(instance, setup, name, source, release.version)

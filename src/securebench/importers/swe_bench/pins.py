@@ -107,7 +107,7 @@ class Setup:
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class SourceRelease:
     """A source distribution, by sha256 (hex).
 
     ``commit`` is that of the repository which a build makes of it: the content decides it. It is empty where it is not
@@ -126,7 +126,7 @@ class Pins:
     """What can be built here, by repository and the authors' ``version``."""
 
     setups: Mapping[tuple[str, str], Setup] = field(default_factory=dict)
-    releases: Mapping[tuple[str, str], Release] = field(default_factory=dict)
+    releases: Mapping[tuple[str, str], SourceRelease] = field(default_factory=dict)
 
     def over(self, other: Pins) -> Pins:
         """Return both; for a version that both have, what this one says counts, with its release or without one."""
@@ -190,5 +190,5 @@ def _setup(model: SetupModel) -> Setup:
     return Setup(model.python, tuple(model.requirements), model.version_from_git, model.base, install)
 
 
-def _release(model: ReleaseModel) -> Release:
-    return Release(model.name, model.version, model.sha256, model.commit or "", frozenset(model.absent))
+def _release(model: ReleaseModel) -> SourceRelease:
+    return SourceRelease(model.name, model.version, model.sha256, model.commit or "", frozenset(model.absent))

@@ -38,7 +38,7 @@ _PRINTED = re.compile(r"\w+ \([\w.]+\).*")
 
 
 @dataclass(frozen=True, slots=True)
-class Choices:
+class SweBenchChoices:
     """What the user chose: where images come from, and whether hints are shown to the agent."""
 
     build: bool = False
@@ -61,7 +61,7 @@ class ImportedInstance:
         return replace(self, row=replace(self.row, task=task))
 
 
-def imported(instance: Instance, choices: Choices) -> ImportedInstance:
+def imported(instance: Instance, choices: SweBenchChoices) -> ImportedInstance:
     """Return an instance as a row. Raises :class:`ConfigError` (``import-row-invalid``) where none can be made."""
     runner = _runner(instance)
     image = built_image(instance, choices.repositories, choices.pins) if choices.build else registry_image(instance)
@@ -89,7 +89,7 @@ def imported(instance: Instance, choices: Choices) -> ImportedInstance:
 
 
 def _task(
-    instance: Instance, image: Image, choices: Choices, evals: dict[str, Any], report: TaskReport
+    instance: Instance, image: Image, choices: SweBenchChoices, evals: dict[str, Any], report: TaskReport
 ) -> dict[str, Any]:
     hints = {"hints": instance.hints} if choices.hints and instance.hints else {}
     return {
@@ -166,7 +166,7 @@ def _is_cut(test: str) -> bool:
     return "[" in test and not test.endswith("]")
 
 
-def _report(instance: Instance, runner: Runner, image: Image, choices: Choices, report: TaskReport) -> None:
+def _report(instance: Instance, runner: Runner, image: Image, choices: SweBenchChoices, report: TaskReport) -> None:
     report.carried += ["problem statement, gold patch (hidden), test patch", f"image {image.name}"]
     report.changed += [*filter(None, [runner.note]), *image.differs]
     if instance.hints and not choices.hints:

@@ -38,7 +38,7 @@ MANIFEST_DEFAULTS: Final[dict[str, Any]] = {"family": "terminal_task"}
 
 
 @dataclass(frozen=True, slots=True)
-class Choices:
+class TerminalChoices:
     """What the user chose: stand-ins for images that a Dockerfile begins with, and a directory where none is set."""
 
     base_images: Mapping[str, str] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class ImportedTask:
     plan: dict[str, Any]
 
 
-def imported(task: TerminalTask, choices: Choices) -> ImportedTask:
+def imported(task: TerminalTask, choices: TerminalChoices) -> ImportedTask:
     """Return a task as a row. Raises :class:`ConfigError` (``import-task-refused``) with the reason."""
     if not _NAME.fullmatch(task.name) or identifier_fault(task.id):
         raise refused(task.directory, f"its name {task.name!r} cannot be an id")
@@ -166,7 +166,7 @@ def _is_there(path: str, tests: Mapping[str, TaskFile]) -> bool:
     return path in tests or any(name.startswith(f"{path}/") for name in tests)
 
 
-def _workdir(task: TerminalTask, facts: Dockerfile, choices: Choices) -> str:
+def _workdir(task: TerminalTask, facts: Dockerfile, choices: TerminalChoices) -> str:
     workdir = facts.workdir or choices.workdir
     if not workdir:
         hint = "name the directory that its base image starts in with --workdir"
@@ -193,7 +193,9 @@ def _without_hidden(task: TerminalTask, facts: Dockerfile) -> TerminalTask:
     return replace(task, context={path: file for path, file in task.context.items() if path not in hidden})
 
 
-def _checker_packages(task: TerminalTask, script: VerifierScript, facts: Dockerfile, choices: Choices) -> list[str]:
+def _checker_packages(
+    task: TerminalTask, script: VerifierScript, facts: Dockerfile, choices: TerminalChoices
+) -> list[str]:
     """Return the system packages that the checker needs and the task's image may not have."""
     text = "\n".join(file.data.decode("utf-8", "replace") for file in task.tests.values())
     stand_ins = [choices.base_images.get(base, base) for base in facts.bases]
@@ -201,7 +203,7 @@ def _checker_packages(task: TerminalTask, script: VerifierScript, facts: Dockerf
     return [*([] if has_python else ["python3"]), *needed_system_packages(script, text)]
 
 
-def _recipe(task: TerminalTask, facts: Dockerfile, choices: Choices) -> dict[str, TaskFile]:
+def _recipe(task: TerminalTask, facts: Dockerfile, choices: TerminalChoices) -> dict[str, TaskFile]:
     context = {f"context/{path}": file for path, file in task.context.items()}
     stand_ins = {base: choices.base_images[base] for base in facts.bases if base in choices.base_images}
     recipe = {

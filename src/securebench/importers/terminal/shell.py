@@ -21,7 +21,7 @@ class UnreadableScriptError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class ShellCommand:
     """One simple command, as words: redirections and pipes stand in it as words of their own."""
 
     line: int
@@ -33,7 +33,7 @@ class Command:
         return self.words[0]
 
 
-def commands(script: str) -> Iterator[Command]:
+def commands(script: str) -> Iterator[ShellCommand]:
     """Yield the commands of a script in order. Raises :class:`UnreadableScriptError` for what is not plain."""
     for number, text in _logical_lines(script):
         if "`" in text or "$(" in text or "<<" in text:
@@ -43,7 +43,7 @@ def commands(script: str) -> Iterator[Command]:
             if word not in _ENDS:
                 words.append(word)
             elif words:
-                yield Command(number, tuple(words))
+                yield ShellCommand(number, tuple(words))
                 words = []
 
 

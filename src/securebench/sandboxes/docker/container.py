@@ -41,7 +41,7 @@ _PIECE = 1024 * 1024
 _OOM_NOTICE_SECONDS = 1.0
 
 
-class Job(ABC):
+class DockerTarget(ABC):
     """What a :class:`~securebench.sandboxes.docker.process.DockerProcess` stands for: a container or an exec."""
 
     @abstractmethod
@@ -61,7 +61,7 @@ class Job(ABC):
 
 
 @dataclass(frozen=True, slots=True)
-class Container(Job):
+class DockerContainer(DockerTarget):
     """A container of ours."""
 
     engine: Engine
@@ -69,7 +69,7 @@ class Container(Job):
     ended_by_us: threading.Event = field(default_factory=threading.Event, compare=False)
 
     @classmethod
-    def create(cls, engine: Engine, document: Mapping[str, Any]) -> Container:
+    def create(cls, engine: Engine, document: Mapping[str, Any]) -> DockerContainer:
         """Create it. Raises :class:`ImageError` when its image is gone, else :class:`InfrastructureError`."""
         hint = "the image was removed while the run used it: build or pull it again, then continue with --resume"
         with engine.doing("create a sandbox", missing=ImageError, hint=hint):
@@ -195,10 +195,10 @@ class Container(Job):
 
 
 @dataclass(frozen=True, slots=True)
-class Exec(Job):
+class Exec(DockerTarget):
     """A command in a persistent container. It started at ``started``, seconds since the epoch."""
 
-    container: Container
+    container: DockerContainer
     id: str
     started: float
 
@@ -233,7 +233,7 @@ class Exec(Job):
         return None if state["Running"] or state["ExitCode"] is None else int(state["ExitCode"])
 
 
-def remove_quietly(container: Container) -> None:
+def remove_quietly(container: DockerContainer) -> None:
     """Remove ``container``; a failure is logged and left to the reaper."""
     try:
         container.remove()

@@ -13,10 +13,10 @@ from securebench.errors import InfrastructureError
 from securebench.images.resolve import resolve
 from securebench.sandboxes.base import SandboxDriver
 from securebench.sandboxes.collecting import check_collect, require_directory
-from securebench.sandboxes.docker.container import Container
+from securebench.sandboxes.docker.container import DockerContainer
 from securebench.sandboxes.docker.facts import describe, require_runtime
 from securebench.sandboxes.docker.owner import DRIVER_LABEL, OWNER_LABEL, RUN_LABEL, is_abandoned
-from securebench.sandboxes.docker.sandbox import DockerSandbox, PersistentDockerSandbox, Surroundings
+from securebench.sandboxes.docker.sandbox import DockerContext, DockerSandbox, PersistentDockerSandbox
 from securebench.sandboxes.docker.tree import EngineTrees
 from securebench.sandboxes.forwarding import check_doors
 from securebench.sandboxes.gvisor import RUNSC
@@ -62,7 +62,7 @@ class DockerDriver(SandboxDriver):
             self._require(runtime)
         self._token = secrets.token_hex(8)
         labels = {RUN_LABEL: run_id, OWNER_LABEL: Owner.current().label(), DRIVER_LABEL: self._token}
-        self._surroundings = Surroundings(self.engine, labels, self.resolve_image, runtime)
+        self._surroundings = DockerContext(self.engine, labels, self.resolve_image, runtime)
         self._images: dict[str, ResolvedImage] = {}
         self._resolving = threading.Lock()
         self._trees = EngineTrees(self.engine, store)
@@ -132,7 +132,7 @@ class DockerDriver(SandboxDriver):
     def _remove_listed(self, label: str, wanted: Callable[[Mapping[str, Any]], bool]) -> int:
         with self.engine.doing("list sandboxes"):
             listed = self.engine.client.containers(all=True, filters={"label": label})
-        containers = [Container(self.engine, entry["Id"]) for entry in listed if wanted(entry)]
+        containers = [DockerContainer(self.engine, entry["Id"]) for entry in listed if wanted(entry)]
         for container in containers:
             container.remove()
         return len(containers)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from securebench.errors import EgressError, InfrastructureError
 from securebench.sandboxes.base import MIB, Command, Limits, Mount, SandboxSpec
-from securebench.sandboxes.docker.container import Container, remove_quietly
+from securebench.sandboxes.docker.container import DockerContainer, remove_quietly
 from securebench.sandboxes.docker.spec import compile_container
 from securebench.sandboxes.forwarding import MOST_DOORS, serve_doors
 from securebench.sandboxes.oci import reaper
@@ -29,11 +29,11 @@ from securebench.tasks import DEFAULT_IMAGE
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from securebench.sandboxes.docker.sandbox import Surroundings
+    from securebench.sandboxes.docker.sandbox import DockerContext
     from securebench.sandboxes.docker.stream import EngineStream
-    from securebench.sandboxes.forwarding import Door
+    from securebench.sandboxes.forwarding import ForwardedPort
 
-_PROGRAM: Final = (Path(__file__).parent / "guest" / "open_doors.py").read_text(encoding="utf-8")
+_PROGRAM: Final = (Path(__file__).parent / "guest" / "forward_ports.py").read_text(encoding="utf-8")
 _TARGET: Final = "/doors"
 _SOCKET: Final = "socket"
 _SECONDS: Final = 60.0
@@ -58,7 +58,7 @@ def _meeting() -> Iterator[tuple[Path, socket.socket]]:
 
 
 @contextmanager
-def holder_of(doors: Sequence[Door], around: Surroundings) -> Iterator[str | None]:
+def holder_of(doors: Sequence[ForwardedPort], around: DockerContext) -> Iterator[str | None]:
     """Let ``doors`` be served, and give the id of the container to join while it is there; ``None`` without doors.
 
     Raises :class:`InfrastructureError`, :class:`EgressError` among them, and what serving raises.
@@ -82,8 +82,8 @@ def holder_of(doors: Sequence[Door], around: Surroundings) -> Iterator[str | Non
         raise _failed(str(error)) from error
 
 
-def _create(spec: SandboxSpec, command: Command, around: Surroundings) -> Container:
-    return Container.create(around.engine, compile_container(spec, command, around.labels, around.runtime))
+def _create(spec: SandboxSpec, command: Command, around: DockerContext) -> DockerContainer:
+    return DockerContainer.create(around.engine, compile_container(spec, command, around.labels, around.runtime))
 
 
 def _listeners(stream: EngineStream, meeting: socket.socket, ports: list[int]) -> list[socket.socket]:

@@ -15,7 +15,7 @@ from securebench.sandboxes.docker.container import SIGKILLED
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from securebench.sandboxes.docker.container import Job
+    from securebench.sandboxes.docker.container import DockerTarget
     from securebench.sandboxes.docker.stream import EngineStream
 
 _log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class DockerProcess(BoundedProcess["EngineStream"]):
     def __init__(
         self,
         stream: EngineStream,
-        job: Job,
+        job: DockerTarget,
         command: Command,
         output_limit: int,
         on_end: Callable[[DockerProcess], None],

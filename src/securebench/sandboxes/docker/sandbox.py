@@ -14,7 +14,7 @@ from securebench.errors import EngineError, InfrastructureError
 from securebench.sandboxes.base import Sandbox
 from securebench.sandboxes.collecting import nothing_to_collect, one_command_only
 from securebench.sandboxes.docker.changes import left_directory
-from securebench.sandboxes.docker.container import Container, remove_quietly
+from securebench.sandboxes.docker.container import DockerContainer, remove_quietly
 from securebench.sandboxes.docker.forwarding import holder_of
 from securebench.sandboxes.docker.process import DockerProcess
 from securebench.sandboxes.docker.spec import compile_container
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from securebench.images.model import ResolvedImage
     from securebench.sandboxes.base import Command, SandboxSpec
     from securebench.sandboxes.collected import CollectedArchive
-    from securebench.sandboxes.docker.container import Job
+    from securebench.sandboxes.docker.container import DockerTarget
     from securebench.sandboxes.docker.stream import EngineStream
 
 _REMOVERS = 8
@@ -62,7 +62,7 @@ class Background:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class DockerContext:
     """What a driver lends to its sandboxes."""
 
     engine: Engine
@@ -82,12 +82,12 @@ class Surroundings:
 class DockerSandbox(Sandbox):
     """An ephemeral sandbox: each command runs in a container of its own, made from the same spec."""
 
-    def __init__(self, surroundings: Surroundings, spec: SandboxSpec) -> None:
+    def __init__(self, surroundings: DockerContext, spec: SandboxSpec) -> None:
         self._surroundings = surroundings
         self._spec = spec
-        self._running: dict[DockerProcess, Container] = {}
+        self._running: dict[DockerProcess, DockerContainer] = {}
         self._collecting: DockerProcess | None = None
-        self._kept: Container | None = None
+        self._kept: DockerContainer | None = None
         self._closed = False
         surroundings.raise_if_stopped()
         self._prepare()
@@ -127,7 +127,7 @@ class DockerSandbox(Sandbox):
             self._end(kept)
         self._surroundings.open.discard(self)
 
-    def _end(self, container: Container) -> None:
+    def _end(self, container: DockerContainer) -> None:
         if all(mount.read_only for mount in self._spec.mounts):
             self._surroundings.background.do(partial(remove_quietly, container))
         else:
@@ -136,11 +136,11 @@ class DockerSandbox(Sandbox):
     def _prepare(self) -> None:
         """Do what must be done before the first command: here nothing."""
 
-    def _start(self, command: Command | None, *, output: bool) -> tuple[Container, EngineStream]:
+    def _start(self, command: Command | None, *, output: bool) -> tuple[DockerContainer, EngineStream]:
         around = self._surroundings
         with holder_of(self._spec.doors, around) as holder, ExitStack() as undo:
             document = compile_container(self._spec, command, around.labels, around.runtime, joined=holder)
-            container = Container.create(around.engine, document)
+            container = DockerContainer.create(around.engine, document)
             undo.callback(remove_quietly, container)
             stream = container.attach(output=output, stdin=b"" if command is None else command.stdin)
             undo.callback(stream.close)
@@ -148,7 +148,9 @@ class DockerSandbox(Sandbox):
             undo.pop_all()
         return container, stream
 
-    def _watch(self, stream: EngineStream, container: Container, job: Job, command: Command) -> DockerProcess:
+    def _watch(
+        self, stream: EngineStream, container: DockerContainer, job: DockerTarget, command: Command
+    ) -> DockerProcess:
         process = DockerProcess(stream, job, command, output_limit=self._spec.limits.output, on_end=self._ended)
         self._running[process] = container
         self._collecting = process if self._spec.collect is not None else None

@@ -10,10 +10,10 @@ from securebench.sandboxes.collecting import nothing_to_collect
 from securebench.sandboxes.oci.supervisor.changes import CHANGED, REPLACED, UNCHANGED
 
 if TYPE_CHECKING:
-    from securebench.sandboxes.oci.request import Job
+    from securebench.sandboxes.oci.request import ProcessRequest
 
 
-def changed_layer(job: Job, path: str) -> CollectedLayer:
+def changed_layer(job: ProcessRequest, path: str) -> CollectedLayer:
     """Return what ``job``, which has ended, changed in ``path``. Raises as :meth:`Sandbox.collected` does."""
     report = job.report(0.0)
     outcome = report.get("collected")

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from securebench.sandboxes.base import Command, Limits, SandboxSpec
     from securebench.sandboxes.oci.ids import IdMap
-    from securebench.sandboxes.oci.runtime import Runtime
+    from securebench.sandboxes.oci.runtime import OciRuntime
     from securebench.sandboxes.oci.seccomp import Seccomp
 
 OCI_VERSION: Final = "1.0.2"
@@ -83,7 +83,7 @@ def _own_oom_score() -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class HostLayout:
     """What the driver has laid out on the host for one sandbox.
 
     ``root`` is the root file system's path. ``sources`` are the staged paths by target: of each of
@@ -98,13 +98,13 @@ class Layout:
     uid_map: IdMap
     gid_map: IdMap
     seccomp: Seccomp
-    runtime: Runtime
+    runtime: OciRuntime
     cgroup: str | None
     network: str | None = None
     oom_score: int = field(default_factory=_own_oom_score)
 
 
-def compile_config(spec: SandboxSpec, command: Command | None, layout: Layout) -> dict[str, Any]:
+def compile_config(spec: SandboxSpec, command: Command | None, layout: HostLayout) -> dict[str, Any]:
     """Return the configuration of a sandbox. ``command`` is ``None`` for a persistent one.
 
     Raises :class:`ConfigError` (``command-not-text``) for an argument or variable that cannot be handed over exactly,
@@ -128,7 +128,7 @@ def compile_config(spec: SandboxSpec, command: Command | None, layout: Layout) -
     }
 
 
-def compile_process(spec: SandboxSpec, command: Command | None, layout: Layout) -> dict[str, Any]:
+def compile_process(spec: SandboxSpec, command: Command | None, layout: HostLayout) -> dict[str, Any]:
     """Return the process of ``command`` beside what a persistent sandbox runs already. Raises as above."""
     of_command = {} if command is None else command.environment
     return {
@@ -150,7 +150,7 @@ def _capabilities(spec: SandboxSpec) -> dict[str, list[str]]:
     return {"bounding": granted, "effective": held, "permitted": held, "inheritable": [], "ambient": []}
 
 
-def _rlimits(limits: Limits, layout: Layout) -> list[dict[str, Any]]:
+def _rlimits(limits: Limits, layout: HostLayout) -> list[dict[str, Any]]:
     _check_open_files(limits.open_files)
     values = {"CORE": 0, "FSIZE": limits.file_size, "NOFILE": limits.open_files}
     if layout.cgroup is None:
@@ -179,7 +179,7 @@ def _no_new_privileges(spec: SandboxSpec) -> bool:
     return bool(spec.security_opt)
 
 
-def _mounts(spec: SandboxSpec, layout: Layout) -> list[dict[str, Any]]:
+def _mounts(spec: SandboxSpec, layout: HostLayout) -> list[dict[str, Any]]:
     tmpfs = [_tmpfs(path, spec.limits.tmpfs, "nosuid", "nodev", "exec") for path in spec.tmpfs]
     volumes = [_tmpfs(path, spec.limits.tmpfs, "nosuid", "nodev", "noexec") for path in empty_volumes(spec)]
     staged = [_bind(mount.target, layout, read_only=mount.read_only) for mount in binds(spec)]
@@ -192,7 +192,7 @@ def _depth(mount: dict[str, Any]) -> int:
     return str(mount["destination"]).rstrip("/").count("/")
 
 
-def _kernel_mounts(layout: Layout) -> list[dict[str, Any]]:
+def _kernel_mounts(layout: HostLayout) -> list[dict[str, Any]]:
     closed = ("nosuid", "noexec", "nodev")
     terminals = ("nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620")
     return [
@@ -205,7 +205,7 @@ def _kernel_mounts(layout: Layout) -> list[dict[str, Any]]:
     ]
 
 
-def _devices(layout: Layout) -> dict[str, Any]:
+def _devices(layout: HostLayout) -> dict[str, Any]:
     source = layout.sources.get(DEVICES_TARGET)
     closed = ("nosuid", "noexec", "nodev", "ro")
     if source is None:
@@ -217,7 +217,7 @@ def _tmpfs(path: str, size: int, *flags: str) -> dict[str, Any]:
     return _mount(path, "tmpfs", "tmpfs", "rw", *flags, "mode=1777", *tmpfs_bounds(size))
 
 
-def _bind(target: str, layout: Layout, *, read_only: bool) -> dict[str, Any]:
+def _bind(target: str, layout: HostLayout, *, read_only: bool) -> dict[str, Any]:
     flags = ("bind", "rprivate", "nosuid", "nodev", "ro" if read_only else "rw")
     return _mount(target, "bind", layout.sources[target], *flags)
 
@@ -226,13 +226,13 @@ def _mount(destination: str, kind: str, source: str, *options: str) -> dict[str,
     return {"destination": destination, "type": kind, "source": source, "options": list(options)}
 
 
-def _annotations(layout: Layout) -> dict[str, str]:
+def _annotations(layout: HostLayout) -> dict[str, str]:
     if layout.runtime.takes_compiled_seccomp:
         return {_COMPILED_SECCOMP: base64.b64encode(layout.seccomp.bpf).decode("ascii")}
     return {}
 
 
-def _linux(layout: Layout) -> dict[str, Any]:
+def _linux(layout: HostLayout) -> dict[str, Any]:
     below = layout.cgroup is not None and layout.runtime.owns_cgroups
     cgroup = {"cgroupsPath": f"{layout.cgroup}/runtime"} if below else {}
     return {
@@ -246,14 +246,14 @@ def _linux(layout: Layout) -> dict[str, Any]:
     }
 
 
-def _seccomp(layout: Layout) -> dict[str, Any]:
+def _seccomp(layout: HostLayout) -> dict[str, Any]:
     if layout.runtime.takes_compiled_seccomp:
         return {}
     document = layout.seccomp.document
     return {"seccomp": profile_of_gvisor(document) if layout.runtime.refuses_with_eperm else document}
 
 
-def _namespaces(layout: Layout) -> list[dict[str, str]]:
+def _namespaces(layout: HostLayout) -> list[dict[str, str]]:
     joined: dict[str, dict[str, str]] = {} if layout.network is None else {"network": {"path": layout.network}}
     left_out = {"network"} if joined and not layout.runtime.enters_networks else set()
     return [{"type": name, **joined.get(name, {})} for name in _NAMESPACES if name not in left_out]
@@ -263,7 +263,7 @@ def _has_root(ids: IdMap) -> bool:
     return any(found["containerID"] == 0 for found in ids)
 
 
-def _needs_subordinate_ids(runtime: Runtime) -> EngineError:
+def _needs_subordinate_ids(runtime: OciRuntime) -> EngineError:
     return EngineError(
         f"{runtime.name} needs subordinate ids when an ordinary user runs it, and there are none for this one",
         code="runtime-unavailable",

@@ -14,23 +14,23 @@ from securebench.errors import EngineError
 from securebench.images.store.ids import tree_shift
 from securebench.sandboxes.capabilities import granted_capabilities
 from securebench.sandboxes.mounts import binds
-from securebench.sandboxes.oci.config import DEVICES_TARGET, INIT_TARGET, Layout, compile_config, compile_process
+from securebench.sandboxes.oci.config import DEVICES_TARGET, INIT_TARGET, HostLayout, compile_config, compile_process
 from securebench.sandboxes.oci.forwarding import open_doors
 from securebench.sandboxes.oci.ids import HostIds, identity_map, outside
 from securebench.sandboxes.oci.runtime import LOG, PID, record_of
 from securebench.sandboxes.oci.seccomp import seccomp_for
 from securebench.sandboxes.oci.supervisor.containers import DEVICES, NETWORK
 from securebench.sandboxes.oci.supervisor.context import SHOWN
-from securebench.sandboxes.oci.warm_pool import Stock
+from securebench.sandboxes.oci.warm_pool import WarmPool
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
     from securebench.sandboxes.base import Command, SandboxSpec
-    from securebench.sandboxes.oci.link import Hello, Link
-    from securebench.sandboxes.oci.request import Job
-    from securebench.sandboxes.oci.runtime import Runtime
+    from securebench.sandboxes.oci.link import Hello, SupervisorConnection
+    from securebench.sandboxes.oci.request import ProcessRequest
+    from securebench.sandboxes.oci.runtime import OciRuntime
     from securebench.sandboxes.oci.sandbox import OciSandbox
     from securebench.sandboxes.oci.streams import Pipes
 
@@ -43,21 +43,21 @@ _TRACING: Final = frozenset({"CAP_SYS_PTRACE", "CAP_DAC_OVERRIDE", "CAP_DAC_READ
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class OciContext:
     """What a driver lends to its sandboxes.
 
     ``run`` is the keeper's directory, ``group`` the name of its cgroups, ``shown`` the files that it shows in ``run``
     for all of them, by their sources.
     """
 
-    link: Link
-    runtime: Runtime
+    link: SupervisorConnection
+    runtime: OciRuntime
     run: Path
     group: str
     shown: Mapping[Path, str]
     init: Path
     open: set[OciSandbox] = field(default_factory=set)
-    stock: Stock = field(default_factory=Stock)
+    stock: WarmPool = field(default_factory=WarmPool)
     stopped: threading.Event = field(default_factory=threading.Event)
     numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
@@ -77,10 +77,10 @@ class Surroundings:
             raise EngineError("the run is being stopped: no sandbox is started any more", code="run-stopped")
 
 
-class Container:
+class OciContainer:
     """A container of ``spec`` on the unpacked image at ``tree``. Nothing is asked for before it starts."""
 
-    def __init__(self, surroundings: Surroundings, spec: SandboxSpec, tree: Path) -> None:
+    def __init__(self, surroundings: OciContext, spec: SandboxSpec, tree: Path) -> None:
         self._surroundings = surroundings
         self._spec = spec
         self._tree = tree
@@ -89,7 +89,7 @@ class Container:
         self._state = f"{surroundings.run}/state"
         self._documents = itertools.count(1)
 
-    def start(self, command: Command | None, pipes: Pipes) -> Job:
+    def start(self, command: Command | None, pipes: Pipes) -> ProcessRequest:
         """Start it on ``pipes``, with ``command`` or idle, and let its doors be served.
 
         Raises what :func:`compile_config` and :func:`open_doors` do.
@@ -123,7 +123,7 @@ class Container:
             open_doors(job, self._spec.doors)
         return job
 
-    def execute(self, command: Command, pipes: Pipes, within: Job) -> Job:
+    def execute(self, command: Command, pipes: Pipes, within: ProcessRequest) -> ProcessRequest:
         """Start ``command`` in it, which runs as ``within``. Raises what :func:`compile_process` does."""
         path = f"{self._directory}/process-{next(self._documents)}/process.json"
         request = {
@@ -170,9 +170,9 @@ class Container:
     def _is_grouped(self) -> bool:
         return {"memory", "pids"} <= set(self._surroundings.hello.controllers)
 
-    def _layout(self, sources: dict[str, str]) -> Layout:
+    def _layout(self, sources: dict[str, str]) -> HostLayout:
         uid_map, gid_map = identity_map(self._spec.user, self._surroundings.ids)
-        return Layout(
+        return HostLayout(
             root=f"{self._directory}/root",
             sources=sources,
             uid_map=uid_map,
@@ -192,7 +192,9 @@ class Container:
         for descriptor in pipes.theirs if os.geteuid() == 0 else ():
             os.fchown(descriptor, outside(uids, self._spec.user[0]), outside(gids, self._spec.user[1]))
 
-    def _ask(self, request: dict[str, Any], document: dict[str, Any], pipes: Pipes, within: Job | None = None) -> Job:
+    def _ask(
+        self, request: dict[str, Any], document: dict[str, Any], pipes: Pipes, within: ProcessRequest | None = None
+    ) -> ProcessRequest:
         if request["leaves"]:
             self._give(pipes)
         named = {"cell": self._name, **request}

@@ -13,8 +13,8 @@ from securebench.sandboxes.collecting import check_collect, require_directory
 from securebench.sandboxes.forwarding import check_doors
 from securebench.sandboxes.mounts import NAME_FILES
 from securebench.sandboxes.oci import reaper
-from securebench.sandboxes.oci.container import Surroundings
-from securebench.sandboxes.oci.link import Link
+from securebench.sandboxes.oci.container import OciContext
+from securebench.sandboxes.oci.link import SupervisorConnection
 from securebench.sandboxes.oci.runtime import find_init, find_runtime
 from securebench.sandboxes.oci.sandbox import OciSandbox, PersistentOciSandbox
 from securebench.sandboxes.self_test import require_isolation
@@ -44,12 +44,12 @@ class OciDriver(SandboxDriver):
         run, group = reaper.make_run_directory(secrets.token_hex(8))
         try:
             files = {name: str(path) for path, name in shown.items()}
-            link = Link(run, group, files, found)
+            link = SupervisorConnection(run, group, files, found)
         except InfrastructureError:
             reaper.remove_run(run, group)
             raise
         self._store = store
-        self._surroundings = Surroundings(link, found, run, group, shown, init)
+        self._surroundings = OciContext(link, found, run, group, shown, init)
         self._images: dict[str, ResolvedImage] = {}
         self._leases: dict[str, TreeLease] = {}
         self._resolving = threading.Lock()

@@ -9,14 +9,14 @@ from securebench.sandboxes.forwarding import serve_doors
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from securebench.sandboxes.forwarding import Door
-    from securebench.sandboxes.oci.request import Job
+    from securebench.sandboxes.forwarding import ForwardedPort
+    from securebench.sandboxes.oci.request import ProcessRequest
 
 _SECONDS: Final = 60.0
 """How long the keeper gets to open them."""
 
 
-def open_doors(job: Job, doors: Sequence[Door]) -> None:
+def open_doors(job: ProcessRequest, doors: Sequence[ForwardedPort]) -> None:
     """Take the listening sockets of ``doors`` from ``job``, which is about to start, and give each to who serves it.
 
     There are none if the container could not be made: its report says why. Raises :class:`InfrastructureError`, and

@@ -21,7 +21,7 @@ from securebench.sandboxes.self_test import look
 
 if TYPE_CHECKING:
     from securebench.sandboxes.base import SandboxSpec
-    from securebench.sandboxes.oci.container import Surroundings
+    from securebench.sandboxes.oci.container import OciContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Isolation:
     weaker: tuple[str, ...]
 
 
-def expected_isolation(surroundings: Surroundings) -> Isolation:
+def expected_isolation(surroundings: OciContext) -> Isolation:
     """Return what follows from what the keeper found. Raises :class:`EngineError`."""
     hello = surroundings.hello
     weaker = {name for name in ("memory", "pids", "cpu") if name not in hello.controllers}
@@ -43,7 +43,7 @@ def expected_isolation(surroundings: Surroundings) -> Isolation:
     return Isolation(enforced, tuple(name for name in ENFORCEABLE if name in weaker))
 
 
-def describe(surroundings: Surroundings) -> DriverInfo:
+def describe(surroundings: OciContext) -> DriverInfo:
     """Return what a record says of the driver. Raises :class:`EngineError`."""
     hello, runtime = surroundings.hello, surroundings.runtime
     isolation = expected_isolation(surroundings)
@@ -56,7 +56,7 @@ def describe(surroundings: Surroundings) -> DriverInfo:
     return DriverInfo("oci", runtime.name, runtime.version, details, isolation.enforced, isolation.weaker)
 
 
-def prove(surroundings: Surroundings) -> Isolation:
+def prove(surroundings: OciContext) -> Isolation:
     """Make sandboxes of the host's root, and see that they are held to what is expected. Raises :class:`EngineError`.
 
     The code is ``sandbox-not-isolated`` where something does not hold that should.

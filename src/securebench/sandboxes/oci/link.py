@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from securebench.errors import EngineError
 from securebench.images.store.ids import tree_shift
-from securebench.sandboxes.oci.request import Job, exhaustion, gone
+from securebench.sandboxes.oci.request import ProcessRequest, exhaustion, gone
 from securebench.sandboxes.oci.wire import receive_frame, send_frame
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from securebench.sandboxes.oci.runtime import Runtime
+    from securebench.sandboxes.oci.runtime import OciRuntime
 
 _HELLO_SECONDS: Final = 30.0
 _END_SECONDS: Final = 10.0
@@ -49,13 +49,13 @@ class Hello:
     unified: bool
 
 
-class Link:
+class SupervisorConnection:
     """A keeper, started in the background. ``run`` is its directory, ``group`` the name of its cgroups.
 
     ``files`` are shown below ``run`` by their names. Thread safe.
     """
 
-    def __init__(self, run: Path, group: str, files: Mapping[str, str], runtime: Runtime) -> None:
+    def __init__(self, run: Path, group: str, files: Mapping[str, str], runtime: OciRuntime) -> None:
         """Start it. Raises :class:`EngineError` (``sandbox-unavailable``) where that cannot even be tried."""
         self._sending = threading.Lock()
         self._hello: Hello | None = None
@@ -97,13 +97,13 @@ class Link:
             return self._hello
 
     def start(
-        self, request: Mapping[str, Any], document: bytes, streams: Sequence[int], within: Job | None = None
-    ) -> Job:
+        self, request: Mapping[str, Any], document: bytes, streams: Sequence[int], within: ProcessRequest | None = None
+    ) -> ProcessRequest:
         """Start a job on three standard streams, ``within`` another. Raises :class:`EngineError` without a keeper."""
         with exhaustion():
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
-        job = Job(ours, within)
+        job = ProcessRequest(ours, within)
         try:
             with self._sending:
                 send_frame(self._control, request, document, (theirs.fileno(), *streams))

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from securebench.sandboxes.base import Command
     from securebench.sandboxes.collected import CollectedLayer
-    from securebench.sandboxes.oci.request import Job
-    from securebench.sandboxes.oci.streams import Streams
+    from securebench.sandboxes.oci.request import ProcessRequest
+    from securebench.sandboxes.oci.streams import OciStreams
 
 _NOT_FOUND = 127
 _NOT_EXECUTABLE = 126
@@ -42,7 +42,7 @@ _NOT_RUN_SIGNS = (
 """In what a runtime says of a command whose program or working directory is not there, or cannot be used."""
 
 
-class OciProcess(BoundedProcess["Streams"]):
+class OciProcess(BoundedProcess["OciStreams"]):
     """A started command. ``on_end`` is called, by the thread that waits, when it has ended."""
 
     hanging = (
@@ -52,8 +52,8 @@ class OciProcess(BoundedProcess["Streams"]):
 
     def __init__(
         self,
-        streams: Streams,
-        job: Job,
+        streams: OciStreams,
+        job: ProcessRequest,
         command: Command,
         output_limit: int,
         on_end: Callable[[OciProcess], None],

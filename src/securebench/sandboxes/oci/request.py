@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-class Job:
+class ProcessRequest:
     """A container, or a command in one, as its driver sees it. Thread safe. ``fileno`` is for polling alone.
 
     ``within`` is the container in which it runs, if it is a command. ``descriptor`` came with its report, or is -1: a
     directory that the container has changed.
     """
 
-    def __init__(self, channel: socket.socket, within: Job | None = None) -> None:
+    def __init__(self, channel: socket.socket, within: ProcessRequest | None = None) -> None:
         self._channel = channel
         self._within = within
         weakref.finalize(self, channel.close)  # not before: somebody may be polling it

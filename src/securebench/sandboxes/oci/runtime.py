@@ -56,7 +56,7 @@ _VERSION_SECONDS: Final = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class Runtime:
+class OciRuntime:
     """A runtime that is installed. ``rootless``: it is started in a user namespace of an ordinary user."""
 
     name: str
@@ -193,7 +193,7 @@ class Runtime:
         return [self.path, *_OPTIONS[self.name], f"--log={log}", "--root", state]
 
 
-def find_runtime(name: str | None = None) -> Runtime:
+def find_runtime(name: str | None = None) -> OciRuntime:
     """Return the runtime ``name``, or the best that is installed: crun, else runc.
 
     Raises :class:`EngineError` (``runtime-unavailable``) if there is none, or it does not say its version.
@@ -202,7 +202,7 @@ def find_runtime(name: str | None = None) -> Runtime:
     for candidate in names:
         path = _find(candidate, _DIRECTORIES)
         if candidate in _OPTIONS and path is not None:
-            return Runtime(candidate, path, _version_of(path), rootless=os.geteuid() != 0)
+            return OciRuntime(candidate, path, _version_of(path), rootless=os.geteuid() != 0)
     raise EngineError(
         f"the runtime {' or '.join(names)} is not installed",
         code="runtime-unavailable",

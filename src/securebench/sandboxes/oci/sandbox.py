@@ -13,18 +13,18 @@ from securebench.errors import InfrastructureError
 from securebench.sandboxes.base import Sandbox
 from securebench.sandboxes.bounded import KILL_GRACE
 from securebench.sandboxes.collecting import nothing_to_collect, one_command_only
-from securebench.sandboxes.oci.container import LIFETIME_SECONDS, Container
+from securebench.sandboxes.oci.container import LIFETIME_SECONDS, OciContainer
 from securebench.sandboxes.oci.process import OciProcess, raise_failure
-from securebench.sandboxes.oci.streams import Pipes, Streams
-from securebench.sandboxes.oci.warm_pool import Kind, Started
+from securebench.sandboxes.oci.streams import OciStreams, Pipes
+from securebench.sandboxes.oci.warm_pool import ContainerKind, Started
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from securebench.sandboxes.base import Command, SandboxSpec
     from securebench.sandboxes.collected import CollectedLayer
-    from securebench.sandboxes.oci.container import Surroundings
-    from securebench.sandboxes.oci.request import Job
+    from securebench.sandboxes.oci.container import OciContext
+    from securebench.sandboxes.oci.request import ProcessRequest
 
 _START_SECONDS: Final = 60.0
 """How long a persistent sandbox gets until its first process answers."""
@@ -36,13 +36,13 @@ _GREETING: Final = b"\n"
 class OciSandbox(Sandbox):
     """An ephemeral sandbox: each command runs in a container of its own, made from the same spec."""
 
-    def __init__(self, surroundings: Surroundings, spec: SandboxSpec, tree: Path) -> None:
+    def __init__(self, surroundings: OciContext, spec: SandboxSpec, tree: Path) -> None:
         self._surroundings = surroundings
         self._spec = spec
         self._tree = tree
         self._running: set[OciProcess] = set()
         self._collecting: OciProcess | None = None
-        self._in_use: list[Kind] = []
+        self._in_use: list[ContainerKind] = []
         self._closed = False
         surroundings.raise_if_stopped()
         self._prepare()
@@ -57,7 +57,7 @@ class OciSandbox(Sandbox):
         if self._collecting is not None:
             raise one_command_only()
         started = self._take(command) or self._start_anew(command)
-        streams = Streams(started.pipes, started.job, command.stdin)
+        streams = OciStreams(started.pipes, started.job, command.stdin)
         process = OciProcess(streams, started.job, command, self._spec.limits.output, self._running.discard)
         self._running.add(process)
         self._collecting = process if self._spec.collect is not None else None
@@ -101,7 +101,7 @@ class OciSandbox(Sandbox):
 
     def _take(self, command: Command) -> Started | None:
         """Return what was started ahead for such a command, if it can be and was."""
-        kind = Kind.of(self._spec, command)
+        kind = ContainerKind.of(self._spec, command)
         if kind is None:
             return None
         started = self._surroundings.stock.take(kind)
@@ -110,7 +110,7 @@ class OciSandbox(Sandbox):
             started.job.limit(command.timeout_seconds)
         return started
 
-    def _replace(self, kind: Kind) -> None:
+    def _replace(self, kind: ContainerKind) -> None:
         """Start one ahead for the next command of this kind, in place of what has been used."""
         stock = self._surroundings.stock
         stock.give_back()
@@ -130,8 +130,8 @@ class OciSandbox(Sandbox):
         finally:
             pipes.close_theirs()
 
-    def _start(self, command: Command, pipes: Pipes) -> Job:
-        return Container(self._surroundings, self._spec, self._tree).start(command, pipes)
+    def _start(self, command: Command, pipes: Pipes) -> ProcessRequest:
+        return OciContainer(self._surroundings, self._spec, self._tree).start(command, pipes)
 
     def _raise_if_closed(self) -> None:
         self._surroundings.raise_if_stopped()
@@ -162,7 +162,7 @@ class PersistentOciSandbox(OciSandbox):
         _let_go(self._job, self._lifeline)
 
     def _prepare(self) -> None:
-        self._container = Container(self._surroundings, self._spec, self._tree)
+        self._container = OciContainer(self._surroundings, self._spec, self._tree)
         pipes = Pipes()
         try:
             self._job = self._container.start(None, pipes)
@@ -182,13 +182,13 @@ class PersistentOciSandbox(OciSandbox):
             os.close(pipes.stdout)
             os.close(pipes.stderr)
 
-    def _start(self, command: Command, pipes: Pipes) -> Job:
+    def _start(self, command: Command, pipes: Pipes) -> ProcessRequest:
         if self._job.is_over():
             raise InfrastructureError("this sandbox has ended: a limit, or a kill, ended everything in it")
         return self._container.execute(command, pipes, self._job)
 
 
-def _greet(job: Job, pipes: Pipes) -> None:
+def _greet(job: ProcessRequest, pipes: Pipes) -> None:
     """Wait until the idle process runs: it sends back what it is sent. Raises :class:`InfrastructureError`."""
     with suppress(BrokenPipeError):  # it has ended already: its report says how
         os.write(pipes.stdin, _GREETING)
@@ -207,7 +207,7 @@ def _greet(job: Job, pipes: Pipes) -> None:
     raise InfrastructureError(f"a sandbox did not start within {_START_SECONDS:g} s")
 
 
-def _let_go(job: Job, lifeline: int) -> None:
+def _let_go(job: ProcessRequest, lifeline: int) -> None:
     job.await_end(KILL_GRACE)
     job.hang_up()
     os.close(lifeline)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from securebench.sandboxes.base import Chunk
-    from securebench.sandboxes.oci.request import Job
+    from securebench.sandboxes.oci.request import ProcessRequest
 
 _READ = 64 * 1024
 
@@ -44,14 +44,14 @@ class Pipes:
         _close(self.theirs)
 
     def close_ours(self) -> None:
-        """Close the driver's ends, where no :class:`Streams` does."""
+        """Close the driver's ends, where no :class:`OciStreams` does."""
         _close((self.stdin, self.stdout, self.stderr))
 
 
-class Streams:
+class OciStreams:
     """Stdin, stdout and stderr of a job. One thread receives; sending and closing may come from others."""
 
-    def __init__(self, pipes: Pipes, job: Job, stdin: bytes = b"") -> None:
+    def __init__(self, pipes: Pipes, job: ProcessRequest, stdin: bytes = b"") -> None:
         self._job = job
         self._stdin: int | None = pipes.stdin
         self._outputs = {pipes.stdout: Stream.STDOUT, pipes.stderr: Stream.STDERR}

@@ -17,19 +17,19 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from securebench.sandboxes.base import Command, SandboxSpec
-    from securebench.sandboxes.oci.request import Job
+    from securebench.sandboxes.oci.request import ProcessRequest
     from securebench.sandboxes.oci.streams import Pipes
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ContainerKind:
     """All that a container and what runs in it are made from. Those of equal kinds differ in nothing."""
 
     spec: SandboxSpec
     command: Command
 
     @classmethod
-    def of(cls, spec: SandboxSpec, command: Command) -> Kind | None:
+    def of(cls, spec: SandboxSpec, command: Command) -> ContainerKind | None:
         """Return the kind of what can be started ahead, or ``None`` for what cannot."""
         if not command.waits or spec.mounts or spec.doors or spec.collect is not None:
             return None
@@ -40,7 +40,7 @@ class Kind:
 class Started:
     """A container that was started."""
 
-    job: Job
+    job: ProcessRequest
     pipes: Pipes
 
     def end(self) -> None:
@@ -50,16 +50,16 @@ class Started:
         self.pipes.close_ours()
 
 
-class Stock:
+class WarmPool:
     """What was started ahead: never more than were once in use at the same time. Thread safe."""
 
     def __init__(self) -> None:
         self._changing = threading.Lock()
-        self._ready: list[tuple[Kind, Started]] = []
+        self._ready: list[tuple[ContainerKind, Started]] = []
         self._in_use = 0
         self._most = 0
 
-    def take(self, kind: Kind) -> Started | None:
+    def take(self, kind: ContainerKind) -> Started | None:
         """Return one of ``kind``, or ``None``: then one must be started. Either is in use until :meth:`give_back`."""
         with self._changing:
             self._in_use += 1
@@ -78,7 +78,7 @@ class Stock:
         with self._changing:
             self._in_use -= 1
 
-    def add(self, kind: Kind, started: Started) -> None:
+    def add(self, kind: ContainerKind, started: Started) -> None:
         """Keep one for the next who asks for ``kind``. The oldest goes when they are too many."""
         with self._changing:
             self._ready.append((kind, started))

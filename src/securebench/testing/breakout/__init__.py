@@ -6,8 +6,17 @@ shows. A driver that is weaker than it should be shows as ``escaped``.
 
 from __future__ import annotations
 
-from securebench.testing.breakout.inside.base import ATTEMPTS, Attempt
-from securebench.testing.breakout.run import USERS, Finding, Outcome, break_out
-from securebench.testing.breakout.target import EVIDENCE, Evidence
+from securebench.testing.breakout.inside.base import ATTEMPTS, BreakoutAttempt
+from securebench.testing.breakout.run import USERS, AttemptOutcome, AttemptResult, break_out
+from securebench.testing.breakout.target import EVIDENCE, HostEvidence
 
-__all__ = ["ATTEMPTS", "EVIDENCE", "USERS", "Attempt", "Evidence", "Finding", "Outcome", "break_out"]
+__all__ = [
+    "ATTEMPTS",
+    "EVIDENCE",
+    "USERS",
+    "AttemptOutcome",
+    "AttemptResult",
+    "BreakoutAttempt",
+    "HostEvidence",
+    "break_out",
+]

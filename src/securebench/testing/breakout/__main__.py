@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 
 from securebench.sandboxes.select import open_driver
 from securebench.tasks import DEFAULT_IMAGE
-from securebench.testing.breakout.run import USERS, Outcome, break_out
+from securebench.testing.breakout.run import USERS, AttemptOutcome, break_out
 from securebench.testing.breakout.table import render, replaced
 
 if TYPE_CHECKING:
-    from securebench.testing.breakout.run import Finding
+    from securebench.testing.breakout.run import AttemptResult
 
 
 def main() -> int:
@@ -48,7 +48,7 @@ def _summary() -> str:
     return (__doc__ or "").splitlines()[0]
 
 
-def _try(name: str, reference: str) -> dict[str, list[Finding]]:
+def _try(name: str, reference: str) -> dict[str, list[AttemptResult]]:
     driver, _, of_engine = name.partition(":")
     driver, runtime = ("docker", of_engine or None) if driver == "docker" else ("oci", name)
     with closing(open_driver(driver, runtime, "breakout", _say)) as opened:
@@ -60,8 +60,8 @@ def _say(message: str) -> None:
     sys.stderr.write(message + "\n")
 
 
-def _bad(finding: Finding) -> bool:
-    return finding.outcome in {Outcome.ESCAPED, Outcome.UNKNOWN}
+def _bad(finding: AttemptResult) -> bool:
+    return finding.outcome in {AttemptOutcome.ESCAPED, AttemptOutcome.UNKNOWN}
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from securebench.images.model import ResolvedImage
     from securebench.sandboxes.base import CommandResult, SandboxDriver
-    from securebench.testing.breakout.inside.base import Attempt, Host
+    from securebench.testing.breakout.inside.base import BreakoutAttempt, Host
 
 ROOT: Final = (0, 0)
 USERS: Final = {"nobody": UNPRIVILEGED_USER, "root": ROOT}
@@ -52,7 +52,7 @@ module.main()
 """
 
 
-class Outcome(StrEnum):
+class AttemptOutcome(StrEnum):
     """What came of an attempt. Only ``contained`` is as it should be.
 
     ``reached``: a part of the kernel that was often used to escape can be called; nothing was gained by that alone.
@@ -66,11 +66,11 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class AttemptResult:
     """What came of the attempt ``name``, or of looking at the host afterwards: ``how`` says what stopped it."""
 
     name: str
-    outcome: Outcome
+    outcome: AttemptOutcome
     how: str
 
 
@@ -82,7 +82,7 @@ def break_out(
     names: Iterable[str] | None = None,
     small: Limits = SMALL_LIMITS,
     **weaker: Any,
-) -> list[Finding]:
+) -> list[AttemptResult]:
     """Try to get out of sandboxes of ``driver``, and return what came of each attempt and of the host.
 
     ``names`` are those of :data:`ATTEMPTS`; ``None`` is all of them. ``small`` is what a sandbox has that somebody
@@ -94,14 +94,14 @@ def break_out(
         host = target.host()
         mounts_ = (Mount(target.shared, SHARED, read_only=False),)
         spec = SandboxSpec(**{"image": image, "user": user, "mounts": mounts_, **weaker})
-        stage = Stage(driver, spec, host, small)
+        stage = BreakoutStage(driver, spec, host, small)
         found = stage.together([attempt for attempt in chosen if attempt.staging == TOGETHER])
         found += [stage.apart(attempt) for attempt in chosen if attempt.staging != TOGETHER]
         return found + [_seen(evidence.name, harm) for evidence, harm in zip(EVIDENCE, target.harm(), strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class BreakoutStage:
     """Where attempts are made: sandboxes of ``driver`` from ``spec``, against ``host``.
 
     Those that are there to be used up have the limits ``small``.
@@ -112,28 +112,28 @@ class Stage:
     host: Host
     small: Limits
 
-    def together(self, attempts: list[Attempt]) -> list[Finding]:
+    def together(self, attempts: list[BreakoutAttempt]) -> list[AttemptResult]:
         """Make ``attempts`` in one sandbox."""
         if not attempts:
             return []
         with self.driver.create(self.spec) as sandbox:
             result = sandbox.run(self._command(attempts, _TOGETHER_SECONDS))
         answers = dict(_answers(result))
-        return [Finding(attempt.name, *answers.get(attempt.name, _ending(result))) for attempt in attempts]
+        return [AttemptResult(attempt.name, *answers.get(attempt.name, _ending(result))) for attempt in attempts]
 
-    def apart(self, attempt: Attempt) -> Finding:
+    def apart(self, attempt: BreakoutAttempt) -> AttemptResult:
         """Make ``attempt`` in a sandbox of its own."""
         if attempt.staging == LEAKED:
             return self._leaked(attempt)
         result = self._entered(attempt) if attempt.staging == ENTERED else self._alone(attempt)
-        return Finding(attempt.name, *dict(_answers(result)).get(attempt.name, _ending(result)))
+        return AttemptResult(attempt.name, *dict(_answers(result)).get(attempt.name, _ending(result)))
 
-    def _alone(self, attempt: Attempt) -> CommandResult:
+    def _alone(self, attempt: BreakoutAttempt) -> CommandResult:
         seconds = _ENDLESS_SECONDS if attempt.staging == ENDLESS else _ALONE_SECONDS
         with self.driver.create(replace(self.spec, limits=self.small)) as sandbox:
             return sandbox.run(self._command([attempt], seconds))
 
-    def _entered(self, attempt: Attempt) -> CommandResult:
+    def _entered(self, attempt: BreakoutAttempt) -> CommandResult:
         """Run other commands in the sandbox while the attempt is made."""
         with self.driver.create(self.spec, persistent=True) as sandbox, ThreadPoolExecutor(1) as pool:
             attempted = pool.submit(sandbox.run, self._command([attempt], _ALONE_SECONDS))
@@ -141,7 +141,7 @@ class Stage:
                 sandbox.run(Command(argv=("/bin/cat",), timeout_seconds=_ALONE_SECONDS))
             return attempted.result()
 
-    def _leaked(self, attempt: Attempt) -> Finding:
+    def _leaked(self, attempt: BreakoutAttempt) -> AttemptResult:
         """Start in each descriptor that a runtime is likely to have left open. That it refuses is as good."""
         for number in _LIKELY_DESCRIPTORS:
             command = replace(self._command([attempt], _ALONE_SECONDS), workdir=f"/proc/self/fd/{number}")
@@ -150,18 +150,18 @@ class Stage:
                     answers = dict(_answers(sandbox.run(command)))
             except InfrastructureError:
                 continue
-            outcome, how = answers.get(attempt.name, (Outcome.CONTAINED, ""))
-            if outcome is not Outcome.CONTAINED:
-                return Finding(attempt.name, outcome, how)
-        return Finding(attempt.name, Outcome.CONTAINED, "none leads there")
+            outcome, how = answers.get(attempt.name, (AttemptOutcome.CONTAINED, ""))
+            if outcome is not AttemptOutcome.CONTAINED:
+                return AttemptResult(attempt.name, outcome, how)
+        return AttemptResult(attempt.name, AttemptOutcome.CONTAINED, "none leads there")
 
-    def _command(self, attempts: list[Attempt], seconds: float) -> Command:
+    def _command(self, attempts: list[BreakoutAttempt], seconds: float) -> Command:
         request = json.dumps({"host": self.host._asdict(), "names": [attempt.name for attempt in attempts]})
         argv = ("python3", "-I", "-B", "-c", _BOOTSTRAP, request)
         return Command(argv=argv, timeout_seconds=seconds, stdin=_program(), workdir="/tmp")  # noqa: S108 - inside
 
 
-def _ending(result: CommandResult) -> tuple[Outcome, str]:
+def _ending(result: CommandResult) -> tuple[AttemptOutcome, str]:
     """Judge a sandbox that was ended in the middle of an attempt to use something up."""
     for flag, limit in (
         (result.out_of_memory, "memory limit"),
@@ -169,21 +169,25 @@ def _ending(result: CommandResult) -> tuple[Outcome, str]:
         (result.timed_out, "time limit"),
     ):
         if flag:
-            return Outcome.CONTAINED, limit
+            return AttemptOutcome.CONTAINED, limit
     number = result.exit_code - 128
     if number in {signal.SIGKILL, signal.SIGXFSZ}:
-        return Outcome.CONTAINED, signal.Signals(number).name
-    return Outcome.UNKNOWN, f"exit code {result.exit_code}: {result.stderr[-200:].decode('utf-8', 'replace')}"
+        return AttemptOutcome.CONTAINED, signal.Signals(number).name
+    return AttemptOutcome.UNKNOWN, f"exit code {result.exit_code}: {result.stderr[-200:].decode('utf-8', 'replace')}"
 
 
-def _answers(result: CommandResult) -> Iterator[tuple[str, tuple[Outcome, str]]]:
+def _answers(result: CommandResult) -> Iterator[tuple[str, tuple[AttemptOutcome, str]]]:
     for line in result.stdout.splitlines():
         name, outcome, how = json.loads(line)
-        yield name, (Outcome(outcome), how)
+        yield name, (AttemptOutcome(outcome), how)
 
 
-def _seen(name: str, harm: str) -> Finding:
-    return Finding(name, Outcome.ESCAPED, harm) if harm else Finding(name, Outcome.CONTAINED, "unharmed")
+def _seen(name: str, harm: str) -> AttemptResult:
+    return (
+        AttemptResult(name, AttemptOutcome.ESCAPED, harm)
+        if harm
+        else AttemptResult(name, AttemptOutcome.CONTAINED, "unharmed")
+    )
 
 
 @cache

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from securebench.testing.breakout.inside.base import ATTEMPTS
-from securebench.testing.breakout.run import Outcome
+from securebench.testing.breakout.run import AttemptOutcome
 from securebench.testing.breakout.target import EVIDENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from securebench.testing.breakout.run import Finding
+    from securebench.testing.breakout.run import AttemptResult
 
 BEGIN: Final = "<!-- breakout: begin -->"
 END: Final = "<!-- breakout: end -->"
@@ -61,11 +61,13 @@ def _rows() -> Iterator[tuple[str, str, str]]:
     yield from ((evidence.name, evidence.means, evidence.entry) for evidence in EVIDENCE)
 
 
-def _by_name(column: Mapping[str, Sequence[Finding]]) -> dict[str, list[str]]:
+def _by_name(column: Mapping[str, Sequence[AttemptResult]]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for findings in column.values():
         for finding in findings:
-            shown = finding.how if finding.outcome is Outcome.CONTAINED else f"**{finding.outcome}**: {finding.how}"
+            shown = (
+                finding.how if finding.outcome is AttemptOutcome.CONTAINED else f"**{finding.outcome}**: {finding.how}"
+            )
             found.setdefault(finding.name, []).append(shown.replace("|", "\\|"))
     return found
 

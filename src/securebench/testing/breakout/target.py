@@ -31,7 +31,7 @@ _VICTIM: Final = "securebench-victim"
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class HostEvidence:
     """Something of the host that is looked at when all attempts are over. ``entry`` is the catalogue's."""
 
     name: str

@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from securebench.testing.conformance import collecting, ending, forwarding, isolation, lifecycle, limiting, streams
-from securebench.testing.conformance.bench import Bench, Check, ConformanceError, Outcome, run_checks
+from securebench.testing.conformance.bench import Bench, Check, CheckOutcome, ConformanceError, run_checks
 from securebench.testing.conformance.expected_failures import excuse
 
 if TYPE_CHECKING:
     from securebench.images.model import ResolvedImage
     from securebench.sandboxes.base import SandboxDriver
 
-__all__ = ["CHECKS", "Bench", "Check", "ConformanceError", "Outcome", "excuse", "run_conformance"]
+__all__ = ["CHECKS", "Bench", "Check", "CheckOutcome", "ConformanceError", "excuse", "run_conformance"]
 
 CHECKS: tuple[Check, ...] = (
     *streams.CHECKS,
@@ -30,6 +30,6 @@ CHECKS: tuple[Check, ...] = (
 """Every check, in the order of the contract."""
 
 
-def run_conformance(driver: SandboxDriver, image: ResolvedImage) -> list[Outcome]:
+def run_conformance(driver: SandboxDriver, image: ResolvedImage) -> list[CheckOutcome]:
     """Hold ``driver`` to every check, with ``image`` as what runs. Nothing is raised: look at each outcome."""
     return run_checks(CHECKS, driver, image)

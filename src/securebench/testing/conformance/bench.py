@@ -120,7 +120,7 @@ class Check:
             bench.close()
 
 
-class Checks:
+class CheckRegistry:
     """Collects the checks of one module, by decoration."""
 
     def __init__(self) -> None:
@@ -144,14 +144,14 @@ class Checks:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CheckOutcome:
     """How one check came out: ``problem`` is empty when the driver conforms."""
 
     check: Check
     problem: str = ""
 
 
-def run_checks(checks: Sequence[Check], driver: SandboxDriver, image: ResolvedImage) -> list[Outcome]:
+def run_checks(checks: Sequence[Check], driver: SandboxDriver, image: ResolvedImage) -> list[CheckOutcome]:
     """Run ``checks`` in order, each with a directory of its own, and return what came out. Nothing is raised."""
     outcomes = []
     for check in checks:
@@ -159,9 +159,9 @@ def run_checks(checks: Sequence[Check], driver: SandboxDriver, image: ResolvedIm
         directory.chmod(0o755)
         try:
             check.run(driver, image, directory)
-            outcomes.append(Outcome(check))
+            outcomes.append(CheckOutcome(check))
         except Exception as error:  # noqa: BLE001 - a driver under test may raise anything, and the next check still runs
-            outcomes.append(Outcome(check, "".join(traceback.format_exception_only(error)).strip()))
+            outcomes.append(CheckOutcome(check, "".join(traceback.format_exception_only(error)).strip()))
         finally:
             shutil.rmtree(directory, ignore_errors=True)
     return outcomes

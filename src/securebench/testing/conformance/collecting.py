@@ -12,7 +12,7 @@ from securebench.sandboxes.base import Mount
 from securebench.sandboxes.collected import DirectoryReplacedError
 from securebench.testing.conformance.bench import (
     Bench,
-    Checks,
+    CheckRegistry,
     limits,
     probe_command,
     require,
@@ -24,7 +24,7 @@ from securebench.testing.conformance.leavings import Entry, Leavings, left, of_d
 if TYPE_CHECKING:
     from securebench.sandboxes.base import Sandbox
 
-CHECKS = Checks()
+CHECKS = CheckRegistry()
 
 _ROOT = (0, 0)
 _STILL_SECONDS = 0.3

@@ -10,7 +10,7 @@ from typing import Any
 from securebench.sandboxes.base import TIMEOUT_EXIT_CODE, Command, Mount
 from securebench.testing.conformance.bench import (
     Bench,
-    Checks,
+    CheckRegistry,
     limits,
     probe_command,
     read_until,
@@ -19,7 +19,7 @@ from securebench.testing.conformance.bench import (
     workspace_path,
 )
 
-CHECKS = Checks()
+CHECKS = CheckRegistry()
 
 _SHORT = 1.5
 """A time limit that a check waits for: long enough for an interpreter to start and speak."""

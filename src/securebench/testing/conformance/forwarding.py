@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from securebench.errors import ConfigError
 from securebench.sandboxes.base import Mount
-from securebench.sandboxes.forwarding import MOST_DOORS, Door
+from securebench.sandboxes.forwarding import MOST_DOORS, ForwardedPort
 from securebench.testing.addresses import own_addresses, resolvers
 from securebench.testing.conformance.bench import (
     PATIENCE,
     Bench,
-    Checks,
+    CheckRegistry,
     probe_command,
     read_until,
     require,
@@ -31,7 +31,7 @@ from securebench.testing.conformance.leavings import left
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-CHECKS = Checks()
+CHECKS = CheckRegistry()
 
 PORT = 3128
 _OTHER_PORT = 8788
@@ -50,9 +50,9 @@ class Server:
         self.listeners: list[socket.socket] = []
         self.ended = threading.Event()
 
-    def door(self, port: int = PORT) -> Door:
+    def door(self, port: int = PORT) -> ForwardedPort:
         """Return a door that leads here."""
-        return Door(port, self.serve)
+        return ForwardedPort(port, self.serve)
 
     def serve(self, listener: socket.socket) -> None:
         """Take a listening socket."""
@@ -240,7 +240,7 @@ def who_cannot_serve_gets_no_sandbox(bench: Bench) -> None:
         raise ZeroDivisionError
 
     with serving() as server:
-        doors = (server.door(), Door(_OTHER_PORT, refuse))
+        doors = (server.door(), ForwardedPort(_OTHER_PORT, refuse))
         for persistent in (False, True):
 
             def run(*, persistent: bool = persistent) -> object:

@@ -8,7 +8,7 @@ import socket
 from securebench.sandboxes.base import BASE_ENVIRONMENT, UNPRIVILEGED_USER, Mount
 from securebench.testing.conformance.bench import (
     Bench,
-    Checks,
+    CheckRegistry,
     ConformanceError,
     probe_command,
     require,
@@ -16,7 +16,7 @@ from securebench.testing.conformance.bench import (
     workspace_path,
 )
 
-CHECKS = Checks()
+CHECKS = CheckRegistry()
 
 ROOT = (0, 0)
 

@@ -9,7 +9,7 @@ from securebench.errors import ConfigError, ImageError, InfrastructureError, Mat
 from securebench.sandboxes.base import Command, Mount
 from securebench.testing.conformance.bench import (
     Bench,
-    Checks,
+    CheckRegistry,
     probe_command,
     read_until,
     require,
@@ -18,7 +18,7 @@ from securebench.testing.conformance.bench import (
     workspace_path,
 )
 
-CHECKS = Checks()
+CHECKS = CheckRegistry()
 
 _WAITING = probe_command("converse", waits=True)
 _PATH = "/tmp/note"  # noqa: S108 - a path inside the sandbox

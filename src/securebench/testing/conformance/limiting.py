@@ -5,7 +5,7 @@ from __future__ import annotations
 from securebench.sandboxes.base import MIB, Mount
 from securebench.testing.conformance.bench import (
     Bench,
-    Checks,
+    CheckRegistry,
     limits,
     probe_command,
     read_until,
@@ -14,7 +14,7 @@ from securebench.testing.conformance.bench import (
     workspace_path,
 )
 
-CHECKS = Checks()
+CHECKS = CheckRegistry()
 
 
 @CHECKS.needing("memory")

@@ -9,7 +9,7 @@ from securebench.sandboxes.base import MIB, Command, Stream
 from securebench.testing.conformance.bench import (
     PATIENCE,
     Bench,
-    Checks,
+    CheckRegistry,
     ConformanceError,
     probe_command,
     read_until,
@@ -17,7 +17,7 @@ from securebench.testing.conformance.bench import (
     require_equal,
 )
 
-CHECKS = Checks()
+CHECKS = CheckRegistry()
 
 ALL_BYTES = bytes(range(256))
 

@@ -13,10 +13,11 @@ one provider. ``python -m securebench.testing.provider`` runs one by hand.
 from __future__ import annotations
 
 from securebench.testing.provider.answering import Received, ScriptBook
-from securebench.testing.provider.conversation import Conversation
+from securebench.testing.provider.conversation import ModelConversation
 from securebench.testing.provider.faults import Asked, FaultPlan, always, at_first, numbered
-from securebench.testing.provider.server import Provider, Tls
+from securebench.testing.provider.server import ScriptedProvider, Tls
 from securebench.testing.provider.steps import (
+    AnswerUsage,
     Cut,
     Fail,
     Fault,
@@ -28,29 +29,28 @@ from securebench.testing.provider.steps import (
     Shell,
     Slow,
     Step,
-    Usage,
 )
 
 __all__ = [
+    "AnswerUsage",
     "Asked",
-    "Conversation",
     "Cut",
     "Fail",
     "Fault",
     "FaultPlan",
     "Garble",
     "Hang",
-    "Provider",
+    "ModelConversation",
     "Received",
     "Redirect",
     "Say",
     "Script",
     "ScriptBook",
+    "ScriptedProvider",
     "Shell",
     "Slow",
     "Step",
     "Tls",
-    "Usage",
     "always",
     "at_first",
     "numbered",

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from securebench.testing.provider import scripts
-from securebench.testing.provider.server import Provider, Tls
+from securebench.testing.provider.server import ScriptedProvider, Tls
 from securebench.testing.provider.steps import Cut, Fail, Garble, Hang, Say, Shell, Slow
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def main() -> int:
     asked = _parser().parse_args()
     signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)  # for all threads: one of them waits for it
     tls = None if asked.certificate is None else Tls(asked.certificate, asked.key)
-    with Provider(_script(asked), tls=tls, fault=_fault(asked.fault), port=asked.port) as provider:
+    with ScriptedProvider(_script(asked), tls=tls, fault=_fault(asked.fault), port=asked.port) as provider:
         sys.stdout.write(provider.url + "\n")
         sys.stdout.flush()
         signal.sigwait(_ENDS)

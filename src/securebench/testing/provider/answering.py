@@ -11,18 +11,18 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
 from securebench.egress.relay.providers.base import QUESTION
-from securebench.testing.provider.conversation import Conversation
+from securebench.testing.provider.conversation import ModelConversation
 from securebench.testing.provider.faults import Asked, Delivery, FaultPlan, spoilt
 from securebench.testing.provider.reply import Reply, whole
-from securebench.testing.provider.steps import Answer, Say, Script, Usage, answer_at
+from securebench.testing.provider.steps import AnswerUsage, ModelAnswer, Say, Script, answer_at
 from securebench.testing.provider.wires import key_of, wire_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from securebench.testing.provider.wires import Wire
+    from securebench.testing.provider.wires import ApiWire
 
-ScriptBook = Callable[[Conversation], Script]
+ScriptBook = Callable[[ModelConversation], Script]
 """Chooses the script by the conversation so far. Called from the threads of the server."""
 
 MAX_REQUESTS: Final = 4096
@@ -31,7 +31,7 @@ MAX_REQUEST_BYTES: Final = 256 * 1024 * 1024
 
 _MAX_ATTEMPTS: Final = 65536
 
-BACKGROUND: Final = Answer((Say("Scripted."),))
+BACKGROUND: Final = ModelAnswer((Say("Scripted."),))
 """What a model says where nobody works: a title, a summary."""
 
 BESIDE: Final = frozenset(
@@ -51,7 +51,7 @@ class Received:
     path: str
     headers: Mapping[str, str]
     body: Mapping[str, Any] | None
-    conversation: Conversation | None = None
+    conversation: ModelConversation | None = None
     size: int = 0
 
 
@@ -99,12 +99,12 @@ class Answering:
             if len(self._keys) < MAX_REQUESTS:
                 self._keys.update(filter(None, [key_of(received.headers)]))
 
-    def _asked_by_gateway(self, conversation: Conversation) -> Asked:
+    def _asked_by_gateway(self, conversation: ModelConversation) -> Asked:
         """Return a question of the gateway's own: it meets the fault that the latest request of an agent met."""
         with self._lock:
             return Asked(self._numbers, 1, conversation)
 
-    def _model_answer(self, wire: Wire, conversation: Conversation, key: str) -> Delivery:
+    def _model_answer(self, wire: ApiWire, conversation: ModelConversation, key: str) -> Delivery:
         if conversation.is_background:
             delivery = Delivery(wire.render(BACKGROUND, conversation))
             planned = self._plan(self._asked_by_gateway(conversation)) if QUESTION in conversation.prompt else None
@@ -116,7 +116,7 @@ class Answering:
             delivery = spoilt(delivery, fault, wire, key)
         return delivery
 
-    def _asked(self, conversation: Conversation) -> Asked:
+    def _asked(self, conversation: ModelConversation) -> Asked:
         known = sha256(f"{len(conversation.results)} {conversation.text}".encode("utf-8", "replace")).digest()
         with self._lock:
             self._numbers += 1
@@ -125,11 +125,11 @@ class Answering:
             self._attempts[known] += 1
             return Asked(self._numbers, self._attempts[known], conversation)
 
-    def _other_answer(self, wire: Wire, method: str, kind: str, headers: Mapping[str, str]) -> Reply:
+    def _other_answer(self, wire: ApiWire, method: str, kind: str, headers: Mapping[str, str]) -> Reply:
         if headers.get("upgrade", "").lower() == "websocket":
             return whole(426, wire.error(426, "ask for it without a WebSocket"))
         if kind == "count_tokens":
-            return whole(200, {"input_tokens": Usage().input})
+            return whole(200, {"input_tokens": AnswerUsage().input})
         if kind == "models" and method == "GET":
             return whole(200, wire.models(list(self._models)))
         if method == "HEAD" or kind in BESIDE:

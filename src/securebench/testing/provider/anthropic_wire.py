@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from securebench.testing.provider.conversation import Conversation, Tool, objects, shell_function, text_of
+from securebench.testing.provider.conversation import ModelConversation, Tool, objects, shell_function, text_of
 from securebench.testing.provider.reply import Reply, new_id, parts, stream, whole
 from securebench.testing.provider.steps import Say, Shell
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from securebench.testing.provider.steps import Act, Answer, Usage
+    from securebench.testing.provider.steps import Act, AnswerUsage, ModelAnswer
 
 _ERRORS: Final = {
     400: "invalid_request_error",
@@ -27,13 +27,13 @@ _ERRORS: Final = {
 Event = dict[str, Any]
 
 
-def read(body: Mapping[str, Any]) -> Conversation:
+def read(body: Mapping[str, Any]) -> ModelConversation:
     """Return the conversation of a request's body. Nothing of the body is relied on."""
     messages = objects(body.get("messages"))
     said = [place for place, message in enumerate(messages) if message.get("role") == "assistant"]
     asked = messages[: said[0]] if said else messages
     blocks = [block for message in messages for block in objects(message.get("content"))]
-    return Conversation(
+    return ModelConversation(
         model=str(body.get("model", "")),
         prompt="\n".join(text_of(message.get("content")) for message in asked if message.get("role") == "user"),
         results=tuple(text_of(block.get("content")) for block in blocks if block.get("type") == "tool_result"),
@@ -52,7 +52,7 @@ def _properties(tool: Mapping[str, Any]) -> dict[str, Any]:
     return properties if isinstance(properties, dict) else {}
 
 
-def render(answer: Answer, conversation: Conversation) -> Reply:
+def render(answer: ModelAnswer, conversation: ModelConversation) -> Reply:
     """Return ``answer`` as the API gives it: a stream of events, or one object where the client wants that."""
     blocks = [_block(act, conversation.shell) for act in answer.acts]
     opened: Event = {
@@ -79,7 +79,7 @@ def render(answer: Answer, conversation: Conversation) -> Reply:
     )
 
 
-def _usage(usage: Usage) -> Event:
+def _usage(usage: AnswerUsage) -> Event:
     """Return the tokens as this API counts them: what was cached is no part of ``input_tokens``."""
     return {
         "input_tokens": usage.input - usage.cached,

@@ -30,7 +30,7 @@ class Tool:
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
+class ModelConversation:
     """What was said so far.
 
     ``prompt`` is all that the user said before the model's first word, ``results`` what each command gave, in order,

@@ -12,8 +12,8 @@ from securebench.testing.provider.steps import Cut, Fail, Fault, Garble, Hang, R
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from securebench.testing.provider.conversation import Conversation
-    from securebench.testing.provider.wires import Wire
+    from securebench.testing.provider.conversation import ModelConversation
+    from securebench.testing.provider.wires import ApiWire
 
 _GARBLED: Final = b'{"type": "message", "content": ['
 
@@ -27,7 +27,7 @@ class Asked:
 
     number: int
     attempt: int
-    conversation: Conversation
+    conversation: ModelConversation
 
 
 FaultPlan = Callable[[Asked], Fault | None]
@@ -60,7 +60,7 @@ class Delivery:
     cut: int | None = None
 
 
-def spoilt(delivery: Delivery, fault: Fault, wire: Wire, key: str) -> Delivery:
+def spoilt(delivery: Delivery, fault: Fault, wire: ApiWire, key: str) -> Delivery:
     """Return a delivery as ``fault`` leaves it. ``key`` is the client's."""
     match fault:
         case Hang(seconds):
@@ -78,7 +78,7 @@ def spoilt(delivery: Delivery, fault: Fault, wire: Wire, key: str) -> Delivery:
             return replace(delivery, reply=whole(307, body, {"location": location}))
 
 
-def _failed(reply: Reply, fail: Fail, wire: Wire, key: str) -> Reply:
+def _failed(reply: Reply, fail: Fail, wire: ApiWire, key: str) -> Reply:
     message = f"scripted failure with status {fail.status}" + (f"; your key is {key}" if fail.echo_key else "")
     if fail.in_stream and reply.streams:
         broken = stream([wire.error_event(fail.status, message)])

@@ -6,14 +6,14 @@ import json
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from securebench.testing.provider.conversation import Conversation, Tool, objects, shell_function, text_of
+from securebench.testing.provider.conversation import ModelConversation, Tool, objects, shell_function, text_of
 from securebench.testing.provider.reply import Reply, new_id, parts, stream, whole
 from securebench.testing.provider.steps import Say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from securebench.testing.provider.steps import Act, Answer, Usage
+    from securebench.testing.provider.steps import Act, AnswerUsage, ModelAnswer
 
 _RESULTS: Final = {
     "function_call_output",
@@ -37,13 +37,13 @@ _STREAMED: Final = {
 Event = dict[str, Any]
 
 
-def read(body: Mapping[str, Any]) -> Conversation:
+def read(body: Mapping[str, Any]) -> ModelConversation:
     """Return the conversation of a request's body. Nothing of the body is relied on."""
     given = body.get("input")
     items = objects(given) if not isinstance(given, str) else [{"role": "user", "content": given}]
     said = [place for place, item in enumerate(items) if item.get("role") != "user" and _is_the_models(item)]
     asked = items[: said[0]] if said else items
-    return Conversation(
+    return ModelConversation(
         model=str(body.get("model", "")),
         prompt="\n".join(text_of(item.get("content")) for item in asked if item.get("role") == "user"),
         results=tuple(text_of(item.get("output")) for item in items if str(item.get("type")) in _RESULTS),
@@ -75,7 +75,7 @@ def _properties(tool: Mapping[str, Any]) -> dict[str, Any]:
     return properties if isinstance(properties, dict) else {}
 
 
-def render(answer: Answer, conversation: Conversation) -> Reply:
+def render(answer: ModelAnswer, conversation: ModelConversation) -> Reply:
     """Return ``answer`` as the API gives it: a stream of events, or one object where the client wants that."""
     opened: Event = {
         "id": new_id("resp_"),
@@ -99,7 +99,7 @@ def render(answer: Answer, conversation: Conversation) -> Reply:
     return stream({**event, "sequence_number": number} for number, event in enumerate(events))
 
 
-def _usage(usage: Usage) -> Event:
+def _usage(usage: AnswerUsage) -> Event:
     return {
         "input_tokens": usage.input,
         "input_tokens_details": {"cached_tokens": usage.cached},

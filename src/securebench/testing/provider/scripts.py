@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from securebench.testing.provider.answering import ScriptBook
     from securebench.testing.provider.attacks import Targets
-    from securebench.testing.provider.conversation import Conversation
+    from securebench.testing.provider.conversation import ModelConversation
 
 READ_TASK: Final = Shell('cat "$SECUREBENCH_TASK_FILE"')
 """Has the task come back as a result, so that a book can choose by what stands in it."""
@@ -55,7 +55,7 @@ def by_marker(known: Mapping[str, Script], otherwise: Script) -> ScriptBook:
     Where the prompt does not hold the task, all of the scripts must begin with :data:`READ_TASK`.
     """
 
-    def choose(conversation: Conversation) -> Script:
+    def choose(conversation: ModelConversation) -> Script:
         return next((script for marker, script in known.items() if marker in conversation.text), otherwise)
 
     return choose

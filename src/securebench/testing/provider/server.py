@@ -33,7 +33,7 @@ class Tls:
     key: Path
 
 
-class Provider:
+class ScriptedProvider:
     """A provider with a model that follows a script, or the one that a book chooses. A context manager.
 
     It serves from ``url``, which has no version and no slash at its end, until it is closed. ``fault`` spoils answers:

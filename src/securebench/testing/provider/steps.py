@@ -7,7 +7,7 @@ from typing import Final
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class AnswerUsage:
     """The tokens of one answer. ``cached`` are some of ``input``, ``reasoning`` some of ``output``."""
 
     input: int = 1200
@@ -21,7 +21,7 @@ class Shell:
     """The model has the client run a shell command, by whichever tool of the client's does that."""
 
     command: str
-    usage: Usage = field(default_factory=Usage)
+    usage: AnswerUsage = field(default_factory=AnswerUsage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Say:
     """The model says something. ``refused``: it says so as the API marks that it will not."""
 
     text: str
-    usage: Usage = field(default_factory=Usage)
+    usage: AnswerUsage = field(default_factory=AnswerUsage)
     refused: bool = False
 
 
@@ -94,19 +94,19 @@ NOTHING_LEFT: Final = Say("There is nothing left to do.")
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ModelAnswer:
     """One answer of a model: what it says, then at most one command, and what goes wrong with it."""
 
     acts: tuple[Act, ...]
     faults: tuple[Fault, ...] = ()
 
     @property
-    def usage(self) -> Usage:
+    def usage(self) -> AnswerUsage:
         """The tokens of it all: those of its last act."""
         return self.acts[-1].usage
 
 
-def answer_at(script: Script, results: int) -> Answer:
+def answer_at(script: Script, results: int) -> ModelAnswer:
     """Return the answer that ``script`` has for a conversation with so many results. Beyond its end it has no more."""
     answers: list[list[Step]] = [[]]
     for step in script:
@@ -115,4 +115,4 @@ def answer_at(script: Script, results: int) -> Answer:
             answers.append([])
     steps = answers[results] if results < len(answers) else []
     acts = tuple(step for step in steps if isinstance(step, Act))
-    return Answer(acts or (NOTHING_LEFT,), tuple(step for step in steps if isinstance(step, Fault)))
+    return ModelAnswer(acts or (NOTHING_LEFT,), tuple(step for step in steps if isinstance(step, Fault)))

@@ -10,29 +10,29 @@ from securebench.testing.provider import anthropic_wire, openai_wire
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from securebench.testing.provider.conversation import Conversation
+    from securebench.testing.provider.conversation import ModelConversation
     from securebench.testing.provider.reply import Reply
-    from securebench.testing.provider.steps import Answer
+    from securebench.testing.provider.steps import ModelAnswer
 
 
 @dataclass(frozen=True, slots=True)
-class Wire:
+class ApiWire:
     """One API: how a request's body is read, and how an answer, an error and the list of models are written.
 
     ``error_event`` breaks a streamed answer off. ``read`` takes whatever a body holds.
     """
 
-    read: Callable[[Mapping[str, Any]], Conversation]
-    render: Callable[[Answer, Conversation], Reply]
+    read: Callable[[Mapping[str, Any]], ModelConversation]
+    render: Callable[[ModelAnswer, ModelConversation], Reply]
     error: Callable[[int, str], dict[str, Any]]
     error_event: Callable[[int, str], dict[str, Any]]
     models: Callable[[list[str]], dict[str, Any]]
 
 
-OPENAI: Final = Wire(
+OPENAI: Final = ApiWire(
     openai_wire.read, openai_wire.render, openai_wire.error, openai_wire.error_event, openai_wire.models
 )
-ANTHROPIC: Final = Wire(
+ANTHROPIC: Final = ApiWire(
     anthropic_wire.read,
     anthropic_wire.render,
     anthropic_wire.error,
@@ -41,7 +41,7 @@ ANTHROPIC: Final = Wire(
 )
 
 
-def wire_of(path: str, headers: Mapping[str, str]) -> Wire:
+def wire_of(path: str, headers: Mapping[str, str]) -> ApiWire:
     """Return the API that a request speaks, by its path or else its headers (names in lower case)."""
     is_anthropic = "/messages" in path or "anthropic-version" in headers or "x-api-key" in headers
     return ANTHROPIC if is_anthropic else OPENAI

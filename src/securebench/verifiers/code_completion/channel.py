@@ -69,7 +69,7 @@ class ChannelEndedError(Exception):
         self.exit_code = exit_code
 
 
-class Channel:
+class FrameChannel:
     """Frames over one process.
 
     ``output`` keeps the first ``keep_output`` bytes of what the process prints (stderr) until :meth:`stop_keeping`.

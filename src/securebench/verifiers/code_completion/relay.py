@@ -18,7 +18,7 @@ from securebench.verifiers.code_completion.guest.wire import FAILED, READY, REPL
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from securebench.verifiers.code_completion.channel import Channel
+    from securebench.verifiers.code_completion.channel import FrameChannel
 
 WHEN_LOADING: Final = frozenset({READY, FAILED})
 WHEN_ANSWERING: Final = frozenset({REQUEST, REPLY, FAILED})
@@ -46,7 +46,7 @@ class Deadlines:
         return cls(timeout_seconds, timeout_seconds)
 
 
-class FaultError(Exception):
+class JudgingEndedError(Exception):
     """A judgement ended without a verdict of the tests. ``phase`` is how far it had come."""
 
     def __init__(self, reason: FailureReason, message: str, phase: str) -> None:
@@ -71,17 +71,17 @@ class Verdict:
     note: str = ""
 
 
-class Relay:
+class FrameRelay:
     """One judgement: its two channels, its deadlines, and how far it has come."""
 
-    def __init__(self, candidate: Channel, tests: Channel, deadlines: Deadlines) -> None:
+    def __init__(self, candidate: FrameChannel, tests: FrameChannel, deadlines: Deadlines) -> None:
         self._candidate = candidate
         self._tests = tests
         self._deadlines = deadlines
         self._end = time.monotonic() + deadlines.total
 
     def run(self) -> Verdict:
-        """Relay until the verdict. Raises :class:`FaultError`, and :class:`InfrastructureError` of the engine."""
+        """Relay until the verdict. Raises :class:`JudgingEndedError`, and :class:`InfrastructureError` of the engine."""
         load(self._candidate, self._call_end())
         speaker, listener = self._tests, self._candidate
         while True:
@@ -91,7 +91,7 @@ class Relay:
             listener.send(spoken.encode())
             speaker, listener = listener, speaker
 
-    def _hear(self, speaker: Channel) -> Frame:
+    def _hear(self, speaker: FrameChannel) -> Frame:
         if speaker is self._tests:
             return hear_tests(self._tests, self._end)
         return hear_candidate(self._candidate, self._call_end(), WHEN_ANSWERING)
@@ -100,7 +100,7 @@ class Relay:
         return min(self._end, time.monotonic() + self._deadlines.call)
 
 
-def load(candidate: Channel, deadline: float) -> None:
+def load(candidate: FrameChannel, deadline: float) -> None:
     """Wait until the candidate is loaded. From then on it may know arguments of the tests: no more output is kept."""
     try:
         hear_candidate(candidate, deadline, WHEN_LOADING)
@@ -108,7 +108,7 @@ def load(candidate: Channel, deadline: float) -> None:
         candidate.stop_keeping()
 
 
-def hear_candidate(candidate: Channel, deadline: float, allowed: frozenset[bytes]) -> Frame:
+def hear_candidate(candidate: FrameChannel, deadline: float, allowed: frozenset[bytes]) -> Frame:
     """Return what the candidate's side says next. Whatever else it does is its own fault."""
     phase = "import" if allowed is WHEN_LOADING else "tests"
     try:
@@ -116,19 +116,19 @@ def hear_candidate(candidate: Channel, deadline: float, allowed: frozenset[bytes
     except ChannelEndedError as ended:
         reason, message = _ENDS[ended.end]
         code = f" (exit code {ended.exit_code})" if ended.end is End.EXITED else ""
-        raise FaultError(reason, message + code, phase) from ended
+        raise JudgingEndedError(reason, message + code, phase) from ended
     if heard.kind == FAILED:
         raise _candidate_failed(heard, phase)
     return heard
 
 
-def hear_tests(tests: Channel, deadline: float) -> Frame:
+def hear_tests(tests: FrameChannel, deadline: float) -> Frame:
     """Return what the tests' side says next."""
     try:
         return tests.receive(deadline, WHEN_JUDGING)
     except ChannelEndedError as ended:
         message = f"the tests gave no verdict: their process ended with {ended.end.value}"
-        raise FaultError(FailureReason.NO_VERDICT, message, "tests") from ended
+        raise JudgingEndedError(FailureReason.NO_VERDICT, message, "tests") from ended
 
 
 def read_verdict(spoken: Frame) -> Verdict:
@@ -143,19 +143,19 @@ def read_verdict(spoken: Frame) -> Verdict:
             note=next((note for note in NOTES if note == fields.get("note")), ""),
         )
     except (ValueError, TypeError, KeyError) as error:
-        raise FaultError(FailureReason.NO_VERDICT, "the tests gave no readable verdict", "verdict") from error
+        raise JudgingEndedError(FailureReason.NO_VERDICT, "the tests gave no readable verdict", "verdict") from error
     return verdict
 
 
-def _candidate_failed(heard: Frame, phase: str) -> FaultError:
+def _candidate_failed(heard: Frame, phase: str) -> JudgingEndedError:
     """Return the fault that the candidate's side reports of itself: one of a fixed few, whatever it claims."""
     try:
         fields = heard.fields()
         reason, message = _FAILURES[_text(fields, "why")]
         error = _builtin_exception(fields.get("error", ""))
     except (ValueError, TypeError, KeyError):
-        return FaultError(FailureReason.PROTOCOL_VIOLATION, _ENDS[End.VIOLATION][1], phase)
-    return FaultError(reason, f"{message}: {error}" if error else message, phase)
+        return JudgingEndedError(FailureReason.PROTOCOL_VIOLATION, _ENDS[End.VIOLATION][1], phase)
+    return JudgingEndedError(reason, f"{message}: {error}" if error else message, phase)
 
 
 def _text(fields: Mapping[str, Any], name: str) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from securebench.candidates.extraction import code_from_text
 from securebench.errors import FailureReason
 from securebench.tasks import DEFAULT_IMAGE
-from securebench.verifiers.code_completion.relay import Deadlines, FaultError
+from securebench.verifiers.code_completion.relay import Deadlines, JudgingEndedError
 
 if TYPE_CHECKING:
     from securebench.candidates.artifact import CandidateArtifact
@@ -24,7 +24,7 @@ _PHASE: Final = "extraction"
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class CodeRequest:
     """One judgement: the candidate's program, the tests, and where and how long they run.
 
     ``starter`` are the names that the pack's starter code defines.
@@ -38,18 +38,20 @@ class Request:
     deadlines: Deadlines
 
 
-def read_request(view: VerifierView, candidate: CandidateArtifact) -> Request:
-    """Return what is to be judged. Raises :class:`FaultError` for what cannot be: never a pass."""
+def read_request(view: VerifierView, candidate: CandidateArtifact) -> CodeRequest:
+    """Return what is to be judged. Raises :class:`JudgingEndedError` for what cannot be: never a pass."""
     resources = view.test_sandbox
     tests = resources["tests"].value if "tests" in resources else None
     code = tests.get("code") if isinstance(tests, dict) and tests.get("source") == "inline" else None
     isolation = tests.get("isolation", SPLIT) if isinstance(tests, dict) else SPLIT
     language = resources["language"].value if "language" in resources else "python"
     if not isinstance(code, str) or isolation not in {SPLIT, SHARED}:
-        raise FaultError(FailureReason.NO_VERDICT, "the task has no inline tests that this verifier can run", _PHASE)
+        raise JudgingEndedError(
+            FailureReason.NO_VERDICT, "the task has no inline tests that this verifier can run", _PHASE
+        )
     if str(language).lower() not in _LANGUAGES:
-        raise FaultError(FailureReason.NO_VERDICT, "the task asks for a language other than Python", _PHASE)
-    return Request(
+        raise JudgingEndedError(FailureReason.NO_VERDICT, "the task asks for a language other than Python", _PHASE)
+    return CodeRequest(
         program=_program(candidate.text),
         tests=code,
         starter=_defined_names(resources["starter_code"].value if "starter_code" in resources else None),
@@ -62,13 +64,13 @@ def read_request(view: VerifierView, candidate: CandidateArtifact) -> Request:
 def _program(text: str | None) -> str:
     """Return the program in the candidate's text. Whether it is Python is found out in its sandbox, not here."""
     if text is None:
-        raise FaultError(FailureReason.CANDIDATE_NOT_TEXT, "the candidate is not text", _PHASE)
+        raise JudgingEndedError(FailureReason.CANDIDATE_NOT_TEXT, "the candidate is not text", _PHASE)
     if len(text.encode("utf-8", "surrogatepass")) > MAX_SOURCE_BYTES:
         message = f"the candidate is longer than {MAX_SOURCE_BYTES} bytes"
-        raise FaultError(FailureReason.CANDIDATE_TOO_LARGE, message, _PHASE)
+        raise JudgingEndedError(FailureReason.CANDIDATE_TOO_LARGE, message, _PHASE)
     program = code_from_text(text)
     if not program.strip():
-        raise FaultError(FailureReason.CANDIDATE_EMPTY, "the candidate holds no code", _PHASE)
+        raise JudgingEndedError(FailureReason.CANDIDATE_EMPTY, "the candidate holds no code", _PHASE)
     return program
 
 

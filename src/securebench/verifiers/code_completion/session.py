@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from securebench.errors import FailureReason, ImageError, InfrastructureError
 from securebench.sandboxes.base import Command
-from securebench.verifiers.code_completion.channel import Channel, ChannelEndedError, End, frame
+from securebench.verifiers.code_completion.channel import ChannelEndedError, End, FrameChannel, frame
 from securebench.verifiers.code_completion.guest.wire import HELLO, SOURCE, VERDICT
 from securebench.verifiers.code_completion.programs import ARGV, Program, program_bytes
 from securebench.verifiers.code_completion.relay import (
-    FaultError,
-    Relay,
+    FrameRelay,
+    JudgingEndedError,
     hear_candidate,
     load,
     read_verdict,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from securebench.sandboxes.base import Sandbox, SandboxDriver, SandboxSpec
     from securebench.verifiers.code_completion.relay import Verdict
-    from securebench.verifiers.code_completion.request import Request
+    from securebench.verifiers.code_completion.request import CodeRequest
 
 _T = TypeVar("_T")
 
@@ -38,14 +38,14 @@ START_SECONDS: Final = 60.0
 """How long Python may take to start, on a machine that does much else. It is not counted against the candidate."""
 
 
-class Session:
+class JudgingSession:
     """One judgement in sandboxes of ``spec``. ``output`` is what the candidate printed before it knew anything."""
 
-    def __init__(self, driver: SandboxDriver, spec: SandboxSpec, request: Request) -> None:
+    def __init__(self, driver: SandboxDriver, spec: SandboxSpec, request: CodeRequest) -> None:
         self._driver = driver
         self._spec = spec
         self._request = request
-        self._candidate: Channel | None = None
+        self._candidate: FrameChannel | None = None
 
     @property
     def output(self) -> str:
@@ -53,14 +53,14 @@ class Session:
         return self._candidate.output.decode("utf-8", "replace") if self._candidate else ""
 
     def run(self) -> Verdict:
-        """Return the verdict. Raises :class:`FaultError` without one, and :class:`InfrastructureError`."""
+        """Return the verdict. Raises :class:`JudgingEndedError` without one, and :class:`InfrastructureError`."""
         return self._run_shared() if self._request.isolation == SHARED else self._run_split()
 
     def _run_split(self) -> Verdict:
         request = self._request
         with self._sides({Program.CANDIDATE: request.program, Program.TESTS: request.tests}) as (candidate, tests):
             self._candidate = candidate
-            return Relay(candidate, tests, request.deadlines).run()
+            return FrameRelay(candidate, tests, request.deadlines).run()
 
     def _run_shared(self) -> Verdict:
         request = self._request
@@ -73,11 +73,13 @@ class Session:
             spoken = hear_candidate(channel, end, frozenset({VERDICT}))
             verdict = read_verdict(spoken)
             if spoken.fields().get("nonce") != nonce:
-                raise FaultError(FailureReason.PROTOCOL_VIOLATION, "the verdict is not that of the tests", "verdict")
+                raise JudgingEndedError(
+                    FailureReason.PROTOCOL_VIOLATION, "the verdict is not that of the tests", "verdict"
+                )
             return verdict
 
     @contextmanager
-    def _sides(self, programs: Mapping[Program, str]) -> Iterator[list[Channel]]:
+    def _sides(self, programs: Mapping[Program, str]) -> Iterator[list[FrameChannel]]:
         """Start these programs at once, each in a sandbox, with the code that it is to run; end them at once, too."""
         with ThreadPoolExecutor(len(programs), thread_name_prefix="securebench-judge") as pool, ExitStack() as closing:
             sandboxes: list[Sandbox] = []
@@ -90,15 +92,15 @@ class Session:
                 self._await_hello(channel)
             yield channels
 
-    def _start(self, sandbox: Sandbox, program: Program, code: str) -> Channel:
+    def _start(self, sandbox: Sandbox, program: Program, code: str) -> FrameChannel:
         limit = START_SECONDS + self._request.deadlines.total
         process = sandbox.open(Command(argv=ARGV, timeout_seconds=limit, waits=True))
-        channel = Channel(process, keep_output=KEPT_OUTPUT_BYTES)
+        channel = FrameChannel(process, keep_output=KEPT_OUTPUT_BYTES)
         more = {"starter": self._request.starter} if program is Program.TESTS else {}
         channel.send(program_bytes(program) + frame(SOURCE, code=code, **more).encode())
         return channel
 
-    def _await_hello(self, channel: Channel) -> None:
+    def _await_hello(self, channel: FrameChannel) -> None:
         """Wait until a side runs. Nothing of the candidate has run before that: no trouble until then is its fault."""
         try:
             channel.receive(time.monotonic() + START_SECONDS, frozenset({HELLO}))

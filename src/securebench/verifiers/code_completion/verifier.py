@@ -10,9 +10,9 @@ from securebench.sandboxes.base import SandboxSpec
 from securebench.verifiers.base import VerificationResult, Verifier
 from securebench.verifiers.code_completion.explain import explain
 from securebench.verifiers.code_completion.preflight import require_usable_tests
-from securebench.verifiers.code_completion.relay import FaultError
+from securebench.verifiers.code_completion.relay import JudgingEndedError
 from securebench.verifiers.code_completion.request import SHARED, read_request
-from securebench.verifiers.code_completion.session import Session
+from securebench.verifiers.code_completion.session import JudgingSession
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from securebench.tasks import VerifierView
     from securebench.verifiers.base import VerifyContext
     from securebench.verifiers.code_completion.relay import Verdict
-    from securebench.verifiers.code_completion.request import Request
+    from securebench.verifiers.code_completion.request import CodeRequest
 
 _OUTCOMES: Final[Mapping[str, tuple[FailureReason, str]]] = {
     "failed": (FailureReason.TESTS_FAILED, "the tests failed"),
@@ -63,12 +63,12 @@ class CodeCompletionVerifier(Verifier):
         """
         started = time.monotonic()
         details: dict[str, Any] = {"verifier": self.family, "version": self.version, "phase": "extraction"}
-        session: Session | None = None
+        session: JudgingSession | None = None
         try:
             request = read_request(view, candidate)
             session = self._session(request, context, details)
             reason, message = self._settle(session.run(), details)
-        except FaultError as fault:
+        except JudgingEndedError as fault:
             details["phase"], reason, message = fault.phase, fault.reason, fault.message
         details["reason"] = reason.value if reason else None
         details["duration_seconds"] = time.monotonic() - started
@@ -77,13 +77,13 @@ class CodeCompletionVerifier(Verifier):
         )
 
     @staticmethod
-    def _session(request: Request, context: VerifyContext, details: dict[str, Any]) -> Session:
+    def _session(request: CodeRequest, context: VerifyContext, details: dict[str, Any]) -> JudgingSession:
         details["phase"] = "start"
         details["isolation"] = request.isolation
         image = context.driver.resolve_image(request.image)
         details["image_id"] = image.id
         spec = SandboxSpec(image=image, limits=context.limits, labels=context.labels)
-        return Session(context.driver, spec, request)
+        return JudgingSession(context.driver, spec, request)
 
     @staticmethod
     def _settle(verdict: Verdict, details: dict[str, Any]) -> tuple[FailureReason | None, str]:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from securebench.errors import FailureReason, InfrastructureError
 from securebench.sandboxes.base import Command, Mount, SandboxSpec
-from securebench.verifiers.faults import FaultError, require_own_end
+from securebench.verifiers.faults import CandidateFailedError, require_own_end
 from securebench.verifiers.repo_patch.commands import started
 from securebench.verifiers.repo_patch.environment import check_environment
 from securebench.verifiers.repo_patch.evidence.adapter import GUEST
-from securebench.verifiers.repo_patch.evidence.channel import MAX_CHANNEL_BYTES, Conversation, read_channel
+from securebench.verifiers.repo_patch.evidence.channel import MAX_CHANNEL_BYTES, ReportedRun, read_channel
 from securebench.verifiers.repo_patch.evidence.controls import Controls
 from securebench.verifiers.repo_patch.evidence.judge import Judge
 from securebench.verifiers.repo_patch.layout import NO_WORKDIR
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import CommandResult
     from securebench.verifiers.base import VerifyContext
     from securebench.verifiers.repo_patch.evidence.adapter import Adapter
-    from securebench.verifiers.repo_patch.evidence.channel import Reported
+    from securebench.verifiers.repo_patch.evidence.channel import TestReport
     from securebench.verifiers.repo_patch.evidence.collection import Required
-    from securebench.verifiers.repo_patch.layout import Layout
-    from securebench.verifiers.repo_patch.request import Request
+    from securebench.verifiers.repo_patch.layout import PatchLayout
+    from securebench.verifiers.repo_patch.request import RepoPatchRequest
 
 LAYOUT_SECONDS: Final = 300.0
 """How long it may take to lay a tree out, on a machine that does much else. It is not counted against the candidate."""
@@ -37,17 +37,19 @@ _NOT_RUN: Final = (126, 127)
 """The exit codes by which a shell says that it could not start a program."""
 
 
-class Checks:
+class CommandRun:
     """One run of a command, or of a test runner with controls, over ``layout``."""
 
-    def __init__(self, request: Request, image: ResolvedImage, context: VerifyContext, details: dict[str, Any]) -> None:
+    def __init__(
+        self, request: RepoPatchRequest, image: ResolvedImage, context: VerifyContext, details: dict[str, Any]
+    ) -> None:
         self._request = request
         self._image = image
         self._context = context
         self._details = details
 
-    def run_command(self, layout: Layout) -> None:
-        """Run the command, and take its exit code. Raises :class:`FaultError` if it is no pass."""
+    def run_command(self, layout: PatchLayout) -> None:
+        """Run the command, and take its exit code. Raises :class:`CandidateFailedError` if it is no pass."""
         self._details["evidence"] = {"kind": "exit_code"}
         command = Command(
             argv=started(self._request.command),
@@ -58,23 +60,23 @@ class Checks:
         result = self._run(layout, command, {})
         if result.exit_code != 0:
             message = f"the test command ended with exit code {result.exit_code}"
-            raise FaultError(FailureReason.TESTS_FAILED, message)
+            raise CandidateFailedError(FailureReason.TESTS_FAILED, message)
 
-    def collect(self, layout: Layout, adapter: Adapter) -> Reported | None:
+    def collect(self, layout: PatchLayout, adapter: Adapter) -> TestReport | None:
         """Return the tests that there are in ``layout``, which holds nothing of the candidate; ``None`` if unknown."""
         try:
             _, reported, _ = self._report(layout, adapter, {**self._order(adapter, Controls()), "collect": True})
-        except FaultError:  # no candidate's: the tests may need what is missing
+        except CandidateFailedError:  # no candidate's: the tests may need what is missing
             return None
         found = reported.collected or reported.unloaded
         return reported if found and reported.exit is not None else None
 
-    def run_unchanged(self, layout: Layout, adapter: Adapter) -> Mapping[str, str]:
+    def run_unchanged(self, layout: PatchLayout, adapter: Adapter) -> Mapping[str, str]:
         """Return the outcomes of the tests in ``layout``, which holds nothing of the candidate; none if unknown."""
         exit_code = self._details.get("exit_code")
         try:
             _, reported, _ = self._report(layout, adapter, self._order(adapter, Controls()))
-        except FaultError:  # no candidate's
+        except CandidateFailedError:  # no candidate's
             return {}
         finally:
             self._details["exit_code"] = exit_code
@@ -82,13 +84,13 @@ class Checks:
 
     def run_tests(
         self,
-        layout: Layout,
+        layout: PatchLayout,
         adapter: Adapter,
         controls: Controls,
         needed: Required | None,
         unchanged: Callable[[], Mapping[str, str]],
     ) -> None:
-        """Run the command with our reporter, and weigh its evidence. Raises :class:`FaultError` if it is no pass.
+        """Run the command with our reporter, and weigh its evidence. Raises :class:`CandidateFailedError` if it is no pass.
 
         ``needed`` are tests that must pass, where the task does not name the ones that it expects. ``unchanged``
         returns the outcomes of the tests without the candidate's change.
@@ -97,15 +99,15 @@ class Checks:
         result, reported, conversation = self._report(layout, adapter, self._order(adapter, controls))
         if not reported.started:
             message = f"{adapter.runner} did not start as it does without changes: exit code {result.exit_code}"
-            raise FaultError(FailureReason.NO_VERDICT, message)
+            raise CandidateFailedError(FailureReason.NO_VERDICT, message)
         judge = Judge(adapter, controls, self._request, self._details, needed, unchanged)
         judge.judge(reported, result, conversation)
 
     def _report(
-        self, layout: Layout, adapter: Adapter, order: dict[str, Any]
-    ) -> tuple[CommandResult, Reported, Conversation]:
+        self, layout: PatchLayout, adapter: Adapter, order: dict[str, Any]
+    ) -> tuple[CommandResult, TestReport, ReportedRun]:
         """Run the command, and return what its reporter said."""
-        conversation = Conversation(order)
+        conversation = ReportedRun(order)
         command = Command(
             argv=adapter.argv,
             timeout_seconds=self._request.timeout_seconds,
@@ -115,7 +117,7 @@ class Checks:
         )
         result = self._run(layout, command, adapter.environment, conversation)
         if result.stdout_truncated:
-            raise FaultError(FailureReason.CANDIDATE_OUTPUT_LIMIT, "the tests wrote more output than is kept")
+            raise CandidateFailedError(FailureReason.CANDIDATE_OUTPUT_LIMIT, "the tests wrote more output than is kept")
         return result, read_channel(result.stdout, conversation.mark), conversation
 
     def _order(self, adapter: Adapter, controls: Controls) -> dict[str, Any]:
@@ -129,10 +131,10 @@ class Checks:
 
     def _run(
         self,
-        layout: Layout,
+        layout: PatchLayout,
         command: Command,
         environment: Mapping[str, str],
-        conversation: Conversation | None = None,
+        conversation: ReportedRun | None = None,
     ) -> CommandResult:
         fixed = check_environment(self._image.environment, self._request.repository)
         spec = SandboxSpec(
@@ -148,7 +150,7 @@ class Checks:
         with self._context.driver.create(spec, persistent=True) as sandbox:
             laid = sandbox.run(Command(argv=layout.argv, timeout_seconds=LAYOUT_SECONDS, capture=4096))
             if laid.exit_code == NO_WORKDIR:
-                raise FaultError(FailureReason.NO_VERDICT, "the tests' working directory is not a directory")
+                raise CandidateFailedError(FailureReason.NO_VERDICT, "the tests' working directory is not a directory")
             if laid.exit_code != 0:
                 said = laid.stderr.decode("utf-8", "replace").strip()[-200:]
                 raise InfrastructureError(
@@ -161,8 +163,10 @@ class Checks:
         return result
 
 
-def _require_end(result: CommandResult, request: Request) -> None:
-    """Raise :class:`FaultError` if the command was ended from outside, or never began: whose doing that is is known."""
+def _require_end(result: CommandResult, request: RepoPatchRequest) -> None:
+    """Raise :class:`CandidateFailedError` if the command was ended from outside, or never began: whose doing that is is known."""
     require_own_end(result, request.timeout_seconds, "the test run")
     if result.exit_code in _NOT_RUN:
-        raise FaultError(FailureReason.NO_VERDICT, f"the test command could not be run: exit code {result.exit_code}")
+        raise CandidateFailedError(
+            FailureReason.NO_VERDICT, f"the test command could not be run: exit code {result.exit_code}"
+        )

@@ -36,7 +36,7 @@ _SCRIPT: Final = "apply.sh"
 _FILES: Final = "files"
 
 
-class Layout:
+class PatchLayout:
     """What is to be laid over ``repository``, written to ``directory``, which is made.
 
     ``repository`` and ``workdir``, where the tests are to run, are absolute paths in the sandbox.

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Protocol
 from securebench.errors import FailureReason, MaterializationError
 from securebench.patches.apply import apply_patch
 from securebench.patches.errors import PatchDoesNotApplyError, PatchError
-from securebench.patches.model import Delta, FileVersion, Tree
+from securebench.patches.model import Delta, FileTree, FileVersion
 from securebench.patches.names import parents, shown
 from securebench.patches.policy import MAX_SHOWN, Violation, matches, violations
 from securebench.patches.render import render
-from securebench.verifiers.faults import FaultError
+from securebench.verifiers.faults import CandidateFailedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from securebench.patches.policy import PathPolicy
 
 
-class PristineTree(Tree, Protocol):
+class PristineTree(FileTree, Protocol):
     """The repository as it is in the image."""
 
     def files(self, top: bytes = b"") -> Iterable[bytes]:
@@ -32,7 +32,7 @@ class PristineTree(Tree, Protocol):
 class Overlay:
     """``base`` with ``delta`` made."""
 
-    base: Tree
+    base: FileTree
     delta: Delta
 
     def get(self, path: bytes) -> FileVersion | None:
@@ -41,9 +41,9 @@ class Overlay:
 
 
 def require_allowed(
-    candidate: Delta, pristine: Tree, policy: PathPolicy, owned: Callable[[bytes], bool], details: dict[str, Any]
+    candidate: Delta, pristine: FileTree, policy: PathPolicy, owned: Callable[[bytes], bool], details: dict[str, Any]
 ) -> None:
-    """Raise :class:`FaultError` (``policy_violation``) for changes that no candidate may make; say which.
+    """Raise :class:`CandidateFailedError` (``policy_violation``) for changes that no candidate may make; say which.
 
     ``owned`` says which paths are files of the repository's own test runner.
     """
@@ -56,10 +56,10 @@ def require_allowed(
         return
     details["violations"] = [{"path": one.path, "rule": one.rule} for one in found[:MAX_SHOWN]]
     details["violation_count"] = len(found)
-    raise FaultError(FailureReason.POLICY_VIOLATION, f"{found[0].path}: {found[0].rule}")
+    raise CandidateFailedError(FailureReason.POLICY_VIOLATION, f"{found[0].path}: {found[0].rule}")
 
 
-def task_patch(data: bytes, base: Tree, what: str) -> Delta:
+def task_patch(data: bytes, base: FileTree, what: str) -> Delta:
     """Return what a patch of the task's changes. Raises :class:`MaterializationError`: it is the task that is wrong."""
     if not data:
         return {}
@@ -70,11 +70,11 @@ def task_patch(data: bytes, base: Tree, what: str) -> Delta:
         raise MaterializationError(message, code=error.code, hint="make it from the files of the image") from None
 
 
-def carried_over(candidate: Delta, pristine: Tree, setup: Delta) -> Delta:
+def carried_over(candidate: Delta, pristine: FileTree, setup: Delta) -> Delta:
     """Return ``candidate`` as changes of the trusted tree, which is ``pristine`` with ``setup`` made.
 
     Where both changed a file, the candidate's difference is applied to the trusted version. Raises
-    :class:`FaultError` (``patch_does_not_apply``).
+    :class:`CandidateFailedError` (``patch_does_not_apply``).
     """
     trusted, carried = Overlay(pristine, setup), dict(candidate)
     for path in sorted(candidate.keys() & setup.keys()):
@@ -88,7 +88,7 @@ def carried_over(candidate: Delta, pristine: Tree, setup: Delta) -> Delta:
 
 
 def require_tree(delta: Delta, pristine: PristineTree) -> None:
-    """Raise :class:`FaultError` (``patch_does_not_apply``) if a file of the final tree lies below or on another."""
+    """Raise :class:`CandidateFailedError` (``patch_does_not_apply``) if a file of the final tree lies below or on another."""
     final = Overlay(pristine, delta)
     for path, version in delta.items():
         if version is None:
@@ -100,5 +100,5 @@ def require_tree(delta: Delta, pristine: PristineTree) -> None:
             raise _unfit(f"{shown(path)} is a directory, and not a file")
 
 
-def _unfit(message: str) -> FaultError:
-    return FaultError(FailureReason.PATCH_DOES_NOT_APPLY, message)
+def _unfit(message: str) -> CandidateFailedError:
+    return CandidateFailedError(FailureReason.PATCH_DOES_NOT_APPLY, message)

@@ -16,14 +16,14 @@ from securebench.verifiers.repo_patch.repository import require_commit
 from securebench.workspaces.image_tree import HostTree
 
 if TYPE_CHECKING:
-    from securebench.patches.model import Tree
+    from securebench.patches.model import FileTree
     from securebench.verifiers.base import VerifyContext
-    from securebench.verifiers.repo_patch.request import Request
+    from securebench.verifiers.repo_patch.request import RepoPatchRequest
 
 _ROOT = (0, 0)
 
 
-def require_judgeable(request: Request, context: VerifyContext) -> None:
+def require_judgeable(request: RepoPatchRequest, context: VerifyContext) -> None:
     """Raise :class:`MaterializationError` for a task that no candidate could pass.
 
     Its repository is not there or not at its commit, its patches do not fit, an option of pytest keeps tests from
@@ -53,7 +53,7 @@ def require_judgeable(request: Request, context: VerifyContext) -> None:
         raise _unusable(f"its image has no Python module {missing[0]}")
 
 
-def _require_options(request: Request, tree: Tree) -> None:
+def _require_options(request: RepoPatchRequest, tree: FileTree) -> None:
     """Raise :class:`MaterializationError` (``tests-not-run``) for options of pytest with which no test would run."""
     command = read_command(request.command)
     if command is None or command.runner != "pytest":
@@ -70,7 +70,7 @@ def _require_options(request: Request, tree: Tree) -> None:
             )
 
 
-def _starts(request: Request) -> tuple[list[str], list[str], list[str]]:
+def _starts(request: RepoPatchRequest) -> tuple[list[str], list[str], list[str]]:
     """Return the program that the command must start, and the modules that it needs of which Python.
 
     A program of the repository's own may come with the candidate's change, and is not looked for.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from securebench.patches.model import Tree
+    from securebench.patches.model import FileTree
 
 _WITHOUT_TESTS_TEXT: Final = """
 --collect-only --collectonly --co --setup-only --setuponly --setup-plan --setupplan --fixtures --funcargs
@@ -58,7 +58,7 @@ def configuration_file(arguments: Sequence[str]) -> str:
     return ""
 
 
-def added_options(arguments: Sequence[str], tree: Tree, directories: Sequence[str]) -> tuple[str, list[str]]:
+def added_options(arguments: Sequence[str], tree: FileTree, directories: Sequence[str]) -> tuple[str, list[str]]:
     """Return the file of ``tree`` whose ``addopts`` apply to a command with ``arguments``, and those options.
 
     ``directories`` are where a file may be, in the repository. A file that cannot be read adds nothing: pytest says

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from securebench.errors import MaterializationError
 
 if TYPE_CHECKING:
-    from securebench.patches.model import Tree
+    from securebench.patches.model import FileTree
 
 _COMMIT = re.compile(rb"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _REFERENCE = re.compile(rb"ref: (refs/[A-Za-z0-9._/+-]{1,500})")
@@ -16,7 +16,7 @@ _MAX_STEPS: Final = 5
 """How often a reference may lead to another: git's own bound."""
 
 
-def require_commit(pristine: Tree, wanted: str) -> None:
+def require_commit(pristine: FileTree, wanted: str) -> None:
     """Raise :class:`MaterializationError` (``base-commit-mismatch``) unless HEAD is at ``wanted``, which may be short.
 
     The image is the task's author's: it is the task that is wrong then, and no candidate is judged.
@@ -31,7 +31,7 @@ def require_commit(pristine: Tree, wanted: str) -> None:
         )
 
 
-def head_commit(pristine: Tree) -> str | None:
+def head_commit(pristine: FileTree) -> str | None:
     """Return the commit of HEAD, in full and lower case; ``None`` where ``.git`` is not there or cannot be read."""
     name = b"HEAD"
     for _ in range(_MAX_STEPS):
@@ -48,12 +48,12 @@ def head_commit(pristine: Tree) -> str | None:
     return None
 
 
-def _text(pristine: Tree, path: bytes) -> bytes | None:
+def _text(pristine: FileTree, path: bytes) -> bytes | None:
     found = pristine.get(path)
     return None if found is None or found.link else found.content.strip()
 
 
-def _packed(pristine: Tree, name: bytes) -> bytes | None:
+def _packed(pristine: FileTree, name: bytes) -> bytes | None:
     """Return what ``.git/packed-refs`` has for ``name``."""
     text = _text(pristine, b".git/packed-refs") or b""
     for line in text.split(b"\n"):

@@ -16,7 +16,7 @@ DEFAULT_TIMEOUT_SECONDS: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class RepoPatchRequest:
     """One judgement. ``repository`` and ``workdir`` are paths of the image; a ``command`` of text is a shell's."""
 
     image: str
@@ -39,7 +39,7 @@ class Request:
         return (*self.fail_to_pass, *self.pass_to_pass)
 
 
-def read_request(view: VerifierView) -> Request:
+def read_request(view: VerifierView) -> RepoPatchRequest:
     """Return what is to be judged. Raises :class:`MaterializationError` for a task that cannot be."""
     resources = view.test_sandbox
     tests: Any = resources["tests"].value if "tests" in resources else None
@@ -51,7 +51,7 @@ def read_request(view: VerifierView) -> Request:
         raise _unusable("the task does not say where in its image the repository is", "set environment.workdir")
     command = tests["command"]
     policy, expect = tests.get("candidate_policy") or {}, tests.get("expect") or {}
-    return Request(
+    return RepoPatchRequest(
         image=view.environment.image or DEFAULT_IMAGE,
         repository=repository,
         workdir=tests.get("workdir") or repository,

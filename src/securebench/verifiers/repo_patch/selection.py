@@ -12,10 +12,10 @@ from securebench.patches.names import parents
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from securebench.patches.model import Delta, Tree
+    from securebench.patches.model import Delta, FileTree
     from securebench.verifiers.repo_patch.evidence.adapter import Adapter
     from securebench.verifiers.repo_patch.plan import PristineTree
-    from securebench.verifiers.repo_patch.request import Request
+    from securebench.verifiers.repo_patch.request import RepoPatchRequest
 
 _READ_BY_PYTEST: Final = "pytest.ini .pytest.ini pytest.toml .pytest.toml tox.ini setup.cfg pyproject.toml"
 _RUN: Final = "conftest.py sitecustomize.py usercustomize.py entry_points.txt"
@@ -36,7 +36,7 @@ class Selection:
     directories that it names.
     """
 
-    def __init__(self, request: Request, adapter: Adapter, pristine: PristineTree, tests: Delta) -> None:
+    def __init__(self, request: RepoPatchRequest, adapter: Adapter, pristine: PristineTree, tests: Delta) -> None:
         here = PurePosixPath(request.workdir).relative_to(request.repository).as_posix().encode()
         self._here = b"" if here == b"." else here
         self._adapter = adapter
@@ -62,7 +62,7 @@ class Selection:
         found = (self._path(name) for name in names if name is not None)
         return list(dict.fromkeys(path for path in found if path is not None))
 
-    def restored(self, candidate: Iterable[bytes], trusted: Tree) -> list[bytes]:
+    def restored(self, candidate: Iterable[bytes], trusted: FileTree) -> list[bytes]:
         """Return which paths of ``candidate`` are put back, even where it may change them.
 
         Configuration and tests that are named, always. Files of the runner, what would be imported in the place of a
@@ -77,7 +77,7 @@ class Selection:
             or (path not in self._named and self._is_protected(path, trusted))
         )
 
-    def _is_protected(self, path: bytes, trusted: Tree) -> bool:
+    def _is_protected(self, path: bytes, trusted: FileTree) -> bool:
         known = is_test(path) and trusted.get(path) is not None
         return (
             known or owns(self._adapter, self._request, path) or (trusted.get(path) is None and self._is_instead(path))
@@ -103,7 +103,7 @@ class Selection:
         return whole or b""
 
 
-def owns(adapter: Adapter, request: Request, path: bytes) -> bool:
+def owns(adapter: Adapter, request: RepoPatchRequest, path: bytes) -> bool:
     """Return whether ``path``, in the repository, is a file of the command's runner: see :meth:`Adapter.owns`."""
     absolute = PurePosixPath(request.repository, path.decode("utf-8", "surrogateescape"))
     workdir = PurePosixPath(request.workdir)

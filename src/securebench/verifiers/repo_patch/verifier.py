@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from securebench.candidates.store import CandidateStore
 from securebench.errors import FailureReason
 from securebench.verifiers.base import VerificationResult, Verifier
-from securebench.verifiers.faults import FaultError
-from securebench.verifiers.repo_patch.checks import Checks
+from securebench.verifiers.faults import CandidateFailedError
+from securebench.verifiers.repo_patch.checks import CommandRun
 from securebench.verifiers.repo_patch.evidence.collection import OTHER_NAMES, required
 from securebench.verifiers.repo_patch.evidence.controls import plant
 from securebench.verifiers.repo_patch.evidence.recognise import recognise
-from securebench.verifiers.repo_patch.layout import Layout
+from securebench.verifiers.repo_patch.layout import PatchLayout
 from securebench.verifiers.repo_patch.plan import Overlay, carried_over, require_allowed, require_tree, task_patch
 from securebench.verifiers.repo_patch.preflight import require_judgeable
 from securebench.verifiers.repo_patch.repository import require_commit
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from securebench.verifiers.repo_patch.evidence.collection import Required
     from securebench.verifiers.repo_patch.evidence.controls import Controls
     from securebench.verifiers.repo_patch.plan import PristineTree
-    from securebench.verifiers.repo_patch.request import Request
+    from securebench.verifiers.repo_patch.request import RepoPatchRequest
 
 
 class RepoPatchVerifier(Verifier):
@@ -66,7 +66,7 @@ class RepoPatchVerifier(Verifier):
         try:
             _Judgement(view, candidate, context, details).run()
             details["phase"] = "verdict"
-        except FaultError as fault:
+        except CandidateFailedError as fault:
             reason, message = fault.reason, fault.message
         details["reason"] = reason.value if reason else None
         details["duration_seconds"] = time.monotonic() - began
@@ -98,7 +98,7 @@ class _Judgement:
     def __init__(
         self, view: VerifierView, candidate: CandidateArtifact, context: VerifyContext, details: dict[str, Any]
     ) -> None:
-        self._request: Request = read_request(view)
+        self._request: RepoPatchRequest = read_request(view)
         self._candidate = candidate
         self._context = context
         self._details = details
@@ -107,19 +107,19 @@ class _Judgement:
         self._unchanged: _Unchanged | None = None
 
     def run(self) -> None:
-        """Return if the candidate passes. Raises :class:`FaultError` if it does not."""
+        """Return if the candidate passes. Raises :class:`CandidateFailedError` if it does not."""
         image = self._context.driver.resolve_image(self._request.image)
         self._details["image_id"] = image.id
         layout = self._lay_out(image)
         self._details["phase"] = "checks"
-        checks = Checks(self._request, image, self._context, self._details)
+        checks = CommandRun(self._request, image, self._context, self._details)
         if self._adapter is None or self._controls is None:
             checks.run_command(layout)
         else:
             unchanged = functools.partial(self._outcomes_unchanged, checks)
             checks.run_tests(layout, self._adapter, self._controls, self._needed(checks), unchanged)
 
-    def _needed(self, checks: Checks) -> Required | None:
+    def _needed(self, checks: CommandRun) -> Required | None:
         """Return the tests that must pass, where the task names none: those that there are without the change."""
         unchanged = self._unchanged
         collecting = self._adapter.collecting if self._adapter else None
@@ -128,17 +128,17 @@ class _Judgement:
         reported = checks.collect(self._lay_out_unchanged(unchanged, "collected"), collecting)
         return required(reported, unchanged.files, self._adapter, usual_names=unchanged.usual_names)
 
-    def _outcomes_unchanged(self, checks: Checks) -> Mapping[str, str]:
+    def _outcomes_unchanged(self, checks: CommandRun) -> Mapping[str, str]:
         """Return what becomes of the tests without the candidate's change."""
         if self._adapter is None or self._unchanged is None:
             return {}
         return checks.run_unchanged(self._lay_out_unchanged(self._unchanged, "unchanged"), self._adapter)
 
-    def _lay_out_unchanged(self, unchanged: _Unchanged, name: str) -> Layout:
+    def _lay_out_unchanged(self, unchanged: _Unchanged, name: str) -> PatchLayout:
         directory = self._context.scratch.resolve() / name
-        return Layout(directory, unchanged.delta, self._request.repository, self._request.workdir)
+        return PatchLayout(directory, unchanged.delta, self._request.repository, self._request.workdir)
 
-    def _lay_out(self, image: ResolvedImage) -> Layout:
+    def _lay_out(self, image: ResolvedImage) -> PatchLayout:
         """Return the final tree, written down: nothing of the image is held after that."""
         with (
             self._context.driver.image_tree(image) as lease,
@@ -146,7 +146,7 @@ class _Judgement:
         ):
             final = self._final(pristine)
         directory = self._context.scratch.resolve() / "changes"
-        return Layout(directory, final, self._request.repository, self._request.workdir)
+        return PatchLayout(directory, final, self._request.repository, self._request.workdir)
 
     def _final(self, pristine: PristineTree) -> Delta:
         """Return what is different from the image in the tree that is judged."""
@@ -169,7 +169,7 @@ class _Judgement:
         changes = CandidateStore(self._candidate.path.parent).read_patch(self._candidate)
         self._details["changed_files"] = len(changes)
         if not changes:
-            raise FaultError(FailureReason.CANDIDATE_EMPTY, "the candidate changes nothing in the repository")
+            raise CandidateFailedError(FailureReason.CANDIDATE_EMPTY, "the candidate changes nothing in the repository")
         require_allowed(changes, pristine, self._request.policy, self._is_runners, self._details)
         return changes
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Final
 
 from securebench.errors import FailureReason
 from securebench.fs.safe_open import OPEN_FILE, printable
-from securebench.images.tar_reader import Kind, TarReader
+from securebench.images.tar_reader import MemberKind, TarReader
 from securebench.limits import MIB
 from securebench.pack_paths import LANE_ROOTS, folded, is_at_or_below
 from securebench.resources import Component, Visibility
 from securebench.sandboxes.base import Mount
-from securebench.verifiers.faults import FaultError
+from securebench.verifiers.faults import CandidateFailedError
 from securebench.verifiers.terminal_task.links import UNKNOWN, WorkspaceLinks
 from securebench.workspaces.descriptors import TreeRefusedError
 from securebench.workspaces.materialization import VisibilityAwareMaterializer, asset_digest
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from securebench.candidates.artifact import CandidateArtifact
     from securebench.images.tar_reader import Member
     from securebench.tasks import VerifierView
-    from securebench.verifiers.terminal_task.request import Request
+    from securebench.verifiers.terminal_task.request import CheckRequest
 
 FRAMEWORK_ROOT: Final = "securebench"
 """The directory of a workspace whose content is the framework's: the checker sees its own, whole and read-only."""
@@ -49,7 +49,7 @@ _PLACE: Final = VisibilityAwareMaterializer(Component.TEST_SANDBOX)
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class CheckLayout:
     """Two directories of the host. ``covers`` are the paths of ``inputs`` that lie over the workspace, with digests."""
 
     workspace: Path
@@ -62,24 +62,24 @@ class Layout:
         return (Mount(self.workspace, target, read_only=False), *over)
 
     def require_untouched(self) -> None:
-        """Raise :class:`FaultError` unless what judges is what was laid out."""
+        """Raise :class:`CandidateFailedError` unless what judges is what was laid out."""
         if any(asset_digest(self.inputs, path) != digest for path, digest in self.covers):
-            raise FaultError(FailureReason.TAMPERED, "what judges was changed while the checker ran")
+            raise CandidateFailedError(FailureReason.TAMPERED, "what judges was changed while the checker ran")
 
 
 def lay_out(
     view: VerifierView,
     candidate: CandidateArtifact,
-    request: Request,
+    request: CheckRequest,
     scratch: Path,
     owner: tuple[int, int] | None,
     *,
     shared: bool,
-) -> Layout:
+) -> CheckLayout:
     """Lay everything out below the empty directory ``scratch``, for the check that ``request`` describes.
 
     The workspace belongs to ``owner`` (uid, gid), or with ``shared`` may be written by anybody whom the sandbox has.
-    Raises :class:`FaultError` for a candidate that interferes, and as :meth:`VisibilityAwareMaterializer.materialize`.
+    Raises :class:`CandidateFailedError` for a candidate that interferes, and as :meth:`VisibilityAwareMaterializer.materialize`.
     """
     workspace, inputs = scratch / "workspace", scratch / "inputs"
     for directory in (workspace, inputs):
@@ -96,7 +96,7 @@ def lay_out(
         os.chown(workspace, *owner)
     if shared:
         workspace.chmod(_ALL)
-    return Layout(workspace, inputs, covers)
+    return CheckLayout(workspace, inputs, covers)
 
 
 def lay_out_inputs(view: VerifierView, inputs: Path) -> tuple[tuple[str, str], ...]:
@@ -117,7 +117,7 @@ def _is_framework(target: str) -> bool:
 
 
 def _unpack(candidate: CandidateArtifact, writer: TreeWriter) -> dict[bytes, bytes]:
-    """Write the sealed workspace, and return its links. Raises :class:`FaultError` (``tampered``) with what interferes.
+    """Write the sealed workspace, and return its links. Raises :class:`CandidateFailedError` (``tampered``) with what interferes.
 
     An archive of an earlier version has modes 644 and 755 alone, and is read like any other.
     """
@@ -127,7 +127,7 @@ def _unpack(candidate: CandidateArtifact, writer: TreeWriter) -> dict[bytes, byt
         reader = TarReader(iter(lambda: file.read(MIB), b""), "the sealed workspace", _HEADER_LIMIT)
         offenders = list(islice(_written(reader, writer, links), MAX_OFFENDERS))
     if offenders:
-        raise FaultError(
+        raise CandidateFailedError(
             FailureReason.TAMPERED, f"the workspace holds what only the task may bring: {', '.join(offenders)}"
         )
     return links
@@ -139,9 +139,9 @@ def _written(reader: TarReader, writer: TreeWriter, links: dict[bytes, bytes]) -
         path = member.path.rstrip(b"/")
         if _interferes(path, member):
             yield printable(path)
-        elif member.kind is Kind.DIRECTORY:
+        elif member.kind is MemberKind.DIRECTORY:
             writer.make_directory(path, member.mode & KEPT_MODE)
-        elif member.kind is Kind.SYMLINK:
+        elif member.kind is MemberKind.SYMLINK:
             writer.make_link(path, member.link)
             links[path] = member.link
         else:
@@ -151,7 +151,7 @@ def _written(reader: TarReader, writer: TreeWriter, links: dict[bytes, bytes]) -
 def _interferes(path: bytes, member: Member) -> bool:
     if _is_judging(path):
         return True
-    return _folded(path) == FRAMEWORK_ROOT and member.kind is not Kind.DIRECTORY
+    return _folded(path) == FRAMEWORK_ROOT and member.kind is not MemberKind.DIRECTORY
 
 
 def _is_judging(path: bytes) -> bool:
@@ -163,7 +163,7 @@ def _folded(path: bytes) -> str:
 
 
 def _require_links_elsewhere(links: WorkspaceLinks) -> None:
-    """Raise :class:`FaultError` for a link to what judges: a checker that compares two files would compare one.
+    """Raise :class:`CandidateFailedError` for a link to what judges: a checker that compares two files would compare one.
 
     Links of the kernel and of the image can lead there as well, and to what a checker has open. Where that cannot be
     ruled out, the workspace is refused, too.
@@ -171,19 +171,21 @@ def _require_links_elsewhere(links: WorkspaceLinks) -> None:
     for path in links:
         leads = links.resolve(links.root + b"/" + path)
         if leads == UNKNOWN:
-            raise FaultError(
+            raise CandidateFailedError(
                 FailureReason.UNSAFE_WORKSPACE,
                 f"the workspace holds a link through /proc, /dev or '..' of another directory: {printable(path)}",
             )
         below = links.below_root(leads) if leads is not None else None
         if below is not None and _is_judging(below):
-            raise FaultError(FailureReason.TAMPERED, f"the workspace holds a link to what judges: {printable(path)}")
+            raise CandidateFailedError(
+                FailureReason.TAMPERED, f"the workspace holds a link to what judges: {printable(path)}"
+            )
 
 
-def _make_workdir(request: Request, workspace: Path, links: WorkspaceLinks, writer: TreeWriter) -> None:
+def _make_workdir(request: CheckRequest, workspace: Path, links: WorkspaceLinks, writer: TreeWriter) -> None:
     """Make the directory in which the checker starts, if it lies in the workspace and is not there.
 
-    Raises :class:`FaultError` where the candidate has a file, or a link that leads out: no sandbox could begin. Links
+    Raises :class:`CandidateFailedError` where the candidate has a file, or a link that leads out: no sandbox could begin. Links
     are not followed here, on the host; where they lead was computed.
     """
     if not is_at_or_below(request.workdir, request.target):
@@ -198,15 +200,17 @@ def _make_workdir(request: Request, workspace: Path, links: WorkspaceLinks, writ
             if nearest != place and not _is_judging(below):
                 writer.make_directory(below)
             return
-    raise FaultError(FailureReason.NO_VERDICT, "the checker's working directory is not a directory of the workspace")
+    raise CandidateFailedError(
+        FailureReason.NO_VERDICT, "the checker's working directory is not a directory of the workspace"
+    )
 
 
 def _require_places(workspace: Path, covers: tuple[tuple[str, str], ...]) -> None:
-    """Raise :class:`FaultError` for a read-only asset that is not there as it was given: something replaced it."""
+    """Raise :class:`CandidateFailedError` for a read-only asset that is not there as it was given: something replaced it."""
     for path, digest in covers[1:]:
         try:
             same = asset_digest(workspace, path) == digest
         except TreeRefusedError:
             same = False
         if not same:
-            raise FaultError(FailureReason.TAMPERED, f"a read-only asset was replaced: {path}")
+            raise CandidateFailedError(FailureReason.TAMPERED, f"a read-only asset was replaced: {path}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from securebench.errors import FailureReason
 from securebench.pack_paths import LANE_ROOTS, folded
 from securebench.resources import Visibility
-from securebench.verifiers.faults import FaultError
+from securebench.verifiers.faults import CandidateFailedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -49,7 +49,7 @@ class WorkspaceLinks:
 
         :data:`UNKNOWN` stands for what cannot be told from the workspace: ``..`` behind a name outside of it, anything
         in ``/proc``, most of ``/dev``, and a second name of the evaluation inputs that the image may have. Raises
-        :class:`FaultError` when all calls took too much work together.
+        :class:`CandidateFailedError` when all calls took too much work together.
         """
         done, followed = b"", 0
         left = path.split(b"/")[::-1]
@@ -88,7 +88,7 @@ class WorkspaceLinks:
     def _count(self) -> None:
         self._steps += 1
         if self._steps > _MAX_STEPS:
-            raise FaultError(FailureReason.UNSAFE_WORKSPACE, "the workspace's links take too long to follow")
+            raise CandidateFailedError(FailureReason.UNSAFE_WORKSPACE, "the workspace's links take too long to follow")
 
 
 def _may_lead_back(path: bytes) -> bool:

@@ -16,7 +16,7 @@ from securebench.sandboxes.base import SandboxSpec, workspace_user
 from securebench.verifiers.python_imports import first_needed_module
 from securebench.verifiers.terminal_task.environment import checker_environment
 from securebench.verifiers.terminal_task.layout import lay_out_inputs
-from securebench.workspaces.descriptors import Refusal, TreeRefusedError
+from securebench.workspaces.descriptors import TreeRefusal, TreeRefusedError
 from securebench.workspaces.snapshot import read_file
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from securebench.tasks import VerifierView
     from securebench.verifiers.base import VerifyContext
-    from securebench.verifiers.terminal_task.request import Request
+    from securebench.verifiers.terminal_task.request import CheckRequest
 
 NOT_STARTED: Final = (126, 127)
 """The exit codes by which a shell, or a runtime, says that it could not start a program."""
@@ -45,7 +45,7 @@ _ENV: Final = frozenset({"/usr/bin/env", "/bin/env"})
 _MAX_SOURCE: Final = 1024 * 1024
 
 
-def require_startable(request: Request, view: VerifierView, context: VerifyContext) -> None:
+def require_startable(request: CheckRequest, view: VerifierView, context: VerifyContext) -> None:
     """Raise :class:`MaterializationError` (``checker-missing``) if the checker cannot start, whatever a candidate is.
 
     Only what is certain counts: a program, a script's interpreter or a module that the image lacks, or a file that
@@ -88,7 +88,7 @@ def necessary_command(argv: Sequence[str]) -> list[str]:
 class _Start:
     """The start of one command, given in words, over evaluation inputs that were laid out at ``inputs``."""
 
-    def __init__(self, words: Sequence[str], request: Request, inputs: Path) -> None:
+    def __init__(self, words: Sequence[str], request: CheckRequest, inputs: Path) -> None:
         self._words = list(words)
         self._is_line = tuple(request.argv[:2]) == _SHELL
         self._request = request
@@ -134,7 +134,7 @@ class _Start:
         try:
             source = read_file(self._inputs, f"{_INPUTS}/{below}", _MAX_SOURCE)
         except TreeRefusedError as refused:
-            if refused.refusal is Refusal.MISSING:
+            if refused.refusal is TreeRefusal.MISSING:
                 raise _unusable("the script that it runs is not a file of the task") from None
             return None
         return None if b"\0" in source else source

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from securebench.errors import FailurePhase, FailureReason
 from securebench.resources import ResourceKind
 from securebench.tasks import DEFAULT_IMAGE, WORKSPACE_TARGET
-from securebench.verifiers.faults import FaultError
+from securebench.verifiers.faults import CandidateFailedError
 from securebench.verifiers.terminal_task.state import read_expected_file
 
 if TYPE_CHECKING:
@@ -21,14 +21,14 @@ _SHELL: Final = ("/bin/sh", "-c")
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class ExpectedState:
     """The state that the checker is to find: its own type, so that ``null`` is a state as well."""
 
     value: JsonValue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class CheckRequest:
     """One check. ``target`` is where the workspace lies in the sandbox; ``workdir`` is where the checker starts."""
 
     argv: tuple[str, ...]
@@ -37,18 +37,18 @@ class Request:
     workdir: str
     timeout_seconds: float
     needed_commands: tuple[str, ...]
-    expected: Expected | None
+    expected: ExpectedState | None
 
 
-def read_request(view: VerifierView) -> Request:
-    """Return what is to be checked. Raises :class:`FaultError` for what cannot be: never a pass."""
+def read_request(view: VerifierView) -> CheckRequest:
+    """Return what is to be checked. Raises :class:`CandidateFailedError` for what cannot be: never a pass."""
     checker = _value(view, "checker")
     command = checker.get("command") if isinstance(checker, dict) else None
     if not isinstance(checker, dict) or not command:
-        raise FaultError(FailureReason.NO_VERDICT, "the task has no checker that this verifier can run")
+        raise CandidateFailedError(FailureReason.NO_VERDICT, "the task has no checker that this verifier can run")
     environment = view.environment
     target = environment.workdir or WORKSPACE_TARGET
-    return Request(
+    return CheckRequest(
         argv=(*_SHELL, command) if isinstance(command, str) else tuple(command),
         image=checker.get("image") or environment.image or DEFAULT_IMAGE,
         target=target,
@@ -59,10 +59,10 @@ def read_request(view: VerifierView) -> Request:
     )
 
 
-def require_allowed(request: Request, policy: VerificationPolicy) -> tuple[str, ...]:
-    """Return the capabilities that the checker gets. Raises :class:`FaultError` for one that the tester denies."""
+def require_allowed(request: CheckRequest, policy: VerificationPolicy) -> tuple[str, ...]:
+    """Return the capabilities that the checker gets. Raises :class:`CandidateFailedError` for one that the tester denies."""
     if denied := policy.denied(request.needed_commands):
-        raise FaultError(
+        raise CandidateFailedError(
             FailureReason.DANGEROUS_COMMAND_DENIED,
             f"the tester does not allow what the checker needs: {', '.join(denied)}",
             FailurePhase.POLICY,
@@ -74,12 +74,12 @@ def _value(view: VerifierView, name: str) -> Any:
     return view.test_sandbox[name].value if name in view.test_sandbox else None
 
 
-def _expected(view: VerifierView) -> Expected | None:
+def _expected(view: VerifierView) -> ExpectedState | None:
     if "expected_state" not in view.evaluator:
         return None
     resource = view.evaluator["expected_state"]
     if resource.kind is not ResourceKind.FILE:
-        return Expected(resource.value)
+        return ExpectedState(resource.value)
     if len(resource.files) != 1 or view.eval_assets is None:
-        raise FaultError(FailureReason.NO_VERDICT, "the task's expected state is more than one file, or none")
-    return Expected(read_expected_file(view.eval_assets, resource.files[0].path))
+        raise CandidateFailedError(FailureReason.NO_VERDICT, "the task's expected state is more than one file, or none")
+    return ExpectedState(read_expected_file(view.eval_assets, resource.files[0].path))

@@ -10,7 +10,7 @@ from securebench.errors import FailurePhase, FailureReason, MaterializationError
 from securebench.progress import EventKind
 from securebench.sandboxes.base import Command, SandboxSpec, workspace_user
 from securebench.verifiers.base import VerificationResult, Verifier
-from securebench.verifiers.faults import FaultError, require_own_end
+from securebench.verifiers.faults import CandidateFailedError, require_own_end
 from securebench.verifiers.terminal_task.environment import checker_environment
 from securebench.verifiers.terminal_task.layout import lay_out
 from securebench.verifiers.terminal_task.preflight import NOT_STARTED, require_startable
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import CommandResult
     from securebench.tasks import VerifierView
     from securebench.verifiers.base import VerifyContext
-    from securebench.verifiers.terminal_task.layout import Layout
-from securebench.verifiers.terminal_task.request import Request
+    from securebench.verifiers.terminal_task.layout import CheckLayout
+from securebench.verifiers.terminal_task.request import CheckRequest
 
 _ROOT: Final = (0, 0)
 
@@ -43,7 +43,7 @@ class TerminalTaskVerifier(Verifier):
         """Raise :class:`MaterializationError` for a checker that cannot start, or a state that cannot be read."""
         try:
             request = read_request(view)
-        except FaultError as fault:
+        except CandidateFailedError as fault:
             raise MaterializationError(fault.message) from None
         require_startable(request, view, context)
 
@@ -60,7 +60,7 @@ class TerminalTaskVerifier(Verifier):
         try:
             _check(view, candidate, context, details)
             details["phase"] = "verdict"
-        except FaultError as fault:
+        except CandidateFailedError as fault:
             reason, message, phase = fault.reason, fault.message, fault.phase
         details["reason"] = reason.value if reason else None
         details["duration_seconds"] = time.monotonic() - started
@@ -68,7 +68,7 @@ class TerminalTaskVerifier(Verifier):
 
 
 def _check(view: VerifierView, candidate: CandidateArtifact, context: VerifyContext, details: dict[str, Any]) -> None:
-    """Return if the candidate passes. Raises :class:`FaultError` if it does not."""
+    """Return if the candidate passes. Raises :class:`CandidateFailedError` if it does not."""
     request = read_request(view)
     capabilities = _capabilities(request, context, details)
     details["phase"] = "workspace"
@@ -90,11 +90,11 @@ def _check(view: VerifierView, candidate: CandidateArtifact, context: VerifyCont
         _require_state(last_line, request)
 
 
-def _capabilities(request: Request, context: VerifyContext, details: dict[str, Any]) -> tuple[str, ...]:
+def _capabilities(request: CheckRequest, context: VerifyContext, details: dict[str, Any]) -> tuple[str, ...]:
     details["phase"] = "policy"
     try:
         capabilities = require_allowed(request, context.policy)
-    except FaultError:
+    except CandidateFailedError:
         denied = context.policy.denied(request.needed_commands)
         context.report.emit(EventKind.VERIFIER_POLICY_DENIED, commands=list(denied))
         raise
@@ -103,7 +103,9 @@ def _capabilities(request: Request, context: VerifyContext, details: dict[str, A
     return capabilities
 
 
-def _spec(request: Request, layout: Layout, context: VerifyContext, capabilities: tuple[str, ...]) -> SandboxSpec:
+def _spec(
+    request: CheckRequest, layout: CheckLayout, context: VerifyContext, capabilities: tuple[str, ...]
+) -> SandboxSpec:
     return SandboxSpec(
         image=context.driver.resolve_image(request.image),
         limits=context.limits,
@@ -116,17 +118,21 @@ def _spec(request: Request, layout: Layout, context: VerifyContext, capabilities
     )
 
 
-def _require_success(result: CommandResult, request: Request) -> None:
+def _require_success(result: CommandResult, request: CheckRequest) -> None:
     require_own_end(result, request.timeout_seconds, "the check")
     if result.exit_code != 0:
-        raise FaultError(FailureReason.CHECK_FAILED, f"the checker ended with exit code {result.exit_code}")
+        raise CandidateFailedError(FailureReason.CHECK_FAILED, f"the checker ended with exit code {result.exit_code}")
 
 
-def _require_state(last_line: LastLine, request: Request) -> None:
+def _require_state(last_line: LastLine, request: CheckRequest) -> None:
     assert request.expected is not None
     try:
         state = last_line.state()
     except ValueError:
-        raise FaultError(FailureReason.NO_VERDICT, "the checker's last line is not a state that can be read") from None
+        raise CandidateFailedError(
+            FailureReason.NO_VERDICT, "the checker's last line is not a state that can be read"
+        ) from None
     if not same_state(state, request.expected.value):
-        raise FaultError(FailureReason.STATE_MISMATCH, "the state that the checker found is not the expected one")
+        raise CandidateFailedError(
+            FailureReason.STATE_MISMATCH, "the state that the checker found is not the expected one"
+        )

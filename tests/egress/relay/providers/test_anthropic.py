@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from relay_setup import CLAUDE
 from securebench.egress.relay.providers.anthropic import Anthropic
 from securebench.egress.relay.providers.base import NOTHING
-from securebench.egress.relay.refusals import Refusal, RefusedError
+from securebench.egress.relay.refusals import RefusedError, RelayRefusal
 
 GOOD: dict[str, Any] = {"model": "claude-sonnet-5", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 9}
 OPEN = replace(CLAUDE, provider_tools=True)
@@ -48,7 +48,7 @@ CLAUDE_CODE: dict[str, Any] = {
 }  # fmt: skip
 
 
-def reason_of(body: dict[str, Any], plan: Any = CLAUDE) -> Refusal | None:
+def reason_of(body: dict[str, Any], plan: Any = CLAUDE) -> RelayRefusal | None:
     """Return why ``body`` is refused, if it is."""
     try:
         Anthropic().check(body, plan)
@@ -97,7 +97,7 @@ def test_what_claude_code_sends() -> None:
 def test_models(configured: str, asked: Any, fits: bool) -> None:
     """An alias admits the models of its line, any other name itself alone."""
     reason = reason_of(GOOD | {"model": asked}, replace(CLAUDE, model=configured))
-    assert reason is (None if fits else Refusal.MODEL)
+    assert reason is (None if fits else RelayRefusal.MODEL)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_models(configured: str, asked: Any, fits: bool) -> None:
 def test_tools(kind: str | None, admitted: bool) -> None:
     """A tool that the agent runs is admitted, and one that the provider runs, or that is not known, refused."""
     tools = [{"type": "custom", "name": "a"}, {"type": kind, "name": "b"}]
-    assert reason_of(GOOD | {"tools": tools}) is (None if admitted else Refusal.TOOL)
+    assert reason_of(GOOD | {"tools": tools}) is (None if admitted else RelayRefusal.TOOL)
 
 
 def test_provider_tools_if_the_tester_says_so() -> None:
@@ -132,12 +132,15 @@ def test_provider_tools_if_the_tester_says_so() -> None:
     assert reason_of(holding({"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}), OPEN) is None
     assert reason_of(holding({"type": "document", "source": {"type": "url", "url": "https://x.example"}}), OPEN) is None
     held = {"type": "code_execution_20260120", "name": "x", "container": "container_1"}
-    assert reason_of(GOOD | {"tools": [held]}, OPEN) is Refusal.CONTENT
-    assert reason_of(GOOD | {"tools": [{"type": "mcp_toolset"}]}, OPEN) is Refusal.TOOL
-    assert reason_of(GOOD | {"tools": [{"type": "advisor_20260301", "model": "claude-opus-4-8"}]}, OPEN) is Refusal.TOOL
-    assert reason_of(GOOD | {"mcp_servers": [{"url": "https://evil.example"}]}, OPEN) is Refusal.FIELD
-    assert reason_of(GOOD | {"container": "c"}, OPEN) is Refusal.FIELD
-    assert reason_of(holding({"type": "container_upload", "file_id": "f"}), OPEN) is Refusal.CONTENT
+    assert reason_of(GOOD | {"tools": [held]}, OPEN) is RelayRefusal.CONTENT
+    assert reason_of(GOOD | {"tools": [{"type": "mcp_toolset"}]}, OPEN) is RelayRefusal.TOOL
+    assert (
+        reason_of(GOOD | {"tools": [{"type": "advisor_20260301", "model": "claude-opus-4-8"}]}, OPEN)
+        is RelayRefusal.TOOL
+    )
+    assert reason_of(GOOD | {"mcp_servers": [{"url": "https://evil.example"}]}, OPEN) is RelayRefusal.FIELD
+    assert reason_of(GOOD | {"container": "c"}, OPEN) is RelayRefusal.FIELD
+    assert reason_of(holding({"type": "container_upload", "file_id": "f"}), OPEN) is RelayRefusal.CONTENT
 
 
 @pytest.mark.parametrize(
@@ -159,7 +162,7 @@ def test_provider_tools_if_the_tester_says_so() -> None:
 )
 def test_parameters_that_are_not_admitted(extra: Any) -> None:
     """Whatever reaches other servers, other models or kept things, or is not known, is refused."""
-    assert reason_of(GOOD | extra) is Refusal.FIELD
+    assert reason_of(GOOD | extra) is RelayRefusal.FIELD
 
 
 @pytest.mark.parametrize(
@@ -187,7 +190,7 @@ def test_content_that_would_be_fetched(block: Any) -> None:
         holding({"type": "tool_result", "tool_use_id": "t", "content": [inner]}),
         GOOD | {"system": [block]},
     ):
-        assert reason_of(body) is Refusal.CONTENT
+        assert reason_of(body) is RelayRefusal.CONTENT
 
 
 @pytest.mark.parametrize(
@@ -209,7 +212,7 @@ def test_betas(beta: str, plan: Any, admitted: bool) -> None:
         return
     with pytest.raises(RefusedError, match="beta") as refused:
         Anthropic().check_headers(given, plan)
-    assert refused.value.reason is Refusal.HEADER
+    assert refused.value.reason is RelayRefusal.HEADER
 
 
 NAMES = ["type", "content", "source", "file_id", "usage", "input_tokens", "message", "error"]
@@ -227,7 +230,7 @@ JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.sampled_from(
 @given(st.dictionaries(st.sampled_from(["tools", "messages", "system", "model", "x"]), JSON, max_size=4))
 def test_checks_raise_refusals_alone(body: dict[str, Any]) -> None:
     """Whatever values stand wherever, a body is admitted or refused."""
-    assert reason_of(GOOD | body) in {None, *Refusal}
+    assert reason_of(GOOD | body) in {None, *RelayRefusal}
 
 
 @given(st.dictionaries(st.sampled_from(["type", "message", "usage", "error"]), JSON, max_size=4))

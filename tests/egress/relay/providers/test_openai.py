@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from relay_setup import PLAN
 from securebench.egress.relay.providers.base import NOTHING
 from securebench.egress.relay.providers.openai import OpenAI
-from securebench.egress.relay.refusals import Refusal, RefusedError
+from securebench.egress.relay.refusals import RefusedError, RelayRefusal
 
 GOOD: dict[str, Any] = {"model": "gpt-5.5", "store": False, "stream": True, "input": "hi"}
 OPEN = replace(PLAN, provider_tools=True)
@@ -49,7 +49,7 @@ CODEX: dict[str, Any] = {
 }  # fmt: skip
 
 
-def reason_of(body: dict[str, Any], plan: Any = PLAN) -> Refusal | None:
+def reason_of(body: dict[str, Any], plan: Any = PLAN) -> RelayRefusal | None:
     """Return why ``body`` is refused, if it is."""
     try:
         OpenAI().check(body, plan)
@@ -69,9 +69,9 @@ def test_tools_in_the_input() -> None:
     assert reason_of(GOOD | {"input": [item]}) is None
     inner = {"type": "namespace", "name": "functions", "tools": [{"type": "web_search"}]}
     for tools in ([{"type": "web_search"}], [inner], [{"type": "mcp", "server_url": "https://evil.example"}]):
-        assert reason_of(GOOD | {"input": [item | {"tools": tools}]}) is Refusal.TOOL
-        assert reason_of(GOOD | {"input": [{"type": "tool_search_output", "tools": tools}]}) is Refusal.TOOL
-        assert reason_of(GOOD | {"input": [{"role": "user", "content": "hi", "tools": tools}]}) is Refusal.TOOL
+        assert reason_of(GOOD | {"input": [item | {"tools": tools}]}) is RelayRefusal.TOOL
+        assert reason_of(GOOD | {"input": [{"type": "tool_search_output", "tools": tools}]}) is RelayRefusal.TOOL
+        assert reason_of(GOOD | {"input": [{"role": "user", "content": "hi", "tools": tools}]}) is RelayRefusal.TOOL
 
 
 @pytest.mark.parametrize(
@@ -84,9 +84,9 @@ def test_tools_in_the_input() -> None:
 def test_tools_of_the_provider(kind: str) -> None:
     """A tool that the provider would run is refused, and so is one that nobody knows."""
     tool = {"type": kind}
-    assert reason_of(GOOD | {"tools": [tool]}) is Refusal.TOOL
-    assert reason_of(GOOD | {"tools": [{"type": "namespace", "tools": [tool]}]}) is Refusal.TOOL
-    assert reason_of(GOOD | {"tools": [{"type": "function", "name": "a"}, tool]}) is Refusal.TOOL
+    assert reason_of(GOOD | {"tools": [tool]}) is RelayRefusal.TOOL
+    assert reason_of(GOOD | {"tools": [{"type": "namespace", "tools": [tool]}]}) is RelayRefusal.TOOL
+    assert reason_of(GOOD | {"tools": [{"type": "function", "name": "a"}, tool]}) is RelayRefusal.TOOL
 
 
 def test_refusal_says_what_to_do() -> None:
@@ -104,11 +104,13 @@ def test_provider_tools_if_the_tester_says_so() -> None:
     for tool in admitted:
         assert reason_of(GOOD | {"tools": [tool]}, OPEN) is None
     assert reason_of(GOOD | {"input": [{"type": "web_search_call", "action": {}}]}, OPEN) is None
-    assert reason_of(GOOD | {"tools": [{"type": "mcp", "server_url": "https://evil.example"}]}, OPEN) is Refusal.TOOL
-    assert reason_of(GOOD | {"tools": [{"type": "file_search", "vector_store_ids": ["v"]}]}, OPEN) is Refusal.TOOL
+    assert (
+        reason_of(GOOD | {"tools": [{"type": "mcp", "server_url": "https://evil.example"}]}, OPEN) is RelayRefusal.TOOL
+    )
+    assert reason_of(GOOD | {"tools": [{"type": "file_search", "vector_store_ids": ["v"]}]}, OPEN) is RelayRefusal.TOOL
     for taken in ("container_1", {"type": "auto", "file_ids": ["f"]}):
         tool = {"type": "code_interpreter", "container": taken}
-        assert reason_of(GOOD | {"tools": [tool]}, OPEN) is Refusal.CONTENT
+        assert reason_of(GOOD | {"tools": [tool]}, OPEN) is RelayRefusal.CONTENT
 
 
 @pytest.mark.parametrize(
@@ -134,20 +136,20 @@ def test_provider_tools_if_the_tester_says_so() -> None:
 )
 def test_parameters_that_are_not_admitted(extra: Any) -> None:
     """Whatever is kept with the provider, goes on alone, costs more, or is not known, is refused."""
-    assert reason_of(GOOD | extra) is Refusal.FIELD
+    assert reason_of(GOOD | extra) is RelayRefusal.FIELD
 
 
 def test_storing_must_be_turned_off() -> None:
     """A request that does not say that nothing is kept would have it kept."""
     body = dict(GOOD)
     del body["store"]
-    assert reason_of(body) is Refusal.FIELD
+    assert reason_of(body) is RelayRefusal.FIELD
 
 
 @pytest.mark.parametrize("model", ["gpt-5.5-pro", "GPT-5.5", "gpt-5.5 ", "", None, ["gpt-5.5"], 5])
 def test_other_models(model: Any) -> None:
     """The model is the configured one, letter for letter."""
-    assert reason_of(GOOD | {"model": model}) is Refusal.MODEL
+    assert reason_of(GOOD | {"model": model}) is RelayRefusal.MODEL
 
 
 @pytest.mark.parametrize(
@@ -175,7 +177,7 @@ def test_content_that_would_be_fetched(part: Any) -> None:
         {"type": "reasoning", "summary": [part]},
     ]
     for item in places:
-        assert reason_of(GOOD | {"input": [item]}) is Refusal.CONTENT
+        assert reason_of(GOOD | {"input": [item]}) is RelayRefusal.CONTENT
 
 
 @pytest.mark.parametrize(
@@ -184,7 +186,7 @@ def test_content_that_would_be_fetched(part: Any) -> None:
 )
 def test_items_that_are_not_known(kind: str) -> None:
     """An item that points elsewhere, comes of a provider's tool, or is not known, is refused."""
-    assert reason_of(GOOD | {"input": [{"type": kind, "id": "i"}]}) is Refusal.CONTENT
+    assert reason_of(GOOD | {"input": [{"type": kind, "id": "i"}]}) is RelayRefusal.CONTENT
 
 
 NAMES = ["type", "tools", "content", "output", "image_url", "file_id", "execution", "usage", "error"]

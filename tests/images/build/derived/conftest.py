@@ -8,7 +8,7 @@ import pytest
 
 from image_archives import config, digest, directory, file, layer
 from securebench.images.layout import LAYER_TYPE, Descriptor
-from securebench.images.store.index import Origin, Source
+from securebench.images.store.index import ImageSource, Origin
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +24,7 @@ def based(own_store: ImageStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     """Give a store with ``base:1``, and nothing to ask for another image."""
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/no-engine.sock")
-    with own_store.incoming(Origin(Source.ARCHIVE)) as incoming:
+    with own_store.incoming(Origin(ImageSource.ARCHIVE)) as incoming:
         taken = incoming.take([BASE_LAYER])
         document = config([BASE_LAYER], Env=["PATH=/bin", "KEPT=yes"], Labels={"of": "base"}, WorkingDir="/etc")
         image_id = incoming.add(document, [Descriptor(LAYER_TYPE, taken.digest, taken.size)])

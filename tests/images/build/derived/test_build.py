@@ -23,13 +23,13 @@ from securebench.images.build.derived.compose import COMMIT_LABEL, SOURCE_LABEL
 from securebench.images.build.directory import workshops_directory
 from securebench.images.build.recipe_digest import BASES_LABEL, DIGEST_LABEL, recipe_digest
 from securebench.images.build.recipe_kinds import DerivedRecipe, GitSource
-from securebench.images.store.places import Places
+from securebench.images.store.places import StorePaths
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from securebench.images.build.derived.build import Job
+    from securebench.images.build.derived.build import BuildScript
     from securebench.images.store.image_store import ImageStore
 
 REFERENCE = "securebench/test-derived/one:1"
@@ -40,11 +40,11 @@ class Steps:
 
     def __init__(self, left: bytes = b"", exit_code: int = 0, said: bytes = b"") -> None:
         self.left, self.exit_code, self.said = left, exit_code, said
-        self.jobs: list[Job] = []
+        self.jobs: list[BuildScript] = []
         self.tools: list[str] = []
 
     @contextmanager
-    def __call__(self, job: Job, log: Callable[[bytes], None]) -> Iterator[Left | None]:
+    def __call__(self, job: BuildScript, log: Callable[[bytes], None]) -> Iterator[Left | None]:
         """Run nothing."""
         self.jobs.append(job)
         self.tools = sorted(path.name for path in job.tools.rglob("*"))
@@ -87,7 +87,7 @@ def _layers(store: ImageStore, reference: str = REFERENCE) -> list[dict[str, tar
     found = store.find(reference)
     assert found is not None
     manifest, _ = store.documents(found.id)
-    paths = [Places(store.directory).blob(entry.digest) for entry in manifest.layers]
+    paths = [StorePaths(store.directory).blob(entry.digest) for entry in manifest.layers]
     found_layers = []
     for path in paths:
         with tarfile.open(path) as archive:
@@ -224,7 +224,7 @@ def test_without_anything_to_make_a_sandbox_with_steps_cannot_be_run(based: Imag
     """The error says where to look; files alone would have been built."""
 
     @contextmanager
-    def nothing(_job: Job, _log: Callable[[bytes], None]) -> Iterator[None]:
+    def nothing(_job: BuildScript, _log: Callable[[bytes], None]) -> Iterator[None]:
         yield None
 
     builder = Builder(based, None, lambda _: None, lambda *_: None, nothing)

@@ -12,7 +12,7 @@ from securebench.images.build.build import Builder
 from securebench.images.build.directory import workshops_directory
 from securebench.images.build.engine_build import RECIPE_LABEL, TOKEN_LABEL
 from securebench.images.build.recipe_kinds import DockerfileRecipe
-from securebench.images.store.index import Origin, Source
+from securebench.images.store.index import ImageSource, Origin
 from securebench.images.store.root_archive import RootConfig, add_root
 from tiny_root import tiny_root
 
@@ -65,7 +65,7 @@ def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DockerfileRecipe:
 @pytest.fixture
 def based(own_store: ImageStore) -> ImageStore:
     """Give a store with the image that stands in for the base."""
-    with own_store.incoming(Origin(Source.ARCHIVE)) as incoming:
+    with own_store.incoming(Origin(ImageSource.ARCHIVE)) as incoming:
         incoming.name(add_root(incoming, [tiny_root()], RootConfig({"PATH": "/bin"}), "the base"), BASE)
     return own_store
 

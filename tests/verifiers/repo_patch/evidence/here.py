@@ -13,21 +13,21 @@ from patches.trees import MemoryTree
 from securebench.patches.model import FileVersion
 from securebench.patches.policy import PathPolicy
 from securebench.sandboxes.base import CommandResult, Stream
-from securebench.verifiers.faults import FaultError
+from securebench.verifiers.faults import CandidateFailedError
 from securebench.verifiers.repo_patch.checks import GUEST_FILES
 from securebench.verifiers.repo_patch.evidence.adapter import GUEST
-from securebench.verifiers.repo_patch.evidence.channel import Conversation, read_channel
+from securebench.verifiers.repo_patch.evidence.channel import ReportedRun, read_channel
 from securebench.verifiers.repo_patch.evidence.controls import Controls, plant
 from securebench.verifiers.repo_patch.evidence.judge import Judge
 from securebench.verifiers.repo_patch.evidence.recognise import recognise
-from securebench.verifiers.repo_patch.request import Request
+from securebench.verifiers.repo_patch.request import RepoPatchRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from securebench.errors import FailureReason
     from securebench.sandboxes.base import Chunk, Command
-    from securebench.verifiers.repo_patch.evidence.channel import Reported
+    from securebench.verifiers.repo_patch.evidence.channel import TestReport
     from securebench.verifiers.repo_patch.evidence.collection import Required
 
 
@@ -38,7 +38,7 @@ class Verdict:
     reason: FailureReason | None
     message: str
     evidence: dict[str, Any]
-    reported: Reported
+    reported: TestReport
     output: bytes = b""
 
 
@@ -76,7 +76,7 @@ class Here:
         for path, version in controls.files.items():
             (root / path.decode()).write_bytes(version.content)
         order = {"protected": adapter.protected, "libraries": controls.libraries, "repository": str(root)}
-        talk = Conversation({**order, "keep": controls.digests(adapter)})
+        talk = ReportedRun({**order, "keep": controls.digests(adapter)})
         sandbox = _Process(root, {**adapter.environment}, self.packages, self.plugins)
         result = talk.run(sandbox, _Run(adapter.argv, talk.stdin))  # type: ignore[arg-type]
         details: dict[str, Any] = {}
@@ -91,11 +91,11 @@ class Here:
             self._forget(reported)
             judge = Judge(adapter, controls, request, details, self.needed, lambda: self.unchanged)
             judge.judge(reported, result, talk)
-        except FaultError as fault:
+        except CandidateFailedError as fault:
             reason, message = fault.reason, fault.message
         return Verdict(reason, message, details.get("evidence", {}), reported, result.stderr)
 
-    def _forget(self, reported: Reported) -> None:
+    def _forget(self, reported: TestReport) -> None:
         """Drop the names in the fingerprint that are off."""
         reported.changed = [name for name in reported.changed if self.fingerprint(name)]
         for digests in (reported.before, reported.after):
@@ -111,8 +111,8 @@ class Here:
         }
         return planted
 
-    def _request(self, root: Path) -> Request:
-        return Request(
+    def _request(self, root: Path) -> RepoPatchRequest:
+        return RepoPatchRequest(
             image="i",
             repository=str(root),
             workdir=str(root),

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from securebench.verifiers.repo_patch.evidence.inversion import inversions
-from securebench.verifiers.repo_patch.evidence.source import Source
-from securebench.verifiers.repo_patch.evidence.words import Names
+from securebench.verifiers.repo_patch.evidence.source import TestModule
+from securebench.verifiers.repo_patch.evidence.words import NameMaker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +21,7 @@ TIMES = 30
 
 def _copies(text: str) -> Iterator[ast.FunctionDef]:
     """Yield the last function in ``text`` with each of its inversions."""
-    source = Source(text.encode())
+    source = TestModule(text.encode())
     function = source.module.body[-1]
     assert isinstance(function, ast.FunctionDef)
     for _ in range(TIMES):
@@ -108,7 +108,7 @@ def test_truth_is_turned_round_as_people_write_it() -> None:
 @pytest.mark.parametrize("name", ["test_add", "test_add_small_numbers", "testAddSmall", "TestAdd", "test_1", "check"])
 def test_names_are_like_the_one_they_are_made_of(name: str) -> None:
     """They begin as it does, so a runner finds them, and have all of its words but one, or one more."""
-    names = Names()
+    names = NameMaker()
     names.avoid("def test_add_words(): pass")
     parts = re.findall("[A-Z]?[a-z]+", name)
     for _ in range(TIMES):
@@ -122,5 +122,5 @@ def test_names_are_like_the_one_they_are_made_of(name: str) -> None:
 
 def test_words_that_mean_something_are_not_used() -> None:
     """Somebody's ``conftest.py`` may skip what has them in its name, and pytest calls some."""
-    source = Source(b"# slow network setup teardown skip amber\ndef test_assert(self): return None, int\n")
+    source = TestModule(b"# slow network setup teardown skip amber\ndef test_assert(self): return None, int\n")
     assert source.words == ["amber"]

@@ -9,8 +9,8 @@ import pytest
 
 from securebench.errors import FailureReason
 from securebench.sandboxes.base import Command, Stream
-from securebench.verifiers.faults import FaultError
-from securebench.verifiers.repo_patch.evidence.channel import Conversation, read_channel
+from securebench.verifiers.faults import CandidateFailedError
+from securebench.verifiers.repo_patch.evidence.channel import ReportedRun, read_channel
 
 MARK = "ab" * 16
 
@@ -54,7 +54,7 @@ def test_the_channel_is_read() -> None:
 )
 def test_what_we_did_not_write_is_tampering(data: bytes) -> None:
     """Other marks, lines out of order, unknown words, noise between lines, anything after the end."""
-    with pytest.raises(FaultError) as caught:
+    with pytest.raises(CandidateFailedError) as caught:
         read_channel(data, MARK)
     assert caught.value.reason is FailureReason.TAMPERED
 
@@ -74,10 +74,10 @@ class _Sandbox:
 @pytest.mark.parametrize("cut", range(1, 40, 3))
 def test_the_nonce_is_sent_when_the_end_was_reported(cut: int) -> None:
     """Not before, however the line is cut; and it is new each time."""
-    talk = Conversation()
+    talk = ReportedRun()
     line = _line(7, "end", 1, mark=talk.mark)
     sandbox = _Sandbox(b"noise\n" * 1000, line[:cut], line[cut:])
     talk.run(sandbox, Command(argv=("x",), timeout_seconds=1))  # type: ignore[arg-type]
     assert sandbox.answers == [None, None, talk.nonce.encode() + b"\n"]
-    assert talk.nonce != Conversation().nonce
+    assert talk.nonce != ReportedRun().nonce
     assert json.loads(talk.stdin) == {"mark": talk.mark}

@@ -22,14 +22,14 @@ from securebench.errors import FailureReason
 from securebench.patches.model import FileVersion
 from securebench.patches.policy import PathPolicy
 from securebench.sandboxes.base import CommandResult
-from securebench.verifiers.faults import FaultError
+from securebench.verifiers.faults import CandidateFailedError
 from securebench.verifiers.repo_patch.evidence import controls as planting
 from securebench.verifiers.repo_patch.evidence import inversion
-from securebench.verifiers.repo_patch.evidence.channel import Conversation, Reported
+from securebench.verifiers.repo_patch.evidence.channel import ReportedRun, TestReport
 from securebench.verifiers.repo_patch.evidence.controls import Controls, plant
 from securebench.verifiers.repo_patch.evidence.judge import Judge
 from securebench.verifiers.repo_patch.evidence.recognise import recognise
-from securebench.verifiers.repo_patch.request import Request
+from securebench.verifiers.repo_patch.request import RepoPatchRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -299,8 +299,8 @@ def _outcome(test: Callable[[], None]) -> str:
 
 def _reason(outcomes: dict[str, str], controls: Controls) -> FailureReason | None:
     """Return the verdict on what was reported, by the controls alone."""
-    reported = Reported(outcomes, before={}, after={}, exit=1, started=True)
-    request = Request(
+    reported = TestReport(outcomes, before={}, after={}, exit=1, started=True)
+    request = RepoPatchRequest(
         image="i",
         repository="/r",
         workdir="/r",
@@ -314,8 +314,8 @@ def _reason(outcomes: dict[str, str], controls: Controls) -> FailureReason | Non
         pass_to_pass=(),
     )
     try:
-        Judge(_adapter(), controls, request, {}).judge(reported, CommandResult(exit_code=1), Conversation())
-    except FaultError as fault:
+        Judge(_adapter(), controls, request, {}).judge(reported, CommandResult(exit_code=1), ReportedRun())
+    except CandidateFailedError as fault:
         return fault.reason
     return None
 

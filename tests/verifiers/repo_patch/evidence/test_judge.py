@@ -9,22 +9,22 @@ import pytest
 from securebench.errors import FailureReason
 from securebench.patches.policy import PathPolicy
 from securebench.sandboxes.base import CommandResult
-from securebench.verifiers.faults import FaultError
-from securebench.verifiers.repo_patch.evidence.adapter import Place
-from securebench.verifiers.repo_patch.evidence.channel import Conversation, Reported
+from securebench.verifiers.faults import CandidateFailedError
+from securebench.verifiers.repo_patch.evidence.adapter import TestPlace
+from securebench.verifiers.repo_patch.evidence.channel import ReportedRun, TestReport
 from securebench.verifiers.repo_patch.evidence.controls import Control, Controls
 from securebench.verifiers.repo_patch.evidence.fingerprint import signed
 from securebench.verifiers.repo_patch.evidence.judge import Judge
 from securebench.verifiers.repo_patch.evidence.recognise import recognise
-from securebench.verifiers.repo_patch.request import Request
+from securebench.verifiers.repo_patch.request import RepoPatchRequest
 
 CONTROLS = Controls(
     by_function={
         control.place.function: control
         for control in (
-            Control(Place("test_x", (), "test_edge_width"), "test_2", "assert =="),
-            Control(Place("test_x", ("TestX",), "test_copy_line"), "test_4", "assert =="),
-            Control(Place("test_x", (), "test_slow_table"), "", "plain"),
+            Control(TestPlace("test_x", (), "test_edge_width"), "test_2", "assert =="),
+            Control(TestPlace("test_x", ("TestX",), "test_copy_line"), "test_4", "assert =="),
+            Control(TestPlace("test_x", (), "test_slow_table"), "", "plain"),
         )
     }
 )
@@ -44,8 +44,8 @@ HONEST = {
 """What an honest run reports: ``TestY`` inherits from ``TestX`` and overrides, so its copy says nothing."""
 
 
-def _request(fail_to_pass: tuple[str, ...] = (), pass_to_pass: tuple[str, ...] = ()) -> Request:
-    return Request(
+def _request(fail_to_pass: tuple[str, ...] = (), pass_to_pass: tuple[str, ...] = ()) -> RepoPatchRequest:
+    return RepoPatchRequest(
         image="i",
         repository="/r",
         workdir="/r",
@@ -71,22 +71,22 @@ def _reason(
     *,
     said: int | None = 1,
     exit_code: int = 1,
-    request: Request = EXPECTED,
+    request: RepoPatchRequest = EXPECTED,
     unloaded: list[str] | None = None,
     changed: dict[str, str] | None = None,
     details: dict[str, Any] | None = None,
     unchanged: dict[str, str] | None = None,
 ) -> FailureReason | None:
-    talk = Conversation()
+    talk = ReportedRun()
     after = {name: signed(digest, talk.nonce) for name, digest in {**BEFORE, **(changed or {})}.items() if digest}
-    told = Reported(outcomes, unloaded or [], before=BEFORE, after=after, exit=said, started=True)
+    told = TestReport(outcomes, unloaded or [], before=BEFORE, after=after, exit=said, started=True)
     adapter = recognise("pytest")
     assert adapter is not None
     try:
         before = {"tests/test_x.py::test_3": "xfailed"} if unchanged is None else unchanged
         judge = Judge(adapter, CONTROLS, request, {} if details is None else details, None, lambda: before)
         judge.judge(told, CommandResult(exit_code=exit_code), talk)
-    except FaultError as fault:
+    except CandidateFailedError as fault:
         return fault.reason
     return None
 

@@ -11,10 +11,10 @@ from securebench.egress.relay.providers.base import (
     NOTHING,
     QUESTION,
     Dialect,
+    EventReading,
     Header,
     Object,
-    Question,
-    Reading,
+    ProbeRequest,
     Route,
     count,
     error_kind,
@@ -27,7 +27,7 @@ from securebench.egress.relay.providers.base import (
     tool_refused,
     trouble_of,
 )
-from securebench.egress.relay.refusals import Refusal, RefusedError
+from securebench.egress.relay.refusals import RefusedError, RelayRefusal
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -172,27 +172,27 @@ class Anthropic(Dialect):
         values = [value.decode("latin-1").lower() for name, value in given if name == b"anthropic-beta"]
         for beta in (beta.strip() for value in values for beta in value.split(",")):
             if beta.startswith(refused):
-                raise RefusedError(Refusal.HEADER, f"the beta {shown(beta)} is not admitted")
+                raise RefusedError(RelayRefusal.HEADER, f"the beta {shown(beta)} is not admitted")
 
     def check(self, body: Object, plan: RelayPlan) -> None:
         """Look at parameters, model, tools and every block of content. Raises :class:`RefusedError`."""
         only(body, _FIELDS)
         if not _is_model(body.get("model"), plan.model):
-            raise RefusedError(Refusal.MODEL, f"the model {shown(body.get('model'))} is not the configured one")
+            raise RefusedError(RelayRefusal.MODEL, f"the model {shown(body.get('model'))} is not the configured one")
         checks = _Checks(provider_tools=plan.provider_tools)
         checks.tools(body.get("tools"))
         checks.blocks(body.get("system"))
         for message in objects(body.get("messages"), "messages"):
             checks.blocks(message.get("content"))
 
-    def question(self, base: str, model: str) -> Question:
+    def question(self, base: str, model: str) -> ProbeRequest:
         """See :meth:`Dialect.question`. Streamed, as Claude Code asks."""
         base, name = base.removesuffix("/v1"), model.removesuffix(_LONG_CONTEXT)
         if name in _ALIASES:
-            return Question(f"{base}/v1/models?limit=1", None, (_VERSION,))
+            return ProbeRequest(f"{base}/v1/models?limit=1", None, (_VERSION,))
         messages: list[JsonValue] = [{"role": "user", "content": QUESTION}]
         body: Object = {"model": name, "messages": messages, "max_tokens": 1, "stream": True}
-        return Question(f"{base}/v1/messages", body, (_VERSION,))
+        return ProbeRequest(f"{base}/v1/messages", body, (_VERSION,))
 
     def is_unknown_model(self, body: Object) -> bool:
         """See :meth:`Dialect.is_unknown_model`. The message names the model; a 404 alone may be of another path."""
@@ -204,7 +204,7 @@ class Anthropic(Dialect):
         kind = error_kind(status, "rate_limit_error", "api_error")
         return {"type": "error", "error": {"type": kind, "message": message}}
 
-    def read(self, event: Object) -> Reading:
+    def read(self, event: Object) -> EventReading:
         """Return usage, end or failure. What the input was stands at the start, and the output so far at each delta."""
         match event.get("type"):
             case "message_start":
@@ -213,13 +213,13 @@ class Anthropic(Dialect):
             case "message_delta":
                 return replace(_usage(part(event, "usage")), trouble=_refusal(part(event, "delta")))
             case "message_stop":
-                return Reading(ended=True)
+                return EventReading(ended=True)
             case "error":
-                return Reading(trouble=_trouble(part(event, "error")) or Trouble.FAILED)
+                return EventReading(trouble=_trouble(part(event, "error")) or Trouble.FAILED)
             case _:
                 return NOTHING
 
-    def read_whole(self, answer: Object) -> Reading:
+    def read_whole(self, answer: Object) -> EventReading:
         """Return usage and end of an answer."""
         usage = _usage(part(answer, "usage"))
         return replace(usage, ended=True, trouble=_refusal(answer), model=_model(answer))
@@ -248,11 +248,11 @@ def _trouble(error: Object) -> Trouble | None:
     return _TROUBLES.get(kind) if isinstance(kind, str) else None
 
 
-def _usage(usage: Object) -> Reading:
+def _usage(usage: Object) -> EventReading:
     """Return what was counted, ``None`` for what is not said. What the cache held was input too."""
     read = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
     taken = sum(count(usage.get(key)) for key in read) if "input_tokens" in usage else None
-    return Reading(taken, count(usage.get("output_tokens")) if "output_tokens" in usage else None)
+    return EventReading(taken, count(usage.get("output_tokens")) if "output_tokens" in usage else None)
 
 
 def _is_model(asked: JsonValue, configured: str) -> bool:
@@ -287,7 +287,7 @@ class _Checks:
         for block in objects(given, "content"):
             kind = kind_of(block, "")
             if kind not in self._blocks:
-                raise RefusedError(Refusal.CONTENT, f"content of type {shown(kind)} is not admitted")
+                raise RefusedError(RelayRefusal.CONTENT, f"content of type {shown(kind)} is not admitted")
             self._source(block)
             if kind in _NESTING:
                 self.blocks(block.get("content"))
@@ -299,5 +299,5 @@ class _Checks:
         no_references(source)
         kind = kind_of(source, "")
         if kind not in self._sources:
-            raise RefusedError(Refusal.CONTENT, f"a source of type {shown(kind)} is not admitted")
+            raise RefusedError(RelayRefusal.CONTENT, f"a source of type {shown(kind)} is not admitted")
         self.blocks(source.get("content"))

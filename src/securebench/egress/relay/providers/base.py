@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 from securebench.egress.model import Trouble
-from securebench.egress.relay.refusals import Refusal, RefusedError
+from securebench.egress.relay.refusals import RefusedError, RelayRefusal
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -44,7 +44,7 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class EventReading:
     """What one event of an answer, or a whole one, says. Tokens are so far in this answer, ``None`` if unsaid."""
 
     input_tokens: int | None = None
@@ -55,11 +55,11 @@ class Reading:
     """The model that answers, where the event names it."""
 
 
-NOTHING: Final = Reading()
+NOTHING: Final = EventReading()
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ProbeRequest:
     """The smallest request of the gateway's own. ``path`` is upstream's, below the base URL; no ``body`` means GET."""
 
     path: str
@@ -87,11 +87,11 @@ class Dialect(ABC):
     def route(self, method: str, target: str, headers: Collection[Header]) -> Route:
         """Return the way that a request asks for. Raises :class:`RefusedError`."""
         if any(name == b"upgrade" for name, _ in headers):
-            raise RefusedError(Refusal.UPGRADE, "no other protocol over this connection: use HTTP")
+            raise RefusedError(RelayRefusal.UPGRADE, "no other protocol over this connection: use HTTP")
         if (found := self.routes.get(target)) is None:
-            raise RefusedError(Refusal.PATH, "this path is not open to agents")
+            raise RefusedError(RelayRefusal.PATH, "this path is not open to agents")
         if method != "POST":
-            raise RefusedError(Refusal.METHOD, "this path takes POST alone")
+            raise RefusedError(RelayRefusal.METHOD, "this path takes POST alone")
         return found
 
     def headers(self, given: Collection[Header]) -> list[Header]:
@@ -120,7 +120,7 @@ class Dialect(ABC):
         """Look at all that a body asks for. Raises :class:`RefusedError`."""
 
     @abstractmethod
-    def question(self, base: str, model: str) -> Question:
+    def question(self, base: str, model: str) -> ProbeRequest:
         """Return a request that costs next to nothing and is answered if key, model and provider are well.
 
         ``base`` is the path of the base URL. For a name that only an agent program turns into a model's, it asks for
@@ -136,11 +136,11 @@ class Dialect(ABC):
         """Return an error in the provider's own form. 429 is one that no repetition helps."""
 
     @abstractmethod
-    def read(self, event: Object) -> Reading:
+    def read(self, event: Object) -> EventReading:
         """Return what one event of a streamed answer says. Raises nothing, whatever the event is."""
 
     @abstractmethod
-    def read_whole(self, answer: Object) -> Reading:
+    def read_whole(self, answer: Object) -> EventReading:
         """Return what an answer that is no stream says. Raises nothing, whatever the answer is."""
 
     @abstractmethod
@@ -166,7 +166,7 @@ def only(given: Object, known: Collection[str]) -> None:
     """Raise :class:`RefusedError` for a parameter that is not among ``known``."""
     for name, value in given.items():
         if name not in known and value is not None:
-            raise RefusedError(Refusal.FIELD, f"the parameter {shown(name)} is not admitted")
+            raise RefusedError(RelayRefusal.FIELD, f"the parameter {shown(name)} is not admitted")
 
 
 def objects(value: JsonValue, what: str) -> Iterator[Object]:
@@ -174,10 +174,10 @@ def objects(value: JsonValue, what: str) -> Iterator[Object]:
     if value is None:
         return
     if not isinstance(value, list):
-        raise RefusedError(Refusal.FIELD, f"{what} is not a list")
+        raise RefusedError(RelayRefusal.FIELD, f"{what} is not a list")
     for member in value:
         if not isinstance(member, dict):
-            raise RefusedError(Refusal.FIELD, f"{what} holds what is not an object")
+            raise RefusedError(RelayRefusal.FIELD, f"{what} holds what is not an object")
         yield member
 
 
@@ -187,7 +187,7 @@ def kind_of(value: Object, default: str) -> str:
     if kind is None:
         return default
     if not isinstance(kind, str):
-        raise RefusedError(Refusal.FIELD, "a type is not text")
+        raise RefusedError(RelayRefusal.FIELD, "a type is not text")
     return kind
 
 
@@ -198,13 +198,13 @@ def no_references(value: Object) -> None:
         if isinstance(found, dict):
             no_references(found)
         elif found is not None:
-            raise RefusedError(Refusal.CONTENT, f"{key} is not admitted: a request must hold what it is about")
+            raise RefusedError(RelayRefusal.CONTENT, f"{key} is not admitted: a request must hold what it is about")
 
 
 def tool_refused(kind: str) -> RefusedError:
     """Return the refusal of a tool that is not run by the agent."""
     return RefusedError(
-        Refusal.TOOL,
+        RelayRefusal.TOOL,
         f"the tool {shown(kind)} is run by the provider, or not known: it is to be turned off in the agent's"
         " settings. For web search, file fetch and code execution there is harness.config.provider_tools",
     )

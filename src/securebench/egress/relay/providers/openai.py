@@ -9,10 +9,10 @@ from securebench.egress.relay.providers.base import (
     NOTHING,
     QUESTION,
     Dialect,
+    EventReading,
     Header,
     Object,
-    Question,
-    Reading,
+    ProbeRequest,
     Route,
     count,
     error_kind,
@@ -25,7 +25,7 @@ from securebench.egress.relay.providers.base import (
     tool_refused,
     trouble_of,
 )
-from securebench.egress.relay.refusals import Refusal, RefusedError
+from securebench.egress.relay.refusals import RefusedError, RelayRefusal
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -172,19 +172,19 @@ class OpenAI(Dialect):
         """Look at parameters, model, tools and every item of the input. Raises :class:`RefusedError`."""
         only(body, _FIELDS)
         if body.get("model") != plan.model:
-            raise RefusedError(Refusal.MODEL, f"the model {shown(body.get('model'))} is not the configured one")
+            raise RefusedError(RelayRefusal.MODEL, f"the model {shown(body.get('model'))} is not the configured one")
         if body.get("store") is not False:
-            raise RefusedError(Refusal.FIELD, "store must be false: nothing is kept with the provider")
+            raise RefusedError(RelayRefusal.FIELD, "store must be false: nothing is kept with the provider")
         if body.get("service_tier") not in _TIERS:
-            raise RefusedError(Refusal.FIELD, "this service_tier is not admitted")
+            raise RefusedError(RelayRefusal.FIELD, "this service_tier is not admitted")
         checks = _Checks(provider_tools=plan.provider_tools)
         checks.tools(body.get("tools"))
         checks.items(body.get("input"))
 
-    def question(self, base: str, model: str) -> Question:
+    def question(self, base: str, model: str) -> ProbeRequest:
         """See :meth:`Dialect.question`. Streamed, as Codex asks."""
         asked: Object = {"model": model, "input": QUESTION, "max_output_tokens": _LEAST_OUTPUT}
-        return Question(f"{base}/responses", {**asked, "store": False, "stream": True})
+        return ProbeRequest(f"{base}/responses", {**asked, "store": False, "stream": True})
 
     def is_unknown_model(self, body: Object) -> bool:
         """See :meth:`Dialect.is_unknown_model`. A 404 without a code may come from a server without this API."""
@@ -198,19 +198,19 @@ class OpenAI(Dialect):
         kind = error_kind(status, "insufficient_quota", "server_error")
         return {"error": {"message": message, "type": kind, "code": kind, "param": None}}
 
-    def read(self, event: Object) -> Reading:
+    def read(self, event: Object) -> EventReading:
         """Return usage, end or failure: the last event of a stream holds the whole answer."""
         kind = event.get("type")
         if kind == "response.created":
-            return Reading(model=_model(part(event, "response")))
+            return EventReading(model=_model(part(event, "response")))
         if kind in _ENDED:
             return self.read_whole(part(event, "response"))
         if kind == "response.failed":
             answer = part(event, "response")
             return _usage(answer, trouble=_trouble(part(answer, "error")))
-        return Reading(trouble=_trouble(part(event, "error") or event)) if kind == "error" else NOTHING
+        return EventReading(trouble=_trouble(part(event, "error") or event)) if kind == "error" else NOTHING
 
-    def read_whole(self, answer: Object) -> Reading:
+    def read_whole(self, answer: Object) -> EventReading:
         """Return usage and end of an answer."""
         if answer.get("status") == "failed":
             return _usage(answer, trouble=_trouble(part(answer, "error")))
@@ -252,10 +252,10 @@ def _model(answer: Object) -> str:
     return model if isinstance(model := answer.get("model"), str) else ""
 
 
-def _usage(answer: Object, *, ended: bool = False, trouble: Trouble | None = None) -> Reading:
+def _usage(answer: Object, *, ended: bool = False, trouble: Trouble | None = None) -> EventReading:
     usage = part(answer, "usage")
     taken, given = (count(usage[key]) if key in usage else None for key in ("input_tokens", "output_tokens"))
-    return Reading(taken, given, ended, trouble, _model(answer))
+    return EventReading(taken, given, ended, trouble, _model(answer))
 
 
 class _Checks:
@@ -285,7 +285,7 @@ class _Checks:
         for item in objects(given, "input"):
             kind = kind_of(item, "message")
             if kind not in self._items:
-                raise RefusedError(Refusal.CONTENT, f"an input of type {shown(kind)} is not admitted")
+                raise RefusedError(RelayRefusal.CONTENT, f"an input of type {shown(kind)} is not admitted")
             self.tools(item.get("tools"))
             for key in _HELD_PARTS:
                 self._parts(item.get(key))
@@ -296,8 +296,10 @@ class _Checks:
         for piece in objects(given, "content"):
             kind = kind_of(piece, "text")
             if kind not in _PARTS:
-                raise RefusedError(Refusal.CONTENT, f"content of type {shown(kind)} is not admitted")
+                raise RefusedError(RelayRefusal.CONTENT, f"content of type {shown(kind)} is not admitted")
             no_references(piece)
             url = piece.get("image_url")
             if url is not None and not (isinstance(url, str) and url.startswith(_INLINE)):
-                raise RefusedError(Refusal.CONTENT, "an image must be in the request: image_url must be a data URL")
+                raise RefusedError(
+                    RelayRefusal.CONTENT, "an image must be in the request: image_url must be a data URL"
+                )

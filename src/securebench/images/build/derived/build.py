@@ -49,7 +49,7 @@ _ENVIRONMENT = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class BuildScript:
     """A script for the shell of an image of the store. ``tools`` is to be mounted where the script looks."""
 
     image_id: str
@@ -66,7 +66,7 @@ class Left:
     layer: Iterator[bytes]
 
 
-RunsSteps: TypeAlias = "Callable[[Job, Callable[[bytes], None]], AbstractContextManager[Left | None]]"
+RunsSteps: TypeAlias = "Callable[[BuildScript, Callable[[bytes], None]], AbstractContextManager[Left | None]]"
 """Runs a job in a sandbox, and gives all of its output to the function. ``None`` where nothing can make a sandbox.
 
 What it gives is good while the block lasts. Raises :class:`InfrastructureError`.
@@ -126,7 +126,7 @@ class DerivedBuild:
         """Run the steps in the image, and return the layer of what they have changed."""
         image = self.store.find(image_id)
         assert image is not None
-        job = Job(
+        job = BuildScript(
             image_id=image_id,
             script=script(steps(self.recipe), self.recipe.workdir),
             environment={**image.environment, **_ENVIRONMENT},

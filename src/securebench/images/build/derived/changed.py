@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Final
 from securebench.errors import ImageError
 from securebench.fs.safe_open import OPEN_DIRECTORY, OPEN_FILE, opened, printable
 from securebench.images.build.derived.host_tree import walk
-from securebench.images.build.derived.layer import END, Entry, written
+from securebench.images.build.derived.layer import END, LayerEntry, written
 from securebench.images.limits import ImageLimits
 from securebench.images.store.ids import COUNT
 from securebench.images.store.tree_builder import OPAQUE, WHITEOUT
-from securebench.images.tar_reader import Kind, TarReader
+from securebench.images.tar_reader import MemberKind, TarReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -65,14 +65,14 @@ def _of_overlay(found: Found, opaque: str, shift: int) -> Iterator[bytes]:
     owner = (_inner(status.st_uid, shift), _inner(status.st_gid, shift))
     mode = stat.S_IMODE(status.st_mode)
     if stat.S_ISDIR(status.st_mode):
-        yield from written(Entry(path=found.path, kind=tarfile.DIRTYPE, mode=mode, owner=owner))
+        yield from written(LayerEntry(path=found.path, kind=tarfile.DIRTYPE, mode=mode, owner=owner))
         if _is_opaque(found, opaque):
-            yield from written(Entry(path=found.path + b"/" + OPAQUE))
+            yield from written(LayerEntry(path=found.path + b"/" + OPAQUE))
     elif stat.S_ISLNK(status.st_mode):
-        entry = Entry(path=found.path, kind=tarfile.SYMTYPE, mode=0o777, owner=owner, link=found.target())
+        entry = LayerEntry(path=found.path, kind=tarfile.SYMTYPE, mode=0o777, owner=owner, link=found.target())
         yield from written(entry)
     elif stat.S_ISREG(status.st_mode):
-        yield from written(Entry(path=found.path, mode=mode, owner=owner, size=status.st_size), found.content())
+        yield from written(LayerEntry(path=found.path, mode=mode, owner=owner, size=status.st_size), found.content())
     else:
         raise _unfit(found.path, "it is a device, FIFO or socket")
 
@@ -83,7 +83,7 @@ def layer_of_archive(pieces: Iterator[bytes], tree: Path, shift: int) -> Iterato
     ``shift`` is what was added to each owner in ``tree``. Raises as :func:`layer_of_overlay` does, and
     :class:`ImageError` (``image-malformed``).
     """
-    there: dict[bytes, Kind] = {}
+    there: dict[bytes, MemberKind] = {}
     reader = TarReader(pieces, "what the steps left", ImageLimits().header)
     with opened(tree, OPEN_DIRECTORY) as top:
         for member in reader:
@@ -160,36 +160,36 @@ def _of_archive(member: Member, path: bytes, reader: TarReader, before: _Before)
     status = before.status()
     same = status is not None and before.has(member, status)
     owner, mode = (member.uid, member.gid), member.mode
-    if member.kind is Kind.DIRECTORY:
+    if member.kind is MemberKind.DIRECTORY:
         if not (same and status and stat.S_ISDIR(status.st_mode)):
-            yield from written(Entry(path=path, kind=tarfile.DIRTYPE, mode=mode, owner=owner))
-    elif member.kind is Kind.SYMLINK:
+            yield from written(LayerEntry(path=path, kind=tarfile.DIRTYPE, mode=mode, owner=owner))
+    elif member.kind is MemberKind.SYMLINK:
         if not (status and stat.S_ISLNK(status.st_mode) and before.target() == member.link):
-            yield from written(Entry(path=path, kind=tarfile.SYMTYPE, mode=0o777, owner=owner, link=member.link))
-    elif member.kind is Kind.FILE:
+            yield from written(LayerEntry(path=path, kind=tarfile.SYMTYPE, mode=0o777, owner=owner, link=member.link))
+    elif member.kind is MemberKind.FILE:
         data = b"".join(reader.content())
         is_file = status and stat.S_ISREG(status.st_mode) and status.st_size == len(data)
         if not (same and is_file and before.content() == data):
-            yield from written(Entry(path=path, mode=mode, owner=owner, size=len(data)), (data,))
-    elif member.kind is Kind.HARDLINK:
+            yield from written(LayerEntry(path=path, mode=mode, owner=owner, size=len(data)), (data,))
+    elif member.kind is MemberKind.HARDLINK:
         link = member.link.strip(b"/").removeprefix(b"./")
         if not (same and status and stat.S_ISREG(status.st_mode) and status.st_nlink > 1):
-            yield from written(Entry(path=path, kind=tarfile.LNKTYPE, mode=mode, owner=owner, link=link))
+            yield from written(LayerEntry(path=path, kind=tarfile.LNKTYPE, mode=mode, owner=owner, link=link))
     else:
         raise _unfit(path, "it is a device, FIFO or socket")
 
 
-def _removals(top: int, there: Mapping[bytes, Kind]) -> Iterator[bytes]:
+def _removals(top: int, there: Mapping[bytes, MemberKind]) -> Iterator[bytes]:
     """Give the removals of what is not there any more, but of nothing below what was replaced as a whole."""
     for found in walk(top, is_left_out):
         above = found.path.rpartition(b"/")[0]
-        if found.path not in there and (not above or there.get(above) is Kind.DIRECTORY):
+        if found.path not in there and (not above or there.get(above) is MemberKind.DIRECTORY):
             yield from written(_removal(found.path))
 
 
-def _removal(path: bytes) -> Entry:
+def _removal(path: bytes) -> LayerEntry:
     above, slash, name = path.rpartition(b"/")
-    return Entry(path=above + slash + WHITEOUT + name)
+    return LayerEntry(path=above + slash + WHITEOUT + name)
 
 
 def _is_opaque(found: Found, attribute: str) -> bool:

@@ -10,7 +10,7 @@ from securebench.images.layout import LAYER_TYPE, document, encoded
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from securebench.images.layout import Descriptor, Manifest
+    from securebench.images.layout import Descriptor, ImageManifest
     from securebench.images.store.incoming import Incoming
 
 COMMIT_LABEL = "org.securebench.commit"
@@ -22,7 +22,7 @@ class Base:
     """The image beneath: its id, manifest, and configuration as it is written."""
 
     id: str
-    manifest: Manifest
+    manifest: ImageManifest
     config: bytes
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from securebench.errors import ConfigError
 from securebench.fs.safe_open import OPEN_DIRECTORY, opened, printable
 from securebench.images.build.derived.host_tree import walk
-from securebench.images.build.derived.layer import END, Entry, written
+from securebench.images.build.derived.layer import END, LayerEntry, written
 from securebench.images.build.git.model import LINK
 from securebench.images.build.git.writing import fresh_repository
 
@@ -58,7 +58,7 @@ def _source(top: bytes, source: SourceTree, made: set[bytes]) -> Iterator[bytes]
     for path, file in sorted(source.files.items()):
         if file.mode == LINK:
             yield from _directories((top + b"/" + path).rpartition(b"/")[0], made)
-            yield from written(Entry(path=top + b"/" + path, kind=tarfile.SYMTYPE, mode=0o777, link=file.data))
+            yield from written(LayerEntry(path=top + b"/" + path, kind=tarfile.SYMTYPE, mode=0o777, link=file.data))
         else:
             yield from _file(top + b"/" + path, file.data, made, file.mode & 0o777)
     for path in source.submodules:
@@ -67,7 +67,7 @@ def _source(top: bytes, source: SourceTree, made: set[bytes]) -> Iterator[bytes]
 
 def _file(path: bytes, data: bytes, made: set[bytes], mode: int = 0o644) -> Iterator[bytes]:
     yield from _directories(path.rpartition(b"/")[0], made)
-    yield from written(Entry(path=path, mode=mode, size=len(data)), (data,))
+    yield from written(LayerEntry(path=path, mode=mode, size=len(data)), (data,))
 
 
 def _directories(path: bytes, made: set[bytes]) -> Iterator[bytes]:
@@ -80,7 +80,7 @@ def _directories(path: bytes, made: set[bytes]) -> Iterator[bytes]:
         way = b"/".join(parts[:end])
         if way not in made:
             made.add(way)
-            yield from written(Entry(path=way, kind=tarfile.DIRTYPE, mode=0o755))
+            yield from written(LayerEntry(path=way, kind=tarfile.DIRTYPE, mode=0o755))
 
 
 def _files(directory: Path, name: str, target: bytes) -> Iterator[bytes]:
@@ -105,11 +105,11 @@ def _taken(found: Found, path: bytes, what: str) -> Iterator[bytes]:
     if found.name.startswith(b".wh."):
         raise _unfit(f"{what}/{printable(found.path)}", "has a name that removes files of an image")
     if stat.S_ISDIR(mode):
-        yield from written(Entry(path=path, kind=tarfile.DIRTYPE, mode=0o755))
+        yield from written(LayerEntry(path=path, kind=tarfile.DIRTYPE, mode=0o755))
     elif stat.S_ISLNK(mode):
-        yield from written(Entry(path=path, kind=tarfile.SYMTYPE, mode=0o777, link=found.target()))
+        yield from written(LayerEntry(path=path, kind=tarfile.SYMTYPE, mode=0o777, link=found.target()))
     elif stat.S_ISREG(mode):
-        entry = Entry(path=path, mode=0o755 if mode & stat.S_IXUSR else 0o644, size=found.status.st_size)
+        entry = LayerEntry(path=path, mode=0o755 if mode & stat.S_IXUSR else 0o644, size=found.status.st_size)
         yield from written(entry, found.content())
     else:
         raise _unfit(f"{what}/{printable(found.path)}", "is not a file, directory or link")

@@ -18,7 +18,7 @@ END: Final = bytes(2 * BLOCK)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class LayerEntry:
     """One member. ``kind`` is a type of :mod:`tarfile`; ``size`` bytes of content follow those of a file."""
 
     path: bytes
@@ -29,7 +29,7 @@ class Entry:
     link: bytes = b""
 
 
-def written(entry: Entry, content: Iterable[bytes] = ()) -> Iterator[bytes]:
+def written(entry: LayerEntry, content: Iterable[bytes] = ()) -> Iterator[bytes]:
     """Give a member's bytes. The content must have the size that the entry says; it is cut or filled to that."""
     yield _header(entry)
     left = entry.size
@@ -41,7 +41,7 @@ def written(entry: Entry, content: Iterable[bytes] = ()) -> Iterator[bytes]:
     yield bytes(left + -entry.size % BLOCK)  # a file that has shrunk meanwhile
 
 
-def _header(entry: Entry) -> bytes:
+def _header(entry: LayerEntry) -> bytes:
     info = tarfile.TarInfo(entry.path.decode("utf-8", "surrogateescape"))
     info.type, info.mode, info.size, info.mtime = entry.kind, entry.mode, entry.size, MTIME
     info.uid, info.gid = entry.owner

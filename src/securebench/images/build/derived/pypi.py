@@ -29,7 +29,7 @@ from securebench.images.build.git.model import (
 )
 from securebench.images.limits import ImageLimits
 from securebench.images.streams import decompressed
-from securebench.images.tar_reader import Kind, TarReader
+from securebench.images.tar_reader import MemberKind, TarReader
 from securebench.strict_input.json_text import UnfitJsonError, decode_json
 
 if TYPE_CHECKING:
@@ -91,18 +91,18 @@ def unpacked(data: bytes, what: str) -> SourceTree:
     for member in reader:
         parts = [part for part in member.path.split(b"/") if part not in {b"", b"."}]
         tops.update(parts[:1])
-        if member.kind is Kind.DIRECTORY or not parts:
+        if member.kind is MemberKind.DIRECTORY or not parts:
             continue
         path = b"/".join(parts[1:])
         check_path(path, what)
-        if member.path.startswith(b"/") or member.kind is Kind.SPECIAL:
+        if member.path.startswith(b"/") or member.kind is MemberKind.SPECIAL:
             raise unusable(what, "it holds a device, FIFO or absolute path")
         size += member.size
         if size > MAX_BYTES or len(files) >= MAX_FILES:
             raise unusable(what, f"it has more than {MAX_FILES} files or {MAX_BYTES} bytes")
-        if member.kind is Kind.SYMLINK:
+        if member.kind is MemberKind.SYMLINK:
             files[path] = SourceFile(LINK, member.link)
-        elif member.kind is Kind.HARDLINK:
+        elif member.kind is MemberKind.HARDLINK:
             files[path] = _linked(files, member.link, what)
         else:
             mode = EXECUTABLE if member.mode & 0o100 else FILE

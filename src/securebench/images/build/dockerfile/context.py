@@ -12,7 +12,7 @@ from docker.utils.build import Pattern
 from securebench.errors import ConfigError
 from securebench.fs.safe_open import OPEN_DIRECTORY, opened, printable
 from securebench.images.build.derived.host_tree import walk
-from securebench.images.build.derived.layer import END, Entry, written
+from securebench.images.build.derived.layer import END, LayerEntry, written
 from securebench.strict_input.files import read_text
 
 if TYPE_CHECKING:
@@ -80,16 +80,16 @@ def _patterns(context: Path) -> list[str]:
 
 def _text(name: str, text: str) -> Iterator[bytes]:
     data = text.encode()
-    return written(Entry(path=name.encode(), size=len(data)), (data,))
+    return written(LayerEntry(path=name.encode(), size=len(data)), (data,))
 
 
 def _member(found: Found) -> Iterator[bytes]:
     mode = found.status.st_mode
     if stat.S_ISDIR(mode):
-        return written(Entry(path=found.path, kind=tarfile.DIRTYPE, mode=0o755))
+        return written(LayerEntry(path=found.path, kind=tarfile.DIRTYPE, mode=0o755))
     if stat.S_ISLNK(mode):
-        return written(Entry(path=found.path, kind=tarfile.SYMTYPE, mode=0o777, link=found.target()))
+        return written(LayerEntry(path=found.path, kind=tarfile.SYMTYPE, mode=0o777, link=found.target()))
     if stat.S_ISREG(mode):
-        entry = Entry(path=found.path, mode=0o755 if mode & stat.S_IXUSR else 0o644, size=found.status.st_size)
+        entry = LayerEntry(path=found.path, mode=0o755 if mode & stat.S_IXUSR else 0o644, size=found.status.st_size)
         return written(entry, found.content())
     raise ConfigError(f"{printable(found.path)!r} is not a file, directory or link", code="recipe-invalid")

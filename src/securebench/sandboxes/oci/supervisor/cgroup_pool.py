@@ -15,11 +15,11 @@ import socket
 from typing import TYPE_CHECKING
 
 from securebench.sandboxes.oci.supervisor.cgroups import Group
-from securebench.sandboxes.oci.supervisor.processes import Runtime, become
+from securebench.sandboxes.oci.supervisor.processes import RuntimeCall, become
 from securebench.sandboxes.oci.wire import receive_frame, send_frame
 
 if TYPE_CHECKING:
-    from securebench.sandboxes.oci.supervisor.context import Surroundings
+    from securebench.sandboxes.oci.supervisor.context import SupervisorContext
 
 _COUNT = 4
 _KEPT_GROUPS = 8
@@ -30,7 +30,7 @@ LEAST_MEMORY = 32 * 1024 * 1024
 """Bytes. A spare has used some memory in its group already: none is used for a limit that it would not fit into."""
 
 
-class Spare:
+class PooledCgroup:
     """A process in ``group``, where it waits for what to become. Raises ``OSError``."""
 
     def __init__(self, group: Group) -> None:
@@ -41,7 +41,7 @@ class Spare:
             _wait_in(group, theirs)
         theirs.close()
 
-    def launch(self, runtime: Runtime, streams: list[int]) -> bool:
+    def launch(self, runtime: RuntimeCall, streams: list[int]) -> bool:
         """Let it become ``runtime``. Return whether it was there to do so."""
         program = () if runtime.program is None else (runtime.program,)
         with self._ours:
@@ -52,16 +52,16 @@ class Spare:
         return True
 
 
-class Spares:
+class CgroupPool:
     """The spares of a keeper."""
 
-    def __init__(self, surroundings: Surroundings) -> None:
+    def __init__(self, surroundings: SupervisorContext) -> None:
         self._surroundings = surroundings
         self._numbers = itertools.count(1)
-        self._ready: list[Spare] = []
+        self._ready: list[PooledCgroup] = []
         self._groups: list[Group] = []
 
-    def take(self, limits: dict[str, float]) -> Spare | None:
+    def take(self, limits: dict[str, float]) -> PooledCgroup | None:
         """Return the oldest spare, now limited, or ``None`` if there is none that fits. Raises ``OSError``."""
         if not self._ready or limits["memory"] < LEAST_MEMORY:
             return None
@@ -73,7 +73,7 @@ class Spares:
         """Make spares until there are enough. Where the runtime makes its own groups, or none can be made, none are."""
         around = self._surroundings
         while around.hierarchies and not around.inner_groups and len(self._ready) < _COUNT:
-            self._ready.append(Spare(self._groups.pop() if self._groups else self._new_group()))
+            self._ready.append(PooledCgroup(self._groups.pop() if self._groups else self._new_group()))
 
     def keep(self, group: Group) -> bool:
         """Keep the group of a spare that has ended for another one. Return whether it can be."""
@@ -102,6 +102,6 @@ def _wait_in(group: Group, orders: socket.socket) -> None:
         group.enter()
         if frame := receive_frame(orders):
             order, _, (stdin, stdout, stderr, *program) = frame
-            become(Runtime(*order["runtime"], *program), [stdin, stdout, stderr])
+            become(RuntimeCall(*order["runtime"], *program), [stdin, stdout, stderr])
     finally:
         os._exit(127)

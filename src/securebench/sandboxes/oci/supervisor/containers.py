@@ -15,14 +15,14 @@ from securebench.sandboxes.oci.supervisor import mounts
 from securebench.sandboxes.oci.supervisor.cgroups import Group
 from securebench.sandboxes.oci.supervisor.changes import open_changes
 from securebench.sandboxes.oci.supervisor.network import make_network
-from securebench.sandboxes.oci.supervisor.processes import Runtime, Starved, children, is_exiting
+from securebench.sandboxes.oci.supervisor.processes import RuntimeCall, Starved, children, is_exiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from securebench.sandboxes.oci.supervisor.cgroup_pool import Spare, Spares
-    from securebench.sandboxes.oci.supervisor.context import Surroundings
-    from securebench.sandboxes.oci.supervisor.processes import Job
+    from securebench.sandboxes.oci.supervisor.cgroup_pool import CgroupPool, PooledCgroup
+    from securebench.sandboxes.oci.supervisor.context import SupervisorContext
+    from securebench.sandboxes.oci.supervisor.processes import RuntimeProcess
 
 _PATIENCE_SECONDS = 2.0
 """How long a runtime whose container was killed gets to notice, before it is killed itself."""
@@ -38,30 +38,30 @@ DEVICES = "sys"
 """The directory of a cell that is ``/sys`` of such a container."""
 
 
-class Cell:
+class SupervisedContainer:
     """The files, mounts, groups and jobs of one container. ``main`` is the job whose end is its end.
 
     ``held`` are jobs that have ended, with their wait status, whose end is not reported before that of ``main``.
     ``lost`` is why the end of ``main`` says nothing about what ran in it, or empty.
     """
 
-    def __init__(self, name: str, surroundings: Surroundings) -> None:
+    def __init__(self, name: str, surroundings: SupervisorContext) -> None:
         self.name = name
         self.directory = f"{surroundings.run}/{name}"
-        self.jobs: set[Job] = set()
-        self.main: Job | None = None
+        self.jobs: set[RuntimeProcess] = set()
+        self.main: RuntimeProcess | None = None
         self._surroundings = surroundings
         self._group: Group | None = None
-        self._spare: Spare | None = None
-        self._spares: Spares | None = None
-        self.held: list[tuple[Job, int]] = []
+        self._spare: PooledCgroup | None = None
+        self._spares: CgroupPool | None = None
+        self.held: list[tuple[RuntimeProcess, int]] = []
         self._first_kill: float | None = None
         self._collect: str | None = None
         self._record: str | None = None
         self.lost = ""
         self._enters = False
 
-    def prepare(self, request: dict[str, Any], spares: Spares) -> None:
+    def prepare(self, request: dict[str, Any], spares: CgroupPool) -> None:
         """Make what ``request`` asks for. Raises ``OSError`` and :class:`~.mounts.UnsafeSourceError`."""
         self._collect = request.get("collect")
         self._enters = request["enter"]
@@ -104,7 +104,7 @@ class Cell:
         """
         return self.main is not None and self.main.is_left and is_exiting(self.main.pid)
 
-    def launch(self, job: Job, argv: list[str], streams: list[int], processes: int | None) -> None:
+    def launch(self, job: RuntimeProcess, argv: list[str], streams: list[int], processes: int | None) -> None:
         """Start the runtime of ``job`` in its groups. Raises ``OSError``.
 
         ``processes`` is how many it may have, where no group limits them and the runtime does not either.
@@ -112,7 +112,7 @@ class Cell:
         job.starved_before = self.starved()
         spare, self._spare = self._spare, None
         network = f"{self.directory}/{NETWORK}" if self._enters else None
-        runtime = Runtime(argv, self.directory, job.log, network, processes, self._surroundings.program)
+        runtime = RuntimeCall(argv, self.directory, job.log, network, processes, self._surroundings.program)
         if spare is not None and spare.launch(runtime, streams):
             job.pid = spare.pid
         else:

@@ -14,7 +14,7 @@ _REMOVAL_SECONDS = 2.0
 _RETRY_SECONDS = 0.01
 
 
-class Surroundings:
+class SupervisorContext:
     """The surroundings of every cell. ``run`` is the keeper's directory, ``group`` the name of its groups.
 
     ``inner_groups``: the runtime makes groups of its own within those of a cell, in every hierarchy there is.

@@ -11,17 +11,17 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from securebench.sandboxes.oci.supervisor.cgroup_pool import Spares
-from securebench.sandboxes.oci.supervisor.containers import Cell
+from securebench.sandboxes.oci.supervisor.cgroup_pool import CgroupPool
+from securebench.sandboxes.oci.supervisor.containers import SupervisedContainer
 from securebench.sandboxes.oci.supervisor.mounts import UnsafeSourceError
 from securebench.sandboxes.oci.supervisor.network import close_all
-from securebench.sandboxes.oci.supervisor.processes import Job, children
+from securebench.sandboxes.oci.supervisor.processes import RuntimeProcess, children
 from securebench.sandboxes.oci.wire import DOORS, LIMIT, receive_frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from securebench.sandboxes.oci.supervisor.context import Surroundings
+    from securebench.sandboxes.oci.supervisor.context import SupervisorContext
 
 _RETRY_SECONDS = 0.002
 """How soon a kill or a removal that did not work at once is tried again; each time waits twice as long."""
@@ -31,20 +31,20 @@ _LONGEST_WAIT_SECONDS = 3600.0
 _REMOVAL_SECONDS = 2.0
 
 
-class Keeper:
+class Supervisor:
     """The state of the loop: cells by their names, jobs by their pids, and what is to be tried again when."""
 
-    def __init__(self, control: socket.socket, surroundings: Surroundings) -> None:
+    def __init__(self, control: socket.socket, surroundings: SupervisorContext) -> None:
         self._control = control
         self._surroundings = surroundings
-        self._cells: dict[str, Cell] = {}
-        self._jobs: dict[int, tuple[Cell, Job]] = {}
+        self._cells: dict[str, SupervisedContainer] = {}
+        self._jobs: dict[int, tuple[SupervisedContainer, RuntimeProcess]] = {}
         self._strays: dict[int, int] = {}
         self._due: list[tuple[float, Callable[[], None]]] = []
         self._poll = select.epoll()
         self._handlers: dict[int, Callable[[], None]] = {}
         self._over = False
-        self._spares = Spares(surroundings)
+        self._spares = CgroupPool(surroundings)
 
     def serve(self, owner: int) -> None:
         """Serve until the driver is done, or its process, of which ``owner`` is a descriptor, is gone."""
@@ -81,7 +81,7 @@ class Keeper:
             return
         request, document, (channel, *streams) = frame
         talk = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, channel)
-        job = Job(talk, request["log"], request["started"], request["seconds"], leaves=request["leaves"])
+        job = RuntimeProcess(talk, request["log"], request["started"], request["seconds"], leaves=request["leaves"])
         job.first = "tree" in request
         try:
             self._start(request, document, job, streams)
@@ -95,10 +95,10 @@ class Keeper:
             if not job.pid:
                 job.channel.close()
 
-    def _start(self, request: dict[str, Any], document: bytes, job: Job, streams: list[int]) -> None:
+    def _start(self, request: dict[str, Any], document: bytes, job: RuntimeProcess, streams: list[int]) -> None:
         name = request["cell"]
         if "tree" in request:
-            cell = Cell(name, self._surroundings)
+            cell = SupervisedContainer(name, self._surroundings)
             try:
                 cell.prepare(request, self._spares)
                 _hand_over(cell, request["doors"], job)
@@ -119,7 +119,14 @@ class Keeper:
         with suppress(OSError):  # what is missing is heard of when it is needed
             self._spares.refill()
 
-    def _launch(self, cell: Cell, request: dict[str, Any], document: bytes, job: Job, streams: list[int]) -> None:
+    def _launch(
+        self,
+        cell: SupervisedContainer,
+        request: dict[str, Any],
+        document: bytes,
+        job: RuntimeProcess,
+        streams: list[int],
+    ) -> None:
         cell.write(request["document"], document)
         cell.launch(job, request["argv"], streams, request.get("processes"))
         self._jobs[job.pid] = (cell, job)
@@ -127,7 +134,7 @@ class Keeper:
 
     # --- ends
 
-    def _hear(self, cell: Cell, job: Job) -> None:
+    def _hear(self, cell: SupervisedContainer, job: RuntimeProcess) -> None:
         """End the cell of a job, as the driver has asked for that or let go of the job; or give the job its time."""
         try:
             asked = job.channel.recv(64, socket.MSG_DONTWAIT)
@@ -142,17 +149,17 @@ class Keeper:
             self._forget(job)
         self._end(cell)
 
-    def _forget(self, job: Job) -> None:
+    def _forget(self, job: RuntimeProcess) -> None:
         if job.channel.fileno() >= 0:
             del self._handlers[job.channel.fileno()]
             self._poll.unregister(job.channel)
             job.channel.close()
 
-    def _end(self, cell: Cell) -> None:
+    def _end(self, cell: SupervisedContainer) -> None:
         if not cell.is_ending:
             self._kill(cell)
 
-    def _kill(self, cell: Cell, delay: float = _RETRY_SECONDS) -> None:
+    def _kill(self, cell: SupervisedContainer, delay: float = _RETRY_SECONDS) -> None:
         """Kill all of a cell. A runtime that is still setting it up may need to be asked again."""
         if cell.kill():
             self._later(delay, partial(self._kill, cell, delay * 2))
@@ -181,7 +188,9 @@ class Keeper:
         else:
             self._settle(cell, job, self._strays.get(job.pid, signal.SIGKILL))
 
-    def _settle(self, cell: Cell, job: Job, status: int, delay: float = _RETRY_SECONDS) -> None:
+    def _settle(
+        self, cell: SupervisedContainer, job: RuntimeProcess, status: int, delay: float = _RETRY_SECONDS
+    ) -> None:
         """Report the end of ``job``, but of a cell that was killed not before nothing in it can run any more."""
         main = cell.main
         if job is main and os.WIFSIGNALED(status) and not cell.is_still(self._orphans):
@@ -196,7 +205,7 @@ class Keeper:
                 self._remove(cell)
                 self._forget(job)
 
-    def _report_end(self, cell: Cell, job: Job, status: int) -> None:
+    def _report_end(self, cell: SupervisedContainer, job: RuntimeProcess, status: int) -> None:
         cell.jobs.discard(job)
         report = job.outcome(status, cell.starved(), cell.lost)
         if job is cell.main:
@@ -213,7 +222,7 @@ class Keeper:
         left = {job.left() for _, job in self._jobs.values()}  # read after them: what is left was written down before
         return [pid for pid in pids if pid not in self._jobs and pid not in left]
 
-    def _remove(self, cell: Cell, delay: float = _RETRY_SECONDS) -> None:
+    def _remove(self, cell: SupervisedContainer, delay: float = _RETRY_SECONDS) -> None:
         if not cell.jobs and cell.remove():
             del self._cells[cell.name]
         else:
@@ -246,7 +255,7 @@ class Keeper:
                 self._end(cell)
 
 
-def _hand_over(cell: Cell, ports: list[int], job: Job) -> None:
+def _hand_over(cell: SupervisedContainer, ports: list[int], job: RuntimeProcess) -> None:
     """Make the doors of a cell, and give them to its driver. Raises ``OSError``."""
     if not ports:
         return

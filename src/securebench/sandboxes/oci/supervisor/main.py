@@ -7,8 +7,8 @@ import os
 import signal
 import socket
 
-from securebench.sandboxes.oci.supervisor.context import Surroundings
-from securebench.sandboxes.oci.supervisor.loop import Keeper
+from securebench.sandboxes.oci.supervisor.context import SupervisorContext
+from securebench.sandboxes.oci.supervisor.loop import Supervisor
 from securebench.sandboxes.oci.wire import send_frame
 
 
@@ -20,10 +20,10 @@ def main(argument: str) -> None:
     for descriptor in (settings["control"], settings["owner"]):
         os.set_inheritable(descriptor, False)  # they came that way, and go no further
     control = socket.socket(fileno=settings["control"])
-    surroundings = Surroundings(**settings["surroundings"])
+    surroundings = SupervisorContext(**settings["surroundings"])
     try:
         send_frame(control, surroundings.prepare(settings["files"]))
-        Keeper(control, surroundings).serve(settings["owner"])
+        Supervisor(control, surroundings).serve(settings["owner"])
     except OSError as error:
         send_frame(control, {"failed": str(error)})
     finally:

@@ -56,7 +56,7 @@ class Starved(NamedTuple):
     at_limit: int = 0
 
 
-class Job:
+class RuntimeProcess:
     """A runtime process and the socket on which its driver hears of it. ``deadline`` is of the monotonic clock.
 
     ``log`` is where the runtime says what went wrong; ``started`` is the file that it makes when it has started what
@@ -79,7 +79,7 @@ class Job:
         self.timed_out = False
         self.killed = False
 
-    def start(self, runtime: Runtime, streams: list[int], prepare: Callable[[], None]) -> None:
+    def start(self, runtime: RuntimeCall, streams: list[int], prepare: Callable[[], None]) -> None:
         """Start the runtime with ``streams`` as its standard ones. ``prepare`` runs in the new process."""
         gate = None if runtime.processes is None else Gate(runtime.processes)
         self.pid = os.fork()
@@ -171,7 +171,7 @@ class Job:
             return ""
 
 
-class Runtime(NamedTuple):
+class RuntimeCall(NamedTuple):
     """A call of a runtime: its arguments, where it runs, and where stands what goes wrong.
 
     ``network`` is the path of a network namespace to start it in, if not the keeper's. ``processes`` is how many there
@@ -243,7 +243,7 @@ def _parent(pid: str) -> int:
 
 
 def become(
-    runtime: Runtime, streams: list[int], prepare: Callable[[], None] = lambda: None, gate: Gate | None = None
+    runtime: RuntimeCall, streams: list[int], prepare: Callable[[], None] = lambda: None, gate: Gate | None = None
 ) -> None:
     """Let this process, a child of the keeper, become a runtime. What goes wrong stands in its log.
 

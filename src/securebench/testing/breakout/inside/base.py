@@ -49,7 +49,7 @@ class Host(NamedTuple):
     abstract: str
 
 
-class Attempt(NamedTuple):
+class BreakoutAttempt(NamedTuple):
     """One way to get out. ``function`` returns when it worked, and raises ``OSError`` or :class:`Stopped` if not.
 
     ``means`` says what it would mean, ``entry`` names the catalogue's, ``staging`` says in what sandbox it is made. One
@@ -65,11 +65,11 @@ class Attempt(NamedTuple):
     surface: bool = False
 
 
-ATTEMPTS: dict[str, Attempt] = {}
+ATTEMPTS: dict[str, BreakoutAttempt] = {}
 """Every attempt by its name, in the order of its modules."""
 
 
-def add(attempt: Attempt) -> None:
+def add(attempt: BreakoutAttempt) -> None:
     """Make ``attempt`` one of :data:`ATTEMPTS`."""
     ATTEMPTS[attempt.name] = attempt
 
@@ -80,7 +80,7 @@ def attempt(
     """Make the decorated function an attempt."""
 
     def register(function: Callable[[Host], str | None]) -> Callable[[Host], str | None]:
-        add(Attempt(name, means, entry, function, staging, surface))
+        add(BreakoutAttempt(name, means, entry, function, staging, surface))
         return function
 
     return register
@@ -158,7 +158,7 @@ def only_on(machine: str) -> None:
         raise Stopped("not tried on this machine")
 
 
-def outcome_of(attempt: Attempt, host: Host) -> tuple[str, str]:
+def outcome_of(attempt: BreakoutAttempt, host: Host) -> tuple[str, str]:
     """Make ``attempt`` here and now; return ``contained``, ``reached`` or ``escaped``, and how or by what."""
     try:
         how = attempt.function(host)
@@ -171,7 +171,7 @@ def outcome_of(attempt: Attempt, host: Host) -> tuple[str, str]:
     return "reached" if attempt.surface else "escaped", how or "it worked"
 
 
-def outcome_apart(attempt: Attempt, host: Host) -> tuple[str, str]:
+def outcome_apart(attempt: BreakoutAttempt, host: Host) -> tuple[str, str]:
     """Make ``attempt`` in a child. What kills the child contains it; a child that says nothing in time is unknown."""
     reader, writer = os.pipe()
     child = os.fork()

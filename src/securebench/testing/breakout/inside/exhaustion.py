@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 
-from securebench.testing.breakout.inside.base import ALONE, ENDLESS, Attempt, Host, Stopped, add, attempt
+from securebench.testing.breakout.inside.base import ALONE, ENDLESS, BreakoutAttempt, Host, Stopped, add, attempt
 
 _MIB = 1024 * 1024
 _MUCH = 512 * _MIB
@@ -54,7 +54,7 @@ _FILLED = {
     "write one large file where the host shares a directory": (_grow, "/workspace/big", "I17"),
 }
 for _name, (_how, _path, _entry) in _FILLED.items():
-    add(Attempt(_name, _FULL, _entry, functools.partial(_how, _path), ALONE))
+    add(BreakoutAttempt(_name, _FULL, _entry, functools.partial(_how, _path), ALONE))
 
 
 @attempt("use up memory", _STARVED, "I09", staging=ALONE)

@@ -12,7 +12,7 @@ import stat
 import subprocess
 import sys
 
-from securebench.testing.breakout.inside.base import LEAKED, Attempt, Host, Stopped, add, attempt, syscall
+from securebench.testing.breakout.inside.base import LEAKED, BreakoutAttempt, Host, Stopped, add, attempt, syscall
 
 _TIOCSTI = 0x5412
 _OF_THE_HOST = {
@@ -53,9 +53,13 @@ def _require_secret(text: str, host: Host) -> str:
 
 
 for _how, _path in _OF_THE_HOST.items():
-    add(Attempt(f"read a file of the host {_how}", "the host's files read", "I18", functools.partial(_read, _path)))
+    add(
+        BreakoutAttempt(
+            f"read a file of the host {_how}", "the host's files read", "I18", functools.partial(_read, _path)
+        )
+    )
 add(
-    Attempt(
+    BreakoutAttempt(
         "start in a directory that the runtime left open",
         "the host's files read",
         "I03",
@@ -146,7 +150,7 @@ def _set_id(directory: str, _host: Host) -> str:
 
 for _where, _path in {"in `/tmp`": "/tmp", "where the host shares a directory": "/workspace"}.items():
     _name = f"become another user by a set-id copy {_where}"
-    add(Attempt(_name, "another user's files in reach", "H06", functools.partial(_set_id, _path)))
+    add(BreakoutAttempt(_name, "another user's files in reach", "H06", functools.partial(_set_id, _path)))
 
 
 @attempt("give a program a capability", "a program with privileges", "H06")
@@ -163,7 +167,7 @@ def _open_device(path: str, _host: Host) -> None:
 
 for _path, _means in _DEVICES.items():
     _emulated = _path in {"/dev/fuse", "/dev/net/tun"}
-    add(Attempt(f"open `{_path}`", _means, "I19", functools.partial(_open_device, _path), surface=_emulated))
+    add(BreakoutAttempt(f"open `{_path}`", _means, "I19", functools.partial(_open_device, _path), surface=_emulated))
 
 
 def _make_device(kind: int, major: int, minor: int, _host: Host) -> None:
@@ -176,7 +180,7 @@ def _make_device(kind: int, major: int, minor: int, _host: Host) -> None:
 
 
 for _name, (_kind, _major, _minor, _means) in _MADE.items():
-    add(Attempt(f"make {_name}", _means, "H05", functools.partial(_make_device, _kind, _major, _minor)))
+    add(BreakoutAttempt(f"make {_name}", _means, "H05", functools.partial(_make_device, _kind, _major, _minor)))
 
 
 @attempt("open any disk", "the host's disk read and written", "I19")

@@ -10,7 +10,7 @@ import struct
 import time
 
 from securebench.testing.breakout.inside.base import (
-    Attempt,
+    BreakoutAttempt,
     Host,
     Stopped,
     add,
@@ -55,9 +55,9 @@ def _read_byte(path: str, _host: Host) -> None:
 
 
 for _path, (_means, _entry) in _WRITTEN.items():
-    add(Attempt(f"write `{_path}`", _means, _entry, functools.partial(_open_to_write, _path)))
+    add(BreakoutAttempt(f"write `{_path}`", _means, _entry, functools.partial(_open_to_write, _path)))
 for _path, _means in _READ.items():
-    add(Attempt(f"read `{_path}`", _means, "I18", functools.partial(_read_byte, _path)))
+    add(BreakoutAttempt(f"read `{_path}`", _means, "I18", functools.partial(_read_byte, _path)))
 
 
 def _find_writable(root: str) -> str:
@@ -100,7 +100,7 @@ _LOADED = {
     "fanotify_init": ("the host's files watched", (0, 0)),
 }
 for _name, (_means, _arguments) in _LOADED.items():
-    add(Attempt(f"`{_name}`", _means, "I18", functools.partial(_call, _name, _arguments)))
+    add(BreakoutAttempt(f"`{_name}`", _means, "I18", functools.partial(_call, _name, _arguments)))
 
 
 @attempt("`bpf`: load a program", "code run in the kernel", "I18")

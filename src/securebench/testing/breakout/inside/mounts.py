@@ -6,7 +6,7 @@ import ctypes
 import functools
 import os
 
-from securebench.testing.breakout.inside.base import Attempt, Host, Stopped, add, attempt, syscall
+from securebench.testing.breakout.inside.base import BreakoutAttempt, Host, Stopped, add, attempt, syscall
 
 _BIND, _REMOUNT, _RECURSIVE = 0x1000, 0x20, 0x4000
 _NEW_NAMESPACES = {
@@ -39,7 +39,11 @@ _MOUNTED = {
     "make mounts propagate": (b"", b"/", b"", 1 << 20, b""),
 }
 for _name, _arguments in _MOUNTED.items():
-    add(Attempt(_name, "files of the host, or of the kernel, in reach", "I18", functools.partial(_mount, *_arguments)))
+    add(
+        BreakoutAttempt(
+            _name, "files of the host, or of the kernel, in reach", "I18", functools.partial(_mount, *_arguments)
+        )
+    )
 
 
 @attempt("uncover a masked path", "what the sandbox hides read", "I18")
@@ -83,7 +87,11 @@ def _unshare(flag: int, _host: Host) -> None:
 
 
 for _name, (_flag, _means) in _NEW_NAMESPACES.items():
-    add(Attempt(f"`unshare`: a new {_name} namespace", _means, "I18", functools.partial(_unshare, _flag), surface=True))
+    add(
+        BreakoutAttempt(
+            f"`unshare`: a new {_name} namespace", _means, "I18", functools.partial(_unshare, _flag), surface=True
+        )
+    )
 
 
 @attempt(

@@ -8,7 +8,7 @@ import os
 import socket
 import struct
 
-from securebench.testing.breakout.inside.base import Attempt, Host, Stopped, add, attempt
+from securebench.testing.breakout.inside.base import BreakoutAttempt, Host, Stopped, add, attempt
 
 _SECONDS = 2.0
 _SIOCSIFADDR, _SIOCSIFFLAGS = 0x8916, 0x8914
@@ -33,7 +33,7 @@ def _route(address: str, _host: Host) -> str:
 
 
 for _name, (_address, _means) in _ROUTED.items():
-    add(Attempt(f"find a way to {_name}", _means, "J03", functools.partial(_route, _address)))
+    add(BreakoutAttempt(f"find a way to {_name}", _means, "J03", functools.partial(_route, _address)))
 
 
 @attempt("reach a server on the host's loopback or any address of the host", "services of the host in reach", "J01")

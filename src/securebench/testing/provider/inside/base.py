@@ -35,7 +35,7 @@ class Targets(NamedTuple):
     port: int = 22
 
 
-class Attempt(NamedTuple):
+class EgressAttempt(NamedTuple):
     """One attempt: its function returns what it got, or raises :class:`Denied` or ``OSError``."""
 
     name: str
@@ -47,13 +47,13 @@ class Denied(Exception):  # noqa: N818 - it is what should happen
     """The attempt came to nothing; says what stopped it."""
 
 
-def make(attempts: Iterable[Attempt], path: str) -> None:
+def make(attempts: Iterable[EgressAttempt], path: str) -> None:
     """Make all ``attempts``, and write a line for each to the file at ``path``."""
     with ThreadPoolExecutor(16) as pool, open(path, "w", encoding="utf-8") as output:
         output.writelines(json.dumps(line) + "\n" for line in pool.map(outcome_of, attempts))
 
 
-def outcome_of(attempt: Attempt) -> dict[str, str]:
+def outcome_of(attempt: EgressAttempt) -> dict[str, str]:
     """Make one attempt; return its line."""
     outcome = DONE if attempt.is_judged_outside else ALLOWED
     try:

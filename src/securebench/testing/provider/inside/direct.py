@@ -9,7 +9,7 @@ import struct
 from functools import partial
 from typing import TYPE_CHECKING
 
-from securebench.testing.provider.inside.base import SECONDS, Attempt, Denied
+from securebench.testing.provider.inside.base import SECONDS, Denied, EgressAttempt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,23 +34,23 @@ _RESOLVERS = ("127.0.0.11", "127.0.0.53", "192.0.2.53")
 _SIOCGIFFLAGS, _UP, _LOOPBACK = 0x8913, 0x1, 0x8
 
 
-def attempts(targets: Targets) -> Iterator[Attempt]:
+def attempts(targets: Targets) -> Iterator[EgressAttempt]:
     """Yield the attempts."""
     for name, address in _ROUTES.items():
-        yield Attempt("a way to " + name, partial(_route, address))
+        yield EgressAttempt("a way to " + name, partial(_route, address))
     for address in (*targets.host, "127.0.0.1", "::1", "0.0.0.0"):
-        yield Attempt("connect to the host at " + address, partial(_connect, address, targets.port))
+        yield EgressAttempt("connect to the host at " + address, partial(_connect, address, targets.port))
     for name, port in _SERVICES.items():
-        yield Attempt(f"connect to {name} on loopback", partial(_connect, "127.0.0.1", port))
+        yield EgressAttempt(f"connect to {name} on loopback", partial(_connect, "127.0.0.1", port))
     for name in (targets.allowed, targets.other, "host.docker.internal", "canary." + targets.other):
-        yield Attempt("resolve " + name, partial(_resolve, name))
+        yield EgressAttempt("resolve " + name, partial(_resolve, name))
     for address in (*_nameservers(), *_RESOLVERS, *targets.host):
-        yield Attempt(f"ask {address} for a name by UDP", partial(_query, address, targets.other))
+        yield EgressAttempt(f"ask {address} for a name by UDP", partial(_query, address, targets.other))
     for path in _SOCKETS:
-        yield Attempt("connect to " + path, partial(_connect_unix, path))
-    yield Attempt("a raw socket", partial(_open, socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP))
-    yield Attempt("a packet socket", partial(_open, socket.AF_PACKET, socket.SOCK_RAW, 0x0300))
-    yield Attempt("a network device", _device)
+        yield EgressAttempt("connect to " + path, partial(_connect_unix, path))
+    yield EgressAttempt("a raw socket", partial(_open, socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP))
+    yield EgressAttempt("a packet socket", partial(_open, socket.AF_PACKET, socket.SOCK_RAW, 0x0300))
+    yield EgressAttempt("a network device", _device)
 
 
 def _route(address: str) -> str:

@@ -7,7 +7,7 @@ import os
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from securebench.testing.provider.inside.base import Attempt, Denied
+from securebench.testing.provider.inside.base import Denied, EgressAttempt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,12 +24,12 @@ _EVENTS: tuple[dict[str, Any], ...] = (
 """Good ends and bad ones of either program, and one that is neither."""
 
 
-def attempts() -> Iterator[Attempt]:
+def attempts() -> Iterator[EgressAttempt]:
     """Yield the attempts: each event, at each process that this one descends from."""
     for ancestor in _ancestors():
         for number, event in enumerate(_EVENTS):
             name = f"forge event {number} at process {ancestor}"
-            yield Attempt(name, partial(_write, ancestor, event), is_judged_outside=True)
+            yield EgressAttempt(name, partial(_write, ancestor, event), is_judged_outside=True)
 
 
 def _ancestors() -> list[int]:

@@ -11,7 +11,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from securebench.testing.provider.inside.base import Attempt
+from securebench.testing.provider.inside.base import EgressAttempt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -37,7 +37,7 @@ _LIKE_A_KEY = re.compile(rb"(?:sk-|c2st|736b2d)[A-Za-z0-9_+/=-]{8,200}")
 """A key of either provider, plain, in base64 and in hexadecimal."""
 
 
-def attempts(path: str) -> Iterator[Attempt]:
+def attempts(path: str) -> Iterator[EgressAttempt]:
     """Yield the attempts; what each finds is appended to the file at ``path``."""
     for name in _OF_A_PROCESS:
         yield _attempt(f"/proc/*/{name}", path, partial(_of_processes, name))
@@ -47,8 +47,8 @@ def attempts(path: str) -> Iterator[Attempt]:
     yield _attempt("the memory of processes", path, _memories)
 
 
-def _attempt(name: str, path: str, find: Callable[[], Iterable[bytes]]) -> Attempt:
-    return Attempt(name, partial(_keep, path, find), is_judged_outside=True)
+def _attempt(name: str, path: str, find: Callable[[], Iterable[bytes]]) -> EgressAttempt:
+    return EgressAttempt(name, partial(_keep, path, find), is_judged_outside=True)
 
 
 def _keep(path: str, find: Callable[[], Iterable[bytes]]) -> str:

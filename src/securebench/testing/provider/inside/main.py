@@ -6,7 +6,7 @@ import os
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from securebench.testing.provider.inside.base import Attempt, Targets, make
+from securebench.testing.provider.inside.base import EgressAttempt, Targets, make
 from securebench.testing.provider.inside.direct import attempts as direct
 from securebench.testing.provider.inside.forging import attempts as forging
 from securebench.testing.provider.inside.looting import attempts as looting
@@ -29,7 +29,7 @@ def main(kinds: Iterable[str], targets: dict[str, Any], lines: str, loot: str, m
     make([attempt for kind in kinds for attempt in _of_kind(kind, aimed, loot, most)], lines)
 
 
-def _of_kind(kind: str, targets: Targets, loot: str, most: int) -> Iterator[Attempt]:
+def _of_kind(kind: str, targets: Targets, loot: str, most: int) -> Iterator[EgressAttempt]:
     if kind == "direct":
         yield from direct(targets)
     elif kind == "proxy":
@@ -41,4 +41,4 @@ def _of_kind(kind: str, targets: Targets, loot: str, most: int) -> Iterator[Atte
     elif kind == "events":
         yield from forging()
     elif kind == "budget":
-        yield Attempt(f"{most} answers in a row", partial(spend, targets, most))
+        yield EgressAttempt(f"{most} answers in a row", partial(spend, targets, most))

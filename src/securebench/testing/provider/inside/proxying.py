@@ -7,7 +7,7 @@ import ssl
 from functools import partial
 from typing import TYPE_CHECKING
 
-from securebench.testing.provider.inside.base import SECONDS, Attempt, Denied, judged, send
+from securebench.testing.provider.inside.base import SECONDS, Denied, EgressAttempt, judged, send
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,27 +90,27 @@ _PORTS = (
 )
 
 
-def attempts(targets: Targets) -> Iterator[Attempt]:
+def attempts(targets: Targets) -> Iterator[EgressAttempt]:
     """Yield the attempts; none where there is no proxy."""
     proxy = targets.proxy
     if proxy is None:
         return
     names = {"allowed": targets.allowed, "other": targets.other}
-    yield Attempt("control: CONNECT to the allowed host", partial(_connect, proxy, targets.allowed + ":443"))
+    yield EgressAttempt("control: CONNECT to the allowed host", partial(_connect, proxy, targets.allowed + ":443"))
     for host in (*_LITERALS, *targets.host, *(disguise.format(**names) for disguise in _DISGUISES)):
-        yield Attempt(f"CONNECT to {host!r}", partial(_connect, proxy, host + ":443"))
+        yield EgressAttempt(f"CONNECT to {host!r}", partial(_connect, proxy, host + ":443"))
     for address in targets.host:
-        yield Attempt(f"CONNECT to {address} and its port", partial(_connect, proxy, f"{address}:{targets.port}"))
+        yield EgressAttempt(f"CONNECT to {address} and its port", partial(_connect, proxy, f"{address}:{targets.port}"))
     for port in _PORTS:
-        yield Attempt(f"CONNECT to port {port!r}", partial(_connect, proxy, f"{targets.allowed}:{port}"))
-    yield Attempt("CONNECT without a port", partial(_connect, proxy, targets.allowed))
+        yield EgressAttempt(f"CONNECT to port {port!r}", partial(_connect, proxy, f"{targets.allowed}:{port}"))
+    yield EgressAttempt("CONNECT without a port", partial(_connect, proxy, targets.allowed))
     for name in (targets.other, targets.allowed + "." + targets.other, None):
-        yield Attempt(f"TLS for {name} through the allowed host", partial(_front, targets, name))
+        yield EgressAttempt(f"TLS for {name} through the allowed host", partial(_front, targets, name))
     for what, first in _NO_TLS.items():
-        yield Attempt(f"{what} through the allowed host", partial(_tunnel, targets, first))
+        yield EgressAttempt(f"{what} through the allowed host", partial(_tunnel, targets, first))
     for what, message in _messages(targets).items():
-        yield Attempt(what, partial(_ask, proxy, message))
-    yield Attempt("a second request to another host", partial(_second, targets))
+        yield EgressAttempt(what, partial(_ask, proxy, message))
+    yield EgressAttempt("a second request to another host", partial(_second, targets))
 
 
 _NO_TLS = {

@@ -7,7 +7,7 @@ import json
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from securebench.testing.provider.inside.base import Attempt, Denied, judged, send
+from securebench.testing.provider.inside.base import Denied, EgressAttempt, judged, send
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -77,25 +77,25 @@ _FIELDS: dict[str, tuple[Fields, ...]] = {
 _MODELS: tuple[object, ...] = ("another-model", "", None, 7, ["scripted-model"], "scripted-model ", "SCRIPTED-MODEL")
 
 
-def attempts(targets: Targets) -> Iterator[Attempt]:
+def attempts(targets: Targets) -> Iterator[EgressAttempt]:
     """Yield the attempts; none where there is no relay."""
     if targets.relay is None:
         return
     path, body = answers_path(targets.api), request_of(targets)
     ask = partial(_post, targets)
-    yield Attempt("control: an answer of the model", partial(ask, path, body))
+    yield EgressAttempt("control: an answer of the model", partial(ask, path, body))
     for name in _PATHS[targets.api].split():
         for method in ("GET", "POST", "DELETE"):
-            yield Attempt(f"{method} /v1/{name}", partial(ask, f"/v1/{name}", body, method=method))
+            yield EgressAttempt(f"{method} /v1/{name}", partial(ask, f"/v1/{name}", body, method=method))
     for trick in _TRICKS:
-        yield Attempt(f"POST {trick.format(path)}", partial(ask, trick.format(path), body))
+        yield EgressAttempt(f"POST {trick.format(path)}", partial(ask, trick.format(path), body))
     for changed in _changes(targets):
-        yield Attempt(f"a request with {json.dumps(changed)[:90]}", partial(ask, path, {**body, **changed}))
+        yield EgressAttempt(f"a request with {json.dumps(changed)[:90]}", partial(ask, path, {**body, **changed}))
     for what, message in _messages(targets, path, body).items():
-        yield Attempt(what, partial(_send, targets, message))
+        yield EgressAttempt(what, partial(_send, targets, message))
     for header in ("Authorization: Bearer sk-other-account", "X-Api-Key: sk-other-account", "Host: other.example"):
         function = partial(ask, path, body, headers=(header,))
-        yield Attempt(f"a request with {header}", function, is_judged_outside=True)
+        yield EgressAttempt(f"a request with {header}", function, is_judged_outside=True)
 
 
 def answers_path(api: str) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from securebench.errors import FailureReason
 from securebench.sandboxes.base import Stream
-from securebench.verifiers.faults import FaultError
+from securebench.verifiers.faults import CandidateFailedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,7 +30,7 @@ _LINE = re.compile(rb"([0-9a-f]{32}) (\d{1,9}) (\[.*\])")
 
 
 @dataclass(slots=True)
-class Reported:
+class TestReport:
     """What was reported. ``outcomes`` by the id of each test; ``exit`` is ``None`` where the end was not announced.
 
     ``descriptions`` are what a log may show of a test in the place of its id.
@@ -78,12 +78,12 @@ class Reported:
         self.outcomes[name] = min(outcome, self.outcomes.get(name, outcome), key=WORST_FIRST.index)
 
 
-def read_channel(data: bytes, mark: str) -> Reported:
-    """Return what was reported. Raises :class:`FaultError` (``tampered``) for what is not ours after the first line.
+def read_channel(data: bytes, mark: str) -> TestReport:
+    """Return what was reported. Raises :class:`CandidateFailedError` (``tampered``) for what is not ours after the first line.
 
     What was printed before that, while Python and the runner started, is ignored.
     """
-    reported = Reported()
+    reported = TestReport()
     begin = data.find(mark.encode("ascii") + b" 0 ")
     if begin < 0:
         return reported
@@ -94,12 +94,14 @@ def read_channel(data: bytes, mark: str) -> Reported:
                 raise ValueError  # noqa: TRY301 - as what the others raise
             reported.add(json.loads(match[3]))
         except (ValueError, RecursionError):
-            raise FaultError(FailureReason.TAMPERED, "the channel of the tests holds what we did not write") from None
+            raise CandidateFailedError(
+                FailureReason.TAMPERED, "the channel of the tests holds what we did not write"
+            ) from None
     return reported
 
 
 @dataclass(slots=True)
-class Conversation:
+class ReportedRun:
     """One run of a command with a reporter. ``order`` is what the reporter is to do; see ``securebench_channel``."""
 
     order: Mapping[str, Any] = field(default_factory=dict)

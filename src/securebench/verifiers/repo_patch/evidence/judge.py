@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from securebench.errors import FailureReason
-from securebench.verifiers.faults import FaultError
+from securebench.verifiers.faults import CandidateFailedError
 from securebench.verifiers.repo_patch.evidence.channel import WORST_FIRST
 from securebench.verifiers.repo_patch.evidence.fingerprint import changes
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from securebench.sandboxes.base import CommandResult
-    from securebench.verifiers.repo_patch.evidence.adapter import Adapter, Place
-    from securebench.verifiers.repo_patch.evidence.channel import Conversation, Reported
+    from securebench.verifiers.repo_patch.evidence.adapter import Adapter, TestPlace
+    from securebench.verifiers.repo_patch.evidence.channel import ReportedRun, TestReport
     from securebench.verifiers.repo_patch.evidence.collection import Required
     from securebench.verifiers.repo_patch.evidence.controls import Control, Controls
-    from securebench.verifiers.repo_patch.request import Request
+    from securebench.verifiers.repo_patch.request import RepoPatchRequest
 
 TESTS_FAILED_EXIT: Final = 1
 """How a runner ends if a test failed, and with controls some always do."""
@@ -39,7 +39,7 @@ class Judge:
         self,
         adapter: Adapter,
         controls: Controls,
-        request: Request,
+        request: RepoPatchRequest,
         details: dict[str, Any],
         needed: Required | None = None,
         unchanged: Callable[[], Mapping[str, str]] = dict,
@@ -51,8 +51,8 @@ class Judge:
         self._request = request
         self._details = details
 
-    def judge(self, reported: Reported, result: CommandResult, conversation: Conversation) -> None:
-        """Return if the evidence is that of a pass. Raises :class:`FaultError` with the reason if not."""
+    def judge(self, reported: TestReport, result: CommandResult, conversation: ReportedRun) -> None:
+        """Return if the evidence is that of a pass. Raises :class:`CandidateFailedError` with the reason if not."""
         seen = _Seen(reported.outcomes, self._adapter, self._controls)
         evidence: dict[str, Any] = {
             "kind": "test_by_test",
@@ -64,17 +64,19 @@ class Judge:
         }
         self._details["evidence"] = evidence
         if seen.passed:
-            raise FaultError(FailureReason.TAMPERED, "a test that must fail did not")
+            raise CandidateFailedError(FailureReason.TAMPERED, "a test that must fail did not")
         if "contradicted" in reported.outcomes.values():
-            raise FaultError(FailureReason.TAMPERED, "a test raised an error and was reported as passed")
+            raise CandidateFailedError(FailureReason.TAMPERED, "a test raised an error and was reported as passed")
         self._require_end(reported, result)
         self._require_fingerprint(reported, conversation, evidence)
         if seen.missing:
-            raise FaultError(FailureReason.TAMPERED, "tests that must fail did not run")
+            raise CandidateFailedError(FailureReason.TAMPERED, "tests that must fail did not run")
         if not seen.failed and any(outcome in PASSING for outcome in seen.real.values()):
             evidence["kind"] = "exit_code"  # no file of these tests could hold a control
             if self._request.test_by_test:
-                raise FaultError(FailureReason.NO_VERDICT, "no test that must fail ran, and the task requires some")
+                raise CandidateFailedError(
+                    FailureReason.NO_VERDICT, "no test that must fail ran, and the task requires some"
+                )
         ids = self._ids(seen.real, reported.descriptions)
         _require_real(seen.real, ids, reported, self._request, evidence)
         if self._needed is not None:
@@ -86,9 +88,9 @@ class Judge:
         evidence.update({"collected": len(needed.places), "collection": needed.state, "vanished": missing})
         if missing:
             message = f"{missing} of {len(needed.places)} tests that there are without the change did not pass"
-            raise FaultError(FailureReason.TESTS_FAILED, message)
+            raise CandidateFailedError(FailureReason.TESTS_FAILED, message)
 
-    def _emptied(self, real: Mapping[str, str], needed: Required) -> set[Place]:
+    def _emptied(self, real: Mapping[str, str], needed: Required) -> set[TestPlace]:
         """Return where tests did not pass that must: those that did not without the change need not."""
         empty = {
             test: place for test, outcome in real.items() if outcome in EMPTY and (place := self._adapter.place(test))
@@ -110,24 +112,28 @@ class Judge:
         }
         return _Ids(known, self._adapter, descriptions, self._controls.places)
 
-    def _require_end(self, reported: Reported, result: CommandResult) -> None:
+    def _require_end(self, reported: TestReport, result: CommandResult) -> None:
         """Refuse a run that did not come to its end, or whose exit code is not what follows from its outcomes."""
         if reported.exit is None and result.exit_code == 0:
-            raise FaultError(FailureReason.TAMPERED, "the tests ended with success before their end")
+            raise CandidateFailedError(FailureReason.TAMPERED, "the tests ended with success before their end")
         if reported.exit is None:
             message = f"the tests ended before their end, with exit code {result.exit_code}"
-            raise FaultError(FailureReason.NO_VERDICT, message)
+            raise CandidateFailedError(FailureReason.NO_VERDICT, message)
         if reported.exit != result.exit_code:
-            raise FaultError(FailureReason.TAMPERED, "the test run's exit code differs from the one it reported")
+            raise CandidateFailedError(
+                FailureReason.TAMPERED, "the test run's exit code differs from the one it reported"
+            )
         if reported.exit == NOTHING_COLLECTED_EXIT or (reported.exit == 0 and not reported.outcomes):
-            raise FaultError(FailureReason.NO_VERDICT, "no test ran")
+            raise CandidateFailedError(FailureReason.NO_VERDICT, "no test ran")
         failed = reported.unloaded or not FAILING.isdisjoint(reported.outcomes.values())
         if reported.exit == 0 and failed:
-            raise FaultError(FailureReason.TAMPERED, "the tests ended with success, and some failed")
+            raise CandidateFailedError(FailureReason.TAMPERED, "the tests ended with success, and some failed")
         if reported.exit not in (0, TESTS_FAILED_EXIT):
-            raise FaultError(FailureReason.NO_VERDICT, f"the tests could not be run: exit code {reported.exit}")
+            raise CandidateFailedError(
+                FailureReason.NO_VERDICT, f"the tests could not be run: exit code {reported.exit}"
+            )
 
-    def _require_fingerprint(self, reported: Reported, conversation: Conversation, evidence: dict[str, Any]) -> None:
+    def _require_fingerprint(self, reported: TestReport, conversation: ReportedRun, evidence: dict[str, Any]) -> None:
         """Refuse a run in which what the tests depend on is not what it was before the candidate's code ran."""
         at_end = changes(reported.before, reported.after, conversation.nonce)
         changed = sorted({*at_end, *reported.changed})
@@ -135,7 +141,7 @@ class Judge:
         if changed:
             evidence["changed"] = changed[:20]
             message = f"what the tests depend on was changed while they ran: {', '.join(changed[:3])}"
-            raise FaultError(FailureReason.TAMPERED, message)
+            raise CandidateFailedError(FailureReason.TAMPERED, message)
 
 
 class _Seen:
@@ -153,9 +159,9 @@ class _Seen:
         self.missing: set[str] = set()
         self._copies: dict[str, list[str]] = {}
         """Ids of controls that were reported where they were planted, by function."""
-        self.places: set[Place] = set()
-        self._by_place: dict[Place, list[str]] = {}
-        self._passed_places: set[Place] = set()
+        self.places: set[TestPlace] = set()
+        self._by_place: dict[TestPlace, list[str]] = {}
+        self._passed_places: set[TestPlace] = set()
         self._passed_frames: set[str] = set()
         for test, outcome in outcomes.items():
             place = adapter.place(test)
@@ -213,7 +219,7 @@ class _Seen:
         )
 
 
-def _same_home(one: Place, other: Place) -> bool:
+def _same_home(one: TestPlace, other: TestPlace) -> bool:
     """Return whether two tests are of one class or module. Code under test can move parts of a dotted name."""
     first, second = [(place.stem, *place.classes) for place in (one, other)]
     length = min(len(first), len(second))
@@ -227,7 +233,7 @@ def _frame(test: str, function: str) -> str:
 
 
 def _require_real(
-    real: dict[str, str], ids: _Ids, reported: Reported, request: Request, evidence: dict[str, Any]
+    real: dict[str, str], ids: _Ids, reported: TestReport, request: RepoPatchRequest, evidence: dict[str, Any]
 ) -> None:
     counts = {outcome: list(real.values()).count(outcome) for outcome in WORST_FIRST}
     evidence["outcomes"] = {outcome: count for outcome, count in counts.items() if count}
@@ -235,12 +241,12 @@ def _require_real(
     if request.expected:
         _require_expected(ids, request, evidence)
     elif any(outcome in FAILING for outcome in real.values()) or reported.unloaded:
-        raise FaultError(FailureReason.TESTS_FAILED, _summary(counts, reported))
+        raise CandidateFailedError(FailureReason.TESTS_FAILED, _summary(counts, reported))
     if not any(outcome in PASSING for outcome in real.values()):
-        raise FaultError(FailureReason.NO_VERDICT, "no test passed: each was skipped, or is expected to fail")
+        raise CandidateFailedError(FailureReason.NO_VERDICT, "no test passed: each was skipped, or is expected to fail")
 
 
-def _require_expected(ids: _Ids, request: Request, evidence: dict[str, Any]) -> None:
+def _require_expected(ids: _Ids, request: RepoPatchRequest, evidence: dict[str, Any]) -> None:
     """Require each expected test. Of those that passed before a test may stay expected to fail, as it was then."""
     missed = [
         *ids.missed(request.fail_to_pass, PASSING, "fail_to_pass"),
@@ -251,7 +257,7 @@ def _require_expected(ids: _Ids, request: Request, evidence: dict[str, Any]) -> 
     if missed:
         evidence["missed"] = missed[:20]  # by place in the task's lists: an id is an evaluation input
         message = f"{len(missed)} of {len(request.expected)} expected tests did not pass, the first is {missed[0]}"
-        raise FaultError(FailureReason.TESTS_FAILED, message)
+        raise CandidateFailedError(FailureReason.TESTS_FAILED, message)
 
 
 class _Ids:
@@ -267,11 +273,11 @@ class _Ids:
         real: Mapping[str, str],
         adapter: Adapter,
         descriptions: Mapping[str, str],
-        places: Mapping[str, frozenset[Place]],
+        places: Mapping[str, frozenset[TestPlace]],
     ) -> None:
         self._real = real
         self._places = places
-        self._by_place: dict[Place, list[str]] = {}
+        self._by_place: dict[TestPlace, list[str]] = {}
         self._by_name: dict[str, list[str]] = {}
         for test, outcome in real.items():
             if (place := adapter.place(test)) is not None:
@@ -294,7 +300,7 @@ class _Ids:
         return not places or any(good.issuperset(self._by_place.get(place, [""])) for place in places)
 
 
-def _summary(counts: Mapping[str, int], reported: Reported) -> str:
+def _summary(counts: Mapping[str, int], reported: TestReport) -> str:
     parts = [f"{counts[outcome]} {outcome}" for outcome in ("failed", "error", "passed") if counts[outcome]]
     unloaded = [f"{len(reported.unloaded)} files not loaded"] if reported.unloaded else []
     return "of the tests: " + ", ".join([*parts, *unloaded])

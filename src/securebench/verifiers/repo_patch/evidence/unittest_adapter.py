@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from securebench.verifiers.repo_patch.commands import started
-from securebench.verifiers.repo_patch.evidence.adapter import GUEST, Adapter, Place
+from securebench.verifiers.repo_patch.evidence.adapter import GUEST, Adapter, TestPlace
 
 if TYPE_CHECKING:
     from securebench.runner_commands import RunnerCommand
@@ -25,7 +25,7 @@ _PRINTED = re.compile(r"(\w+) \(([\w.<>]+)\)")
 _SERIAL: Final = "--parallel=1"
 
 
-class Reported(NamedTuple):
+class ReportedTest(NamedTuple):
     """A test as ``guest/securebench_unittest.py`` reports it: these, joined by ``::``."""
 
     module: str
@@ -33,7 +33,7 @@ class Reported(NamedTuple):
     method: str
 
     @classmethod
-    def read(cls, test: str) -> Reported | None:
+    def read(cls, test: str) -> ReportedTest | None:
         """Return the parts of a reported id; ``None`` for any other text."""
         parts = test.split("::")
         return cls(*parts) if len(parts) == len(cls._fields) else None
@@ -96,15 +96,15 @@ class UnittestAdapter(Adapter):
         """Return whether ``path`` belongs to the repository's own runner."""
         return self.command.owns(path)
 
-    def place(self, test: str) -> Place | None:
+    def place(self, test: str) -> TestPlace | None:
         """Read a reported id, or one as unittest prints it; a description says no place."""
-        if reported := Reported.read(test):
-            return Place(reported.module.rpartition(".")[2], tuple(reported.qualified.split(".")), reported.method)
+        if reported := ReportedTest.read(test):
+            return TestPlace(reported.module.rpartition(".")[2], tuple(reported.qualified.split(".")), reported.method)
         printed = _PRINTED.fullmatch(test)
         if printed is None:
             return None
         parts = printed[2].removesuffix(f".{printed[1]}").split(".")
-        return Place(parts[-2], (parts[-1],), printed[1]) if len(parts) > 1 else None
+        return TestPlace(parts[-2], (parts[-1],), printed[1]) if len(parts) > 1 else None
 
     def stem(self, path: str) -> str:
         """Return the last part of the name of the module that ``path`` is."""
@@ -113,7 +113,7 @@ class UnittestAdapter(Adapter):
 
     def names(self, test: str) -> tuple[str, ...]:
         """Return what a log may call a reported test: as older and newer unittest print it, and its dotted name."""
-        reported = Reported.read(test)
+        reported = ReportedTest.read(test)
         if reported is None:
             return (test,)
         owner = f"{reported.module}.{reported.qualified}"

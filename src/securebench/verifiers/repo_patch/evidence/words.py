@@ -28,7 +28,7 @@ _OWN_WORDS: Final = 0.85
 """How often a word of the file is used, and none of ours."""
 
 
-class Names:
+class NameMaker:
     """Makes names. None is in a text that was passed to :meth:`avoid`."""
 
     def __init__(self) -> None:
