@@ -27,14 +27,14 @@ def main() -> None:
 
 def _cycle(call: dict[str, str], name: str) -> float:
     started = time.perf_counter()
-    way_in, way_out = (os.path.join(call["workspace"], side) for side in ("in", "out"))  # noqa: PTH118 - no imports
+    way_in, run_egress = (os.path.join(call["workspace"], side) for side in ("in", "out"))  # noqa: PTH118 - no imports
     with open(way_in, "w") as file:  # noqa: PTH123 - as above
         file.write(call["text"])
     subprocess.run([name if word == "ID" else word for word in call["argv"]], check=True)
-    with open(way_out) as file:  # noqa: PTH123 - as above
+    with open(run_egress) as file:  # noqa: PTH123 - as above
         if file.read() != call["text"].upper():
             raise SystemExit("a cycle of the bare runtime failed")
-    os.unlink(way_out)  # noqa: PTH108 - as above
+    os.unlink(run_egress)  # noqa: PTH108 - as above
     return time.perf_counter() - started
 
 

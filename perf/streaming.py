@@ -156,8 +156,8 @@ def _ways() -> Iterator[dict[str, tuple[Server, Callable[[], socket.socket]]]]:
         gateway = Gateway(lambda _line: None, rules=rules)
         for opened in (plain, secure, gateway):
             stack.callback(opened.close)
-        relay = _door(stack.enter_context(gateway.open("relay", EgressPlan(relay=_plan(plain.port)))))
-        proxy = _door(stack.enter_context(gateway.open("proxy", EgressPlan(domains=(HOST,)))))
+        relay = _port(stack.enter_context(gateway.open("relay", EgressPlan(relay=_plan(plain.port)))))
+        proxy = _port(stack.enter_context(gateway.open("proxy", EgressPlan(domains=(HOST,)))))
         yield {
             "direct, HTTP": (plain, lambda: _connected(plain.port)),
             "relay": (plain, lambda: _connected(relay)),
@@ -178,11 +178,11 @@ def _plan(port: int) -> RelayPlan:
     )
 
 
-def _door(session: EgressSession) -> int:
-    """Have the session's one door served on a port of this host, and return that: a sandbox's own is no slower."""
+def _port(session: EgressSession) -> int:
+    """Serve the session's one forwarded port on a port of this host and return it: a sandbox's own is not slower."""
     listener = socket.create_server(("127.0.0.1", 0))
     port = int(listener.getsockname()[1])
-    session.doors[0].serve(listener)
+    session.forwarded_ports[0].serve(listener)
     return port
 
 

@@ -203,7 +203,7 @@ def _oci(name: str) -> OciDriver:
     except EngineError as error:
         raise _skipped_if_not_to_be_had(error) from error
     try:
-        driver.prove()  # its keeper runs from now on, and is nothing that a test has left
+        driver.prove()  # its supervisor runs from now on, and is nothing that a test has left
     except EngineError as error:
         driver.close()
         raise _skipped_if_not_to_be_had(error) from error
@@ -224,8 +224,8 @@ def driver(request: pytest.FixtureRequest, _drivers: Callable[[str], SandboxDriv
 
 
 @pytest.fixture
-def _with_doors(request: pytest.FixtureRequest) -> None:
-    """Skip a test whose driver's sandboxes can have no way out. That they say so is tested with the doors."""
+def _with_ports(request: pytest.FixtureRequest) -> None:
+    """Skip a test whose driver's sandboxes can have no way out. That they say so is tested with the forwarded ports."""
     from securebench.sandboxes.gvisor import RUNSC
 
     driver = _driver_of(request)
@@ -304,8 +304,8 @@ def _end_what_was_started_ahead(request: pytest.FixtureRequest) -> None:
     """End what drivers that stay open have started for whoever is next: like their spares, it is theirs."""
     for name in _DRIVER_FIXTURES:
         driver = request.getfixturevalue(name) if name in request.fixturenames else None
-        if stock := getattr(getattr(driver, "_surroundings", None), "stock", None):
-            stock.clear()
+        if warm_pool := getattr(getattr(driver, "_context", None), "warm_pool", None):
+            warm_pool.clear()
 
 
 def _traces(request: pytest.FixtureRequest) -> Callable[[], set[str]] | None:

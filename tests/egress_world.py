@@ -1,4 +1,4 @@
-"""A small world outside of sandboxes, on loopback: servers that answer, and doors into a gateway."""
+"""A small world outside of sandboxes, on loopback: servers that answer, and forwarded ports into a gateway."""
 
 from __future__ import annotations
 
@@ -127,11 +127,11 @@ def world(
         yield World(gateway, log, secure, open_to_all, trust)
 
 
-def door_of(session: EgressSession, index: int = 0) -> int:
-    """Serve a door of ``session`` on a port of this machine, and return that."""
+def port_of(session: EgressSession, index: int = 0) -> int:
+    """Serve a forwarded port of ``session`` on a port of this machine, and return that."""
     listener = socket.create_server(("127.0.0.1", 0))
     port: int = listener.getsockname()[1]
-    session.doors[index].serve(listener)
+    session.forwarded_ports[index].serve(listener)
     return port
 
 

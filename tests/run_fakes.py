@@ -49,7 +49,7 @@ class FakeProducer(HarnessProducer):
     """Seals ``answer`` and says what it is told to; ``hook`` is called first, with the number of the call.
 
     It tells of its steps what ``trajectory`` says. It is the ``agent`` that it is told to be, with a way out if it
-    ``has_way_out``, and holds ``keys``.
+    ``has_egress``, and holds ``keys``.
     """
 
     name = "fake"
@@ -58,7 +58,7 @@ class FakeProducer(HarnessProducer):
     views: list[AgentView] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
     agent: Mapping[str, JsonValue] = field(default_factory=dict)
-    has_way_out: bool = False
+    has_egress: bool = False
     keys: tuple[str, ...] = ()
     trajectory: str = ""
     prepared: list[RunContext] = field(default_factory=list)
@@ -70,7 +70,7 @@ class FakeProducer(HarnessProducer):
     @property
     def needs_gateway(self) -> bool:
         """As told."""
-        return self.has_way_out
+        return self.has_egress
 
     @property
     def credentials(self) -> tuple[str, ...]:
@@ -87,9 +87,9 @@ class FakeProducer(HarnessProducer):
         with self.lock:
             self.views.append(view)
             number = len(self.views)
-        production = self.hook(number, view, context)
-        if production is not None:
-            return production
+        agent_result = self.hook(number, view, context)
+        if agent_result is not None:
+            return agent_result
         return AgentResult(
             candidate=seal(context.store, self.answer),
             stdout=f"{self.answer}\n",

@@ -51,7 +51,7 @@ _SYSTEM_TREES = ("/proc", "/sys", "/dev", "/run", "/etc", "/boot", "/bin", "/sbi
 _SYSTEM_TREES_OF_USR = ("/usr/bin", "/usr/sbin", "/usr/lib", "/usr/lib64", "/usr/share", "/usr/include")
 _OWN_TREES = ("/opt/securebench",)
 _SYSTEM_DIRECTORIES = ("/", "/usr", "/usr/local", "/var", "/opt", "/tmp", "/home", "/mnt")  # noqa: S108 - in a container
-_LOOKALIKE = re.compile("[\u2024\u2025\u2026\uff0e\uff0f\u2044\u2215\u29f8\uff3c\u29f5\ufe68]")
+_CONFUSABLE = re.compile("[\u2024\u2025\u2026\uff0e\uff0f\u2044\u2215\u29f8\uff3c\u29f5\ufe68]")
 _ENCODED = re.compile(r"%(?:2e|2f|5c|00)", re.IGNORECASE)
 _DRIVE = re.compile(r"[A-Za-z]:")
 _DEVICE = re.compile(r"(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\..*)?", re.IGNORECASE)
@@ -133,7 +133,7 @@ def _character_fault(path: str) -> str:
         return "holds a backslash"
     if not path.isprintable():
         return "holds a control or invisible character"
-    if _LOOKALIKE.search(path):
+    if _CONFUSABLE.search(path):
         return "holds a character that looks like '.', '/' or a backslash"
     return "holds a percent-encoded '.', '/', backslash or NUL" if _ENCODED.search(path) else ""
 

@@ -21,7 +21,7 @@ def test_a_runtime_is_there_or_can_be_installed(check: object) -> None:
     assert check(FakeMachine()).state is State.OK
     missing = check(FakeMachine(runtimes={}))
     assert missing.state is State.MISSING
-    assert missing.remedy == f"apt-get install {missing.name}"
+    assert missing.fix == f"apt-get install {missing.name}"
 
 
 def test_a_runtime_that_is_too_old_is_weaker() -> None:
@@ -34,7 +34,7 @@ def test_a_runtime_that_is_too_old_is_weaker() -> None:
 
 def test_a_system_without_apt_is_told_the_packages() -> None:
     """No command is shown that is not there."""
-    assert init(FakeMachine(init_path=EngineError("no init"), programs=frozenset())).remedy == (
+    assert init(FakeMachine(init_path=EngineError("no init"), programs=frozenset())).fix == (
         "install tini with this system's package manager"
     )
 
@@ -62,8 +62,8 @@ def test_what_a_sandbox_lacks_is_named() -> None:
 def test_a_sandbox_that_cannot_be_made_says_why() -> None:
     """The driver's own error and hint are what is shown."""
     for kind in (EngineError, InfrastructureError):
-        found = oci_driver(FakeMachine(proved=kind("no keeper", hint="do this")))
-        assert (found.state, found.found, found.remedy) == (State.MISSING, "no keeper", "do this")
+        found = oci_driver(FakeMachine(proved=kind("no supervisor", hint="do this")))
+        assert (found.state, found.found, found.fix) == (State.MISSING, "no supervisor", "do this")
 
 
 def test_an_engine_is_described() -> None:
@@ -86,7 +86,7 @@ def test_an_engine_without_limits_is_weaker() -> None:
 def test_no_engine_is_missing() -> None:
     """The connection's error says what was tried."""
     found = docker_engine(FakeMachine(docker=EngineError("Tried unix:///x", hint="install it")))
-    assert (found.state, found.found, found.remedy) == (State.MISSING, "Tried unix:///x", "install it")
+    assert (found.state, found.found, found.fix) == (State.MISSING, "Tried unix:///x", "install it")
 
 
 def test_what_auto_takes_is_told_with_the_reason() -> None:
@@ -101,7 +101,7 @@ def test_no_driver_at_all_says_how_to_get_one() -> None:
     """The reasons have lines of their own: this one has the shortest way."""
     nothing = chosen_driver(FakeMachine(auto=EngineError("oci: ... docker: ...", code="driver-unavailable")))
     assert (nothing.state, nothing.meaning) == (State.MISSING, "nothing can run here")
-    assert nothing.remedy == "apt-get install crun tini"
+    assert nothing.fix == "apt-get install crun tini"
     assert "..." not in nothing.found
     broken = chosen_driver(FakeMachine(auto=InfrastructureError("broken", hint="mend it")))
-    assert (broken.state, broken.found, broken.remedy) == (State.MISSING, "broken", "mend it")
+    assert (broken.state, broken.found, broken.fix) == (State.MISSING, "broken", "mend it")

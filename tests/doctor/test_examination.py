@@ -58,7 +58,7 @@ def test_a_weaker_driver_that_can_be_asked_for_is_said() -> None:
     (found,) = [finding for finding in report.findings if finding.name == "driver"]
     assert found.state is State.WEAKER
     assert "memory" in found.found
-    assert "--driver oci" in found.remedy
+    assert "--driver oci" in found.fix
 
 
 def test_docker_instead_is_reported() -> None:

@@ -32,7 +32,7 @@ def test_the_setting_that_forbids_user_namespaces_is_named(setting: str, forbids
     path = f"/proc/sys/{setting.replace('.', '/')}"
     found = user_namespaces(FakeMachine(is_root=False, working=False, files=FILES | {path: f"{forbids}\n"}))
     assert found.state is State.MISSING
-    assert found.remedy == f"sudo {command}"
+    assert found.fix == f"sudo {command}"
 
 
 def test_user_namespaces_that_are_refused_by_nobody_known_are_told() -> None:
@@ -59,14 +59,14 @@ def test_too_few_subordinate_ids_are_weaker(line: str) -> None:
     """The command gives enough of them to this user."""
     found = rootless_ids(FakeMachine(is_root=False, files=FILES | {"/etc/subuid": line}))
     assert found.state is State.WEAKER
-    assert found.remedy.startswith("sudo usermod --add-subuids")
-    assert found.remedy.endswith(" user")
+    assert found.fix.startswith("sudo usermod --add-subuids")
+    assert found.fix.endswith(" user")
 
 
 def test_subordinate_ids_need_a_program() -> None:
     """Without newuidmap nobody may use them."""
     found = rootless_ids(FakeMachine(is_root=False, programs=PROGRAMS - {"newuidmap"}))
-    assert (found.state, found.remedy) == (State.WEAKER, "sudo apt-get install uidmap")
+    assert (found.state, found.fix) == (State.WEAKER, "sudo apt-get install uidmap")
 
 
 def test_all_limits_are_fine() -> None:
@@ -81,14 +81,14 @@ def test_limits_that_cannot_be_set_are_named() -> None:
     found = cgroups(FakeMachine(is_root=False, control_groups=("v2", ("pids",))))
     assert found.state is State.WEAKER
     assert "memory, cpu" in found.meaning
-    assert "Delegate=yes" in found.remedy
+    assert "Delegate=yes" in found.fix
 
 
 def test_no_control_groups_are_missing() -> None:
     """A machine without any has a command that mounts them."""
     found = cgroups(FakeMachine(control_groups=("", ())))
     assert found.state is State.MISSING
-    assert "mount" in found.remedy
+    assert "mount" in found.fix
 
 
 def test_filters_need_a_kernel_and_a_library() -> None:
@@ -103,7 +103,7 @@ def test_overlays_are_looked_for() -> None:
     """A kernel that does not know them yet may have them as a module."""
     assert overlay(FakeMachine()).state is State.OK
     found = overlay(FakeMachine(is_root=False, files={"/proc/filesystems": "nodev\toverlayish\n"}))
-    assert (found.state, found.remedy) == (State.MISSING, "sudo modprobe overlay")
+    assert (found.state, found.fix) == (State.MISSING, "sudo modprobe overlay")
 
 
 def test_overlays_of_an_ordinary_user_need_a_newer_kernel() -> None:

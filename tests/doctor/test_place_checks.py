@@ -40,14 +40,14 @@ def test_room_is_measured(free: int, state: State) -> None:
         found = check(FakeMachine(free=free))
         assert found.state is state
         assert place in found.found
-        assert bool(found.remedy) == (state is not State.OK)
+        assert bool(found.fix) == (state is not State.OK)
 
 
 def test_a_place_that_cannot_be_written_is_missing() -> None:
     """Room that belongs to somebody else is none."""
     found = room_for_images(FakeMachine(writable=False))
     assert found.state is State.MISSING
-    assert "SECUREBENCH_IMAGES" in found.remedy
+    assert "SECUREBENCH_IMAGES" in found.fix
 
 
 def test_images_are_in_the_store_or_in_the_engine() -> None:
@@ -58,7 +58,7 @@ def test_images_are_in_the_store_or_in_the_engine() -> None:
     for engine in (frozenset[str](), EngineError("no engine")):
         found = base_images(FakeMachine(stored=frozenset(), in_engine=engine))
         assert found.state is State.MISSING
-        assert found.remedy.startswith("securebench images build")
+        assert found.fix.startswith("securebench images build")
 
 
 def test_an_engine_is_not_asked_for_what_the_store_has() -> None:
@@ -71,7 +71,7 @@ def test_what_builds_images_is_looked_for() -> None:
     assert build_tools(FakeMachine()).state is State.OK
     found = build_tools(FakeMachine(is_root=False, programs=frozenset({"apt-get"})))
     assert found.state is State.MISSING
-    assert found.remedy == "sudo apt-get install mmdebstrap debian-archive-keyring"
+    assert found.fix == "sudo apt-get install mmdebstrap debian-archive-keyring"
 
 
 def test_the_network_is_told() -> None:
@@ -79,7 +79,7 @@ def test_the_network_is_told() -> None:
     assert registry(FakeMachine()).state is State.OK
     assert package_mirror(FakeMachine()).state is State.OK
     found = registry(FakeMachine(registry_answer=ImageError("cannot be reached", hint="HTTPS_PROXY")))
-    assert (found.state, found.remedy) == (State.MISSING, "HTTPS_PROXY")
+    assert (found.state, found.fix) == (State.MISSING, "HTTPS_PROXY")
     assert package_mirror(FakeMachine(mirror=OSError("unreachable"))).state is State.MISSING
     assert package_mirror(FakeMachine(mirror=LookupError("no apt"))).state is State.MISSING
 
@@ -122,4 +122,4 @@ def test_agents_that_cannot_be_had_are_missing() -> None:
     found = agents(FakeMachine(installed_agents=frozenset(), npm=silent))
     assert found.state is State.MISSING
     assert "codex, claude_code not installed, and the npm registry does not serve" in found.found
-    assert found.remedy == "securebench agents install --from FILE"
+    assert found.fix == "securebench agents install --from FILE"

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from egress_world import HOST, SECONDS, ask, connected, door_of, read_all, secured, world
-from securebench.egress import link as link_module
+from egress_world import HOST, SECONDS, ask, connected, port_of, read_all, secured, world
+from securebench.egress import connection as link_module
 from securebench.egress.gateway import PROXY_PORT, RELAY_PORT, Gateway
 from securebench.egress.model import EgressPlan, Provider, RelayPlan
 from securebench.errors import EgressError
@@ -50,9 +50,9 @@ def outside() -> Iterator[World]:
 
 def process_of(gateway: Gateway) -> int:
     """Return the id of a gateway's process."""
-    assert gateway._link
-    assert gateway._link._process
-    return gateway._link._process.pid
+    assert gateway._connection
+    assert gateway._connection._process
+    return gateway._connection._process.pid
 
 
 def is_there(process: int) -> bool:
@@ -75,7 +75,7 @@ def await_end(process: int) -> None:
 def test_a_session_reports_what_it_was_used_for(outside: World) -> None:
     """Its report counts decisions by reason and by host, and all bytes; closing it again says the same."""
     with outside.gateway.open("task", PLAN) as session:
-        port = door_of(session)
+        port = port_of(session)
         with secured(port, outside.trust) as connection:
             connection.sendall(b"ping")
             connection.recv(4)
@@ -89,34 +89,34 @@ def test_a_session_reports_what_it_was_used_for(outside: World) -> None:
     assert report.relay is None
 
 
-def test_a_plan_makes_doors_and_variables() -> None:
-    """Domains make a proxy's door and its variables, a provider a relay's and its address; nothing makes nothing."""
+def test_a_plan_makes_ports_and_variables() -> None:
+    """Domains make a proxy's forwarded port and its variables, a provider a relay's and its address; nothing makes nothing."""
     gateway = Gateway(lambda _: None)
     with gateway.open("both", EgressPlan(domains=(HOST,), relay=RELAY)) as both:
-        assert [door.port for door in both.doors] == [PROXY_PORT, RELAY_PORT]
+        assert [forwarded_port.port for forwarded_port in both.forwarded_ports] == [PROXY_PORT, RELAY_PORT]
         assert both.environment["HTTPS_PROXY"] == both.environment["http_proxy"] == "http://127.0.0.1:3128"
         assert both.environment["NO_PROXY"] == "127.0.0.1,localhost"
         assert both.relay_url == "http://127.0.0.1:8788"
     with gateway.open("nothing", EgressPlan()) as nothing:
-        assert (nothing.doors, nothing.environment, nothing.relay_url) == ((), {}, "")
+        assert (nothing.forwarded_ports, nothing.environment, nothing.relay_url) == ((), {}, "")
     gateway.close()
 
 
-def test_doors_are_served_as_often_as_there_are_containers(outside: World) -> None:
-    """Each command of a sandbox may have a network of its own, and a door in each."""
+def test_ports_are_served_as_often_as_there_are_containers(outside: World) -> None:
+    """Each command of a sandbox may have a network of its own, and a forwarded port in each."""
     with outside.gateway.open("task", PLAN) as session:
         for _ in range(3):
-            with secured(door_of(session), outside.trust) as connection:
+            with secured(port_of(session), outside.trust) as connection:
                 connection.sendall(b"ping")
                 assert connection.recv(4) == b"ping"
 
 
-def test_a_door_owns_the_listener_that_it_is_given(outside: World) -> None:
+def test_a_port_owns_the_listener_that_it_is_given(outside: World) -> None:
     """Nothing is left open here, and the end of a session closes what the process has."""
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
     with outside.gateway.open("task", PLAN) as session:
-        session.doors[0].serve(listener)
+        session.forwarded_ports[0].serve(listener)
         assert listener.fileno() == -1
         socket.create_connection(("127.0.0.1", port), timeout=SECONDS).close()
     with pytest.raises(OSError, match="refused"):
@@ -128,9 +128,9 @@ def test_the_end_of_a_session_ends_its_connections(outside: World) -> None:
     with outside.gateway.open("other", PLAN) as other:
         session = outside.gateway.open("task", PLAN)
         with (
-            secured(door_of(other), outside.trust) as unharmed,
-            secured(door_of(session), outside.trust) as connection,
-            connected(door_of(session)),
+            secured(port_of(other), outside.trust) as unharmed,
+            secured(port_of(session), outside.trust) as connection,
+            connected(port_of(session)),
         ):
             session.close()
             assert read_all(connection) == b""
@@ -139,12 +139,12 @@ def test_the_end_of_a_session_ends_its_connections(outside: World) -> None:
     assert outside.decisions(2)[-1] == ("closed", "session_closed")
 
 
-def test_a_door_of_a_session_that_has_ended_is_shut(outside: World) -> None:
+def test_a_port_of_a_session_that_has_ended_is_shut(outside: World) -> None:
     """A container that comes late finds nobody, and nothing hangs."""
     session = outside.gateway.open("task", PLAN)
     session.close()
     with suppress(OSError):
-        assert ask(door_of(session), b"GET / HTTP/1.1\r\n\r\n") == b""
+        assert ask(port_of(session), b"GET / HTTP/1.1\r\n\r\n") == b""
 
 
 def test_forty_sessions_at_once_are_served(outside: World) -> None:
@@ -153,7 +153,7 @@ def test_forty_sessions_at_once_are_served(outside: World) -> None:
 
     def work(number: int) -> int:
         with outside.gateway.open(f"task-{number}", PLAN) as session:
-            with secured(door_of(session), outside.trust) as connection:
+            with secured(port_of(session), outside.trust) as connection:
                 started.wait(60)
                 connection.sendall(bytes(20_000))
                 received = 0
@@ -167,11 +167,11 @@ def test_forty_sessions_at_once_are_served(outside: World) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may look at a process that cannot be dumped")
 def test_no_descriptor_is_left_after_many_sessions(outside: World) -> None:
-    """Sessions, doors, tunnels and whole gateways leave no descriptor behind, here or in the process."""
+    """Sessions, forwarded ports, tunnels and whole gateways leave no descriptor behind, here or in the process."""
 
     def use() -> None:
         with outside.gateway.open("task", PLAN) as session:
-            port = door_of(session)
+            port = port_of(session)
             with secured(port, outside.trust) as connection:
                 connection.sendall(b"ping")
                 connection.recv(4)
@@ -254,7 +254,7 @@ def test_the_death_of_the_process_is_noticed_at_once() -> None:
         other = outside.gateway.open("other", PLAN)
         session = outside.gateway.open("task", PLAN)
         session.on_death(told.set)
-        with secured(door_of(session), outside.trust) as connection:
+        with secured(port_of(session), outside.trust) as connection:
             connection.recv(65536)
             began = time.monotonic()
             os.kill(process_of(outside.gateway), signal.SIGKILL)
@@ -275,12 +275,12 @@ def test_who_asks_late_hears_of_a_death_at_once(outside: World) -> None:
     session = outside.gateway.open("task", PLAN)
     os.kill(process_of(outside.gateway), signal.SIGKILL)
     await_end(process_of(outside.gateway))
-    assert outside.gateway._link
-    outside.gateway._link._dead.wait(SECONDS)
+    assert outside.gateway._connection
+    outside.gateway._connection._dead.wait(SECONDS)
     told = threading.Event()
     session.on_death(told.set)
     assert told.is_set()
-    door_of(session)  # raises nothing
+    port_of(session)  # raises nothing
     with pytest.raises(EgressError):
         session.close()
 
@@ -291,7 +291,7 @@ def test_after_a_death_the_next_session_has_a_new_process(outside: World) -> Non
         os.kill(process_of(outside.gateway), signal.SIGKILL)
         await_end(process_of(outside.gateway))
         time.sleep(0.1)
-    with outside.gateway.open("next", PLAN) as session, secured(door_of(session), outside.trust) as connection:
+    with outside.gateway.open("next", PLAN) as session, secured(port_of(session), outside.trust) as connection:
         connection.sendall(b"ping")
         assert connection.recv(4) == b"ping"
 
@@ -339,7 +339,7 @@ def test_a_log_that_cannot_be_written_is_an_error_of_its_session(outside: World)
 
     gateway = Gateway(log)
     session = gateway.open("task", PLAN)
-    ask(door_of(session), b"CONNECT evil.test:443 HTTP/1.1\r\nHost: x\r\n\r\n")
+    ask(port_of(session), b"CONNECT evil.test:443 HTTP/1.1\r\nHost: x\r\n\r\n")
     with pytest.raises(EgressError, match="No space left"):
         session.close()
     gateway.close()
@@ -374,10 +374,10 @@ starter.start()
 starter.join()
 time.sleep(0.3)
 use()
-held = gateway._link._control.fileno()
+held = gateway._connection._control.fileno()
 sleep = ["sleep", "60"]
 holder = subprocess.Popen(sleep, pass_fds=[held], stdout=subprocess.DEVNULL) if sys.argv[1] == "held" else None
-print(gateway._link._process.pid, holder.pid if holder else 0, flush=True)
+print(gateway._connection._process.pid, holder.pid if holder else 0, flush=True)
 time.sleep(60)
 """
 

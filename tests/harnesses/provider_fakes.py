@@ -78,7 +78,7 @@ class FakeSession(EgressSession):
     """A way out that leads nowhere. It reports what it is told to; ``die`` has it die."""
 
     def __init__(self, report: EgressReport, environment: Mapping[str, str]) -> None:
-        self.doors: tuple[ForwardedPort, ...] = ()
+        self.forwarded_ports: tuple[ForwardedPort, ...] = ()
         self.environment = environment
         self.relay_url = "http://127.0.0.1:8788"
         self.report = report

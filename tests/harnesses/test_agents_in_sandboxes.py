@@ -81,11 +81,11 @@ def test_a_failed_agent_is_scored_and_its_work_kept(
     real: Bench, behaviour: str, timeout: float, reason: FailureReason
 ) -> None:
     """L13, L14: the failure has its reason, and what was done until then is evidence."""
-    production = _run(real, behaviour, artifact_path="answer.txt", timeout_seconds=timeout)
-    assert production.failure is not None
-    assert production.failure.reason is reason
-    assert production.candidate is not None
-    assert production.candidate.text == "good work"
+    agent_result = _run(real, behaviour, artifact_path="answer.txt", timeout_seconds=timeout)
+    assert agent_result.failure is not None
+    assert agent_result.failure.reason is reason
+    assert agent_result.candidate is not None
+    assert agent_result.candidate.text == "good work"
 
 
 @pytest.mark.parametrize(
@@ -94,9 +94,9 @@ def test_a_failed_agent_is_scored_and_its_work_kept(
 )
 def test_an_agent_without_an_answer_is_scored(real: Bench, behaviour: str, reason: FailureReason) -> None:
     """E01, B20: an agent that writes nothing, or what is no text, has failed."""
-    production = _run(real, behaviour)
-    assert production.failure is not None
-    assert production.failure.reason is reason
+    agent_result = _run(real, behaviour)
+    assert agent_result.failure is not None
+    assert agent_result.failure.reason is reason
 
 
 def test_a_gigabyte_of_output_costs_little(real: Bench) -> None:
@@ -104,13 +104,13 @@ def test_a_gigabyte_of_output_costs_little(real: Bench) -> None:
     started = time.monotonic()
     tracemalloc.start()
     try:
-        production = _run(real, "gigabyte")
+        agent_result = _run(real, "gigabyte")
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert production.failure is not None
-    assert production.failure.reason is FailureReason.AGENT_OUTPUT_LIMIT
-    assert production.candidate is None
+    assert agent_result.failure is not None
+    assert agent_result.failure.reason is FailureReason.AGENT_OUTPUT_LIMIT
+    assert agent_result.candidate is None
     assert peak < 48 * MIB
     assert time.monotonic() - started < 30
 
@@ -118,17 +118,17 @@ def test_a_gigabyte_of_output_costs_little(real: Bench) -> None:
 @pytest.mark.every_driver
 def test_a_survivor_is_gone_before_anything_is_read(real: Bench) -> None:
     """A05: a daemon that keeps flipping a file is dead when the workspace is sealed: nothing changes afterwards."""
-    production = _run(real, "survivor", WORKSPACE_VIEW)
+    agent_result = _run(real, "survivor", WORKSPACE_VIEW)
     flipping = real.workspace / "flipping"
     before = (flipping.read_bytes(), flipping.stat().st_mtime_ns)
     time.sleep(0.5)
     assert (flipping.read_bytes(), flipping.stat().st_mtime_ns) == before
-    assert production.candidate is not None
-    with tarfile.open(production.candidate.path) as archive:
+    assert agent_result.candidate is not None
+    with tarfile.open(agent_result.candidate.path) as archive:
         member = archive.extractfile("flipping")
         assert member is not None
         assert member.read() == before[0]
-    assert real.store.load(production.candidate.kind, production.candidate.digest) == production.candidate
+    assert real.store.load(agent_result.candidate.kind, agent_result.candidate.digest) == agent_result.candidate
 
 
 @pytest.mark.usefixtures("no_tools")
@@ -136,26 +136,28 @@ def test_a_survivor_is_gone_before_anything_is_read(real: Bench) -> None:
 def test_hostile_workspaces(real: Bench, host_canary: Path, name: str) -> None:
     """G, H: each trap that an agent can set in a container is sealed as data or a typed failure, and can be removed."""
     trap = hostile.TRAPS[name]
-    production = _run(real, name, WORKSPACE_VIEW, script="hostile.py")
+    agent_result = _run(real, name, WORKSPACE_VIEW, script="hostile.py")
     reasons = {
         hostile.SEALED: None,
         hostile.UNSAFE: FailureReason.UNSAFE_WORKSPACE,
         hostile.TOO_LARGE: FailureReason.CANDIDATE_TOO_LARGE,
     }
     outcome = hostile.SEALED if name in NEVER_OF_GVISOR and real.is_gvisor else trap.outcome
-    assert (production.failure and production.failure.reason) == reasons[outcome], production.stderr
-    assert production.metadata["exit_code"] == 0
+    assert (agent_result.failure and agent_result.failure.reason) == reasons[outcome], agent_result.stderr
+    assert agent_result.metadata["exit_code"] == 0
 
 
 @pytest.mark.parametrize("kind", ["link", "fifo"])
 def test_a_trap_in_the_place_of_the_answer(real: Bench, kind: str) -> None:
     """H01, H05: an answer that is a link or a FIFO is refused; where it never reached the host, it is missing."""
     make = "ln -s /etc/passwd answer" if kind == "link" else "mkfifo answer"
-    production = real.produce(command=("/bin/sh", "-c", make), artifact_path="answer")
+    agent_result = real.produce(command=("/bin/sh", "-c", make), artifact_path="answer")
     missing = kind in NEVER_OF_GVISOR and real.is_gvisor
-    assert production.failure is not None
-    assert production.failure.reason is (FailureReason.CANDIDATE_MISSING if missing else FailureReason.UNSAFE_WORKSPACE)
-    assert production.candidate is None
+    assert agent_result.failure is not None
+    assert agent_result.failure.reason is (
+        FailureReason.CANDIDATE_MISSING if missing else FailureReason.UNSAFE_WORKSPACE
+    )
+    assert agent_result.candidate is None
 
 
 def test_privileged_things_are_refused(real: Bench) -> None:
@@ -179,18 +181,18 @@ def test_a_read_only_asset_stays(real: Bench, tmp_path: Path) -> None:
 def test_a_read_only_asset_moved_away_is_tampering(real: Bench, tmp_path: Path) -> None:
     """D10: a directory above it can be renamed, which the digest shows after the run."""
     view = with_assets(WORKSPACE_VIEW, _pack(tmp_path), FileReference("input.csv", "data/input.csv"))
-    production = _run(real, "replace_directory", view)
-    assert production.failure is not None
-    assert production.failure.reason is FailureReason.TAMPERED
+    agent_result = _run(real, "replace_directory", view)
+    assert agent_result.failure is not None
+    assert agent_result.failure.reason is FailureReason.TAMPERED
 
 
 def test_a_read_only_directory_stays(real: Bench, tmp_path: Path) -> None:
     """D10: the same for a directory, at any depth."""
     view = with_assets(VIEW, _pack(tmp_path).parent, FileReference("pack", "data"))
-    production = real.produce(view, command=("/bin/sh", "-c", "cat data/input.csv; echo x > data/new"))
-    assert production.stdout == "1,2"
+    agent_result = real.produce(view, command=("/bin/sh", "-c", "cat data/input.csv; echo x > data/new"))
+    assert agent_result.stdout == "1,2"
     refusals = ["Read-only file system", *(["Permission denied"] if real.is_gvisor else [])]  # it looks at modes first
-    assert any(refusal in production.stderr for refusal in refusals)
+    assert any(refusal in agent_result.stderr for refusal in refusals)
 
 
 def _pack(root: Path) -> Path:

@@ -42,9 +42,9 @@ def test_the_agent_directory_is_mounted_read_only(bench: Bench, fake: FakeDriver
         context.stdout.write(context.files.read(f"{AGENT_TARGET}/answer.txt"))
         context.files.write(f"{AGENT_TARGET}/answer.txt", b"43")
 
-    production = bench.produce(agent_dir=tmp_path / "my agent")
-    assert production.stdout == "42"
-    assert "Read-only file system" in production.stderr
+    agent_result = bench.produce(agent_dir=tmp_path / "my agent")
+    assert agent_result.stdout == "42"
+    assert "Read-only file system" in agent_result.stderr
     assert (tmp_path / "my agent/answer.txt").read_text() == "42"
 
 
@@ -88,9 +88,9 @@ def test_a_command_with_domains_has_a_way_out(bench: Bench, fake: FakeDriver) ->
 
     harness = CommandHarnessProducer(CommandConfig(command=("agent",), allowed_domains=("example.org",)))
     assert harness.needs_gateway
-    production = harness.produce(VIEW, replace(bench.context(), gateway=gateway))
-    assert production.stdout == "http://127.0.0.1:3128"
-    assert production.metadata["usage"] == {
+    agent_result = harness.produce(VIEW, replace(bench.context(), gateway=gateway))
+    assert agent_result.stdout == "http://127.0.0.1:3128"
+    assert agent_result.metadata["usage"] == {
         "egress": {"decisions": {"allowed": 2}, "hosts": {"example.org": 2}, "bytes": 7}
     }
     assert gateway.plans == [(VIEW.task_id, EgressPlan(domains=("example.org",)))]
@@ -103,10 +103,10 @@ def test_a_command_without_domains_has_none(bench: Bench, fake: FakeDriver) -> N
     gateway = FakeGateway()
     harness = CommandHarnessProducer(CommandConfig(command=("agent",)))
     assert not harness.needs_gateway
-    production = harness.produce(VIEW, replace(bench.context(), gateway=gateway))
+    agent_result = harness.produce(VIEW, replace(bench.context(), gateway=gateway))
     assert gateway.plans == []
-    assert "usage" not in production.metadata
-    assert fake.commands[0][0].doors == ()
+    assert "usage" not in agent_result.metadata
+    assert fake.commands[0][0].forwarded_ports == ()
 
 
 def test_a_dead_gateway_is_no_failure_of_a_command(bench: Bench, fake: FakeDriver) -> None:
@@ -119,9 +119,9 @@ def test_a_dead_gateway_is_no_failure_of_a_command(bench: Bench, fake: FakeDrive
         context.sleep(30)
 
     harness = CommandHarnessProducer(CommandConfig(command=("agent",), allowed_domains=("example.org",)))
-    production = harness.produce(VIEW, replace(bench.context(), gateway=gateway))
-    assert isinstance(production.fault, EgressError)
-    assert (production.candidate, production.failure) == (None, None)
+    agent_result = harness.produce(VIEW, replace(bench.context(), gateway=gateway))
+    assert isinstance(agent_result.fault, EgressError)
+    assert (agent_result.candidate, agent_result.failure) == (None, None)
 
 
 def test_a_dead_gateway_explains_why_a_sandbox_failed(
@@ -137,8 +137,8 @@ def test_a_dead_gateway_explains_why_a_sandbox_failed(
 
     monkeypatch.setattr(fake, "create", break_down)
     harness = CommandHarnessProducer(CommandConfig(command=("agent",), allowed_domains=("example.org",)))
-    production = harness.produce(VIEW, replace(bench.context(), gateway=gateway))
-    assert isinstance(production.fault, EgressError)
+    agent_result = harness.produce(VIEW, replace(bench.context(), gateway=gateway))
+    assert isinstance(agent_result.fault, EgressError)
 
 
 def test_a_sandbox_that_fails_by_itself_keeps_what_its_agent_used(
@@ -152,9 +152,9 @@ def test_a_sandbox_that_fails_by_itself_keeps_what_its_agent_used(
 
     monkeypatch.setattr(fake, "create", break_down)
     harness = CommandHarnessProducer(CommandConfig(command=("agent",), allowed_domains=("example.org",)))
-    production = harness.produce(VIEW, replace(bench.context(), gateway=FakeGateway(relay=None)))
-    assert type(production.fault) is InfrastructureError
-    assert production.metadata["usage"] == {
+    agent_result = harness.produce(VIEW, replace(bench.context(), gateway=FakeGateway(relay=None)))
+    assert type(agent_result.fault) is InfrastructureError
+    assert agent_result.metadata["usage"] == {
         "egress": {"decisions": {"allowed": 2}, "hosts": {"example.org": 2}, "bytes": 7}
     }
 

@@ -62,9 +62,9 @@ class TestWhatTheAgentFinds:
             task = context.files.read(context.environment["SECUREBENCH_TASK_FILE"])
             context.stdout.write(json.loads(task)["question"])
 
-        production = bench.produce()
-        assert production.candidate is not None
-        assert production.candidate.text == "What?"
+        agent_result = bench.produce()
+        assert agent_result.candidate is not None
+        assert agent_result.candidate.text == "What?"
         assert set(seen) == {"task.json", "securebench/public/question.json"}
         assert b"pack/task-1" not in b"".join(seen.values())
 
@@ -96,8 +96,8 @@ class TestWhatTheAgentFinds:
         fake.add_image("bench:1", environment={"PATH": "/opt/conda/bin:/bin", "HOME": "/root", "MODE": "image"})
         fake.program("agent")(lambda context: context.stdout.write(json.dumps(context.environment)))
         bench.environment = {"API_KEY": "key", "MODE": "tester", "SECUREBENCH_TASK_FILE": "elsewhere"}
-        production = bench.produce(replace(VIEW, environment=Environment(image="bench:1")))
-        assert json.loads(production.stdout) == {
+        agent_result = bench.produce(replace(VIEW, environment=Environment(image="bench:1")))
+        assert json.loads(agent_result.stdout) == {
             "PATH": "/opt/conda/bin:/bin",
             "HOME": "/tmp",
             "LANG": "C.UTF-8",
@@ -126,8 +126,8 @@ class TestWhatTheAgentFinds:
     def test_a_terminal_task_at_its_workdir(self, bench: Bench, fake: FakeDriver) -> None:
         """Contract 6: the workspace of a terminal task lies at environment.workdir."""
         fake.program("agent")(lambda context: context.stdout.write(context.environment["SECUREBENCH_TASK_FILE"]))
-        production = bench.produce(WORKSPACE_VIEW)
-        assert production.stdout == "/app/task.json"
+        agent_result = bench.produce(WORKSPACE_VIEW)
+        assert agent_result.stdout == "/app/task.json"
         assert (_spec(fake).workdir, _spec(fake).mounts[0].target) == ("/app", "/app")
 
     def test_a_read_only_asset_behind_a_read_only_mount(self, bench: Bench, fake: FakeDriver, tmp_path: Path) -> None:
@@ -142,8 +142,8 @@ class TestWhatTheAgentFinds:
             context.files.write("data/b.csv", b"changed")
             context.files.write("data/a.csv", b"changed")
 
-        production = bench.produce(with_assets(VIEW, tmp_path / "pack", *files))
-        assert "Read-only file system" in production.stderr
+        agent_result = bench.produce(with_assets(VIEW, tmp_path / "pack", *files))
+        assert "Read-only file system" in agent_result.stderr
         assert (bench.workspace / "data/b.csv").read_text() == "changed"
         assert _spec(fake).mounts[1:] == (Mount(bench.workspace / "data/a.csv", "/workspace/data/a.csv"),)
 
@@ -168,13 +168,13 @@ class TestCandidates:
             context.stderr.write("thinking\n")
             context.stdout.write("the answer\n")
 
-        production = bench.produce()
-        assert production.failure is None
-        assert production.candidate is not None
-        assert (production.candidate.text, production.candidate.kind) == ("the answer\n", CandidateKind.TEXT)
-        assert (production.stdout, production.stderr) == ("the answer\n", "thinking\n")
-        assert production.image_id == fake.resolve_image("securebench/python:3.11").id
-        assert production.metadata == {
+        agent_result = bench.produce()
+        assert agent_result.failure is None
+        assert agent_result.candidate is not None
+        assert (agent_result.candidate.text, agent_result.candidate.kind) == ("the answer\n", CandidateKind.TEXT)
+        assert (agent_result.stdout, agent_result.stderr) == ("the answer\n", "thinking\n")
+        assert agent_result.image_id == fake.resolve_image("securebench/python:3.11").id
+        assert agent_result.metadata == {
             "harness": "command",
             "exit_code": 0,
             "timeout_seconds": 30.0,
@@ -191,18 +191,18 @@ class TestCandidates:
             context.files.make_directory("out")
             context.files.write("out/candidate.py", b"x = 1\n")
 
-        production = bench.produce(replace(VIEW, candidate_kind=CandidateKind.CODE), artifact_path="out/candidate.py")
-        assert production.candidate is not None
-        assert (production.candidate.text, production.candidate.kind) == ("x = 1\n", CandidateKind.CODE)
+        agent_result = bench.produce(replace(VIEW, candidate_kind=CandidateKind.CODE), artifact_path="out/candidate.py")
+        assert agent_result.candidate is not None
+        assert (agent_result.candidate.text, agent_result.candidate.kind) == ("x = 1\n", CandidateKind.CODE)
 
     def test_its_workspace(self, bench: Bench, fake: FakeDriver) -> None:
         """The candidate of a terminal task is the whole workspace, as the agent left it."""
         fake.program("agent")(lambda context: context.files.write("result.txt", b"done"))
-        production = bench.produce(WORKSPACE_VIEW)
-        assert production.candidate is not None
-        with tarfile.open(production.candidate.path) as archive:
+        agent_result = bench.produce(WORKSPACE_VIEW)
+        assert agent_result.candidate is not None
+        with tarfile.open(agent_result.candidate.path) as archive:
             assert "result.txt" in archive.getnames()
-        assert production.candidate == bench.store.load(CandidateKind.WORKSPACE, production.candidate.digest)
+        assert agent_result.candidate == bench.store.load(CandidateKind.WORKSPACE, agent_result.candidate.digest)
 
     def test_what_it_prints_is_reported_by_line(self, bench: Bench, fake: FakeDriver) -> None:
         """Events carry whole lines, and the driver's events are left to the run."""
@@ -248,21 +248,21 @@ class TestAgentFailures:
 
         if behaviour != "absent":
             fake.program("agent")(agent)
-        production = bench.produce(artifact_path="answer", timeout_seconds=0.5)
-        assert production.failure is not None
-        assert (production.failure.reason, production.failure.phase) == (reason, FailurePhase.PRODUCE)
+        agent_result = bench.produce(artifact_path="answer", timeout_seconds=0.5)
+        assert agent_result.failure is not None
+        assert (agent_result.failure.reason, agent_result.failure.phase) == (reason, FailurePhase.PRODUCE)
         if behaviour != "absent":
-            assert production.candidate is not None
-            assert production.candidate.text == "good work"
+            assert agent_result.candidate is not None
+            assert agent_result.candidate.text == "good work"
 
     def test_the_agents_failure_comes_before_that_of_its_candidate(self, bench: Bench, fake: FakeDriver) -> None:
         """A crash explains a missing file, which is recorded beside it."""
         fake.program("agent")(lambda context: 7)
-        production = bench.produce(artifact_path="answer")
-        assert production.failure is not None
-        assert production.failure.reason is FailureReason.AGENT_EXIT
-        assert "exit code 7" in production.failure.message
-        assert production.metadata["seal_failure"] == {
+        agent_result = bench.produce(artifact_path="answer")
+        assert agent_result.failure is not None
+        assert agent_result.failure.reason is FailureReason.AGENT_EXIT
+        assert "exit code 7" in agent_result.failure.message
+        assert agent_result.metadata["seal_failure"] == {
             "reason": "candidate_missing",
             "message": "answer: does not exist",
         }
@@ -280,9 +280,9 @@ class TestAgentFailures:
     ) -> None:
         """E01, B20: an agent that ended well and said nothing usable has failed."""
         fake.program("agent")(lambda context: context.stdout.write(output))
-        production = bench.produce()
-        assert production.failure is not None
-        assert (production.failure.reason, production.failure.phase) == (reason, FailurePhase.SEAL)
+        agent_result = bench.produce()
+        assert agent_result.failure is not None
+        assert (agent_result.failure.reason, agent_result.failure.phase) == (reason, FailurePhase.SEAL)
 
     @pytest.mark.parametrize("name", hostile.TRAPS)
     def test_hostile_workspaces(self, bench: Bench, fake: FakeDriver, host_canary: Path, name: str) -> None:
@@ -293,14 +293,14 @@ class TestAgentFailures:
         def agent(context: FakeProcessContext) -> None:
             trap.build(_host(context))
 
-        production = bench.produce(WORKSPACE_VIEW)
+        agent_result = bench.produce(WORKSPACE_VIEW)
         reasons = {
             hostile.SEALED: None,
             hostile.UNSAFE: FailureReason.UNSAFE_WORKSPACE,
             hostile.TOO_LARGE: FailureReason.CANDIDATE_TOO_LARGE,
         }
-        assert (production.failure and production.failure.reason) == reasons[trap.outcome]
-        assert (production.candidate is None) is (trap.outcome != hostile.SEALED)
+        assert (agent_result.failure and agent_result.failure.reason) == reasons[trap.outcome]
+        assert (agent_result.candidate is None) is (trap.outcome != hostile.SEALED)
         fake.program("agent")(lambda context: context.stdout.write("x"))
         assert bench.produce().failure is None
 
@@ -317,20 +317,20 @@ class TestAgentFailures:
             (root / "data").mkdir()
             (root / "data/a.csv").write_text("2")
 
-        production = bench.produce(view)
-        assert production.failure is not None
-        assert (production.failure.reason, production.failure.phase) == (FailureReason.TAMPERED, FailurePhase.SEAL)
-        assert "data/a.csv" in production.failure.message
-        assert production.candidate is not None
+        agent_result = bench.produce(view)
+        assert agent_result.failure is not None
+        assert (agent_result.failure.reason, agent_result.failure.phase) == (FailureReason.TAMPERED, FailurePhase.SEAL)
+        assert "data/a.csv" in agent_result.failure.message
+        assert agent_result.candidate is not None
 
     def test_recorded_output_is_bounded(self, bench: Bench, fake: FakeDriver) -> None:
         """I12: a record keeps the beginning of what was printed and says how much more there was."""
         bench.limits = Limits(output=8 * MIB)
         fake.program("agent")(lambda context: context.stderr.write(b"\xff" * (2 * MIB)))
-        production = bench.produce()
-        assert len(production.stderr) < 70_000
-        assert production.stderr.endswith(" more bytes]\n")
-        assert production.metadata["stderr_truncated"] is True
+        agent_result = bench.produce()
+        assert len(agent_result.stderr) < 70_000
+        assert agent_result.stderr.endswith(" more bytes]\n")
+        assert agent_result.metadata["stderr_truncated"] is True
 
 
 class TestWhatIsNotTheAgentsFault:
@@ -343,8 +343,8 @@ class TestWhatIsNotTheAgentsFault:
         with pytest.raises(ImageError):
             bench.produce()
         fake.fail_next(gone := EngineError("gone"), on="wait")
-        production = bench.produce()
-        assert (production.fault, production.failure, production.candidate) == (gone, None, None)
+        agent_result = bench.produce()
+        assert (agent_result.fault, agent_result.failure, agent_result.candidate) == (gone, None, None)
         assert not fake.open
 
     def test_a_foreign_workspace(self, bench: Bench, fake: FakeDriver, host_canary: Path) -> None:
@@ -399,7 +399,7 @@ class TestRepositories:
     def test_where_it_works(self, bench: Bench, fake: FakeDriver, view: AgentView) -> None:
         """It starts in the repository, which is collected; its workspace lies beside it, and all may write there."""
         fake.program("agent")(lambda context: context.files.write("README", b"new\n"))
-        production = bench.produce(view)
+        agent_result = bench.produce(view)
         spec = _spec(fake)
         assert (spec.workdir, spec.user, spec.read_only, spec.collect) == ("/repo", (0, 0), False, "/repo")
         assert (spec.cap_drop, spec.cap_add, spec.network) == (("ALL",), (), "none")
@@ -407,21 +407,21 @@ class TestRepositories:
         assert spec.environment["SECUREBENCH_TASK_FILE"] == "/workspace/task.json"
         assert stat.S_IMODE(bench.workspace.stat().st_mode) == 0o777
         assert stat.S_IMODE(bench.workspace.parent.stat().st_mode) == 0o700
-        assert production.candidate is not None
-        assert bench.store.read_patch(production.candidate) == {b"README": FileVersion(b"new\n")}
-        assert production.candidate.text is not None
-        assert "-old\n+new\n" in production.candidate.text
-        assert production.metadata["ignored"] == {".git": 1}
+        assert agent_result.candidate is not None
+        assert bench.store.read_patch(agent_result.candidate) == {b"README": FileVersion(b"new\n")}
+        assert agent_result.candidate.text is not None
+        assert "-old\n+new\n" in agent_result.candidate.text
+        assert agent_result.metadata["ignored"] == {".git": 1}
 
     def test_a_patch_file_needs_no_collecting(self, bench: Bench, fake: FakeDriver, view: AgentView) -> None:
         """With an artifact path only that file counts, and nothing of the image is kept."""
         patch = b"--- a/README\n+++ b/README\n@@ -1 +1 @@\n-old\n+new\n"
         fake.program("agent")(lambda context: context.files.write("/workspace/fix.patch", patch))
-        production = bench.produce(view, artifact_path="fix.patch")
+        agent_result = bench.produce(view, artifact_path="fix.patch")
         assert _spec(fake).collect is None
-        assert production.candidate is not None
-        assert bench.store.read_patch(production.candidate) == {b"README": FileVersion(b"new\n")}
-        assert "ignored" not in production.metadata
+        assert agent_result.candidate is not None
+        assert bench.store.read_patch(agent_result.candidate) == {b"README": FileVersion(b"new\n")}
+        assert "ignored" not in agent_result.metadata
 
     def test_the_images_own_directory(self, bench: Bench, fake: FakeDriver, view: AgentView) -> None:
         """Without environment.workdir and a directory of the image there is no repository: the task is unusable."""

@@ -47,9 +47,9 @@ def _run(bench: Bench, view: AgentView, script: str, **config: object) -> AgentR
     return bench.produce(view, command=("/bin/sh", "-euc", script), **config)
 
 
-def _delta(bench: Bench, production: AgentResult) -> Delta:
-    assert production.candidate is not None, production.failure
-    return bench.store.read_patch(production.candidate)
+def _delta(bench: Bench, agent_result: AgentResult) -> Delta:
+    assert agent_result.candidate is not None, agent_result.failure
+    return bench.store.read_patch(agent_result.candidate)
 
 
 MAX_SECONDS = 60.0
@@ -58,7 +58,7 @@ FIX = f"printf %s {shlex.quote(repository.FIXED.decode())} >src/adder/core.py"
 
 def test_every_kind_of_change(real: Bench, repository_view: AgentView) -> None:
     """What is added, changed, removed, made executable, linked and replaced is in the candidate, and nothing else."""
-    production = _run(
+    agent_result = _run(
         real,
         repository_view,
         f"""
@@ -73,8 +73,8 @@ def test_every_kind_of_change(real: Bench, repository_view: AgentView) -> None:
         echo changed >{repository.KEPT_CACHE}; echo ignored >it.log
         """,
     )
-    assert production.failure is None, production.stderr
-    assert dict(_delta(real, production)) == {
+    assert agent_result.failure is None, agent_result.stderr
+    assert dict(_delta(real, agent_result)) == {
         b"src/adder/core.py": FileVersion(repository.FIXED),
         b"new/file": FileVersion(b"new\n"),
         b"new/link": FileVersion(b"../elsewhere", link=True),
@@ -89,15 +89,15 @@ def test_every_kind_of_change(real: Bench, repository_view: AgentView) -> None:
         b".gitignore": FileVersion(repository.FILES[".gitignore"], executable=True),
         b"it.log": FileVersion(b"ignored\n"),
     }
-    assert production.metadata["ignored"] == {"*.pyc": 1, ".git": 1, ".pytest_cache": 1, "__pycache__": 2}
+    assert agent_result.metadata["ignored"] == {"*.pyc": 1, ".git": 1, ".pytest_cache": 1, "__pycache__": 2}
 
 
 def test_nothing_changed_is_an_empty_candidate(real: Bench, repository_view: AgentView) -> None:
     """C01: an agent that left the repository as it was has failed, also one that touched every file of it."""
-    production = _run(real, repository_view, "find . -type f -exec touch {} +; mkdir empty; rm -rf .git")
-    assert production.failure is not None
-    assert production.failure.reason is FailureReason.CANDIDATE_EMPTY
-    assert dict(_delta(real, production)) == {}
+    agent_result = _run(real, repository_view, "find . -type f -exec touch {} +; mkdir empty; rm -rf .git")
+    assert agent_result.failure is not None
+    assert agent_result.failure.reason is FailureReason.CANDIDATE_EMPTY
+    assert dict(_delta(real, agent_result)) == {}
 
 
 def test_a_patch_that_the_agent_writes(real: Bench, repository_view: AgentView) -> None:
@@ -110,9 +110,9 @@ def test_a_patch_that_the_agent_writes(real: Bench, repository_view: AgentView) 
 +    return a + b
 """
     script = f"umask 077; printf %s {shlex.quote(patch)} >/workspace/fix.patch; rm -rf src; echo x >other"
-    production = _run(real, repository_view, script, artifact_path="fix.patch")
-    assert production.failure is None, production.failure
-    assert dict(_delta(real, production)) == {b"src/adder/core.py": FileVersion(repository.FIXED)}
+    agent_result = _run(real, repository_view, script, artifact_path="fix.patch")
+    assert agent_result.failure is None, agent_result.failure
+    assert dict(_delta(real, agent_result)) == {b"src/adder/core.py": FileVersion(repository.FIXED)}
 
 
 @pytest.mark.parametrize(
@@ -134,9 +134,9 @@ def test_a_patch_that_is_none(real: Bench, repository_view: AgentView, make: str
     """C16, H01, H05: a patch that is missing, empty, no patch, of another tree, a trap or too large has its reason."""
     if make.startswith("mkfifo") and real.is_gvisor:
         reason = FailureReason.CANDIDATE_MISSING  # its gofer makes no FIFO on the host
-    production = _run(real, repository_view, make, artifact_path="fix.patch")
-    assert production.failure is not None
-    assert production.failure.reason is reason
+    agent_result = _run(real, repository_view, make, artifact_path="fix.patch")
+    assert agent_result.failure is not None
+    assert agent_result.failure.reason is reason
 
 
 REASONS = {
@@ -152,16 +152,19 @@ def test_hostile_repositories(real: Bench, repository_view: AgentView, name: str
     """G, H: each trap in a repository is sealed as data or a typed failure, in bounded time, and no tool is run."""
     trap = hostile.TRAPS[name]
     _install(real.root / "agents")
-    production = real.produce(
+    agent_result = real.produce(
         repository_view, command=("python3", f"{AGENT_TARGET}/hostile.py", name), agent_dir=real.root / "agents"
     )
     expected = REASONS[trap.in_repository]
     socketless = isinstance(real.driver, DockerDriver)  # an engine's archives have no sockets
     if (name in NEVER_OF_GVISOR and real.is_gvisor) or (name == "unix_socket" and socketless):
         expected = FailureReason.CANDIDATE_EMPTY
-    assert (production.failure and production.failure.reason) is expected, (production.failure, production.stderr)
-    assert production.metadata["exit_code"] == 0
-    assert production.duration_seconds < MAX_SECONDS
+    assert (agent_result.failure and agent_result.failure.reason) is expected, (
+        agent_result.failure,
+        agent_result.stderr,
+    )
+    assert agent_result.metadata["exit_code"] == 0
+    assert agent_result.duration_seconds < MAX_SECONDS
 
 
 @pytest.mark.usefixtures("no_tools")
@@ -170,10 +173,10 @@ def test_hostile_workspaces_beside_a_repository(real: Bench, repository_view: Ag
     """H: what a container's root leaves in the workspace beside the repository harms nobody, and can be removed."""
     _install(real.root / "agents")
     build = f"{FIX}; cd /workspace; exec python3 {AGENT_TARGET}/hostile.py {name}"
-    production = _run(real, repository_view, build, agent_dir=real.root / "agents")
-    assert production.failure is None, (production.failure, production.stderr)
-    assert dict(_delta(real, production)) == {b"src/adder/core.py": FileVersion(repository.FIXED)}
-    assert production.duration_seconds < MAX_SECONDS
+    agent_result = _run(real, repository_view, build, agent_dir=real.root / "agents")
+    assert agent_result.failure is None, (agent_result.failure, agent_result.stderr)
+    assert dict(_delta(real, agent_result)) == {b"src/adder/core.py": FileVersion(repository.FIXED)}
+    assert agent_result.duration_seconds < MAX_SECONDS
     remove_tree(real.workspace)
 
 
@@ -193,21 +196,21 @@ def test_version_control_says_nothing(
     repository.make_variant(tmp_path / "variants" / name, name)
     request.getfixturevalue("no_tools")
     script = f"{FIX}; rm -rf .git; if test -e {AGENT_TARGET}/.git; then cp -r {AGENT_TARGET}/.git .git; fi"
-    production = _run(real, repository_view, script, agent_dir=tmp_path / "variants" / name)
-    assert production.failure is None, production.stderr
+    agent_result = _run(real, repository_view, script, agent_dir=tmp_path / "variants" / name)
+    assert agent_result.failure is None, agent_result.stderr
     assert honest.candidate is not None
-    assert production.candidate == honest.candidate
+    assert agent_result.candidate == honest.candidate
 
 
 def test_a_survivor_in_a_repository(real: Bench, repository_view: AgentView) -> None:
     """A05: a daemon that flips a file for ever is dead before anything is read: what is sealed is one of its states."""
     flip = "while :; do echo good >flipping; echo bad >flipping; done"
-    production = _run(real, repository_view, f"{FIX}; setsid sh -c '{flip}' >/dev/null 2>&1 & sleep 0.3")
-    delta = _delta(real, production)
+    agent_result = _run(real, repository_view, f"{FIX}; setsid sh -c '{flip}' >/dev/null 2>&1 & sleep 0.3")
+    delta = _delta(real, agent_result)
     assert delta[b"src/adder/core.py"] == FileVersion(repository.FIXED)
     assert delta[b"flipping"] in {FileVersion(b"good\n"), FileVersion(b"bad\n"), FileVersion(b"")}
-    assert production.candidate is not None
-    assert real.store.read_patch(real.store.load(production.candidate.kind, production.candidate.digest)) == delta
+    assert agent_result.candidate is not None
+    assert real.store.read_patch(real.store.load(agent_result.candidate.kind, agent_result.candidate.digest)) == delta
 
 
 @pytest.mark.parametrize(
@@ -215,10 +218,10 @@ def test_a_survivor_in_a_repository(real: Bench, repository_view: AgentView) -> 
 )
 def test_a_repository_that_was_replaced(real: Bench, repository_view: AgentView, how: str) -> None:
     """H12: where the repository itself is gone or something else, the candidate is unsafe, never another directory."""
-    production = _run(real, repository_view, how.format(repository.WORKDIR))
-    assert production.failure is not None
-    assert production.failure.reason is FailureReason.UNSAFE_WORKSPACE
-    assert production.candidate is None
+    agent_result = _run(real, repository_view, how.format(repository.WORKDIR))
+    assert agent_result.failure is not None
+    assert agent_result.failure.reason is FailureReason.UNSAFE_WORKSPACE
+    assert agent_result.candidate is None
 
 
 def test_a_failed_agent_is_scored_and_its_work_kept(real: Bench, repository_view: AgentView) -> None:
@@ -227,26 +230,26 @@ def test_a_failed_agent_is_scored_and_its_work_kept(real: Bench, repository_view
         (f"{FIX}; exit 3", 30.0, FailureReason.AGENT_EXIT),
         (f"{FIX}; sleep 600", 1.5, FailureReason.AGENT_TIMEOUT),
     ):
-        production = _run(real, repository_view, script, timeout_seconds=timeout)
-        assert production.failure is not None
-        assert production.failure.reason is reason
-        assert dict(_delta(real, production)) == {b"src/adder/core.py": FileVersion(repository.FIXED)}
+        agent_result = _run(real, repository_view, script, timeout_seconds=timeout)
+        assert agent_result.failure is not None
+        assert agent_result.failure.reason is reason
+        assert dict(_delta(real, agent_result)) == {b"src/adder/core.py": FileVersion(repository.FIXED)}
 
 
 @pytest.mark.every_driver
 def test_the_diff_is_one_that_git_applies(real: Bench, repository_view: AgentView, tmp_path: Path) -> None:
     """What people are shown of a candidate, git makes the same tree of."""
-    production = _run(
+    agent_result = _run(
         real, repository_view, f"{FIX}; chmod +x README; rm -r old; head -c 300 /dev/zero >zeros; ln -s x y"
     )
-    assert production.candidate is not None
-    assert production.candidate.text is not None
+    assert agent_result.candidate is not None
+    assert agent_result.candidate.text is not None
     checkout = tmp_path / "checkout"
     checkout.mkdir()
     repository.make_repository(checkout)
-    (tmp_path / "shown.patch").write_text(production.candidate.text)
+    (tmp_path / "shown.patch").write_text(agent_result.candidate.text)
     repository.run_git(checkout, "apply", str(tmp_path / "shown.patch"))
-    for path, version in _delta(real, production).items():
+    for path, version in _delta(real, agent_result).items():
         at = checkout / path.decode()
         assert at.is_symlink() == bool(version and version.link)
         if version is None or version.link:
@@ -258,8 +261,8 @@ def test_the_diff_is_one_that_git_applies(real: Bench, repository_view: AgentVie
 @pytest.mark.every_driver
 def test_what_root_leaves_on_docker_is_taken_back(real: Bench, repository_view: AgentView) -> None:
     """H06: no file of the workspace is left to a root of the host's, nor with a set-id bit that one gave it."""
-    production = _run(real, repository_view, f"{FIX}; cp /bin/sh /workspace/shell; chmod 4755 /workspace/shell")
-    assert production.failure is None
+    agent_result = _run(real, repository_view, f"{FIX}; cp /bin/sh /workspace/shell; chmod 4755 /workspace/shell")
+    assert agent_result.failure is None
     status = (real.workspace / "shell").stat()
     assert status.st_uid != 0
     if isinstance(real.driver, DockerDriver):
@@ -273,8 +276,8 @@ def test_what_the_task_gives_can_be_changed(real: Bench, repository_view: AgentV
     (tmp_path / "pack/data.csv").write_text("1")
     asset = FileReference("data.csv", "in/data.csv", read_only=False)
     path = "/workspace/in/data.csv" if form == "assets" else "$SECUREBENCH_TASK_FILE"
-    production = _run(real, with_assets(repository_view, tmp_path / "pack", asset), f"{FIX}; echo x >>{path}")
-    assert production.failure is None, production.stderr
+    agent_result = _run(real, with_assets(repository_view, tmp_path / "pack", asset), f"{FIX}; echo x >>{path}")
+    assert agent_result.failure is None, agent_result.stderr
 
 
 class TestAWorkspaceThatBeginsAsItsImage:
@@ -291,14 +294,14 @@ class TestAWorkspaceThatBeginsAsItsImage:
         script = (
             "test -f task.json; echo x >>README; rm -r old; test -x run.py; chmod a-x run.py; rm -rf .git; mv src lib"
         )
-        production = _run(real, view, script)
-        assert production.failure is None, production.stderr
-        assert production.candidate is not None
-        with tarfile.open(production.candidate.path) as archive:
+        agent_result = _run(real, view, script)
+        assert agent_result.failure is None, agent_result.stderr
+        assert agent_result.candidate is not None
+        with tarfile.open(agent_result.candidate.path) as archive:
             members = set(archive.getnames())
         assert {"README", "run.py", "link", "lib/adder/core.py", "task.json"} <= members
         assert not {"old", "src", ".git"} & members
-        found = production.metadata["from_image"]
+        found = agent_result.metadata["from_image"]
         assert isinstance(found, dict)
         assert found["bytes"] == sum(
             path.stat().st_size
@@ -342,9 +345,9 @@ def test_an_ordinary_user_of_the_docker_group_runs_agents_in_repositories(
 
     def run(bench: Bench) -> None:
         for _ in range(2):  # the second begins where the first one left
-            production = _run(bench, repository_in_engine, script, artifact_path="fix.patch")
-            assert production.failure is None, (production.failure, production.stderr)
-            assert dict(_delta(bench, production)) == expected
+            agent_result = _run(bench, repository_in_engine, script, artifact_path="fix.patch")
+            assert agent_result.failure is None, (agent_result.failure, agent_result.stderr)
+            assert dict(_delta(bench, agent_result)) == expected
         assert {path.stat().st_uid for path in bench.workspace.iterdir()} == {bench.workspace.stat().st_uid}
         remove_tree(bench.workspace)
 

@@ -47,10 +47,10 @@ def test_a_repository_of_an_ordinary_user(oci_driver: OciDriver, home: Path, tmp
         add_layered_image(store, DEFAULT_IMAGE, *parts, beneath="tests/beneath:1")
         with closing(OciDriver(runtime="crun")) as driver:
             bench = Bench(driver, home, limits=Limits())
-            production = bench.produce(PATCH_VIEW, command=("/bin/sh", "-c", SCRIPT))
-            assert production.failure is None, (production.failure, production.stderr)
-            assert production.candidate is not None
-            assert dict(bench.store.read_patch(production.candidate)) == {
+            agent_result = bench.produce(PATCH_VIEW, command=("/bin/sh", "-c", SCRIPT))
+            assert agent_result.failure is None, (agent_result.failure, agent_result.stderr)
+            assert agent_result.candidate is not None
+            assert dict(bench.store.read_patch(agent_result.candidate)) == {
                 b"src/adder/core.py": FileVersion(repository.FIXED),
                 b"new": FileVersion(b"new\n"),
             }

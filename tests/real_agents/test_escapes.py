@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from securebench.sandboxes.base import SandboxDriver
 
-pytestmark = [pytest.mark.agents, pytest.mark.slow, pytest.mark.usefixtures("_with_doors")]
+pytestmark = [pytest.mark.agents, pytest.mark.slow, pytest.mark.usefixtures("_with_ports")]
 
 ALLOWED_HOST: Final = "allowed.example"
 PATHS: Final = {"codex": {"/v1/responses", "/v1/models"}, "claude_code": {"/v1/messages", "/v1/messages/count_tokens"}}

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from securebench.sandboxes.base import SandboxDriver
 
-pytestmark = [pytest.mark.agents, pytest.mark.slow, pytest.mark.usefixtures("_with_doors", "images")]
+pytestmark = [pytest.mark.agents, pytest.mark.slow, pytest.mark.usefixtures("_with_ports", "images")]
 
 _OF_THE_DRIVERS: Final = ("/run/securebench*", "/run/user/*/securebench*")
 

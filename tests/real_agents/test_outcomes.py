@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import SandboxDriver
     from securebench.sandboxes.oci import OciDriver
 
-pytestmark = [pytest.mark.agents, pytest.mark.slow, pytest.mark.usefixtures("_with_doors", "images")]
+pytestmark = [pytest.mark.agents, pytest.mark.slow, pytest.mark.usefixtures("_with_ports", "images")]
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from securebench.sandboxes.oci import OciDriver
 
-pytestmark = [pytest.mark.agents, pytest.mark.oci, pytest.mark.slow, pytest.mark.usefixtures("_with_doors")]
+pytestmark = [pytest.mark.agents, pytest.mark.oci, pytest.mark.slow, pytest.mark.usefixtures("_with_ports")]
 
 
 @pytest.mark.timeout(300)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from securebench.images.model import ResolvedImage
     from securebench.sandboxes.base import Sandbox, SandboxDriver
 
-pytestmark = [pytest.mark.every_driver, pytest.mark.usefixtures("_with_doors")]
+pytestmark = [pytest.mark.every_driver, pytest.mark.usefixtures("_with_ports")]
 
 CALL = probe_command("call", str(PORT), "hello")
 MANY = 40
@@ -49,7 +49,7 @@ def until(condition: Callable[[], bool], timeout: float = 20) -> bool:
 
 
 def internet_sockets() -> int:
-    """Return how many sockets of TCP or UDP this process has: doors, and what came through them."""
+    """Return how many sockets of TCP or UDP this process has: forwarded ports, and what came through them."""
     found = 0
     for number in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
         with suppress(OSError), socket.socket(fileno=os.dup(number)) as copy:  # else it is another thing, or gone
@@ -57,9 +57,9 @@ def internet_sockets() -> int:
     return found
 
 
-def keeper_of(driver: OciDriver) -> Path:
+def supervisor_of(driver: OciDriver) -> Path:
     """Return what the kernel says of the process that keeps a driver's sandboxes."""
-    starter = driver._surroundings.link._process.pid
+    starter = driver._context.connection._process.pid
     return Path("/proc", Path(f"/proc/{starter}/task/{starter}/children").read_text().split()[0])
 
 
@@ -70,12 +70,12 @@ def mounts_of(process: Path) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_many_at_once_have_doors(driver: SandboxDriver, base_image: ResolvedImage) -> None:
+def test_many_at_once_have_ports(driver: SandboxDriver, base_image: ResolvedImage) -> None:
     """Forty sandboxes at once each reach who serves them, at the same port: there is no pool to be used up."""
     servers = [Server(str(number)) for number in range(MANY)]
 
     def start(server: Server) -> Sandbox:
-        return driver.create(SandboxSpec(image=base_image, doors=(server.door(),)), persistent=True)
+        return driver.create(SandboxSpec(image=base_image, forwarded_ports=(server.forwarded_port(),)), persistent=True)
 
     with ThreadPoolExecutor(8) as pool:
         sandboxes = list(pool.map(start, servers))
@@ -87,45 +87,52 @@ def test_many_at_once_have_doors(driver: SandboxDriver, base_image: ResolvedImag
 
 
 @pytest.mark.parametrize("persistent", [False, True])
-def test_nothing_is_left_of_a_door(driver: SandboxDriver, base_image: ResolvedImage, persistent: bool) -> None:
-    """After an end, a time limit and a failure no descriptor is left, here or in the keeper, and no mount."""
+def test_nothing_is_left_of_a_port(driver: SandboxDriver, base_image: ResolvedImage, persistent: bool) -> None:
+    """After an end, a time limit and a failure no descriptor is left, here or in the supervisor, and no mount."""
     before = internet_sockets()
     for command in (CALL, probe_command("linger", str(PORT), timeout=1), probe_command("emit", "", "", "3")):
         with (
             serving() as server,
-            driver.create(SandboxSpec(image=base_image, doors=(server.door(),)), persistent=persistent) as sandbox,
+            driver.create(
+                SandboxSpec(image=base_image, forwarded_ports=(server.forwarded_port(),)), persistent=persistent
+            ) as sandbox,
         ):
             sandbox.run(command)
     assert until(lambda: internet_sockets() == before)
     if isinstance(driver, OciDriver) and os.geteuid() == 0:
-        keeper, cells = keeper_of(driver), f" {driver._surroundings.run}/s"
+        supervisor, cells = supervisor_of(driver), f" {driver._context.run}/s"
         places = "/network ", "/sys "
-        assert until(lambda: not [line for line in mounts_of(keeper) if cells in line and any(map(line.count, places))])
-        assert len(list((keeper / "fd").iterdir())) < 40
+        assert until(
+            lambda: not [line for line in mounts_of(supervisor) if cells in line and any(map(line.count, places))]
+        )
+        assert len(list((supervisor / "fd").iterdir())) < 40
 
 
 @pytest.mark.oci
-def test_a_keeper_stays_where_it_was(oci_driver: OciDriver, base_image: ResolvedImage) -> None:
-    """The keeper has a network namespace of its own, empty and not the host's, before and after it made doors."""
+def test_a_supervisor_stays_where_it_was(oci_driver: OciDriver, base_image: ResolvedImage) -> None:
+    """The supervisor has its own empty network namespace before and after it opened forwarded ports."""
     if os.geteuid() != 0:
         pytest.skip("only root may look at it")
     spaces = []
     for _ in range(2):
-        spaces.append((keeper_of(oci_driver) / "ns/net").readlink())
-        with serving() as server, oci_driver.create(SandboxSpec(image=base_image, doors=(server.door(),))) as sandbox:
+        spaces.append((supervisor_of(oci_driver) / "ns/net").readlink())
+        with (
+            serving() as server,
+            oci_driver.create(SandboxSpec(image=base_image, forwarded_ports=(server.forwarded_port(),))) as sandbox,
+        ):
             assert sandbox.run(CALL).exit_code == 0
     assert spaces[0] == spaces[1]
     assert spaces[0] != Path("/proc/self/ns/net").readlink()
-    assert (keeper_of(oci_driver) / "net/route").read_text().splitlines()[1:] == []
+    assert (supervisor_of(oci_driver) / "net/route").read_text().splitlines()[1:] == []
 
 
 @pytest.mark.parametrize("persistent", [False, True])
 def test_a_stopped_run_leaves_no_connection(driver_of_its_own: SandboxDriver, persistent: bool) -> None:
-    """``kill_all`` ends what speaks through a door, and then no door is opened any more."""
+    """``kill_all`` ends what speaks through a forwarded port, and then no forwarded port is opened any more."""
     driver = driver_of_its_own
     image = driver.resolve_image("securebench/python:3.11")
     with serving() as server:
-        spec = SandboxSpec(image=image, doors=(server.door(),))
+        spec = SandboxSpec(image=image, forwarded_ports=(server.forwarded_port(),))
         process = driver.create(spec, persistent=persistent).open(probe_command("linger", str(PORT)))
         read_until(process, b"outside: here\n")
         driver.kill_all()
@@ -153,20 +160,23 @@ from securebench.testing.conformance.bench import probe_command, read_until
 from securebench.testing.conformance.forwarding import Server
 driver = open_driver(sys.argv[1], sys.argv[2] or None, "killed", print)
 image = driver.resolve_image("securebench/python:3.11")
-spec = SandboxSpec(image=image, doors=(Server("outside").door(),))
+spec = SandboxSpec(image=image, forwarded ports=(Server("outside").forwarded_port(),))
 process = driver.create(spec).open(probe_command("linger", "{PORT}"))
 read_until(process, b"outside: here")
 print("talking", flush=True)
 if sys.argv[3] == "holding":
-    import securebench.sandboxes.docker.forwarding as doors
-    doors.serve_doors = lambda *_: (print("holding", flush=True), time.sleep(600))
+    import securebench.sandboxes.docker.forwarding as forwarded ports
+    forwarded ports.serve_forwarded_ports = lambda *_: (print("holding", flush=True), time.sleep(600))
     driver.create(spec).open(probe_command("cat"))
 time.sleep(600)
 """
 
 
 def kill_in_the_middle(driver: SandboxDriver, what: str) -> str:
-    """Kill a process that has opened doors with ``driver`` when it says ``what``. Return its owner's label."""
+    """Kill a process that has opened forwarded ports with ``driver`` when it says ``what``.
+
+    Return its owner's label.
+    """
     docker = isinstance(driver, DockerDriver)
     argv = [sys.executable, "-c", KILLED, "docker" if docker else "oci", "" if docker else driver.info().runtime, what]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
@@ -185,7 +195,7 @@ def directories(owner: str) -> list[Path]:
 
 
 def test_nothing_is_left_of_a_killed_run(driver: SandboxDriver, base_image: ResolvedImage) -> None:
-    """I15, L10: after SIGKILL and the next start there is no container, and no directory, of what had doors."""
+    """I15, L10: after SIGKILL and the next start there is no container, and no directory, of what had forwarded ports."""
     owner = kill_in_the_middle(driver, "talking")
     assert until(lambda: driver.reap() >= 0 and not directories(owner))
     if isinstance(driver, DockerDriver):
@@ -194,7 +204,7 @@ def test_nothing_is_left_of_a_killed_run(driver: SandboxDriver, base_image: Reso
 
 @pytest.mark.engine
 def test_a_holder_of_a_killed_run_is_reaped(docker_driver: DockerDriver) -> None:
-    """A run that is killed while it opens a door leaves a holder and a meeting place, which the next removes."""
+    """A run that is killed while it opens a forwarded port leaves a holder and a meeting place, which the next removes."""
     owner = kill_in_the_middle(docker_driver, "holding")
     assert len(containers(docker_driver.engine, owner)) == 2
     assert len(directories(owner)) == 1
@@ -211,14 +221,16 @@ def containers(engine: Engine, owner: str) -> list[dict[str, Any]]:
 
 @pytest.mark.engine
 def test_no_network_of_the_engine_is_made(docker_driver: DockerDriver, base_image: ResolvedImage) -> None:
-    """While a sandbox has a door the engine has the networks that it had, and its container is in none of them."""
+    """While a sandbox has a forwarded port the engine has the networks that it had, and its container is in none of them."""
     before = {network["Id"] for network in docker_driver.engine.client.networks()}
     with serving() as server:
-        spec = SandboxSpec(image=base_image, doors=(server.door(),), labels={"tests": "doors"})
+        spec = SandboxSpec(
+            image=base_image, forwarded_ports=(server.forwarded_port(),), labels={"tests": "forwarded_ports"}
+        )
         with docker_driver.create(spec, persistent=True) as sandbox:
             sandbox.run(CALL)
             assert {network["Id"] for network in docker_driver.engine.client.networks()} == before
-            (entry,) = docker_driver.engine.client.containers(filters={"label": "tests=doors"})
+            (entry,) = docker_driver.engine.client.containers(filters={"label": "tests=forwarded ports"})
             found = docker_driver.engine.client.inspect_container(entry["Id"])
     assert found["NetworkSettings"]["Networks"] == {}
 
@@ -231,7 +243,9 @@ def test_a_holder_that_fails_is_told(
     for program, why in (("raise SystemExit('oh')", "oh"), ("", "it ended"), ("print('open')", "Resource")):
         monkeypatch.setattr("securebench.sandboxes.docker.forwarding._PROGRAM", program)
         with serving() as server, pytest.raises(EgressError, match=why):
-            docker_driver.create(SandboxSpec(image=base_image, doors=(server.door(),)), persistent=True)
+            docker_driver.create(
+                SandboxSpec(image=base_image, forwarded_ports=(server.forwarded_port(),)), persistent=True
+            )
         assert server.listeners == []
 
 
@@ -246,25 +260,27 @@ def test_a_holder_that_hands_over_something_else_is_found_out(
         assert other != program
         monkeypatch.setattr("securebench.sandboxes.docker.forwarding._PROGRAM", other)
         with serving() as server, pytest.raises(EgressError, match="are not there"):
-            docker_driver.create(SandboxSpec(image=base_image, doors=(server.door(),)), persistent=True)
+            docker_driver.create(
+                SandboxSpec(image=base_image, forwarded_ports=(server.forwarded_port(),)), persistent=True
+            )
         assert server.listeners == []
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("user", [(65534, 65534), (0, 0)], ids=["nobody", "root"])
-def test_a_door_is_no_way_out(driver: SandboxDriver, base_image: ResolvedImage, user: tuple[int, int]) -> None:
-    """With a door, whatever is tried at the network comes to nothing, as without one: J01, J03, J04, I18, I20."""
+def test_a_port_is_no_way_out(driver: SandboxDriver, base_image: ResolvedImage, user: tuple[int, int]) -> None:
+    """With a forwarded port, whatever is tried at the network comes to nothing, as without one: J01, J03, J04, I18, I20."""
     functions = {name: getattr(attempt.function, "func", attempt.function) for name, attempt in ATTEMPTS.items()}
     names = [name for name, function in functions.items() if function.__module__.endswith(".network")]
     with serving() as server:
-        found = break_out(driver, base_image, user=user, names=names, doors=(server.door(),))
+        found = break_out(driver, base_image, user=user, names=names, forwarded_ports=(server.forwarded_port(),))
     assert len(names) > 10
     assert [finding for finding in found if finding.outcome is not AttemptOutcome.CONTAINED] == []
 
 
 @pytest.mark.parametrize("kind", ["oci", "docker"])
-def test_gvisor_has_no_doors(kind: str, request: pytest.FixtureRequest) -> None:
+def test_gvisor_has_no_ports(kind: str, request: pytest.FixtureRequest) -> None:
     """A runtime with a network stack of its own is told before a sandbox is made: ``egress-unavailable``."""
     if kind == "docker":
         request.getfixturevalue("engine")
@@ -274,6 +290,6 @@ def test_gvisor_has_no_doors(kind: str, request: pytest.FixtureRequest) -> None:
         pytest.skip(error.message)
     image = driver.resolve_image("securebench/python:3.11")
     with serving() as server, pytest.raises(EgressError, match="runsc") as caught:
-        driver.create(SandboxSpec(image=image, doors=(server.door(),)))
+        driver.create(SandboxSpec(image=image, forwarded_ports=(server.forwarded_port(),)))
     driver.close()
     assert caught.value.code == "egress-unavailable"

@@ -10,7 +10,7 @@ from securebench.errors import EgressError, EngineError
 from securebench.sandboxes.base import DriverInfo, Limits
 from securebench.sandboxes.enforcement import ENFORCEABLE
 from securebench.sandboxes.seen import View
-from securebench.sandboxes.self_test import door_troubles, look, require_isolation, weaknesses
+from securebench.sandboxes.self_test import look, port_troubles, require_isolation, weaknesses
 from securebench.testing.fake_sandbox import FakeDriver
 
 if TYPE_CHECKING:
@@ -215,14 +215,14 @@ WAY_OUT = "eth0\t00000000\t010011AC\t0003\t0\t0\t0\t00000000\t0\t0\t0"
         ([LISTENING.format(17), WAY_OUT], [17], "eth0"),
     ],
 )
-def test_a_door_that_is_none_is_told(lines: list[str], inodes: list[int], trouble: str) -> None:
-    """J03: a door is the very socket that was handed out, and alone in its namespace."""
-    found = "; ".join(door_troubles("\n".join(lines), inodes))
+def test_a_port_that_is_none_is_told(lines: list[str], inodes: list[int], trouble: str) -> None:
+    """J03: a forwarded port is the very socket that was handed out, and alone in its namespace."""
+    found = "; ".join(port_troubles("\n".join(lines), inodes))
     assert trouble in found if trouble else not found
 
 
-class WithDoors(Machine):
-    """A machine whose sandboxes with doors see ``beside`` what is as asked for."""
+class WithPorts(Machine):
+    """A machine whose sandboxes with forwarded ports see ``beside`` what is as asked for."""
 
     def __init__(self, beside: str) -> None:
         super().__init__(WELL)
@@ -233,20 +233,20 @@ class WithDoors(Machine):
 
 
 @pytest.mark.parametrize(("beside", "why"), [("", "listening sockets"), (ETHERNET, "eth0")])
-def test_a_driver_with_other_doors_is_refused(beside: str, why: str) -> None:
-    """J01, J03: where a door is not there, or the way out is a network, a run with one does not start."""
-    machine = WithDoors(beside)
+def test_a_driver_with_other_ports_is_refused(beside: str, why: str) -> None:
+    """J01, J03: where a forwarded port is not there, or the way out is a network, a run with one does not start."""
+    machine = WithPorts(beside)
     require_isolation(machine, machine.image)
     with pytest.raises(EngineError, match=why) as caught:
-        require_isolation(machine, machine.image, doors=True)
+        require_isolation(machine, machine.image, forwarded_ports=True)
     assert caught.value.code == "sandbox-not-isolated"
 
 
 @pytest.mark.every_driver
-def test_every_driver_passes_with_doors(driver: SandboxDriver, base_image: ResolvedImage) -> None:
+def test_every_driver_passes_with_ports(driver: SandboxDriver, base_image: ResolvedImage) -> None:
     """What a run with a way out asks of its driver is so: and what it handed out for that is closed."""
     try:
-        driver.self_test(base_image, doors=True)
+        driver.self_test(base_image, forwarded_ports=True)
     except EgressError as error:
         pytest.skip(error.message)
 

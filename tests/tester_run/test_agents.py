@@ -81,7 +81,7 @@ def reaching(host: str) -> FakeProducer:
         assert isinstance(context.gateway, FakeGateway)
         context.gateway.log({"task_id": view.task_id, "kind": "connect", "host": host, "decision": "denied"})
 
-    return FakeProducer(hook=hook, has_way_out=True, keys=(KEY,))
+    return FakeProducer(hook=hook, has_egress=True, keys=(KEY,))
 
 
 def decisions(root: Path) -> list[dict[str, Any]]:
@@ -187,7 +187,7 @@ def test_a_harness_that_cannot_begin_ends_the_run_before_it_does(root: Path, err
         def prepare(self, run: RunContext) -> Mapping[str, JsonValue]:
             raise error
 
-    producer, gateways = Unready(has_way_out=True), FakeGateways()
+    producer, gateways = Unready(has_egress=True), FakeGateways()
     with pytest.raises(type(error)):
         run(root, parts=make_parts(producer, make_gateway=gateways))
     assert not producer.views
@@ -196,20 +196,20 @@ def test_a_harness_that_cannot_begin_ends_the_run_before_it_does(root: Path, err
     assert run(root).passed == 6
 
 
-@pytest.mark.parametrize("has_way_out", [False, True])
-def test_sandboxes_are_looked_at_with_the_doors_that_they_will_have(root: Path, has_way_out: bool) -> None:
+@pytest.mark.parametrize("has_egress", [False, True])
+def test_sandboxes_are_looked_at_with_the_ports_that_they_will_have(root: Path, has_egress: bool) -> None:
     """J01: a machine on which a way out opens more than itself is refused before the harness is prepared."""
     asked: list[bool] = []
 
     class Driver(FakeDriver):
-        def self_test(self, image: ResolvedImage, *, doors: bool = False) -> None:
-            asked.append(doors)
+        def self_test(self, image: ResolvedImage, *, forwarded_ports: bool = False) -> None:
+            asked.append(forwarded_ports)
             raise EngineError("a resolver is reached", code="sandbox-not-isolated")
 
-    producer = FakeProducer(has_way_out=has_way_out)
+    producer = FakeProducer(has_egress=has_egress)
     with pytest.raises(EngineError, match="resolver"):
         run(root, parts=make_parts(producer, Driver()))
-    assert asked == [has_way_out]
+    assert asked == [has_egress]
     assert not producer.prepared
 
 
@@ -232,7 +232,7 @@ def test_an_agent_without_a_way_out_has_no_gateway(root: Path) -> None:
 def test_the_real_gateway_is_made_by_default(root: Path) -> None:
     """Unless a test brings its own; and nothing is started for agents that do not use it."""
     seen: list[Any] = []
-    producer = FakeProducer(hook=lambda _, __, context: seen.append(context.gateway), has_way_out=True)
+    producer = FakeProducer(hook=lambda _, __, context: seen.append(context.gateway), has_egress=True)
     assert run(root, parts=make_parts(producer), limit=1).passed == 1
     assert type(seen[0]) is Gateway
 
@@ -286,7 +286,7 @@ def test_j15_a_key_stands_nowhere(root: Path) -> None:
         return AgentResult(candidate=seal(context.store, "right"), stdout=KEY, metadata={"k": KEY}, trajectory=told)
 
     sink, told = Sink(), list[str]()
-    producer = Telling(hook=hook, has_way_out=True, keys=(KEY,), agent=AGENT)
+    producer = Telling(hook=hook, has_egress=True, keys=(KEY,), agent=AGENT)
     parts = make_parts(producer, make_gateway=FakeGateways())
     summary = run(root, parts=parts, sinks=[sink], notify=told.append, show_agent_output=True)
     assert told[-1] == "the key is <redacted>"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import SandboxDriver
 
 
-pytestmark = [pytest.mark.alone, pytest.mark.usefixtures("_with_doors")]
+pytestmark = [pytest.mark.alone, pytest.mark.usefixtures("_with_ports")]
 
 
 def decisions(root: Path) -> list[dict[str, Any]]:
@@ -81,7 +81,7 @@ def test_every_knock_is_logged_and_summed_up(tmp_path: Path, driver: SandboxDriv
 
 @pytest.mark.slow
 def test_forty_agents_at_once_have_a_way_out(tmp_path: Path, driver: SandboxDriver) -> None:
-    """Forty sandboxes with doors of one gateway's: no pool of addresses runs out, and each has its own decisions."""
+    """Forty sandboxes on one gateway: no address pool runs out, and each has its own decisions."""
     one = RealRun(tmp_path, driver, rounds=10, sleep=3.0, knock=True)
     done = one.finish("--workers", "40", "--quiet")
     assert done.returncode == 0, done.stderr

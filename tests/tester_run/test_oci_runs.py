@@ -1,4 +1,4 @@
-"""What only a run without an engine can meet: its keeper killed, no runtime, no image, no room for one."""
+"""What only a run without an engine can meet: its supervisor killed, no runtime, no image, no room for one."""
 
 from __future__ import annotations
 
@@ -33,10 +33,12 @@ OF_A_SANDBOX = "agent.py", "runsc-sandbox"
 NO_ENGINE = {"DOCKER_HOST": "unix:///nowhere/docker.sock"}
 
 
-def keeper_of(pid: int) -> int:
-    """Return the keeper below a process: the first of its pid namespace, whatever it forked beside it."""
-    [keeper] = [child for child, command in family_of(pid).items() if "oci.keeper" in command and _is_first(child)]
-    return keeper
+def supervisor_of(pid: int) -> int:
+    """Return the supervisor below a process: the first of its pid namespace, whatever it forked beside it."""
+    [supervisor] = [
+        child for child, command in family_of(pid).items() if "oci.supervisor" in command and _is_first(child)
+    ]
+    return supervisor
 
 
 def _is_first(pid: int) -> bool:
@@ -67,12 +69,12 @@ def _link_or_copy(source: Path, target: Path) -> None:
         shutil.copy2(source, target)
 
 
-def test_the_keeper_is_killed(tmp_path: Path, oci_driver: OciDriver) -> None:
-    """A keeper that is killed costs no verdict: the run ends with 3, says why, leaves nothing, and resumes (L08)."""
+def test_the_supervisor_is_killed(tmp_path: Path, oci_driver: OciDriver) -> None:
+    """Killing the supervisor costs no verdict: the run exits with 3, says why, leaves nothing, and resumes (L08)."""
     one = RealRun(tmp_path / "one", oci_driver, rounds=3, sleep=0.5)
     with one.begun("--workers", "2", after=2) as process:
-        keeper = keeper_of(process.pid)
-        os.kill(keeper, signal.SIGKILL)
+        supervisor = supervisor_of(process.pid)
+        os.kill(supervisor, signal.SIGKILL)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 3, err
     assert "the sandbox engine is gone" in err
@@ -87,14 +89,14 @@ def test_the_keeper_is_killed(tmp_path: Path, oci_driver: OciDriver) -> None:
     assert anonymous(one.root) == anonymous(clean.root)
 
 
-def test_the_run_and_its_keeper_are_killed(tmp_path: Path, oci_driver: OciDriver) -> None:
+def test_the_run_and_its_supervisor_are_killed(tmp_path: Path, oci_driver: OciDriver) -> None:
     """When both are gone at once, so are all sandboxes; what else is left the next run removes (L10, I15)."""
     one = RealRun(tmp_path, oci_driver, sleep=20.0)
     with one.begun("--workers", "2", after=0) as process:
         wait_for(lambda: len([line for line in one.left() if any(map(line.count, OF_A_SANDBOX))]) >= 2)
-        keeper = keeper_of(process.pid)
+        supervisor = supervisor_of(process.pid)
         process.kill()
-        os.kill(keeper, signal.SIGKILL)
+        os.kill(supervisor, signal.SIGKILL)
     wait_for(lambda: not [line for line in one.left() if line.startswith("process")], 20)
     oci_driver.reap()
     assert not one.left()

@@ -746,7 +746,7 @@ def test_a_weak_engine_runs_nothing(root: Path) -> None:
     """A driver that fails its self-test ends the run before any task, with its own words (I03)."""
     driver = FakeDriver()
 
-    def refuse(image: ResolvedImage, *, doors: bool = False) -> None:
+    def refuse(image: ResolvedImage, *, forwarded_ports: bool = False) -> None:
         raise EngineError(f"{image.reference} sees a network", code="sandbox-not-isolated")
 
     driver.self_test = refuse  # type: ignore[method-assign]  # the fake, weakened

@@ -17,7 +17,7 @@ import pytest
 from securebench.sandboxes.base import BASE_ENVIRONMENT, MIB, DriverInfo, Sandbox, SandboxDriver
 from securebench.sandboxes.collected import CollectedArchive, CollectedLayer
 from securebench.sandboxes.enforcement import ENFORCEABLE
-from securebench.testing.conformance import CHECKS, Check, ConformanceError, excuse
+from securebench.testing.conformance import CHECKS, Check, ConformanceError, expected_failure
 from securebench.testing.conformance.bench import run_checks
 from securebench.testing.conformance.expected_failures import FOREIGN_FILES, GVISOR
 from securebench.testing.fake_changes import LIBRARY_FILES
@@ -62,7 +62,7 @@ def test_every_driver_conforms(check: Check, driver: SandboxDriver, base_image: 
     try:
         check.run(driver, base_image, directory)
     except Exception:
-        if reason := excuse(check, driver.info()):
+        if reason := expected_failure(check, driver.info()):
             pytest.xfail(reason)
         raise
 
@@ -70,18 +70,20 @@ def test_every_driver_conforms(check: Check, driver: SandboxDriver, base_image: 
 def test_what_is_weaker_is_excused_by_name_only() -> None:
     """A driver that says what it is weaker in is held to everything else, and one that says nothing to everything."""
     rootless = DriverInfo("oci", "crun", weaker=("memory", "groups"))
-    excused = {check.name for check in CHECKS if excuse(check, rootless)}
-    assert excused == {check.name for check in CHECKS if set(check.needs) & {"memory", "groups"}}
-    assert "memory_is_limited" in excused
-    assert not [check.name for check in CHECKS if excuse(check, DriverInfo("oci", "crun"))]
+    expected = {check.name for check in CHECKS if expected_failure(check, rootless)}
+    assert expected == {check.name for check in CHECKS if set(check.needs) & {"memory", "groups"}}
+    assert "memory_is_limited" in expected
+    assert not [check.name for check in CHECKS if expected_failure(check, DriverInfo("oci", "crun"))]
     docker = DriverInfo("docker", "runc", foreign_files=True)
-    assert [check.name for check in CHECKS if excuse(check, docker)] == [FOREIGN_FILES]
+    assert [check.name for check in CHECKS if expected_failure(check, docker)] == [FOREIGN_FILES]
 
 
 def test_every_excuse_is_for_a_check() -> None:
     """What is declared of gVisor names checks that there are, and what checks need can be enforced."""
     assert set(GVISOR) <= set(by_name)
-    assert {name for name, check in by_name.items() if excuse(check, DriverInfo("docker", "runsc"))} == set(GVISOR)
+    assert {name for name, check in by_name.items() if expected_failure(check, DriverInfo("docker", "runsc"))} == set(
+        GVISOR
+    )
     assert {name for check in CHECKS for name in check.needs} <= set(ENFORCEABLE)
 
 
@@ -104,9 +106,9 @@ class Liar(SandboxDriver):
         """Show honestly."""
         return self._driver.image_tree(image)
 
-    def self_test(self, image: ResolvedImage, *, doors: bool = False) -> None:
+    def self_test(self, image: ResolvedImage, *, forwarded_ports: bool = False) -> None:
         """Test honestly."""
-        self._driver.self_test(image, doors=doors)
+        self._driver.self_test(image, forwarded_ports=forwarded_ports)
 
     def create(self, spec: SandboxSpec, *, persistent: bool = False) -> Sandbox:
         """Make another sandbox than was asked for."""
@@ -148,29 +150,29 @@ LIES: list[tuple[str, dict[str, Any]]] = [
     ("a_flood_of_output_ends_it", {"limits": {"output": 4 * GIB}}),
     ("an_ephemeral_sandbox_forgets_its_files", {"persistent": True}),
     ("a_persistent_sandbox_keeps_its_files", {"persistent": False}),
-    ("a_door_answers_from_the_start", {"doors": ()}),
-    ("doors_lead_to_who_serves_them", {"doors": ()}),
-    ("each_container_has_doors_of_its_own", {"persistent": True}),
-    ("each_container_has_doors_of_its_own", {"persistent": False}),
-    ("with_a_door_there_is_still_only_loopback", {"doors": ()}),
-    ("with_a_door_there_is_still_only_loopback", {"doors": (), "network": "bridge"}),
-    ("with_a_door_nothing_more_is_allowed", {"cap_add": ("SYS_CHROOT",)}),
-    ("a_door_is_one_sandboxs_alone", {"doors": ()}),
-    ("connections_end_with_their_sandbox", {"doors": ()}),
-    ("a_door_can_be_closed_from_outside", {"doors": ()}),
-    ("doors_are_no_hindrance", {"doors": ()}),
-    ("who_cannot_serve_gets_no_sandbox", {"doors": ()}),
-    ("doors_that_cannot_be_are_refused", {"doors": ()}),
+    ("a_port_answers_from_the_start", {"forwarded_ports": ()}),
+    ("ports_lead_to_who_serves_them", {"forwarded_ports": ()}),
+    ("each_container_has_ports_of_its_own", {"persistent": True}),
+    ("each_container_has_ports_of_its_own", {"persistent": False}),
+    ("with_a_port_there_is_still_only_loopback", {"forwarded_ports": ()}),
+    ("with_a_port_there_is_still_only_loopback", {"forwarded_ports": (), "network": "bridge"}),
+    ("with_a_port_nothing_more_is_allowed", {"cap_add": ("SYS_CHROOT",)}),
+    ("a_port_is_one_sandboxs_alone", {"forwarded_ports": ()}),
+    ("connections_end_with_their_sandbox", {"forwarded_ports": ()}),
+    ("a_port_can_be_closed_from_outside", {"forwarded_ports": ()}),
+    ("ports_are_no_hindrance", {"forwarded_ports": ()}),
+    ("who_cannot_serve_gets_no_sandbox", {"forwarded_ports": ()}),
+    ("ports_that_cannot_be_are_refused", {"forwarded_ports": ()}),
 ]
 
 REAL_LIES: list[tuple[str, dict[str, Any]]] = [
     *(lie for lie in LIES if lie[0] != "a_flood_of_output_ends_it"),
     ("there_is_only_loopback", {"network": "bridge"}),
-    ("with_a_door_there_is_still_only_loopback", {"doors": (), "network": "bridge"}),
-    ("with_a_door_the_host_cannot_be_reached", {"doors": (), "network": "bridge"}),
-    ("with_a_door_the_host_cannot_be_reached", {"doors": (), "network": "host"}),
-    ("with_a_door_nothing_more_is_allowed", {"cap_drop": ()}),
-    ("what_listens_in_a_sandbox_is_not_a_neighbours", {"doors": (), "network": "host"}),
+    ("with_a_port_there_is_still_only_loopback", {"forwarded_ports": (), "network": "bridge"}),
+    ("with_a_port_the_host_cannot_be_reached", {"forwarded_ports": (), "network": "bridge"}),
+    ("with_a_port_the_host_cannot_be_reached", {"forwarded_ports": (), "network": "host"}),
+    ("with_a_port_nothing_more_is_allowed", {"cap_drop": ()}),
+    ("what_listens_in_a_sandbox_is_not_a_neighbours", {"forwarded_ports": (), "network": "host"}),
     ("set_id_files_are_not_honoured", {"security_opt": ()}),
     ("privileges_cannot_be_gained", {"security_opt": ("no-new-privileges:true", "seccomp=unconfined")}),
     ("root_can_do_no_more", {"cap_drop": ()}),

@@ -65,10 +65,10 @@ class NpmRegistry:
     registry does, and :class:`ConfigError` (``agent-unknown-version``) for what it has not.
     """
 
-    def __init__(self, url: str = "", patience: Timeouts | None = None) -> None:
+    def __init__(self, url: str = "", timeouts: Timeouts | None = None) -> None:
         self._url = (url or configured()).rstrip("/")
         self._base = _address(self._url)
-        self._patience = patience or Timeouts()
+        self._timeouts = timeouts or Timeouts()
 
     def __str__(self) -> str:
         return str(self._base)
@@ -76,7 +76,7 @@ class NpmRegistry:
     def release(self, package: str, version: str) -> PackageRelease:
         """Return what ``version``, exact or a tag, is. Raises ``agent-integrity``, too, where it has no sha512."""
         path = f"{package.replace('/', '%2f')}/{version}"
-        data = b"".join(Download(self, path, f"{package} {version}", Deadline(self._patience), _MAX_DOCUMENT))
+        data = b"".join(Download(self, path, f"{package} {version}", Deadline(self._timeouts), _MAX_DOCUMENT))
         try:
             value = decode_json(data.decode("utf-8"))[0]
         except (UnfitJsonError, UnicodeDecodeError):
@@ -98,13 +98,13 @@ class NpmRegistry:
     def archive(self, package: str, version: str) -> Download:
         """Return the archive of an exact version, to be iterated over once. It is not checked against anything."""
         path = f"{package}/-/{package.rpartition('/')[2]}-{version}.tgz"
-        return Download(self, path, f"{package} {version}", Deadline(self._patience), _MAX_ARCHIVE)
+        return Download(self, path, f"{package} {version}", Deadline(self._timeouts), _MAX_ARCHIVE)
 
     def ask(self) -> None:
         """See whether it answers at all."""
         with self.explaining():
             try:
-                wire.get(self._at(""), {"Connection": "close"}, Deadline(self._patience)).close()
+                wire.get(self._at(""), {"Connection": "close"}, Deadline(self._timeouts)).close()
             except wire.BROKEN as error:
                 raise self.unavailable(str(error) or type(error).__name__) from error
 
@@ -199,10 +199,10 @@ class Download:
                 yield fresh
 
     def _recover(self, trouble: Exception, tries: int) -> None:
-        patience = self._deadline.patience
-        if tries >= patience.attempts or (not self._received and not isinstance(trouble, _BusyError)):
+        timeouts = self._deadline.timeouts
+        if tries >= timeouts.attempts or (not self._received and not isinstance(trouble, _BusyError)):
             raise self._registry.unavailable(str(trouble) or type(trouble).__name__, self._what) from trouble
-        self._deadline.wait(min(patience.pause * 2 ** (tries - 1), patience.longest_pause))
+        self._deadline.wait(min(timeouts.pause * 2 ** (tries - 1), timeouts.longest_pause))
 
 
 def configured(environ: Mapping[str, str] | None = None) -> str:

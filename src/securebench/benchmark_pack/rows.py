@@ -13,9 +13,9 @@ from securebench.benchmark_pack.model import BenchmarkRow, RowSource
 from securebench.benchmark_pack.references import Referenced, eval_references, path_faults, public_references
 from securebench.errors import ConfigError, SourceLocation
 from securebench.families.environment import merge_environment
-from securebench.families.lookalikes import fold_lookalikes
 from securebench.families.registry import FAMILIES
 from securebench.families.row import RowModel
+from securebench.families.skeleton import fold_confusables
 from securebench.pack_paths import folded
 from securebench.resources import Visibility
 from securebench.strict_input.faults import Fault, Problems, shown
@@ -132,7 +132,7 @@ class RowReader:
 
     def _id_faults(self, task_id: str, source: RowSource) -> list[Fault]:
         """Refuse an id that is, or looks like, one that came before."""
-        other, line = self._ids.setdefault(fold_lookalikes(task_id), (task_id, source.line))
+        other, line = self._ids.setdefault(fold_confusables(task_id), (task_id, source.line))
         if line == source.line:
             return []
         same = "is the id" if other == task_id else f"differs only in look or case from {shown(other)}, the id"

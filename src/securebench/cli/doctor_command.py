@@ -50,7 +50,7 @@ def _print_lines(report: Report) -> None:
     """Print a line a finding, its parts separated by tabs."""
     for finding in report.findings:
         text = "; ".join(part for part in (finding.found, finding.meaning) if part)
-        click.echo("\t".join((finding.state, finding.name, _plain(text), _plain(finding.remedy))).rstrip())
+        click.echo("\t".join((finding.state, finding.name, _plain(text), _plain(finding.fix))).rstrip())
     click.echo(_summary(report))
 
 
@@ -65,8 +65,8 @@ def _print_table(report: Report) -> None:
     table.add_column(overflow="fold")
     for finding in report.findings:
         text = Text(_plain(finding.found)).append(f"; {_plain(finding.meaning)}" if finding.meaning else "", "dim")
-        if finding.remedy:
-            text.append(f"\n> {_plain(finding.remedy)}", "bold")
+        if finding.fix:
+            text.append(f"\n> {_plain(finding.fix)}", "bold")
         table.add_row(Text(finding.state, style=_STYLES[finding.state]), finding.name.replace("_", " "), text)
     console = Console()
     console.print(table, "", Text(_summary(report), style="bold" if report.can_run else "bold red"))

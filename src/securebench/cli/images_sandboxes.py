@@ -49,7 +49,7 @@ class BuildSandboxes:
         return result.exit_code, output[-_CHARACTERS_SHOWN:]
 
     @contextmanager
-    def steps(self, job: BuildScript, log: Callable[[bytes], None]) -> Iterator[Left | None]:
+    def steps(self, build_script: BuildScript, log: Callable[[bytes], None]) -> Iterator[Left | None]:
         """Run a build's steps as the image's root without privileges, and give what they have left.
 
         ``None`` where there is no driver. Raises :class:`InfrastructureError` where the sandbox fails.
@@ -61,9 +61,9 @@ class BuildSandboxes:
         if driver is None:
             yield None
             return
-        spec = _steps_spec(driver.resolve_image(job.image_id), job)
+        spec = _steps_spec(driver.resolve_image(build_script.image_id), build_script)
         with driver.create(spec) as sandbox:
-            command = Command(argv=("/bin/sh", "-c", job.script), timeout_seconds=_STEPS_SECONDS)
+            command = Command(argv=("/bin/sh", "-c", build_script.script), timeout_seconds=_STEPS_SECONDS)
             result = sandbox.run(command, lambda chunk: log(chunk[1]))
             if result.timed_out or result.out_of_memory:
                 log(b"\nsecurebench: " + (b"out of time\n" if result.timed_out else b"out of memory\n"))
@@ -80,7 +80,7 @@ class BuildSandboxes:
         return None
 
 
-def _steps_spec(image: ResolvedImage, job: BuildScript) -> SandboxSpec:
+def _steps_spec(image: ResolvedImage, build_script: BuildScript) -> SandboxSpec:
     from securebench.images.build.derived.script import TOOLS
     from securebench.limits import Limits
     from securebench.sandboxes.base import BASE_ENVIRONMENT, Mount, SandboxSpec
@@ -90,8 +90,8 @@ def _steps_spec(image: ResolvedImage, job: BuildScript) -> SandboxSpec:
         read_only=False,
         collect="/",
         user=(0, 0),
-        mounts=(Mount(job.tools, TOOLS),),
-        environment={**BASE_ENVIRONMENT, **job.environment},
+        mounts=(Mount(build_script.tools, TOOLS),),
+        environment={**BASE_ENVIRONMENT, **build_script.environment},
         limits=Limits(memory=4 * _GIB, tmpfs=2 * _GIB, pids=1024, cpus=2.0, file_size=2 * _GIB),
     )
 

@@ -152,7 +152,7 @@ def _at_its_commit(one: ImportedInstance) -> ImportedInstance:
     if one.image.recipe is None or one.image.base_commit:
         return one
     from securebench.images.build.derived.content import content_layer
-    from securebench.images.build.derived.sources import bring_source
+    from securebench.images.build.derived.sources import fetch_source
     from securebench.images.build.recipe_file import read_recipe
     from securebench.images.build.recipe_kinds import DerivedRecipe
 
@@ -162,7 +162,7 @@ def _at_its_commit(one: ImportedInstance) -> ImportedInstance:
         recipe = read_recipe(path)
         assert isinstance(recipe, DerivedRecipe)
         assert recipe.source is not None
-        source, _ = bring_source(recipe.source, Path(scratch), lambda text: click.echo(text, err=True))
+        source, _ = fetch_source(recipe.source, Path(scratch), lambda text: click.echo(text, err=True))
         return one.at(content_layer(recipe, source)[1])
 
 

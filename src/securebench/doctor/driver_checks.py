@@ -86,16 +86,16 @@ def strong_driver() -> Finding:
 def weaker_driver(oci: Finding) -> Finding:
     """Return what is to be said where ``auto`` takes nothing, and the oci driver can still be asked for by name."""
     meaning = "'auto' takes no driver that is weaker than Docker is; this one has to be asked for"
-    remedy = "securebench run --driver oci, or sandbox.driver: oci in the tester YAML"
-    return Finding("driver", State.WEAKER, f"only the oci driver, where {oci.found}", meaning, remedy)
+    fix = "securebench run --driver oci, or sandbox.driver: oci in the tester YAML"
+    return Finding("driver", State.WEAKER, f"only the oci driver, where {oci.found}", meaning, fix)
 
 
 def _no_driver(machine: Machine, error: InfrastructureError) -> Finding:
     if error.code == "driver-unavailable":  # its message has both reasons, which have lines of their own here
-        found, remedy = "neither the oci driver nor a Docker Engine can be used", install(machine, "crun", "tini")
+        found, fix = "neither the oci driver nor a Docker Engine can be used", install(machine, "crun", "tini")
     else:
-        found, remedy = error.message, error.hint
-    return Finding("driver", State.MISSING, found, "nothing can run here", remedy)
+        found, fix = error.message, error.hint
+    return Finding("driver", State.MISSING, found, "nothing can run here", fix)
 
 
 def _runtime(machine: Machine, name: str, meaning: str) -> Finding:
@@ -105,8 +105,8 @@ def _runtime(machine: Machine, name: str, meaning: str) -> Finding:
         return Finding(name, State.MISSING, error.message, f"it would be {meaning}", install(machine, name))
     if runtime.warning:
         found = f"{runtime.version}, {runtime.path}"
-        remedy = as_root(machine, f"apt-get install --only-upgrade {name}") if machine.has("apt-get") else ""
-        return Finding(name, State.WEAKER, found, runtime.warning, remedy)
+        fix = as_root(machine, f"apt-get install --only-upgrade {name}") if machine.has("apt-get") else ""
+        return Finding(name, State.WEAKER, found, runtime.warning, fix)
     return Finding(name, State.OK, f"{runtime.version}, {runtime.path}", meaning)
 
 

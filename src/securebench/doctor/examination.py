@@ -96,7 +96,7 @@ def _finding(name: str, machine: Machine) -> Finding:
     try:
         return CHECKS[name](machine)
     except SecureBenchError as error:
-        return Finding(name, State.MISSING, error.message, remedy=error.hint)
+        return Finding(name, State.MISSING, error.message, fix=error.hint)
     except Exception as error:  # noqa: BLE001 - whatever is wrong with the machine, the other lines are wanted
         return Finding(name, State.MISSING, f"could not be told: {type(error).__name__}: {error}")
 

@@ -30,8 +30,8 @@ def user_namespaces(machine: Machine) -> Finding:
     for setting, forbids, allows in _USER_NAMESPACE_SWITCHES:
         value = machine.read(f"/proc/sys/{setting.replace('.', '/')}")
         if value is not None and value.strip() == forbids:
-            remedy = as_root(machine, f"sysctl -w {setting}={allows}")
-            return Finding(name, State.MISSING, f"forbidden by {setting}={forbids}", meaning, remedy)
+            fix = as_root(machine, f"sysctl -w {setting}={allows}")
+            return Finding(name, State.MISSING, f"forbidden by {setting}={forbids}", meaning, fix)
     return Finding(name, State.MISSING, "refused: by the kernel, or by a container around this", meaning)
 
 
@@ -46,8 +46,8 @@ def rootless_ids(machine: Machine) -> Finding:
     if least >= _SUBORDINATE:
         return Finding(name, State.OK, f"{least} subordinate ids", "sandboxes have users of their own")
     ids = "--add-subuids 100000-165535 --add-subgids 100000-165535"
-    remedy = as_root(machine, f"usermod {ids} {machine.user}")
-    return Finding(name, State.WEAKER, f"{least} subordinate ids of {_SUBORDINATE}", meaning, remedy)
+    fix = as_root(machine, f"usermod {ids} {machine.user}")
+    return Finding(name, State.WEAKER, f"{least} subordinate ids of {_SUBORDINATE}", meaning, fix)
 
 
 def cgroups(machine: Machine) -> Finding:
@@ -59,10 +59,10 @@ def cgroups(machine: Machine) -> Finding:
         return Finding("cgroups", State.OK, found, "a sandbox cannot take more than its share")
     meaning = f"the oci driver cannot limit a sandbox's {', '.join(lacking)} as a whole, only each process's"
     if machine.is_root:
-        remedy = "" if layout else "mount -t cgroup2 none /sys/fs/cgroup"
+        fix = "" if layout else "mount -t cgroup2 none /sys/fs/cgroup"
     else:
-        remedy = "systemd-run --user --scope -p Delegate=yes $SHELL, or run as root"
-    return Finding("cgroups", State.WEAKER if layout else State.MISSING, found, meaning, remedy)
+        fix = "systemd-run --user --scope -p Delegate=yes $SHELL, or run as root"
+    return Finding("cgroups", State.WEAKER if layout else State.MISSING, found, meaning, fix)
 
 
 def seccomp(machine: Machine) -> Finding:
@@ -77,8 +77,8 @@ def overlay(machine: Machine) -> Finding:
     """Look for the file system that lets sandboxes share an image and write, each for itself."""
     meaning = "the oci driver cannot give a sandbox an image"
     if "overlay" not in (machine.read("/proc/filesystems") or "").split():
-        remedy = as_root(machine, "modprobe overlay")
-        return Finding("overlay", State.MISSING, "not known to the kernel", meaning, remedy)
+        fix = as_root(machine, "modprobe overlay")
+        return Finding("overlay", State.MISSING, "not known to the kernel", meaning, fix)
     if not machine.is_root and machine.kernel < _OVERLAY_FOR_USERS:
         found = f"kernel {'.'.join(map(str, machine.kernel))} has it for root alone; 5.11 or later has it for all"
         return Finding("overlay", State.MISSING, found, meaning, "run as root")

@@ -32,7 +32,7 @@ class Finding:
     state: State
     found: str
     meaning: str = ""
-    remedy: str = ""
+    fix: str = ""
 
 
 @dataclass(frozen=True, slots=True)

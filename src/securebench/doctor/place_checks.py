@@ -29,8 +29,8 @@ def python(machine: Machine) -> Finding:
 
 def room_for_images(machine: Machine) -> Finding:
     """Look whether the image store can take another image."""
-    remedy = "securebench images prune, or set SECUREBENCH_IMAGES to a directory with room"
-    return _room(machine, "room_for_images", machine.store(), "images are unpacked there", remedy)
+    fix = "securebench images prune, or set SECUREBENCH_IMAGES to a directory with room"
+    return _room(machine, "room_for_images", machine.store(), "images are unpacked there", fix)
 
 
 def room_here(machine: Machine) -> Finding:
@@ -42,8 +42,8 @@ def base_images(machine: Machine) -> Finding:
     """Look for the project's own images: in the store, else in the engine."""
     lacking = [name for name in machine.base_images() if not (machine.is_stored(name) or _engine_has(machine, name))]
     if lacking:
-        meaning, remedy = "tasks that run in it need it", "securebench images build --install-tools"
-        return Finding("base_images", State.MISSING, f"no {', '.join(lacking)}", meaning, remedy)
+        meaning, fix = "tasks that run in it need it", "securebench images build --install-tools"
+        return Finding("base_images", State.MISSING, f"no {', '.join(lacking)}", meaning, fix)
     return Finding("base_images", State.OK, ", ".join(machine.base_images()), "tasks can run in it")
 
 
@@ -56,8 +56,8 @@ def agents(machine: Machine) -> Finding:
     try:
         answers = machine.npm_registry()
     except SecureBenchError as error:
-        meaning, remedy = "runs of them need it", "securebench agents install --from FILE"
-        return Finding("agents", State.MISSING, f"{found}, and {error.message}", meaning, remedy)
+        meaning, fix = "runs of them need it", "securebench agents install --from FILE"
+        return Finding("agents", State.MISSING, f"{found}, and {error.message}", meaning, fix)
     return Finding("agents", State.OK, f"{found}; {answers} answers", "a run that needs one installs it")
 
 
@@ -66,8 +66,8 @@ def build_tools(machine: Machine) -> Finding:
     meaning = "images can be made from Debian's packages, without a registry"
     if machine.has("mmdebstrap"):
         return Finding("build_tools", State.OK, "mmdebstrap", meaning)
-    remedy = install(machine, "mmdebstrap", "debian-archive-keyring")
-    return Finding("build_tools", State.MISSING, "no mmdebstrap", f"with it {meaning}", remedy)
+    fix = install(machine, "mmdebstrap", "debian-archive-keyring")
+    return Finding("build_tools", State.MISSING, "no mmdebstrap", f"with it {meaning}", fix)
 
 
 def registry(machine: Machine) -> Finding:
@@ -84,35 +84,35 @@ def package_mirror(machine: Machine) -> Finding:
     try:
         return Finding("package_mirror", State.OK, f"{machine.package_mirror()} answers", "images can be built")
     except (OSError, LookupError) as error:
-        meaning, remedy = "images cannot be built from packages", as_root(machine, "apt-get update")
-        return Finding("package_mirror", State.MISSING, str(error), meaning, f"{remedy} says more")
+        meaning, fix = "images cannot be built from packages", as_root(machine, "apt-get update")
+        return Finding("package_mirror", State.MISSING, str(error), meaning, f"{fix} says more")
 
 
 def clock(machine: Machine) -> Finding:
     """Compare the clock with what else knows of time."""
     facts = machine.clock()
-    remedy = as_root(machine, "timedatectl set-ntp true")
+    fix = as_root(machine, "timedatectl set-ntp true")
     if facts.now < facts.installed - _DAY:
         days = (facts.installed - facts.now) / _DAY
         meaning = "records get wrong times, and certificates are refused"
-        return Finding("clock", State.WEAKER, f"{days:.0f} days before SecureBench was installed", meaning, remedy)
+        return Finding("clock", State.WEAKER, f"{days:.0f} days before SecureBench was installed", meaning, fix)
     if abs(facts.jumped) > _JUMP:
         meaning = "durations in records may be wrong"
-        return Finding("clock", State.WEAKER, f"it jumped by {facts.jumped:.1f} s just now", meaning, remedy)
+        return Finding("clock", State.WEAKER, f"it jumped by {facts.jumped:.1f} s just now", meaning, fix)
     if abs(facts.now - facts.written) > _SKEW:
         found = f"files that are written here are {facts.now - facts.written:+.0f} s behind it"
-        return Finding("clock", State.WEAKER, found, "times of files and of records differ", remedy)
+        return Finding("clock", State.WEAKER, found, "times of files and of records differ", fix)
     return Finding("clock", State.OK, "agrees with files and with itself")
 
 
-def _room(machine: Machine, name: str, path: Path, meaning: str, remedy: str) -> Finding:
+def _room(machine: Machine, name: str, path: Path, meaning: str, fix: str) -> Finding:
     if not machine.may_write(path):
-        return Finding(name, State.MISSING, f"{path} cannot be written by this user", meaning, remedy)
+        return Finding(name, State.MISSING, f"{path} cannot be written by this user", meaning, fix)
     free = machine.free_bytes(path)
     found = f"{free / 1e9:.1f} GB free in {path}"
     if free >= _LITTLE:
         return Finding(name, State.OK, found, meaning)
-    return Finding(name, State.WEAKER if free >= _NOTHING else State.MISSING, found, meaning, remedy)
+    return Finding(name, State.WEAKER if free >= _NOTHING else State.MISSING, found, meaning, fix)
 
 
 def _engine_has(machine: Machine, reference: str) -> bool:

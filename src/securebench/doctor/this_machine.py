@@ -96,7 +96,7 @@ class ThisMachine:
         return Library().version
 
     def cgroups(self) -> tuple[str, tuple[str, ...]]:
-        """Look at the mounted hierarchies, as the oci driver's keeper does."""
+        """Look at the mounted hierarchies, as the oci driver's supervisor does."""
         from securebench.sandboxes.oci.supervisor.cgroups import find_hierarchies
 
         kinds = set(re.findall(r" - (cgroup2?) ", self.read("/proc/self/mountinfo") or ""))
@@ -211,7 +211,7 @@ class ThisMachine:
         from securebench.images.registry import Timeouts
 
         registry = NpmRegistry(
-            patience=Timeouts(connect=_NETWORK_SECONDS, read=_NETWORK_SECONDS, total=_NETWORK_SECONDS)
+            timeouts=Timeouts(connect=_NETWORK_SECONDS, read=_NETWORK_SECONDS, total=_NETWORK_SECONDS)
         )
         registry.ask()
         return str(registry)

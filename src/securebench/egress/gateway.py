@@ -1,4 +1,4 @@
-"""The gateway: the process outside all sandboxes that their doors lead to. One a run."""
+"""The gateway: the process outside all sandboxes that their forwarded ports lead to. One a run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Final, Self
 
 from securebench.egress.codec import plan_to_json, relay_to_json, settings_to_json
-from securebench.egress.link import GatewayConnection
+from securebench.egress.connection import GatewayConnection
 from securebench.egress.port_names import PROXY, RELAY
 from securebench.egress.rules import Caps, ProxyRules
 from securebench.errors import EgressError
@@ -41,28 +41,31 @@ _PROXY_VARIABLES: Final = {
 class EgressSession:
     """One task's way out. A context manager.
 
-    ``doors`` belong into the spec of its sandbox, ``environment`` into its environment: the variables of the proxy,
+    ``forwarded_ports`` belong into the spec of its sandbox, ``environment`` into its environment: the variables of the
+    proxy,
     if there is one. ``relay_url`` is where its provider is found from inside, with no slash at its end, or empty.
     """
 
-    doors: tuple[ForwardedPort, ...]
+    forwarded_ports: tuple[ForwardedPort, ...]
     environment: Mapping[str, str]
     relay_url: str
 
-    def __init__(self, link: GatewayConnection, number: int, plan: EgressPlan) -> None:
-        self._link = link
+    def __init__(self, connection: GatewayConnection, number: int, plan: EgressPlan) -> None:
+        self._connection = connection
         self._number = number
         self._lock = threading.Lock()
         self._outcome: EgressReport | EgressError | None = None
         ports = {PROXY: PROXY_PORT} if plan.domains else {}
         ports |= {RELAY: RELAY_PORT} if plan.relay else {}
-        self.doors = tuple(ForwardedPort(port, partial(self._serve, door)) for door, port in ports.items())
+        self.forwarded_ports = tuple(
+            ForwardedPort(port, partial(self._serve, forwarded_port)) for forwarded_port, port in ports.items()
+        )
         self.environment = _PROXY_VARIABLES if plan.domains else {}
         self.relay_url = f"http://127.0.0.1:{RELAY_PORT}" if plan.relay else ""
 
     def on_death(self, call: Callable[[], None]) -> None:
         """Call it, from another thread, if the gateway dies while this session is open; at once if it has."""
-        self._link.on_death(self._number, call)
+        self._connection.on_death(self._number, call)
 
     def close(self) -> EgressReport:
         """End it, with all its connections, and return what became of it all. Idempotent.
@@ -72,7 +75,7 @@ class EgressSession:
         with self._lock:
             if self._outcome is None:
                 try:
-                    self._outcome = self._link.finish(self._number)
+                    self._outcome = self._connection.finish(self._number)
                 except EgressError as error:
                     self._outcome = error
         if isinstance(self._outcome, EgressError):
@@ -91,8 +94,8 @@ class EgressSession:
             if error is None:
                 raise
 
-    def _serve(self, door: str, listener: socket.socket) -> None:
-        self._link.listen(self._number, door, listener)
+    def _serve(self, forwarded_port: str, listener: socket.socket) -> None:
+        self._connection.listen(self._number, forwarded_port, listener)
 
 
 class Gateway:
@@ -113,15 +116,15 @@ class Gateway:
         self._settings = settings_to_json(rules or ProxyRules(), caps or Caps())
         self._lock = threading.Lock()
         self._numbers = count(1)
-        self._link: GatewayConnection | None = None
+        self._connection: GatewayConnection | None = None
         self._closed = False
 
     def open(self, task_id: str, plan: EgressPlan) -> EgressSession:
         """Open a way out for a task. Raises :class:`EgressError`."""
-        link = self._live_link()
+        connection = self._live_connection()
         number = next(self._numbers)
-        link.open(number, {"task_id": task_id, "plan": plan_to_json(plan)}, self._log)
-        return EgressSession(link, number, plan)
+        connection.open(number, {"task_id": task_id, "plan": plan_to_json(plan)}, self._log)
+        return EgressSession(connection, number, plan)
 
     def probe(self, task_id: str, plan: RelayPlan, model: str) -> ProbeReport:
         """Ask the provider of ``plan`` for one short answer of ``model``, and return what came of it.
@@ -129,8 +132,8 @@ class Gateway:
         No agent takes part in it. ``task_id`` is whose log line it becomes, empty for the run's own. Takes half a
         minute at most. Raises :class:`EgressError`.
         """
-        link, started = self._live_link(), time.monotonic()
-        report = link.probe(next(self._numbers), {"plan": relay_to_json(plan), "model": model})
+        connection, started = self._live_connection(), time.monotonic()
+        report = connection.probe(next(self._numbers), {"plan": relay_to_json(plan), "model": model})
         self._log(
             {
                 "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -149,13 +152,13 @@ class Gateway:
         """End the process and whatever it serves. Idempotent."""
         with self._lock:
             self._closed = True
-            if self._link:
-                self._link.close()
+            if self._connection:
+                self._connection.close()
 
-    def _live_link(self) -> GatewayConnection:
+    def _live_connection(self) -> GatewayConnection:
         with self._lock:
             if self._closed:
                 raise EgressError("the gateway is closed")
-            if self._link is None or self._link.is_dead:
-                self._link = GatewayConnection(self._settings)
-            return self._link
+            if self._connection is None or self._connection.is_dead:
+                self._connection = GatewayConnection(self._settings)
+            return self._connection

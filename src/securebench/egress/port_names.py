@@ -1,4 +1,4 @@
-"""What the doors of a session are called between a run and its gateway."""
+"""What the forwarded ports of a session are called between a run and its gateway."""
 
 from __future__ import annotations
 

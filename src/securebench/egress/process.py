@@ -133,7 +133,7 @@ class Service:
             listener.close()
         else:
             listener.setblocking(False)
-            await session.listen(frame["door"], listener)
+            await session.listen(frame["forwarded_port"], listener)
 
     async def _close(self, number: int) -> None:
         try:

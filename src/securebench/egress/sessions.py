@@ -40,21 +40,21 @@ class ServedSession:
         rules, self._caps = settings
         self._ledger = Ledger(task_id, post, self._caps)
         self._relay = ProviderRelay(plan.relay, self._log_relay) if plan.relay else None
-        self._doors: dict[str, Serve] = {PROXY: Proxy(plan.domains, self._ledger, rules).serve}
+        self._ports: dict[str, Serve] = {PROXY: Proxy(plan.domains, self._ledger, rules).serve}
         if self._relay:
-            self._doors[RELAY] = self._relay.serve
+            self._ports[RELAY] = self._relay.serve
         self._servers: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def listen(self, door: str, listener: socket.socket) -> None:
-        """Serve ``door`` on ``listener``, which is this session's from now on. Raises ``OSError``."""
-        serve = self._doors[door]
+    async def listen(self, forwarded_port: str, listener: socket.socket) -> None:
+        """Serve ``forwarded_port`` on ``listener``, which is this session's from now on. Raises ``OSError``."""
+        serve = self._ports[forwarded_port]
 
         def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             if len(self._tasks) < self._caps.connections:
                 self._start(serve(reader, writer))
             else:
-                self._ledger.decide(ProxyAttempt(door), Decision.DENIED, Reason.TOO_MANY_CONNECTIONS)
+                self._ledger.decide(ProxyAttempt(forwarded_port), Decision.DENIED, Reason.TOO_MANY_CONNECTIONS)
                 writer.transport.abort()
 
         self._servers.append(await asyncio.start_server(connected, sock=listener, backlog=_WAITING))

@@ -29,7 +29,7 @@ class History:
     unverified: Mapping[str, Any] | None = None
 
 
-def production_before(task: SecureBenchTask, store: CandidateStore, record: Mapping[str, Any]) -> AgentResult | None:
+def agent_result_before(task: SecureBenchTask, store: CandidateStore, record: Mapping[str, Any]) -> AgentResult | None:
     """Return what the agent of an ``unverified`` record left, or ``None`` if that is no longer as it was sealed."""
     try:
         candidate = store.load(task.candidate_kind, record["candidate_digest"])

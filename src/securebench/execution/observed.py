@@ -50,9 +50,9 @@ class ObservedDriver(SandboxDriver):
         """Pass on."""
         return self._driver.image_tree(image)
 
-    def self_test(self, image: ResolvedImage, *, doors: bool = False) -> None:
+    def self_test(self, image: ResolvedImage, *, forwarded_ports: bool = False) -> None:
         """Pass on."""
-        self._driver.self_test(image, doors=doors)
+        self._driver.self_test(image, forwarded_ports=forwarded_ports)
 
     def create(self, spec: SandboxSpec, *, persistent: bool = False) -> Sandbox:
         """Pass on, and report."""

@@ -44,7 +44,7 @@ class TaskOutcome:
 
     verifier: Verifier | None
     history: History = field(default_factory=History)
-    production: AgentResult | None = None
+    agent_result: AgentResult | None = None
     """What came of the last try of the agent."""
     failed_tries: list[dict[str, JsonValue]] = field(default_factory=list)
     """What the tries used that the infrastructure ended, and how far they came."""
@@ -63,17 +63,17 @@ class TaskOutcome:
     @property
     def candidate(self) -> CandidateArtifact | None:
         """What the agent left."""
-        return self.production.candidate if self.production else None
+        return self.agent_result.candidate if self.agent_result else None
 
     @property
     def judged(self) -> CandidateArtifact | None:
         """What is to be judged: what an agent left that did not fail."""
-        production = self.production
-        return None if production is None or production.failure or production.fault else production.candidate
+        agent_result = self.agent_result
+        return None if agent_result is None or agent_result.failure or agent_result.fault else agent_result.candidate
 
     def result(self) -> tuple[VerificationStatus, Failure | None]:
         """Return the status, and the failure unless it is a pass or pending. Anything unknown is an error."""
-        failure = self.refusal or (self.production.failure if self.production else None)
+        failure = self.refusal or (self.agent_result.failure if self.agent_result else None)
         if self.fault is not None:
             return VerificationStatus.ERROR, self.fault
         if failure is not None:
@@ -123,7 +123,7 @@ def _candidate(outcome: TaskOutcome, redactor: Redactor) -> Mapping[str, JsonVal
 def _producer(outcome: TaskOutcome, redactor: Redactor) -> Output:
     if outcome.is_verified_again and (record := outcome.history.unverified):
         return Output(**{name: record[f"producer_{name}"] for name in ("stdout", "stderr", "metadata")})
-    return _output(outcome.production, redactor, lines=False) or Output()
+    return _output(outcome.agent_result, redactor, lines=False) or Output()
 
 
 def _output(source: AgentResult | VerificationResult | None, redactor: Redactor, *, lines: bool) -> Output | None:
@@ -139,7 +139,7 @@ def _output(source: AgentResult | VerificationResult | None, redactor: Redactor,
 def _provenance(
     task: SecureBenchTask, context: TaskContext, outcome: TaskOutcome, trail: Trail, redactor: Redactor
 ) -> dict[str, JsonValue]:
-    production = outcome.production
+    agent_result = outcome.agent_result
     spent = outcome.history.spent + outcome.spent
     return {
         **trail.to_json(),
@@ -147,7 +147,7 @@ def _provenance(
         "row": row_provenance(task, context.commitment),
         "image": {
             "reference": task.environment.image or DEFAULT_IMAGE,
-            "id": production.image_id if production else "",
+            "id": agent_result.image_id if agent_result else "",
         },
         "verifier": verifier_provenance(outcome.verifier),
         **_work(outcome, redactor),
@@ -159,9 +159,9 @@ def _work(outcome: TaskOutcome, redactor: Redactor) -> dict[str, JsonValue]:
     """Return what provenance says of the agent's work: where its steps are kept, what it used, and its void tries."""
     if outcome.is_verified_again and (record := outcome.history.unverified):
         return {name: record["provenance"][name] for name in _WORK if name in record["provenance"]}
-    production = outcome.production
+    agent_result = outcome.agent_result
     return {
         **({"trajectory": dict(outcome.trajectory)} if outcome.trajectory else {}),
-        "usage": redactor.value(production.metadata.get("usage", {}) if production else {}),
+        "usage": redactor.value(agent_result.metadata.get("usage", {}) if agent_result else {}),
         **({"failed_tries": redactor.value(list(outcome.failed_tries))} if outcome.failed_tries else {}),
     }

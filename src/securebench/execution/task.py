@@ -20,7 +20,7 @@ from securebench.errors import (
     StorageError,
 )
 from securebench.execution.context import RunStoppedError
-from securebench.execution.history import History, production_before
+from securebench.execution.history import History, agent_result_before
 from securebench.execution.observed import ObservedDriver
 from securebench.execution.outcome import TaskOutcome, build_record
 from securebench.execution.task_files import file_texts
@@ -75,8 +75,8 @@ def execute_task(task: SecureBenchTask, context: TaskContext, history: History |
         discard_output(output_file(context.verifier_output, task_directory_name(task.id)))
     try:
         if history.unverified is not None:
-            outcome.production = production_before(task, context.store, history.unverified)
-            outcome.is_verified_again = outcome.production is not None
+            outcome.agent_result = agent_result_before(task, context.store, history.unverified)
+            outcome.is_verified_again = outcome.agent_result is not None
         if not outcome.is_verified_again:
             _check_task(task.verifier_view(), outcome, context, report, trail)
             _produce(task, context, outcome, _Told(report, redactor, trail))
@@ -124,29 +124,29 @@ def _produce(task: SecureBenchTask, context: TaskContext, outcome: TaskOutcome, 
     view, directory = task.agent_view(), task_directory_name(task.id)
 
     def once() -> AgentResult:
-        outcome.production = None
+        outcome.agent_result = None
         outcome.trajectory = {}
         number = len(outcome.failed_tries) + 1
         file = trajectory_file(context.trajectories, directory, outcome.history.attempt, number)
         discard_trajectory(file)
         try:
-            production = context.producer.produce(view, _lent_to_agent(view, context, outcome, told.report))
+            agent_result = context.producer.produce(view, _lent_to_agent(view, context, outcome, told.report))
         except InfrastructureError as error:
             outcome.failed_tries.append({"error": error.code, "message": error.message})
             raise
-        outcome.production = production
-        outcome.spent += read_usage(production.metadata.get("usage")) or Usage()
-        if production.trajectory:
-            outcome.trajectory = keep_trajectory(file, production.trajectory, told.redactor)
-        if production.fault is not None:
-            outcome.failed_tries.append(_failed_try(production.fault, production, outcome.trajectory))
-            raise production.fault
-        return production
+        outcome.agent_result = agent_result
+        outcome.spent += read_usage(agent_result.metadata.get("usage")) or Usage()
+        if agent_result.trajectory:
+            outcome.trajectory = keep_trajectory(file, agent_result.trajectory, told.redactor)
+        if agent_result.fault is not None:
+            outcome.failed_tries.append(_failed_try(agent_result.fault, agent_result, outcome.trajectory))
+            raise agent_result.fault
+        return agent_result
 
     told.report.emit(EventKind.PRODUCER_START)
-    production = told.trail.try_phase(FailurePhase.PRODUCE, once, context.control)
-    reason = production.failure.reason.value if production.failure else None
-    told.report.emit(EventKind.PRODUCER_DONE, reason=reason, duration_seconds=production.duration_seconds)
+    agent_result = told.trail.try_phase(FailurePhase.PRODUCE, once, context.control)
+    reason = agent_result.failure.reason.value if agent_result.failure else None
+    told.report.emit(EventKind.PRODUCER_DONE, reason=reason, duration_seconds=agent_result.duration_seconds)
 
 
 def _lent_to_agent(view: AgentView, context: TaskContext, outcome: TaskOutcome, report: Reporter) -> ProduceContext:
@@ -166,10 +166,10 @@ def _lent_to_agent(view: AgentView, context: TaskContext, outcome: TaskOutcome, 
 
 
 def _failed_try(
-    error: InfrastructureError, production: AgentResult, trajectory: Mapping[str, JsonValue]
+    error: InfrastructureError, agent_result: AgentResult, trajectory: Mapping[str, JsonValue]
 ) -> dict[str, JsonValue]:
     """Return what a record says of a try that the infrastructure ended while the agent worked."""
-    said = {name: production.metadata[name] for name in ("outcome", "usage") if name in production.metadata}
+    said = {name: agent_result.metadata[name] for name in ("outcome", "usage") if name in agent_result.metadata}
     where = {"trajectory": dict(trajectory)} if trajectory else {}
     return {"error": error.code, "message": error.message, **said, **where}
 

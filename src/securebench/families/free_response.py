@@ -8,7 +8,7 @@ from pydantic import Field
 
 from securebench.families.base import Family
 from securebench.families.fields import Text, TextOrObject
-from securebench.families.lookalikes import fold_lookalikes
+from securebench.families.skeleton import fold_confusables
 from securebench.resources import Visibility
 from securebench.strict_input.faults import Fault
 from securebench.strict_input.models import OPTIONAL, WireModel
@@ -51,9 +51,9 @@ def _check(_inputs: dict[str, Any], evals: dict[str, Any], _environment: Environ
     rubric = evals["rubric"]
     if isinstance(rubric, str):
         return
-    accepted = {fold_lookalikes(phrase) for phrase in rubric["accepted_answers"]}
+    accepted = {fold_confusables(phrase) for phrase in rubric["accepted_answers"]}
     for index, phrase in enumerate(rubric.get("rejected_answers", ())):
-        if fold_lookalikes(phrase) in accepted:
+        if fold_confusables(phrase) in accepted:
             message = f"rejected_answers[{index}] is also accepted: no response with it could pass"
             yield Fault("rubric-contradiction", message, ("eval", "rubric", "rejected_answers", index))
 

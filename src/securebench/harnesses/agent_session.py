@@ -43,13 +43,13 @@ class AgentSession:
     This one has no way out and understands nothing: a plain command's.
     """
 
-    doors: tuple[ForwardedPort, ...] = ()
+    forwarded_ports: tuple[ForwardedPort, ...] = ()
     environment: Mapping[str, str] = {}
 
-    def begin(self, sandbox: Sandbox) -> None:
+    def start(self, sandbox: Sandbox) -> None:
         """Note the sandbox in which the agent is about to run: closing it, from any thread, ends the work."""
 
-    def hear(self, chunk: Chunk) -> None:
+    def on_output(self, chunk: Chunk) -> None:
         """Take what the agent prints, as it comes."""
 
     def end(
@@ -80,11 +80,11 @@ class EgressAgentSession(AgentSession):
 
     def __init__(self, session: EgressSession) -> None:
         self._session = session
-        self.doors = session.doors
+        self.forwarded_ports = session.forwarded_ports
         self.environment = session.environment
 
-    def begin(self, sandbox: Sandbox) -> None:
-        """See :meth:`AgentSession.begin`."""
+    def start(self, sandbox: Sandbox) -> None:
+        """See :meth:`AgentSession.start`."""
         self._session.on_death(sandbox.close)
 
     def end(
@@ -114,7 +114,7 @@ class EgressAgentSession(AgentSession):
             self._session.close()
 
 
-def open_session(task_id: str, plan: EgressPlan, context: ProduceContext) -> EgressSession:
+def open_egress(task_id: str, plan: EgressPlan, context: ProduceContext) -> EgressSession:
     """Open the way out of one task. Raises :class:`EgressError`."""
     if context.gateway is None:
         raise EgressError("this run has no egress for its agents")

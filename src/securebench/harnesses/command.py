@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from securebench.egress.model import EgressPlan
 from securebench.errors import ConfigError
-from securebench.harnesses.agent_session import AgentSession, EgressAgentSession, open_session
+from securebench.harnesses.agent_session import AgentSession, EgressAgentSession, open_egress
 from securebench.harnesses.pipeline import Harness, Invocation
 from securebench.sandboxes.base import Mount
 from securebench.tester_config import CommandConfig
@@ -46,12 +46,12 @@ class CommandHarnessProducer(Harness):
         """Whether its agents have a way out."""
         return bool(self._config.allowed_domains)
 
-    def attend(self, view: AgentView, context: ProduceContext) -> AgentSession:
+    def open_session(self, view: AgentView, context: ProduceContext) -> AgentSession:
         """Open the way to the allowed domains, if there are any. Raises :class:`EgressError`."""
         if not self.needs_gateway:
             return AgentSession()
         plan = EgressPlan(domains=self._config.allowed_domains)
-        return EgressAgentSession(open_session(view.task_id, plan, context))
+        return EgressAgentSession(open_egress(view.task_id, plan, context))
 
     def invocation(self, view: AgentView) -> Invocation:
         """Return the command; the shorter of the tester's and the task's time limits holds."""

@@ -30,7 +30,7 @@ _SECONDS: Final = 120.0
 _LOOKED_AT: Final = 10_000
 
 
-def reclaim(context: ProduceContext, image: ResolvedImage) -> None:
+def chown_workspace(context: ProduceContext, image: ResolvedImage) -> None:
     """Give what lies in the workspace to its owner, where something of it is somebody else's.
 
     Nothing of the agent's sandbox lives any more. Raises :class:`StorageError` (``workspace-stuck``) if that cannot be

@@ -31,7 +31,7 @@ from securebench.errors import CandidateError, FailurePhase, FailureReason, Infr
 from securebench.harnesses.agent_session import AgentSession
 from securebench.harnesses.base import AgentResult, HarnessProducer
 from securebench.harnesses.output import OutputReporter, recorded
-from securebench.harnesses.ownership import reclaim
+from securebench.harnesses.ownership import chown_workspace
 from securebench.harnesses.place import ROOT, image_directory, place_of
 from securebench.resources import Component
 from securebench.sandboxes.base import BASE_ENVIRONMENT, Command, Mount, SandboxSpec, workspace_user
@@ -90,7 +90,7 @@ class Harness(HarnessProducer):
     def invocation(self, view: AgentView) -> Invocation:
         """Say how the agent is called on this task. Pure."""
 
-    def attend(self, view: AgentView, context: ProduceContext) -> AgentSession:
+    def open_session(self, view: AgentView, context: ProduceContext) -> AgentSession:
         """Return what goes on beside the agent's work on this task: its way out, and what its words mean."""
         del view, context
         return AgentSession()
@@ -102,22 +102,22 @@ class Harness(HarnessProducer):
         plan = plan_workspace(view, invocation.task_file)
         image = context.driver.resolve_image(view.environment.image or DEFAULT_IMAGE)
         place = place_of(view, image)
-        with image_directory(place, context.driver, image) as tree, self.attend(view, context) as attendance:
+        with image_directory(place, context.driver, image) as tree, self.open_session(view, context) as agent_session:
             assets, filled = _prepare_workspace(plan, place, context, image, tree)
-            spec = _agent_spec(place, invocation, context, image, assets, attendance)
+            spec = _agent_spec(place, invocation, context, image, assets, agent_session)
             work = _Work(view, invocation, context, tree)
             try:
-                result = work.run(spec, attendance)
+                result = work.run(spec, agent_session)
                 if place.is_changed and context.driver.info().foreign_files:
-                    reclaim(context, image)
+                    chown_workspace(context, image)
                 with _reading(context.workspace):
                     sealed = work.sealed or _seal(work, result)
                     failure = _agent_failure(result, invocation) or _tampering(view, context.workspace, assets)
             except StorageError:
                 raise
             except InfrastructureError as error:
-                return self._void(attendance.void(error), image, started)
-            ending = attendance.end(result, None if sealed.failure else sealed.candidate, failure)
+                return self._void(agent_session.void(error), image, started)
+            ending = agent_session.end(result, None if sealed.failure else sealed.candidate, failure)
         return AgentResult(
             candidate=None if ending.fault else sealed.candidate,
             failure=None if ending.fault else ending.failure or sealed.failure,
@@ -187,7 +187,7 @@ def _prepare_workspace(
     except StorageError as error:
         if error.code != "workspace-stuck" or not is_open:
             raise
-        reclaim(context, image)  # a run that was killed may have left what is root's
+        chown_workspace(context, image)  # a run that was killed may have left what is root's
         make_fresh_directory(workspace, owner)
     if is_open:
         workspace.chmod(0o777)
@@ -201,7 +201,7 @@ def _agent_spec(
     context: ProduceContext,
     image: ResolvedImage,
     assets: tuple[MaterializedAsset, ...],
-    attendance: AgentSession,
+    agent_session: AgentSession,
 ) -> SandboxSpec:
     workspace, target = context.workspace.resolve(), place.workspace  # a mount's source passes through no link
     home = invocation.home or BASE_ENVIRONMENT["HOME"]
@@ -216,14 +216,14 @@ def _agent_spec(
             "HOME": home,
             **context.environment,
             **invocation.environment,
-            **attendance.environment,
+            **agent_session.environment,
             TASK_FILE_VARIABLE: f"{target}/{invocation.task_file}",
         },
         workdir=place.workdir,
         user=place.user,
         read_only=not place.is_changed,
         tmpfs=tuple(dict.fromkeys((BASE_ENVIRONMENT["HOME"], home))),
-        doors=attendance.doors,
+        forwarded_ports=agent_session.forwarded_ports,
         collect=place.image_directory if place.is_changed and invocation.artifact_path is None else None,
         labels=context.labels,
     )
@@ -240,7 +240,7 @@ class _Work:
     sealed: Sealed | None = None
     ignored: Mapping[str, int] = field(default_factory=dict)
 
-    def run(self, spec: SandboxSpec, attendance: AgentSession) -> CommandResult:
+    def run(self, spec: SandboxSpec, agent_session: AgentSession) -> CommandResult:
         """Run the agent to its end. When this returns, no process of it is left."""
         invocation = self.invocation
         command = Command(argv=invocation.argv, timeout_seconds=invocation.timeout_seconds, capture=MAX_CANDIDATE_BYTES)
@@ -248,10 +248,10 @@ class _Work:
 
         def take(chunk: Chunk) -> None:
             output(chunk)
-            attendance.hear(chunk)
+            agent_session.on_output(chunk)
 
         with self.context.driver.create(spec) as sandbox:
-            attendance.begin(sandbox)
+            agent_session.start(sandbox)
             result = sandbox.run(command, take)
             if spec.collect is not None:
                 self._seal_changes(sandbox)

@@ -139,7 +139,7 @@ class Journal:
             self._size = 0
             for number, line in enumerate(file, start=1):
                 if not line.endswith(b"\n"):
-                    self._mend_tail(line, entries)
+                    self._repair_tail(line, entries)
                     break
                 _add(entries, _read(line, location := SourceLocation(str(self.path), number), self._identity), location)
                 self._size += len(line)
@@ -166,7 +166,7 @@ class Journal:
             raise _damaged(f"the record with the sequence number {missing[0]} is gone", SourceLocation(str(self.path)))
         return len(known)
 
-    def _mend_tail(self, tail: bytes, entries: dict[str, RecordEntry]) -> None:
+    def _repair_tail(self, tail: bytes, entries: dict[str, RecordEntry]) -> None:
         """Complete a last line that lacks only its newline; move any other aside."""
         try:
             entry = read_entry(tail)

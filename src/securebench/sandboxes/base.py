@@ -60,7 +60,8 @@ class SandboxSpec:
 
     The defaults are the strictest; nothing weaker is used unless a harness or verifier asks for it by name.
     ``environment`` is complete: unless ``inherit_image_environment``, the image's own variables are removed.
-    ``user`` is (uid, gid). ``network`` other than ``none`` is a driver's network by name. ``doors`` are ports of its
+    ``user`` is (uid, gid). ``network`` other than ``none`` is a driver's network by name. ``forwarded_ports`` are ports
+    of its
     loopback that are served from outside, with network ``none`` only. ``collect`` is a directory of the image of which
     an ephemeral sandbox keeps what its one command changed: its root is not read-only then, and nothing is mounted
     there.
@@ -79,7 +80,7 @@ class SandboxSpec:
     inherit_image_environment: bool = False
     workdir: str = "/"
     user: tuple[int, int] = UNPRIVILEGED_USER
-    doors: tuple[ForwardedPort, ...] = ()
+    forwarded_ports: tuple[ForwardedPort, ...] = ()
     collect: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
 
@@ -278,12 +279,14 @@ class SandboxDriver(Extension, ABC):
         """
 
     @abstractmethod
-    def self_test(self, image: ResolvedImage, *, doors: bool = False) -> None:
+    def self_test(self, image: ResolvedImage, *, forwarded_ports: bool = False) -> None:
         """Look, from inside a sandbox of ``image``, whether what every sandbox relies on holds on this machine.
 
-        ``doors``: also whether a sandbox with a door has that, and nothing beside it, within its reach.
+        ``forwarded_ports``: also whether a sandbox with a forwarded port has that, and nothing beside it, within its
+        reach.
 
-        Raises :class:`EngineError` (``sandbox-not-isolated``) if it does not, or cannot be told; with ``doors`` also
+        Raises :class:`EngineError` (``sandbox-not-isolated``) if it does not, or cannot be told; with
+        ``forwarded_ports`` also
         :class:`EgressError` (``egress-unavailable``).
         """
 
@@ -292,7 +295,7 @@ class SandboxDriver(Extension, ABC):
         """Make a sandbox. Raises :class:`InfrastructureError`.
 
         Raises :class:`ConfigError` for what this driver cannot give, and :class:`EgressError`
-        (``egress-unavailable``) where it cannot give doors.
+        (``egress-unavailable``) where it cannot give forwarded ports.
         """
 
     @abstractmethod

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import Chunk, Command
 
 KILL_GRACE = 30.0
-"""Seconds after its time limit in which a killed sandbox must be gone, or its keeper or engine counts as hanging."""
+"""Seconds after its time limit by which a killed sandbox must be gone; then its supervisor or engine counts as hung."""
 
 
 class ProcessStreams(Protocol):

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from securebench.sandboxes.base import SandboxSpec
 
-MOST_DOORS: Final = 4
-"""How many doors a sandbox may have."""
+MAX_FORWARDED_PORTS: Final = 4
+"""How many forwarded ports a sandbox may have."""
 
 _PORTS: Final = range(1, 1 << 16)
 
@@ -36,22 +36,22 @@ class ForwardedPort:
     serve: Callable[[socket.socket], None]
 
 
-def check_doors(spec: SandboxSpec, runtime: str = "", *, possible: bool = True) -> None:
-    """Raise :class:`ConfigError` (``sandbox-unsupported``) unless a sandbox can have the doors of ``spec``.
+def check_forwarded_ports(spec: SandboxSpec, runtime: str = "", *, possible: bool = True) -> None:
+    """Raise :class:`ConfigError` (``sandbox-unsupported``) unless a sandbox can have the forwarded ports of ``spec``.
 
     Where ``runtime`` makes none ``possible`` it is :class:`EgressError` (``egress-unavailable``).
     """
-    ports = [door.port for door in spec.doors]
+    ports = [forwarded_port.port for forwarded_port in spec.forwarded_ports]
     if ports and spec.network != "none":
-        raise _unsupported(f"doors beside the network {spec.network!r}")
-    if len(ports) > MOST_DOORS or len(set(ports)) < len(ports) or any(port not in _PORTS for port in ports):
-        raise _unsupported(f"doors at the ports {ports}")
+        raise _unsupported(f"forwarded ports beside the network {spec.network!r}")
+    if len(ports) > MAX_FORWARDED_PORTS or len(set(ports)) < len(ports) or any(port not in _PORTS for port in ports):
+        raise _unsupported(f"forwarded ports at the ports {ports}")
     if ports and not possible:
-        raise no_doors(f"with {runtime} nothing outside of a sandbox can be reached from it")
+        raise no_forwarded_ports(f"with {runtime} nothing outside of a sandbox can be reached from it")
 
 
-def no_doors(why: str) -> EgressError:
-    """Return the error that says that sandboxes can have no doors here."""
+def no_forwarded_ports(why: str) -> EgressError:
+    """Return the error that says that sandboxes can have no forwarded ports here."""
     return EgressError(
         f"agents cannot be given a way to a provider here: {why}",
         code="egress-unavailable",
@@ -59,11 +59,11 @@ def no_doors(why: str) -> EgressError:
     )
 
 
-def serve_doors(doors: Sequence[ForwardedPort], listeners: Sequence[socket.socket]) -> None:
-    """Give each listener to its door. Whatever one raises is passed on, and then all are closed."""
+def serve_forwarded_ports(forwarded_ports: Sequence[ForwardedPort], listeners: Sequence[socket.socket]) -> None:
+    """Give each listener to its forwarded port. Whatever one raises is passed on, and then all are closed."""
     try:
-        for door, listener in zip(doors, listeners, strict=True):
-            door.serve(listener)
+        for forwarded_port, listener in zip(forwarded_ports, listeners, strict=True):
+            forwarded_port.serve(listener)
     except BaseException:
         for listener in listeners:
             listener.close()
@@ -74,5 +74,5 @@ def _unsupported(what: str) -> ConfigError:
     return ConfigError(
         f"{what} are not supported",
         code="sandbox-unsupported",
-        hint=f"a sandbox without a network may have {MOST_DOORS} doors, each at a port of its own",
+        hint=f"a sandbox without a network may have {MAX_FORWARDED_PORTS} forwarded ports, each at a port of its own",
     )

@@ -6,8 +6,8 @@ do something else with it, and nothing would show: so the first sandbox of a run
 All that an image needs for it is ``/bin/cat``. Where a sandbox does not see its cgroups, the limits are hit instead: a
 sandbox that is allowed one process, or hardly any memory, must not run.
 
-A door is known by the number of its socket, which is the same inside and outside. Nothing else may be in its sandbox's
-network namespace that could be spoken to.
+A forwarded port is known by the number of its socket, which is the same inside and outside. Nothing else may be in its
+sandbox's network namespace that could be spoken to.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _USER: Final = (65533, 65533)
 _LOOK: Final = ("/bin/cat", *FILES)
 _STAND: Final = ("/bin/cat", "/dev/null")
 _SECONDS: Final = 60.0
-_DOOR: Final = 3128
+_FORWARDED_PORT: Final = 3128
 _ALL_IDS: Final = 65536
 _IDENTITY: Final = (0, 0, 2**32 - 1)
 _TOO_LITTLE: Final[Mapping[str, dict[str, int]]] = {"pids": {"pids": 1}, "memory": {"memory": 64 * 1024}}
@@ -60,11 +60,12 @@ class _Check(NamedTuple):
 
 
 def require_isolation(
-    driver: SandboxDriver, image: ResolvedImage, *, hit_limits: bool = True, doors: bool = False
+    driver: SandboxDriver, image: ResolvedImage, *, hit_limits: bool = True, forwarded_ports: bool = False
 ) -> None:
     """Look at sandboxes of the strictest kind. Raises :class:`EngineError` (``sandbox-not-isolated``).
 
-    With ``doors`` also at one with a door, and at that: then :class:`EgressError` (``egress-unavailable``) as well.
+    With ``forwarded_ports`` also at one with a forwarded port, and at that: then :class:`EgressError`
+    (``egress-unavailable``) as well.
 
     What a driver says itself that it holds a sandbox to less strictly (``DriverInfo.weaker``) is not held against it.
     Without ``hit_limits`` those that do not show are taken for granted: they have been hit before, in another image.
@@ -73,20 +74,20 @@ def require_isolation(
     found = look(driver.create, image, info.runtime, hit_limits=hit_limits)
     if troubles := [trouble for name, trouble in found.items() if name not in info.weaker]:
         raise _failed("; ".join(troubles))
-    if doors:
-        _require_door(driver, image)
+    if forwarded_ports:
+        _require_port(driver, image)
 
 
-def _require_door(driver: SandboxDriver, image: ResolvedImage) -> None:
+def _require_port(driver: SandboxDriver, image: ResolvedImage) -> None:
     served: list[socket.socket] = []
-    spec = SandboxSpec(image=image, user=_USER, doors=(ForwardedPort(_DOOR, served.append),))
+    spec = SandboxSpec(image=image, user=_USER, forwarded_ports=(ForwardedPort(_FORWARDED_PORT, served.append),))
     try:
         result = _run(driver.create, spec, (*_LOOK[:1], *SOCKET_FILES, *FILES))
         text = result.stdout.decode("utf-8", "replace")
         info = driver.info()
         found = weaknesses(View.parse(text), spec.limits, info.runtime)
         troubles = [trouble for name, trouble in found.items() if name not in info.weaker]
-        troubles += door_troubles(text, [os.fstat(listener.fileno()).st_ino for listener in served])
+        troubles += port_troubles(text, [os.fstat(listener.fileno()).st_ino for listener in served])
     finally:
         for listener in served:
             listener.close()
@@ -94,15 +95,15 @@ def _require_door(driver: SandboxDriver, image: ResolvedImage) -> None:
         raise _failed(f"with a way out, {'; '.join(troubles)}")
 
 
-def door_troubles(text: str, inodes: Sequence[int]) -> list[str]:
-    """Return what is wrong with a sandbox with one door, in which :data:`SOCKET_FILES` are seen so.
+def port_troubles(text: str, inodes: Sequence[int]) -> list[str]:
+    """Return what is wrong with a sandbox with one forwarded port, in which :data:`SOCKET_FILES` are seen so.
 
     ``inodes`` are the numbers of the listening sockets that were handed out for it: it must have that one, and no more.
     """
     seen = Sockets.parse(text)
-    wanted = [(("127.0.0.1", _DOOR), inode) for inode in inodes[:1]]
+    wanted = [(("127.0.0.1", _FORWARDED_PORT), inode) for inode in inodes[:1]]
     troubles = [] if seen.listening == tuple(wanted) else [f"it has these listening sockets: {seen.listening}"]
-    troubles += [] if len(inodes) == 1 else [f"{len(inodes)} sockets were handed out for one door"]
+    troubles += [] if len(inodes) == 1 else [f"{len(inodes)} sockets were handed out for one forwarded port"]
     return troubles + [f"it has {what}" for what in (*seen.others, *seen.routes)]
 
 

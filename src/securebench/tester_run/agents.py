@@ -99,7 +99,7 @@ class RunEgress:
 
 
 @contextmanager
-def way_out(plan: Plan, parts: RunParts) -> Iterator[RunEgress]:
+def run_egress(plan: Plan, parts: RunParts) -> Iterator[RunEgress]:
     """Give the way out for the time of a run. Raises :class:`StorageError` if its log cannot be opened."""
     if not plan.producer.needs_gateway:
         yield RunEgress()

@@ -21,7 +21,7 @@ from securebench.results.trajectory import TRAJECTORIES
 from securebench.results.usage import read_usage
 from securebench.tester_run import directory as places
 from securebench.tester_run.agent_copy import with_agent_copy
-from securebench.tester_run.agents import check_provider, prepare_agents, way_out
+from securebench.tester_run.agents import check_provider, prepare_agents, run_egress
 from securebench.tester_run.coordinator import Coordinator
 from securebench.tester_run.options import RunOptions, RunParts, driver_asked_for
 from securebench.tester_run.plan import make_plan
@@ -91,7 +91,7 @@ def _prepare(
     images = _resolve_images(plan, driver, options)
     places.require_space(plan.directory)
     for image in images[:1]:  # it is the engine that is tested: one image will do
-        driver.self_test(image, doors=plan.producer.needs_gateway)
+        driver.self_test(image, forwarded_ports=plan.producer.needs_gateway)
     agent = prepare_agents(plan, driver, images, earlier, options)
     header = plan.header(driver, info, {image.reference: image.id for image in images}, commitment, agent)
     return info, earlier.resumed_by(header) if earlier else header
@@ -156,7 +156,7 @@ class _Run:
                 check = check_provider(self._plan, self._parts, self._options)
                 self._header = self._header.checked(check.usage)
                 self._header.write(self._plan.directory)
-            outward = stack.enter_context(way_out(self._plan, self._parts))
+            outward = stack.enter_context(run_egress(self._plan, self._parts))
             if check and outward.log:
                 for line in check.lines:
                     outward.log(line)

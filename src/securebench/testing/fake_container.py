@@ -13,7 +13,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from securebench.sandboxes.base import MIB, Stream
-from securebench.sandboxes.forwarding import serve_doors
+from securebench.sandboxes.forwarding import serve_forwarded_ports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -44,10 +44,13 @@ class Cause(Enum):
 
 @dataclass(slots=True)
 class FakeContainer:
-    """What the processes of one fake container share. ``doors`` are where each door's listener is, by its port."""
+    """What the processes of one fake container share.
+
+    ``forwarded_ports`` are where each forwarded port's listener is, by its port.
+    """
 
     system: FakeFileSystem
-    doors: Mapping[int, tuple[str, int]] = field(default_factory=dict)
+    forwarded_ports: Mapping[int, tuple[str, int]] = field(default_factory=dict)
     ended: threading.Event = field(default_factory=threading.Event)
     cause: Cause | None = None
     processes: int = 0
@@ -59,11 +62,14 @@ class FakeContainer:
         self.lock = self.system.lock
 
     def connect(self, port: int) -> socket.socket:
-        """Return a connection to ``port`` of its loopback. Raises ``ConnectionRefusedError`` where no door is."""
+        """Return a connection to ``port`` of its loopback.
+
+        Raises ``ConnectionRefusedError`` where no forwarded port is.
+        """
         self.check()
-        if port not in self.doors:
+        if port not in self.forwarded_ports:
             raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
-        connection = socket.create_connection(self.doors[port])
+        connection = socket.create_connection(self.forwarded_ports[port])
         with self.lock:
             self.connections.append(connection)
             if self.ended.is_set():
@@ -90,12 +96,15 @@ class FakeContainer:
             connection.close()
 
 
-def open_doors(doors: Sequence[ForwardedPort]) -> dict[int, tuple[str, int]]:
-    """Let ``doors`` be served, and return where. A fake has no loopback of its own, so they lie on the host's."""
-    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in doors]
+def open_forwarded_ports(forwarded_ports: Sequence[ForwardedPort]) -> dict[int, tuple[str, int]]:
+    """Let ``forwarded_ports`` be served, and return where.
+
+    A fake has no loopback of its own, so they lie on the host's.
+    """
+    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in forwarded_ports]
     addresses = [listener.getsockname() for listener in listeners]
-    serve_doors(doors, listeners)
-    return {door.port: address for door, address in zip(doors, addresses, strict=True)}
+    serve_forwarded_ports(forwarded_ports, listeners)
+    return {forwarded_port.port: address for forwarded_port, address in zip(forwarded_ports, addresses, strict=True)}
 
 
 class FakePipe:

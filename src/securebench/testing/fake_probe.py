@@ -211,7 +211,7 @@ def _network(context: FakeProcessContext) -> None:
     outside = context.spec.network != "none"
     answer = {
         "interfaces": ["eth0", "lo"] if outside else ["lo"],
-        "listening": [f"127.0.0.1:{port}" for port in context.container.doors],
+        "listening": [f"127.0.0.1:{port}" for port in context.container.forwarded_ports],
         "others": 0,
         "routes": 2 if outside else 0,
     }

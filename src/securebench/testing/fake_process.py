@@ -63,7 +63,10 @@ class FakeProcessContext:
             raise Killed
 
     def connect(self, port: int) -> socket.socket:
-        """Return a connection to a door, at ``port`` of 127.0.0.1. Raises ``ConnectionRefusedError`` where none is."""
+        """Return a connection to a forwarded port, at ``port`` of 127.0.0.1.
+
+        Raises ``ConnectionRefusedError`` where none is.
+        """
         return self.container.connect(port)
 
     def allocate(self, size: int) -> None:

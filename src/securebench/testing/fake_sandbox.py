@@ -33,10 +33,10 @@ from securebench.sandboxes.collecting import (
     one_command_only,
     require_directory,
 )
-from securebench.sandboxes.forwarding import check_doors
+from securebench.sandboxes.forwarding import check_forwarded_ports
 from securebench.sandboxes.mounts import check_mount
 from securebench.testing.fake_collected import FakeTrees, left_directory
-from securebench.testing.fake_container import Cause, FakeContainer, open_doors
+from securebench.testing.fake_container import Cause, FakeContainer, open_forwarded_ports
 from securebench.testing.fake_files import FakeFiles, FakeFileSystem
 from securebench.testing.fake_process import NOT_FOUND, FakeProcess, FakeProcessContext
 
@@ -124,16 +124,16 @@ class FakeDriver(SandboxDriver):
         """Return the files of an image that is known, laid out in a directory that goes with this driver."""
         return self._trees.lease(image.id, self._files_of(image))
 
-    def self_test(self, image: ResolvedImage, *, doors: bool = False) -> None:
+    def self_test(self, image: ResolvedImage, *, forwarded_ports: bool = False) -> None:
         """Find nothing wrong: there is no machine outside a fake to be isolated from."""
-        del image, doors
+        del image, forwarded_ports
         self.raise_failure("self_test")
 
     def create(self, spec: SandboxSpec, *, persistent: bool = False) -> FakeSandbox:
         """Make a sandbox."""
         self.raise_if_stopped()
         self.raise_failure("create")
-        check_doors(spec)
+        check_forwarded_ports(spec)
         check_collect(spec, persistent=persistent)
         if spec.collect is not None:
             with self.image_tree(spec.image) as tree:
@@ -172,7 +172,9 @@ class FakeDriver(SandboxDriver):
         """Return a container with the files of its image. Raises as a real engine does for a bad spec."""
         for mount in spec.mounts:
             check_mount(mount)
-        return FakeContainer(FakeFileSystem.of_image(self._files_of(spec.image)), open_doors(spec.doors))
+        return FakeContainer(
+            FakeFileSystem.of_image(self._files_of(spec.image)), open_forwarded_ports(spec.forwarded_ports)
+        )
 
     def _files_of(self, image: ResolvedImage) -> Mapping[str, bytes]:
         known = {image.id: files for image, files in self._images.values()}

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from securebench.errors import ConfigError, FailureReason
-from securebench.families.lookalikes import skeleton
 from securebench.families.normalization import normalize_text
+from securebench.families.skeleton import skeleton
 from securebench.verifiers.final_answer import position, words
 from securebench.verifiers.markup import rendered
 from securebench.verifiers.rejection import says_any

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Final
 
-from securebench.families.lookalikes import skeleton
+from securebench.families.skeleton import skeleton
 from securebench.verifiers.final_answer import position, words
 from securebench.verifiers.markup import rendered
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from securebench.families.lookalikes import skeleton
+from securebench.families.skeleton import skeleton
 from securebench.verifiers.final_answer import CUE, words
 from securebench.verifiers.markup import plain
 from securebench.verifiers.vocabulary import (

@@ -106,7 +106,7 @@ def test_answers_that_are_none() -> None:
 
 
 def test_a_provider_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Silence, a cut and a closed door end in time."""
+    """Silence, a cut and a closed forwarded port end in time."""
 
     async def hang(_seen: Seen, peer: HttpPeer) -> None:
         await peer.reader.read()

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import trustme
 
-from securebench.harnesses.provider.ca_bundle import MAX_BYTES, MAX_FILE, VARIABLE, read_authority
+from securebench.harnesses.provider.ca_bundle import MAX_BYTES, MAX_FILE, VARIABLE, read_ca_bundle
 
 
 def test_without_the_variable_there_is_none() -> None:
     """Nothing is asked for and nothing told."""
-    assert read_authority({}, pytest.fail) is None
-    assert read_authority({VARIABLE: ""}, pytest.fail) is None
+    assert read_ca_bundle({}, pytest.fail) is None
+    assert read_ca_bundle({VARIABLE: ""}, pytest.fail) is None
 
 
 def test_certificates_are_taken_and_nothing_else(tmp_path: Path) -> None:
@@ -23,7 +23,7 @@ def test_certificates_are_taken_and_nothing_else(tmp_path: Path) -> None:
     key = b"-----BEGIN PRIVATE KEY-----\nc2VjcmV0\n-----END PRIVATE KEY-----\n"
     file = tmp_path / "ca.pem"
     file.write_bytes("# für uns\n".encode() + first + key + b"# \xff\n" + second)
-    found = read_authority({VARIABLE: str(file)}, pytest.fail)
+    found = read_ca_bundle({VARIABLE: str(file)}, pytest.fail)
     assert found is not None
     assert found.encode() == first + second
     context = ssl.create_default_context()
@@ -39,7 +39,7 @@ def test_a_file_that_is_none_is_told(tmp_path: Path, content: bytes | None) -> N
     file = tmp_path / "ca.pem"
     if content is not None:
         file.write_bytes(content)
-    assert read_authority({VARIABLE: str(file)}, heard.append) is None
+    assert read_ca_bundle({VARIABLE: str(file)}, heard.append) is None
     assert len(heard) == 1
     assert VARIABLE in heard[0]
 
@@ -48,7 +48,7 @@ def test_a_file_that_is_none_is_told(tmp_path: Path, content: bytes | None) -> N
 def test_what_is_no_path_is_told(path: str) -> None:
     """A directory, or what cannot be a path, is no error of the run's."""
     heard: list[str] = []
-    assert read_authority({VARIABLE: path}, heard.append) is None
+    assert read_ca_bundle({VARIABLE: path}, heard.append) is None
     assert heard
 
 
@@ -59,10 +59,10 @@ def test_what_the_system_knows_is_not_told_again(tmp_path: Path) -> None:
         pytest.skip("this system keeps no certificates in files")
     file = tmp_path / "ca.pem"
     file.write_bytes(known.read_bytes())
-    assert read_authority({VARIABLE: str(file)}, pytest.fail) is None
+    assert read_ca_bundle({VARIABLE: str(file)}, pytest.fail) is None
     own = trustme.CA().cert_pem.bytes()
     file.write_bytes(known.read_bytes() + own)
-    found = read_authority({VARIABLE: str(file)}, pytest.fail)
+    found = read_ca_bundle({VARIABLE: str(file)}, pytest.fail)
     assert found is not None
     assert found.encode() == own
 
@@ -73,5 +73,5 @@ def test_too_many_are_told(tmp_path: Path) -> None:
     file = tmp_path / "ca.pem"
     body = b"-----BEGIN CERTIFICATE-----\n%08d\n-----END CERTIFICATE-----\n"
     file.write_bytes(b"".join(body % number for number in range(MAX_BYTES // 50)))
-    assert read_authority({VARIABLE: str(file)}, heard.append) is None
+    assert read_ca_bundle({VARIABLE: str(file)}, heard.append) is None
     assert heard

@@ -63,7 +63,7 @@ def test_its_variables() -> None:
         "DISABLE_ERROR_REPORTING": "1",
         "DISABLE_TELEMETRY": "1",
     }
-    assert isinstance(harness.account(), ClaudeEventParser)
+    assert isinstance(harness.parser(), ClaudeEventParser)
 
 
 @pytest.mark.parametrize("alias", ["sonnet", "opus[1m]"])

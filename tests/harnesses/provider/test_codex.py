@@ -75,7 +75,7 @@ def test_its_state_is_kept_at_home() -> None:
     """It needs a directory that is there already, and not below the one for temporary files."""
     harness = CodexHarnessProducer(CodexConfig(model="m"))
     assert harness.settings(CALL) == {"HOME": HOME, "CODEX_HOME": HOME}
-    assert isinstance(harness.account(), CodexEventParser)
+    assert isinstance(harness.parser(), CodexEventParser)
 
 
 def test_a_model_is_an_argument_of_its_own() -> None:

@@ -40,7 +40,7 @@ ENDS = {
 def case(
     relay: RelayReport | None = SUCCESS,
     ended: CandidateError | None = None,
-    claims: SelfReport | None = None,
+    self_report: SelfReport | None = None,
     *,
     left: bool = True,
     probed: Trouble | None = None,
@@ -52,7 +52,7 @@ def case(
     report = ProbeReport(trouble=probed, message="the gateway saw status 599", retry_after=7.0)
     return judge(
         OutcomeEvidence(
-            claims=claims or SelfReport(),
+            self_report=self_report or SelfReport(),
             relay=relay,
             failure=ended,
             has_candidate=left,
@@ -61,10 +61,10 @@ def case(
     )
 
 
-def refusal(relay: RelayReport | None, ended: CandidateError | None, claims: SelfReport | None = None) -> str:
+def refusal(relay: RelayReport | None, ended: CandidateError | None, self_report: SelfReport | None = None) -> str:
     """Return the code of the infrastructure error that a case is."""
     with pytest.raises(InfrastructureError) as raised:
-        case(relay, ended, claims, left=ended is None)
+        case(relay, ended, self_report, left=ended is None)
     return raised.value.code
 
 
@@ -76,15 +76,15 @@ def test_an_agent_that_left_something_worked() -> None:
 def test_an_agent_that_left_nothing_gave_up_or_was_denied() -> None:
     """Exit 0 is no proof of work: without a candidate nothing was done, by choice or because tools were denied."""
     assert case(left=False).outcome is AgentOutcome.GAVE_UP
-    assert case(left=False, claims=SelfReport(finished=True, message="All done!")).outcome is AgentOutcome.GAVE_UP
-    assert case(left=False, claims=SelfReport(denials=1)).outcome is AgentOutcome.DENIED
+    assert case(left=False, self_report=SelfReport(finished=True, message="All done!")).outcome is AgentOutcome.GAVE_UP
+    assert case(left=False, self_report=SelfReport(denials=1)).outcome is AgentOutcome.DENIED
 
 
 def test_a_refusal_is_not_a_crash() -> None:
     """A model that will not do it is named so, whatever its program's exit code; it is a failure all the same."""
     for judged in (
-        case(left=False, claims=SelfReport(refused=True)),
-        case(ended=failure(), claims=SelfReport(refused=True)),
+        case(left=False, self_report=SelfReport(refused=True)),
+        case(ended=failure(), self_report=SelfReport(refused=True)),
         case(replace(SUCCESS, trouble=Trouble.DECLINED), failure()),
         case(replace(SUCCESS, trouble=Trouble.DECLINED), left=False),
         case(RelayReport(requests=1, statuses={"400": 1}, trouble=Trouble.DECLINED), failure()),
@@ -92,10 +92,10 @@ def test_a_refusal_is_not_a_crash() -> None:
         assert judged.outcome is AgentOutcome.REFUSED
         assert judged.failure is not None
         assert judged.failure.reason is FailureReason.AGENT_REFUSED
-    assert case(claims=SelfReport(refused=True)).outcome is AgentOutcome.WORKED
+    assert case(self_report=SelfReport(refused=True)).outcome is AgentOutcome.WORKED
     assert case(replace(SUCCESS, trouble=Trouble.DECLINED)).outcome is AgentOutcome.WORKED
     late = failure(FailureReason.AGENT_TIMEOUT)
-    assert case(ended=late, claims=SelfReport(refused=True)) == JudgedOutcome(AgentOutcome.TIMED_OUT, late)
+    assert case(ended=late, self_report=SelfReport(refused=True)) == JudgedOutcome(AgentOutcome.TIMED_OUT, late)
 
 
 @pytest.mark.parametrize(("reason", "outcome"), ENDS.items())
@@ -147,11 +147,15 @@ def test_a_provider_is_only_asked_where_it_matters() -> None:
         (replace(SUCCESS, trouble=Trouble.REJECTED), failure()),
         (replace(SUCCESS, trouble=Trouble.FAILED), None),
     ):
-        judge(OutcomeEvidence(claims=SelfReport(), relay=relay, failure=ended, has_candidate=True, ask_provider=never))
+        judge(
+            OutcomeEvidence(
+                self_report=SelfReport(), relay=relay, failure=ended, has_candidate=True, ask_provider=never
+            )
+        )
     with pytest.raises(ProviderError):
         judge(
             OutcomeEvidence(
-                claims=SelfReport(),
+                self_report=SelfReport(),
                 relay=RelayReport(requests=1, trouble=Trouble.FAILED),
                 failure=failure(),
                 has_candidate=False,
@@ -168,7 +172,7 @@ def test_trouble_counts_where_a_program_ends_well_without_work(trouble: Trouble)
         case(relay, left=False, probed=trouble)
     assert case(relay).outcome is AgentOutcome.WORKED
     with pytest.raises(ProviderError):
-        case(relay, claims=SelfReport(failed=True), probed=trouble)
+        case(relay, self_report=SelfReport(failed=True), probed=trouble)
 
 
 @pytest.mark.parametrize("trouble", Trouble)
@@ -235,7 +239,7 @@ def test_tampering_stays_a_failure() -> None:
     assert case(replace(SUCCESS, trouble=Trouble.RATE_LIMITED), ended) == JudgedOutcome(AgentOutcome.WORKED, ended)
 
 
-_CLAIMS = st.builds(
+_SELF_REPORT = st.builds(
     SelfReport,
     answered=st.booleans(),
     finished=st.booleans(),
@@ -247,28 +251,28 @@ _CLAIMS = st.builds(
 )
 
 
-@given(claims=_CLAIMS, reason=st.none() | st.sampled_from(list(ENDS)), left=st.booleans())
-def test_no_claim_changes_what_the_relay_saw(claims: SelfReport, reason: FailureReason | None, left: bool) -> None:
+@given(self_report=_SELF_REPORT, reason=st.none() | st.sampled_from(list(ENDS)), left=st.booleans())
+def test_no_claim_changes_what_the_relay_saw(self_report: SelfReport, reason: FailureReason | None, left: bool) -> None:
     """J15: with a relay that saw success, nothing that an agent prints makes a failure an error, or a success one."""
     ended = None if reason is None else failure(reason)
-    judged = case(SUCCESS, ended, claims, left=left)
+    judged = case(SUCCESS, ended, self_report, left=left)
     assert judged.failure is ended
-    assert judged.outcome is case(SUCCESS, ended, SelfReport(denials=claims.denials), left=left).outcome
+    assert judged.outcome is case(SUCCESS, ended, SelfReport(denials=self_report.denials), left=left).outcome
 
 
-@given(claims=_CLAIMS)
-def test_no_claim_starts_a_program(claims: SelfReport) -> None:
+@given(self_report=_SELF_REPORT)
+def test_no_claim_starts_a_program(self_report: SelfReport) -> None:
     """Where the relay saw nothing, no event says that a model was at work."""
-    assert refusal(NOTHING, None, claims) == "agent-not-started"
+    assert refusal(NOTHING, None, self_report) == "agent-not-started"
 
 
 @pytest.mark.parametrize(("trouble", "code"), INFRASTRUCTURE.items())
 def test_without_a_relay_the_programs_word_counts(trouble: Trouble, code: str) -> None:
     """Passthrough: the program's own events stand in for the relay, with its words."""
     said = SelfReport(trouble=trouble, error="status 599", failed=True)
-    for claims in (said, replace(said, answered=True)):
+    for self_report in (said, replace(said, answered=True)):
         with pytest.raises(ProviderError, match="status 599") as raised:
-            case(None, failure(), claims, probed=trouble)
+            case(None, failure(), self_report, probed=trouble)
         assert raised.value.code == code
     assert case(None, None, SelfReport(answered=True, trouble=trouble)).outcome is AgentOutcome.WORKED
 
@@ -297,12 +301,14 @@ def test_every_cell_ends() -> None:
         ),
     ]
     ends = (None, *map(failure, FailureReason))
-    claims = [SelfReport(failed=failed, answered=answered) for failed, answered in product((True, False), repeat=2)]
+    self_report = [
+        SelfReport(failed=failed, answered=answered) for failed, answered in product((True, False), repeat=2)
+    ]
     outcomes, codes = set(), set()
     probes = (None, *PROVIDER_TROUBLES)
-    for relay, ended, claim, left, probed in product(relays, ends, claims, (True, False), probes):
+    for relay, ended, reported, left, probed in product(relays, ends, self_report, (True, False), probes):
         try:
-            outcomes.add(case(relay, ended, claim, left=left, probed=probed).outcome)
+            outcomes.add(case(relay, ended, reported, left=left, probed=probed).outcome)
         except InfrastructureError as error:
             codes.add(error.code)
     assert outcomes == {

@@ -90,15 +90,15 @@ def place(bench: Bench, fake: FakeDriver, request: pytest.FixtureRequest) -> Pla
 
 def test_an_agent_works_and_is_recorded(place: Place) -> None:
     """Its answer is sealed; program, outcome, usage and steps are recorded, and its last message for stdout."""
-    production = place.produce()
-    assert production.failure is None
-    assert production.candidate is not None
-    assert production.candidate.text == "42\n"
-    assert production.metadata["agent"] == {"program": place.name, "version": place.identity["version"]}
-    assert production.metadata["outcome"] == "worked"
-    assert production.stdout == "done"
-    assert [json.loads(line)["step"] for line in production.trajectory.splitlines()] == list(
-        range(1, production.trajectory.count("\n") + 1)
+    agent_result = place.produce()
+    assert agent_result.failure is None
+    assert agent_result.candidate is not None
+    assert agent_result.candidate.text == "42\n"
+    assert agent_result.metadata["agent"] == {"program": place.name, "version": place.identity["version"]}
+    assert agent_result.metadata["outcome"] == "worked"
+    assert agent_result.stdout == "done"
+    assert [json.loads(line)["step"] for line in agent_result.trajectory.splitlines()] == list(
+        range(1, agent_result.trajectory.count("\n") + 1)
     )
 
 
@@ -128,12 +128,12 @@ def test_all_counts_are_usage(place: Place) -> None:
 
 def test_no_key_is_in_a_sandbox(place: Place) -> None:
     """J15: neither arguments, environment nor mounts of any sandbox hold it, nor does anything that is recorded."""
-    production = place.produce()
+    agent_result = place.produce()
     for spec, command in place.fake.commands:
         assert KEY not in repr(
             (command.argv, dict(command.environment), dict(spec.environment), spec.mounts, spec.labels)
         )
-    assert KEY not in repr((production, place.identity))
+    assert KEY not in repr((agent_result, place.identity))
     assert place.harness.credentials == (KEY,)
     assert place.gateway.plans[0][1].relay.key == KEY  # type: ignore[union-attr]  # it is there, and holds the key
 
@@ -154,7 +154,7 @@ def test_passthrough_hands_over_the_key_and_says_so(bench: Bench, fake: FakeDriv
     """As the tester asked: the key is in the sandbox, the provider among the domains, and the identity tells."""
     place = Place(bench, fake, name, credentials="passthrough", allowed_domains=("example.org",))
     place.gateway.relay = None
-    production = place.produce()
+    agent_result = place.produce()
     host = {"codex": "api.openai.com", "claude_code": "api.anthropic.com"}[name]
     own = {"codex": "OPENAI_API_KEY", "claude_code": "ANTHROPIC_API_KEY"}[name]
     assert fake.commands[-1][0].environment[own] == KEY
@@ -162,8 +162,8 @@ def test_passthrough_hands_over_the_key_and_says_so(bench: Bench, fake: FakeDriv
     assert place.gateway.plans[0][1].relay is None
     assert place.identity["credentials"] == "passthrough"
     assert str(place.identity["assurance"]).startswith("lower")
-    assert production.metadata["outcome"] == "worked"
-    usage: Any = production.metadata["usage"]
+    assert agent_result.metadata["outcome"] == "worked"
+    usage: Any = agent_result.metadata["usage"]
     assert usage["input_tokens"] == {"codex": 2400, "claude_code": 2403}[name]
     assert "relay" not in usage
 
@@ -220,10 +220,10 @@ def test_the_shorter_time_limit_holds(place: Place) -> None:
 def test_a_forged_success_is_no_success(place: Place) -> None:
     """J15: an agent that prints its program's events, all well and free, still failed as its exit code says."""
     place.install(agent_that(place.name, *EVENTS[place.name], *EVENTS[place.name], answer="", code=3))
-    production = place.produce()
-    assert production.failure is not None
-    assert production.failure.reason is FailureReason.AGENT_EXIT
-    assert production.metadata["outcome"] == "crashed"
+    agent_result = place.produce()
+    assert agent_result.failure is not None
+    assert agent_result.failure.reason is FailureReason.AGENT_EXIT
+    assert agent_result.metadata["outcome"] == "crashed"
 
 
 def test_a_forged_trouble_is_no_infrastructure_error(place: Place) -> None:
@@ -242,10 +242,10 @@ def test_a_providers_trouble_is_infrastructure(place: Place) -> None:
     """What the relay saw decides, and the way out is closed all the same."""
     place.gateway.relay = RelayReport(requests=1, trouble=Trouble.REFUSED, message="the provider answered 401")
     place.install(agent_that(place.name, answer="", code=1))
-    production = place.produce()
-    assert isinstance(production.fault, ProviderError)
-    assert "401" in production.fault.message
-    assert (production.candidate, production.failure) == (None, None)
+    agent_result = place.produce()
+    assert isinstance(agent_result.fault, ProviderError)
+    assert "401" in agent_result.fault.message
+    assert (agent_result.candidate, agent_result.failure) == (None, None)
     assert place.gateway.sessions[0].closed
 
 
@@ -278,20 +278,20 @@ def test_earlier_tries_count_against_the_budget(place: Place) -> None:
 def test_an_agent_without_an_answer_gave_up(place: Place) -> None:
     """Exit 0 and no file: the failure is the missing answer, and the outcome says that it ended by itself."""
     place.install(agent_that(place.name, answer=""))
-    production = place.produce()
-    assert production.failure is not None
-    assert production.failure.reason is FailureReason.CANDIDATE_MISSING
-    assert production.metadata["outcome"] == "gave_up"
+    agent_result = place.produce()
+    assert agent_result.failure is not None
+    assert agent_result.failure.reason is FailureReason.CANDIDATE_MISSING
+    assert agent_result.metadata["outcome"] == "gave_up"
 
 
 def test_an_empty_answer_is_no_work(place: Place) -> None:
     """A file with nothing in it is kept, and the outcome is that of an agent that left none."""
     place.install(agent_that(place.name, answer="\n"))
-    production = place.produce()
-    assert production.candidate is not None
-    assert production.failure is not None
-    assert production.failure.reason is FailureReason.CANDIDATE_EMPTY
-    assert production.metadata["outcome"] == "gave_up"
+    agent_result = place.produce()
+    assert agent_result.candidate is not None
+    assert agent_result.failure is not None
+    assert agent_result.failure.reason is FailureReason.CANDIDATE_EMPTY
+    assert agent_result.metadata["outcome"] == "gave_up"
 
 
 def test_events_are_what_stdout_holds(place: Place) -> None:
@@ -303,11 +303,11 @@ def test_events_are_what_stdout_holds(place: Place) -> None:
         context.stderr.write(b"\n" + streams.lines(*EVENTS[place.name]))
 
     place.install(program)
-    production = place.produce()
-    usage: Any = production.metadata["usage"]
+    agent_result = place.produce()
+    usage: Any = agent_result.metadata["usage"]
     assert usage["turns"] == {"codex": 1, "claude_code": 2}[place.name]
     assert usage["cached_input_tokens"] == 2000
-    assert production.trajectory.count('"usage"') == 1
+    assert agent_result.trajectory.count('"usage"') == 1
 
 
 def test_a_dead_gateway_ends_the_work_at_once(place: Place) -> None:
@@ -361,10 +361,10 @@ def test_an_endless_line_is_no_harm(place: Place) -> None:
         context.stdout.write(b"\n" + streams.lines(*EVENTS[place.name]))
 
     place.install(flood)
-    production = place.produce()
-    usage: Any = production.metadata["usage"]
+    agent_result = place.produce()
+    usage: Any = agent_result.metadata["usage"]
     assert usage["events_skipped"] == 1
-    assert production.stdout == "done"
+    assert agent_result.stdout == "done"
 
 
 def test_without_a_message_stdout_is_what_was_printed(place: Place) -> None:
@@ -448,9 +448,9 @@ def test_an_outage_that_the_gateway_does_not_see_is_the_agents_failure(place: Pl
     """The model that answered is asked, and what is found is recorded."""
     place.gateway.relay = replace(WORKED, trouble=Trouble.FAILED, model="the-model")
     place.install(agent_that(place.name, code=1))
-    production = place.produce()
-    assert production.failure is not None
-    assert production.failure.reason is FailureReason.AGENT_EXIT
-    usage: Any = production.metadata["usage"]
+    agent_result = place.produce()
+    assert agent_result.failure is not None
+    assert agent_result.failure.reason is FailureReason.AGENT_EXIT
+    usage: Any = agent_result.metadata["usage"]
     assert usage["probes"] == {"requests": 3, "input_tokens": 27, "output_tokens": 3, "troubles": [None] * 3}
     assert place.gateway.probes == [(VIEW.task_id, "the-model")] * 3

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from egress_world import door_of
+from egress_world import port_of
 from provider_client import APIS, KEY, PATHS, request_of
 from securebench.egress.gateway import Gateway
 from securebench.egress.model import EgressPlan, RelayPlan
@@ -57,14 +57,14 @@ class Task:
         )
         self._api = api
         session = gateway.open("task", EgressPlan(relay=relay))
-        attended = ProviderSetup(
-            account=CodexEventParser() if api == "openai" else ClaudeEventParser(),
+        setup = ProviderSetup(
+            parser=CodexEventParser() if api == "openai" else ClaudeEventParser(),
             model="scripted",
             ask=lambda model: gateway.probe("task", relay, model),
             pause=pauses.append,
         )
-        self.attendance = ProviderSession(session, attended)
-        self._port = door_of(session)
+        self.agent_session = ProviderSession(session, setup)
+        self._port = port_of(session)
 
     def ask(self, prompt: str, *, seconds: float = 10.0, **more: Any) -> int:
         """Send one request to the relay as a program or its agent does, and return the status."""
@@ -80,7 +80,7 @@ class Task:
 
     def end(self) -> SessionEnd:
         """End the agent in failure. Raises the fault that it was instead, if it was one."""
-        ending = self.attendance.end(RESULT, None, ENDED)
+        ending = self.agent_session.end(RESULT, None, ENDED)
         if ending.fault is not None:
             raise ending.fault
         return ending
@@ -101,7 +101,7 @@ def play() -> Any:
             ScriptedProvider((Say("Done."),), fault=plan, models=("scripted",)) as provider,
         ):
             task = Task(api, provider, gateway, pauses)
-            with task.attendance:
+            with task.agent_session:
                 work(task)
                 return task.end(), pauses, lines
 
@@ -162,7 +162,7 @@ def test_a_provider_that_went_away_is_infrastructure() -> None:
         with ScriptedProvider((Say("Done."),), models=("scripted",)) as provider:
             task = Task("openai", provider, gateway, [])
             assert task.ask("Do it.") == 200
-        with task.attendance:
+        with task.agent_session:
             assert task.ask("And now?") == 502
             with pytest.raises(ProviderError) as raised:
                 task.end()

@@ -17,33 +17,33 @@ from securebench.harnesses.provider.codex_events import CodexEventParser
 from securebench.harnesses.provider.events import EventReader
 from securebench.harnesses.provider.self_report import MAX_TEXT, EventParser, Trajectory, trouble_of_status
 
-ACCOUNTS = (CodexEventParser, ClaudeEventParser)
+PARSERS = (CodexEventParser, ClaudeEventParser)
 
 
-def hear(account: EventParser, *events: dict[str, Any]) -> EventParser:
-    """Have ``account`` take events as they come from a program."""
-    reader = EventReader(account.take)
+def on_output(parser: EventParser, *events: dict[str, Any]) -> EventParser:
+    """Have ``parser`` take events as they come from a program."""
+    reader = EventReader(parser.take)
     reader.feed(lines(*events))
     reader.finish()
-    return account
+    return parser
 
 
-def steps(account: EventParser) -> list[dict[str, Any]]:
+def steps(parser: EventParser) -> list[dict[str, Any]]:
     """Return the trajectory."""
-    return [json.loads(line) for line in account.trajectory.text().splitlines()]
+    return [json.loads(line) for line in parser.trajectory.text().splitlines()]
 
 
 def test_codex_tells_what_it_did() -> None:
     """Codex: the last message, its one turn, the tokens of all of it; a warning before is no trouble."""
-    claims = hear(CodexEventParser(), *streams.CODEX_WORKED).claims
-    assert claims.answered
-    assert claims.finished
-    assert not claims.failed
-    assert claims.message == "done"
-    assert claims.turns == 1
-    assert claims.cost_usd is None
-    assert claims.tokens == streams.CODEX_USAGE
-    assert claims.trouble is None
+    self_report = on_output(CodexEventParser(), *streams.CODEX_WORKED).self_report
+    assert self_report.answered
+    assert self_report.finished
+    assert not self_report.failed
+    assert self_report.message == "done"
+    assert self_report.turns == 1
+    assert self_report.cost_usd is None
+    assert self_report.tokens == streams.CODEX_USAGE
+    assert self_report.trouble is None
 
 
 def test_codex_steps() -> None:
@@ -51,8 +51,8 @@ def test_codex_steps() -> None:
     change = streams.codex_item("file_change", changes=[{"path": "a.py", "kind": "update"}, {"path": "b.py"}, 7])
     thought = streams.codex_item("reasoning", text="hm")
     other = streams.codex_item("web_search", query="x")
-    account = hear(CodexEventParser(), *streams.CODEX_WORKED[:-1], change, thought, other, streams.CODEX_END)
-    assert steps(account) == [
+    parser = on_output(CodexEventParser(), *streams.CODEX_WORKED[:-1], change, thought, other, streams.CODEX_END)
+    assert steps(parser) == [
         {"step": 1, "kind": "error", "text": "Model metadata for `m` not found."},
         {"step": 2, "kind": "command", "command": "/bin/bash -lc 'echo 42'"},
         {"step": 3, "kind": "result", "output": "42\n", "exit_code": 0},
@@ -83,32 +83,32 @@ def test_codex_steps() -> None:
 )
 def test_codex_names_its_trouble_in_words(message: str, trouble: Trouble | None) -> None:
     """Codex: a provider's trouble is read from the words that the program has for it."""
-    claims = hear(CodexEventParser(), *streams.codex_failed(message)).claims
-    assert claims.trouble is trouble
-    assert claims.failed
-    assert not claims.finished
-    assert not claims.answered
-    assert claims.error == message
+    self_report = on_output(CodexEventParser(), *streams.codex_failed(message)).self_report
+    assert self_report.trouble is trouble
+    assert self_report.failed
+    assert not self_report.finished
+    assert not self_report.answered
+    assert self_report.error == message
 
 
 def test_a_command_that_began_is_an_answer() -> None:
     """Codex runs a command while the answer still comes: one that kills the program was asked for by a model."""
     begun = streams.codex_item("command_execution", what="started", command="kill", status="in_progress")
-    assert hear(CodexEventParser(), *streams.CODEX_BEGIN, begun).claims.answered
+    assert on_output(CodexEventParser(), *streams.CODEX_BEGIN, begun).self_report.answered
     warning = streams.codex_item("error", what="started", message="hm")
-    assert not hear(CodexEventParser(), *streams.CODEX_BEGIN, warning).claims.answered
+    assert not on_output(CodexEventParser(), *streams.CODEX_BEGIN, warning).self_report.answered
 
 
 def test_claude_tells_what_it_did() -> None:
     """Claude Code: message, turns, its estimate of the cost, and all input as input, also what a cache held."""
-    claims = hear(ClaudeEventParser(), *streams.CLAUDE_WORKED).claims
-    assert claims.answered
-    assert claims.finished
-    assert not claims.failed
-    assert claims.message == "done"
-    assert claims.turns == 2
-    assert claims.cost_usd == 0.00282
-    assert claims.tokens == {
+    self_report = on_output(ClaudeEventParser(), *streams.CLAUDE_WORKED).self_report
+    assert self_report.answered
+    assert self_report.finished
+    assert not self_report.failed
+    assert self_report.message == "done"
+    assert self_report.turns == 2
+    assert self_report.cost_usd == 0.00282
+    assert self_report.tokens == {
         "input_tokens": 2403,
         "cached_input_tokens": 2000,
         "cache_write_input_tokens": 3,
@@ -120,8 +120,8 @@ def test_claude_steps() -> None:
     """Claude Code: each step with its number, its kind and what it was; a result in parts is put together."""
     parts = [{"type": "text", "text": "a"}, {"type": "image"}, {"type": "text", "text": "b"}]
     result = {"message": {"content": [{"type": "tool_result", "content": parts, "is_error": True}]}, "type": "user"}
-    account = hear(ClaudeEventParser(), *streams.CLAUDE_WORKED[:2], result, *streams.CLAUDE_WORKED[3:])
-    assert steps(account) == [
+    parser = on_output(ClaudeEventParser(), *streams.CLAUDE_WORKED[:2], result, *streams.CLAUDE_WORKED[3:])
+    assert steps(parser) == [
         {"step": 1, "kind": "thought", "text": "hm"},
         {"step": 2, "kind": "command", "tool": "Bash", "command": "echo 42"},
         {"step": 3, "kind": "result", "output": "a\n\nb", "failed": True},
@@ -152,37 +152,37 @@ def test_claude_steps() -> None:
 )
 def test_claude_says_is_error(status: int | None, message: str, trouble: Trouble | None) -> None:
     """Claude Code: ``is_error`` says how it ended, beside a ``subtype`` of success; its own words are no answer."""
-    claims = hear(ClaudeEventParser(), *streams.claude_failed(status, message)).claims
-    assert claims.failed
-    assert not claims.finished
-    assert not claims.answered
-    assert claims.trouble is trouble
-    assert claims.error == message
+    self_report = on_output(ClaudeEventParser(), *streams.claude_failed(status, message)).self_report
+    assert self_report.failed
+    assert not self_report.finished
+    assert not self_report.answered
+    assert self_report.trouble is trouble
+    assert self_report.error == message
 
 
 def test_an_end_without_is_error_is_none_that_went_well() -> None:
     """Claude Code: only a plain ``false`` says that no error ended it."""
     for odd in (None, 0, "false"):
-        claims = hear(ClaudeEventParser(), streams.claude_end(is_error=odd)).claims
-        assert claims.failed
-        assert not claims.finished
+        self_report = on_output(ClaudeEventParser(), streams.claude_end(is_error=odd)).self_report
+        assert self_report.failed
+        assert not self_report.finished
 
 
 def test_a_refusal_is_told() -> None:
     """Claude Code: a model that will not do it ends in an error, and the reason says that it was that."""
     end = streams.claude_end(is_error=True, stop_reason="refusal", result="API Error: unable to respond")
-    claims = hear(ClaudeEventParser(), streams.CLAUDE_INIT, end).claims
-    assert claims.refused
-    assert claims.failed
-    assert claims.trouble is None
+    self_report = on_output(ClaudeEventParser(), streams.CLAUDE_INIT, end).self_report
+    assert self_report.refused
+    assert self_report.failed
+    assert self_report.trouble is None
 
 
 def test_denials_are_counted() -> None:
     """Claude Code: tools that it was not allowed to use are no success, whatever its exit code."""
     end = streams.claude_end(permission_denials=[{"tool_name": "Bash"}, {"tool_name": "Write"}])
-    assert hear(ClaudeEventParser(), streams.CLAUDE_INIT, end).claims.denials == 2
+    assert on_output(ClaudeEventParser(), streams.CLAUDE_INIT, end).self_report.denials == 2
     declined = streams.codex_item("command_execution", command="x", status="declined", exit_code=None)
-    assert hear(CodexEventParser(), declined).claims.denials == 1
+    assert on_output(CodexEventParser(), declined).self_report.denials == 1
 
 
 @pytest.mark.parametrize(
@@ -197,13 +197,13 @@ def test_denials_are_counted() -> None:
     ],
 )
 def test_trouble_ends_with_an_answer(
-    account: type[EventParser], failed: tuple[dict[str, Any], ...], answer: dict[str, Any]
+    parser: type[EventParser], failed: tuple[dict[str, Any], ...], answer: dict[str, Any]
 ) -> None:
     """What kept a model from answering is over once it answers."""
-    assert hear(account(), *failed).claims.trouble is Trouble.RATE_LIMITED
-    claims = hear(account(), *failed, answer).claims
-    assert claims.trouble is None
-    assert claims.error == ""
+    assert on_output(parser(), *failed).self_report.trouble is Trouble.RATE_LIMITED
+    self_report = on_output(parser(), *failed, answer).self_report
+    assert self_report.trouble is None
+    assert self_report.error == ""
 
 
 _KEYS = st.sampled_from(
@@ -236,17 +236,20 @@ _VALUES = st.recursive(
 )
 
 
-@pytest.mark.parametrize("account", ACCOUNTS)
+@pytest.mark.parametrize("account", PARSERS)
 @given(heard=st.lists(st.dictionaries(_KEYS, _VALUES, max_size=5), max_size=6))
-def test_no_event_raises(account: type[EventParser], heard: list[dict[str, Any]]) -> None:
+def test_no_event_raises(parser: type[EventParser], heard: list[dict[str, Any]]) -> None:
     """Whatever an event holds, it is taken, and what comes of it can be written down."""
-    told = account()
+    told = parser()
     for event in heard:
         told.take(event)
     for line in told.trajectory.text().splitlines():
         json.loads(line)
-    json.dumps([told.claims.message, told.claims.error, told.claims.tokens, told.claims.cost_usd], allow_nan=False)
-    (told.claims.message + told.claims.error).encode()
+    json.dumps(
+        [told.self_report.message, told.self_report.error, told.self_report.tokens, told.self_report.cost_usd],
+        allow_nan=False,
+    )
+    (told.self_report.message + told.self_report.error).encode()
 
 
 def test_a_trajectory_is_bounded() -> None:

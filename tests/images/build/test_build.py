@@ -17,7 +17,7 @@ from securebench.errors import ImageError, InfrastructureError
 from securebench.images.build import build, engine_build, registry_base
 from securebench.images.build.bootstrap import Bootstrap
 from securebench.images.build.build import Builder, ImageState
-from securebench.images.build.directory import workshops_directory
+from securebench.images.build.directory import builds_directory
 from securebench.images.build.engine_build import RECIPE_LABEL, TOKEN_LABEL
 from securebench.images.build.recipe_kinds import SystemRecipe
 from securebench.images.store.index import ImageSource
@@ -96,7 +96,7 @@ def _left(store: ImageStore) -> list[str]:
     """Return what builds have left: images of the store, their trees and blobs, and directories on the disk."""
     tops = ("trees", "work", "blobs/sha256")
     places = [path for top in tops if (store.directory / top).exists() for path in (store.directory / top).iterdir()]
-    return [str(path) for path in (*places, *workshops_directory().iterdir()) if path.suffix != ".log"]
+    return [str(path) for path in (*places, *builds_directory().iterdir()) if path.suffix != ".log"]
 
 
 def test_an_image_of_packages_is_in_the_store_with_its_name_and_configuration(

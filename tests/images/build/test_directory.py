@@ -13,15 +13,15 @@ import pytest
 
 from fake_programs import only_these_programs
 from securebench.errors import ImageError
-from securebench.images.build.directory import open_workshop, workshops_directory
+from securebench.images.build.directory import builds_directory, open_build_directory
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 KILLED_BUILD = """
 import sys, time
-from securebench.images.build.directory import open_workshop
-with open_workshop(lambda token: None) as workshop:
+from securebench.images.build.directory import open_build_directory
+with open_build_directory(lambda token: None) as workshop:
     (workshop.directory / "half").mkdir()
     (workshop.directory / "half" / "image").write_text("x")
     print(workshop.token, flush=True)
@@ -43,20 +43,20 @@ def _start_build() -> tuple[subprocess.Popen[str], str]:
 def test_a_finished_build_leaves_no_directory() -> None:
     """What a build put into its directory is gone afterwards, and its token was cleared once."""
     cleared: list[str] = []
-    with open_workshop(cleared.append) as workshop:
-        (workshop.directory / "file").write_text("x")
+    with open_build_directory(cleared.append) as build_directory:
+        (build_directory.directory / "file").write_text("x")
         assert cleared == []
-    assert cleared == [workshop.token]
-    assert list(workshops_directory().iterdir()) == []
+    assert cleared == [build_directory.token]
+    assert list(builds_directory().iterdir()) == []
 
 
 def test_a_failed_build_leaves_no_directory() -> None:
     """L25: an exception in the middle, Ctrl-C too, clears the token and removes the directory."""
     cleared: list[str] = []
-    with pytest.raises(KeyboardInterrupt), open_workshop(cleared.append):
+    with pytest.raises(KeyboardInterrupt), open_build_directory(cleared.append):
         raise KeyboardInterrupt
     assert len(cleared) == 1
-    assert list(workshops_directory().iterdir()) == []
+    assert list(builds_directory().iterdir()) == []
 
 
 def test_a_directory_is_removed_even_when_the_engine_cannot_be_asked() -> None:
@@ -65,9 +65,9 @@ def test_a_directory_is_removed_even_when_the_engine_cannot_be_asked() -> None:
     def engine_is_gone(_token: str) -> None:
         raise OSError("gone")
 
-    with pytest.raises(OSError, match="gone"), open_workshop(engine_is_gone):
+    with pytest.raises(OSError, match="gone"), open_build_directory(engine_is_gone):
         pass
-    assert list(workshops_directory().iterdir()) == []
+    assert list(builds_directory().iterdir()) == []
 
 
 def test_a_killed_build_is_cleared_by_the_next() -> None:
@@ -75,11 +75,11 @@ def test_a_killed_build_is_cleared_by_the_next() -> None:
     build, token = _start_build()
     os.kill(build.pid, signal.SIGKILL)
     build.communicate()
-    assert [path.name for path in workshops_directory().iterdir()] == [token]
+    assert [path.name for path in builds_directory().iterdir()] == [token]
     cleared: list[str] = []
-    with open_workshop(cleared.append) as workshop:
+    with open_build_directory(cleared.append) as build_directory:
         assert cleared == [token]
-        assert [path.name for path in workshops_directory().iterdir()] == [workshop.token]
+        assert [path.name for path in builds_directory().iterdir()] == [build_directory.token]
 
 
 def test_a_build_that_still_runs_is_left_alone() -> None:
@@ -87,10 +87,10 @@ def test_a_build_that_still_runs_is_left_alone() -> None:
     build, token = _start_build()
     try:
         cleared: list[str] = []
-        with open_workshop(cleared.append):
+        with open_build_directory(cleared.append):
             assert cleared == []
-            assert (workshops_directory() / token / "half" / "image").exists()
-        assert (workshops_directory() / token).exists()
+            assert (builds_directory() / token / "half" / "image").exists()
+        assert (builds_directory() / token).exists()
     finally:
         build.kill()
         build.communicate()
@@ -100,9 +100,9 @@ def test_package_tools_that_run_as_other_users_may_enter() -> None:
     """The directory can be searched by others, whatever the umask, and written by nobody else."""
     before = os.umask(0o077)
     try:
-        with open_workshop(lambda _token: None) as workshop:
-            assert workshop.directory.stat().st_mode & 0o777 == 0o711
-            assert workshop.directory.parent.stat().st_mode & 0o777 == 0o711
+        with open_build_directory(lambda _token: None) as build_directory:
+            assert build_directory.directory.stat().st_mode & 0o777 == 0o711
+            assert build_directory.directory.parent.stat().st_mode & 0o777 == 0o711
     finally:
         os.umask(before)
 
@@ -113,10 +113,10 @@ def test_a_place_prepared_by_someone_else_is_refused(tmp_path: Path, kind: str) 
     target = tmp_path / "elsewhere"
     target.mkdir()
     if kind == "link":
-        workshops_directory().symlink_to(target)
+        builds_directory().symlink_to(target)
     else:
-        workshops_directory().write_text("")
-    with pytest.raises(ImageError) as caught, open_workshop(lambda _token: None):
+        builds_directory().write_text("")
+    with pytest.raises(ImageError) as caught, open_build_directory(lambda _token: None):
         pass
     assert caught.value.code == "build-directory-unsafe"
     assert list(target.iterdir()) == []
@@ -125,9 +125,9 @@ def test_a_place_prepared_by_someone_else_is_refused(tmp_path: Path, kind: str) 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory to someone else")
 def test_a_directory_of_another_user_is_refused() -> None:
     """A directory that belongs to someone else is not used."""
-    workshops_directory().mkdir()
-    os.chown(workshops_directory(), 65534, 65534)
-    with pytest.raises(ImageError, match="belongs to someone else"), open_workshop(lambda _token: None):
+    builds_directory().mkdir()
+    os.chown(builds_directory(), 65534, 65534)
+    with pytest.raises(ImageError, match="belongs to someone else"), open_build_directory(lambda _token: None):
         pass
 
 
@@ -138,6 +138,6 @@ def test_files_of_subordinate_users_are_removed_in_their_namespace(
     programs = only_these_programs(tmp_path, monkeypatch)
     programs.add("mmdebstrap")
     monkeypatch.setattr(shutil, "rmtree", lambda _directory, **_options: None)
-    with open_workshop(lambda _token: None) as workshop:
-        (workshop.directory / "root").mkdir()
-    assert programs.called() == [f"mmdebstrap --unshare-helper rm -rf {workshop.directory}/root"]
+    with open_build_directory(lambda _token: None) as build_directory:
+        (build_directory.directory / "root").mkdir()
+    assert programs.called() == [f"mmdebstrap --unshare-helper rm -rf {build_directory.directory}/root"]

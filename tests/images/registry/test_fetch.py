@@ -37,11 +37,11 @@ FIRST, SECOND = map(packed, ROOTS)
 NOISE = Blob(OCI_LAYER, bytes(position * 7 % 251 for position in range(300_000)))
 
 
-def refused(reference: str, patience: Timeouts = QUICK, sink: MemorySink | None = None) -> ImageError:
+def refused(reference: str, timeouts: Timeouts = QUICK, sink: MemorySink | None = None) -> ImageError:
     """Return the error that a download ends with, after seconds at most."""
     started = time.monotonic()
     with pytest.raises(ImageError) as raised:
-        pull(reference, sink, patience)
+        pull(reference, sink, timeouts)
     assert time.monotonic() - started < 15
     return raised.value
 
@@ -325,7 +325,7 @@ def test_an_interrupt_ends_a_download_at_once(registry: FakeRegistry) -> None:
     started = time.monotonic()
     try:
         with pytest.raises(KeyboardInterrupt):
-            pull(reference, patience=Timeouts(read=30))
+            pull(reference, timeouts=Timeouts(read=30))
     finally:
         timer.join()
         signal.signal(signal.SIGINT, handler)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class StubJob(DockerTarget):
+class StubTarget(DockerTarget):
     """An engine's side that ends with ``code``, or with 137 when it is killed."""
 
     theirs: socket.socket
@@ -58,104 +58,104 @@ class StubJob(DockerTarget):
 
 
 @pytest.fixture
-def job() -> Iterator[StubJob]:
+def target() -> Iterator[StubTarget]:
     """Give the engine's side."""
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
-    stub = StubJob(theirs)
+    stub = StubTarget(theirs)
     stub.ours = ours  # type: ignore[attr-defined]  # held for start()
     yield stub
     ours.close()
     theirs.close()
 
 
-def start(job: StubJob, *, timeout: float = 30, output: int = 1000) -> tuple[DockerProcess, list[DockerProcess]]:
-    """Return a process on ``job``, and the list of those that were told to have ended."""
+def start(target: StubTarget, *, timeout: float = 30, output: int = 1000) -> tuple[DockerProcess, list[DockerProcess]]:
+    """Return a process on ``target``, and the list of those that were told to have ended."""
     ended: list[DockerProcess] = []
     command = Command(argv=("x",), timeout_seconds=timeout)
-    stream = EngineStream(job.ours)  # type: ignore[attr-defined]  # set by the fixture
-    return DockerProcess(stream, job, command, output_limit=output, on_end=ended.append), ended
+    stream = EngineStream(target.ours)  # type: ignore[attr-defined]  # set by the fixture
+    return DockerProcess(stream, target, command, output_limit=output, on_end=ended.append), ended
 
 
-def test_a_process_that_ends_is_told_once(job: StubJob) -> None:
+def test_a_process_that_ends_is_told_once(target: StubTarget) -> None:
     """The end of a process is reported once, with its code; memory is not asked about."""
-    process, ended = start(job)
-    job.code = 3
-    job.end()
+    process, ended = start(target)
+    target.code = 3
+    target.end()
     assert process.wait() == ExitState(exit_code=3)
     assert process.wait() == ExitState(exit_code=3)
     assert ended == [process]
-    assert not job.oom_asked
+    assert not target.oom_asked
 
 
 @pytest.mark.parametrize("oom", [True, False])
-def test_137_is_explained(job: StubJob, oom: bool) -> None:
+def test_137_is_explained(target: StubTarget, oom: bool) -> None:
     """Only for exit code 137, and only if nobody killed it, the engine is asked about memory (I09)."""
-    process, _ = start(job)
-    job.code, job.oom = 137, oom
-    job.end()
+    process, _ = start(target)
+    target.code, target.oom = 137, oom
+    target.end()
     assert process.wait() == ExitState(exit_code=137, out_of_memory=oom)
 
 
-def test_a_time_limit_kills(job: StubJob) -> None:
+def test_a_time_limit_kills(target: StubTarget) -> None:
     """A time limit kills, keeps what was said, and is not taken for a want of memory."""
-    process, _ = start(job, timeout=0.1)
-    job.oom = True
-    job.say(b"before")
+    process, _ = start(target, timeout=0.1)
+    target.oom = True
+    target.say(b"before")
     assert process.receive() == (Stream.STDOUT, b"before")
     assert process.receive() is None
     assert process.wait() == ExitState(exit_code=124, timed_out=True)
 
 
-def test_a_time_limit_that_comes_too_late_changes_nothing(job: StubJob) -> None:
+def test_a_time_limit_that_comes_too_late_changes_nothing(target: StubTarget) -> None:
     """A process that ends by itself as its time limit fires has its own exit code, and no time-out."""
-    process, _ = start(job, timeout=0.05)
-    job.kill_error = InfrastructureError("it is not running")
-    assert job.killed.wait(20)
-    job.code = 0
-    job.end()
+    process, _ = start(target, timeout=0.05)
+    target.kill_error = InfrastructureError("it is not running")
+    assert target.killed.wait(20)
+    target.code = 0
+    target.end()
     assert process.wait() == ExitState(exit_code=0)
 
 
-def test_too_much_output_kills(job: StubJob) -> None:
+def test_too_much_output_kills(target: StubTarget) -> None:
     """Output beyond the limit is dropped, also from the chunk that crosses it, and the process killed (I12)."""
-    process, _ = start(job, output=10)
-    job.say(b"123456")
-    job.say(b"789012", stream=2)
+    process, _ = start(target, output=10)
+    target.say(b"123456")
+    target.say(b"789012", stream=2)
     chunks = [process.receive(5), process.receive(5)]
     assert chunks == [(Stream.STDOUT, b"123456"), (Stream.STDERR, b"7890")]
     assert process.receive(5) is None
     assert process.wait() == ExitState(exit_code=137, output_limit_exceeded=True)
 
 
-def test_output_nobody_reads_counts_too(job: StubJob) -> None:
+def test_output_nobody_reads_counts_too(target: StubTarget) -> None:
     """Waiting without reading drops the output, and the limit holds all the same."""
-    process, _ = start(job, output=10)
-    job.say(b"x" * 11)
+    process, _ = start(target, output=10)
+    target.say(b"x" * 11)
     assert process.wait().output_limit_exceeded
 
 
-def test_a_kill_is_no_time_out(job: StubJob) -> None:
+def test_a_kill_is_no_time_out(target: StubTarget) -> None:
     """A process that its caller kills has 137 and no other reason."""
-    process, _ = start(job)
+    process, _ = start(target)
     process.kill()
     assert process.wait() == ExitState(exit_code=137)
 
 
-def test_the_first_cause_counts(job: StubJob) -> None:
+def test_the_first_cause_counts(target: StubTarget) -> None:
     """A time limit after a kill changes nothing."""
-    process, _ = start(job, timeout=0.3)
+    process, _ = start(target, timeout=0.3)
     process.kill()
-    assert job.killed.wait(20)
+    assert target.killed.wait(20)
     time.sleep(0.4)
     assert process.wait() == ExitState(exit_code=137)
 
 
-def test_a_hanging_engine_is_told(job: StubJob, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hanging_engine_is_told(target: StubTarget, monkeypatch: pytest.MonkeyPatch) -> None:
     """L08: an engine that does not end a killed sandbox within the grace is an engine error, not a hang."""
     monkeypatch.setattr("securebench.sandboxes.bounded.KILL_GRACE", 0.2)
-    process, _ = start(job, timeout=0.1)
-    job.kill_error = EngineError("it hangs")
+    process, _ = start(target, timeout=0.1)
+    target.kill_error = EngineError("it hangs")
     started = time.monotonic()
     with pytest.raises(EngineError, match="time limit"):
         process.receive()
@@ -163,23 +163,23 @@ def test_a_hanging_engine_is_told(job: StubJob, monkeypatch: pytest.MonkeyPatch)
     process.abandon()
 
 
-def test_an_engine_that_is_gone_is_told(job: StubJob) -> None:
+def test_an_engine_that_is_gone_is_told(target: StubTarget) -> None:
     """L08: where the end of a process cannot be asked for, waiting raises, and the process is let go of."""
-    process, ended = start(job)
+    process, ended = start(target)
 
     def gone(timeout: float) -> int:
         raise EngineError("gone")
 
-    job.exit_code = gone  # type: ignore[method-assign]  # the fault of this test
-    job.end()
+    target.exit_code = gone  # type: ignore[method-assign]  # the fault of this test
+    target.end()
     with pytest.raises(EngineError):
         process.wait()
     assert ended == [process]
 
 
-def test_abandoning_ends_a_wait_for_output(job: StubJob) -> None:
+def test_abandoning_ends_a_wait_for_output(target: StubTarget) -> None:
     """Closing a sandbox wakes whoever reads its process."""
-    process, ended = start(job)
+    process, ended = start(target)
     timer = threading.Timer(0.1, process.abandon)
     timer.start()
     assert process.receive() is None

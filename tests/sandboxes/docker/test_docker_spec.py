@@ -144,8 +144,8 @@ def test_the_whole_document(tmp_path: Path) -> None:
     }
 
 
-def test_a_container_with_doors_joins_and_nothing_else() -> None:
-    """J03: it is in its holder's namespace, whose name it has; all else is as without doors, the files of names too."""
+def test_a_container_with_ports_joins_and_nothing_else() -> None:
+    """J03: it joins its holder's namespace and has its name; the rest is as without forwarded ports."""
     spec = SandboxSpec(image=IMAGE)
     before, after = (compile_container(spec, COMMAND, {}, joined=holder) for holder in (None, "abc"))
     host_before, host_after = before.pop("HostConfig"), after.pop("HostConfig")

@@ -53,7 +53,7 @@ class Around:
     group = "run"
 
 
-def spares_of(monkeypatch: pytest.MonkeyPatch) -> tuple[CgroupPool, list[Group]]:
+def pool_of(monkeypatch: pytest.MonkeyPatch) -> tuple[CgroupPool, list[Group]]:
     """Return spares that fork nothing, and the groups that they were made in."""
     used: list[Group] = []
 
@@ -68,29 +68,29 @@ def spares_of(monkeypatch: pytest.MonkeyPatch) -> tuple[CgroupPool, list[Group]]
 
 def test_a_group_that_is_as_new_is_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next spare waits in a group that was kept, and only then in new ones."""
-    spares, used = spares_of(monkeypatch)
+    cgroup_pool, used = pool_of(monkeypatch)
     kept = group()
-    assert spares.keep(kept)
-    spares.refill()
+    assert cgroup_pool.keep(kept)
+    cgroup_pool.refill()
     assert used[0] is kept
     assert used[1] is not kept
 
 
 def test_a_group_that_is_not_as_new_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """What one sandbox has left in a group is never another's (A24, F11)."""
-    spares, used = spares_of(monkeypatch)
+    cgroup_pool, used = pool_of(monkeypatch)
     dirty = group(as_new=False)
-    assert not spares.keep(dirty)
-    spares.refill()
+    assert not cgroup_pool.keep(dirty)
+    cgroup_pool.refill()
     assert dirty not in used
 
 
 def test_few_groups_are_kept_and_none_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """There is a bound, and what was kept is removed with the spares."""
-    spares, _ = spares_of(monkeypatch)
+    cgroup_pool, _ = pool_of(monkeypatch)
     groups = [group() for _ in range(9)]
-    assert [spares.keep(one) for one in groups] == [True] * 8 + [False]
-    spares.remove()
+    assert [cgroup_pool.keep(one) for one in groups] == [True] * 8 + [False]
+    cgroup_pool.remove()
     assert [cast("FakeGroup", one).removed for one in groups] == [True] * 8 + [False]
 
 

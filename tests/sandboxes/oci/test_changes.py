@@ -1,4 +1,4 @@
-"""What a container changed of one directory: how its keeper opens it, and how it is handed over."""
+"""What a container changed of one directory: how its supervisor opens it, and how it is handed over."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from securebench.sandboxes.base import MIB, Command, Limits, SandboxSpec
 from securebench.sandboxes.collected import CollectedLayer, DirectoryReplacedError
 from securebench.sandboxes.oci import OciDriver
 from securebench.sandboxes.oci.changes import changed_layer
-from securebench.sandboxes.oci.request import ProcessRequest
+from securebench.sandboxes.oci.handle import ProcessHandle
 from securebench.sandboxes.oci.supervisor.changes import open_changes
 from securebench.sandboxes.oci.supervisor.mounts import opaque
 from securebench.sandboxes.oci.wire import send_report
@@ -67,7 +67,7 @@ def test_a_changed_directory_is_opened(upper: Path) -> None:
     assert opened(upper, "/opt/app") == ("unchanged", False, "")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="a keeper is root, if of its own namespace alone")
+@pytest.mark.skipif(os.geteuid() != 0, reason="a supervisor is root, if of its own namespace alone")
 @pytest.mark.parametrize("mode", [0, 0o077, 0o400])
 def test_a_closed_directory_is_handed_over_open(upper: Path, mode: int) -> None:
     """H11: one that was closed to its owner can be searched by an ordinary user as by root."""
@@ -132,19 +132,19 @@ def test_the_mark_is_one_that_nobody_inside_can_write() -> None:
 
 
 @pytest.fixture
-def job() -> Iterator[tuple[ProcessRequest, socket.socket]]:
-    """Give a job, and the keeper's end of it."""
-    ours, keeper = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+def handle() -> Iterator[tuple[ProcessHandle, socket.socket]]:
+    """Give a job, and the supervisor's end of it."""
+    ours, supervisor = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setblocking(False)
-    with keeper:
-        yield ProcessRequest(ours), keeper
+    with supervisor:
+        yield ProcessHandle(ours), supervisor
 
 
-def test_a_lost_descriptor_is_no_absence(job: tuple[ProcessRequest, socket.socket]) -> None:
+def test_a_lost_descriptor_is_no_absence(handle: tuple[ProcessHandle, socket.socket]) -> None:
     """Where changes were reported and their descriptor did not arrive, the machine is at fault, not the candidate."""
-    send_report(job[1], {**ENDED, "collected": "changed", "opaque": OPAQUE, "whole": False})
+    send_report(handle[1], {**ENDED, "collected": "changed", "opaque": OPAQUE, "whole": False})
     with pytest.raises(InfrastructureError, match="descriptors"):
-        changed_layer(job[0], "/app")
+        changed_layer(handle[0], "/app")
 
 
 @pytest.mark.parametrize(
@@ -152,24 +152,24 @@ def test_a_lost_descriptor_is_no_absence(job: tuple[ProcessRequest, socket.socke
     [({"collected": "replaced"}, DirectoryReplacedError), ({"collected": "oh"}, InfrastructureError), ({}, None)],
 )
 def test_reports_are_typed(
-    job: tuple[ProcessRequest, socket.socket], report: dict[str, str], kind: type[Exception] | None
+    handle: tuple[ProcessHandle, socket.socket], report: dict[str, str], kind: type[Exception] | None
 ) -> None:
     """A replaced directory fails the candidate; trouble, and a report of nothing, are infrastructure errors."""
-    send_report(job[1], {**ENDED, **report})
+    send_report(handle[1], {**ENDED, **report})
     with pytest.raises(kind or InfrastructureError) as raised:
-        changed_layer(job[0], "/app")
+        changed_layer(handle[0], "/app")
     if isinstance(raised.value, DirectoryReplacedError):
         assert raised.value.reason is FailureReason.UNSAFE_WORKSPACE
 
 
-def test_what_is_forgotten_keeps_its_number(job: tuple[ProcessRequest, socket.socket], tmp_path: Path) -> None:
+def test_what_is_forgotten_keeps_its_number(handle: tuple[ProcessHandle, socket.socket], tmp_path: Path) -> None:
     """Who still reads changes that were let go of finds no directory, and never another one under the same number."""
     directory = os.open(tmp_path, os.O_RDONLY)
-    send_report(job[1], {**ENDED, "collected": "changed", "opaque": OPAQUE, "whole": False}, directory)
+    send_report(handle[1], {**ENDED, "collected": "changed", "opaque": OPAQUE, "whole": False}, directory)
     os.close(directory)
-    layer = changed_layer(job[0], "/app")
+    layer = changed_layer(handle[0], "/app")
     assert listed(layer.descriptor) == []
-    job[0].forget_changes()
+    handle[0].forget_changes()
     assert os.open(tmp_path, os.O_RDONLY) != layer.descriptor
     with pytest.raises(NotADirectoryError):
         listed(layer.descriptor)

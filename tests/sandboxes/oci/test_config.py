@@ -163,8 +163,8 @@ def test_the_whole_document(
 @pytest.mark.parametrize(
     ("runtime", "joined"), [("crun", [{"type": "network", "path": "/cell/network"}]), ("runc", [])]
 )
-def test_doors_change_the_network_alone(runtime: str, joined: list[dict[str, str]]) -> None:
-    """J03: with doors the namespace is one that is there, of the cell or where the runtime starts, and so is /sys."""
+def test_ports_change_the_network_alone(runtime: str, joined: list[dict[str, str]]) -> None:
+    """J03: with forwarded ports the namespace exists already, of the container or the runtime, and so does /sys."""
     spec = SandboxSpec(image=IMAGE)
     plain = layout(spec, runtime)
     served = layout(spec, runtime, network="/cell/network", sources={**plain.sources, "/sys": "/cell/sys"})
@@ -225,7 +225,7 @@ def test_without_cgroups_each_process_is_limited(runtime: str, memory: int, data
     document = compile_config(spec, COMMAND, layout(spec, runtime, cgroup=None))
     found = {limit["type"]: (limit["soft"], limit["hard"]) for limit in document["process"]["rlimits"]}
     assert found["RLIMIT_DATA"] == (data * MIB, data * MIB)
-    assert found.get("RLIMIT_NPROC") == (None if runtime == "crun" else (32, 32))  # the keeper sees to crun's
+    assert found.get("RLIMIT_NPROC") == (None if runtime == "crun" else (32, 32))  # the supervisor sees to crun's
     assert "cgroupsPath" not in document["linux"]
 
 

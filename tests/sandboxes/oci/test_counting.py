@@ -1,4 +1,4 @@
-"""Processes that are counted apart: a runtime in a user namespace of its own, with the users of the keeper's."""
+"""Processes that are counted apart: a runtime in a user namespace of its own, with the users of the supervisor's."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ def seen(directory: Path, processes: int | None) -> tuple[int, str, str]:
     """Return the wait status of a runtime that looks at its namespace, what it says, and its log."""
     out, log = (directory / "out").open("w+"), directory / "log"
     with out, socket.socket() as channel:
-        job = RuntimeProcess(channel, str(log), str(directory / "started"), 60)
+        process = RuntimeProcess(channel, str(log), str(directory / "started"), 60)
         runtime = RuntimeCall(["/usr/bin/python3", "-c", LOOK], str(directory), str(log), processes=processes)
-        job.start(runtime, [0, out.fileno(), out.fileno()], lambda: None)
-        status = os.waitpid(job.pid, 0)[1]
+        process.start(runtime, [0, out.fileno(), out.fileno()], lambda: None)
+        status = os.waitpid(process.pid, 0)[1]
         out.seek(0)
         return status, out.read().strip(), log.read_text() if log.exists() else ""
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root may map every user, as a keeper may all of its namespace")
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may map every user, as a supervisor may all of its namespace")
 def test_a_runtime_is_in_a_namespace_with_all_users(tmp_path: Path) -> None:
     """It is who it was, held to its number of processes, in a namespace that nobody else is in."""
     own = str(Path("/proc/self/ns/user").readlink())
@@ -43,7 +43,7 @@ def test_a_runtime_is_in_a_namespace_with_all_users(tmp_path: Path) -> None:
 
 
 def test_a_namespace_without_users_runs_nothing() -> None:
-    """Where the keeper may not map its users the runtime is not started, and its log says why."""
+    """Where the supervisor may not map its users the runtime is not started, and its log says why."""
 
     def try_it() -> None:
         status, said, log = seen(directory, 50)

@@ -93,7 +93,7 @@ def test_what_is_not_proved_is_refused(oci_driver: OciDriver, monkeypatch: pytes
 
 @as_root
 def test_limits_are_hit_once(base_image: ResolvedImage, oci_driver: OciDriver, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are the keeper's, whatever the image: a driver that has proved them looks at an image, and no more."""
+    """They are the supervisor's, whatever the image: a driver that has proved them looks at an image, and no more."""
     monkeypatch.setattr(self_test, "_TOO_LITTLE", {"pids": {"pids": 100}})
     with closing(OciDriver(runtime=oci_driver.info().runtime)) as fresh:
         image = fresh.resolve_image(base_image.reference)

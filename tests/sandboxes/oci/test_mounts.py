@@ -1,4 +1,4 @@
-"""Sources of mounts, as the keeper opens them: H01, H12."""
+"""Sources of mounts, as the supervisor opens them: H01, H12."""
 
 from __future__ import annotations
 

@@ -61,9 +61,9 @@ def own_driver() -> Iterator[OciDriver]:
     driver.close()
 
 
-def keeper_of(driver: OciDriver) -> int:
+def supervisor_of(driver: OciDriver) -> int:
     """Return the process that keeps a driver's sandboxes, as the host sees it."""
-    return child_of(driver._surroundings.link._process.pid)
+    return child_of(driver._context.connection._process.pid)
 
 
 def child_of(pid: int) -> int:
@@ -82,7 +82,7 @@ def is_still(directory: Path) -> bool:
 
 
 def test_a_sandbox_gets_three_descriptors(oci_driver: OciDriver, base_image: ResolvedImage) -> None:
-    """No descriptor of the keeper or the driver is inherited: only stdin, stdout and stderr are open, all pipes."""
+    """No descriptor of the supervisor or the driver is inherited: only stdin, stdout and stderr are open, all pipes."""
     code = (
         "import os\nfor n in range(256):\n try: print(n, os.readlink(f'/proc/self/fd/{n}')[:5])\n except OSError: pass"
     )
@@ -93,19 +93,19 @@ def test_a_sandbox_gets_three_descriptors(oci_driver: OciDriver, base_image: Res
         assert result.stdout.decode().splitlines() == [f"{number} {kind}" for number in range(3)]
 
 
-def test_a_sandbox_sees_nothing_of_its_keeper(oci_driver: OciDriver, base_image: ResolvedImage) -> None:
+def test_a_sandbox_sees_nothing_of_its_supervisor(oci_driver: OciDriver, base_image: ResolvedImage) -> None:
     """Its processes, its run directory and the host's paths are not to be seen, also by root (I01, J15)."""
     script = "cat /proc/mounts; cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ | tr '\\0' '\\n'; ls -R /run"
     with oci_driver.create(SandboxSpec(image=base_image, user=(0, 0))) as sandbox:
         seen = sandbox.run(shell(script)).stdout.decode()
     assert "overlay" in seen
-    run = oci_driver._surroundings.run
-    for secret in (run.name, "keeper", "securebench", str(Path(__file__).resolve().parents[3])):
+    run = oci_driver._context.run
+    for secret in (run.name, "supervisor", "securebench", str(Path(__file__).resolve().parents[3])):
         assert secret not in seen, secret
 
 
 def test_a_sandbox_reaches_no_socket(oci_driver: OciDriver, base_image: ResolvedImage) -> None:
-    """Neither the keeper's control socket nor any other of the host can be connected to, by path or abstract name."""
+    """Neither the supervisor's control socket nor another socket of the host accepts connections, by path or name."""
     with oci_driver.create(SandboxSpec(image=base_image)) as sandbox:
         listed = sandbox.run(Command(argv=("cat", "/proc/net/unix"), timeout_seconds=60)).stdout.decode()
     assert len(listed.splitlines()) == 1  # its heading
@@ -227,20 +227,20 @@ def test_what_cannot_be_run_is_the_commands_fault(oci_driver: OciDriver, base_im
 
 
 @pytest.mark.parametrize("persistent", [False, True])
-def test_a_keeper_that_is_killed_is_told(
+def test_a_supervisor_that_is_killed_is_told(
     own_driver: OciDriver, base_image: ResolvedImage, tmp_path: Path, persistent: bool
 ) -> None:
-    """With the keeper every sandbox is gone, soon; the run hears an engine error and no verdict."""
+    """With the supervisor every sandbox is gone, soon; the run hears an engine error and no verdict."""
     tmp_path.chmod(0o777)
     mount = Mount(tmp_path.resolve(), "/workspace", read_only=False)
     image = own_driver.resolve_image(base_image.reference)
     sandbox = own_driver.create(SandboxSpec(image=image, mounts=(mount,)), persistent=persistent)
     process = sandbox.open(probe_command("tick", "/workspace/ticks", "wait"))
     read_until(process, b"ticking\n")
-    os.kill(keeper_of(own_driver), signal.SIGKILL)
+    os.kill(supervisor_of(own_driver), signal.SIGKILL)
     with pytest.raises(EngineError) as raised:
         process.wait()
-    assert raised.value.code == "sandbox-keeper-gone"
+    assert raised.value.code == "sandbox-supervisor-gone"
     time.sleep(1)  # its descriptors go before the kernel has ended the last of its processes
     assert is_still(tmp_path)
     with pytest.raises(InfrastructureError):
@@ -251,12 +251,12 @@ def test_a_keeper_that_is_killed_is_told(
 def test_spares_that_were_killed_are_not_needed(own_driver: OciDriver, base_image: ResolvedImage) -> None:
     """Processes that wait to become runtimes may be gone: sandboxes start, and are limited, without them."""
     own_driver.prove()
-    keeper = keeper_of(own_driver)
-    spares = Path(f"/proc/{keeper}/task/{keeper}/children").read_text().split()
-    assert spares or "pids" in own_driver.info().weaker
-    for pid in spares:
+    supervisor = supervisor_of(own_driver)
+    cgroup_pool = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
+    assert cgroup_pool or "pids" in own_driver.info().weaker
+    for pid in cgroup_pool:
         os.kill(int(pid), signal.SIGKILL)
-    assert until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in spares))  # a busy machine takes its time
+    assert until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in cgroup_pool))  # a busy machine takes its time
     image = own_driver.resolve_image(base_image.reference)
     for _ in range(4):
         with own_driver.create(SandboxSpec(image=image, limits=Limits(pids=16))) as sandbox:
@@ -349,7 +349,7 @@ def test_memory_that_a_group_above_lacks_is_no_fault_of_a_sandbox(
 
 def _limit_memory_of_all(driver: OciDriver, limit: int) -> None:
     """Limit all sandboxes of a driver together, as the service or the container that a run is in may be."""
-    name = driver._surroundings.group
+    name = driver._context.group
     for hierarchy in find_hierarchies():
         if "memory" in hierarchy.controllers:
             file = "memory.max" if hierarchy.unified else "memory.limit_in_bytes"
@@ -374,7 +374,7 @@ for persistent in (False, True, False):
     process = sandbox.open(probe_command("tick", f"/workspace/{len(kept)}", "wait"))
     read_until(process, b"ticking")
     kept.append((sandbox, process))
-print(driver._surroundings.run, flush=True)
+print(driver._context.run, flush=True)
 time.sleep(60)
 """
 
@@ -418,10 +418,10 @@ def test_a_killed_run_leaves_nothing(victim: tuple[subprocess.Popen[str], Path, 
     assert not run.exists()
 
 
-def test_a_run_killed_with_its_keeper_is_reaped(
+def test_a_run_killed_with_its_supervisor_is_reaped(
     victim: tuple[subprocess.Popen[str], Path, Path], oci_driver: OciDriver
 ) -> None:
-    """L10: what even the keeper could not remove, the next run does."""
+    """L10: what even the supervisor could not remove, the next run does."""
     process, shared, run = victim
     starter = child_of(process.pid)
     os.kill(process.pid, signal.SIGSTOP)  # so that nobody cleans up
@@ -462,7 +462,7 @@ def test_an_interpreter_that_ends_ends_its_sandboxes(tmp_path: Path) -> None:
 
 
 def test_a_closed_driver_leaves_nothing(base_image: ResolvedImage, oci_driver: OciDriver) -> None:
-    """Closing ends the keeper and removes its directory and cgroups, also twice, and from several threads."""
+    """Closing ends the supervisor and removes its directory and cgroups, also twice, and from several threads."""
     before = host_traces()
     driver = OciDriver()
     image = driver.resolve_image(base_image.reference)
@@ -472,8 +472,8 @@ def test_a_closed_driver_leaves_nothing(base_image: ResolvedImage, oci_driver: O
         thread.start()
     for thread in threads:
         thread.join()
-    assert not driver._surroundings.run.exists()
-    assert not {trace for trace in host_traces() - before if driver._surroundings.run.name in trace}
+    assert not driver._context.run.exists()
+    assert not {trace for trace in host_traces() - before if driver._context.run.name in trace}
 
 
 # --- what it says of itself
@@ -492,7 +492,7 @@ def test_a_driver_proves_what_it_enforces() -> None:
         assert isolation.weaker == ()
 
 
-def test_a_driver_that_cannot_start_its_keeper_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_driver_that_cannot_start_its_supervisor_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Without the programs or rights that it takes, the reason and what to do are said."""
     which, unshare = shutil.which, ""
     monkeypatch.setattr(shutil, "which", lambda name, **rest: unshare if name == "unshare" else which(name, **rest))
@@ -512,8 +512,8 @@ def test_a_driver_that_cannot_start_its_keeper_says_why(monkeypatch: pytest.Monk
         driver.close()
 
 
-def test_a_keeper_starts_with_the_standard_library_alone() -> None:
-    """What a keeper loads is of the standard library or of its own package: it starts fast, and needs nothing."""
+def test_a_supervisor_starts_with_the_standard_library_alone() -> None:
+    """What a supervisor loads is of the standard library or of its own package: it starts fast, and needs nothing."""
     code = (
         "import sys, json; sys.path.append(sys.argv[1]); import securebench.sandboxes.oci.supervisor.main; "
         "print(json.dumps([name for name in sys.modules if not name.startswith('_')]))"

@@ -8,7 +8,7 @@ import pytest
 
 from securebench.errors import EngineError
 from securebench.sandboxes.oci import OciDriver
-from securebench.testing.conformance import CHECKS, excuse
+from securebench.testing.conformance import CHECKS, expected_failure
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +31,7 @@ def oci_driver(request: pytest.FixtureRequest, conforming: tuple[str, ...]) -> I
         if error.code != "runtime-unavailable":
             raise
         pytest.skip(error.message)
-    driver.info()  # its keeper is there by now
+    driver.info()  # its supervisor is there by now
     yield driver
     driver.close()
 
@@ -43,6 +43,6 @@ def test_every_runtime_conforms(check: Check, oci_driver: OciDriver, base_image:
     try:
         check.run(oci_driver, base_image, tmp_path.resolve())
     except Exception:
-        if reason := excuse(check, oci_driver.info()):
+        if reason := expected_failure(check, oci_driver.info()):
             pytest.xfail(reason)
         raise

@@ -1,4 +1,4 @@
-"""Doors between the keeper and its driver: what is handed over, and what becomes of it when something is wrong."""
+"""Doors between the supervisor and its driver: what is handed over, and what becomes of it when something is wrong."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 
 from securebench.errors import EngineError
 from securebench.sandboxes.forwarding import ForwardedPort
-from securebench.sandboxes.oci.forwarding import open_doors
-from securebench.sandboxes.oci.request import ProcessRequest
-from securebench.sandboxes.oci.wire import DOORS, KILL, send_report
+from securebench.sandboxes.oci.forwarding import open_forwarded_ports
+from securebench.sandboxes.oci.handle import ProcessHandle
+from securebench.sandboxes.oci.wire import FORWARDED_PORTS, KILL, send_report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,12 +24,12 @@ ENDED = {"exit": 0, "timed_out": False, "out_of_memory": False, "log": ""}
 
 
 @pytest.fixture
-def channel() -> Iterator[tuple[ProcessRequest, socket.socket]]:
-    """Give a job, and the keeper's end of its channel."""
+def channel() -> Iterator[tuple[ProcessHandle, socket.socket]]:
+    """Give a job, and the supervisor's end of its channel."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setblocking(False)
     with theirs:
-        yield ProcessRequest(ours), theirs
+        yield ProcessHandle(ours), theirs
 
 
 @pytest.fixture
@@ -41,85 +41,85 @@ def listeners() -> Iterator[list[socket.socket]]:
         listener.close()
 
 
-def hand_over(keeper: socket.socket, listeners: list[socket.socket]) -> None:
-    """Do what the keeper does."""
-    send_report(keeper, {DOORS: len(listeners)}, *(listener.fileno() for listener in listeners))
+def hand_over(supervisor: socket.socket, listeners: list[socket.socket]) -> None:
+    """Do what the supervisor does."""
+    send_report(supervisor, {FORWARDED_PORTS: len(listeners)}, *(listener.fileno() for listener in listeners))
 
 
-def test_doors_come_before_the_end(
-    channel: tuple[ProcessRequest, socket.socket], listeners: list[socket.socket]
+def test_ports_come_before_the_end(
+    channel: tuple[ProcessHandle, socket.socket], listeners: list[socket.socket]
 ) -> None:
-    """Each door is given its socket, in their order; the report of the end is another one."""
-    job, keeper = channel
-    hand_over(keeper, listeners[:2])
-    send_report(keeper, ENDED)
+    """Each forwarded port is given its socket, in their order; the report of the end is another one."""
+    handle, supervisor = channel
+    hand_over(supervisor, listeners[:2])
+    send_report(supervisor, ENDED)
     served: list[tuple[str, socket.socket]] = []
-    doors = [
+    forwarded_ports = [
         ForwardedPort(1, lambda given: served.append(("one", given))),
         ForwardedPort(2, lambda given: served.append(("two", given))),
     ]
-    open_doors(job, doors)
+    open_forwarded_ports(handle, forwarded_ports)
     assert [name for name, _ in served] == ["one", "two"]
     assert [given.getsockname() for _, given in served] == [listener.getsockname() for listener in listeners[:2]]
     assert not any(given.get_inheritable() for _, given in served)
-    assert job.report(5) == ENDED
-    assert job.descriptor == -1
+    assert handle.report(5) == ENDED
+    assert handle.descriptor == -1
     for _, given in served:
         given.close()
 
 
-def test_what_could_not_be_made_has_no_doors(channel: tuple[ProcessRequest, socket.socket]) -> None:
+def test_what_could_not_be_made_has_no_ports(channel: tuple[ProcessHandle, socket.socket]) -> None:
     """A container that was refused serves nobody, and its report says why."""
-    job, keeper = channel
-    send_report(keeper, {"failed": "no", "unsafe": True})
-    open_doors(job, [ForwardedPort(1, lambda _given: pytest.fail("there is none"))])
-    assert job.report(5) == {"failed": "no", "unsafe": True}
+    handle, supervisor = channel
+    send_report(supervisor, {"failed": "no", "unsafe": True})
+    open_forwarded_ports(handle, [ForwardedPort(1, lambda _given: pytest.fail("there is none"))])
+    assert handle.report(5) == {"failed": "no", "unsafe": True}
 
 
-def test_a_keeper_that_is_gone_has_none(channel: tuple[ProcessRequest, socket.socket]) -> None:
-    """Without a keeper nobody is served, and who waits for the sandbox hears that it is gone."""
-    job, keeper = channel
-    keeper.close()
-    open_doors(job, [ForwardedPort(1, lambda _given: pytest.fail("there is none"))])
+def test_a_supervisor_that_is_gone_has_none(channel: tuple[ProcessHandle, socket.socket]) -> None:
+    """Without a supervisor nobody is served, and who waits for the sandbox hears that it is gone."""
+    handle, supervisor = channel
+    supervisor.close()
+    open_forwarded_ports(handle, [ForwardedPort(1, lambda _given: pytest.fail("there is none"))])
     with pytest.raises(EngineError) as caught:
-        job.report(5)
-    assert caught.value.code == "sandbox-keeper-gone"
+        handle.report(5)
+    assert caught.value.code == "sandbox-supervisor-gone"
 
 
-def test_a_silent_keeper_is_told(channel: tuple[ProcessRequest, socket.socket]) -> None:
-    """Who waits for doors does not wait for ever."""
+def test_a_silent_supervisor_is_told(channel: tuple[ProcessHandle, socket.socket]) -> None:
+    """Who waits for forwarded ports does not wait for ever."""
     with pytest.raises(EngineError, match="in time"):
         channel[0].listeners(0.05)
 
 
 def test_who_cannot_serve_ends_the_sandbox(
-    channel: tuple[ProcessRequest, socket.socket], listeners: list[socket.socket]
+    channel: tuple[ProcessHandle, socket.socket], listeners: list[socket.socket]
 ) -> None:
-    """When serving raises, all doors are closed and the container is ended."""
-    job, keeper = channel
+    """When serving raises, all forwarded ports are closed and the container is ended."""
+    handle, supervisor = channel
     served: list[socket.socket] = []
 
     def refuse(_given: socket.socket) -> None:
         raise ZeroDivisionError
 
-    hand_over(keeper, listeners[:2])
+    hand_over(supervisor, listeners[:2])
     with pytest.raises(ZeroDivisionError):
-        open_doors(job, [ForwardedPort(1, served.append), ForwardedPort(2, refuse)])
+        open_forwarded_ports(handle, [ForwardedPort(1, served.append), ForwardedPort(2, refuse)])
     assert [given.fileno() for given in served] == [-1]
-    assert keeper.recv(64) == KILL
-    assert keeper.recv(64) == b""
+    assert supervisor.recv(64) == KILL
+    assert supervisor.recv(64) == b""
 
 
 ROOMLESS = """
 import os, resource, socket
 from contextlib import suppress
 from securebench.errors import InfrastructureError
-from securebench.sandboxes.oci.request import Job
-from securebench.sandboxes.oci.wire import DOORS, send_report
-ours, keeper = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+from securebench.sandboxes.oci.handle import Job
+from securebench.sandboxes.oci.wire import FORWARDED_PORTS, send_report
+ours, supervisor = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 ours.setblocking(False)
 job, listeners = Job(ours), [socket.create_server(("127.0.0.1", 0)) for _ in range(4)]
-send_report(keeper, {DOORS: 4}, *(listener.fileno() for listener in listeners))
+send_report(supervisor, {FORWARDED_PORTS: 4}, *(listener.fileno() for listener in listeners))
 before, taken = len(os.listdir("/proc/self/fd")), []
 free = [os.dup(0), os.dup(0)]
 resource.setrlimit(resource.RLIMIT_NOFILE, (max(free) + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
@@ -138,7 +138,7 @@ print(len(os.listdir("/proc/self/fd")) - before)
 """
 
 
-def test_no_room_for_doors_is_told() -> None:
+def test_no_room_for_ports_is_told() -> None:
     """Where a process may open no more files that is said, and those that there was room for are closed."""
     done = subprocess.run([sys.executable, "-c", ROOMLESS], capture_output=True, text=True, check=False)
     said, more = done.stdout.splitlines()
@@ -160,7 +160,7 @@ print(os.readlink("/proc/self/ns/net") == before, len(os.listdir("/proc/self/fd"
 
 
 @pytest.mark.parametrize(("port", "said"), [(8788, ["True 2"]), (3128, ["98", "True 0"])])
-def test_whoever_makes_doors_goes_back(tmp_path: Path, port: int, said: list[str]) -> None:
+def test_whoever_makes_ports_goes_back(tmp_path: Path, port: int, said: list[str]) -> None:
     """Whether it works or not, its maker is where it was, with no more descriptors than it hands over."""
     unshare = ["unshare", "--mount", "--net", *([] if os.geteuid() == 0 else ["--user", "--map-root-user"])]
     argv = [*unshare, sys.executable, "-c", MAKING, str(port), str(tmp_path)]

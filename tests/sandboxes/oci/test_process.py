@@ -1,4 +1,4 @@
-"""Streams and ends of a process, against a keeper that a test plays: what real sandboxes seldom do."""
+"""Streams and ends of a process, against a supervisor that a test plays: what real sandboxes seldom do."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 
 from securebench.errors import EngineError, InfrastructureError, MaterializationError
 from securebench.sandboxes.base import Command, ExitState, Stream
+from securebench.sandboxes.oci.handle import ProcessHandle
 from securebench.sandboxes.oci.process import OciProcess
-from securebench.sandboxes.oci.request import ProcessRequest
 from securebench.sandboxes.oci.streams import OciStreams, Pipes
 from securebench.sandboxes.oci.wire import KILL, send_report
 
@@ -25,25 +25,25 @@ ENDED = {"exit": 0, "timed_out": False, "out_of_memory": False, "killed": False,
 
 
 class Played:
-    """A process, and the ends that its keeper and its program would have."""
+    """A process, and the ends that its supervisor and its program would have."""
 
     def __init__(
-        self, stdin: bytes = b"", output_limit: int = 1000, seconds: float = 60, within: ProcessRequest | None = None
+        self, stdin: bytes = b"", output_limit: int = 1000, seconds: float = 60, within: ProcessHandle | None = None
     ) -> None:
-        ours, self.keeper = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours, self.supervisor = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
         pipes = Pipes()
         self.stdin, self.stdout, self.stderr = map(os.dup, pipes.theirs)
         pipes.close_theirs()
-        job = ProcessRequest(ours, within)
+        handle = ProcessHandle(ours, within)
         command = Command(argv=("x",), timeout_seconds=seconds)
         self.ended: list[OciProcess] = []
-        self.process = OciProcess(OciStreams(pipes, job, stdin), job, command, output_limit, self.ended.append)
+        self.process = OciProcess(OciStreams(pipes, handle, stdin), handle, command, output_limit, self.ended.append)
 
     def end(self, **report: Any) -> None:
         """Report its end, and let go."""
-        send_report(self.keeper, {**ENDED, **report})
-        self.keeper.close()
+        send_report(self.supervisor, {**ENDED, **report})
+        self.supervisor.close()
 
     def close_program(self) -> None:
         """Close what the program has open."""
@@ -56,7 +56,7 @@ def played() -> Iterator[Played]:
     """Give a process that a test plays."""
     player = Played()
     yield player
-    player.keeper.close()
+    player.supervisor.close()
     player.process.abandon()
     player.close_program()
 
@@ -123,7 +123,7 @@ def test_nobody_reads_after_the_end_of_output() -> None:
     with pytest.raises(BrokenPipeError):
         played.process.send(b"x")
     played.process.abandon()
-    played.keeper.close()
+    played.supervisor.close()
     os.close(played.stdin)
 
 
@@ -154,34 +154,34 @@ def test_abandoning_wakes_who_reads_and_who_writes(played: Played) -> None:
 
 
 def test_too_much_output_asks_for_a_kill(played: Played) -> None:
-    """Output beyond the limit is dropped, and the keeper asked for an end, once."""
+    """Output beyond the limit is dropped, and the supervisor asked for an end, once."""
     os.write(played.stdout, b"o" * 1500)
     os.write(played.stderr, b"e" * 1500)
     chunk = played.process.receive()
     assert chunk is not None
     assert len(chunk[1]) == 1000
-    assert played.keeper.recv(100) == KILL
+    assert played.supervisor.recv(100) == KILL
     played.end(exit=137)
     state = played.process.wait()
     assert (state.exit_code, state.output_limit_exceeded) == (137, True)
 
 
-def test_a_keeper_that_is_gone_is_an_engine_error(played: Played) -> None:
+def test_a_supervisor_that_is_gone_is_an_engine_error(played: Played) -> None:
     """Without a report there is no verdict."""
-    played.keeper.close()
+    played.supervisor.close()
     with pytest.raises(EngineError) as raised:
         played.process.wait()
-    assert raised.value.code == "sandbox-keeper-gone"
+    assert raised.value.code == "sandbox-supervisor-gone"
 
 
-def test_a_keeper_that_hangs_is_an_engine_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_supervisor_that_hangs_is_an_engine_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sandbox that outlives its time limit by far is told, not waited for."""
     monkeypatch.setattr("securebench.sandboxes.bounded.KILL_GRACE", 0.1)
     played = Played(seconds=0.1)
     with pytest.raises(EngineError, match="not ended within"):
         played.process.wait()
     played.process.abandon()
-    played.keeper.close()
+    played.supervisor.close()
     played.close_program()
 
 
@@ -190,12 +190,12 @@ LOST = '{"level":"error","msg":"urpc method \\"containerManager.WaitPID\\" faile
 
 
 class Beneath:
-    """The container in which a command runs, whose keeper a test plays."""
+    """The container in which a command runs, whose supervisor a test plays."""
 
     def __init__(self) -> None:
-        ours, self.keeper = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours, self.supervisor = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
-        self.played = Played(within=ProcessRequest(ours))
+        self.played = Played(within=ProcessHandle(ours))
 
     def command_is_lost(self, *, started: bool) -> ExitState:
         """Report what gVisor does of a command whose sandbox it cannot reach, and return what comes of it."""
@@ -209,7 +209,7 @@ def beneath(monkeypatch: pytest.MonkeyPatch) -> Iterator[Beneath]:
     monkeypatch.setattr("securebench.sandboxes.oci.process._FALL_SECONDS", 0.5)
     container = Beneath()
     yield container
-    container.keeper.close()
+    container.supervisor.close()
     container.played.close_program()
 
 
@@ -265,7 +265,7 @@ def test_a_runtime_that_fails_is_the_machines_fault(played: Played, log: str) ->
 @pytest.mark.parametrize("lost", ["", "its first process was killed from outside"])
 def test_a_command_that_comes_too_late_is_what_its_sandbox_is(beneath: Beneath, log: str, lost: str) -> None:
     """A sandbox that ended itself was killed, with all that was to run in it; one that was lost is the machine's."""
-    send_report(beneath.keeper, {**ENDED, "exit": 137, "lost": lost})
+    send_report(beneath.supervisor, {**ENDED, "exit": 137, "lost": lost})
     beneath.played.end(exit=1, log=log, started=False)
     if lost:
         with pytest.raises(InfrastructureError):
@@ -277,7 +277,7 @@ def test_a_command_that_comes_too_late_is_what_its_sandbox_is(beneath: Beneath, 
 @pytest.mark.parametrize("delay", [0.0, 0.2])
 def test_a_command_whose_sandbox_ended_beneath_it_was_killed(beneath: Beneath, delay: float) -> None:
     """A18: what ends its own sandbox, and gVisor's kernel with it, is no trouble of the machine to try again after."""
-    reporting = threading.Timer(delay, send_report, (beneath.keeper, {**ENDED, "exit": 2}))
+    reporting = threading.Timer(delay, send_report, (beneath.supervisor, {**ENDED, "exit": 2}))
     reporting.start()
     state = beneath.command_is_lost(started=True)
     reporting.join()
@@ -286,7 +286,7 @@ def test_a_command_whose_sandbox_ended_beneath_it_was_killed(beneath: Beneath, d
 
 def test_a_command_that_never_started_is_the_machines_fault(beneath: Beneath) -> None:
     """A command that its runtime has not started was ended by nothing that runs in it, though its sandbox has ended."""
-    send_report(beneath.keeper, {**ENDED, "exit": 2})
+    send_report(beneath.supervisor, {**ENDED, "exit": 2})
     with pytest.raises(InfrastructureError, match="WaitPID"):
         beneath.command_is_lost(started=False)
 
@@ -297,17 +297,17 @@ def test_a_command_that_is_lost_in_a_living_sandbox_is_the_machines_fault(beneat
         beneath.command_is_lost(started=True)
 
 
-def test_a_command_that_is_lost_with_its_keeper_is_the_machines_fault(beneath: Beneath) -> None:
+def test_a_command_that_is_lost_with_its_supervisor_is_the_machines_fault(beneath: Beneath) -> None:
     """A sandbox of whose end nobody tells has not been ended by what runs in it."""
-    beneath.keeper.close()
+    beneath.supervisor.close()
     with pytest.raises(InfrastructureError, match="WaitPID"):
         beneath.command_is_lost(started=True)
 
 
-def test_what_the_keeper_refuses_is_told(played: Played) -> None:
+def test_what_the_supervisor_refuses_is_told(played: Played) -> None:
     """An unsafe mount is the pack's or the caller's; anything else is the machine's."""
-    send_report(played.keeper, {"failed": "the mount of /x is a link", "unsafe": True})
-    played.keeper.close()
+    send_report(played.supervisor, {"failed": "the mount of /x is a link", "unsafe": True})
+    played.supervisor.close()
     with pytest.raises(MaterializationError, match="link"):
         played.process.wait()
 
@@ -334,9 +334,9 @@ def test_running_out_of_descriptors_is_told(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_job_that_is_dropped_closes_its_socket() -> None:
     """Nothing stays open of a process that nobody holds any more, also where garbage has to be collected."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    job: Any = ProcessRequest(ours)
-    job.itself = job
-    del job, ours
+    handle: Any = ProcessHandle(ours)
+    handle.itself = handle
+    del handle, ours
     gc.collect()
     assert theirs.recv(10) == b""
     theirs.close()

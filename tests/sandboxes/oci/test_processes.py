@@ -32,9 +32,9 @@ def test_a_runtime_is_started_with_next_to_nothing(tmp_path: Path) -> None:
     """It gets where programs are and where its own files may be, nothing of who started the run."""
     out, log = (tmp_path / "out").open("w+"), tmp_path / "log"
     with out, socket.socket() as channel:
-        job = RuntimeProcess(channel, str(log), str(tmp_path / "started"), 60)
-        job.start(RuntimeCall(["/usr/bin/env"], str(tmp_path), str(log)), [0, out.fileno(), 2], lambda: None)
-        assert os.waitpid(job.pid, 0)[1] == 0
+        process = RuntimeProcess(channel, str(log), str(tmp_path / "started"), 60)
+        process.start(RuntimeCall(["/usr/bin/env"], str(tmp_path), str(log)), [0, out.fileno(), 2], lambda: None)
+        assert os.waitpid(process.pid, 0)[1] == 0
         out.seek(0)
         variables = dict(line.split("=", 1) for line in out.read().splitlines())
     assert variables.pop("PATH").endswith("/bin")
@@ -45,23 +45,23 @@ def test_whether_its_command_was_started_is_reported(tmp_path: Path) -> None:
     """A job says whether its runtime has written down that what it was to run runs."""
     started = tmp_path / "started"
     with socket.socket() as channel:
-        job = RuntimeProcess(channel, str(tmp_path / "log"), str(started), 60)
+        process = RuntimeProcess(channel, str(tmp_path / "log"), str(started), 60)
         for nothing in ("", "garbage", "0", "-3", "7 8"):
             started.write_text(nothing)
-            assert not job.outcome(EXIT_1, Starved())["started"]
+            assert not process.outcome(EXIT_1, Starved())["started"]
         started.write_text("7")
-        assert job.outcome(EXIT_1, Starved())["started"]
+        assert process.outcome(EXIT_1, Starved())["started"]
 
 
 def test_a_command_waits_for_the_record_of_its_container(tmp_path: Path) -> None:
     """What a container's first process says may be heard before its runtime has written down that it runs."""
     pid = tmp_path / "pid"
     with socket.socket() as first, socket.socket() as second:
-        cell = SupervisedContainer("s1", SupervisorContext(str(tmp_path), "none", inner_groups=False))
-        cell.main = RuntimeProcess(first, str(tmp_path / "log"), str(pid), 60)
+        container = SupervisedContainer("s1", SupervisorContext(str(tmp_path), "none", inner_groups=False))
+        container.main = RuntimeProcess(first, str(tmp_path / "log"), str(pid), 60)
         command = RuntimeProcess(second, str(tmp_path / "log2"), str(tmp_path / "pid2"), 60)
         (tmp_path / "s1").mkdir()
-        cell.launch(command, ["/bin/sh", "-c", f"exec test -s {pid}"], [0, 1, 2], None)
+        container.launch(command, ["/bin/sh", "-c", f"exec test -s {pid}"], [0, 1, 2], None)
         time.sleep(0.2)
         pid.write_text("7")
         assert os.waitpid(command.pid, 0)[1] == 0
@@ -87,21 +87,21 @@ def test_what_the_machine_did_to_it_is_reported(
     """A kill from outside and memory that others used up are told from what the sandbox did to itself."""
     (tmp_path / "started").write_text("7")
     with socket.socket() as channel:
-        job = RuntimeProcess(channel, str(tmp_path / "log"), str(tmp_path / "started"), 60)
-        job.starved_before = Starved(*before)
-        found = job.outcome(status, Starved(*after))["lost"]
+        process = RuntimeProcess(channel, str(tmp_path / "log"), str(tmp_path / "started"), 60)
+        process.starved_before = Starved(*before)
+        found = process.outcome(status, Starved(*after))["lost"]
         assert lost in found
         assert bool(found) == bool(lost)
-        job.killed = True
-        assert ("signal" in job.outcome(status, Starved(*after))["lost"]) is False
+        process.killed = True
+        assert ("signal" in process.outcome(status, Starved(*after))["lost"]) is False
 
 
-def test_a_command_that_its_runtime_left_to_the_keeper_kills_itself(tmp_path: Path) -> None:
+def test_a_command_that_its_runtime_left_to_the_supervisor_kills_itself(tmp_path: Path) -> None:
     """The signal is then the command's own end, and no loss."""
     with socket.socket() as channel:
-        job = RuntimeProcess(channel, str(tmp_path / "log"), str(tmp_path / "started"), 60, leaves=True)
-        job.is_left = True
-        report = job.outcome(signal.SIGKILL, Starved())
+        process = RuntimeProcess(channel, str(tmp_path / "log"), str(tmp_path / "started"), 60, leaves=True)
+        process.is_left = True
+        report = process.outcome(signal.SIGKILL, Starved())
     assert (report["exit"], report["lost"]) == (137, "")
 
 
@@ -121,22 +121,22 @@ def test_a_first_process_that_was_killed_is_reported(
 ) -> None:
     """Nobody in a sandbox can kill its first process, but by using up the memory that it may have."""
     with socket.socket() as channel:
-        job = RuntimeProcess(channel, str(tmp_path / "log"), str(tmp_path / "started"), 60, leaves=True)
-        job.first = job.is_left = True
-        found = job.outcome(status, Starved(*starved))["lost"]
+        process = RuntimeProcess(channel, str(tmp_path / "log"), str(tmp_path / "started"), 60, leaves=True)
+        process.first = process.is_left = True
+        found = process.outcome(status, Starved(*starved))["lost"]
         assert lost in found
         assert bool(found) == bool(lost)
-        job.killed = True
-        assert "process" not in job.outcome(status, Starved(*starved))["lost"]
+        process.killed = True
+        assert "process" not in process.outcome(status, Starved(*starved))["lost"]
 
 
 @pytest.mark.parametrize(("status", "lost"), [(137 << 8, "gone"), (signal.SIGKILL, "gone"), (5 << 8, ""), (0, "")])
 def test_a_command_is_lost_with_its_container(tmp_path: Path, status: int, lost: str) -> None:
     """A command that was killed as its container was lost has no end of its own; one that ended before that has."""
     with socket.socket() as channel:
-        job = RuntimeProcess(channel, str(tmp_path / "log"), str(tmp_path / "started"), 60)
-        job.is_left = True
-        assert job.outcome(status, Starved(), "gone")["lost"] == lost
+        process = RuntimeProcess(channel, str(tmp_path / "log"), str(tmp_path / "started"), 60)
+        process.is_left = True
+        assert process.outcome(status, Starved(), "gone")["lost"] == lost
 
 
 def test_a_process_that_ends_is_told_from_one_that_lives() -> None:
@@ -157,12 +157,12 @@ def test_a_runtime_killed_at_any_moment_leaves_no_file(base_image: ResolvedImage
     with closing(OciDriver(runtime=runtime)) as driver:
         image = driver.resolve_image(base_image.reference)
         driver.prove()
-        keeper = _keeper_of(driver)
+        supervisor = _supervisor_of(driver)
         for moment in range(200):
             with driver.create(SandboxSpec(image=image)) as sandbox:
                 process = sandbox.open(TRUE)
                 time.sleep(moment % 50 * STEP_SECONDS)
-                _kill_children(keeper)
+                _kill_children(supervisor)
                 with suppress(InfrastructureError):
                     process.wait()
     assert runtime_files() - before == set()
@@ -176,16 +176,16 @@ def test_a_run_killed_at_any_moment_leaves_no_file(base_image: ResolvedImage, oc
         with closing(OciDriver(runtime=oci_driver.info().runtime)) as driver:
             image = driver.resolve_image(base_image.reference)
             sandboxes = [driver.create(SandboxSpec(image=image)) for _ in range(4)]
-            driver.info()  # its keeper is there by now
+            driver.info()  # its supervisor is there by now
             for sandbox in sandboxes:
                 sandbox.open(TRUE)
             time.sleep(moment * STEP_SECONDS * 5)
-            os.kill(_keeper_of(driver), signal.SIGKILL)
+            os.kill(_supervisor_of(driver), signal.SIGKILL)
     assert runtime_files() - before == set()
 
 
-def _keeper_of(driver: OciDriver) -> int:
-    starter = driver._surroundings.link._process.pid
+def _supervisor_of(driver: OciDriver) -> int:
+    starter = driver._context.connection._process.pid
     return int(Path(f"/proc/{starter}/task/{starter}/children").read_text().split()[0])
 
 

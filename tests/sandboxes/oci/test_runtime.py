@@ -104,7 +104,7 @@ def test_runc_leaves_commands(name: str, *, option: bool) -> None:
 
 
 @pytest.mark.parametrize(("name", "option"), [("crun", True), ("runc", True), ("runsc", False)])
-def test_containers_are_left_to_the_keeper(name: str, *, option: bool) -> None:
+def test_containers_are_left_to_the_supervisor(name: str, *, option: bool) -> None:
     """Who waits for the first process itself knows whether it was killed; gVisor's is the runtime's own."""
     runtime = OciRuntime(name, f"/usr/bin/{name}", "1")
     argv = runtime.run_argv("/run/a1/s1", "/run/a1/state", "s1", leaves=runtime.leaves_containers)
@@ -118,11 +118,11 @@ def test_gvisor_has_no_network_and_filters() -> None:
     assert {"--network=none", "--ignore-cgroups", "--oci-seccomp"} <= set(argv)
 
 
-@pytest.mark.parametrize(("name", "doors", "enters"), [("crun", 1, 1), ("runc", 1, 0), ("runsc", 0, 1)])
-def test_each_has_its_own_way_into_a_network(name: str, doors: int, enters: int) -> None:
-    """GVisor has no doors, and runc is started where it is to be: it could not enter for a second command."""
+@pytest.mark.parametrize(("name", "forwarded_ports", "enters"), [("crun", 1, 1), ("runc", 1, 0), ("runsc", 0, 1)])
+def test_each_has_its_own_way_into_a_network(name: str, forwarded_ports: int, enters: int) -> None:
+    """GVisor has no forwarded ports, and runc is started where it is to be: it could not enter for a second command."""
     runtime = OciRuntime(name, f"/usr/bin/{name}", "1")
-    assert (runtime.has_doors, runtime.enters_networks) == (bool(doors), bool(enters))
+    assert (runtime.has_forwarded_ports, runtime.enters_networks) == (bool(forwarded_ports), bool(enters))
 
 
 @pytest.mark.parametrize(("name", "option"), [("crun", False), ("runc", False), ("runsc", True)])

@@ -1,4 +1,4 @@
-"""How the keeper starts a runtime: from a copy that nobody can change, and found again by its children."""
+"""How the supervisor starts a runtime: from a copy that nobody can change, and found again by its children."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class FakeStarted:
     """Something that was started, and notes that it was ended."""
 
     def __init__(self, *, over: bool = False) -> None:
-        self.job = self
+        self.handle = self
         self.over = over
         self.ended = False
 
@@ -64,11 +64,11 @@ def ended(*those: Started) -> list[bool]:
 
 def test_one_is_taken_once() -> None:
     """No container is ever given to two."""
-    stock, one = WarmPool(), started()
-    stock.take(kind())
-    stock.add(kind(), one)
-    assert stock.take(kind()) is one
-    assert stock.take(kind()) is None
+    warm_pool, one = WarmPool(), started()
+    warm_pool.take(kind())
+    warm_pool.add(kind(), one)
+    assert warm_pool.take(kind()) is one
+    assert warm_pool.take(kind()) is None
     assert ended(one) == [False]
 
 
@@ -85,42 +85,44 @@ def test_one_is_taken_once() -> None:
 )
 def test_only_what_is_exactly_the_same_is_taken(changes: dict[str, Any]) -> None:
     """Whatever differs in a spec makes another kind."""
-    stock = WarmPool()
-    stock.take(kind())
-    stock.add(kind(), started())
-    assert stock.take(kind(**changes)) is None
+    warm_pool = WarmPool()
+    warm_pool.take(kind())
+    warm_pool.add(kind(), started())
+    assert warm_pool.take(kind(**changes)) is None
     assert kind() == kind(labels={"task": "another"})
 
 
 def test_not_all_can_be_started_ahead(tmp_path: Path) -> None:
-    """What does not say that it waits is never started before it is asked for, nor is what has mounts or doors."""
+    """A command that cannot wait is never started early, nor is one with mounts or forwarded ports."""
     assert ContainerKind.of(SPEC, replace(WAITING, waits=False)) is None
     assert ContainerKind.of(replace(SPEC, mounts=(Mount(tmp_path, "/workspace"),)), WAITING) is None
     assert (
-        ContainerKind.of(replace(SPEC, doors=(ForwardedPort(3128, lambda listener: listener.close()),)), WAITING)
+        ContainerKind.of(
+            replace(SPEC, forwarded_ports=(ForwardedPort(3128, lambda listener: listener.close()),)), WAITING
+        )
         is None
     )
 
 
 def test_there_are_never_more_than_were_in_use_at_once() -> None:
     """The oldest is ended for the newest, whatever its kind."""
-    stock, ones = WarmPool(), [started() for _ in range(4)]
+    warm_pool, ones = WarmPool(), [started() for _ in range(4)]
     for _ in range(2):
-        stock.take(kind())
+        warm_pool.take(kind())
     for number, one in enumerate(ones):
-        stock.give_back()
-        stock.add(kind(workdir=f"/{number}"), one)
+        warm_pool.give_back()
+        warm_pool.add(kind(workdir=f"/{number}"), one)
     assert ended(*ones) == [True, True, False, False]
-    stock.clear()
+    warm_pool.clear()
     assert all(ended(*ones))
 
 
 def test_one_that_has_ended_is_not_given() -> None:
     """Whoever asks gets a new one instead."""
-    stock, one = WarmPool(), started(over=True)
-    stock.take(kind())
-    stock.add(kind(), one)
-    assert stock.take(kind()) is None
+    warm_pool, one = WarmPool(), started(over=True)
+    warm_pool.take(kind())
+    warm_pool.add(kind(), one)
+    assert warm_pool.take(kind()) is None
     assert ended(one) == [True]
 
 
@@ -145,7 +147,7 @@ def spec_of(driver: OciDriver) -> SandboxSpec:
 
 def ready(driver: OciDriver) -> list[tuple[ContainerKind, Started]]:
     """Return what a driver has started ahead."""
-    return driver._surroundings.stock._ready
+    return driver._context.warm_pool._ready
 
 
 def say(process: SandboxProcess, line: str) -> bytes:
@@ -193,9 +195,9 @@ def test_what_ends_meanwhile_is_started_anew(own_driver: OciDriver) -> None:
     """A container that something killed is not given to anybody."""
     with own_driver.create(spec_of(own_driver)) as sandbox:
         say(sandbox.open(WAITING), "")
-    job = ready(own_driver)[0][1].job
-    job.kill()
-    job.await_end(10)
+    handle = ready(own_driver)[0][1].handle
+    handle.kill()
+    handle.await_end(10)
     with own_driver.create(spec_of(own_driver)) as sandbox:
         assert say(sandbox.open(WAITING), "print(1)") == b"1\n"
 
@@ -213,7 +215,7 @@ def test_a_persistent_sandbox_runs_its_own_commands(own_driver: OciDriver) -> No
 @pytest.mark.parametrize("end", ["kill_all", "close"])
 def test_nothing_is_left_of_what_nobody_took(own_driver: OciDriver, end: str) -> None:
     """When a run stops, what was started ahead ends with it, and no more of it is started."""
-    pid = own_driver._surroundings.link._process.pid
+    pid = own_driver._context.connection._process.pid
     sandboxes = [own_driver.create(spec_of(own_driver)) for _ in range(2)]
     for process in [sandbox.open(WAITING) for sandbox in sandboxes]:
         say(process, "")

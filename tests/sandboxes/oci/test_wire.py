@@ -1,4 +1,4 @@
-"""How a driver and its keeper speak."""
+"""How a driver and its supervisor speak."""
 
 from __future__ import annotations
 

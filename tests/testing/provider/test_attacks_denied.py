@@ -14,7 +14,7 @@ from provider_client import APIS
 from securebench.egress.model import EgressPlan, Provider, RelayPlan
 from securebench.sandboxes.base import BASE_ENVIRONMENT, Command, Mount, SandboxSpec, workspace_user
 from securebench.testing.provider import Say
-from securebench.testing.provider import ScriptedProvider as ScriptedProvider
+from securebench.testing.provider import ScriptedProvider
 from securebench.testing.provider.attacks import ALLOWED, DENIED, DONE, LINES, LOOT, Targets, attack
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class Bench(NamedTuple):
                 "OPENAI_API_KEY": "placeholder",
             },
             workdir="/workspace",
-            doors=session.doors,
+            forwarded_ports=session.forwarded_ports,
         )
         with self.driver.create(spec) as sandbox:
             result = sandbox.run(Command(argv=("/bin/sh", "-c", command), timeout_seconds=90))
@@ -102,7 +102,7 @@ class Bench(NamedTuple):
 
 
 @pytest.fixture(name="bench")
-def _bench(_with_doors: None, driver: SandboxDriver, base_image: ResolvedImage, tmp_path: Path) -> Bench:
+def _bench(_with_ports: None, driver: SandboxDriver, base_image: ResolvedImage, tmp_path: Path) -> Bench:
     """Give a bench on real sandboxes, with an empty workspace."""
     workspace = tmp_path / "workspace"
     workspace.mkdir()

@@ -22,7 +22,7 @@ MAX_BYTES: Final = 64 * 1024
 _CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----[\sA-Za-z0-9+/=]+-----END CERTIFICATE-----")
 
 
-def read_authority(variables: Mapping[str, str], notify: Callable[[str], None]) -> str | None:
+def read_ca_bundle(variables: Mapping[str, str], notify: Callable[[str], None]) -> str | None:
     """Return the certificates in the file that the tester's variable names, in PEM, or ``None`` without one.
 
     Those that the system knows are left out. As with OpenSSL a file that is not there, or holds no certificate, is

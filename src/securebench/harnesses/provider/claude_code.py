@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from securebench.egress.model import Provider
 from securebench.harnesses.provider.claude_events import ClaudeEventParser
 from securebench.harnesses.provider.endpoints import ProviderFacts
-from securebench.harnesses.provider.harness import HOME, ProviderHarness, patience_ms
+from securebench.harnesses.provider.harness import HOME, ProviderHarness, timeout_ms
 from securebench.tester_config import ClaudeCodeConfig
 
 if TYPE_CHECKING:
@@ -80,10 +80,10 @@ class ClaudeCodeHarnessProducer(ProviderHarness):
             **({} if is_alias else dict.fromkeys(small, model)),
             "CLAUDE_CODE_MAX_RETRIES": _RETRIES,
             # Longer than the relay waits, so that it is the relay that knows why there was no answer.
-            "API_TIMEOUT_MS": str(patience_ms(self.config.provider_timeouts.whole_answer)),
+            "API_TIMEOUT_MS": str(timeout_ms(self.config.provider_timeouts.whole_answer)),
             **dict.fromkeys(_QUIET, "1"),
         }
 
-    def account(self) -> ClaudeEventParser:
-        """See :meth:`ProviderHarness.account`."""
+    def parser(self) -> ClaudeEventParser:
+        """See :meth:`ProviderHarness.parser`."""
         return ClaudeEventParser()

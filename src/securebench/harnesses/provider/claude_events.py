@@ -36,7 +36,7 @@ class ClaudeEventParser(EventParser):
     def _take_answer(self, message: Event) -> None:
         if message.get("model") == _SYNTHETIC:
             return  # the result says the same, and with a status
-        self.claims.answer()
+        self.self_report.answer()
         for block in objects_of(message.get("content")):
             match block.get("type"):
                 case "text":
@@ -54,20 +54,20 @@ class ClaudeEventParser(EventParser):
                 self.trajectory.add("result", output=output, failed=failed)
 
     def _complete(self, event: Event) -> None:
-        claims, denials = self.claims, event.get("permission_denials")
-        claims.turns = number_of(event.get("num_turns"))
-        claims.cost_usd = amount_of(event.get("total_cost_usd"))
-        claims.tokens = _tokens(object_of(event.get("usage")))
-        claims.denials = len(denials) if isinstance(denials, list) else 0
-        claims.failed = event.get("is_error") is not False
-        claims.finished = not claims.failed
-        claims.refused = event.get("stop_reason") == "refusal"
-        if claims.failed:
+        self_report, denials = self.self_report, event.get("permission_denials")
+        self_report.turns = number_of(event.get("num_turns"))
+        self_report.cost_usd = amount_of(event.get("total_cost_usd"))
+        self_report.tokens = _tokens(object_of(event.get("usage")))
+        self_report.denials = len(denials) if isinstance(denials, list) else 0
+        self_report.failed = event.get("is_error") is not False
+        self_report.finished = not self_report.failed
+        self_report.refused = event.get("stop_reason") == "refusal"
+        if self_report.failed:
             self._fail(event.get("result"), _trouble(event.get("api_error_status"), event.get("result")))
         else:
-            claims.answer()
-            claims.message = text_of(event.get("result"), MAX_MESSAGE) or claims.message
-        self.trajectory.add("usage", turns=claims.turns, cost_usd=claims.cost_usd, **claims.tokens)
+            self_report.answer()
+            self_report.message = text_of(event.get("result"), MAX_MESSAGE) or self_report.message
+        self.trajectory.add("usage", turns=self_report.turns, cost_usd=self_report.cost_usd, **self_report.tokens)
 
 
 def _tokens(usage: Event) -> dict[str, int]:

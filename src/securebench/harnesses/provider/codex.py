@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from securebench.egress.model import Provider
 from securebench.harnesses.provider.codex_events import CodexEventParser
 from securebench.harnesses.provider.endpoints import ProviderFacts
-from securebench.harnesses.provider.harness import HOME, ProviderHarness, patience_ms
+from securebench.harnesses.provider.harness import HOME, ProviderHarness, timeout_ms
 from securebench.tester_config import CodexConfig
 
 if TYPE_CHECKING:
@@ -70,8 +70,8 @@ class CodexHarnessProducer(ProviderHarness):
         del call
         return {"HOME": HOME, "CODEX_HOME": HOME}
 
-    def account(self) -> CodexEventParser:
-        """See :meth:`ProviderHarness.account`."""
+    def parser(self) -> CodexEventParser:
+        """See :meth:`ProviderHarness.parser`."""
         return CodexEventParser()
 
     def _provider(self, call: Call) -> dict[str, str | int]:
@@ -83,7 +83,7 @@ class CodexHarnessProducer(ProviderHarness):
             "wire_api": "responses",
             **_RETRIES,
             # Longer than the relay waits, so that it is the relay that knows why there was no answer.
-            "stream_idle_timeout_ms": patience_ms(max(timeouts.first_byte, timeouts.between_bytes)),
+            "stream_idle_timeout_ms": timeout_ms(max(timeouts.first_byte, timeouts.between_bytes)),
         }
 
 

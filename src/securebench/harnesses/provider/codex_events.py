@@ -37,17 +37,17 @@ class CodexEventParser(EventParser):
         """See :meth:`EventParser.take`."""
         match event.get("type"):
             case "turn.started":
-                self.claims.turns += 1
+                self.self_report.turns += 1
             case "item.started" if object_of(event.get("item")).get("type") != "error":
-                self.claims.answer()
+                self.self_report.answer()
             case "item.completed":
                 self._take_item(object_of(event.get("item")))
             case "error":
                 self._fail(event.get("message"), _trouble(event.get("message")))
             case "turn.failed":
                 message = object_of(event.get("error")).get("message")
-                self._fail(message, _trouble(message) or self.claims.trouble)
-                self.claims.failed, self.claims.finished = True, False
+                self._fail(message, _trouble(message) or self.self_report.trouble)
+                self.self_report.failed, self.self_report.finished = True, False
             case "turn.completed":
                 self._complete(object_of(event.get("usage")))
 
@@ -56,7 +56,7 @@ class CodexEventParser(EventParser):
         if kind == "error":  # a warning, such as of a model that it does not know
             self.trajectory.add("error", text=text_of(item.get("message"), MAX_TEXT))
             return
-        self.claims.answer()
+        self.self_report.answer()
         match kind:
             case "agent_message":
                 self._say(item.get("text"))
@@ -78,13 +78,13 @@ class CodexEventParser(EventParser):
             output=text_of(item.get("aggregated_output"), MAX_TEXT),
             exit_code=code if isinstance(code, int) and abs(code) < 2**32 else None,
         )
-        self.claims.denials += item.get("status") == "declined"
+        self.self_report.denials += item.get("status") == "declined"
 
     def _complete(self, usage: Event) -> None:
-        self.claims.answer()
-        self.claims.finished, self.claims.failed = True, False
-        self.claims.tokens = {name: number_of(usage.get(name)) for name in _TOKENS if name in usage}
-        self.trajectory.add("usage", **self.claims.tokens)
+        self.self_report.answer()
+        self.self_report.finished, self.self_report.failed = True, False
+        self.self_report.tokens = {name: number_of(usage.get(name)) for name in _TOKENS if name in usage}
+        self.trajectory.add("usage", **self.self_report.tokens)
 
 
 def _trouble(message: object) -> Trouble | None:

@@ -15,9 +15,9 @@ from securebench.agents.store import AgentStore
 from securebench.egress.gateway import RELAY_PORT
 from securebench.egress.model import PROVIDER_TROUBLES, Trouble
 from securebench.errors import ConfigError
-from securebench.harnesses.agent_session import open_session
+from securebench.harnesses.agent_session import open_egress
 from securebench.harnesses.pipeline import Harness, Invocation
-from securebench.harnesses.provider.ca_bundle import read_authority
+from securebench.harnesses.provider.ca_bundle import read_ca_bundle
 from securebench.harnesses.provider.endpoints import endpoint_of
 from securebench.harnesses.provider.installation import Installation, install
 from securebench.harnesses.provider.prompts import ANSWER_FILES, prompt_for
@@ -95,7 +95,7 @@ class ProviderHarness(Harness):
         """Return the program's own variables. Pure."""
 
     @abstractmethod
-    def account(self) -> EventParser:
+    def parser(self) -> EventParser:
         """Return what reads the events of one task."""
 
     @property
@@ -112,7 +112,7 @@ class ProviderHarness(Harness):
         """See :meth:`HarnessProducer.prepare`. The program is the same for all images of one kind of C library."""
         key = self._endpoint.key(run.variables)
         installation = install(self._store, self.name, self.config.version, run, PROGRAMS_TARGET)
-        authority = read_authority(run.variables, run.notify)
+        authority = read_ca_bundle(run.variables, run.notify)
         if warning := self._endpoint.warning(self.config):
             run.notify(warning)
         self._ready = _Ready(key=key, authority=authority, installation=installation)
@@ -162,22 +162,22 @@ class ProviderHarness(Harness):
             home=HOME,
         )
 
-    def attend(self, view: AgentView, context: ProduceContext) -> AgentSession:
+    def open_session(self, view: AgentView, context: ProduceContext) -> AgentSession:
         """Open the way to the provider. Raises :class:`EgressError`."""
         ready, program = self._prepared, self._program(view)
         asking = self._endpoint.relay_plan(self.config, ready.key, ready.authority)
         plan = self._endpoint.plan(self.config, ready.key, ready.authority, context.spent)
-        session = open_session(view.task_id, plan, context)
+        session = open_egress(view.task_id, plan, context)
         assert context.gateway is not None
-        attended = ProviderSetup(
-            account=self.account(),
+        setup = ProviderSetup(
+            parser=self.parser(),
             model=self.config.model,
             ask=partial(context.gateway.probe, view.task_id, asking),
             pause=context.pause,
             environment=self._endpoint.key_variables(context.environment, ready.key),
             agent={"program": program.name, "version": program.version},
         )
-        return ProviderSession(session, attended)
+        return ProviderSession(session, setup)
 
     def _assurance(self) -> dict[str, Any]:
         """Say who its provider is, and what holds it."""
@@ -204,7 +204,7 @@ class ProviderHarness(Harness):
         return self._ready
 
 
-def patience_ms(seconds: float) -> int:
+def timeout_ms(seconds: float) -> int:
     """Return how long a program is to wait, in milliseconds, where the relay waits for ``seconds``."""
     return int((seconds + _LONGER) * 1000)
 

@@ -68,7 +68,7 @@ class OutcomeEvidence:
     itself; it is called only where the answer matters.
     """
 
-    claims: SelfReport
+    self_report: SelfReport
     relay: RelayReport | None
     failure: CandidateError | None
     has_candidate: bool
@@ -138,31 +138,31 @@ def judge(evidence: OutcomeEvidence) -> JudgedOutcome:
         raise _not_started(evidence)
     if failure is None and evidence.has_candidate:
         return JudgedOutcome(AgentOutcome.WORKED)
-    if evidence.claims.refused and (failure is None or failure.reason not in _ENDS):
+    if evidence.self_report.refused and (failure is None or failure.reason not in _ENDS):
         return _refused()
     return JudgedOutcome(_end(evidence), failure)
 
 
 def _end(evidence: OutcomeEvidence) -> AgentOutcome:
     """Name the end of an agent that did not work: the program's claims only tell ways to fail apart."""
-    claims, failure = evidence.claims, evidence.failure
+    self_report, failure = evidence.self_report, evidence.failure
     if failure is not None and failure.reason in _ENDS:
         return _ENDS[failure.reason]
     if failure is not None:
         return AgentOutcome.CRASHED
-    return AgentOutcome.DENIED if claims.denials else AgentOutcome.GAVE_UP
+    return AgentOutcome.DENIED if self_report.denials else AgentOutcome.GAVE_UP
 
 
 def _seen(evidence: OutcomeEvidence) -> tuple[Trouble | None, bool]:
     """Return the last trouble with the provider, and whether a model ever began to answer."""
-    relay, claims = evidence.relay, evidence.claims
+    relay, self_report = evidence.relay, evidence.self_report
     if relay is None:
-        return claims.trouble, claims.answered
+        return self_report.trouble, self_report.answered
     return relay.trouble, relay.answered > 0 or any(status.startswith("2") for status in relay.statuses)
 
 
 def _ended_in_failure(evidence: OutcomeEvidence) -> bool:
-    return evidence.failure is not None or not evidence.has_candidate or evidence.claims.failed
+    return evidence.failure is not None or not evidence.has_candidate or evidence.self_report.failed
 
 
 def _troubled(trouble: Trouble, evidence: OutcomeEvidence) -> JudgedOutcome:
@@ -176,7 +176,7 @@ def _troubled(trouble: Trouble, evidence: OutcomeEvidence) -> JudgedOutcome:
     if trouble is Trouble.REJECTED and _seen(evidence)[1]:
         return JudgedOutcome(_OUTCOMES[trouble], evidence.failure)
     if relay is None:
-        raise _provider_error(trouble, evidence.claims.error)
+        raise _provider_error(trouble, evidence.self_report.error)
     raise _provider_error(trouble, relay.message, relay.retry_after)
 
 

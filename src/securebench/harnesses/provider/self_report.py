@@ -88,7 +88,7 @@ class EventParser(ABC):
     """What one program tells of one task, event by event. Not thread safe."""
 
     def __init__(self) -> None:
-        self.claims = SelfReport()
+        self.self_report = SelfReport()
         self.trajectory = Trajectory()
 
     @abstractmethod
@@ -97,13 +97,13 @@ class EventParser(ABC):
 
     def _fail(self, message: Any, trouble: Trouble | None) -> None:
         """Note an error, and what it says of the provider."""
-        self.claims.error = text_of(message, MAX_TEXT)
-        self.claims.trouble = trouble
-        self.trajectory.add("error", text=self.claims.error)
+        self.self_report.error = text_of(message, MAX_TEXT)
+        self.self_report.trouble = trouble
+        self.trajectory.add("error", text=self.self_report.error)
 
     def _say(self, message: Any) -> None:
-        self.claims.message = text_of(message, MAX_MESSAGE)
-        self.trajectory.add("message", text=self.claims.message)
+        self.self_report.message = text_of(message, MAX_MESSAGE)
+        self.trajectory.add("message", text=self.self_report.message)
 
 
 def trouble_of_status(status: int) -> Trouble | None:

@@ -45,7 +45,7 @@ class ProviderSetup:
     ``ask`` has the gateway put a question of its own to the model of this name; ``model`` is the configured one.
     """
 
-    account: EventParser
+    parser: EventParser
     model: str
     ask: Callable[[str], ProbeReport]
     pause: Callable[[float], None]
@@ -56,17 +56,17 @@ class ProviderSetup:
 class ProviderSession(EgressAgentSession):
     """Hears the events of one agent and judges its end by what the relay saw."""
 
-    def __init__(self, session: EgressSession, attended: ProviderSetup) -> None:
+    def __init__(self, session: EgressSession, setup: ProviderSetup) -> None:
         super().__init__(session)
-        self.environment = {**session.environment, **attended.environment}
-        self._account = attended.account
-        self._agent = attended.agent
-        self._attended = attended
+        self.environment = {**session.environment, **setup.environment}
+        self._parser = setup.parser
+        self._agent = setup.agent
+        self._setup = setup
         self._probes: list[ProbeReport] = []
-        self._reader = EventReader(attended.account.take)
+        self._reader = EventReader(setup.parser.take)
 
-    def hear(self, chunk: Chunk) -> None:
-        """See :meth:`Attendance.hear`."""
+    def on_output(self, chunk: Chunk) -> None:
+        """See :meth:`Attendance.on_output`."""
         stream, data = chunk
         if stream is Stream.STDOUT:
             self._reader.feed(data)
@@ -82,7 +82,7 @@ class ProviderSession(EgressAgentSession):
         except EgressError as error:
             return self._ending(error, EgressReport())
         evidence = OutcomeEvidence(
-            claims=self._account.claims,
+            self_report=self._parser.self_report,
             relay=report.relay,
             failure=failure,
             has_candidate=candidate is not None,
@@ -114,8 +114,8 @@ class ProviderSession(EgressAgentSession):
                 **({"outcome": outcome.value} if outcome else {}),
                 "usage": self._usage(report),
             },
-            trajectory=self._account.trajectory.text(),
-            stdout=self._account.claims.message or None,
+            trajectory=self._parser.trajectory.text(),
+            stdout=self._parser.self_report.message or None,
         )
 
     def _ask_provider(self, trouble: Trouble, relay: RelayReport | None) -> ProbeReport:
@@ -124,28 +124,28 @@ class ProviderSession(EgressAgentSession):
         Any trouble at any of several questions is one: a provider may fail now and then. A rate limit must outlast the
         minute for which an agent alone could have brought it about.
         """
-        model = relay.model if relay and relay.model else self._attended.model
+        model = relay.model if relay and relay.model else self._setup.model
         pauses = iter(RATE_LIMIT_PAUSES)
         for _ in range(QUESTIONS + len(RATE_LIMIT_PAUSES)):
-            report = self._attended.ask(model)
+            report = self._setup.ask(model)
             self._probes.append(report)
             if report.trouble is Trouble.RATE_LIMITED and (pause := next(pauses, None)) is not None:
-                self._attended.pause(max(pause, min(report.retry_after or 0.0, _MAX_PAUSE)))
+                self._setup.pause(max(pause, min(report.retry_after or 0.0, _MAX_PAUSE)))
                 continue
             well = sum(probe.trouble not in PROVIDER_TROUBLES for probe in self._probes)
             if report.trouble in PROVIDER_TROUBLES or well >= (1 if trouble is Trouble.RATE_LIMITED else QUESTIONS):
                 break
-            self._attended.pause(PAUSE_SECONDS)
+            self._setup.pause(PAUSE_SECONDS)
         return report
 
     def _usage(self, report: EgressReport) -> dict[str, JsonValue]:
         """Return all counts. Tokens are the relay's where there is one: no agent can write those."""
-        claims = self._account.claims
+        self_report = self._parser.self_report
         usage: dict[str, JsonValue] = {
-            **claims.tokens,
-            "turns": claims.turns,
-            "cost_usd": claims.cost_usd,
-            "denials": claims.denials,
+            **self_report.tokens,
+            "turns": self_report.turns,
+            "cost_usd": self_report.cost_usd,
+            "denials": self_report.denials,
             "events_skipped": self._reader.skipped,
             "egress": egress_of(report),
             **({"probes": probes_of(self._probes)} if self._probes else {}),

@@ -65,7 +65,7 @@ def as_root(sudo: tuple[str, ...] = ()) -> Bootstrap:
 
 
 def query(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    """Run a short command of this machine to its end, without input. The one door to such commands."""
+    """Run a short command of this machine to its end, without input. The one forwarded port to such commands."""
     return subprocess.run(command, check=False, stdin=subprocess.DEVNULL, capture_output=True, text=True)  # noqa: S603 - fixed argvs of this package
 
 

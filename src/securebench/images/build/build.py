@@ -16,7 +16,7 @@ from securebench.errors import ImageError
 from securebench.images.build import debian, engine_build, registry_base
 from securebench.images.build.bootstrap import find_bootstrap
 from securebench.images.build.derived.build import DerivedBuild, log_name
-from securebench.images.build.directory import open_workshop
+from securebench.images.build.directory import open_build_directory
 from securebench.images.build.dockerfile.build import DockerfileBuild, require_engine
 from securebench.images.build.git.leaks import image_leaks, repository_leaks
 from securebench.images.build.recipe_digest import base_references, build_labels, why_stale
@@ -89,14 +89,14 @@ class Builder:
         Raises :class:`ImageError` (``image-build-failed``, ``image-check-failed``, ``image-tool-missing``,
         ``build-directory-unsafe``), what the store raises, and what :meth:`Engine.doing` raises.
         """
-        with open_workshop(self._clear) as workshop:
+        with open_build_directory(self._clear) as build_directory:
             match recipe:
                 case SystemRecipe():
-                    self._build_system(recipe, workshop)
+                    self._build_system(recipe, build_directory)
                 case DerivedRecipe():
-                    self._build_derived(recipe, workshop)
+                    self._build_derived(recipe, build_directory)
                 case DockerfileRecipe():
-                    self._build_dockerfile(recipe, workshop)
+                    self._build_dockerfile(recipe, build_directory)
                 case _:
                     raise AssertionError(f"{type(recipe)} is not a kind of recipe")
         return self.state(recipe)
@@ -108,15 +108,15 @@ class Builder:
         there = engine_build.find(self.engine, reference) if self.engine else None
         return there[0] if there else ""
 
-    def _build_system(self, recipe: SystemRecipe, workshop: BuildDirectory) -> None:
+    def _build_system(self, recipe: SystemRecipe, build_directory: BuildDirectory) -> None:
         if self.engine and self._registry_offers(self.engine, recipe):
             labels = build_labels(recipe, self._find)
-            engine_build.build(self.engine, recipe, workshop.token, labels, self.report)
+            engine_build.build(self.engine, recipe, build_directory.token, labels, self.report)
             self.store.forget(recipe.reference)  # or it would go before the engine's new image
         else:
-            self._build_from_packages(recipe, workshop)
+            self._build_from_packages(recipe, build_directory)
 
-    def _build_dockerfile(self, recipe: DockerfileRecipe, workshop: BuildDirectory) -> None:
+    def _build_dockerfile(self, recipe: DockerfileRecipe, build_directory: BuildDirectory) -> None:
         engine = require_engine(self.engine, recipe)
         for base in base_references(recipe):
             resolve(engine, base, self.report, self.store)  # before the labels, which name it by its id
@@ -126,13 +126,13 @@ class Builder:
             recipe=recipe,
             labels={
                 engine_build.RECIPE_LABEL: recipe.name,
-                engine_build.TOKEN_LABEL: workshop.token,
+                engine_build.TOKEN_LABEL: build_directory.token,
                 **build_labels(recipe, self._find),
             },
-            log=workshop.directory.parent / log_name(recipe.short_reference),
+            log=build_directory.directory.parent / log_name(recipe.short_reference),
             report=self.report,
         )
-        engine_build.finish(engine, recipe, build.run(), workshop.token, self.report)
+        engine_build.finish(engine, recipe, build.run(), build_directory.token, self.report)
         self.store.forget(recipe.reference)
         take_from(engine, self.store, recipe.reference, self.report)
         self._warn_of_leaks(recipe)
@@ -144,18 +144,18 @@ class Builder:
             for leak in image_leaks(tree.root):
                 self.report(f"warning: {leak}")
 
-    def _build_derived(self, recipe: DerivedRecipe, workshop: BuildDirectory) -> None:
-        log = workshop.directory.parent / log_name(recipe.short_reference)
+    def _build_derived(self, recipe: DerivedRecipe, build_directory: BuildDirectory) -> None:
+        log = build_directory.directory.parent / log_name(recipe.short_reference)
         log.write_bytes(b"")
         provide(self.store, recipe.base, self.report)  # before the labels, which name it by its id
         build = DerivedBuild(
             store=self.store,
             recipe=recipe,
-            directory=workshop.directory,
+            directory=build_directory.directory,
             log=log,
             report=self.report,
             run_steps=self.steps,
-            passing={engine_build.TOKEN_LABEL: workshop.token},
+            passing={engine_build.TOKEN_LABEL: build_directory.token},
             labels=build_labels(recipe, self._find),
         )
         with self.store.incoming(Origin(ImageSource.RECIPE)) as incoming:
@@ -170,12 +170,12 @@ class Builder:
         self.report(f"asking the registry for {recipe.base}")
         return registry_base.offers(engine, recipe.base)
 
-    def _build_from_packages(self, recipe: SystemRecipe, workshop: BuildDirectory) -> None:
+    def _build_from_packages(self, recipe: SystemRecipe, build_directory: BuildDirectory) -> None:
         bootstrap = find_bootstrap(self.report, install_tools=self.install_tools)
-        log = workshop.directory.parent / f"{recipe.name}.log"
+        log = build_directory.directory.parent / f"{recipe.name}.log"
         self.report(f"building from Debian's packages (output: {log})")
         with self.store.incoming(Origin(ImageSource.RECIPE), _ROOM) as incoming:
-            with debian.root_file_system(bootstrap, recipe, workshop.directory, log, self.report) as pieces:
+            with debian.root_file_system(bootstrap, recipe, build_directory.directory, log, self.report) as pieces:
                 labels = {engine_build.RECIPE_LABEL: recipe.name, **build_labels(recipe, self._find)}
                 config = RootConfig(recipe.environment, recipe.command, labels)
                 image_id = add_root(incoming, pieces, config, f"the root file system of {recipe.name}")

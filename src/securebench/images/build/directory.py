@@ -35,29 +35,29 @@ class BuildDirectory:
     token: str
 
 
-def workshops_directory() -> Path:
+def builds_directory() -> Path:
     """Return the directory of all builds of this user: on disk, since a memory file system may be too small."""
     return Path(os.environ.get("TMPDIR") or "/var/tmp") / f"securebench-build-{os.getuid()}"  # noqa: S108 - see _own
 
 
 @contextmanager
-def open_workshop(clear: Callable[[str], None]) -> Iterator[BuildDirectory]:
+def open_build_directory(clear: Callable[[str], None]) -> Iterator[BuildDirectory]:
     """Give a build its place, and ``clear`` and remove it afterwards, however the block ends.
 
     ``clear`` is given a token and removes from the engine what carries it and has no name. It is called for builds
     that were killed, too. Raises :class:`ImageError` (``build-directory-unsafe``).
     """
-    base = workshops_directory()
+    base = builds_directory()
     _own(base)
     _sweep(base, clear)
-    workshop, lock = _enter(base)
+    build_directory, lock = _enter(base)
     try:
-        yield workshop
+        yield build_directory
     finally:
         try:
-            clear(workshop.token)
+            clear(build_directory.token)
         finally:
-            _remove(workshop.directory)
+            _remove(build_directory.directory)
             os.close(lock)
 
 

@@ -102,11 +102,11 @@ class RegistryClient:
 
         Raises :class:`ImageError` (``registry-unreachable``) when there is no point in another.
         """
-        patience = self.deadline.patience
-        pause = patience.pause * 2 ** (tries - 1)
+        timeouts = self.deadline.timeouts
+        pause = timeouts.pause * 2 ** (tries - 1)
         if isinstance(error, RetryLaterError) and error.after is not None:
             pause = error.after
-        if not self._reached or tries >= patience.attempts or pause > patience.longest_pause or _is_distrust(error):
+        if not self._reached or tries >= timeouts.attempts or pause > timeouts.longest_pause or _is_distrust(error):
             raise _unreachable(self._registry, error) from error
         self._access.report(f"{self._registry}: {_text(error)}; trying again in {pause:.0f} s")
         self.deadline.wait(pause)
@@ -199,11 +199,11 @@ class RegistryClient:
         )
 
 
-def ask(registry: str, patience: Timeouts) -> None:
+def ask(registry: str, timeouts: Timeouts) -> None:
     """See whether a registry answers at all. Raises :class:`ImageError` (``registry-unreachable``)."""
     address = follow("/v2/", registry_address(registry))
     try:
-        wire.get(address, {"Connection": "close"}, Deadline(patience)).close()
+        wire.get(address, {"Connection": "close"}, Deadline(timeouts)).close()
     except wire.BROKEN as error:
         raise _unreachable(address, error) from error
 

@@ -45,7 +45,7 @@ def fetch_image(
     sink: BlobSink,
     on_progress: Callable[[str], None],
     platform: Platform | None = None,
-    patience: Timeouts | None = None,
+    timeouts: Timeouts | None = None,
 ) -> Fetched:
     """Download the image that ``reference`` means to its registry now, for ``platform`` or this machine.
 
@@ -55,7 +55,7 @@ def fetch_image(
     ``registry-unreachable``, ``registry-denied``, ``registry-answer-invalid``), and what ``sink`` raises.
     """
     where = parse_reference(reference)
-    deadline = Deadline(patience or Timeouts())
+    deadline = Deadline(timeouts or Timeouts())
     report = _one_at_a_time(on_progress)
     client = RegistryClient(Access(where, find_credentials(where.registry), deadline, report))
     report(f"looking for {where}")

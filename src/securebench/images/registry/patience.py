@@ -29,9 +29,9 @@ class Timeouts:
 class Deadline:
     """The end of one download, shared by its threads: when its time is over, or at :meth:`stop`."""
 
-    def __init__(self, patience: Timeouts) -> None:
-        self.patience = patience
-        self._end = time.monotonic() + patience.total
+    def __init__(self, timeouts: Timeouts) -> None:
+        self.timeouts = timeouts
+        self._end = time.monotonic() + timeouts.total
         self._stopped = threading.Event()
 
     def stop(self) -> None:
@@ -44,7 +44,7 @@ class Deadline:
             raise ImageError("the download was stopped", code="registry-unreachable")
         if time.monotonic() >= self._end:
             raise ImageError(
-                f"the download took longer than {self.patience.total:.0f} s",
+                f"the download took longer than {self.timeouts.total:.0f} s",
                 code="registry-unreachable",
                 hint="try again when the network is faster: nothing of this attempt is kept",
             )

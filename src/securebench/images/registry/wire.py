@@ -87,7 +87,7 @@ def get(address: Address, headers: Mapping[str, str], deadline: Deadline) -> Ans
 
 
 def _opened(address: Address, deadline: Deadline) -> http.client.HTTPConnection:
-    connection = _connection(address, deadline.patience.connect)
+    connection = _connection(address, deadline.timeouts.connect)
     try:
         connection.connect()
     except UnicodeError:
@@ -147,7 +147,7 @@ class _Reader(io.RawIOBase):
         super().__init__()
         self._connection = connection
         self._deadline = deadline
-        connection.settimeout(min(_TICK, deadline.patience.read))
+        connection.settimeout(min(_TICK, deadline.timeouts.read))
 
     def readable(self) -> bool:
         return True
@@ -159,5 +159,5 @@ class _Reader(io.RawIOBase):
             try:
                 return self._connection.recv_into(buffer)
             except TimeoutError:
-                if time.monotonic() - silent_from >= self._deadline.patience.read:
+                if time.monotonic() - silent_from >= self._deadline.timeouts.read:
                     raise

@@ -18,7 +18,7 @@ from securebench.images.store.incoming import Incoming
 from securebench.images.store.index import Catalogue
 from securebench.images.store.leases import TreeLease, Trees
 from securebench.images.store.places import StorePaths, default_directory, disk_full
-from securebench.images.store.temporary import workplace
+from securebench.images.store.temporary import temporary_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -114,7 +114,7 @@ class ImageStore:
             raise disk_full(
                 self._places.top, f"it has {free} bytes free, and the image {size}, twice: as it came, and unpacked"
             )
-        with workplace(self._places) as work:
+        with temporary_directory(self._places) as work:
             incoming = Incoming(self._places, work, origin)
             try:
                 yield incoming

@@ -15,7 +15,7 @@ from securebench.errors import ImageError
 from securebench.fs.locks import take
 from securebench.images.store.ids import tree_shift
 from securebench.images.store.places import explaining, sync_directory, sync_file_system
-from securebench.images.store.temporary import workplace
+from securebench.images.store.temporary import temporary_directory
 from securebench.images.store.unpack import Layer, unpack
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class Trees:
             Layer(self._places.blob(layer.digest), diff_id)
             for layer, diff_id in zip(manifest.layers, diff_ids, strict=True)
         ]
-        with workplace(self._places) as work:
+        with temporary_directory(self._places) as work:
             root = work / "root"
             root.mkdir(mode=0o700)
             unpacked = unpack(layers, root, tree_shift(), self._limits)

@@ -18,7 +18,7 @@ from securebench.sandboxes.docker.facts import describe, require_runtime
 from securebench.sandboxes.docker.owner import DRIVER_LABEL, OWNER_LABEL, RUN_LABEL, is_abandoned
 from securebench.sandboxes.docker.sandbox import DockerContext, DockerSandbox, PersistentDockerSandbox
 from securebench.sandboxes.docker.tree import EngineTrees
-from securebench.sandboxes.forwarding import check_doors
+from securebench.sandboxes.forwarding import check_forwarded_ports
 from securebench.sandboxes.gvisor import RUNSC
 from securebench.sandboxes.oci import reaper
 from securebench.sandboxes.owner import Owner
@@ -62,7 +62,7 @@ class DockerDriver(SandboxDriver):
             self._require(runtime)
         self._token = secrets.token_hex(8)
         labels = {RUN_LABEL: run_id, OWNER_LABEL: Owner.current().label(), DRIVER_LABEL: self._token}
-        self._surroundings = DockerContext(self.engine, labels, self.resolve_image, runtime)
+        self._context = DockerContext(self.engine, labels, self.resolve_image, runtime)
         self._images: dict[str, ResolvedImage] = {}
         self._resolving = threading.Lock()
         self._trees = EngineTrees(self.engine, store)
@@ -70,7 +70,7 @@ class DockerDriver(SandboxDriver):
 
     def info(self) -> DriverInfo:
         """Say which engine and runtime this is."""
-        return describe(self.engine, self._surroundings.runtime)
+        return describe(self.engine, self._context.runtime)
 
     def resolve_image(self, reference: str, on_progress: Callable[[str], None] | None = None) -> ResolvedImage:
         """Return what ``reference`` means, found out once."""
@@ -83,21 +83,21 @@ class DockerDriver(SandboxDriver):
         """Return the files of ``image`` in the store, where they are brought once."""
         return self._trees.lease(image)
 
-    def self_test(self, image: ResolvedImage, *, doors: bool = False) -> None:
+    def self_test(self, image: ResolvedImage, *, forwarded_ports: bool = False) -> None:
         """Ask a sandbox of ``image`` what it sees."""
-        require_isolation(self, image, doors=doors)
+        require_isolation(self, image, forwarded_ports=forwarded_ports)
 
     def create(self, spec: SandboxSpec, *, persistent: bool = False) -> DockerSandbox:
         """Make a sandbox. An ephemeral one asks the engine for nothing before its first command."""
-        if spec.doors:
+        if spec.forwarded_ports:
             runtime = self.info().runtime
-            check_doors(spec, runtime, possible=runtime != RUNSC)
+            check_forwarded_ports(spec, runtime, possible=runtime != RUNSC)
         check_collect(spec, persistent=persistent)
         if spec.collect is not None:
             with self.image_tree(spec.image) as tree:
                 require_directory(tree.root, spec.collect)
         kind = PersistentDockerSandbox if persistent else DockerSandbox
-        return kind(self._surroundings, spec)
+        return kind(self._context, spec)
 
     def reap(self) -> int:
         """Remove what processes that are gone have left, never anything of one that lives."""
@@ -105,10 +105,10 @@ class DockerDriver(SandboxDriver):
 
     def kill_all(self) -> None:
         """End and remove every sandbox at once, and make no more."""
-        self._surroundings.stopped.set()
-        for sandbox in self._surroundings.open.copy():
-            self._surroundings.background.do(sandbox.close)
-        self._surroundings.background.drain(CLOSE_SECONDS)
+        self._context.stopped.set()
+        for sandbox in self._context.open.copy():
+            self._context.background.do(sandbox.close)
+        self._context.background.drain(CLOSE_SECONDS)
 
     def close(self) -> None:
         """Close what is open, wait ``CLOSE_SECONDS`` at most for removals, and let go of the engine."""
@@ -119,7 +119,7 @@ class DockerDriver(SandboxDriver):
             self._remove_listed(f"{DRIVER_LABEL}={self._token}", lambda _entry: True)
         except InfrastructureError as error:
             _log.warning("what this run left could not be looked for, the next run will: %s", error.message)
-        self._surroundings.background.close()
+        self._context.background.close()
         self.engine.close()
 
     def _require(self, runtime: str) -> None:

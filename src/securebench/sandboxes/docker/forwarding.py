@@ -22,7 +22,7 @@ from securebench.errors import EgressError, InfrastructureError
 from securebench.sandboxes.base import MIB, Command, Limits, Mount, SandboxSpec
 from securebench.sandboxes.docker.container import DockerContainer, remove_quietly
 from securebench.sandboxes.docker.spec import compile_container
-from securebench.sandboxes.forwarding import MOST_DOORS, serve_doors
+from securebench.sandboxes.forwarding import MAX_FORWARDED_PORTS, serve_forwarded_ports
 from securebench.sandboxes.oci import reaper
 from securebench.tasks import DEFAULT_IMAGE
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from securebench.sandboxes.forwarding import ForwardedPort
 
 _PROGRAM: Final = (Path(__file__).parent / "guest" / "forward_ports.py").read_text(encoding="utf-8")
-_TARGET: Final = "/doors"
+_TARGET: Final = "/forwarded ports"
 _SOCKET: Final = "socket"
 _SECONDS: Final = 60.0
 _LIMITS: Final = Limits(memory=64 * MIB, pids=8, tmpfs=MIB, file_size=MIB, output=MIB)
@@ -58,25 +58,36 @@ def _meeting() -> Iterator[tuple[Path, socket.socket]]:
 
 
 @contextmanager
-def holder_of(doors: Sequence[ForwardedPort], around: DockerContext) -> Iterator[str | None]:
-    """Let ``doors`` be served, and give the id of the container to join while it is there; ``None`` without doors.
+def holder_of(forwarded_ports: Sequence[ForwardedPort], around: DockerContext) -> Iterator[str | None]:
+    """Serve ``forwarded_ports`` and yield the id of the container to join; ``None`` where there are none.
 
     Raises :class:`InfrastructureError`, :class:`EgressError` among them, and what serving raises.
     """
-    if not doors:
+    if not forwarded_ports:
         yield None
         return
     image = around.resolve(DEFAULT_IMAGE)
     try:
         with _meeting() as (directory, meeting), ExitStack() as undo:
             spec = SandboxSpec(image=image, limits=_LIMITS, mounts=(Mount(directory, _TARGET),))
-            command = ("python3", "-I", "-S", "-c", _PROGRAM, f"{_TARGET}/{_SOCKET}", *(str(d.port) for d in doors))
+            command = (
+                "python3",
+                "-I",
+                "-S",
+                "-c",
+                _PROGRAM,
+                f"{_TARGET}/{_SOCKET}",
+                *(str(d.port) for d in forwarded_ports),
+            )
             container = _create(spec, Command(argv=command, timeout_seconds=_SECONDS), around)
             undo.callback(around.background.do, partial(remove_quietly, container))
             stream = container.attach(output=True)
             undo.callback(stream.close)
             container.start()
-            serve_doors(doors, _listeners(stream, meeting, [door.port for door in doors]))
+            serve_forwarded_ports(
+                forwarded_ports,
+                _listeners(stream, meeting, [forwarded_port.port for forwarded_port in forwarded_ports]),
+            )
             yield container.id
     except OSError as error:
         raise _failed(str(error)) from error
@@ -98,7 +109,7 @@ def _listeners(stream: EngineStream, meeting: socket.socket, ports: list[int]) -
     if [listener.getsockname() for listener in listeners] != [("127.0.0.1", port) for port in ports]:
         for listener in listeners:
             listener.close()
-        raise _failed("its doors are not there")
+        raise _failed("its forwarded ports are not there")
     return listeners
 
 
@@ -106,7 +117,7 @@ def _received(meeting: socket.socket) -> list[socket.socket]:
     meeting.setblocking(False)  # it was sent before it was said that it would be
     connection, _ = meeting.accept()
     with connection:
-        room = socket.CMSG_LEN(MOST_DOORS * _INT.size)
+        room = socket.CMSG_LEN(MAX_FORWARDED_PORTS * _INT.size)
         _, extra, _, _ = connection.recvmsg(16, room, socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT)
     return [socket.socket(fileno=number) for _, _, data in extra for (number,) in _INT.iter_unpack(data)]
 
@@ -122,4 +133,4 @@ def _bind(listener: socket.socket, directory: Path) -> None:
 
 
 def _failed(why: str) -> InfrastructureError:
-    return EgressError(f"the doors of a sandbox could not be opened: {why}")
+    return EgressError(f"the forwarded ports of a sandbox could not be opened: {why}")

@@ -38,13 +38,13 @@ class DockerProcess(BoundedProcess["EngineStream"]):
     def __init__(
         self,
         stream: EngineStream,
-        job: DockerTarget,
+        target: DockerTarget,
         command: Command,
         output_limit: int,
         on_end: Callable[[DockerProcess], None],
     ) -> None:
         super().__init__(stream, command, output_limit)
-        self._job = job
+        self._target = target
         self._on_end = on_end
         self._cause: _Cause | None = None
         self._state: ExitState | None = None
@@ -60,7 +60,7 @@ class DockerProcess(BoundedProcess["EngineStream"]):
             while self.receive() is not None:
                 pass
             try:
-                self._state = self._final_state(self._job.exit_code(self._remaining()))
+                self._state = self._final_state(self._target.exit_code(self._remaining()))
                 if self._cause is not None:  # what runs beside it is ended too before anybody reads what they left
                     self._kill_done.wait(self._remaining())
             finally:
@@ -97,7 +97,7 @@ class DockerProcess(BoundedProcess["EngineStream"]):
             self._cause = cause
         self._streams.break_pipe()
         try:
-            self._job.kill()
+            self._target.kill()
         except InfrastructureError as error:
             _log.warning("a sandbox could not be killed: %s", error.message)  # waiting for it reports the trouble
         finally:
@@ -111,5 +111,5 @@ class DockerProcess(BoundedProcess["EngineStream"]):
             exit_code=TIMEOUT_EXIT_CODE if timed_out else code,
             timed_out=timed_out,
             output_limit_exceeded=self._cause is _Cause.OUTPUT,
-            out_of_memory=killed and self._cause is None and self._job.out_of_memory(),
+            out_of_memory=killed and self._cause is None and self._target.out_of_memory(),
         )

@@ -82,19 +82,19 @@ class DockerContext:
 class DockerSandbox(Sandbox):
     """An ephemeral sandbox: each command runs in a container of its own, made from the same spec."""
 
-    def __init__(self, surroundings: DockerContext, spec: SandboxSpec) -> None:
-        self._surroundings = surroundings
+    def __init__(self, context: DockerContext, spec: SandboxSpec) -> None:
+        self._context = context
         self._spec = spec
         self._running: dict[DockerProcess, DockerContainer] = {}
         self._collecting: DockerProcess | None = None
         self._kept: DockerContainer | None = None
         self._closed = False
-        surroundings.raise_if_stopped()
+        context.raise_if_stopped()
         self._prepare()
-        surroundings.open.add(self)
-        if surroundings.stopped.is_set():  # while it was prepared
+        context.open.add(self)
+        if context.stopped.is_set():  # while it was prepared
             self.close()
-            surroundings.raise_if_stopped()
+            context.raise_if_stopped()
 
     def open(self, command: Command) -> DockerProcess:
         """Create, attach and start a container for ``command``."""
@@ -125,11 +125,11 @@ class DockerSandbox(Sandbox):
         kept, self._kept = self._kept, None
         if kept is not None:
             self._end(kept)
-        self._surroundings.open.discard(self)
+        self._context.open.discard(self)
 
     def _end(self, container: DockerContainer) -> None:
         if all(mount.read_only for mount in self._spec.mounts):
-            self._surroundings.background.do(partial(remove_quietly, container))
+            self._context.background.do(partial(remove_quietly, container))
         else:
             remove_quietly(container)
 
@@ -137,8 +137,8 @@ class DockerSandbox(Sandbox):
         """Do what must be done before the first command: here nothing."""
 
     def _start(self, command: Command | None, *, output: bool) -> tuple[DockerContainer, EngineStream]:
-        around = self._surroundings
-        with holder_of(self._spec.doors, around) as holder, ExitStack() as undo:
+        around = self._context
+        with holder_of(self._spec.forwarded_ports, around) as holder, ExitStack() as undo:
             document = compile_container(self._spec, command, around.labels, around.runtime, joined=holder)
             container = DockerContainer.create(around.engine, document)
             undo.callback(remove_quietly, container)
@@ -149,12 +149,12 @@ class DockerSandbox(Sandbox):
         return container, stream
 
     def _watch(
-        self, stream: EngineStream, container: DockerContainer, job: DockerTarget, command: Command
+        self, stream: EngineStream, container: DockerContainer, target: DockerTarget, command: Command
     ) -> DockerProcess:
-        process = DockerProcess(stream, job, command, output_limit=self._spec.limits.output, on_end=self._ended)
+        process = DockerProcess(stream, target, command, output_limit=self._spec.limits.output, on_end=self._ended)
         self._running[process] = container
         self._collecting = process if self._spec.collect is not None else None
-        if self._closed or self._surroundings.stopped.is_set():  # while it started
+        if self._closed or self._context.stopped.is_set():  # while it started
             self.close()
             self._raise_if_closed()
         return process
@@ -162,14 +162,14 @@ class DockerSandbox(Sandbox):
     def _ended(self, process: DockerProcess) -> None:
         container = self._running.pop(process, None)
         if container is not None and self._spec.collect is None:
-            self._surroundings.background.do(partial(remove_quietly, container))
+            self._context.background.do(partial(remove_quietly, container))
         elif container is not None:
             self._kept = container
             if self._closed:  # meanwhile
                 self.close()
 
     def _raise_if_closed(self) -> None:
-        self._surroundings.raise_if_stopped()
+        self._context.raise_if_stopped()
         if self._closed:
             raise InfrastructureError("this sandbox is closed", code="sandbox-closed")
 
@@ -180,15 +180,15 @@ class PersistentDockerSandbox(DockerSandbox):
     def open(self, command: Command) -> DockerProcess:
         """Run ``command`` beside what the container already runs."""
         self._raise_if_closed()
-        stream, job = self._container.execute(command)
-        return self._watch(stream, self._container, job, command)
+        stream, target = self._container.execute(command)
+        return self._watch(stream, self._container, target, command)
 
     def close(self) -> None:
         """End the container and everything in it."""
         self._closed = True
-        if self not in self._surroundings.open:
+        if self not in self._context.open:
             return
-        self._surroundings.open.discard(self)
+        self._context.open.discard(self)
         for process in list(self._running):
             process.abandon()
         self._lifeline.close()

@@ -7,7 +7,8 @@ A golden test holds the whole document. What is not obvious in it:
 * ``NetworkDisabled`` leaves the container alone in a fresh network namespace that holds only loopback, like network
   ``none``, but without the engine's network set-up, which would take 40 % of the whole cycle. The engine then writes
   no hosts file either, so ours are mounted: ``localhost`` resolves, and no name is ever asked for outside.
-* A container with doors joins the namespace of its holder, which is such a one, and has that one's name and nothing of
+* A container with forwarded ports joins the namespace of its holder, which is such a one, and has that one's name and
+nothing of
   its own to say of names: our files are mounted in it too.
 * ``/tmp`` is mounted exec: agents build and run there, and the workspace beside it is exec too. It counts as memory.
 * The seccomp profile is ours, the same for every driver: what older engines have by default admits ``io_uring`` and

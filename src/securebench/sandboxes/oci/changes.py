@@ -1,4 +1,4 @@
-"""What a container has changed, as its keeper reports it and hands it over."""
+"""What a container has changed, as its supervisor reports it and hands it over."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from securebench.sandboxes.collecting import nothing_to_collect
 from securebench.sandboxes.oci.supervisor.changes import CHANGED, REPLACED, UNCHANGED
 
 if TYPE_CHECKING:
-    from securebench.sandboxes.oci.request import ProcessRequest
+    from securebench.sandboxes.oci.handle import ProcessHandle
 
 
-def changed_layer(job: ProcessRequest, path: str) -> CollectedLayer:
-    """Return what ``job``, which has ended, changed in ``path``. Raises as :meth:`Sandbox.collected` does."""
-    report = job.report(0.0)
+def changed_layer(handle: ProcessHandle, path: str) -> CollectedLayer:
+    """Return what ``handle``, which has ended, changed in ``path``. Raises as :meth:`Sandbox.collected` does."""
+    report = handle.report(0.0)
     outcome = report.get("collected")
     if outcome == UNCHANGED:
         return CollectedLayer(-1)
@@ -23,9 +23,9 @@ def changed_layer(job: ProcessRequest, path: str) -> CollectedLayer:
         raise DirectoryReplacedError(path)
     if outcome != CHANGED:
         raise nothing_to_collect() if outcome is None else _lost(str(outcome))
-    if job.descriptor < 0:
+    if handle.descriptor < 0:
         raise _lost("this process has no room for more descriptors")
-    return CollectedLayer(job.descriptor, report["opaque"], whole=report["whole"])
+    return CollectedLayer(handle.descriptor, report["opaque"], whole=report["whole"])
 
 
 def _lost(why: str) -> InfrastructureError:

@@ -5,10 +5,11 @@ document, and another that both drivers ask for the same. What is not obvious in
 
 * Every namespace is a new one, the user namespace too: Docker's default has none. Kernel settings are thereby closed
   twice, by their owner and by the read-only and masked paths, which are Docker's.
-* A new network namespace holds only loopback. No hook and no helper sets anything up in it. With doors the keeper has
+* A new network namespace holds only loopback. No hook and no helper sets anything up in it. With forwarded ports the
+supervisor has
   made it, and owns it: nobody in the sandbox has any right over it. Who does not own one may not mount ``sysfs``, and
-  runtimes would show the host's instead; so the keeper has mounted that too, and it is bound. A runtime that is not to
-  enter a network namespace stays in the one that it was started in, which is that one.
+  runtimes would show the host's instead; so the supervisor has mounted that too, and it is bound. A runtime that is not
+  to enter a network namespace stays in the one that it was started in, which is that one.
 * Capabilities of a user that is not root are in the bounding set alone, as ``execve`` would leave them.
 * The binds are staged: their sources are mounts that already refuse set-id programs and devices, and writing where it
   is not asked for. The options say the same again, as what a user namespace inherits is locked.
@@ -155,7 +156,7 @@ def _rlimits(limits: Limits, layout: HostLayout) -> list[dict[str, Any]]:
     values = {"CORE": 0, "FSIZE": limits.file_size, "NOFILE": limits.open_files}
     if layout.cgroup is None:
         values["DATA"] = max(limits.memory, layout.runtime.least_data)
-        if not layout.runtime.takes_limits_on:  # else the keeper sees to it
+        if not layout.runtime.takes_limits_on:  # else the supervisor sees to it
             values["NPROC"] = limits.pids
     return [{"type": f"RLIMIT_{name}", "soft": value, "hard": value} for name, value in values.items()]
 

@@ -1,4 +1,4 @@
-"""One container: what the keeper is asked for to make it, and to run more commands in it."""
+"""One container: what the supervisor is asked for to make it, and to run more commands in it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from securebench.images.store.ids import tree_shift
 from securebench.sandboxes.capabilities import granted_capabilities
 from securebench.sandboxes.mounts import binds
 from securebench.sandboxes.oci.config import DEVICES_TARGET, INIT_TARGET, HostLayout, compile_config, compile_process
-from securebench.sandboxes.oci.forwarding import open_doors
+from securebench.sandboxes.oci.forwarding import open_forwarded_ports
 from securebench.sandboxes.oci.ids import HostIds, identity_map, outside
 from securebench.sandboxes.oci.runtime import LOG, PID, record_of
 from securebench.sandboxes.oci.seccomp import seccomp_for
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from securebench.sandboxes.base import Command, SandboxSpec
-    from securebench.sandboxes.oci.link import Hello, SupervisorConnection
-    from securebench.sandboxes.oci.request import ProcessRequest
+    from securebench.sandboxes.oci.connection import Hello, SupervisorConnection
+    from securebench.sandboxes.oci.handle import ProcessHandle
     from securebench.sandboxes.oci.runtime import OciRuntime
     from securebench.sandboxes.oci.sandbox import OciSandbox
     from securebench.sandboxes.oci.streams import Pipes
@@ -46,25 +46,25 @@ _TRACING: Final = frozenset({"CAP_SYS_PTRACE", "CAP_DAC_OVERRIDE", "CAP_DAC_READ
 class OciContext:
     """What a driver lends to its sandboxes.
 
-    ``run`` is the keeper's directory, ``group`` the name of its cgroups, ``shown`` the files that it shows in ``run``
-    for all of them, by their sources.
+    ``run`` is the supervisor's directory, ``group`` the name of its cgroups, ``shown`` the files that it shows in
+    ``run`` for all of them, by their sources.
     """
 
-    link: SupervisorConnection
+    connection: SupervisorConnection
     runtime: OciRuntime
     run: Path
     group: str
     shown: Mapping[Path, str]
     init: Path
     open: set[OciSandbox] = field(default_factory=set)
-    stock: WarmPool = field(default_factory=WarmPool)
+    warm_pool: WarmPool = field(default_factory=WarmPool)
     stopped: threading.Event = field(default_factory=threading.Event)
     numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
     @property
     def hello(self) -> Hello:
-        """What the keeper found. Raises :class:`EngineError`."""
-        return self.link.hello()
+        """What the supervisor found. Raises :class:`EngineError`."""
+        return self.connection.hello()
 
     @cached_property
     def ids(self) -> HostIds:
@@ -80,31 +80,31 @@ class OciContext:
 class OciContainer:
     """A container of ``spec`` on the unpacked image at ``tree``. Nothing is asked for before it starts."""
 
-    def __init__(self, surroundings: OciContext, spec: SandboxSpec, tree: Path) -> None:
-        self._surroundings = surroundings
+    def __init__(self, context: OciContext, spec: SandboxSpec, tree: Path) -> None:
+        self._context = context
         self._spec = spec
         self._tree = tree
-        self._name = f"s{next(surroundings.numbers)}"
-        self._directory = f"{surroundings.run}/{self._name}"
-        self._state = f"{surroundings.run}/state"
+        self._name = f"s{next(context.numbers)}"
+        self._directory = f"{context.run}/{self._name}"
+        self._state = f"{context.run}/state"
         self._documents = itertools.count(1)
 
-    def start(self, command: Command | None, pipes: Pipes) -> ProcessRequest:
-        """Start it on ``pipes``, with ``command`` or idle, and let its doors be served.
+    def start(self, command: Command | None, pipes: Pipes) -> ProcessHandle:
+        """Start it on ``pipes``, with ``command`` or idle, and let its forwarded ports be served.
 
-        Raises what :func:`compile_config` and :func:`open_doors` do.
+        Raises what :func:`compile_config` and :func:`open_forwarded_ports` do.
         """
         staged, sources = self._binds()
         document = compile_config(self._spec, command, self._layout(sources))
-        limits, runtime, leaves = self._spec.limits, self._surroundings.runtime, self._is_left()
+        limits, runtime, leaves = self._spec.limits, self._context.runtime, self._is_left()
         request = {
             "tree": str(self._tree),
             "owner": tree_shift(),
             "size": limits.memory,
             "locked": runtime.locks_root,
             "mounts": staged,
-            "doors": [door.port for door in self._spec.doors],
-            "enter": bool(self._spec.doors) and not runtime.enters_networks,
+            "forwarded_ports": [forwarded_port.port for forwarded_port in self._spec.forwarded_ports],
+            "enter": bool(self._spec.forwarded_ports) and not runtime.enters_networks,
             "limits": {"memory": limits.memory, "pids": limits.pids + runtime.extra_pids, "cpu": limits.cpus},
             "processes": limits.pids if self._counts_apart() else None,
             "argv": runtime.run_argv(
@@ -118,69 +118,67 @@ class OciContainer:
             "started": f"{self._directory}/{PID}",
             "seconds": LIFETIME_SECONDS if command is None else command.timeout_seconds,
         }
-        job = self._ask(request, document, pipes)
-        if self._spec.doors:
-            open_doors(job, self._spec.doors)
-        return job
+        handle = self._ask(request, document, pipes)
+        if self._spec.forwarded_ports:
+            open_forwarded_ports(handle, self._spec.forwarded_ports)
+        return handle
 
-    def execute(self, command: Command, pipes: Pipes, within: ProcessRequest) -> ProcessRequest:
+    def execute(self, command: Command, pipes: Pipes, within: ProcessHandle) -> ProcessHandle:
         """Start ``command`` in it, which runs as ``within``. Raises what :func:`compile_process` does."""
         path = f"{self._directory}/process-{next(self._documents)}/process.json"
         request = {
-            "argv": self._surroundings.runtime.exec_argv(path, self._state, self._name),
+            "argv": self._context.runtime.exec_argv(path, self._state, self._name),
             "document": path,
             "log": f"{path}.{LOG}",
             "started": f"{path}.{PID}",
-            "leaves": self._surroundings.runtime.leaves_commands,
+            "leaves": self._context.runtime.leaves_commands,
             "seconds": command.timeout_seconds,
         }
         return self._ask(request, compile_process(self._spec, command, self._layout({})), pipes, within)
 
     def _binds(self) -> tuple[list[tuple[str, bool]], dict[str, str]]:
-        """Return what the keeper has to stage (source, read only), and where each target's source then is."""
-        shown = {
-            source: f"{self._surroundings.run}/{SHOWN}/{name}" for source, name in self._surroundings.shown.items()
-        }
+        """Return what the supervisor has to stage (source, read only), and where each target's source then is."""
+        shown = {source: f"{self._context.run}/{SHOWN}/{name}" for source, name in self._context.shown.items()}
         staged: list[tuple[str, bool]] = []
-        sources = {INIT_TARGET: shown[self._surroundings.init]}
+        sources = {INIT_TARGET: shown[self._context.init]}
         for mount in binds(self._spec):
             if mount.read_only and mount.source in shown:
                 sources[mount.target] = shown[mount.source]
             else:
                 sources[mount.target] = f"{self._directory}/mounts/{len(staged)}"
                 staged.append((str(mount.source), mount.read_only))
-        if self._spec.doors:
+        if self._spec.forwarded_ports:
             sources[DEVICES_TARGET] = f"{self._directory}/{DEVICES}"
         return staged, sources
 
     def _counts_apart(self) -> bool:
         """Whether only a namespace around its runtime keeps its processes from being counted with those of others."""
-        return self._surroundings.runtime.takes_limits_on and not self._is_grouped()
+        return self._context.runtime.takes_limits_on and not self._is_grouped()
 
     def _is_left(self) -> bool:
-        """Whether the keeper waits for its first process, and so learns whether that was killed.
+        """Whether the supervisor waits for its first process, and so learns whether that was killed.
 
         Only where its groups tell a kill for want of its own memory apart: without them an agent could use up the
         machine's, and so have its first process killed. The groups also tell what a runtime that was killed has left.
         Nor where a capability lets the sandbox's root trace it.
         """
         may_trace = self._spec.user[0] == 0 and not _TRACING.isdisjoint(granted_capabilities(self._spec))
-        return self._surroundings.runtime.leaves_containers and self._is_grouped() and not may_trace
+        return self._context.runtime.leaves_containers and self._is_grouped() and not may_trace
 
     def _is_grouped(self) -> bool:
-        return {"memory", "pids"} <= set(self._surroundings.hello.controllers)
+        return {"memory", "pids"} <= set(self._context.hello.controllers)
 
     def _layout(self, sources: dict[str, str]) -> HostLayout:
-        uid_map, gid_map = identity_map(self._spec.user, self._surroundings.ids)
+        uid_map, gid_map = identity_map(self._spec.user, self._context.ids)
         return HostLayout(
             root=f"{self._directory}/root",
             sources=sources,
             uid_map=uid_map,
             gid_map=gid_map,
             seccomp=seccomp_for(self._spec),
-            runtime=self._surroundings.runtime,
-            network=f"{self._directory}/{NETWORK}" if self._spec.doors else None,
-            cgroup=f"/securebench/{self._surroundings.group}/{self._name}" if self._is_grouped() else None,
+            runtime=self._context.runtime,
+            network=f"{self._directory}/{NETWORK}" if self._spec.forwarded_ports else None,
+            cgroup=f"/securebench/{self._context.group}/{self._name}" if self._is_grouped() else None,
         )
 
     def _give(self, pipes: Pipes) -> None:
@@ -188,14 +186,14 @@ class OciContainer:
 
         runc does so for those that it carries itself, which it does not for what it leaves.
         """
-        uids, gids = identity_map(self._spec.user, self._surroundings.ids)
+        uids, gids = identity_map(self._spec.user, self._context.ids)
         for descriptor in pipes.theirs if os.geteuid() == 0 else ():
             os.fchown(descriptor, outside(uids, self._spec.user[0]), outside(gids, self._spec.user[1]))
 
     def _ask(
-        self, request: dict[str, Any], document: dict[str, Any], pipes: Pipes, within: ProcessRequest | None = None
-    ) -> ProcessRequest:
+        self, request: dict[str, Any], document: dict[str, Any], pipes: Pipes, within: ProcessHandle | None = None
+    ) -> ProcessHandle:
         if request["leaves"]:
             self._give(pipes)
-        named = {"cell": self._name, **request}
-        return self._surroundings.link.start(named, json.dumps(document).encode(), pipes.theirs, within)
+        named = {"container": self._name, **request}
+        return self._context.connection.start(named, json.dumps(document).encode(), pipes.theirs, within)

@@ -1,4 +1,4 @@
-"""The oci driver: sandboxes without a daemon, in the namespace of one keeper a driver."""
+"""The oci driver: sandboxes without a daemon, in the namespace of one supervisor a driver."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from securebench.errors import InfrastructureError
 from securebench.sandboxes.base import DriverInfo, SandboxDriver
 from securebench.sandboxes.collecting import check_collect, require_directory
-from securebench.sandboxes.forwarding import check_doors
+from securebench.sandboxes.forwarding import check_forwarded_ports
 from securebench.sandboxes.mounts import NAME_FILES
 from securebench.sandboxes.oci import reaper
+from securebench.sandboxes.oci.connection import SupervisorConnection
 from securebench.sandboxes.oci.container import OciContext
-from securebench.sandboxes.oci.link import SupervisorConnection
 from securebench.sandboxes.oci.runtime import find_init, find_runtime
 from securebench.sandboxes.oci.sandbox import OciSandbox, PersistentOciSandbox
 from securebench.sandboxes.self_test import require_isolation
@@ -34,8 +34,8 @@ __all__ = ["OciDriver"]
 class OciDriver(SandboxDriver):
     """A driver on crun, runc or runsc of this machine, with the images of ``store``.
 
-    ``runtime`` names one; by default the best that is installed is taken. The keeper starts in the background: where it
-    cannot, the first question that needs it says so. Raises :class:`EngineError`.
+    ``runtime`` names one; by default the best that is installed is taken. The supervisor starts in the background:
+    where it cannot, the first question that needs it says so. Raises :class:`EngineError`.
     """
 
     def __init__(self, *, runtime: str | None = None, store: ImageStore | None = None) -> None:
@@ -44,12 +44,12 @@ class OciDriver(SandboxDriver):
         run, group = reaper.make_run_directory(secrets.token_hex(8))
         try:
             files = {name: str(path) for path, name in shown.items()}
-            link = SupervisorConnection(run, group, files, found)
+            connection = SupervisorConnection(run, group, files, found)
         except InfrastructureError:
             reaper.remove_run(run, group)
             raise
         self._store = store
-        self._surroundings = OciContext(link, found, run, group, shown, init)
+        self._context = OciContext(connection, found, run, group, shown, init)
         self._images: dict[str, ResolvedImage] = {}
         self._leases: dict[str, TreeLease] = {}
         self._resolving = threading.Lock()
@@ -71,7 +71,7 @@ class OciDriver(SandboxDriver):
         """Say which runtime this is, and what it holds sandboxes to. Raises :class:`EngineError`."""
         from securebench.sandboxes.oci.isolation import describe
 
-        return describe(self._surroundings)
+        return describe(self._context)
 
     def resolve_image(self, reference: str, on_progress: Callable[[str], None] | None = None) -> ResolvedImage:
         """Return what ``reference`` means, found out once."""
@@ -86,28 +86,28 @@ class OciDriver(SandboxDriver):
         """Return the files of ``image`` in the store."""
         return self.store.lease(image.id)
 
-    def self_test(self, image: ResolvedImage, *, doors: bool = False) -> None:
-        """Ask a sandbox of ``image`` what it sees. The limits are the keeper's: it is enough to prove them once."""
-        require_isolation(self, image, hit_limits=not self._proved, doors=doors)
+    def self_test(self, image: ResolvedImage, *, forwarded_ports: bool = False) -> None:
+        """Ask a sandbox of ``image`` what it sees. The limits are the supervisor's: it is enough to prove them once."""
+        require_isolation(self, image, hit_limits=not self._proved, forwarded_ports=forwarded_ports)
 
     def prove(self) -> Isolation:
         """Make a sandbox without any image, and return what it is held to. Raises :class:`EngineError`."""
         from securebench.sandboxes.oci.isolation import prove
 
-        isolation = prove(self._surroundings)
+        isolation = prove(self._context)
         self._proved = True
         return isolation
 
     def create(self, spec: SandboxSpec, *, persistent: bool = False) -> OciSandbox:
-        """Make a sandbox. An ephemeral one asks the keeper for nothing before its first command."""
-        self._surroundings.raise_if_stopped()
-        check_doors(spec, self._surroundings.runtime.name, possible=self._surroundings.runtime.has_doors)
+        """Make a sandbox. An ephemeral one asks the supervisor for nothing before its first command."""
+        self._context.raise_if_stopped()
+        check_forwarded_ports(spec, self._context.runtime.name, possible=self._context.runtime.has_forwarded_ports)
         check_collect(spec, persistent=persistent)
         tree = self._tree(spec.image)
         if spec.collect is not None:
             require_directory(tree, spec.collect)
         kind = PersistentOciSandbox if persistent else OciSandbox
-        return kind(self._surroundings, spec, tree)
+        return kind(self._context, spec, tree)
 
     def reap(self) -> int:
         """Remove what drivers of processes that are gone have left, never anything of one that lives."""
@@ -115,23 +115,23 @@ class OciDriver(SandboxDriver):
 
     def kill_all(self) -> None:
         """End every sandbox at once, and make no more."""
-        self._surroundings.stopped.set()
-        sandboxes = self._surroundings.open.copy()
+        self._context.stopped.set()
+        sandboxes = self._context.open.copy()
         for sandbox in sandboxes:
             sandbox.kill()
         for sandbox in sandboxes:
             sandbox.close()
-        self._surroundings.stock.clear()
+        self._context.warm_pool.clear()
 
     def close(self) -> None:
-        """Close what is open, end the keeper, and let go of the images. Idempotent."""
+        """Close what is open, end the supervisor, and let go of the images. Idempotent."""
         atexit.unregister(self.close)
         self.kill_all()
         with self._closing:
             if not self._closed:
                 self._closed = True
-                self._surroundings.link.close()
-                reaper.remove_run(self._surroundings.run, self._surroundings.group)
+                self._context.connection.close()
+                reaper.remove_run(self._context.run, self._context.group)
                 for lease in self._leases.values():
                     lease.close()
 

@@ -1,4 +1,4 @@
-"""What the driver holds a sandbox to on this machine: what follows from what its keeper found, proved by sandboxes.
+"""What the driver holds a sandbox to on this machine: what follows from what its supervisor found, proved by sandboxes.
 
 The sandboxes that prove it show the host's own programs, read-only, so that no image is needed for it. It fails closed:
 what cannot be seen is not there.
@@ -32,9 +32,9 @@ class Isolation:
     weaker: tuple[str, ...]
 
 
-def expected_isolation(surroundings: OciContext) -> Isolation:
-    """Return what follows from what the keeper found. Raises :class:`EngineError`."""
-    hello = surroundings.hello
+def expected_isolation(context: OciContext) -> Isolation:
+    """Return what follows from what the supervisor found. Raises :class:`EngineError`."""
+    hello = context.hello
     weaker = {name for name in ("memory", "pids", "cpu") if name not in hello.controllers}
     if os.geteuid() != 0:
         weaker.add("file-owners")
@@ -43,36 +43,36 @@ def expected_isolation(surroundings: OciContext) -> Isolation:
     return Isolation(enforced, tuple(name for name in ENFORCEABLE if name in weaker))
 
 
-def describe(surroundings: OciContext) -> DriverInfo:
+def describe(context: OciContext) -> DriverInfo:
     """Return what a record says of the driver. Raises :class:`EngineError`."""
-    hello, runtime = surroundings.hello, surroundings.runtime
-    isolation = expected_isolation(surroundings)
+    hello, runtime = context.hello, context.runtime
+    isolation = expected_isolation(context)
     details = {
         "kernel": platform.release(),
         "cgroups": ("2" if hello.unified else "1") if hello.controllers else "none",
         "rootless": "yes" if os.geteuid() else "no",
-        "init": surroundings.init.name,
+        "init": context.init.name,
     }
     return DriverInfo("oci", runtime.name, runtime.version, details, isolation.enforced, isolation.weaker)
 
 
-def prove(surroundings: OciContext) -> Isolation:
+def prove(context: OciContext) -> Isolation:
     """Make sandboxes of the host's root, and see that they are held to what is expected. Raises :class:`EngineError`.
 
     The code is ``sandbox-not-isolated`` where something does not hold that should.
     """
-    expected = expected_isolation(surroundings)
+    expected = expected_isolation(context)
     image = ResolvedImage(reference="the host's programs", id="")
     with host_root() as (root, mounts):
 
         def create(spec: SandboxSpec) -> OciSandbox:
-            return OciSandbox(surroundings, replace(spec, mounts=mounts), root)
+            return OciSandbox(context, replace(spec, mounts=mounts), root)
 
-        found = look(create, image, surroundings.runtime.name)
+        found = look(create, image, context.runtime.name)
     troubles = [trouble for name, trouble in found.items() if name not in expected.weaker]
     if troubles:
         raise EngineError(
-            f"a sandbox of {surroundings.runtime.name} is not what was asked for: {'; '.join(troubles)}",
+            f"a sandbox of {context.runtime.name} is not what was asked for: {'; '.join(troubles)}",
             code="sandbox-not-isolated",
             hint="run 'securebench doctor', or use the docker driver (sandbox.driver: docker)",
         )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from securebench.sandboxes.base import Command
     from securebench.sandboxes.collected import CollectedLayer
-    from securebench.sandboxes.oci.request import ProcessRequest
+    from securebench.sandboxes.oci.handle import ProcessHandle
     from securebench.sandboxes.oci.streams import OciStreams
 
 _NOT_FOUND = 127
@@ -53,13 +53,13 @@ class OciProcess(BoundedProcess["OciStreams"]):
     def __init__(
         self,
         streams: OciStreams,
-        job: ProcessRequest,
+        handle: ProcessHandle,
         command: Command,
         output_limit: int,
         on_end: Callable[[OciProcess], None],
     ) -> None:
         super().__init__(streams, command, output_limit)
-        self._job = job
+        self._handle = handle
         self._on_end = on_end
         self._output_exceeded = False
         self._abandoned = False
@@ -73,7 +73,7 @@ class OciProcess(BoundedProcess["OciStreams"]):
         with self._waiting:
             if self._state is None:
                 try:
-                    self._state = self._final_state(self._job.report(self._remaining()))
+                    self._state = self._final_state(self._handle.report(self._remaining()))
                 except EngineError:
                     if self._abandoned:
                         raise InfrastructureError("this sandbox was closed", code="sandbox-closed") from None
@@ -83,23 +83,23 @@ class OciProcess(BoundedProcess["OciStreams"]):
             return self._state
 
     def kill(self) -> None:
-        """End its sandbox. It is the keeper who does it, so nothing is waited for."""
+        """End its sandbox. It is the supervisor who does it, so nothing is waited for."""
         self._streams.break_pipe()
-        self._job.kill()
+        self._handle.kill()
 
     def changes(self, path: str) -> CollectedLayer:
         """Return what it has changed in ``path``, when it has ended. Raises as :meth:`Sandbox.collected` does."""
         if self._state is None:
             raise nothing_to_collect()
-        return changed_layer(self._job, path)
+        return changed_layer(self._handle, path)
 
     def forget_changes(self) -> None:
         """Let go of what it has changed. It was abandoned before."""
-        self._job.forget_changes()
+        self._handle.forget_changes()
 
     def await_end(self) -> None:
         """Wait until nothing of its sandbox runs any more. It has been killed."""
-        self._job.await_end(KILL_GRACE)
+        self._handle.await_end(KILL_GRACE)
 
     def abandon(self) -> None:
         """Let go of it. Its sandbox has ended, or ends by this."""
@@ -128,10 +128,10 @@ class OciProcess(BoundedProcess["OciStreams"]):
         was lost itself.
         """
         try:
-            return _exit_code(report, command=self._job.is_command)
+            return _exit_code(report, command=self._handle.is_command)
         except InfrastructureError:
             began = report.get("started") or _HAS_ENDED.search(report.get("log", ""))
-            if began and not report.get("lost") and self._job.fell(_FALL_SECONDS):
+            if began and not report.get("lost") and self._handle.fell(_FALL_SECONDS):
                 return _SIGKILLED
             raise
 
@@ -194,7 +194,7 @@ def _runtime_error(log: str) -> str:
         try:
             entry = json.loads(line)
         except ValueError:
-            messages.append(line)  # the keeper's own words
+            messages.append(line)  # the supervisor's own words
             continue
         if entry.get("level", "error") in {"error", "fatal"}:
             messages.append(str(entry.get("msg", line)))

@@ -1,8 +1,9 @@
 """Run directories and cgroups: named after their owner, and removed when he is gone.
 
-A killed driver's keeper removes what it made by itself. What is left when the keeper was killed too, the next run
-reaps: processes that cgroups still hold (none, as the kernel ends a keeper's namespace with it), the cgroups, and the
-empty directory that the keeper's file system was mounted on.
+A killed driver's supervisor removes what it made by itself. What is left when the supervisor was killed too, the next
+run
+reaps: processes that cgroups still hold (none, as the kernel ends a supervisor's namespace with it), the cgroups, and
+the empty directory that the supervisor's file system was mounted on.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def reap(parent: Path | None = None) -> int:
 
 
 def remove_run(run: Path, group: str) -> None:
-    """Remove what one driver has made, which its keeper may have done before. Nothing of it runs any more."""
+    """Remove what one driver has made, which its supervisor may have done before. Nothing of it runs any more."""
     for path in _groups():
         if path.name == group:
             remove_tree_of_groups(path)

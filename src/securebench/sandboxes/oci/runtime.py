@@ -4,7 +4,7 @@
 * **runc** takes the seccomp profile as text and compiles it each time. As root it makes a cgroup of its own.
 * **runsc** (gVisor) is a kernel of its own in user space, with no network; it is put into cgroups like crun. Its own
   network stack knows nothing of a socket that listens in its namespace, and to use the host's instead it has to be
-  started by a user who is mapped into the sandbox, as root is in none: so it has no doors.
+  started by a user who is mapped into the sandbox, as root is in none: so it has no forwarded ports.
 
 What a runtime has to say goes to a log, as the standard streams belong to the sandbox: in the bundle for ``run``, and
 beside the process document, with ``.log`` after its name, for ``exec``. A log with an error in it means that the
@@ -81,7 +81,7 @@ class OciRuntime:
 
     @property
     def leaves_commands(self) -> bool:
-        """Whether it starts a command in a sandbox and goes, so that the keeper waits for the command itself.
+        """Whether it starts a command in a sandbox and goes, so that the supervisor waits for the command itself.
 
         runc would carry its streams, and wait until nobody has them open: a daemon would hold up who started it.
         """
@@ -89,7 +89,7 @@ class OciRuntime:
 
     @property
     def leaves_containers(self) -> bool:
-        """Whether it starts a sandbox and goes, so that the keeper waits for the sandbox's first process itself.
+        """Whether it starts a sandbox and goes, so that the supervisor waits for the sandbox's first process itself.
 
         A runtime that waits gives one exit code, 137, to a first process that was killed and to one that ended so.
         gVisor's first process is one of its own kernel, which it has to wait for.
@@ -145,7 +145,7 @@ class OciRuntime:
         )
 
     @property
-    def has_doors(self) -> bool:
+    def has_forwarded_ports(self) -> bool:
         """Whether a sandbox can reach a socket that listens in its network namespace."""
         return self.name != RUNSC
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import Command, SandboxSpec
     from securebench.sandboxes.collected import CollectedLayer
     from securebench.sandboxes.oci.container import OciContext
-    from securebench.sandboxes.oci.request import ProcessRequest
+    from securebench.sandboxes.oci.handle import ProcessHandle
 
 _START_SECONDS: Final = 60.0
 """How long a persistent sandbox gets until its first process answers."""
@@ -36,20 +36,20 @@ _GREETING: Final = b"\n"
 class OciSandbox(Sandbox):
     """An ephemeral sandbox: each command runs in a container of its own, made from the same spec."""
 
-    def __init__(self, surroundings: OciContext, spec: SandboxSpec, tree: Path) -> None:
-        self._surroundings = surroundings
+    def __init__(self, context: OciContext, spec: SandboxSpec, tree: Path) -> None:
+        self._context = context
         self._spec = spec
         self._tree = tree
         self._running: set[OciProcess] = set()
         self._collecting: OciProcess | None = None
         self._in_use: list[ContainerKind] = []
         self._closed = False
-        surroundings.raise_if_stopped()
+        context.raise_if_stopped()
         self._prepare()
-        surroundings.open.add(self)
-        if surroundings.stopped.is_set():  # while it was prepared
+        context.open.add(self)
+        if context.stopped.is_set():  # while it was prepared
             self.close()
-            surroundings.raise_if_stopped()
+            context.raise_if_stopped()
 
     def open(self, command: Command) -> OciProcess:
         """Start a container for ``command``. Whether that worked is known when it is read or waited for."""
@@ -57,11 +57,11 @@ class OciSandbox(Sandbox):
         if self._collecting is not None:
             raise one_command_only()
         started = self._take(command) or self._start_anew(command)
-        streams = OciStreams(started.pipes, started.job, command.stdin)
-        process = OciProcess(streams, started.job, command, self._spec.limits.output, self._running.discard)
+        streams = OciStreams(started.pipes, started.handle, command.stdin)
+        process = OciProcess(streams, started.handle, command, self._spec.limits.output, self._running.discard)
         self._running.add(process)
         self._collecting = process if self._spec.collect is not None else None
-        if self._closed or self._surroundings.stopped.is_set():  # while it started
+        if self._closed or self._context.stopped.is_set():  # while it started
             self.close()
             self._raise_if_closed()
         return process
@@ -88,7 +88,7 @@ class OciSandbox(Sandbox):
         with suppress(IndexError):  # whoever else closes it may have been faster
             while True:
                 self._replace(self._in_use.pop())
-        self._surroundings.open.discard(self)
+        self._context.open.discard(self)
 
     def kill(self) -> None:
         """Ask for the end of what runs, without waiting, before it is closed."""
@@ -104,21 +104,21 @@ class OciSandbox(Sandbox):
         kind = ContainerKind.of(self._spec, command)
         if kind is None:
             return None
-        started = self._surroundings.stock.take(kind)
+        started = self._context.warm_pool.take(kind)
         self._in_use.append(kind)
         if started is not None:
-            started.job.limit(command.timeout_seconds)
+            started.handle.limit(command.timeout_seconds)
         return started
 
     def _replace(self, kind: ContainerKind) -> None:
         """Start one ahead for the next command of this kind, in place of what has been used."""
-        stock = self._surroundings.stock
-        stock.give_back()
+        warm_pool = self._context.warm_pool
+        warm_pool.give_back()
         with suppress(InfrastructureError):  # who needs one hears of it
-            self._surroundings.raise_if_stopped()
-            stock.add(kind, self._start_anew(replace(kind.command, timeout_seconds=LIFETIME_SECONDS)))
-        if self._surroundings.stopped.is_set():  # while it was started
-            stock.clear()
+            self._context.raise_if_stopped()
+            warm_pool.add(kind, self._start_anew(replace(kind.command, timeout_seconds=LIFETIME_SECONDS)))
+        if self._context.stopped.is_set():  # while it was started
+            warm_pool.clear()
 
     def _start_anew(self, command: Command) -> Started:
         pipes = Pipes()
@@ -130,11 +130,11 @@ class OciSandbox(Sandbox):
         finally:
             pipes.close_theirs()
 
-    def _start(self, command: Command, pipes: Pipes) -> ProcessRequest:
-        return OciContainer(self._surroundings, self._spec, self._tree).start(command, pipes)
+    def _start(self, command: Command, pipes: Pipes) -> ProcessHandle:
+        return OciContainer(self._context, self._spec, self._tree).start(command, pipes)
 
     def _raise_if_closed(self) -> None:
-        self._surroundings.raise_if_stopped()
+        self._context.raise_if_stopped()
         if self._closed:
             raise InfrastructureError("this sandbox is closed", code="sandbox-closed")
 
@@ -148,24 +148,24 @@ class PersistentOciSandbox(OciSandbox):
     def kill(self) -> None:
         """Ask for the end of the container, without waiting."""
         super().kill()
-        self._job.kill()
+        self._handle.kill()
 
     def close(self) -> None:
         """End the container and everything in it."""
         self._closed = True
-        if self not in self._surroundings.open:
+        if self not in self._context.open:
             return
-        self._surroundings.open.discard(self)
-        self._job.kill()
+        self._context.open.discard(self)
+        self._handle.kill()
         for process in list(self._running):
             process.abandon()
-        _let_go(self._job, self._lifeline)
+        _let_go(self._handle, self._lifeline)
 
     def _prepare(self) -> None:
-        self._container = OciContainer(self._surroundings, self._spec, self._tree)
+        self._container = OciContainer(self._context, self._spec, self._tree)
         pipes = Pipes()
         try:
-            self._job = self._container.start(None, pipes)
+            self._handle = self._container.start(None, pipes)
         except BaseException:
             pipes.close_ours()
             raise
@@ -173,28 +173,28 @@ class PersistentOciSandbox(OciSandbox):
             pipes.close_theirs()
         self._lifeline = pipes.stdin  # the idle process ends with it, and so with this process, even if killed
         try:
-            _greet(self._job, pipes)
+            _greet(self._handle, pipes)
         except BaseException:
-            self._job.kill()
-            _let_go(self._job, self._lifeline)
+            self._handle.kill()
+            _let_go(self._handle, self._lifeline)
             raise
         finally:
             os.close(pipes.stdout)
             os.close(pipes.stderr)
 
-    def _start(self, command: Command, pipes: Pipes) -> ProcessRequest:
-        if self._job.is_over():
+    def _start(self, command: Command, pipes: Pipes) -> ProcessHandle:
+        if self._handle.is_over():
             raise InfrastructureError("this sandbox has ended: a limit, or a kill, ended everything in it")
-        return self._container.execute(command, pipes, self._job)
+        return self._container.execute(command, pipes, self._handle)
 
 
-def _greet(job: ProcessRequest, pipes: Pipes) -> None:
+def _greet(handle: ProcessHandle, pipes: Pipes) -> None:
     """Wait until the idle process runs: it sends back what it is sent. Raises :class:`InfrastructureError`."""
     with suppress(BrokenPipeError):  # it has ended already: its report says how
         os.write(pipes.stdin, _GREETING)
     poll = select.poll()
     poll.register(pipes.stdout, select.POLLIN)
-    poll.register(job, select.POLLIN)
+    poll.register(handle, select.POLLIN)
     deadline = time.monotonic() + _START_SECONDS
     while poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
         try:
@@ -202,12 +202,12 @@ def _greet(job: ProcessRequest, pipes: Pipes) -> None:
                 return
         except BlockingIOError:
             pass
-        if job.is_over():
-            raise_failure(job.report(KILL_GRACE))
+        if handle.is_over():
+            raise_failure(handle.report(KILL_GRACE))
     raise InfrastructureError(f"a sandbox did not start within {_START_SECONDS:g} s")
 
 
-def _let_go(job: ProcessRequest, lifeline: int) -> None:
-    job.await_end(KILL_GRACE)
-    job.hang_up()
+def _let_go(handle: ProcessHandle, lifeline: int) -> None:
+    handle.await_end(KILL_GRACE)
+    handle.hang_up()
     os.close(lifeline)

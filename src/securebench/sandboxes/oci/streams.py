@@ -11,13 +11,13 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from securebench.sandboxes.base import Stream
-from securebench.sandboxes.oci.request import exhaustion
+from securebench.sandboxes.oci.handle import exhaustion
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from securebench.sandboxes.base import Chunk
-    from securebench.sandboxes.oci.request import ProcessRequest
+    from securebench.sandboxes.oci.handle import ProcessHandle
 
 _READ = 64 * 1024
 
@@ -51,8 +51,8 @@ class Pipes:
 class OciStreams:
     """Stdin, stdout and stderr of a job. One thread receives; sending and closing may come from others."""
 
-    def __init__(self, pipes: Pipes, job: ProcessRequest, stdin: bytes = b"") -> None:
-        self._job = job
+    def __init__(self, pipes: Pipes, handle: ProcessHandle, stdin: bytes = b"") -> None:
+        self._handle = handle
         self._stdin: int | None = pipes.stdin
         self._outputs = {pipes.stdout: Stream.STDOUT, pipes.stderr: Stream.STDERR}
         self._ready: deque[Chunk] = deque()
@@ -72,7 +72,7 @@ class OciStreams:
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._reading:
             while not self._ready and self._outputs and not self._abandoned:
-                over = self._job.is_over()
+                over = self._handle.is_over()
                 ready = self._wait(0.0 if over else _left(deadline), over=over)
                 self._read(ready)
                 if over and not ready:
@@ -102,7 +102,7 @@ class OciStreams:
     def close(self) -> None:
         """Let go of everything: whoever reads sees the end, whoever writes a broken pipe."""
         self._abandoned = self._broken = True
-        self._job.hang_up()
+        self._handle.hang_up()
         with self._reading, self._writing:
             self._close_stdin()
             self._close_outputs()
@@ -113,7 +113,7 @@ class OciStreams:
         for descriptor in self._outputs:
             poll.register(descriptor, select.POLLIN)
         if not over:
-            poll.register(self._job, select.POLLIN)
+            poll.register(self._handle, select.POLLIN)
             if self._pending and self._stdin is not None and not self._broken:
                 poll.register(self._stdin, select.POLLOUT)
         return [descriptor for descriptor, _ in poll.poll(None if seconds is None else seconds * 1000)]
@@ -150,8 +150,8 @@ class OciStreams:
         poll = select.poll()
         if self._stdin is not None:
             poll.register(self._stdin, select.POLLOUT)
-        poll.register(self._job, 0)  # its hang-up: the process is over, whoever else may hold its stdin
-        if any(descriptor == self._job.fileno() for descriptor, _ in poll.poll()):
+        poll.register(self._handle, 0)  # its hang-up: the process is over, whoever else may hold its stdin
+        if any(descriptor == self._handle.fileno() for descriptor, _ in poll.poll()):
             self._broken = True
 
     def _write(self) -> None:
@@ -180,7 +180,7 @@ class OciStreams:
 
     def _raise_if_broken(self) -> None:
         # The runtime, or the init, keeps the streams open as long as it runs: at the end of both outputs it is ending.
-        if self._broken or not self._outputs or self._job.is_over():
+        if self._broken or not self._outputs or self._handle.is_over():
             self._pending = memoryview(b"")
             raise BrokenPipeError("the process no longer reads its stdin")
 

@@ -6,7 +6,7 @@ it is started, for the next who asks for exactly that. It is a new container, in
 and to which nothing was sent; who takes it is the only one who ever does, and its time limit starts then.
 
 Nothing of a host's directory is in it: what lies at a path may be another directory by the time it is taken. Nor has it
-doors, which are served for one task alone.
+forwarded ports, which are served for one task alone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from securebench.sandboxes.base import Command, SandboxSpec
-    from securebench.sandboxes.oci.request import ProcessRequest
+    from securebench.sandboxes.oci.handle import ProcessHandle
     from securebench.sandboxes.oci.streams import Pipes
 
 
@@ -31,7 +31,7 @@ class ContainerKind:
     @classmethod
     def of(cls, spec: SandboxSpec, command: Command) -> ContainerKind | None:
         """Return the kind of what can be started ahead, or ``None`` for what cannot."""
-        if not command.waits or spec.mounts or spec.doors or spec.collect is not None:
+        if not command.waits or spec.mounts or spec.forwarded_ports or spec.collect is not None:
             return None
         return cls(replace(spec, labels={}), replace(command, timeout_seconds=0.0, stdin=b""))
 
@@ -40,13 +40,13 @@ class ContainerKind:
 class Started:
     """A container that was started."""
 
-    job: ProcessRequest
+    handle: ProcessHandle
     pipes: Pipes
 
     def end(self) -> None:
         """End it. Nobody has taken it."""
-        self.job.kill()
-        self.job.hang_up()
+        self.handle.kill()
+        self.handle.hang_up()
         self.pipes.close_ours()
 
 
@@ -68,7 +68,7 @@ class WarmPool:
             if found is None:
                 return None
             self._ready.remove(found)
-        if found[1].job.is_over():
+        if found[1].handle.is_over():
             found[1].end()
             return None
         return found[1]

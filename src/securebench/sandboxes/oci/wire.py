@@ -1,12 +1,13 @@
-"""How a driver and its keeper speak. Both sides import this, so it needs nothing but the standard library.
+"""How a driver and its supervisor speak. Both sides import this, so it needs nothing but the standard library.
 
 * Over one stream socket the driver sends *requests*: four bytes of length, a JSON object, a NUL byte, a document that
-  the keeper writes down unread; and descriptors. The keeper sends one such frame back when it is ready: its *hello*.
-* Every job (a container, or a command in one) has a packet socket of its own. The keeper sends *reports* over it, JSON
-  objects, and closes it when nothing of the job is left. A container with doors has a report before its runtime starts,
-  with their listening sockets (:data:`DOORS`). That of its end comes with a descriptor of what it changed, where that
-  is collected. The driver sends :data:`KILL` over it; closing it kills too. With :data:`LIMIT` it sends the seconds
-  that the job has from then on.
+  the supervisor writes down unread; and descriptors. The supervisor sends one such frame back when it is ready: its
+  *hello*.
+* Every process (a container, or a command in one) has a packet socket of its own. The supervisor sends *reports* over
+  it, as JSON objects, and closes it when nothing of the process is left. A container with forwarded ports reports
+  their listening sockets before its runtime starts (:data:`FORWARDED_PORTS`). The last report brings a descriptor of
+  what the container changed, if that is collected. The driver sends :data:`KILL` over the socket; closing it kills
+  too. With :data:`LIMIT` it sends how many seconds the process may still run.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 KILL = b"kill"
 LIMIT = b"limit "
 
-DOORS = "doors"
+FORWARDED_PORTS = "forwarded_ports"
 """The key of a report with listening sockets. Its value is their number."""
 
 REPORT_BYTES = 16 * 1024

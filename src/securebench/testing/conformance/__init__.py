@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from securebench.testing.conformance import collecting, ending, forwarding, isolation, lifecycle, limiting, streams
 from securebench.testing.conformance.bench import Bench, Check, CheckOutcome, ConformanceError, run_checks
-from securebench.testing.conformance.expected_failures import excuse
+from securebench.testing.conformance.expected_failures import expected_failure
 
 if TYPE_CHECKING:
     from securebench.images.model import ResolvedImage
     from securebench.sandboxes.base import SandboxDriver
 
-__all__ = ["CHECKS", "Bench", "Check", "CheckOutcome", "ConformanceError", "excuse", "run_conformance"]
+__all__ = ["CHECKS", "Bench", "Check", "CheckOutcome", "ConformanceError", "expected_failure", "run_conformance"]
 
 CHECKS: tuple[Check, ...] = (
     *streams.CHECKS,

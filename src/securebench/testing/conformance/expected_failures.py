@@ -23,7 +23,7 @@ GVISOR: Final[Mapping[str, str]] = {
     "privileges_cannot_be_gained": "gVisor filters the first process and its children: no later call reaches the host",
     "nobody_can_do_what_is_forbidden": "devices and priorities are those of gVisor's own kernel, and reach no host",
     **dict.fromkeys(
-        (check.name for check in forwarding.CHECKS if check.name != "doors_that_cannot_be_are_refused"),
+        (check.name for check in forwarding.CHECKS if check.name != "ports_that_cannot_be_are_refused"),
         "gVisor's network stack is its own: a socket that listens in its namespace is not seen, and this is said",
     ),
     "root_can_do_no_more": "devices and priorities are those of gVisor's own kernel, and reach no host",
@@ -34,7 +34,7 @@ FOREIGN_FILES: Final = "what_root_leaves_can_be_read_and_removed"
 """The check that a driver need not pass which declares ``foreign_files``."""
 
 
-def excuse(check: Check, info: DriverInfo) -> str:
+def expected_failure(check: Check, info: DriverInfo) -> str:
     """Return why the driver that ``info`` describes need not pass ``check``, or nothing if it must."""
     if weak := [name for name in check.needs if name in info.weaker]:
         return f"this driver says that it is weaker here, and has not {ENFORCEABLE[weak[0]]}"

@@ -81,7 +81,10 @@ class FrameRelay:
         self._end = time.monotonic() + deadlines.total
 
     def run(self) -> Verdict:
-        """Relay until the verdict. Raises :class:`JudgingEndedError`, and :class:`InfrastructureError` of the engine."""
+        """Relay until the verdict.
+
+        Raises :class:`JudgingEndedError`, and :class:`InfrastructureError` of the engine.
+        """
         load(self._candidate, self._call_end())
         speaker, listener = self._tests, self._candidate
         while True:

@@ -164,7 +164,7 @@ class CommandRun:
 
 
 def _require_end(result: CommandResult, request: RepoPatchRequest) -> None:
-    """Raise :class:`CandidateFailedError` if the command was ended from outside, or never began: whose doing that is is known."""
+    """Raise :class:`CandidateFailedError` if the command was killed from outside or did not start."""
     require_own_end(result, request.timeout_seconds, "the test run")
     if result.exit_code in _NOT_RUN:
         raise CandidateFailedError(

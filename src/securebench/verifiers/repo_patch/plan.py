@@ -88,7 +88,7 @@ def carried_over(candidate: Delta, pristine: FileTree, setup: Delta) -> Delta:
 
 
 def require_tree(delta: Delta, pristine: PristineTree) -> None:
-    """Raise :class:`CandidateFailedError` (``patch_does_not_apply``) if a file of the final tree lies below or on another."""
+    """Raise :class:`CandidateFailedError` (``patch_does_not_apply``) if a file would lie below another file."""
     final = Overlay(pristine, delta)
     for path, version in delta.items():
         if version is None:

@@ -79,7 +79,8 @@ def lay_out(
     """Lay everything out below the empty directory ``scratch``, for the check that ``request`` describes.
 
     The workspace belongs to ``owner`` (uid, gid), or with ``shared`` may be written by anybody whom the sandbox has.
-    Raises :class:`CandidateFailedError` for a candidate that interferes, and as :meth:`VisibilityAwareMaterializer.materialize`.
+    Raises :class:`CandidateFailedError` for a candidate that interferes, and as
+    :meth:`VisibilityAwareMaterializer.materialize`.
     """
     workspace, inputs = scratch / "workspace", scratch / "inputs"
     for directory in (workspace, inputs):
@@ -117,7 +118,9 @@ def _is_framework(target: str) -> bool:
 
 
 def _unpack(candidate: CandidateArtifact, writer: TreeWriter) -> dict[bytes, bytes]:
-    """Write the sealed workspace, and return its links. Raises :class:`CandidateFailedError` (``tampered``) with what interferes.
+    """Write the sealed workspace and return its links.
+
+    Raises :class:`CandidateFailedError` (``tampered``) for an entry that interferes with the checker.
 
     An archive of an earlier version has modes 644 and 755 alone, and is read like any other.
     """
@@ -185,8 +188,8 @@ def _require_links_elsewhere(links: WorkspaceLinks) -> None:
 def _make_workdir(request: CheckRequest, workspace: Path, links: WorkspaceLinks, writer: TreeWriter) -> None:
     """Make the directory in which the checker starts, if it lies in the workspace and is not there.
 
-    Raises :class:`CandidateFailedError` where the candidate has a file, or a link that leads out: no sandbox could begin. Links
-    are not followed here, on the host; where they lead was computed.
+    Raises :class:`CandidateFailedError` where the candidate has a file, or a link that leads out: no sandbox could
+    begin. Links are not followed here, on the host; where they lead was computed.
     """
     if not is_at_or_below(request.workdir, request.target):
         return

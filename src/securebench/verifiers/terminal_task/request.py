@@ -60,7 +60,10 @@ def read_request(view: VerifierView) -> CheckRequest:
 
 
 def require_allowed(request: CheckRequest, policy: VerificationPolicy) -> tuple[str, ...]:
-    """Return the capabilities that the checker gets. Raises :class:`CandidateFailedError` for one that the tester denies."""
+    """Return the capabilities that the checker gets.
+
+    Raises :class:`CandidateFailedError` for one that the tester denies.
+    """
     if denied := policy.denied(request.needed_commands):
         raise CandidateFailedError(
             FailureReason.DANGEROUS_COMMAND_DENIED,

@@ -20,7 +20,7 @@ from securebench.errors import ConfigError, ImageError
 from securebench.images.build.build import Builder
 from securebench.images.build.derived.build import Left
 from securebench.images.build.derived.compose import COMMIT_LABEL, SOURCE_LABEL
-from securebench.images.build.directory import workshops_directory
+from securebench.images.build.directory import builds_directory
 from securebench.images.build.recipe_digest import BASES_LABEL, DIGEST_LABEL, recipe_digest
 from securebench.images.build.recipe_kinds import DerivedRecipe, GitSource
 from securebench.images.store.places import StorePaths
@@ -40,14 +40,14 @@ class Steps:
 
     def __init__(self, left: bytes = b"", exit_code: int = 0, said: bytes = b"") -> None:
         self.left, self.exit_code, self.said = left, exit_code, said
-        self.jobs: list[BuildScript] = []
+        self.build_scripts: list[BuildScript] = []
         self.tools: list[str] = []
 
     @contextmanager
-    def __call__(self, job: BuildScript, log: Callable[[bytes], None]) -> Iterator[Left | None]:
+    def __call__(self, build_script: BuildScript, log: Callable[[bytes], None]) -> Iterator[Left | None]:
         """Run nothing."""
-        self.jobs.append(job)
-        self.tools = sorted(path.name for path in job.tools.rglob("*"))
+        self.build_scripts.append(build_script)
+        self.tools = sorted(path.name for path in build_script.tools.rglob("*"))
         log(self.said)
         yield Left(self.exit_code, iter((self.left,)))
 
@@ -98,7 +98,7 @@ def _layers(store: ImageStore, reference: str = REFERENCE) -> list[dict[str, tar
 def _left(store: ImageStore) -> list[str]:
     tops = [store.directory / top for top in ("trees", "work", "blobs/sha256")]
     places = [path for top in tops if top.exists() for path in top.iterdir()]
-    return sorted(str(path) for path in (*places, *workshops_directory().iterdir()) if path.suffix != ".log")
+    return sorted(str(path) for path in (*places, *builds_directory().iterdir()) if path.suffix != ".log")
 
 
 def test_files_alone_need_no_sandbox(based: ImageStore, recipe: DerivedRecipe) -> None:
@@ -161,10 +161,10 @@ def test_steps_run_in_the_image_with_its_content(based: ImageStore, recipe: Deri
     steps = Steps(layer(file("made", b"made\n")))
     stepped = replace(recipe, install=(("make", "it's"),), run=(("sh", "-c", "a\nb"),))
     state = _builder(based, steps).build(stepped)
-    (job,) = steps.jobs
-    assert job.environment["NEW"] == "x=y"
-    assert job.environment["PIP_NO_INDEX"] == "1"
-    assert job.image_id != state.id
+    (build_script,) = steps.build_scripts
+    assert build_script.environment["NEW"] == "x=y"
+    assert build_script.environment["PIP_NO_INDEX"] == "1"
+    assert build_script.image_id != state.id
     with based.lease(state.id) as tree:
         assert (tree.root / "made").read_text() == "made\n"
         assert (tree.root / "app/sub/note.txt").exists()
@@ -178,7 +178,7 @@ def test_the_script_runs_each_step_as_it_is_written(based: ImageStore, recipe: D
     stepped = replace(recipe, workdir="", files={}, run=(odd, ("false",), ("echo", "never")))
     steps.left = layer()
     _builder(based, steps).build(stepped)
-    done = subprocess.run(["/bin/sh", "-c", steps.jobs[0].script], capture_output=True, text=True, check=False)
+    done = subprocess.run(["/bin/sh", "-c", steps.build_scripts[0].script], capture_output=True, text=True, check=False)
     assert "it's|a\nb|$HOME|*|" in done.stdout
     assert done.returncode == 1
     assert "\nnever" not in done.stdout
@@ -193,7 +193,7 @@ def test_a_step_that_fails_is_named_with_its_last_words(based: ImageStore, recip
         _builder(based, steps, stages.append).build(replace(recipe, run=(("make", "it"),)))
     assert caught.value.code == "image-build-failed"
     assert "step 1 of 1: make it" in stages
-    (log,) = workshops_directory().glob("*.log")
+    (log,) = builds_directory().glob("*.log")
     assert log.name == "test-derived-one-1.log"
     assert b"no rule" in log.read_bytes()
     assert _left(based) == before
@@ -201,7 +201,7 @@ def test_a_step_that_fails_is_named_with_its_last_words(based: ImageStore, recip
 
 
 def _left_after_nothing(store: ImageStore) -> list[str]:
-    workshops_directory().mkdir(parents=True, exist_ok=True)
+    builds_directory().mkdir(parents=True, exist_ok=True)
     return _left(store)
 
 
@@ -224,7 +224,7 @@ def test_without_anything_to_make_a_sandbox_with_steps_cannot_be_run(based: Imag
     """The error says where to look; files alone would have been built."""
 
     @contextmanager
-    def nothing(_job: BuildScript, _log: Callable[[bytes], None]) -> Iterator[None]:
+    def nothing(_build_script: BuildScript, _log: Callable[[bytes], None]) -> Iterator[None]:
         yield None
 
     builder = Builder(based, None, lambda _: None, lambda *_: None, nothing)
@@ -292,8 +292,8 @@ def test_wheels_and_what_installs_them_are_given_to_the_sandbox(
     _builder(based, steps).build(replace(recipe, requirements=("x==1",), python="3.12"))
     assert asked == [(("x==1",), "3.12")]
     assert steps.tools == ["install_wheels.py", "wheels", "x-1-py3-none-any.whl"]
-    assert "install_wheels.py /run/securebench/wheels" in steps.jobs[0].script
-    (log,) = workshops_directory().glob("*.log")
+    assert "install_wheels.py /run/securebench/wheels" in steps.build_scripts[0].script
+    (log,) = builds_directory().glob("*.log")
     assert "sha256:abc" in log.read_text()
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from image_archives import directory, file, hard_link, layer, special, symlink
 from securebench.errors import ImageError
-from securebench.images.build.derived.pypi import fetch_source, unpacked
+from securebench.images.build.derived.pypi import fetch_release, unpacked
 from securebench.images.build.git.model import EXECUTABLE, FILE, LINK, SourceFile
 from securebench.images.build.recipe_kinds import PypiSource
 
@@ -83,7 +83,7 @@ def test_the_releases_source_archive_is_fetched_and_read() -> None:
         listed("my-tool-extra-1.0.tar.gz"),
     )
     with index(*others, listed()) as address:
-        tree, sha256 = fetch_source(SOURCE, address)
+        tree, sha256 = fetch_release(SOURCE, address)
     assert sha256 == SHA256
     assert tree.files == {
         b"setup.py": SourceFile(FILE, b"raise SystemExit('never run')\n"),
@@ -104,7 +104,7 @@ def test_the_releases_source_archive_is_fetched_and_read() -> None:
 def test_an_archive_that_is_another_is_refused(source: PypiSource, entry: dict[str, object]) -> None:
     """What the index, or the recipe, says of its digest must hold."""
     with index(entry) as address, pytest.raises(ImageError) as caught:
-        fetch_source(source, address)
+        fetch_release(source, address)
     assert caught.value.code == "image-blob-mismatch"
 
 
@@ -112,7 +112,7 @@ def test_an_archive_that_is_another_is_refused(source: PypiSource, entry: dict[s
 def test_a_release_without_a_source_archive_is_said(entry: dict[str, object]) -> None:
     """There is nothing to make a repository of."""
     with index(entry) as address, pytest.raises(ImageError, match="no source archive") as caught:
-        fetch_source(SOURCE, address)
+        fetch_release(SOURCE, address)
     assert caught.value.code == "source-unavailable"
 
 
@@ -120,14 +120,14 @@ def test_a_release_without_a_source_archive_is_said(entry: dict[str, object]) ->
 def test_an_index_leads_nowhere_but_over_tls(url: str) -> None:
     """Neither to a file of this machine, nor to a plain address elsewhere, nor by a redirect."""
     with index(listed(url=url)) as address, pytest.raises(ImageError) as caught:
-        fetch_source(SOURCE, address)
+        fetch_release(SOURCE, address)
     assert caught.value.code == "source-unavailable"
 
 
 def test_an_index_that_cannot_be_reached_is_said_without_its_password() -> None:
     """Addresses of private indexes hold credentials."""
     with pytest.raises(ImageError) as caught:
-        fetch_source(SOURCE, "http://user:secret@127.0.0.1:9/simple")
+        fetch_release(SOURCE, "http://user:secret@127.0.0.1:9/simple")
     assert caught.value.code == "source-unavailable"
     assert "secret" not in str(caught.value)
 

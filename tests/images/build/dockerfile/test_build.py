@@ -9,7 +9,7 @@ import pytest
 
 from securebench.errors import EngineError, ImageError, InfrastructureError
 from securebench.images.build.build import Builder
-from securebench.images.build.directory import workshops_directory
+from securebench.images.build.directory import builds_directory
 from securebench.images.build.engine_build import RECIPE_LABEL, TOKEN_LABEL
 from securebench.images.build.recipe_kinds import DockerfileRecipe
 from securebench.images.store.index import ImageSource, Origin
@@ -108,7 +108,7 @@ def test_a_dockerfile_is_built_on_another_base_and_taken_into_the_store(
         assert (tree.root / "made").read_text() == "hello\n"
         assert {path.name for path in (tree.root / "context").iterdir()} == {"Dockerfile", "note.txt"}
     assert _labelled(clean) == [clean.client.inspect_image(REFERENCE)["Id"]]  # type: ignore[no-untyped-call]
-    (log,) = workshops_directory().glob("*.log")
+    (log,) = builds_directory().glob("*.log")
     assert "Step 1/" in log.read_text()
     assert any(stage.startswith("Step ") for stage in stages)
 

@@ -16,7 +16,7 @@ from securebench.images.build.derived.compose import COMMIT_LABEL, SOURCE_LABEL,
 from securebench.images.build.derived.content import content_layer
 from securebench.images.build.derived.layer import MTIME
 from securebench.images.build.derived.script import MARK, script, steps
-from securebench.images.build.derived.sources import bring_source
+from securebench.images.build.derived.sources import fetch_source
 from securebench.images.build.derived.wheels import fetch_wheels
 from securebench.images.ensure import provide
 from securebench.images.limits import ImageLimits
@@ -120,19 +120,19 @@ class DerivedBuild:
     def _source(self) -> tuple[SourceTree | None, str]:
         if self.recipe.source is None:
             return None, ""
-        return bring_source(self.recipe.source, self.directory, self.report)
+        return fetch_source(self.recipe.source, self.directory, self.report)
 
     def _changed(self, incoming: Incoming, image_id: str) -> Descriptor:
         """Run the steps in the image, and return the layer of what they have changed."""
         image = self.store.find(image_id)
         assert image is not None
-        job = BuildScript(
+        build_script = BuildScript(
             image_id=image_id,
             script=script(steps(self.recipe), self.recipe.workdir),
             environment={**image.environment, **_ENVIRONMENT},
             tools=self._tools(),
         )
-        with self.log.open("ab") as log, self.run_steps(job, self._listener(log.write)) as left:
+        with self.log.open("ab") as log, self.run_steps(build_script, self._listener(log.write)) as left:
             if left is None:
                 raise ImageError(
                     f"{self.recipe.reference} has steps to run, and this machine has nothing to make a sandbox with",

@@ -48,7 +48,7 @@ _CHUNK: Final = 1024 * 1024
 _LOOPBACK: Final = frozenset(("localhost", "127.0.0.1", "::1"))
 
 
-def fetch_source(source: PypiSource, index: str = "") -> tuple[SourceTree, str]:
+def fetch_release(source: PypiSource, index: str = "") -> tuple[SourceTree, str]:
     """Return the files of the release's source archive, without its top directory, and the archive's sha256.
 
     ``index`` is a simple index; by default pip's. Raises :class:`ImageError` (``source-unavailable``,

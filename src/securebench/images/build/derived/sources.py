@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from securebench.images.build.derived.fetching import fetch_commit
-from securebench.images.build.derived.pypi import fetch_source
+from securebench.images.build.derived.pypi import fetch_release
 from securebench.images.build.git.reading import read_commit
 from securebench.images.build.recipe_kinds import GitSource
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from securebench.images.build.recipe_kinds import Source
 
 
-def bring_source(source: Source, directory: Path, report: Callable[[str], None]) -> tuple[SourceTree, str]:
+def fetch_source(source: Source, directory: Path, report: Callable[[str], None]) -> tuple[SourceTree, str]:
     """Return the files of a source, and what it was, for the image's label. ``directory`` is for temporary files.
 
     Raises :class:`ImageError` as reading and fetching do.
     """
     if not isinstance(source, GitSource):
         report(f"fetching the source archive of {source.name} {source.version}")
-        tree, sha256 = fetch_source(source)
+        tree, sha256 = fetch_release(source)
         return tree, f"pypi:{source.name}=={source.version} sha256:{sha256}"
     repository = source.path
     if repository is None:

@@ -10,14 +10,14 @@ BACKLOG = 128
 
 
 def main(place: str, *ports: str) -> None:
-    """Open a door at each of ``ports``, and hand them over at ``place``."""
+    """Open a forwarded port at each of ``ports``, and hand them over at ``place``."""
     channel = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     channel.connect(place)
     listeners = [socket.socket() for _ in ports]
     for listener, port in zip(listeners, ports, strict=True):
         listener.bind(("127.0.0.1", int(port)))
         listener.listen(BACKLOG)
-    socket.send_fds(channel, [b"doors"], [listener.fileno() for listener in listeners])
+    socket.send_fds(channel, [b"forwarded_ports"], [listener.fileno() for listener in listeners])
     for opened in (channel, *listeners):
         opened.close()
     sys.stdout.write("open\n")

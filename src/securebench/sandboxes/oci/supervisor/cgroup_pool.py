@@ -53,10 +53,10 @@ class PooledCgroup:
 
 
 class CgroupPool:
-    """The spares of a keeper."""
+    """The spares of a supervisor."""
 
-    def __init__(self, surroundings: SupervisorContext) -> None:
-        self._surroundings = surroundings
+    def __init__(self, context: SupervisorContext) -> None:
+        self._context = context
         self._numbers = itertools.count(1)
         self._ready: list[PooledCgroup] = []
         self._groups: list[Group] = []
@@ -65,13 +65,13 @@ class CgroupPool:
         """Return the oldest spare, now limited, or ``None`` if there is none that fits. Raises ``OSError``."""
         if not self._ready or limits["memory"] < LEAST_MEMORY:
             return None
-        spare = self._ready.pop(0)
-        spare.group.limit(limits)
-        return spare
+        pooled = self._ready.pop(0)
+        pooled.group.limit(limits)
+        return pooled
 
     def refill(self) -> None:
         """Make spares until there are enough. Where the runtime makes its own groups, or none can be made, none are."""
-        around = self._surroundings
+        around = self._context
         while around.hierarchies and not around.inner_groups and len(self._ready) < _COUNT:
             self._ready.append(PooledCgroup(self._groups.pop() if self._groups else self._new_group()))
 
@@ -85,18 +85,18 @@ class CgroupPool:
 
     def remove(self) -> None:
         """Remove their groups. They have been killed."""
-        for group in (*self._groups, *(spare.group for spare in self._ready)):
+        for group in (*self._groups, *(pooled.group for pooled in self._ready)):
             group.remove()
 
     def _new_group(self) -> Group:
-        around = self._surroundings
+        around = self._context
         return Group(around.hierarchies, f"{around.group}/spare-{next(self._numbers)}", inner=False)
 
 
 def _wait_in(group: Group, orders: socket.socket) -> None:
     try:
         signal.set_wakeup_fd(-1)
-        # Whoever waits for the keeper to close one of its descriptors must not wait for this copy of it.
+        # Whoever waits for the supervisor to close one of its descriptors must not wait for this copy of it.
         os.closerange(_FIRST_DESCRIPTOR, orders.fileno())
         os.closerange(orders.fileno() + 1, _LAST_DESCRIPTOR)
         group.enter()

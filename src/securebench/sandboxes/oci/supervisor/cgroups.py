@@ -2,7 +2,7 @@
 
 Version 1 has a hierarchy a controller, version 2 one for all; a hybrid is used as version 1. A user other than root may
 only use what was delegated to him: the highest group above his own that he may write, and whose controllers he may
-hand on. Where there is none, there are no limits of this kind, and the keeper says so.
+hand on. Where there is none, there are no limits of this kind, and the supervisor says so.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def find_hierarchies(
 
 
 def find_places() -> list[str]:
-    """Return every directory below which a keeper of this user may have made groups."""
+    """Return every directory below which a supervisor of this user may have made groups."""
     mounts = _read("/proc/self/mountinfo")
     version_1 = [mount_point for mount_point, kind, _ in _mounts(mounts) if kind == "cgroup"]
     return [*version_1, *(hierarchy.path for hierarchy in find_hierarchies(mounts) if hierarchy.unified)]

@@ -32,7 +32,7 @@ _DOCUMENT_BYTES = 1024 * 1024
 
 
 NETWORK = "network"
-"""The file of a cell's directory to which its network namespace is bound, where the keeper made that."""
+"""The file of a cell's directory to which its network namespace is bound, where the supervisor made that."""
 
 DEVICES = "sys"
 """The directory of a cell that is ``/sys`` of such a container."""
@@ -45,15 +45,15 @@ class SupervisedContainer:
     ``lost`` is why the end of ``main`` says nothing about what ran in it, or empty.
     """
 
-    def __init__(self, name: str, surroundings: SupervisorContext) -> None:
+    def __init__(self, name: str, context: SupervisorContext) -> None:
         self.name = name
-        self.directory = f"{surroundings.run}/{name}"
-        self.jobs: set[RuntimeProcess] = set()
+        self.directory = f"{context.run}/{name}"
+        self.processes: set[RuntimeProcess] = set()
         self.main: RuntimeProcess | None = None
-        self._surroundings = surroundings
+        self._context = context
         self._group: Group | None = None
-        self._spare: PooledCgroup | None = None
-        self._spares: CgroupPool | None = None
+        self._pooled: PooledCgroup | None = None
+        self._cgroup_pool: CgroupPool | None = None
         self.held: list[tuple[RuntimeProcess, int]] = []
         self._first_kill: float | None = None
         self._collect: str | None = None
@@ -61,7 +61,7 @@ class SupervisedContainer:
         self.lost = ""
         self._enters = False
 
-    def prepare(self, request: dict[str, Any], spares: CgroupPool) -> None:
+    def prepare(self, request: dict[str, Any], cgroup_pool: CgroupPool) -> None:
         """Make what ``request`` asks for. Raises ``OSError`` and :class:`~.mounts.UnsafeSourceError`."""
         self._collect = request.get("collect")
         self._enters = request["enter"]
@@ -72,11 +72,11 @@ class SupervisedContainer:
         os.mkdir(f"{self.directory}/mounts", 0o711)
         for number, (source, read_only) in enumerate(request["mounts"]):
             mounts.stage(source, f"{self.directory}/mounts/{number}", read_only=read_only)
-        around = self._surroundings
+        around = self._context
         if around.hierarchies:
-            self._spare = spares.take(request["limits"]) if request["processes"] is None else None
-            self._spares = spares if self._spare else None
-            self._group = self._spare.group if self._spare else self._make_group(request["limits"])
+            self._pooled = cgroup_pool.take(request["limits"]) if request["processes"] is None else None
+            self._cgroup_pool = cgroup_pool if self._pooled else None
+            self._group = self._pooled.group if self._pooled else self._make_group(request["limits"])
 
     def write(self, path: str, document: bytes) -> None:
         """Write a runtime's document to ``path``, which lies in this cell, or in a new directory of it."""
@@ -104,27 +104,27 @@ class SupervisedContainer:
         """
         return self.main is not None and self.main.is_left and is_exiting(self.main.pid)
 
-    def launch(self, job: RuntimeProcess, argv: list[str], streams: list[int], processes: int | None) -> None:
-        """Start the runtime of ``job`` in its groups. Raises ``OSError``.
+    def launch(self, process: RuntimeProcess, argv: list[str], streams: list[int], processes: int | None) -> None:
+        """Start the runtime of ``process`` in its groups. Raises ``OSError``.
 
         ``processes`` is how many it may have, where no group limits them and the runtime does not either.
         """
-        job.starved_before = self.starved()
-        spare, self._spare = self._spare, None
+        process.starved_before = self.starved()
+        pooled, self._pooled = self._pooled, None
         network = f"{self.directory}/{NETWORK}" if self._enters else None
-        runtime = RuntimeCall(argv, self.directory, job.log, network, processes, self._surroundings.program)
-        if spare is not None and spare.launch(runtime, streams):
-            job.pid = spare.pid
+        runtime = RuntimeCall(argv, self.directory, process.log, network, processes, self._context.program)
+        if pooled is not None and pooled.launch(runtime, streams):
+            process.pid = pooled.pid
         else:
-            job.start(runtime, streams, self._enter)
-        self.jobs.add(job)
+            process.start(runtime, streams, self._enter)
+        self.processes.add(process)
 
     def starved(self) -> Starved:
         """Return what its group says of its want of memory, which is nothing where it has none."""
         group = self._group
         return Starved() if group is None else Starved(group.out_of_memory_kills(), group.kills_at_limit())
 
-    def open_doors(self, ports: list[int]) -> list[int]:
+    def open_forwarded_ports(self, ports: list[int]) -> list[int]:
         """Make its network namespace, and return a listening socket in it for each port. Raises ``OSError``."""
         return make_network(ports, f"{self.directory}/{NETWORK}", f"{self.directory}/{DEVICES}")
 
@@ -135,7 +135,7 @@ class SupervisedContainer:
         """
         if self._collect is None:
             return {}, []
-        opaque = mounts.opaque(user_attributes=self._surroundings.nested)
+        opaque = mounts.opaque(user_attributes=self._context.nested)
         report, descriptor = open_changes(f"{self.directory}/upper", self._collect, opaque)
         return report, [descriptor] if descriptor >= 0 else []
 
@@ -147,9 +147,9 @@ class SupervisedContainer:
         """
         now = time.monotonic()
         self._first_kill = self._first_kill or now
-        for job in self.jobs:
-            job.killed = True
-        if self.main not in self.jobs or self.main is None:
+        for process in self.processes:
+            process.killed = True
+        if self.main not in self.processes or self.main is None:
             return False
         if self.main.is_left:
             victims = [self.main.pid]
@@ -165,7 +165,7 @@ class SupervisedContainer:
     def is_still(self, orphans: Callable[[], list[int]]) -> bool:
         """Whether nothing in it runs any more, after its runtime was killed; what still does is killed.
 
-        Without groups that is what ``orphans`` returns: they come to the first process of a namespace, the keeper.
+        Without groups that is what ``orphans`` returns: they come to the first process of a namespace, the supervisor.
         """
         if self._group is not None:
             self._group.kill()
@@ -183,13 +183,13 @@ class SupervisedContainer:
         if self._record is not None:  # a runtime that has left, or was killed, has not removed it
             _remove_directory(self._record)
         group, self._group = self._group, None
-        if group is None or (self._spares is not None and self._spares.keep(group)) or group.remove():
+        if group is None or (self._cgroup_pool is not None and self._cgroup_pool.keep(group)) or group.remove():
             return True
-        self._group, self._spares = group, None
+        self._group, self._cgroup_pool = group, None
         return False
 
     def _make_group(self, limits: dict[str, float]) -> Group:
-        around = self._surroundings
+        around = self._context
         group = Group(around.hierarchies, f"{around.group}/{self.name}", inner=around.inner_groups)
         try:
             group.limit(limits)
@@ -210,7 +210,7 @@ class SupervisedContainer:
             os.mkdir(f"{self.directory}/{name}")
         for name in ("upper", "upper/dev"):
             os.chown(f"{self.directory}/{name}", request["owner"], request["owner"])
-        nested = self._surroundings.nested
+        nested = self._context.nested
         mounts.mount_overlay(self.directory, request["tree"], locked=request["locked"], user_attributes=nested)
 
 

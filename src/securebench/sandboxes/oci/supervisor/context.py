@@ -1,4 +1,4 @@
-"""What a keeper sets up once: its directory, the files that every sandbox is shown, and where cgroups can be made."""
+"""What a supervisor sets up once: its directory, the files shown to every sandbox, and where cgroups are made."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _RETRY_SECONDS = 0.01
 
 
 class SupervisorContext:
-    """The surroundings of every cell. ``run`` is the keeper's directory, ``group`` the name of its groups.
+    """The surroundings of every cell. ``run`` is the supervisor's directory, ``group`` the name of its groups.
 
     ``inner_groups``: the runtime makes groups of its own within those of a cell, in every hierarchy there is.
     ``program`` is a descriptor of a copy of the runtime, where it should be run from one.

@@ -1,4 +1,4 @@
-"""The keeper's one loop: requests in, reports out, time limits kept, children waited for."""
+"""The supervisor's one loop: requests in, reports out, time limits kept, children waited for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from securebench.sandboxes.oci.supervisor.containers import SupervisedContainer
 from securebench.sandboxes.oci.supervisor.mounts import UnsafeSourceError
 from securebench.sandboxes.oci.supervisor.network import close_all
 from securebench.sandboxes.oci.supervisor.processes import RuntimeProcess, children
-from securebench.sandboxes.oci.wire import DOORS, LIMIT, receive_frame
+from securebench.sandboxes.oci.wire import FORWARDED_PORTS, LIMIT, receive_frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,17 +34,17 @@ _REMOVAL_SECONDS = 2.0
 class Supervisor:
     """The state of the loop: cells by their names, jobs by their pids, and what is to be tried again when."""
 
-    def __init__(self, control: socket.socket, surroundings: SupervisorContext) -> None:
+    def __init__(self, control: socket.socket, context: SupervisorContext) -> None:
         self._control = control
-        self._surroundings = surroundings
-        self._cells: dict[str, SupervisedContainer] = {}
-        self._jobs: dict[int, tuple[SupervisedContainer, RuntimeProcess]] = {}
+        self._context = context
+        self._containers: dict[str, SupervisedContainer] = {}
+        self._processes: dict[int, tuple[SupervisedContainer, RuntimeProcess]] = {}
         self._strays: dict[int, int] = {}
         self._due: list[tuple[float, Callable[[], None]]] = []
         self._poll = select.epoll()
         self._handlers: dict[int, Callable[[], None]] = {}
         self._over = False
-        self._spares = CgroupPool(surroundings)
+        self._cgroup_pool = CgroupPool(context)
 
     def serve(self, owner: int) -> None:
         """Serve until the driver is done, or its process, of which ``owner`` is a descriptor, is gone."""
@@ -60,7 +60,7 @@ class Supervisor:
             self._do_what_is_due()
         _end_everything()
         self._remove_all()
-        self._spares.remove()  # with the groups that the cells before left to them
+        self._cgroup_pool.remove()  # with the groups that the cells before left to them
 
     def _watch(self, descriptor: int, handler: Callable[[], None]) -> None:
         self._handlers[descriptor] = handler
@@ -81,88 +81,88 @@ class Supervisor:
             return
         request, document, (channel, *streams) = frame
         talk = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, channel)
-        job = RuntimeProcess(talk, request["log"], request["started"], request["seconds"], leaves=request["leaves"])
-        job.first = "tree" in request
+        process = RuntimeProcess(talk, request["log"], request["started"], request["seconds"], leaves=request["leaves"])
+        process.first = "tree" in request
         try:
-            self._start(request, document, job, streams)
+            self._start(request, document, process, streams)
         except UnsafeSourceError as error:
-            job.report({"failed": str(error), "unsafe": True})
+            process.report({"failed": str(error), "unsafe": True})
         except (OSError, KeyError) as error:
-            job.report({"failed": str(error) if isinstance(error, OSError) else "its sandbox has ended"})
+            process.report({"failed": str(error) if isinstance(error, OSError) else "its sandbox has ended"})
         finally:
             for descriptor in streams:
                 os.close(descriptor)
-            if not job.pid:
-                job.channel.close()
+            if not process.pid:
+                process.channel.close()
 
-    def _start(self, request: dict[str, Any], document: bytes, job: RuntimeProcess, streams: list[int]) -> None:
-        name = request["cell"]
+    def _start(self, request: dict[str, Any], document: bytes, process: RuntimeProcess, streams: list[int]) -> None:
+        name = request["container"]
         if "tree" in request:
-            cell = SupervisedContainer(name, self._surroundings)
+            container = SupervisedContainer(name, self._context)
             try:
-                cell.prepare(request, self._spares)
-                _hand_over(cell, request["doors"], job)
-                self._launch(cell, request, document, job, streams)
+                container.prepare(request, self._cgroup_pool)
+                _hand_over(container, request["forwarded_ports"], process)
+                self._launch(container, request, document, process, streams)
             except BaseException:
-                cell.remove()
+                container.remove()
                 raise
-            cell.main = job
-            self._cells[name] = cell
+            container.main = process
+            self._containers[name] = container
             self._later(0.0, self._refill)
         else:
-            cell = self._cells[name]
-            if cell.is_ending or cell.main not in cell.jobs:
+            container = self._containers[name]
+            if container.is_ending or container.main not in container.processes:
                 raise KeyError(name)
-            self._launch(cell, request, document, job, streams)
+            self._launch(container, request, document, process, streams)
 
     def _refill(self) -> None:
         with suppress(OSError):  # what is missing is heard of when it is needed
-            self._spares.refill()
+            self._cgroup_pool.refill()
 
     def _launch(
         self,
-        cell: SupervisedContainer,
+        container: SupervisedContainer,
         request: dict[str, Any],
         document: bytes,
-        job: RuntimeProcess,
+        process: RuntimeProcess,
         streams: list[int],
     ) -> None:
-        cell.write(request["document"], document)
-        cell.launch(job, request["argv"], streams, request.get("processes"))
-        self._jobs[job.pid] = (cell, job)
-        self._watch(job.channel.fileno(), partial(self._hear, cell, job))
+        container.write(request["document"], document)
+        container.launch(process, request["argv"], streams, request.get("processes"))
+        self._processes[process.pid] = (container, process)
+        self._watch(process.channel.fileno(), partial(self._hear, container, process))
 
     # --- ends
 
-    def _hear(self, cell: SupervisedContainer, job: RuntimeProcess) -> None:
+    def _hear(self, container: SupervisedContainer, process: RuntimeProcess) -> None:
         """End the cell of a job, as the driver has asked for that or let go of the job; or give the job its time."""
         try:
-            asked = job.channel.recv(64, socket.MSG_DONTWAIT)
+            asked = process.channel.recv(64, socket.MSG_DONTWAIT)
         except BlockingIOError:  # an event of an earlier job, whose number this one has: nothing was said
             return
         except OSError:
             asked = b""
         if asked.startswith(LIMIT):
-            job.deadline = time.monotonic() + float(asked[len(LIMIT) :])
+            process.deadline = time.monotonic() + float(asked[len(LIMIT) :])
             return
         if not asked:
-            self._forget(job)
-        self._end(cell)
+            self._forget(process)
+        self._end(container)
 
-    def _forget(self, job: RuntimeProcess) -> None:
-        if job.channel.fileno() >= 0:
-            del self._handlers[job.channel.fileno()]
-            self._poll.unregister(job.channel)
-            job.channel.close()
+    def _forget(self, process: RuntimeProcess) -> None:
+        if process.channel.fileno() >= 0:
+            del self._handlers[process.channel.fileno()]
+            self._poll.unregister(process.channel)
+            process.channel.close()
 
-    def _end(self, cell: SupervisedContainer) -> None:
-        if not cell.is_ending:
-            self._kill(cell)
+    def _end(self, container: SupervisedContainer) -> None:
+        if not container.is_ending:
+            self._kill(container)
 
-    def _kill(self, cell: SupervisedContainer, delay: float = _RETRY_SECONDS) -> None:
+    def _kill(self, container: SupervisedContainer, delay: float = _RETRY_SECONDS) -> None:
         """Kill all of a cell. A runtime that is still setting it up may need to be asked again."""
-        if cell.kill():
-            self._later(delay, partial(self._kill, cell, delay * 2))
+        if container.kill():
+            self._later(delay, partial(self._kill, container, delay * 2))
 
     def _reap(self, children: int) -> None:
         with suppress(BlockingIOError):
@@ -170,68 +170,70 @@ class Supervisor:
         with suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 self._child_ended(*ended)
-        if not any(job.leaves for _, job in self._jobs.values()):
+        if not any(process.leaves for _, process in self._processes.values()):
             self._strays.clear()
 
     def _child_ended(self, pid: int, status: int) -> None:
         """Settle the job of a child that has ended, or go on with the process that a runtime has left."""
-        if pid not in self._jobs:  # an orphan of some runtime: maybe left by one that has not ended yet
+        if pid not in self._processes:  # an orphan of some runtime: maybe left by one that has not ended yet
             self._strays[pid] = status
             return
-        cell, job = self._jobs.pop(pid)
-        if not job.leaves or status:
-            self._settle(cell, job, status)
+        container, process = self._processes.pop(pid)
+        if not process.leaves or status:
+            self._settle(container, process, status)
             return
-        job.pid, job.leaves, job.is_left = job.left(), False, True
-        if _is_there(job.pid):
-            self._jobs[job.pid] = (cell, job)
+        process.pid, process.leaves, process.is_left = process.left(), False, True
+        if _is_there(process.pid):
+            self._processes[process.pid] = (container, process)
         else:
-            self._settle(cell, job, self._strays.get(job.pid, signal.SIGKILL))
+            self._settle(container, process, self._strays.get(process.pid, signal.SIGKILL))
 
     def _settle(
-        self, cell: SupervisedContainer, job: RuntimeProcess, status: int, delay: float = _RETRY_SECONDS
+        self, container: SupervisedContainer, process: RuntimeProcess, status: int, delay: float = _RETRY_SECONDS
     ) -> None:
-        """Report the end of ``job``, but of a cell that was killed not before nothing in it can run any more."""
-        main = cell.main
-        if job is main and os.WIFSIGNALED(status) and not cell.is_still(self._orphans):
-            self._later(delay, partial(self._settle, cell, job, status, delay * 2))
-        elif job is not main and main in cell.jobs and (cell.is_ending or cell.is_falling()):
-            cell.held.append((job, status))
+        """Report the end of ``process``, but of a cell that was killed not before nothing in it can run any more."""
+        main = container.main
+        if process is main and os.WIFSIGNALED(status) and not container.is_still(self._orphans):
+            self._later(delay, partial(self._settle, container, process, status, delay * 2))
+        elif process is not main and main in container.processes and (container.is_ending or container.is_falling()):
+            container.held.append((process, status))
         else:
-            self._report_end(cell, job, status)
-            if job is main:
-                for held, held_status in cell.held:
-                    self._report_end(cell, held, held_status)
-                self._remove(cell)
-                self._forget(job)
+            self._report_end(container, process, status)
+            if process is main:
+                for held, held_status in container.held:
+                    self._report_end(container, held, held_status)
+                self._remove(container)
+                self._forget(process)
 
-    def _report_end(self, cell: SupervisedContainer, job: RuntimeProcess, status: int) -> None:
-        cell.jobs.discard(job)
-        report = job.outcome(status, cell.starved(), cell.lost)
-        if job is cell.main:
-            cell.lost = report["lost"]
-        changes, descriptors = cell.changes() if job is cell.main else ({}, [])
-        job.report(report | changes, *descriptors)
+    def _report_end(self, container: SupervisedContainer, process: RuntimeProcess, status: int) -> None:
+        container.processes.discard(process)
+        report = process.outcome(status, container.starved(), container.lost)
+        if process is container.main:
+            container.lost = report["lost"]
+        changes, descriptors = container.changes() if process is container.main else ({}, [])
+        process.report(report | changes, *descriptors)
         close_all(descriptors)
-        if job is not cell.main:
-            cell.discard(job.log)
-            self._forget(job)
+        if process is not container.main:
+            container.discard(process.log)
+            self._forget(process)
 
     def _orphans(self) -> list[int]:
         pids = children(os.getpid())
-        left = {job.left() for _, job in self._jobs.values()}  # read after them: what is left was written down before
-        return [pid for pid in pids if pid not in self._jobs and pid not in left]
+        left = {
+            process.left() for _, process in self._processes.values()
+        }  # read after them: what is left was written down before
+        return [pid for pid in pids if pid not in self._processes and pid not in left]
 
-    def _remove(self, cell: SupervisedContainer, delay: float = _RETRY_SECONDS) -> None:
-        if not cell.jobs and cell.remove():
-            del self._cells[cell.name]
+    def _remove(self, container: SupervisedContainer, delay: float = _RETRY_SECONDS) -> None:
+        if not container.processes and container.remove():
+            del self._containers[container.name]
         else:
-            self._later(delay, partial(self._remove, cell, delay * 2))
+            self._later(delay, partial(self._remove, container, delay * 2))
 
     def _remove_all(self) -> None:
         deadline = time.monotonic() + _REMOVAL_SECONDS
-        left = list(self._cells.values())
-        while (left := [cell for cell in left if not cell.remove()]) and time.monotonic() < deadline:
+        left = list(self._containers.values())
+        while (left := [container for container in left if not container.remove()]) and time.monotonic() < deadline:
             time.sleep(_RETRY_SECONDS)
 
     # --- time
@@ -240,7 +242,7 @@ class Supervisor:
         self._due.append((time.monotonic() + min(delay, _LONGEST_RETRY_SECONDS), call))
 
     def _wait_seconds(self) -> float | None:
-        times = [job.deadline for _, job in self._jobs.values() if not job.killed]
+        times = [process.deadline for _, process in self._processes.values() if not process.killed]
         times += [moment for moment, _ in self._due]
         return min(max(0.0, min(times) - time.monotonic()), _LONGEST_WAIT_SECONDS) if times else None
 
@@ -249,19 +251,19 @@ class Supervisor:
         due, self._due = [call for moment, call in self._due if moment <= now], [e for e in self._due if e[0] > now]
         for call in due:
             call()
-        for cell, job in list(self._jobs.values()):
-            if job.deadline <= now and not job.killed:
-                job.timed_out = True
-                self._end(cell)
+        for container, process in list(self._processes.values()):
+            if process.deadline <= now and not process.killed:
+                process.timed_out = True
+                self._end(container)
 
 
-def _hand_over(cell: SupervisedContainer, ports: list[int], job: RuntimeProcess) -> None:
-    """Make the doors of a cell, and give them to its driver. Raises ``OSError``."""
+def _hand_over(container: SupervisedContainer, ports: list[int], process: RuntimeProcess) -> None:
+    """Make the forwarded ports of a cell, and give them to its driver. Raises ``OSError``."""
     if not ports:
         return
-    listeners = cell.open_doors(ports)
+    listeners = container.open_forwarded_ports(ports)
     try:
-        job.report({DOORS: len(listeners)}, *listeners)
+        process.report({FORWARDED_PORTS: len(listeners)}, *listeners)
     finally:
         close_all(listeners)
 

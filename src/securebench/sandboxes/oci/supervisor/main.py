@@ -1,4 +1,4 @@
-"""Where a keeper starts. Its one argument is JSON: descriptors, names and paths."""
+"""Where a supervisor starts. Its one argument is JSON: descriptors, names and paths."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def main(argument: str) -> None:
     for descriptor in (settings["control"], settings["owner"]):
         os.set_inheritable(descriptor, False)  # they came that way, and go no further
     control = socket.socket(fileno=settings["control"])
-    surroundings = SupervisorContext(**settings["surroundings"])
+    context = SupervisorContext(**settings["context"])
     try:
-        send_frame(control, surroundings.prepare(settings["files"]))
-        Supervisor(control, surroundings).serve(settings["owner"])
+        send_frame(control, context.prepare(settings["files"]))
+        Supervisor(control, context).serve(settings["owner"])
     except OSError as error:
         send_frame(control, {"failed": str(error)})
     finally:
-        surroundings.remove()
+        context.remove()

@@ -1,4 +1,4 @@
-"""Mounts, as the keeper makes them in its own mount namespace: system calls, and the options that every mount has."""
+"""Mounts in the supervisor's own mount namespace: system calls, and the options that every mount has."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A network namespace of a cell, made before its runtime starts: loopback, and sockets in it on which others listen.
 
-The keeper has a network namespace of its own, which it never uses: so it may always go back to it, also in the user
+The supervisor has a network namespace of its own, which it never uses: so it may always go back to it, also in the user
 namespace of an ordinary user, and no runtime is ever started where the host's network is.
 """
 
@@ -79,7 +79,7 @@ def _go_back(own: int) -> None:
     try:
         setns(own, CLONE_NEWNET)
     except OSError as error:  # whatever were started from now on would share a namespace with a sandbox
-        raise SystemExit(f"the keeper cannot leave the network namespace of a sandbox: {error}") from error
+        raise SystemExit(f"the supervisor cannot leave the network namespace of a sandbox: {error}") from error
 
 
 def _raise_loopback() -> None:

@@ -1,4 +1,4 @@
-"""A job: one runtime process that the keeper waits for. It runs a container, or a command in one."""
+"""A job: one runtime process that the supervisor waits for. It runs a container, or a command in one."""
 
 from __future__ import annotations
 
@@ -174,7 +174,8 @@ class RuntimeProcess:
 class RuntimeCall(NamedTuple):
     """A call of a runtime: its arguments, where it runs, and where stands what goes wrong.
 
-    ``network`` is the path of a network namespace to start it in, if not the keeper's. ``processes`` is how many there
+    ``network`` is the path of a network namespace to start it in, if not the supervisor's. ``processes`` is how many
+    there
     may be, with it, where they have to be counted apart. ``program`` is a descriptor of what to run, if that is not the
     program that the first argument names.
     """
@@ -245,7 +246,7 @@ def _parent(pid: str) -> int:
 def become(
     runtime: RuntimeCall, streams: list[int], prepare: Callable[[], None] = lambda: None, gate: Gate | None = None
 ) -> None:
-    """Let this process, a child of the keeper, become a runtime. What goes wrong stands in its log.
+    """Let this process, a child of the supervisor, become a runtime. What goes wrong stands in its log.
 
     What the runtime makes for itself lies in its directory, and goes with it, at whatever moment it is killed.
     """
@@ -265,7 +266,7 @@ def become(
         program = argv[0] if runtime.program is None else runtime.program
         environment = {"PATH": _PATH, SCRATCH_VARIABLE: runtime.directory}
         os.execve(program, argv, environment)  # noqa: S606 - what this is for
-    except BaseException as error:  # noqa: BLE001 - this process must not go on as a second keeper
+    except BaseException as error:  # noqa: BLE001 - this process must not go on as a second supervisor
         with open(runtime.log, "w") as file:
             file.write(f"{argv[0]} could not be started: {error}")
     finally:

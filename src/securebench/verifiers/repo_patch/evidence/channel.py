@@ -79,7 +79,7 @@ class TestReport:
 
 
 def read_channel(data: bytes, mark: str) -> TestReport:
-    """Return what was reported. Raises :class:`CandidateFailedError` (``tampered``) for what is not ours after the first line.
+    """Return what was reported. Raises :class:`CandidateFailedError` (``tampered``) for unexpected data.
 
     What was printed before that, while Python and the runner started, is ignored.
     """

@@ -22,7 +22,7 @@ _REVERSED: Final = re.compile("\u202e([^\u202c\r\n]*)")
 _PLAIN_SPACE: Final = frozenset(" \t\r\n")
 
 
-def fold_lookalikes(text: str) -> str:
+def fold_confusables(text: str) -> str:
     """Return ``text`` normalised, with each letter replaced by the Latin one that it looks like. Idempotent."""
     compatible = unicodedata.normalize("NFKC", normalize_text(text))
     return normalize_text(compatible.translate(CONFUSABLES)).translate(CONFUSABLES)
@@ -31,7 +31,7 @@ def fold_lookalikes(text: str) -> str:
 def skeleton(text: str) -> str:
     """Return the look of ``text`` in Latin letters, for comparing with what is rejected.
 
-    It folds more than :func:`fold_lookalikes`: accents, strokes and other marks go, small capitals and letters in
+    It folds more than :func:`fold_confusables`: accents, strokes and other marks go, small capitals and letters in
     squares become plain, what a right-to-left override reverses is put in order, and unusual spaces become hyphens.
     """
     ordered = _REVERSED.sub(lambda match: match[1][::-1], text)

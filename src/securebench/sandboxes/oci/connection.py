@@ -1,4 +1,4 @@
-"""The driver's end of its keeper: starting it, and asking it."""
+"""The driver's end of its supervisor: starting it, and asking it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from securebench.errors import EngineError
 from securebench.images.store.ids import tree_shift
-from securebench.sandboxes.oci.request import ProcessRequest, exhaustion, gone
+from securebench.sandboxes.oci.handle import ProcessHandle, exhaustion, gone
 from securebench.sandboxes.oci.wire import receive_frame, send_frame
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _NAMESPACES: Final = ("--mount", "--propagation", "slave", "--net", "--pid", "--
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """What a keeper found.
+    """What a supervisor found.
 
     The id maps of its user namespace, as ``/proc`` has them; whether a sandbox can be rid of its user's other groups;
     the cgroup controllers that it can use, and whether they are in one hierarchy (version 2).
@@ -50,7 +50,7 @@ class Hello:
 
 
 class SupervisorConnection:
-    """A keeper, started in the background. ``run`` is its directory, ``group`` the name of its cgroups.
+    """A supervisor, started in the background. ``run`` is its directory, ``group`` the name of its cgroups.
 
     ``files`` are shown below ``run`` by their names. Thread safe.
     """
@@ -64,7 +64,7 @@ class SupervisorConnection:
         sealed = runtime.path if runtime.copies_itself else None
         around = {"run": str(run), "group": group, "inner_groups": runtime.owns_cgroups}
         around |= {"unreadable": tree_shift() if runtime.runs_unreadable else None, "sealed": sealed}
-        named = {"surroundings": around, "files": dict(files)}
+        named = {"context": around, "files": dict(files)}
         settings = json.dumps({**named, "control": theirs.fileno(), "owner": owner})
         try:
             self._process = subprocess.Popen(  # noqa: S603 - a program of this machine, and our own code
@@ -85,9 +85,10 @@ class SupervisorConnection:
             os.close(owner)
 
     def hello(self) -> Hello:
-        """Return what the keeper found, once it is ready.
+        """Return what the supervisor found, once it is ready.
 
-        Raises :class:`EngineError`: ``sandbox-unavailable`` if it never was, ``sandbox-keeper-gone`` if it is no more.
+        Raises :class:`EngineError`: ``sandbox-unavailable`` if it never was, ``sandbox-supervisor-gone`` if it is no
+        more.
         """
         with self._sending:
             if self._hello is None:
@@ -97,13 +98,16 @@ class SupervisorConnection:
             return self._hello
 
     def start(
-        self, request: Mapping[str, Any], document: bytes, streams: Sequence[int], within: ProcessRequest | None = None
-    ) -> ProcessRequest:
-        """Start a job on three standard streams, ``within`` another. Raises :class:`EngineError` without a keeper."""
+        self, request: Mapping[str, Any], document: bytes, streams: Sequence[int], within: ProcessHandle | None = None
+    ) -> ProcessHandle:
+        """Start a job on three standard streams, ``within`` another.
+
+        Raises :class:`EngineError` without a supervisor.
+        """
         with exhaustion():
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
-        job = ProcessRequest(ours, within)
+        handle = ProcessHandle(ours, within)
         try:
             with self._sending:
                 send_frame(self._control, request, document, (theirs.fileno(), *streams))
@@ -111,16 +115,16 @@ class SupervisorConnection:
             raise gone() from error
         finally:
             theirs.close()
-        return job
+        return handle
 
     def close(self) -> None:
-        """End the keeper, and with it every sandbox; idempotent. When this returns none is left."""
+        """End the supervisor, and with it every sandbox; idempotent. When this returns none is left."""
         with suppress(OSError):
             self._control.shutdown(socket.SHUT_RDWR)
         try:
             self._process.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:
-            self._process.kill()  # the kernel then ends the keeper, and all that it keeps
+            self._process.kill()  # the kernel then ends the supervisor, and all that it keeps
             self._process.wait()
         self._control.close()
         if self._process.stderr is not None:
@@ -134,10 +138,10 @@ class SupervisorConnection:
             raise _unavailable(f"it does not answer: {error}") from error
         self._control.settimeout(None)
         if frame is None or "failed" in frame[0]:
-            raise _unavailable(self._last_words() if frame is None else frame[0]["failed"])
+            raise _unavailable(self._exit_reason() if frame is None else frame[0]["failed"])
         return Hello(**{**frame[0], "controllers": tuple(frame[0]["controllers"])})
 
-    def _last_words(self) -> str:
+    def _exit_reason(self) -> str:
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_END_SECONDS)
         said = b"" if self._process.stderr is None else self._process.stderr.read()

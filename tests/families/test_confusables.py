@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from securebench.families.lookalikes import fold_lookalikes
+from securebench.families.skeleton import fold_confusables
 
 
 @pytest.mark.parametrize(
@@ -20,17 +20,17 @@ from securebench.families.lookalikes import fold_lookalikes
         "par\u200bis",
     ],
 )
-def test_lookalikes_fold_to_the_latin_word(lookalike: str) -> None:
+def test_lookalikes_fold_to_the_latin_word(confusable: str) -> None:
     """Cyrillic, Greek, full-width, mathematical and dotless letters fold to those that they look like."""
-    assert fold_lookalikes(lookalike) == "paris"
+    assert fold_confusables(confusable) == "paris"
 
 
 def test_words_that_look_different_stay_different() -> None:
     """Folding is by look, not by sound."""
-    assert fold_lookalikes("москва") != fold_lookalikes("moskva")
+    assert fold_confusables("москва") != fold_confusables("moskva")
 
 
 @given(st.text())
 def test_folding_is_idempotent(text: str) -> None:
     """A folded text is its own folded form."""
-    assert fold_lookalikes(fold_lookalikes(text)) == fold_lookalikes(text)
+    assert fold_confusables(fold_confusables(text)) == fold_confusables(text)

@@ -95,13 +95,13 @@ class GatewayConnection:
         if answer.get("is") != "opened":
             raise EgressError(f"the gateway cannot serve this task: {answer.get('why')}")
 
-    def listen(self, number: int, door: str, listener: socket.socket) -> None:
-        """Let the process serve ``door`` of a session on ``listener``, which is closed here. Raises nothing.
+    def listen(self, number: int, forwarded_port: str, listener: socket.socket) -> None:
+        """Let the process serve ``forwarded_port`` of a session on ``listener``, which is closed here. Raises nothing.
 
         Where the process is gone, who waits for the session is told so elsewhere.
         """
         with listener, suppress(EgressError):
-            self._send({"do": "listen", "session": number, "door": door}, listener.fileno())
+            self._send({"do": "listen", "session": number, "forwarded_port": forwarded_port}, listener.fileno())
 
     def finish(self, number: int) -> EgressReport:
         """End a session. Raises :class:`EgressError`, also where its log could not be written."""
@@ -240,7 +240,7 @@ class GatewayConnection:
     def _end(self) -> None:
         """Let nothing of the process be left, and wake whoever waits."""
         code = self._reap()
-        self._why = self._why or self._last_words() or _ending(code)
+        self._why = self._why or self._exit_reason() or _ending(code)
         with self._sending, self._lock:
             self._dead.set()
             self._control.close()
@@ -261,7 +261,7 @@ class GatewayConnection:
         self._process.kill()
         return self._process.wait()
 
-    def _last_words(self) -> str:
+    def _exit_reason(self) -> str:
         size = os.fstat(self._words).st_size
         said = os.pread(self._words, _WORDS, max(0, size - _WORDS)).decode("utf-8", "replace").strip()
         return said.splitlines()[-1] if said else ""

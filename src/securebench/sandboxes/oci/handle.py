@@ -1,4 +1,4 @@
-"""A job as its driver sees it: a container, or a command in one, and what its keeper reports of it."""
+"""A job as its driver sees it: a container, or a command in one, and what its supervisor reports of it."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from securebench.errors import EngineError, InfrastructureError
-from securebench.sandboxes.oci.wire import DOORS, KILL, LIMIT, receive_report
+from securebench.sandboxes.oci.wire import FORWARDED_PORTS, KILL, LIMIT, receive_report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-class ProcessRequest:
+class ProcessHandle:
     """A container, or a command in one, as its driver sees it. Thread safe. ``fileno`` is for polling alone.
 
     ``within`` is the container in which it runs, if it is a command. ``descriptor`` came with its report, or is -1: a
     directory that the container has changed.
     """
 
-    def __init__(self, channel: socket.socket, within: ProcessRequest | None = None) -> None:
+    def __init__(self, channel: socket.socket, within: ProcessHandle | None = None) -> None:
         self._channel = channel
         self._within = within
         weakref.finalize(self, channel.close)  # not before: somebody may be polling it
@@ -48,7 +48,10 @@ class ProcessRequest:
             return self._report is not None or self._lost
 
     def report(self, timeout: float) -> dict[str, Any]:
-        """Wait for its end. Raises :class:`EngineError` when the keeper is gone, or silent for ``timeout`` seconds."""
+        """Wait for its end.
+
+        Raises :class:`EngineError` when the supervisor is gone, or silent for ``timeout`` seconds.
+        """
         deadline = time.monotonic() + timeout
         while not self.is_over():
             self._await_readable(deadline)
@@ -57,7 +60,7 @@ class ProcessRequest:
         return self._report
 
     def listeners(self, timeout: float) -> list[socket.socket]:
-        """Wait for the listening sockets of its doors. None if it ended before, as :meth:`report` then says.
+        """Wait for the listening sockets of its forwarded ports. None if it ended before, as :meth:`report` then says.
 
         Raises as :meth:`report` does, and :class:`InfrastructureError` when this process has no room for them.
         """
@@ -70,7 +73,7 @@ class ProcessRequest:
         return listeners
 
     def await_end(self, timeout: float) -> None:
-        """Wait for its end, however it is told: without a keeper nothing runs at all."""
+        """Wait for its end, however it is told: without a supervisor nothing runs at all."""
         with suppress(EngineError):
             self.report(timeout)
 
@@ -102,7 +105,7 @@ class ProcessRequest:
             self._channel.send(LIMIT + str(seconds).encode("ascii"), socket.MSG_NOSIGNAL)
 
     def hang_up(self) -> None:
-        """Let go of it: the keeper ends it if it still runs, and whoever polls sees a hang-up."""
+        """Let go of it: the supervisor ends it if it still runs, and whoever polls sees a hang-up."""
         with suppress(OSError):
             self._channel.shutdown(socket.SHUT_RDWR)
 
@@ -131,8 +134,8 @@ class ProcessRequest:
             self._lost = True
             return
         report, descriptors = received
-        if DOORS in report:
-            self._listeners = _sockets(descriptors, report[DOORS])
+        if FORWARDED_PORTS in report:
+            self._listeners = _sockets(descriptors, report[FORWARDED_PORTS])
             return
         self._report = report
         if descriptors:
@@ -163,9 +166,9 @@ def exhaustion() -> Iterator[None]:
 
 
 def gone() -> EngineError:
-    """Return the error that says that the keeper is gone."""
+    """Return the error that says that the supervisor is gone."""
     return EngineError(
         "the process that keeps the sandboxes has ended, and all of them with it",
-        code="sandbox-keeper-gone",
+        code="sandbox-supervisor-gone",
         hint="check whether something killed it, such as the kernel for lack of memory; then continue with --resume",
     )
