@@ -91,7 +91,7 @@ docs/reference/text-answers.md 54
 
 docs/tutorial/first-benchmark.md 4
 
-src/securebench 29
+src/securebench 25
 
 src/securebench/agents 17
 
@@ -103,17 +103,21 @@ src/securebench/cli 31
 
 src/securebench/doctor 17
 
+src/securebench/egress 69
+
+src/securebench/engine 5
+
 src/securebench/execution 9
 
 src/securebench/families 10
+
+src/securebench/fs 5
 
 src/securebench/harnesses 51
 
 src/securebench/images 79
 
 src/securebench/importers 25
-
-src/securebench/network 69
 
 src/securebench/patches 12
 
@@ -129,7 +133,7 @@ src/securebench/tester_run 14
 
 src/securebench/testing 59
 
-src/securebench/verifiers 126
+src/securebench/verifiers 123
 
 src/securebench/workspaces 23
 """

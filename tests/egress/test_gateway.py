@@ -90,7 +90,7 @@ def test_a_session_reports_what_it_was_used_for(outside: World) -> None:
 
 
 def test_a_plan_makes_ports_and_variables() -> None:
-    """Domains make a proxy's forwarded port and its variables, a provider a relay's and its address; nothing makes nothing."""
+    """Domains give a proxy's forwarded port and variables, a provider a relay's; nothing gives nothing."""
     gateway = Gateway(lambda _: None)
     with gateway.open("both", EgressPlan(domains=(HOST,), relay=RELAY)) as both:
         assert [forwarded_port.port for forwarded_port in both.forwarded_ports] == [PROXY_PORT, RELAY_PORT]

@@ -195,7 +195,7 @@ def directories(owner: str) -> list[Path]:
 
 
 def test_nothing_is_left_of_a_killed_run(driver: SandboxDriver, base_image: ResolvedImage) -> None:
-    """I15, L10: after SIGKILL and the next start there is no container, and no directory, of what had forwarded ports."""
+    """I15, L10: after SIGKILL and the next start, no container or directory of forwarded ports is left."""
     owner = kill_in_the_middle(driver, "talking")
     assert until(lambda: driver.reap() >= 0 and not directories(owner))
     if isinstance(driver, DockerDriver):
@@ -204,7 +204,7 @@ def test_nothing_is_left_of_a_killed_run(driver: SandboxDriver, base_image: Reso
 
 @pytest.mark.engine
 def test_a_holder_of_a_killed_run_is_reaped(docker_driver: DockerDriver) -> None:
-    """A run that is killed while it opens a forwarded port leaves a holder and a meeting place, which the next removes."""
+    """A run killed while it opens a forwarded port leaves a holder and a socket directory; the next run removes both."""
     owner = kill_in_the_middle(docker_driver, "holding")
     assert len(containers(docker_driver.engine, owner)) == 2
     assert len(directories(owner)) == 1
@@ -221,7 +221,7 @@ def containers(engine: Engine, owner: str) -> list[dict[str, Any]]:
 
 @pytest.mark.engine
 def test_no_network_of_the_engine_is_made(docker_driver: DockerDriver, base_image: ResolvedImage) -> None:
-    """While a sandbox has a forwarded port the engine has the networks that it had, and its container is in none of them."""
+    """A forwarded port adds no network to the engine, and its container joins none."""
     before = {network["Id"] for network in docker_driver.engine.client.networks()}
     with serving() as server:
         spec = SandboxSpec(
@@ -270,7 +270,7 @@ def test_a_holder_that_hands_over_something_else_is_found_out(
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("user", [(65534, 65534), (0, 0)], ids=["nobody", "root"])
 def test_a_port_is_no_way_out(driver: SandboxDriver, base_image: ResolvedImage, user: tuple[int, int]) -> None:
-    """With a forwarded port, whatever is tried at the network comes to nothing, as without one: J01, J03, J04, I18, I20."""
+    """With a forwarded port, every network attempt still fails: J01, J03, J04, I18, I20."""
     functions = {name: getattr(attempt.function, "func", attempt.function) for name, attempt in ATTEMPTS.items()}
     names = [name for name, function in functions.items() if function.__module__.endswith(".network")]
     with serving() as server:

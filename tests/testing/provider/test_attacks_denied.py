@@ -13,8 +13,7 @@ from egress_world import world
 from provider_client import APIS
 from securebench.egress.model import EgressPlan, Provider, RelayPlan
 from securebench.sandboxes.base import BASE_ENVIRONMENT, Command, Mount, SandboxSpec, workspace_user
-from securebench.testing.provider import Say
-from securebench.testing.provider import ScriptedProvider
+from securebench.testing.provider import Say, ScriptedProvider
 from securebench.testing.provider.attacks import ALLOWED, DENIED, DONE, LINES, LOOT, Targets, attack
 
 if TYPE_CHECKING:

@@ -90,7 +90,7 @@ class CommandRun:
         needed: Required | None,
         unchanged: Callable[[], Mapping[str, str]],
     ) -> None:
-        """Run the command with our reporter, and weigh its evidence. Raises :class:`CandidateFailedError` if it is no pass.
+        """Run the command with the reporter and check its evidence. Raises :class:`CandidateFailedError` if it fails.
 
         ``needed`` are tests that must pass, where the task does not name the ones that it expects. ``unchanged``
         returns the outcomes of the tests without the candidate's change.

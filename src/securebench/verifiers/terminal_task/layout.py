@@ -166,7 +166,7 @@ def _folded(path: bytes) -> str:
 
 
 def _require_links_elsewhere(links: WorkspaceLinks) -> None:
-    """Raise :class:`CandidateFailedError` for a link to what judges: a checker that compares two files would compare one.
+    """Raise :class:`CandidateFailedError` for a link to an input: a checker would compare that file with itself.
 
     Links of the kernel and of the image can lead there as well, and to what a checker has open. Where that cannot be
     ruled out, the workspace is refused, too.
@@ -209,7 +209,7 @@ def _make_workdir(request: CheckRequest, workspace: Path, links: WorkspaceLinks,
 
 
 def _require_places(workspace: Path, covers: tuple[tuple[str, str], ...]) -> None:
-    """Raise :class:`CandidateFailedError` for a read-only asset that is not there as it was given: something replaced it."""
+    """Raise :class:`CandidateFailedError` if a read-only asset was replaced."""
     for path, digest in covers[1:]:
         try:
             same = asset_digest(workspace, path) == digest
