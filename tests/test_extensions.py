@@ -96,7 +96,7 @@ def test_the_package_of_the_documentation_works(installed: Path) -> None:
 def test_a_change_of_a_package_is_noticed(installed: Path) -> None:
     """The digest covers every file of the package, and nothing that Python wrote beside them."""
     code = (
-        "from securebench import plugins; harness = plugins.load(plugins.Kind.HARNESS, 'fixed_answer');"
+        "from securebench import plugins; harness = plugins.load(plugins.ExtensionKind.HARNESS, 'fixed_answer');"
         "print(plugins.identity_of(harness).digest)"
     )
     environment = {**os.environ, "PYTHONPATH": str(installed / "site")}

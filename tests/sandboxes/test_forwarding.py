@@ -204,7 +204,7 @@ def test_nothing_is_left_of_a_killed_run(driver: SandboxDriver, base_image: Reso
 
 @pytest.mark.engine
 def test_a_holder_of_a_killed_run_is_reaped(docker_driver: DockerDriver) -> None:
-    """A run killed while it opens a forwarded port leaves a holder and a socket directory; the next run removes both."""
+    """A run killed while opening a forwarded port leaves a holder and a socket directory; the next run removes them."""
     owner = kill_in_the_middle(docker_driver, "holding")
     assert len(containers(docker_driver.engine, owner)) == 2
     assert len(directories(owner)) == 1
