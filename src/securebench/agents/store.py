@@ -16,7 +16,7 @@ from securebench.agents.registry import NpmRegistry, PackageRelease
 from securebench.errors import ConfigError, InfrastructureError
 from securebench.fs.locks import take
 from securebench.images.store.places import sync_directory
-from securebench.images.store.image_store.temporary import changing, workplace
+from securebench.images.store.temporary import changing, temporary_directory
 from securebench.images.streams import chunks
 from securebench.strict_input.files import open_regular
 
@@ -238,7 +238,7 @@ class AgentStore:
     def _work(self) -> Iterator[Path]:
         with changing(self._places) as trash:
             trash.put_abandoned()
-        with workplace(self._places) as work:
+        with temporary_directory(self._places) as work:
             yield work
 
     @contextmanager

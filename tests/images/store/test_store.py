@@ -25,7 +25,7 @@ from securebench.fs.locks import take
 from securebench.fs.rmtree import remove_entry
 from securebench.images.layout import LAYER_TYPE, Descriptor
 from securebench.images.store import incoming as incoming_module
-from securebench.images.store import index, leases
+from securebench.images.store import index, leases, temporary
 from securebench.images.store.ids import SHIFT
 from securebench.images.store.image_store import ImageStore, TreeLease
 from securebench.images.store.importing import import_path
@@ -245,10 +245,10 @@ ImageStore().remove("gone:1")
 @pytest.mark.parametrize(
     ("module", "owner", "name"),
     [
-        ("workplaces", "module", "_new_directory"),
-        ("workplaces", "Path", "rename"),
+        ("temporary", "module", "_new_directory"),
+        ("temporary", "Path", "rename"),
         ("leases", "Path", "unlink"),
-        ("workplaces", "module", "remove_entry"),
+        ("temporary", "module", "remove_entry"),
     ],
 )
 def test_a_removal_killed_at_any_point_is_finished_by_the_next_prune(
@@ -289,7 +289,7 @@ def test_a_tree_is_deleted_without_the_stores_lock(own_store: ImageStore, monkey
         assert (own_store.directory / "work" / name).is_dir()
         remove_entry(parent, name)
 
-    monkeypatch.setattr(workplaces, "remove_entry", delete)
+    monkeypatch.setattr(temporary, "remove_entry", delete)
     own_store.remove("tool:1")
     assert deleted == [[]]
     assert [entry.reference for entry in own_store.entries()] == ["tool:1"]
@@ -308,7 +308,7 @@ def test_abandoned_work_is_deleted_without_the_stores_lock(
         free.append(_free_store_lock(own_store))
         remove_entry(parent, name)
 
-    monkeypatch.setattr(workplaces, "remove_entry", delete)
+    monkeypatch.setattr(temporary, "remove_entry", delete)
     own_store.prune()
     assert free == [True]
     assert not list((own_store.directory / "work").iterdir())

@@ -13,15 +13,17 @@ from typing import TYPE_CHECKING
 from securebench.errors import ImageError
 from securebench.fs.locks import locked
 from securebench.images.reference import canonical, is_image_id
-from securebench.images.store.image_store.temporary import changing
+from securebench.images.store.index import ImageSource, tidied
+from securebench.images.store.places import explaining
+from securebench.images.store.temporary import changing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from securebench.images.store.index import Catalogue, Listed
     from securebench.images.store.leases import Trees
-    from securebench.images.store.image_store.places import Places
-    from securebench.images.store.image_store.temporary import Trash
+    from securebench.images.store.places import StorePaths
+    from securebench.images.store.temporary import Trash
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from securebench.images.limits import ImageLimits
-    from securebench.images.store.image_store.places import Places
-    from securebench.images.store.image_store.temporary import Trash
+    from securebench.images.store.index import Catalogue
+    from securebench.images.store.places import StorePaths
+    from securebench.images.store.temporary import Trash
 
 
 class TreeLease:

@@ -35,7 +35,7 @@ class TemporaryDirectories(Protocol):
 
 
 @contextmanager
-def workplace(places: WorkPlaces) -> Iterator[Path]:
+def temporary_directory(places: TemporaryDirectories) -> Iterator[Path]:
     """Yield an empty directory, and delete it afterwards, however the block ends."""
     with locked(places.store_lock):
         directory, held = _new_directory(places)
@@ -48,7 +48,7 @@ def workplace(places: WorkPlaces) -> Iterator[Path]:
 
 
 @contextmanager
-def changing(places: WorkPlaces) -> Iterator[Trash]:
+def changing(places: TemporaryDirectories) -> Iterator[Trash]:
     """Hold the store's lock in this block. What the block puts into the trash is deleted after the lock is released.
 
     Deleting a large tree takes seconds, and every run that starts needs the lock.
@@ -67,7 +67,7 @@ class Trash:
     Whenever this process is killed, its locks end with it, and what is left counts as abandoned.
     """
 
-    def __init__(self, places: WorkPlaces) -> None:
+    def __init__(self, places: TemporaryDirectories) -> None:
         self._places = places
         self._names: list[str] = []
         self._locks = ExitStack()
@@ -98,7 +98,7 @@ class Trash:
                 remove_entry(work, name)
 
 
-def _new_directory(places: WorkPlaces) -> tuple[Path, int]:
+def _new_directory(places: TemporaryDirectories) -> tuple[Path, int]:
     """Create a work directory and return it with the descriptor that locks it. The caller holds the store's lock.
 
     Nobody looks for abandoned directories without that lock, so none is seen between its creation and its locking.
