@@ -229,7 +229,7 @@ KILLED_REMOVAL = """
 import os, signal
 from pathlib import Path
 from securebench.images import {module} as module
-from securebench.images.store import ImageStore
+from securebench.images.store.image_store import ImageStore
 def die(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)
 real = {owner}.{name}
