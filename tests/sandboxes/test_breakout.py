@@ -15,7 +15,7 @@ import pytest
 
 from securebench.limits import Limits
 from securebench.sandboxes.base import Mount, SandboxDriver
-from securebench.testing.breakout import ATTEMPTS, EVIDENCE, USERS, Finding, Outcome, break_out
+from securebench.testing.breakout import ATTEMPTS, EVIDENCE, USERS, AttemptOutcome, AttemptResult, break_out
 from securebench.testing.breakout.table import names_in, render, replaced, together
 from securebench.testing.fake_sandbox import DEFAULT_IMAGE, FakeDriver
 from weaker import has_all_memory

@@ -17,7 +17,7 @@ BEGIN: Final = "<!-- breakout: begin -->"
 END: Final = "<!-- breakout: end -->"
 
 
-def render(columns: Mapping[str, Mapping[str, Sequence[Finding]]]) -> str:
+def render(columns: Mapping[str, Mapping[str, Sequence[AttemptResult]]]) -> str:
     """Return the table, with a row for each attempt. ``columns`` has the findings by driver and by user."""
     lines = [_line("Attempt", "What it would mean", "", "Stopped by"), _line(*["---"] * 4)]
     by_name = {driver: _by_name(column) for driver, column in columns.items()}

@@ -40,11 +40,11 @@ class HostEvidence:
 
 
 EVIDENCE: Final = (
-    Evidence("the file of the host, afterwards", "the host's files written", "I18"),
-    Evidence("the host's kernel settings, afterwards", "settings of the kernel changed", "I18"),
-    Evidence("the process of the host, afterwards", "the host's processes ended", "A05"),
-    Evidence("processes left, afterwards", "a process that survives the sandbox", "L10"),
-    Evidence("the harness's memory, afterwards", "the harness brought down by what it reads", "L17"),
+    HostEvidence("the file of the host, afterwards", "the host's files written", "I18"),
+    HostEvidence("the host's kernel settings, afterwards", "settings of the kernel changed", "I18"),
+    HostEvidence("the process of the host, afterwards", "the host's processes ended", "A05"),
+    HostEvidence("processes left, afterwards", "a process that survives the sandbox", "L10"),
+    HostEvidence("the harness's memory, afterwards", "the harness brought down by what it reads", "L17"),
 )
 
 
