@@ -176,7 +176,7 @@ KILLED = """
 import os, signal, sys
 from securebench.images.store import {module} as module
 from securebench.images.store.image_store import ImageStore
-from securebench.images.store.index import Origin, Source
+from securebench.images.store.index import Origin, ImageSource
 from securebench.images.store.root_archive import RootConfig, add_root
 def die(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -186,7 +186,7 @@ def late(*args, **kwargs):
     die()
 setattr(module, {name!r}, late if {late} else die)
 store = ImageStore()
-with store.incoming(Origin(Source.ARCHIVE)) as incoming:
+with store.incoming(Origin(ImageSource.ARCHIVE)) as incoming:
     image_id = add_root(incoming, [open(sys.argv[1], "rb").read()], RootConfig(), "")
     store.lease(image_id).close()
     die()
@@ -228,7 +228,7 @@ def test_a_kill_at_any_point_leaves_nothing_that_counts(
 KILLED_REMOVAL = """
 import os, signal
 from pathlib import Path
-from securebench.images import {module} as module
+from securebench.images.store import {module} as module
 from securebench.images.store.image_store import ImageStore
 def die(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)

@@ -114,11 +114,11 @@ ROOMLESS = """
 import os, resource, socket
 from contextlib import suppress
 from securebench.errors import InfrastructureError
-from securebench.sandboxes.oci.handle import Job
+from securebench.sandboxes.oci.handle import ProcessHandle
 from securebench.sandboxes.oci.wire import FORWARDED_PORTS, send_report
 ours, supervisor = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 ours.setblocking(False)
-job, listeners = Job(ours), [socket.create_server(("127.0.0.1", 0)) for _ in range(4)]
+job, listeners = ProcessHandle(ours), [socket.create_server(("127.0.0.1", 0)) for _ in range(4)]
 send_report(supervisor, {FORWARDED_PORTS: 4}, *(listener.fileno() for listener in listeners))
 before, taken = len(os.listdir("/proc/self/fd")), []
 free = [os.dup(0), os.dup(0)]
