@@ -57,7 +57,7 @@ def _pyarrow() -> Any:
         raise ConfigError(
             "Parquet files are read with pyarrow, which is not installed",
             code="import-extra-missing",
-            hint="pip install 'securebench[parquet]', or give the same rows as JSON Lines",
+            hint="pip install pyarrow, or give the same rows as JSON Lines",
         ) from None
 
 
