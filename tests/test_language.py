@@ -69,15 +69,11 @@ DATA: Final = frozenset({"verifiers/vocabulary.py"})
 LIMITS: Final = """
 docs/explanation/security.md 27
 
-docs/how-to/build-images.md 42
-
 docs/how-to/change-the-code.md 16
 
 docs/how-to/embed.md 4
 
 docs/how-to/extend.md 17
-
-docs/how-to/import-a-benchmark.md 42
 
 docs/reference/records.md 72
 
