@@ -319,6 +319,22 @@ def test_the_security_page_names_tests_that_exist() -> None:
     assert not missing, "docs/explanation/security.md names tests that do not exist:\n" + "\n".join(missing)
 
 
+def test_every_restriction_is_described() -> None:
+    """The page on records names what drivers enforce, in the words of their messages."""
+    section = _section(_text(REFERENCE / "records.md"), "What held a sandbox") or ""
+    rows = re.findall(r"^\| `([a-z-]+)` \| ([^:|]+?)(?::[^|]*)? \|$", section, re.MULTILINE)
+    assert dict(rows) == dict(ENFORCEABLE)
+
+
+def test_every_field_of_a_record_is_described() -> None:
+    """The table of a record has the fields that a record may have, and no others."""
+    from securebench.results.record import FIELDS
+
+    section = _section(_text(REFERENCE / "records.md"), "A record") or ""
+    cells = re.findall(r"^\| (`[^|]*) \| [^|]* \| [^|]* \|$", section, re.MULTILINE)
+    assert sorted(re.findall(r"`(\w+)`", " ".join(cells))) == sorted(FIELDS)
+
+
 def test_each_format_of_records_is_described() -> None:
     """Who raises a version says in docs/reference/records.md what changed; header and records have one version."""
     from securebench.results.record import RECORD_VERSION

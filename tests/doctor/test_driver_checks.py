@@ -56,7 +56,7 @@ def test_what_a_sandbox_lacks_is_named() -> None:
     found = oci_driver(FakeMachine(proved=Isolation((), ("memory", "groups"))))
     assert found.state is State.WEAKER
     assert "memory, groups" in found.found
-    assert "no group of the runner's user" in found.meaning
+    assert found.meaning == "not enforced: memory limit, dropping your groups"
 
 
 def test_a_sandbox_that_cannot_be_made_says_why() -> None:

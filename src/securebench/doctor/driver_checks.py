@@ -63,7 +63,7 @@ def docker_engine(machine: Machine) -> Finding:
     # Docker's own defaults leave the user namespace out: what auto compares the oci driver with.
     beyond = [name for name in engine.info.weaker if name != "user-namespace"]
     if beyond:
-        return Finding("docker_engine", State.WEAKER, found, f"it does not have {_in_words(beyond)}")
+        return Finding("docker_engine", State.WEAKER, found, _in_words(beyond))
     without = "; without a user namespace" if engine.info.weaker else ""
     return Finding("docker_engine", State.OK, found, f"the docker driver can be used{without}")
 
@@ -111,4 +111,4 @@ def _runtime(machine: Machine, name: str, meaning: str) -> Finding:
 
 
 def _in_words(names: Iterable[str]) -> str:
-    return "; ".join(f"{name}: {ENFORCEABLE[name]}" for name in names)
+    return "not enforced: " + ", ".join(ENFORCEABLE[name] for name in names)

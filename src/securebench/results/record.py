@@ -212,7 +212,8 @@ candidate_text candidate_patch candidate_workspace candidate_digest candidate_re
 producer_stdout producer_stderr producer_metadata verifier_stdout verifier_stderr verifier_metadata
 resource_summary hidden_values failure_reason failure_phase failure_message provenance
 """
-_FIELDS: Final = frozenset(_FIELDS_TEXT.split())
+FIELDS: Final = frozenset(_FIELDS_TEXT.split())
+"""The keys that a record may have."""
 
 
 def read_record(line: bytes) -> dict[str, Any]:
@@ -226,7 +227,7 @@ def read_record(line: bytes) -> dict[str, Any]:
         raise TypeError(f"a record is a JSON object, not {type(record).__name__}")
     if (version := _field(record, "record_version", int)) != RECORD_VERSION:
         raise ValueError(f"'record_version' is {version}, not {RECORD_VERSION}")
-    if unknown := sorted(record.keys() - _FIELDS):
+    if unknown := sorted(record.keys() - FIELDS):
         raise ValueError(f"the key {unknown[0][:80]!r} is unknown")
     if record.get("hidden_values") != REDACTED:
         raise ValueError(f"'hidden_values' is not {REDACTED!r}")

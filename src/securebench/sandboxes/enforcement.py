@@ -11,27 +11,27 @@ if TYPE_CHECKING:
 
 ENFORCEABLE: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "network": "a network namespace with nothing but loopback",
-        "capabilities": "no capabilities, and no way to gain any",
-        "no-new-privileges": "no program gives more privileges than its caller has",
-        "seccomp": "system calls are filtered",
-        "user-namespace": "no user of a sandbox is one that matters on the host",
-        "read-only-root": "the root file system cannot be written",
-        "memory": "a limit of memory for the sandbox as a whole",
-        "pids": "a limit of processes for the sandbox as a whole",
-        "cpu": "a limit of processor time for the sandbox as a whole",
-        "tmpfs": "a limit of size for what is written in memory",
+        "network": "network isolation",
+        "capabilities": "dropping all capabilities",
+        "no-new-privileges": "blocking new privileges",
+        "seccomp": "system call filter",
+        "user-namespace": "user namespace",
+        "read-only-root": "read-only root file system",
+        "memory": "memory limit",
+        "pids": "process limit",
+        "cpu": "CPU limit",
+        "tmpfs": "size limit of /tmp",
         "rlimits": "limits of open files, file sizes and core dumps",
-        "file-owners": "files of the image keep their owners",
-        "groups": "no group of the runner's user is carried into a sandbox",
+        "file-owners": "owners of image files",
+        "groups": "dropping your groups",
     }
 )
-"""Each name, and what a sandbox has where it is enforced."""
+"""Each restriction, and its name for people, which follows 'not enforced:' in messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class DriverInfo:
-    """What a record says of the driver: its name, the runtime beneath it, their versions, and what they hold to.
+    """What a record says of the driver: its name, the runtime, their versions, and what they enforce.
 
     ``enforced`` and ``weaker`` are names out of :data:`ENFORCEABLE`. With ``foreign_files``, what root of a sandbox
     leaves in a mounted directory may belong to a user of the host whose files this process can neither read nor remove:

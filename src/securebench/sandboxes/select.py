@@ -50,7 +50,7 @@ def open_driver(
     if driver == "oci":
         oci, weaker = _proven_oci(runtime)
         if weaker:
-            notify(f"weaker here than elsewhere: {_in_words(weaker)}")
+            notify(f"sandboxes are weaker on this machine. Not enforced: {_in_words(weaker)}. See 'securebench doctor'")
         return oci
     if driver == "auto":
         return _best(runtime, run_id, notify)
@@ -70,7 +70,7 @@ def _best(runtime: str | None, run_id: str, notify: Callable[[str], None]) -> Sa
     if not weaker:
         return oci
     oci.close()
-    trouble = EngineError(f"it works, but is weaker than Docker: {_in_words(weaker)}")
+    trouble = EngineError(f"it works but is weaker than Docker. Not enforced: {_in_words(weaker)}")
     return _docker_instead(runtime, run_id, trouble, notify, weaker=True)
 
 
@@ -116,7 +116,7 @@ def _docker(runtime: str | None, run_id: str) -> SandboxDriver:
 def _in_words(names: Iterable[str]) -> str:
     from securebench.sandboxes.enforcement import ENFORCEABLE
 
-    return "; ".join(f"no {name} ({ENFORCEABLE[name]})" for name in names)
+    return ", ".join(ENFORCEABLE[name] for name in names)
 
 
 def _and_hint(error: InfrastructureError) -> str:

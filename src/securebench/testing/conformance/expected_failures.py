@@ -37,7 +37,7 @@ FOREIGN_FILES: Final = "what_root_leaves_can_be_read_and_removed"
 def expected_failure(check: Check, info: DriverInfo) -> str:
     """Return why the driver that ``info`` describes need not pass ``check``, or nothing if it must."""
     if weak := [name for name in check.needs if name in info.weaker]:
-        return f"this driver says that it is weaker here, and has not {ENFORCEABLE[weak[0]]}"
+        return f"this driver declares that it does not enforce: {ENFORCEABLE[weak[0]]}"
     if info.foreign_files and check.name == FOREIGN_FILES:
         return "this driver says that files may come to belong to another user of the host"
     return GVISOR.get(check.name, "") if info.runtime == RUNSC else ""
