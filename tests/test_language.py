@@ -75,7 +75,7 @@ docs/how-to/embed.md 4
 
 docs/how-to/extend.md 17
 
-docs/reference/records.md 72
+docs/reference/records.md 0
 
 docs/reference/text-answers.md 54
 
@@ -113,7 +113,7 @@ src/securebench/patches 12
 
 src/securebench/results 43
 
-src/securebench/sandboxes 133
+src/securebench/sandboxes 132
 
 src/securebench/strict_input 20
 
