@@ -69,12 +69,6 @@ DATA: Final = frozenset({"verifiers/vocabulary.py"})
 LIMITS: Final = """
 docs/explanation/security.md 27
 
-docs/how-to/change-the-code.md 16
-
-docs/how-to/embed.md 4
-
-docs/how-to/extend.md 17
-
 docs/reference/records.md 0
 
 docs/reference/text-answers.md 54
