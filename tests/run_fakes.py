@@ -11,6 +11,7 @@ from securebench.candidates.store import CandidateStore
 from securebench.dangerous_commands import VerificationPolicy
 from securebench.errors import CandidateError, FailurePhase, FailureReason
 from securebench.execution import TaskContext
+from securebench.fs.rmtree import make_private_directory
 from securebench.harnesses.base import AgentResult, HarnessProducer, ProduceContext, RunContext
 from securebench.plugins import Identity
 from securebench.progress import Event, Reporter
@@ -20,7 +21,6 @@ from securebench.sandboxes.base import Limits
 from securebench.tasks import AgentView, CandidateKind, SecureBenchTask, VerifierView
 from securebench.testing.fake_sandbox import FakeDriver
 from securebench.verifiers.base import VerificationResult, Verifier, VerifyContext
-from securebench.workspaces.removal import make_private_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -95,11 +95,11 @@ src/securebench/execution 9
 
 src/securebench/families 10
 
-src/securebench/fs 5
+src/securebench/fs 1
 
 src/securebench/harnesses 51
 
-src/securebench/images 73
+src/securebench/images 71
 
 src/securebench/importers 25
 
@@ -119,7 +119,7 @@ src/securebench/testing 59
 
 src/securebench/verifiers 123
 
-src/securebench/workspaces 23
+src/securebench/workspaces 13
 """
 """A package or page, and how many findings it may have.
 

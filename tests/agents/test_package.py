@@ -14,7 +14,7 @@ from fake_npm import archive, entry, package
 from securebench.agents import package as package_module
 from securebench.agents.package import describe, unpack
 from securebench.errors import InfrastructureError
-from securebench.images.limits import ImageLimits
+from securebench.fs.archives import ArchiveLimits
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -103,16 +103,16 @@ def test_an_archive_that_is_cut_short_is_refused(tmp_path: Path) -> None:
     for length in (len(data) // 4, len(data) // 2, len(data) - 9):
         place = tmp_path / str(length)
         place.mkdir()
-        with pytest.raises(InfrastructureError, match=r"decompressed|cut short"):
+        with pytest.raises(InfrastructureError, match=r"decompressed|truncated"):
             unpacked(data[:length], place)
 
 
 @pytest.mark.parametrize(
     "limits",
-    [ImageLimits(bytes=1_000_000), ImageLimits(members=2), ImageLimits(ratio=2, ratio_floor=1000)],
+    [ArchiveLimits(bytes=1_000_000), ArchiveLimits(members=2), ArchiveLimits(ratio=2, ratio_floor=1000)],
     ids=["bytes", "members", "ratio"],
 )
-def test_what_is_too_much_is_refused(tmp_path: Path, limits: ImageLimits, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_too_much_is_refused(tmp_path: Path, limits: ArchiveLimits, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bytes, files, and zeros that take no room in an archive."""
     monkeypatch.setattr(package_module, "LIMITS", limits)
     with pytest.raises(InfrastructureError, match="more than") as caught:

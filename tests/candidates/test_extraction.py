@@ -20,8 +20,8 @@ from securebench.candidates.extraction import (
 )
 from securebench.candidates.store import CandidateStore
 from securebench.errors import CandidateError, FailurePhase, FailureReason
+from securebench.fs.walk import TreeLimits
 from securebench.tasks import CandidateKind
-from securebench.workspaces.tree import TreeLimits
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,9 +13,9 @@ from image_archives import directory, file, hard_link, layer
 from securebench.candidates.patch_archive import read_patch, write_patch
 from securebench.candidates.store import CandidateStore
 from securebench.errors import StorageError
+from securebench.fs.safe_open import TreeRefusedError
 from securebench.patches.model import FileVersion
 from securebench.tasks import CandidateKind
-from securebench.workspaces.descriptors import TreeRefusedError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,9 +13,9 @@ import pytest
 
 from securebench.candidates.store import CandidateStore
 from securebench.errors import StorageError
+from securebench.fs.safe_open import TreeRefusedError
+from securebench.fs.walk import TreeLimits
 from securebench.tasks import CandidateKind
-from securebench.workspaces.descriptors import TreeRefusedError
-from securebench.workspaces.tree import TreeLimits
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,6 +12,7 @@ from forbidden_tools import no_tools  # noqa: F401 - a fixture
 from harnesses import repository
 from layered_image import add_layered_image
 from securebench.candidates.store import CandidateStore
+from securebench.fs.rmtree import remove_tree
 from securebench.harnesses.base import ProduceContext
 from securebench.harnesses.command import CommandHarnessProducer
 from securebench.images.engine_images import give_to
@@ -22,7 +23,6 @@ from securebench.sandboxes.docker.driver import DockerDriver
 from securebench.tasks import AgentView, AssetRoot, CandidateKind, Environment
 from securebench.tester_config import CommandConfig
 from securebench.testing.fake_sandbox import FakeDriver
-from securebench.workspaces.removal import remove_tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -15,10 +15,10 @@ import pytest
 from harnesses import agent as agent_module
 from harnesses.conftest import NEVER_OF_GVISOR, VIEW, WORKSPACE_VIEW, Bench, with_assets
 from securebench.errors import FailureReason
+from securebench.fs.rmtree import remove_tree
 from securebench.harnesses.command import AGENT_TARGET
 from securebench.resources import FileReference
 from securebench.sandboxes.base import Limits
-from securebench.workspaces.removal import remove_tree
 from workspaces import hostile
 from workspaces.users import as_ordinary_user, open_directory
 

@@ -15,12 +15,12 @@ import pytest
 from harnesses import repository
 from harnesses.conftest import NEVER_OF_GVISOR, WORKSPACE_VIEW, Bench, with_assets
 from securebench.errors import FailureReason, MaterializationError
+from securebench.fs.rmtree import remove_tree
 from securebench.harnesses.command import AGENT_TARGET
 from securebench.patches.model import FileVersion
 from securebench.resources import FileReference
 from securebench.sandboxes.base import Limits
 from securebench.sandboxes.docker.driver import DockerDriver
-from securebench.workspaces.removal import remove_tree
 from workspaces import hostile
 from workspaces.users import as_ordinary_user, open_directory
 

@@ -21,6 +21,7 @@ from run_fakes import FakeProducer, Sink, seal
 from securebench.benchmark_pack import load_benchmark_pack
 from securebench.errors import ConfigError, EngineError, ImageError, StorageError
 from securebench.execution import retry
+from securebench.fs.rmtree import make_fresh_directory, make_private_directory
 from securebench.harnesses.base import AgentResult
 from securebench.harnesses.pipeline import plan_workspace
 from securebench.progress import EVENT_FIELDS, EventKind
@@ -37,7 +38,6 @@ from securebench.tester_run.breaker import ERRORS_IN_A_ROW
 from securebench.tester_run.plan import affordable_workers
 from securebench.testing.fake_sandbox import FakeDriver
 from securebench.workspaces.materialization import VisibilityAwareMaterializer
-from securebench.workspaces.removal import make_fresh_directory, make_private_directory
 from tester_run.running import add_row, comparables, make_parts, records, row, run, write_run
 
 if TYPE_CHECKING:

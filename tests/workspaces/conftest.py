@@ -1,24 +1,4 @@
-"""A place for hostile workspaces, which are removed by the code under test: nothing else can be trusted to."""
-
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-import pytest
+"""The fixtures of hostile trees, which agents leave in workspaces."""
 
 from forbidden_tools import no_tools  # noqa: F401 - a fixture
-from securebench.workspaces.removal import make_fresh_directory, make_private_directory, remove_tree
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-
-@pytest.fixture
-def workspace(tmp_path: Path) -> Iterator[Path]:
-    """Give an empty workspace in a private directory."""
-    make_private_directory(tmp_path / "workspaces")
-    path = tmp_path / "workspaces" / "task"
-    make_fresh_directory(path)
-    yield path
-    remove_tree(path)
+from fs.conftest import workspace  # noqa: F401 - a fixture

@@ -12,12 +12,12 @@ import pytest
 
 from image_archives import directory, file, hard_link, special, symlink
 from securebench.errors import InfrastructureError
+from securebench.fs.safe_open import TreeRefusal, TreeRefusedError
+from securebench.fs.walk import TreeLimits
 from securebench.patches.model import FileVersion
 from securebench.sandboxes.collected import CollectedArchive, CollectedLayer
 from securebench.workspaces.changes import read_changes
-from securebench.workspaces.descriptors import TreeRefusal, TreeRefusedError
 from securebench.workspaces.image_tree import HostTree
-from securebench.workspaces.tree import TreeLimits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -204,7 +204,7 @@ class TestArchives:
     def test_an_archive_that_was_cut_short(self, pristine: HostTree) -> None:
         """L08: half an archive is trouble with the engine, never a candidate in which the rest is gone."""
         whole = b"".join(_collected(*_unchanged()).pieces)
-        with pytest.raises(InfrastructureError, match="cut short"):
+        with pytest.raises(InfrastructureError, match="truncated"):
             read_changes(CollectedArchive(iter([whole[:2000]])), pristine)
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from securebench.errors import MaterializationError
+from securebench.fs.walk import TreeLimits
 from securebench.workspaces.filling import fill
 from securebench.workspaces.image_tree import HostTree
-from securebench.workspaces.tree import TreeLimits
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from bounds import processor_seconds
 from securebench.errors import MaterializationError, PathPolicyError, StorageError
+from securebench.fs.walk import TreeLimits
 from securebench.resources import Component, FileReference, Resource, ResourceBundle, ResourceKind, Visibility
 from securebench.tasks import AssetRoot
 from securebench.workspaces.materialization import VisibilityAwareMaterializer, asset_digest, json_bytes
-from securebench.workspaces.tree import TreeLimits
 from workspaces.users import ORDINARY_USER
 
 if TYPE_CHECKING:

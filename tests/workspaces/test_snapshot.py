@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bounds import processor_seconds
-from securebench.workspaces.descriptors import TreeRefusal, TreeRefusedError
+from securebench.fs.safe_open import TreeRefusal, TreeRefusedError
 from securebench.workspaces.snapshot import Snapshot, read_file, snapshot_tree
 from workspaces import hostile
 from workspaces.users import as_ordinary_user, open_directory
@@ -19,7 +19,7 @@ from workspaces.users import as_ordinary_user, open_directory
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from securebench.workspaces.tree import TreeLimits
+    from securebench.fs.walk import TreeLimits
 
 MAX_SECONDS = 10.0
 

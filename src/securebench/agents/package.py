@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Final
 
 from securebench.agents.progress import InstallStage, Teller
 from securebench.errors import ImageError, InfrastructureError
+from securebench.fs.archives import ArchiveLimits
 from securebench.fs.safe_open import OPEN_FILE, opened, printable
-from securebench.images.limits import GIB, ImageLimits
+from securebench.fs.streams import chunks, decompressed
+from securebench.fs.tar_reader import MemberKind, TarReader
 from securebench.images.store.places import sync_directory, write_all
-from securebench.images.streams import chunks, decompressed
-from securebench.images.tar_reader import MemberKind, TarReader
+from securebench.limits import GIB
 from securebench.strict_input.json_text import UnfitJsonError, decode_json
 
 if TYPE_CHECKING:
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from securebench.agents.progress import OnProgress
-    from securebench.images.tar_reader import Member
+    from securebench.fs.tar_reader import Member
 
-LIMITS: Final = ImageLimits(bytes=4 * GIB, members=10_000, depth=24, header=64 * 1024)
+LIMITS: Final = ArchiveLimits(bytes=4 * GIB, members=10_000, depth=24, header=64 * 1024)
 DESCRIPTION: Final = "package.json"
 
 _TOP: Final = b"package"

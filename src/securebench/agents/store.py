@@ -15,9 +15,9 @@ from securebench.agents.progress import InstallStage, Progress
 from securebench.agents.registry import NpmRegistry, PackageRelease
 from securebench.errors import ConfigError, InfrastructureError
 from securebench.fs.locks import take
+from securebench.fs.streams import chunks
 from securebench.images.store.places import sync_directory
 from securebench.images.store.temporary import changing, temporary_directory
-from securebench.images.streams import chunks
 from securebench.strict_input.files import open_regular
 
 if TYPE_CHECKING:

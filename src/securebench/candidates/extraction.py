@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from securebench.errors import CandidateError, FailurePhase, FailureReason
+from securebench.fs.safe_open import TreeRefusal, TreeRefusedError
 from securebench.limits import MIB
 from securebench.patches.apply import apply_patch
 from securebench.patches.errors import PatchError
 from securebench.patches.limits import MAX_PATCH_BYTES
 from securebench.patches.render import render
 from securebench.workspaces.changes import read_changes
-from securebench.workspaces.descriptors import TreeRefusal, TreeRefusedError
 from securebench.workspaces.snapshot import read_file
 
 if TYPE_CHECKING:
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
     from securebench.candidates.artifact import CandidateArtifact
     from securebench.candidates.store import CandidateStore
+    from securebench.fs.walk import TreeLimits
     from securebench.patches.model import Delta, FileTree
     from securebench.sandboxes.collected import Collected
     from securebench.tasks import CandidateKind
     from securebench.workspaces.image_tree import HostTree
-    from securebench.workspaces.tree import TreeLimits
 
 MAX_CANDIDATE_BYTES = MIB
 """The largest text, code or patch: no answer that a person could read is longer."""

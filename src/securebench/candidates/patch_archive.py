@@ -9,18 +9,17 @@ from __future__ import annotations
 from typing import IO, TYPE_CHECKING, Final
 
 from securebench.errors import ImageError, StorageError
-from securebench.fs.safe_open import printable
-from securebench.images.tar_reader import MemberKind, TarReader
+from securebench.fs.safe_open import TreeRefusal, TreeRefusedError, printable
+from securebench.fs.tar_reader import MemberKind, TarReader
+from securebench.fs.tar_writer import TarWriter
+from securebench.fs.walk import MAX_OFFENDERS
 from securebench.limits import MIB
 from securebench.patches.model import FileVersion
-from securebench.workspaces.descriptors import TreeRefusal, TreeRefusedError
-from securebench.workspaces.tar_writer import TarWriter
-from securebench.workspaces.tree import MAX_OFFENDERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from securebench.images.tar_reader import Member
+    from securebench.fs.tar_reader import Member
     from securebench.patches.model import Delta
 
 GONE: Final = b".wh."

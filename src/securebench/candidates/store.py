@@ -18,7 +18,7 @@ from securebench.candidates.artifact import CandidateArtifact
 from securebench.candidates.patch_archive import read_patch, write_patch
 from securebench.errors import StorageError
 from securebench.fs.safe_open import OPEN_DIRECTORY, OPEN_FILE, opened
-from securebench.images.streams import Digester, chunks
+from securebench.fs.streams import Digester, chunks
 from securebench.limits import MIB
 from securebench.tasks import CandidateKind
 from securebench.workspaces.snapshot import snapshot_tree
@@ -26,8 +26,8 @@ from securebench.workspaces.snapshot import snapshot_tree
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from securebench.fs.walk import TreeLimits
     from securebench.patches.model import Delta
-    from securebench.workspaces.tree import TreeLimits
 
 _TREES = frozenset({CandidateKind.PATCH, CandidateKind.WORKSPACE})
 """Kinds whose sealed form is an archive, which is no text."""
@@ -52,7 +52,7 @@ class CandidateStore:
     def seal_tree(self, kind: CandidateKind, root: Path, limits: TreeLimits | None = None) -> CandidateArtifact:
         """Keep a snapshot of the tree below ``root``.
 
-        Raises :class:`~securebench.workspaces.tree.TreeRefusedError` for a tree that will not be read, and
+        Raises :class:`~securebench.fs.walk.TreeRefusedError` for a tree that will not be read, and
         :class:`StorageError`; neither leaves anything behind.
         """
         with self._storing(), self._temporary() as file:
@@ -63,7 +63,7 @@ class CandidateStore:
     def seal_patch(self, delta: Delta, text: str) -> CandidateArtifact:
         """Keep the changes ``delta``, which ``text`` shows to people.
 
-        Raises :class:`~securebench.workspaces.descriptors.TreeRefusedError` for names that cannot be kept, and
+        Raises :class:`~securebench.fs.safe_open.TreeRefusedError` for names that cannot be kept, and
         :class:`StorageError`.
         """
         with self._storing(), self._temporary() as file:

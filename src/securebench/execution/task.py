@@ -26,6 +26,7 @@ from securebench.execution.outcome import TaskOutcome, build_record
 from securebench.execution.task_files import file_texts
 from securebench.execution.trail import Trail
 from securebench.execution.verifier_output import VerifierOutput, discard_output, keep_output, output_file
+from securebench.fs.rmtree import make_fresh_directory, remove_tree
 from securebench.harnesses.base import ProduceContext, Spent
 from securebench.progress import EventKind
 from securebench.resources import Visibility
@@ -36,7 +37,6 @@ from securebench.results.usage import Usage, read_usage
 from securebench.tasks import task_directory_name
 from securebench.verifiers.base import VerifyContext
 from securebench.workspaces.materialization import ASSET_CHANGED
-from securebench.workspaces.removal import make_fresh_directory, remove_tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

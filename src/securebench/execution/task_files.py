@@ -5,9 +5,9 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from securebench.fs.safe_open import TreeRefusedError
+from securebench.fs.walk import EntryKind, TreeLimits, walk_at
 from securebench.limits import MIB
-from securebench.workspaces.descriptors import TreeRefusedError
-from securebench.workspaces.tree import EntryKind, TreeLimits, walk_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -1,4 +1,4 @@
-"""This user's home directory, which may be unknown, or closed to this user."""
+"""This user's home directory, which may be unknown or inaccessible."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ if TYPE_CHECKING:
 
 
 def home_directory(environ: Mapping[str, str] | None = None) -> Path:
-    """Return the home of this user. One without any, as in many containers, gets a directory that does not exist."""
+    """Return this user's home. Without one, as in many containers, return a directory that does not exist."""
     named = (os.environ if environ is None else environ).get("HOME", "")
     if Path(named).is_absolute():
         return Path(named)
     try:
         return Path.home()
-    except RuntimeError:  # HOME is not set, and the list of users does not have this one
+    except RuntimeError:  # HOME is not set, and /etc/passwd has no entry for this user
         return Path("/nonexistent")
 
 
 def in_closed_home(path: Path) -> bool:
-    """Say whether ``path`` lies below a home that this user cannot enter.
+    """Return whether ``path`` is below a home directory that this user cannot enter.
 
     ``sudo -u USER`` without ``-H`` leaves ``HOME`` at ``/root``, which most distributions close to other users. Nobody
-    chose such a place, so it holds nothing of this user.
+    chose such a path, so it holds nothing of this user.
     """
     home = home_directory()
     if not path.is_relative_to(home):
@@ -34,6 +34,6 @@ def in_closed_home(path: Path) -> bool:
         os.stat(f"{home}/.")  # noqa: PTH116 - a Path drops the dot, which is what asks for the right to enter
     except PermissionError:
         return True
-    except OSError:  # it does not exist, say: then nothing is below it
+    except OSError:  # it does not exist, for example: then nothing is below it
         return False
     return False

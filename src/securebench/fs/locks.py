@@ -1,4 +1,4 @@
-"""Locks between processes: files that carry a lock of the kernel's, which ends with whoever held it."""
+"""Locks between processes: files with a kernel lock (``flock``), which ends when its holder closes it or dies."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _LOCK_FILE = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def take(path: Path, *, shared: bool = False, wait: bool = True) -> int | None:
-    """Lock the file ``path``, which is made where it is missing, and return the descriptor that holds the lock.
+    """Lock the file ``path``, creating it if needed. Return the descriptor that holds the lock; close it to release.
 
-    Closing it lets go. ``None`` where somebody else holds it and this does not ``wait``.
+    ``None`` if another process holds the lock and ``wait`` is false.
     """
     mode = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB)
     while True:
         descriptor = os.open(path, _LOCK_FILE, 0o600)
         try:
             fcntl.flock(descriptor, mode)
-            if _is_at(descriptor, path):  # and not removed by who held it before
+            if _is_at(descriptor, path):  # the previous holder may have removed the file while this one waited
                 return descriptor
         except BlockingIOError:
             os.close(descriptor)
@@ -37,7 +37,7 @@ def take(path: Path, *, shared: bool = False, wait: bool = True) -> int | None:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the lock of ``path`` alone."""
+    """Hold the exclusive lock of ``path``."""
     descriptor = take(path)
     assert descriptor is not None
     try:

@@ -1,7 +1,9 @@
-"""Removing what somebody else wrote, whatever it is.
+"""Removing trees that somebody else wrote, and the directories that may be removed.
 
-The removal goes by descriptors, follows no link, enters no mount, needs a fixed number of open files however deep the
-tree is, and forgets names as it goes, however many there are.
+A removal works by descriptors, follows no link, enters no mount, and needs a fixed number of open files and bounded
+memory however deep or wide the tree is. :func:`remove_tree` removes only what lies directly in a directory made by
+:func:`make_private_directory`, which carries a marker. So nothing outside the run directory is ever deleted, whatever
+a workspace was replaced by between two runs.
 """
 
 from __future__ import annotations
@@ -14,16 +16,84 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from securebench.errors import StorageError
+from securebench.fs.durable import storage_errors
 from securebench.fs.safe_open import OPEN_DIRECTORY, opened, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+MARKER = ".securebench"
+"""The file that marks a directory whose subdirectories may be removed."""
+
+_MARKER_TEXT = b"SecureBench made this directory, and removes what lies in it.\n"
 _OPEN_PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
+def make_private_directory(path: Path) -> None:
+    """Make ``path`` (and its parents), readable by this user alone, to hold directories that may be removed.
+
+    Idempotent and safe from several threads. An existing directory must be empty or carry the marker.
+    Raises :class:`StorageError`: ``workspace-foreign`` if SecureBench did not make it, ``storage-failed`` if it cannot
+    be made.
+    """
+    with storage_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            path.mkdir(mode=0o700)
+        if path.is_symlink() or not path.is_dir():
+            raise _foreign(path, "is not a directory")
+        # The marker is written first: a directory with content and no marker is not of SecureBench. Check it again
+        # after listing, as another thread may have just created both; and before, as listing may take long.
+        if not _is_marked(path) and any(path.iterdir()) and not _is_marked(path):
+            raise _foreign(path, f"holds files, but no {MARKER}")
+        path.chmod(0o700)
+        if not _is_marked(path):
+            (path / MARKER).write_bytes(_MARKER_TEXT)
+
+
+def make_fresh_directory(path: Path, owner: tuple[int, int] | None = None) -> None:
+    """Replace ``path`` with an empty directory, mode 0700, that belongs to ``owner`` (uid, gid).
+
+    Raises as :func:`remove_tree` does.
+    """
+    remove_tree(path)
+    with storage_errors(path):
+        path.mkdir(mode=0o700)
+        if owner is not None:
+            os.chown(path, *owner, follow_symlinks=False)
+
+
+def remove_tree(path: Path) -> None:
+    """Remove the directory ``path`` and everything in it. It may be missing.
+
+    Raises :class:`StorageError`: ``workspace-foreign`` if SecureBench did not make it, ``workspace-stuck`` if
+    something in it cannot be removed.
+    """
+    if not os.path.lexists(path):
+        return
+    with storage_errors(path), opened(path.parent, OPEN_DIRECTORY) as parent:
+        status = os.stat(path.name, dir_fd=parent, follow_symlinks=False)
+        if not stat.S_ISDIR(status.st_mode):
+            raise _foreign(path, "is not a directory")
+        if not _is_marked(path.parent):
+            raise _foreign(path, f"lies in a directory without a {MARKER}")
+        remove_entry(parent, path.name)
+
+
+def _is_marked(path: Path) -> bool:
+    return (path / MARKER).is_file() and not (path / MARKER).is_symlink()
+
+
+def _foreign(path: Path, problem: str) -> StorageError:
+    return StorageError(
+        f"{path} {problem}; SecureBench did not make it and leaves it alone",
+        code="workspace-foreign",
+        hint="move it away, or choose another run.output_dir",
+    )
+
+
 def remove_entry(parent: int, name: str | bytes) -> None:
-    """Remove ``name`` of the directory that the descriptor ``parent`` is, and all that is in it, if it is there.
+    """Remove ``name`` from the directory ``parent`` (a descriptor), with everything in it. It may be missing.
 
     Raises :class:`StorageError` (``workspace-stuck``) if something in it cannot be removed, and ``OSError``.
     """
@@ -37,9 +107,10 @@ def remove_entry(parent: int, name: str | bytes) -> None:
 
 
 class _Removal:
-    """One removal: it stands in one directory, and remembers the way back.
+    """One removal. It holds one directory open, and remembers the inodes of those above it.
 
-    A directory is entered only after the kernel has said that it is not empty: it says of a mount that it is busy.
+    A directory is entered only after ``rmdir`` failed with ENOTEMPTY. A mount point fails with EBUSY instead, so that
+    nothing below a mount is ever removed.
     """
 
     def run(self, parent: int, name: str) -> None:
@@ -73,7 +144,7 @@ class _Removal:
         return None
 
     def _enter(self, here: int, name: str) -> int:
-        """Open the directory ``name``, and make it ours to change."""
+        """Open the directory ``name``. Give its owner all rights first: an agent may have closed it."""
         with _stuck(name), opened(name, _OPEN_PATH, here) as found:
             status = os.fstat(found)
             if status.st_mode & stat.S_IRWXU != stat.S_IRWXU:
@@ -82,7 +153,7 @@ class _Removal:
 
     @staticmethod
     def _leave(here: int, above: tuple[int, int]) -> int:
-        """Open the directory above, which must be the one that we came from."""
+        """Open the parent directory, which must be the one we came from: the tree may be moved meanwhile."""
         descriptor = os.open("..", OPEN_DIRECTORY, dir_fd=here)
         if _identity(descriptor) != above:
             os.close(descriptor)

@@ -1,13 +1,20 @@
-"""Opening what somebody else wrote: by descriptor, through no link, in no way that could block."""
+"""Opening files and directories that somebody else wrote: by descriptor, through no link, and never blocking.
+
+A file counts as readable if its owner's mode bits say so, whatever rights this process has: root and an ordinary user
+get the same result for the same tree.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from contextlib import contextmanager
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -15,6 +22,26 @@ OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 """``O_NONBLOCK``: opening a FIFO returns at once instead of waiting for a writer."""
 
 _SHOWN_LENGTH = 160
+_SET_ID = stat.S_ISUID | stat.S_ISGID
+_READ_DIRECTORY = stat.S_IRUSR | stat.S_IXUSR
+_CLOSED = "may not be read by its owner"
+
+
+class TreeRefusal(StrEnum):
+    """Why a tree or a file was refused."""
+
+    MISSING = "missing"
+    UNSAFE = "unsafe"
+    TOO_LARGE = "too_large"
+
+
+class TreeRefusedError(Exception):
+    """A tree or file that is not read. ``offenders``: at most ``MAX_OFFENDERS`` printable lines, one for each."""
+
+    def __init__(self, refusal: TreeRefusal, *offenders: str) -> None:
+        super().__init__("; ".join(offenders))
+        self.refusal = refusal
+        self.offenders = offenders
 
 
 def printable(name: bytes) -> str:
@@ -32,3 +59,105 @@ def opened(path: str | bytes | Path, flags: int, directory: int | None = None) -
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def open_below(top: int, parts: Iterable[bytes]) -> int:
+    """Return a descriptor of the directory at ``parts`` below ``top``. Follows no link. Raises ``OSError``."""
+    here = os.dup(top)
+    for part in parts:
+        try:
+            child = os.open(part, OPEN_DIRECTORY, dir_fd=here)
+        finally:
+            os.close(here)
+        here = child
+    return here
+
+
+@contextmanager
+def opened_root(root: Path) -> Iterator[int]:
+    """Open the directory ``root``. Raises :class:`TreeRefusedError` if it is not a readable, real directory."""
+    with refusing(os.fsencode(root.name)), opened(root, OPEN_DIRECTORY) as descriptor:
+        require_readable_directory(descriptor, os.fsencode(root.name))
+        yield descriptor
+
+
+@contextmanager
+def opened_below(top: int, parents: list[bytes]) -> Iterator[int]:
+    """Open the directory at ``parents`` below ``top``. Raises :class:`TreeRefusedError` with the part at fault."""
+    directory = os.dup(top)
+    try:
+        for depth, part in enumerate(parents, start=1):
+            path = b"/".join(parents[:depth])
+            with refusing(path):
+                child = os.open(part, OPEN_DIRECTORY, dir_fd=directory)
+            os.close(directory)
+            directory = child
+            require_readable_directory(directory, path)
+        yield directory
+    finally:
+        os.close(directory)
+
+
+@contextmanager
+def refusing(path: bytes) -> Iterator[None]:
+    """Turn the errors of opening a hostile ``path`` into :class:`TreeRefusedError`."""
+    try:
+        yield
+    except OSError as error:
+        raise refusal_of(error, path) from None
+
+
+def refusal_of(error: OSError, path: bytes) -> TreeRefusedError | OSError:
+    """Return the refusal of a hostile ``path`` for ``error``, or ``error`` itself if the machine is at fault."""
+    if error.errno == errno.ENOENT:
+        return TreeRefusedError(TreeRefusal.MISSING, f"{printable(path)}: does not exist")
+    reason = _REFUSED_ERRORS.get(error.errno or 0)
+    return error if reason is None else TreeRefusedError(TreeRefusal.UNSAFE, f"{printable(path)}: {reason}")
+
+
+_REFUSED_ERRORS = {
+    errno.ELOOP: "is a link",
+    errno.ENOTDIR: "is not a directory, or leads through a link",
+    errno.EACCES: _CLOSED,
+    errno.EPERM: _CLOSED,
+    errno.ENXIO: "is a socket or device",
+    errno.ENAMETOOLONG: "has too long a name",
+}
+
+
+def require_readable_directory(descriptor: int, path: bytes) -> int:
+    """Return the mode of a directory. Refuse one that its owner may not read and search."""
+    mode = os.fstat(descriptor).st_mode
+    if mode & _READ_DIRECTORY != _READ_DIRECTORY:
+        raise TreeRefusedError(TreeRefusal.UNSAFE, f"{printable(path)}: {_CLOSED}")
+    return mode
+
+
+def require_readable_file(status: os.stat_result, path: bytes, *, set_id: bool = False) -> None:
+    """Refuse all but regular files that their owner may read. Refuse set-id files unless ``set_id``."""
+    kind = stat.S_IFMT(status.st_mode)
+    mode = status.st_mode & ~_SET_ID if set_id else status.st_mode
+    fault = mode_fault(mode) if kind == stat.S_IFREG else f"is a {_KIND_NAMES.get(kind, 'strange object')}"
+    if fault:
+        raise TreeRefusedError(TreeRefusal.UNSAFE, f"{printable(path)}: {fault}")
+
+
+def mode_fault(mode: int) -> str:
+    """Return why a file or directory of this mode is refused, or nothing. Links have no mode of their own."""
+    if stat.S_ISDIR(mode):
+        return "" if mode & _READ_DIRECTORY == _READ_DIRECTORY else _CLOSED
+    if not stat.S_ISREG(mode):
+        return ""
+    if not mode & stat.S_IRUSR:
+        return _CLOSED
+    return "has a set-user-id or set-group-id bit" if mode & _SET_ID else ""
+
+
+_KIND_NAMES = {
+    stat.S_IFDIR: "directory",
+    stat.S_IFLNK: "link",
+    stat.S_IFIFO: "FIFO",
+    stat.S_IFSOCK: "socket",
+    stat.S_IFBLK: "block device",
+    stat.S_IFCHR: "character device",
+}

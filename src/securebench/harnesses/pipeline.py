@@ -28,6 +28,8 @@ from securebench.candidates.extraction import (
     seal_workspace,
 )
 from securebench.errors import CandidateError, FailurePhase, FailureReason, InfrastructureError, StorageError
+from securebench.fs.rmtree import make_fresh_directory, make_private_directory
+from securebench.fs.safe_open import TreeRefusedError
 from securebench.harnesses.agent_session import AgentSession
 from securebench.harnesses.base import AgentResult, HarnessProducer
 from securebench.harnesses.output import OutputReporter, recorded
@@ -37,11 +39,9 @@ from securebench.resources import Component
 from securebench.sandboxes.base import BASE_ENVIRONMENT, Command, Mount, SandboxSpec, workspace_user
 from securebench.sandboxes.collected import DirectoryReplacedError
 from securebench.tasks import DEFAULT_IMAGE, CandidateKind
-from securebench.workspaces.descriptors import TreeRefusedError
 from securebench.workspaces.filling import fill
 from securebench.workspaces.materialization import VisibilityAwareMaterializer, asset_digest
 from securebench.workspaces.path_policy import DEFAULT_TASK_FILE
-from securebench.workspaces.removal import make_fresh_directory, make_private_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

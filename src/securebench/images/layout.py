@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from securebench.errors import ImageError
+from securebench.fs.archives import malformed
 from securebench.images.model import ResolvedImage
 from securebench.strict_input.json_text import UnfitJsonError, decode_json
 
@@ -197,11 +197,6 @@ def items(value: Mapping[str, Any], key: str, where: str, *, limit: int = MAX_LA
     if len(found) > limit:
         raise malformed(where, f"its list {key!r} has {len(found)} entries, more than {limit}")
     return found
-
-
-def malformed(where: str, problem: str) -> ImageError:
-    """Return the error for a document, archive or member that is not what it must be."""
-    return ImageError(f"{where}: {problem}", code="image-malformed", hint="make or fetch the image again")
 
 
 def _decoded(data: bytes, where: str) -> Any:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 from securebench.errors import ConfigError
 from securebench.fs.durable import storage_errors
+from securebench.fs.rmtree import make_fresh_directory, make_private_directory, remove_tree
 from securebench.results.provenance import harness_provenance
 from securebench.tester_config import CommandConfig
-from securebench.workspaces.removal import make_fresh_directory, make_private_directory, remove_tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

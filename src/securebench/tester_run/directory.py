@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from securebench.candidates.store import CandidateStore
 from securebench.errors import ConfigError, Problem, StorageError
 from securebench.fs.durable import storage_errors, temporary_name
+from securebench.fs.rmtree import MARKER, make_private_directory, remove_tree
 from securebench.results.commitment import KEY_FILE
 from securebench.results.journal import JOURNAL
 from securebench.results.lock import OWNER_FILE
@@ -19,7 +20,6 @@ from securebench.results.record import VerificationStatus
 from securebench.results.run_header import HEADER, read_header
 from securebench.tasks import CandidateKind
 from securebench.tester_run.agent_copy import AGENT_COPY
-from securebench.workspaces.removal import MARKER, make_private_directory, remove_tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -14,28 +14,27 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from securebench.errors import ImageError, InfrastructureError
-from securebench.fs.safe_open import printable
-from securebench.images.tar_reader import MemberKind, TarReader
-from securebench.limits import MIB
-from securebench.sandboxes.collected import CollectedLayer
-from securebench.workspaces.comparison import CHANGE_LIMITS, Comparison
-from securebench.workspaces.descriptors import TreeRefusal, TreeRefusedError, mode_fault
-from securebench.workspaces.tree import (
+from securebench.fs.safe_open import TreeRefusal, TreeRefusedError, mode_fault, printable
+from securebench.fs.tar_reader import MemberKind, TarReader
+from securebench.fs.walk import (
     EntryKind,
     Links,
     TreeLimits,
     TreeRules,
     walk_descriptor,
 )
+from securebench.limits import MIB
+from securebench.sandboxes.collected import CollectedLayer
+from securebench.workspaces.comparison import CHANGE_LIMITS, Comparison
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from securebench.images.tar_reader import Member
+    from securebench.fs.tar_reader import Member
+    from securebench.fs.walk import TreeEntry
     from securebench.patches.model import Delta
     from securebench.sandboxes.collected import Collected, CollectedArchive
     from securebench.workspaces.image_tree import HostTree
-    from securebench.workspaces.tree import TreeEntry
 
 _LOOKED_AT: Final = TreeLimits(total_bytes=8 * 1024 * MIB, entries=1_000_000)
 """What may be there to be compared: an agent that touched every file has changed none."""

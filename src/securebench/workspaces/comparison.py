@@ -8,10 +8,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from securebench.fs.safe_open import TreeRefusal, TreeRefusedError
+from securebench.fs.walk import MAX_OFFENDERS, TreeLimits
 from securebench.limits import MIB
 from securebench.patches.model import FileVersion
-from securebench.workspaces.descriptors import TreeRefusal, TreeRefusedError
-from securebench.workspaces.tree import MAX_OFFENDERS, TreeLimits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

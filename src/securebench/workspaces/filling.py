@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from securebench.errors import MaterializationError, StorageError
-from securebench.workspaces.descriptors import TreeRefusal, TreeRefusedError
+from securebench.fs.safe_open import TreeRefusal, TreeRefusedError
+from securebench.fs.tree_writer import TreeWriter
+from securebench.fs.walk import WORKSPACE, EntryKind, TreeLimits, walk_descriptor
 from securebench.workspaces.path_policy import DEFAULT_TASK_FILE
-from securebench.workspaces.tree import WORKSPACE, EntryKind, TreeLimits, walk_descriptor
-from securebench.workspaces.writing import TreeWriter
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from securebench.fs.walk import TreeEntry
     from securebench.workspaces.image_tree import HostTree
-    from securebench.workspaces.tree import TreeEntry
 
 _OURS: Final = (os.fsencode(DEFAULT_TASK_FILE), b"securebench")
 """What a workspace holds of the framework."""

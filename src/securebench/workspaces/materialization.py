@@ -23,20 +23,20 @@ from typing import TYPE_CHECKING
 
 from securebench.benchmark_pack.assets import MAX_ASSET_BYTES, MAX_ASSET_FILES, AssetDigest
 from securebench.errors import MaterializationError, StorageError
+from securebench.fs.safe_open import TreeRefusal, TreeRefusedError
+from securebench.fs.tree_writer import TreeWriter
+from securebench.fs.walk import EntryKind, TreeLimits, walk_at
 from securebench.pack_paths import LANE_ROOTS, MAX_PATH_DEPTH
 from securebench.resources import ResourceKind, Visibility
 from securebench.workspaces import path_policy
-from securebench.workspaces.descriptors import TreeRefusal, TreeRefusedError
-from securebench.workspaces.tree import EntryKind, TreeLimits, walk_at
-from securebench.workspaces.writing import TreeWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from securebench.fs.walk import TreeEntry
     from securebench.resources import Component, FileReference, JsonValue, Resource, ResourceBundle
     from securebench.tasks import AssetRoot
-    from securebench.workspaces.tree import TreeEntry
 
 ASSET_CHANGED = "asset-changed"
 """The code of the error of an asset that changed under a run."""

@@ -7,10 +7,9 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
-from securebench.fs.safe_open import printable
-from securebench.workspaces.descriptors import TreeRefusal, TreeRefusedError
-from securebench.workspaces.tar_writer import TarWriter
-from securebench.workspaces.tree import WORKSPACE, EntryKind, TreeLimits, walk, walk_at
+from securebench.fs.safe_open import TreeRefusal, TreeRefusedError, printable
+from securebench.fs.tar_writer import TarWriter
+from securebench.fs.walk import WORKSPACE, EntryKind, TreeLimits, walk, walk_at
 
 if TYPE_CHECKING:
     from pathlib import Path

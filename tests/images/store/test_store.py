@@ -37,7 +37,7 @@ from securebench.images.store.unpack import Layer, unpack
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from securebench.images.limits import ImageLimits
+    from securebench.fs.archives import ArchiveLimits
     from securebench.images.store.incoming import Incoming
     from securebench.images.store.tree_builder import Unpacked
 
@@ -116,7 +116,7 @@ def test_many_threads_and_processes_unpack_once(own_store: ImageStore, monkeypat
     image_id = put(own_store, "tool:1")
     unpacked = []
 
-    def counted(layers: Sequence[Layer], root: Path, shift: int, limits: ImageLimits) -> Unpacked:
+    def counted(layers: Sequence[Layer], root: Path, shift: int, limits: ArchiveLimits) -> Unpacked:
         unpacked.append(root)
         return unpack(layers, root, shift, limits)
 
@@ -527,7 +527,7 @@ def test_who_waits_for_an_unpacking_gets_its_tree(own_store: ImageStore, monkeyp
     image_id = put(own_store, "tool:1")
     begun, go_on = threading.Event(), threading.Event()
 
-    def slow(layers: Sequence[Layer], root: Path, shift: int, limits: ImageLimits) -> Unpacked:
+    def slow(layers: Sequence[Layer], root: Path, shift: int, limits: ArchiveLimits) -> Unpacked:
         begun.set()
         assert go_on.wait(10)
         return unpack(layers, root, shift, limits)

@@ -26,7 +26,7 @@ from image_archives import (
     with_pax,
 )
 from securebench.errors import ImageError
-from securebench.images.limits import ImageLimits
+from securebench.fs.archives import ArchiveLimits
 from securebench.images.store.ids import SHIFT
 from securebench.images.store.unpack import Layer, unpack
 
@@ -41,7 +41,7 @@ Shape = dict[str, str]
 
 
 def unpacked(
-    tmp_path: Path, *layers: bytes, limits: ImageLimits | None = None, shift: int = 0
+    tmp_path: Path, *layers: bytes, limits: ArchiveLimits | None = None, shift: int = 0
 ) -> tuple[Path, Unpacked]:
     """Unpack archives, one upon the other, and return the root and what was said of it."""
     root = tmp_path / "outer" / "root"
@@ -67,7 +67,7 @@ def shape(root: Path) -> Shape:
     return found
 
 
-def refused(tmp_path: Path, *layers: bytes, limits: ImageLimits | None = None) -> ImageError:
+def refused(tmp_path: Path, *layers: bytes, limits: ArchiveLimits | None = None) -> ImageError:
     """Return the error of an archive that is not unpacked; nothing beside its root was touched."""
     with pytest.raises(ImageError) as caught:
         unpacked(tmp_path, *layers, limits=limits)
@@ -300,19 +300,19 @@ def test_deep_trees_are_walked_without_recursion_up_to_a_limit(tmp_path: Path) -
 def test_members_are_counted_over_all_layers(tmp_path: Path) -> None:
     """H08: more members than the limit are refused, however they are spread."""
     layers = [layer(file("a"), file("b")), layer(file("c"), file("d"))]
-    assert refused(tmp_path, *layers, limits=ImageLimits(members=3)).code == "image-too-large"
+    assert refused(tmp_path, *layers, limits=ArchiveLimits(members=3)).code == "image-too-large"
 
 
 def test_bytes_are_counted_over_all_layers(tmp_path: Path) -> None:
     """H14: each layer is within the limit, both together are not."""
     layers = [layer(file("a", bytes(50_000))), layer(file("b", bytes(50_000)))]
-    assert refused(tmp_path, *layers, limits=ImageLimits(bytes=80_000)).code == "image-too-large"
+    assert refused(tmp_path, *layers, limits=ArchiveLimits(bytes=80_000)).code == "image-too-large"
 
 
 def test_what_grows_out_of_all_proportion_is_refused(tmp_path: Path) -> None:
     """H14: a compressed archive that becomes two hundred times as much is a bomb, long before the disk is full."""
     bomb = gzip.compress(layer(file("zeros", bytes(20_000_000))))
-    error = refused(tmp_path, bomb, limits=ImageLimits(ratio_floor=1_000_000))
+    error = refused(tmp_path, bomb, limits=ArchiveLimits(ratio_floor=1_000_000))
     assert error.code == "image-too-large"
     assert "compressed bytes" in error.message
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from securebench.errors import ConfigError, ImageError
+from securebench.fs.archives import ArchiveLimits, malformed, wrong_digest
+from securebench.fs.streams import chunks, decompressed
 from securebench.images.layout import (
     INDEX_FILE,
     INDEX_TYPES,
@@ -18,12 +20,10 @@ from securebench.images.layout import (
     ImageConfig,
     ImageManifest,
     json_list,
-    malformed,
     parse_index,
     text,
     texts,
 )
-from securebench.images.limits import ImageLimits
 from securebench.images.reference import check_reference
 from securebench.images.registry.documents import Index, parse_manifest, runs_on
 from securebench.images.registry.model import Platform
@@ -35,7 +35,6 @@ from securebench.images.store.archive_files import (
     layer_type,
 )
 from securebench.images.store.root_archive import RootConfig, add_root
-from securebench.images.streams import chunks, decompressed, wrong_digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -65,7 +64,7 @@ def add_path(incoming: Incoming, path: Path) -> tuple[Added, ...]:
     """
     if stat.S_ISDIR(path.stat().st_mode):
         return _of_layout(DirectoryFiles(path, incoming), incoming)
-    limits = ImageLimits()
+    limits = ArchiveLimits()
     with path.open("rb") as file:
         holds_images = is_image_archive(decompressed(chunks(file), limits, str(path)), str(path), limits)
         file.seek(0)
@@ -79,7 +78,7 @@ def add_archive(incoming: Incoming, pieces: Iterable[bytes], what: str) -> tuple
 
     Raises as :func:`add_path` does.
     """
-    files = TarFiles(pieces, what, incoming, ImageLimits())
+    files = TarFiles(pieces, what, incoming, ArchiveLimits())
     return _of_save(files, incoming) if files.has(SAVED) else _of_layout(files, incoming)
 
 

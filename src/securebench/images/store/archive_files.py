@@ -10,18 +10,19 @@ import stat
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Final, Protocol
 
+from securebench.fs.archives import malformed, too_large
 from securebench.fs.safe_open import OPEN_DIRECTORY, OPEN_FILE, opened, printable
-from securebench.images.layout import LAYER_TYPE, malformed
-from securebench.images.streams import chunks, too_large
-from securebench.images.tar_reader import MemberKind, TarReader
+from securebench.fs.streams import chunks
+from securebench.fs.tar_reader import MemberKind, TarReader
+from securebench.images.layout import LAYER_TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from securebench.errors import ImageError
+    from securebench.fs.archives import ArchiveLimits
     from securebench.images.layout import Descriptor
-    from securebench.images.limits import ImageLimits
     from securebench.images.store.incoming import Incoming
 
 MAX_FILES: Final = 10_000
@@ -58,7 +59,7 @@ def layer_type(incoming: Incoming, layer: Descriptor) -> str:
     return f"{LAYER_TYPE}+gzip" if incoming.begins(layer.digest, len(_GZIP)) == _GZIP else LAYER_TYPE
 
 
-def is_image_archive(pieces: Iterable[bytes], what: str, limits: ImageLimits) -> bool:
+def is_image_archive(pieces: Iterable[bytes], what: str, limits: ArchiveLimits) -> bool:
     """Say whether a tar archive holds images, rather than a root file system: its first file says it."""
     names = (_name(member.path) for member in TarReader(pieces, what, limits.header))
     first = next((name for name in names if name != "."), "")
@@ -68,7 +69,7 @@ def is_image_archive(pieces: Iterable[bytes], what: str, limits: ImageLimits) ->
 class TarFiles:
     """The files of a tar archive, which is read once and wholly: each of them waits as a blob."""
 
-    def __init__(self, pieces: Iterable[bytes], what: str, incoming: Incoming, limits: ImageLimits) -> None:
+    def __init__(self, pieces: Iterable[bytes], what: str, incoming: Incoming, limits: ArchiveLimits) -> None:
         self.what = what
         self._blobs: dict[str, Descriptor] = {}
         self._links: dict[str, str] = {}

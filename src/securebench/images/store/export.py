@@ -5,10 +5,10 @@ from __future__ import annotations
 import tarfile
 from typing import TYPE_CHECKING
 
+from securebench.fs.streams import chunks
+from securebench.fs.tar_reader import BLOCK
 from securebench.images.layout import encoded
 from securebench.images.store.archive import SAVED
-from securebench.images.streams import chunks
-from securebench.images.tar_reader import BLOCK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

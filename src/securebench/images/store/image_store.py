@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from securebench.errors import ImageError
-from securebench.images.limits import ImageLimits
+from securebench.fs.archives import ArchiveLimits
 from securebench.images.reference import canonical, check_reference, is_image_id
 from securebench.images.store.collecting import Collector
 from securebench.images.store.incoming import Incoming
@@ -43,10 +43,10 @@ class ImageStore:
     beside what they say.
     """
 
-    def __init__(self, directory: Path | None = None, limits: ImageLimits | None = None) -> None:
+    def __init__(self, directory: Path | None = None, limits: ArchiveLimits | None = None) -> None:
         self._places = StorePaths(directory or default_directory())
         self._catalogue = Catalogue(self._places)
-        self._trees = Trees(self._places, self._catalogue, limits or ImageLimits())
+        self._trees = Trees(self._places, self._catalogue, limits or ArchiveLimits())
         self._collector = Collector(self._places, self._catalogue, self._trees)
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from securebench.errors import ConfigError, ImageError
-from securebench.images.layout import malformed
+from securebench.fs.archives import malformed
 from securebench.images.reference import check_reference
 from securebench.images.store.archive import add_path
 from securebench.images.store.index import ImageSource, Origin

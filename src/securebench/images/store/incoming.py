@@ -12,12 +12,13 @@ import secrets
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from securebench.fs.archives import malformed, wrong_digest
 from securebench.fs.locks import locked
-from securebench.images.layout import CONFIG_TYPE, MANIFEST_TYPE, Descriptor, ImageConfig, ImageManifest, malformed
+from securebench.fs.streams import Digester
+from securebench.images.layout import CONFIG_TYPE, MANIFEST_TYPE, Descriptor, ImageConfig, ImageManifest
 from securebench.images.reference import canonical, check_reference
 from securebench.images.store.index import Catalogue, Listed, named, read_document
 from securebench.images.store.places import explaining, sync_file_system, write_all
-from securebench.images.streams import Digester, wrong_digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

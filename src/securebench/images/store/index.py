@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from securebench.errors import ImageError
+from securebench.fs.archives import malformed
 from securebench.images.layout import (
     INDEX_FILE,
     MAX_DOCUMENT,
@@ -16,7 +17,6 @@ from securebench.images.layout import (
     ImageConfig,
     ImageManifest,
     index_bytes,
-    malformed,
     parse_index,
 )
 from securebench.images.reference import is_image_id

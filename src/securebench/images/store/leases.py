@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from securebench.images.limits import ImageLimits
+    from securebench.fs.archives import ArchiveLimits
     from securebench.images.store.index import Catalogue
     from securebench.images.store.places import StorePaths
     from securebench.images.store.temporary import Trash
@@ -65,7 +65,7 @@ class StoredTree:
 class Trees:
     """The unpacked images of a store."""
 
-    def __init__(self, places: StorePaths, catalogue: Catalogue, limits: ImageLimits) -> None:
+    def __init__(self, places: StorePaths, catalogue: Catalogue, limits: ArchiveLimits) -> None:
         self._places = places
         self._catalogue = catalogue
         self._limits = limits

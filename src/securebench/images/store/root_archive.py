@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from securebench.fs.archives import ArchiveLimits
+from securebench.fs.streams import decompressed
 from securebench.images.layout import LAYER_TYPE, encoded
-from securebench.images.limits import ImageLimits
 from securebench.images.registry.model import Platform
-from securebench.images.streams import decompressed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -31,7 +31,7 @@ def add_root(incoming: Incoming, pieces: Iterable[bytes], config: RootConfig, wh
     The same archive and configuration give the same id: no time is in it. ``what`` names the archive in errors.
     Raises :class:`ImageError` (``image-malformed``, ``image-too-large``).
     """
-    layer = incoming.take(decompressed(pieces, ImageLimits(), what))
+    layer = incoming.take(decompressed(pieces, ArchiveLimits(), what))
     return incoming.add(_config(config, layer.digest), [replace(layer, media_type=LAYER_TYPE)])
 
 

@@ -17,21 +17,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from securebench.fs.archives import malformed, too_large
 from securebench.fs.rmtree import remove_entry
 from securebench.fs.safe_open import OPEN_DIRECTORY, opened, printable
-from securebench.images.layout import malformed
+from securebench.fs.tar_reader import MemberKind
 from securebench.images.store.ids import COUNT
 from securebench.images.store.places import write_all
 from securebench.images.store.tree_walk import StuckError, TreeWalk
-from securebench.images.streams import too_large
-from securebench.images.tar_reader import MemberKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from securebench.images.limits import ImageLimits
+    from securebench.fs.archives import ArchiveLimits
+    from securebench.fs.tar_reader import Member
     from securebench.images.store.tree_walk import OpenDirectory
-    from securebench.images.tar_reader import Member
 
 WHITEOUT: Final = b".wh."
 OPAQUE: Final = b".wh..wh..opq"
@@ -76,7 +75,7 @@ class TreeBuilder:
     :class:`ImageError` (``image-malformed``, ``image-too-large``) and ``OSError``.
     """
 
-    def __init__(self, root: int, shift: int, limits: ImageLimits) -> None:
+    def __init__(self, root: int, shift: int, limits: ArchiveLimits) -> None:
         self._root = root
         self._shift = shift
         self._limits = limits

@@ -12,11 +12,11 @@ import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from securebench.fs.archives import ArchiveLimits, wrong_digest
 from securebench.fs.safe_open import OPEN_DIRECTORY, OPEN_FILE, opened
-from securebench.images.limits import ImageLimits
+from securebench.fs.streams import Digester, chunks, decompressed
+from securebench.fs.tar_reader import TarReader
 from securebench.images.store.tree_builder import TreeBuilder
-from securebench.images.streams import Digester, chunks, decompressed, wrong_digest
-from securebench.images.tar_reader import TarReader
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,13 +33,13 @@ class Layer:
     diff_id: str
 
 
-def unpack(layers: Sequence[Layer], root: Path, shift: int, limits: ImageLimits | None = None) -> Unpacked:
+def unpack(layers: Sequence[Layer], root: Path, shift: int, limits: ArchiveLimits | None = None) -> Unpacked:
     """Unpack into ``root``, an empty directory of this user's alone, and say what came of it.
 
     ``shift`` is added to each owner; without one all belongs to this user. Raises :class:`ImageError`
     (``image-malformed``, ``image-too-large``, ``image-blob-mismatch``) and ``OSError``.
     """
-    limits = limits or ImageLimits()
+    limits = limits or ArchiveLimits()
     with opened(root, OPEN_DIRECTORY) as descriptor:
         builder = TreeBuilder(descriptor, shift, limits)
         try:
@@ -52,7 +52,7 @@ def unpack(layers: Sequence[Layer], root: Path, shift: int, limits: ImageLimits 
     return builder.unpacked
 
 
-def _unpack_layer(builder: TreeBuilder, layer: Layer, what: str, limits: ImageLimits) -> int:
+def _unpack_layer(builder: TreeBuilder, layer: Layer, what: str, limits: ArchiveLimits) -> int:
     """Unpack one layer, and return how many bytes its archive has."""
     with opened(layer.path, OPEN_FILE) as descriptor, os.fdopen(descriptor, "rb", buffering=0, closefd=False) as file:
         digester = Digester()

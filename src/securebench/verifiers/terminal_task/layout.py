@@ -14,25 +14,24 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from securebench.errors import FailureReason
-from securebench.fs.safe_open import OPEN_FILE, printable
-from securebench.images.tar_reader import MemberKind, TarReader
+from securebench.fs.safe_open import OPEN_FILE, TreeRefusedError, printable
+from securebench.fs.tar_reader import MemberKind, TarReader
+from securebench.fs.tree_writer import TreeWriter
+from securebench.fs.walk import KEPT_MODE, MAX_OFFENDERS
 from securebench.limits import MIB
 from securebench.pack_paths import LANE_ROOTS, folded, is_at_or_below
 from securebench.resources import Component, Visibility
 from securebench.sandboxes.base import Mount
 from securebench.verifiers.faults import CandidateFailedError
 from securebench.verifiers.terminal_task.links import UNKNOWN, WorkspaceLinks
-from securebench.workspaces.descriptors import TreeRefusedError
 from securebench.workspaces.materialization import VisibilityAwareMaterializer, asset_digest
-from securebench.workspaces.tree import KEPT_MODE, MAX_OFFENDERS
-from securebench.workspaces.writing import TreeWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from securebench.candidates.artifact import CandidateArtifact
-    from securebench.images.tar_reader import Member
+    from securebench.fs.tar_reader import Member
     from securebench.tasks import VerifierView
     from securebench.verifiers.terminal_task.request import CheckRequest
 

@@ -9,14 +9,13 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 from securebench.errors import MaterializationError
-from securebench.fs.safe_open import printable
+from securebench.fs.safe_open import TreeRefusal, TreeRefusedError, printable
 from securebench.pack_paths import LANE_ROOTS, is_at_or_below
 from securebench.resources import Visibility
 from securebench.sandboxes.base import SandboxSpec, workspace_user
 from securebench.verifiers.python_imports import first_needed_module
 from securebench.verifiers.terminal_task.environment import checker_environment
 from securebench.verifiers.terminal_task.layout import lay_out_inputs
-from securebench.workspaces.descriptors import TreeRefusal, TreeRefusedError
 from securebench.workspaces.snapshot import read_file
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 from securebench.benchmark_pack.assets import AssetDigest
 from securebench.errors import MaterializationError
+from securebench.fs.safe_open import TreeRefusedError
 from securebench.limits import MIB
 from securebench.sandboxes.base import Stream
 from securebench.strict_input.json_text import UnfitJsonError, decode_json
-from securebench.workspaces.descriptors import TreeRefusedError
 from securebench.workspaces.materialization import asset_changed
 from securebench.workspaces.snapshot import read_file
 

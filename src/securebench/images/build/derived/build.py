@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from securebench.errors import ImageError
+from securebench.fs.archives import ArchiveLimits
+from securebench.fs.streams import capped
 from securebench.images.build.derived.compose import COMMIT_LABEL, SOURCE_LABEL, Additions, Base, add_image
 from securebench.images.build.derived.content import content_layer
 from securebench.images.build.derived.layer import MTIME
@@ -19,8 +21,6 @@ from securebench.images.build.derived.script import MARK, script, steps
 from securebench.images.build.derived.sources import fetch_source
 from securebench.images.build.derived.wheels import fetch_wheels
 from securebench.images.ensure import provide
-from securebench.images.limits import ImageLimits
-from securebench.images.streams import capped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -100,7 +100,7 @@ class DerivedBuild:
         recipe, base = self.recipe, self._base()
         source, origin = self._source()
         pieces, commit = content_layer(recipe, source)
-        content = incoming.take(capped(pieces, ImageLimits().bytes, f"the content of {recipe.reference}"))
+        content = incoming.take(capped(pieces, ArchiveLimits().bytes, f"the content of {recipe.reference}"))
         labels = {**self.labels, SOURCE_LABEL: origin, COMMIT_LABEL: commit}
         additions = Additions(
             environment=recipe.environment,
@@ -143,7 +143,7 @@ class DerivedBuild:
             if left.exit_code != 0:
                 raise self._failed(left.exit_code)
             self.report("keeping what was changed")
-            return incoming.take(capped(left.layer, ImageLimits().bytes, f"the steps of {self.recipe.reference}"))
+            return incoming.take(capped(left.layer, ArchiveLimits().bytes, f"the steps of {self.recipe.reference}"))
 
     def _tools(self) -> Path:
         """Return a directory with the wheels, and what installs them."""

@@ -12,20 +12,20 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from securebench.errors import ImageError
+from securebench.fs.archives import ArchiveLimits
 from securebench.fs.safe_open import OPEN_DIRECTORY, OPEN_FILE, opened, printable
+from securebench.fs.tar_reader import MemberKind, TarReader
 from securebench.images.build.derived.host_tree import walk
 from securebench.images.build.derived.layer import END, LayerEntry, written
-from securebench.images.limits import ImageLimits
 from securebench.images.store.ids import COUNT
 from securebench.images.store.tree_builder import OPAQUE, WHITEOUT
-from securebench.images.tar_reader import MemberKind, TarReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from securebench.fs.tar_reader import Member
     from securebench.images.build.derived.host_tree import Found
-    from securebench.images.tar_reader import Member
 
 _LEFT_OUT: Final = frozenset((b"proc", b"sys", b"dev", b"tmp", b"run"))
 _OVERLAID: Final = frozenset(
@@ -84,7 +84,7 @@ def layer_of_archive(pieces: Iterator[bytes], tree: Path, shift: int) -> Iterato
     :class:`ImageError` (``image-malformed``).
     """
     there: dict[bytes, MemberKind] = {}
-    reader = TarReader(pieces, "what the steps left", ImageLimits().header)
+    reader = TarReader(pieces, "what the steps left", ArchiveLimits().header)
     with opened(tree, OPEN_DIRECTORY) as top:
         for member in reader:
             path = b"/".join(part for part in member.path.split(b"/") if part not in {b"", b"."})

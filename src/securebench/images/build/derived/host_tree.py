@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from securebench.errors import ImageError
 from securebench.fs.safe_open import OPEN_DIRECTORY, OPEN_FILE, opened, printable
-from securebench.images.streams import chunks
+from securebench.fs.streams import chunks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -6,7 +6,7 @@ import tarfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from securebench.images.tar_reader import BLOCK
+from securebench.fs.tar_reader import BLOCK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -15,6 +15,9 @@ from urllib.parse import urljoin, urlsplit
 
 from securebench import __version__
 from securebench.errors import ImageError
+from securebench.fs.archives import ArchiveLimits
+from securebench.fs.streams import decompressed
+from securebench.fs.tar_reader import MemberKind, TarReader
 from securebench.images.build.bootstrap import query
 from securebench.images.build.git.model import (
     EXECUTABLE,
@@ -27,9 +30,6 @@ from securebench.images.build.git.model import (
     check_path,
     unusable,
 )
-from securebench.images.limits import ImageLimits
-from securebench.images.streams import decompressed
-from securebench.images.tar_reader import MemberKind, TarReader
 from securebench.strict_input.json_text import UnfitJsonError, decode_json
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def normalised(name: str) -> str:
 
 def unpacked(data: bytes, what: str) -> SourceTree:
     """Return the files of a source archive by their paths below its one top directory. Raises :class:`ImageError`."""
-    limits = ImageLimits(bytes=2 * MAX_BYTES, members=MAX_FILES)
+    limits = ArchiveLimits(bytes=2 * MAX_BYTES, members=MAX_FILES)
     reader = TarReader(decompressed(iter((data,)), limits, what), what, limits.header)
     files: dict[bytes, SourceFile] = {}
     tops: set[bytes] = set()

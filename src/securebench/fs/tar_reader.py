@@ -1,7 +1,7 @@
-"""A reader of tar archives for what hostile hands may have written: headers as bytes, sizes bounded, nothing obeyed.
+"""A strict reader for untrusted tar archives: names are bytes, sizes are bounded, and nothing is written to disk.
 
-It knows the formats that image tools write: ustar, PAX, and GNU's long names and large numbers. Paths stay bytes, are
-not interpreted and not joined to anything here. What it does not know is refused, never guessed.
+It reads the formats of image tools: ustar, PAX, and GNU's long names and large numbers. Paths are not interpreted
+here. Everything else is an error.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
+from securebench.fs.archives import malformed, too_large
 from securebench.fs.safe_open import printable
-from securebench.images.layout import malformed
-from securebench.images.streams import CHUNK, too_large
+from securebench.fs.streams import CHUNK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -29,7 +29,7 @@ _SPARSE: Final = b"GNU.sparse."
 
 
 class MemberKind(Enum):
-    """What a member is."""
+    """The type of a member."""
 
     FILE = auto()
     DIRECTORY = auto()
@@ -41,7 +41,7 @@ class MemberKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One header: ``size`` bytes of content follow. ``link`` is where a link leads, ``xattrs`` how many there are."""
+    """One header; ``size`` bytes of content follow. ``link``: the target of a link. ``xattrs``: their number."""
 
     path: bytes
     kind: MemberKind
@@ -69,7 +69,7 @@ _LONG: Final = {b"L": b"path", b"K": b"linkpath"}
 
 
 class TarReader:
-    """Reads one archive from its first to its last byte: iterate over members, and over a member's ``content``.
+    """Reads one archive from start to end: iterate over its members, and over each member's ``content``.
 
     ``what`` names the archive in errors. Raises :class:`ImageError`: ``image-malformed``, or ``image-too-large``
     for an extended header of more than ``header_limit`` bytes.
@@ -81,9 +81,9 @@ class TarReader:
         self._what = what
         self._header_limit = header_limit
         self._extended_size = 0
-        """Of the extended headers before the next member."""
+        """Bytes of the extended headers before the next member."""
         self._left = 0
-        """Bytes of the current member's content that are still to be read, and its padding."""
+        """Unread bytes of the current member's content."""
         self._padding = 0
 
     def __iter__(self) -> Iterator[Member]:
@@ -94,7 +94,7 @@ class TarReader:
                 extra[_LONG[kind]] = self._extended(header).rstrip(b"\0")
             elif kind == b"x":
                 extra |= self._records(self._extended(header))
-            elif kind == b"g":  # a comment of the whole archive: nothing that image tools rely on
+            elif kind == b"g":  # a global header, such as a comment: image tools do not rely on it
                 self._extended(header)
             else:
                 member = self._member(header, extra)
@@ -104,14 +104,14 @@ class TarReader:
         self._drain()
 
     def content(self) -> Iterator[memoryview]:
-        """Give what is left of the current member's content."""
+        """Yield the unread rest of the current member's content."""
         while self._left:
             piece = self._some(min(self._left, CHUNK))
             self._left -= len(piece)
             yield piece
 
     def _next_header(self) -> bytes | None:
-        """Return the next header, after what is left of the current member; ``None`` at the end mark."""
+        """Skip the rest of the current member and return the next header, or ``None`` at the end mark."""
         for _ in self.content():
             pass
         self._exactly(self._padding)
@@ -119,7 +119,7 @@ class TarReader:
         header = self._exactly(BLOCK)
         if header == _ZERO:
             return None
-        # The sum is over the header with its own field as spaces.
+        # The checksum covers the header with spaces in its own field.
         wanted = _until_nul(header[148:156]).strip(b" ")
         if wanted.strip(b"01234567") or int(wanted or b"0", 8) != sum(header) - sum(header[148:156]) + 8 * 0x20:
             raise malformed(self._what, "a header's checksum is wrong: this is not a tar archive, or a damaged one")
@@ -142,7 +142,7 @@ class TarReader:
         if kind is None or any(key.startswith(_SPARSE) for key in extra):
             raise self._unreadable(path, f"its type is {printable(header[156:157])!r} or sparse, which is not read")
         size = self._field(header[124:136], extra, b"size") if kind is MemberKind.FILE else 0
-        if header[156:157] == b"\0" and path.endswith(b"/"):  # as the oldest format has directories
+        if header[156:157] == b"\0" and path.endswith(b"/"):  # a directory in the pre-POSIX format
             kind = MemberKind.DIRECTORY
         link = extra.get(b"linkpath") or _until_nul(header[157:257])
         if b"\0" in path or b"\0" in link:
@@ -160,7 +160,7 @@ class TarReader:
         )
 
     def _records(self, data: bytes) -> dict[bytes, bytes]:
-        """Read PAX records: ``LENGTH KEY=VALUE`` and a newline, the length in digits and of all of it."""
+        """Read PAX records: ``LENGTH KEY=VALUE`` and a newline. The decimal length counts the whole record."""
         records: dict[bytes, bytes] = {}
         at = 0
         while at < len(data):
@@ -200,7 +200,7 @@ class TarReader:
         else:
             digits = _until_nul(raw).strip(b" ")
             if digits.strip(b"01234567"):
-                raise malformed(self._what, f"a header's {name} is {printable(raw)!r}, no number")
+                raise malformed(self._what, f"a header's {name} is {printable(raw)!r}, not a number")
             value = int(digits or b"0", 8)
         if value < 0 and not signed:
             raise malformed(self._what, f"a header's {name} is negative")
@@ -214,7 +214,7 @@ class TarReader:
         while not self._buffer:
             piece = next(self._pieces, None)
             if piece is None:
-                raise malformed(self._what, "it ends before its end mark: it was cut short")
+                raise malformed(self._what, "it was truncated: it ends before its end mark")
             self._buffer = memoryview(piece)
         found, self._buffer = self._buffer[:size], self._buffer[size:]
         return found
@@ -226,7 +226,7 @@ class TarReader:
         return found
 
     def _drain(self) -> None:
-        """Read what follows the end mark: padding, which belongs to the digest of the whole."""
+        """Read the padding after the end mark: it counts for the digest of the whole archive."""
         self._buffer = memoryview(b"")
         for _ in self._pieces:
             pass
@@ -234,7 +234,7 @@ class TarReader:
 
 def _path(header: bytes) -> bytes:
     name = _until_nul(header[:100])
-    # Only ustar has a prefix: in GNU's format, which calls itself "ustar " and two more, times lie there.
+    # Only ustar (magic "ustar\0") has a prefix. GNU's format (magic "ustar  \0") stores times in these bytes.
     prefix = _until_nul(header[345:500]) if header[257:263] == b"ustar\0" else b""
     return prefix + b"/" + name if prefix else name
 

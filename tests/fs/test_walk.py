@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from securebench.fs.safe_open import printable
-from securebench.workspaces.descriptors import TreeRefusal, TreeRefusedError
-from securebench.workspaces.tree import (
+from securebench.fs.safe_open import TreeRefusal, TreeRefusedError, printable
+from securebench.fs.walk import (
     MAX_OFFENDERS,
     WORKSPACE,
     EntryKind,

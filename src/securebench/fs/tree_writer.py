@@ -1,4 +1,4 @@
-"""Writing new files below a directory: by descriptor, through no link, and over nothing that is there."""
+"""Creating files below a directory: by descriptor, through no link, and never over an existing file."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIRECTORY_MODE = 0o755
 _CANNOT_SHARE = frozenset({errno.EXDEV, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
-"""What is said where two file systems, or one of them, share no data."""
+"""Errors of ``copy_file_range`` where the file systems cannot share data."""
 
 
 class TreeWriter:
-    """Writes below ``root``, a directory that exists. ``owner`` (uid, gid) gets what is not ``kept``.
+    """Writes below the existing directory ``root``. ``owner`` (uid, gid) gets all files that are not ``kept``.
 
-    With ``everybody``, all users may write what is not ``kept``, and read and execute what its owner may: for a root
-    that nobody else reaches.
+    With ``everybody``, all users may write these files, and read and execute them as their owner may. Use it only for
+    a root that no other user can reach.
 
-    Paths are POSIX, relative, and were checked by the path policy. Missing parents are made. Methods raise ``OSError``:
-    ``FileExistsError`` above all, and whatever opening a parent says that turns out to be a link.
+    Paths are relative POSIX paths, checked by the path policy before. Missing parents are created. Methods raise
+    ``OSError``: above all ``FileExistsError``, and ``ENOTDIR`` or ``ELOOP`` if a parent is a link.
     """
 
     def __init__(self, root: Path, owner: tuple[int, int] | None = None, *, everybody: bool = False) -> None:
@@ -48,7 +48,7 @@ class TreeWriter:
             os.close(self._root)
 
     def write_file(self, path: bytes, chunks: Iterable[bytes | memoryview], mode: int, *, kept: bool = False) -> None:
-        """Make the file ``path``, with exactly this mode whatever the umask."""
+        """Create the file ``path`` with exactly this mode, whatever the umask."""
         parent, name = self._parent(path)
         with opened(name, _CREATE, parent) as descriptor:
             for chunk in chunks:
@@ -56,7 +56,7 @@ class TreeWriter:
             self._own(descriptor, mode, kept=kept)
 
     def copy_file(self, path: bytes, source: int, size: int, mode: int) -> None:
-        """Make the file ``path`` with the first ``size`` bytes of the file ``source``: shared, where the disk can."""
+        """Create ``path`` with the first ``size`` bytes of the open file ``source``: a reflink if the disk can."""
         parent, name = self._parent(path)
         with opened(name, _CREATE, parent) as descriptor:
             offset = 0
@@ -68,7 +68,7 @@ class TreeWriter:
             self._own(descriptor, mode)
 
     def make_directory(self, path: bytes, mode: int = _DIRECTORY_MODE, *, kept: bool = False) -> None:
-        """Make the directory ``path``. A mode that keeps its owner from writing in it is set when all is written."""
+        """Create the directory ``path``. A mode that denies its owner writing is set at the end, by :meth:`finish`."""
         parent, name = self._parent(path)
         os.mkdir(name, _DIRECTORY_MODE, dir_fd=parent)
         if mode & stat.S_IRWXU != stat.S_IRWXU:
@@ -77,23 +77,23 @@ class TreeWriter:
         self._finish_directory(parent, name, mode, kept=kept)
 
     def finish(self) -> None:
-        """Set the modes that would have kept their owner from writing. Nothing is written after that."""
+        """Set the modes of directories that deny writing. Nothing can be written afterwards."""
         for path, mode in reversed(self._later):
             parent, name = self._parent(path)
             self._finish_directory(parent, name, mode, kept=False)
         self._later.clear()
 
     def make_link(self, path: bytes, target: bytes) -> None:
-        """Make ``path`` a link to ``target``: whether it may lead there was asked when the tree was read."""
+        """Make ``path`` a link to ``target``. Whether it may lead there was checked when the tree was read."""
         parent, name = self._parent(path)
         os.symlink(target, name, dir_fd=parent)
         if self._owner is not None:
             os.chown(name, *self._owner, dir_fd=parent, follow_symlinks=False)
 
     def _parent(self, path: bytes) -> tuple[int, bytes]:
-        """Open the directory in which ``path`` lies, and give it with the last name.
+        """Return the open parent directory of ``path``, and the last name of ``path``.
 
-        It stays open until another one is asked for: trees are written directory by directory.
+        The directory stays open until another one is needed: trees are written directory by directory.
         """
         parents, _, name = path.rpartition(b"/")
         if parents != self._parents:
@@ -103,7 +103,7 @@ class TreeWriter:
         return self._here, name
 
     def _directory(self, parts: list[bytes]) -> int:
-        """Open the directory that ``parts`` lead to; missing ones are made, and are the owner's."""
+        """Open the directory at ``parts``. Create missing ones, which belong to the owner."""
         directory = os.dup(self._root)
         try:
             for part in parts:
@@ -130,12 +130,12 @@ class TreeWriter:
     def _own(self, descriptor: int, mode: int, *, kept: bool = False) -> None:
         if self._owner is not None and not kept:
             os.fchown(descriptor, *self._owner)
-        # The mode comes last: a change of owner may take bits away.
+        # The mode comes last: chown clears set-id bits.
         os.fchmod(descriptor, mode | _for_everybody(mode) if self._everybody and not kept else mode)
 
 
 def _for_everybody(mode: int) -> int:
-    """Return the bits that give everybody what the owner has, and writing."""
+    """Return the bits that give everybody the owner's rights, and writing."""
     return (mode >> 6 & 0o7) * 0o011 | 0o022
 
 

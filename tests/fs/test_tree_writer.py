@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from securebench.workspaces.writing import TreeWriter
+from securebench.fs.tree_writer import TreeWriter
 from workspaces.users import ORDINARY_USER
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from securebench.workspaces.tar_writer import TarWriter
+from securebench.fs.tar_writer import TarWriter
 
 _NAMES = st.binary(min_size=1, max_size=300).filter(lambda name: not {0, ord("/")} & set(name))
 

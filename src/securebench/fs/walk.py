@@ -1,7 +1,7 @@
-"""The one way in which a tree of files that somebody else wrote is looked at.
+"""The walk over a tree that somebody else wrote: by descriptor, through no link, bounded, and never blocking.
 
-Depth, entries and bytes are bounded before anything is read, so that a walk ends in bounded time and memory whatever
-it meets. Names are bytes. What is not a plain file, a plain directory or a link that may be there is refused by name.
+Depth, entries and bytes are checked before anything is read, so that every walk ends in bounded time and memory.
+Names are bytes. Anything but a plain file, a plain directory or an allowed link is refused by name.
 """
 
 from __future__ import annotations
@@ -14,32 +14,34 @@ from operator import itemgetter
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
-from securebench.fs.safe_open import OPEN_DIRECTORY, OPEN_FILE, printable
-from securebench.limits import MIB
-from securebench.workspaces.descriptors import (
+from securebench.fs.safe_open import (
+    OPEN_DIRECTORY,
+    OPEN_FILE,
     TreeRefusal,
     TreeRefusedError,
     opened_below,
     opened_root,
+    printable,
     refusal_of,
     require_readable_directory,
     require_readable_file,
 )
+from securebench.limits import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
     from pathlib import Path
 
 MAX_OFFENDERS = 20
-"""A walk that has found so many offenders stops: nobody reads more."""
+"""A walk stops after this many offenders: nobody reads more."""
 _CHUNK: Final = MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeLimits:
-    """What a tree may hold. ``total_bytes`` counts apparent sizes, so that a sparse file weighs what it claims.
+    """Limits of a tree. ``total_bytes`` counts apparent sizes, so that a sparse file counts with its full size.
 
-    The defaults admit 20,000 files and a gigabyte, with room for what lies beside them.
+    The defaults allow for 20,000 files and a gigabyte, with some room.
     """
 
     total_bytes: int = (1024 + 64) * MIB
@@ -50,20 +52,20 @@ class TreeLimits:
 
 
 class Links(Enum):
-    """Whether links may be there. None is ever followed."""
+    """Whether a tree may have links. None is ever followed."""
 
     NONE = auto()
     ANY = auto()
-    """Each is data: its target is kept as it is, wherever it leads."""
+    """Links are data: their targets are kept unchanged, wherever they lead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeRules:
-    """How a tree is read. What ``skipped(path)`` says is not looked at, nor is anything below it.
+    """How a tree is read. Paths for which ``skipped(path)`` is true are left out, with everything below them.
 
-    With ``set_id``, files with set-id bits are read like others, and their modes are given without these bits.
-    ``layer`` is not empty for the upper directory of an overlay, where a character device 0/0 is a
-    :attr:`EntryKind.WHITEOUT`: it is the name of the attribute that makes a directory opaque.
+    With ``set_id``, files with set-id bits are read like others; their modes are reported without these bits.
+    ``layer`` is for the upper directory of an overlay, where a character device 0/0 is a
+    :attr:`EntryKind.WHITEOUT`: the name of the extended attribute that makes a directory opaque.
     """
 
     links: Links = Links.NONE
@@ -73,28 +75,28 @@ class TreeRules:
 
 
 WORKSPACE: Final = TreeRules(links=Links.ANY, set_id=True)
-"""A workspace, whose links are followed in sandboxes alone."""
+"""The rules for a workspace. Its links are only ever followed inside sandboxes."""
 
 KEPT_MODE: Final = 0o1777
-"""The bits of a mode that a copy of a tree keeps: set-id bits are never among them."""
+"""The mode bits that copies of a tree keep. Set-id bits are never kept."""
 
 
 class EntryKind(StrEnum):
-    """What an entry of a tree is."""
+    """The type of an entry of a tree."""
 
     DIRECTORY = "directory"
     FILE = "file"
     LINK = "link"
     WHITEOUT = "whiteout"
-    """Of a layer: what lay here in the layers below is gone."""
+    """In a layer: the entry of the layers below was removed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeEntry:
-    """One entry below the root. ``descriptor`` is that of an open file, until the walk goes on; else -1.
+    """One entry below the root. ``descriptor``: an open file, valid until the next entry is requested; otherwise -1.
 
-    ``mode``: permission bits of a file or directory, within :data:`KEPT_MODE`. ``opaque``: of a layer's directory, in
-    which nothing shows of the layers below.
+    ``mode``: permission bits of a file or directory, within :data:`KEPT_MODE`. ``opaque``: a directory of a layer that
+    hides everything in the layers below.
     """
 
     path: bytes
@@ -111,9 +113,9 @@ class TreeEntry:
         return bool(self.mode & stat.S_IXUSR)
 
     def chunks(self) -> Iterator[bytes]:
-        """Yield the content of a file: exactly ``size`` bytes, or :class:`TreeRefusedError`."""
+        """Yield the content of a file. Raises :class:`TreeRefusedError` if it is not exactly ``size`` bytes."""
         left = self.size
-        # One byte more than is left, so that the read that has all of it also shows that there is no more.
+        # Ask for one byte more than expected, so that the last read also shows that there is no more.
         while left >= 0 and (chunk := os.read(self.descriptor, min(_CHUNK, left + 1))):
             left -= len(chunk)
             if left >= 0:
@@ -129,9 +131,9 @@ def walk(
 ) -> Generator[TreeEntry, None, None]:
     """Yield every entry below the directory ``root``, parents first, names in byte order.
 
-    Hard links are separate files. Links and set-id files that the rules do not admit, devices, sockets, FIFOs and what
-    its owner may not read are refused, after the rest was looked at. Raises :class:`TreeRefusedError`; ``OSError`` for
-    what is wrong with the machine.
+    Hard links are separate files. Links and set-id files that the rules do not allow, devices, sockets, FIFOs and
+    entries that their owner may not read are refused, after the rest of the tree was walked. Raises
+    :class:`TreeRefusedError`, and ``OSError`` if the machine is at fault.
     """
     with opened_root(root) as descriptor:
         yield from walk_descriptor(descriptor, limits, rules)
@@ -140,15 +142,15 @@ def walk(
 def walk_descriptor(
     root: int, limits: TreeLimits | None = None, rules: TreeRules | None = None
 ) -> Generator[TreeEntry, None, None]:
-    """Do the same below an open directory, which stays open and is the caller's."""
+    """Like :func:`walk`, below an open directory. The caller closes it."""
     return _Walk(limits or TreeLimits(), rules or TreeRules()).run(root)
 
 
 def walk_at(root: Path, relative: str, limits: TreeLimits | None = None) -> Generator[TreeEntry, None, None]:
-    """Yield the file or directory at the plain path ``relative`` (POSIX) below ``root``, and then all below it.
+    """Yield the file or directory at the plain path ``relative`` (POSIX) below ``root``, then everything below it.
 
-    Paths of entries begin with the last name of ``relative``. There may be no link on the way, nor below. Raises as
-    :func:`walk`.
+    Paths of entries begin with the last name of ``relative``. Links are refused, in ``relative`` and below. Raises
+    like :func:`walk`.
     """
     *parents, name = (os.fsencode(part) for part in PurePosixPath(relative).parts)
     with opened_root(root) as top, opened_below(top, parents) as directory:
@@ -156,7 +158,7 @@ def walk_at(root: Path, relative: str, limits: TreeLimits | None = None) -> Gene
 
 
 class _Hint(Enum):
-    """What a directory says of an entry, which spares a look at it before it is opened."""
+    """The type of an entry according to its directory, which saves a ``stat`` call for each file."""
 
     FILE = auto()
     DIRECTORY = auto()
@@ -174,7 +176,7 @@ class _Level:
 
 @dataclass(slots=True)
 class _Walk:
-    """One walk: what it has counted, and whom it has refused."""
+    """The state of one walk."""
 
     limits: TreeLimits
     rules: TreeRules
@@ -205,7 +207,7 @@ class _Walk:
             raise TreeRefusedError(TreeRefusal.UNSAFE, *self.offenders)
 
     def _enter(self, descriptor: int, path: bytes) -> None:
-        """Begin to walk a directory; its descriptor is ours from here on."""
+        """Begin to walk a directory. From here on this walk closes its descriptor."""
         level = _Level(descriptor, path, iter(()))
         self.levels.append(level)
         names: list[tuple[bytes, _Hint]] = []
@@ -253,7 +255,7 @@ class _Walk:
         if stat.S_ISLNK(status.st_mode):
             return self._link(level, name, path)
         if not (self.rules.layer and stat.S_ISCHR(status.st_mode) and not status.st_rdev):
-            require_readable_file(status, path)  # which it is not; and it is never opened
+            require_readable_file(status, path)  # raises: it is neither, and it is never opened
         return TreeEntry(path=path, kind=EntryKind.WHITEOUT)
 
     def _refuse(self, refused: TreeRefusedError) -> None:

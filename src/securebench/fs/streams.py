@@ -1,4 +1,4 @@
-"""Reading bytes that somebody else wrote: counted, hashed, decompressed, and never more than was allowed."""
+"""Reading untrusted bytes: counted, hashed, decompressed, and bounded."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import zlib
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from securebench.errors import ImageError
-from securebench.images.layout import malformed
+from securebench.fs.archives import malformed, too_large
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from securebench.images.limits import ImageLimits
+    from securebench.fs.archives import ArchiveLimits
 
 CHUNK = 1024 * 1024
 _MAGIC_LENGTH = 6
@@ -26,27 +26,27 @@ _Piece = TypeVar("_Piece", bytes, bytes | memoryview)
 
 
 class Readable(Protocol):
-    """What has bytes to read: a file, a pipe."""
+    """Anything to read bytes from: a file, a pipe."""
 
     def read(self, size: int, /) -> bytes:
-        """Return up to ``size`` bytes; none at the end."""
+        """Return up to ``size`` bytes, and no bytes at the end."""
 
 
 def chunks(source: Readable) -> Iterator[bytes]:
-    """Give what is left of ``source``, piece by piece."""
+    """Yield the rest of ``source`` in pieces."""
     while piece := source.read(CHUNK):
         yield piece
 
 
 class Digester:
-    """Counts and hashes what passes through."""
+    """Counts and hashes the bytes that pass through it."""
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
         self.size = 0
 
     def through(self, pieces: Iterable[_Piece]) -> Iterator[_Piece]:
-        """Give the pieces on."""
+        """Yield the same pieces."""
         for piece in pieces:
             self._hash.update(piece)
             self.size += len(piece)
@@ -54,12 +54,12 @@ class Digester:
 
     @property
     def digest(self) -> str:
-        """The digest of what has passed."""
+        """The digest of all bytes so far."""
         return f"sha256:{self._hash.hexdigest()}"
 
 
 def capped(pieces: Iterable[bytes], limit: int, what: str) -> Iterator[bytes]:
-    """Give up to ``limit`` bytes on. Raises :class:`ImageError` (``image-too-large``) if there are more."""
+    """Yield the same pieces. Raises :class:`ImageError` (``image-too-large``) for more than ``limit`` bytes."""
     size = 0
     for piece in pieces:
         size += len(piece)
@@ -68,18 +68,18 @@ def capped(pieces: Iterable[bytes], limit: int, what: str) -> Iterator[bytes]:
         yield piece
 
 
-def decompressed(pieces: Iterable[bytes], limits: ImageLimits, what: str) -> Iterator[bytes]:
-    """Give the bytes that ``pieces`` hold, decompressed if they are compressed with gzip, xz or bzip2.
+def decompressed(pieces: Iterable[bytes], limits: ArchiveLimits, what: str) -> Iterator[bytes]:
+    """Yield ``pieces``, decompressed if they are compressed with gzip, xz or bzip2.
 
-    Raises :class:`ImageError`: ``image-malformed`` for what ends early or is damaged, ``image-too-large`` for what
-    grows beyond the limits (catalogue H14).
+    Raises :class:`ImageError`: ``image-malformed`` for truncated or damaged data, ``image-too-large`` for
+    data beyond the limits, such as a decompression bomb.
     """
     head, rest = _head(iter(pieces))
     if head.startswith(_ZSTD_MAGIC):
         raise ImageError(
-            f"{what}: it is compressed with zstd, which is not read",
+            f"{what}: zstd compression is not supported",
             code="image-format-unsupported",
-            hint="decompress it with 'zstd -d', or make it with gzip",
+            hint="decompress it with 'zstd -d', or use gzip",
         )
     kind = _KINDS.get(head[:2]) or _KINDS.get(head[:3]) or _KINDS.get(head[:_MAGIC_LENGTH])
     whole = _joined(head, rest)
@@ -92,53 +92,35 @@ def decompressed(pieces: Iterable[bytes], limits: ImageLimits, what: str) -> Ite
         for piece in _expanded(kind, read.through(whole)):
             size += len(piece)
             if size > max(limits.ratio_floor, limits.ratio * read.size):
-                raise too_large(what, f"{read.size} compressed bytes have become more than {size}")
+                raise too_large(what, f"{read.size} compressed bytes expand to more than {size}")
             if size > limits.bytes:
-                raise too_large(what, f"it has more than {limits.bytes} bytes when it is decompressed")
+                raise too_large(what, f"it has more than {limits.bytes} bytes after decompression")
             yield piece
     except (zlib.error, lzma.LZMAError, OSError, EOFError) as error:
         raise malformed(what, f"it cannot be decompressed: {error}") from None
 
 
-def too_large(what: str, problem: str) -> ImageError:
-    """Return the error for what exceeds a limit."""
-    return ImageError(
-        f"{what}: {problem}",
-        code="image-too-large",
-        hint="if it is what you want, make it smaller: fewer files, no padding; no real image is near the limits",
-    )
-
-
-def wrong_digest(what: str, expected: str, got: str) -> ImageError:
-    """Return the error for content that is not what it is said to be."""
-    return ImageError(
-        f"{what}: its digest is {got}, not {expected}",
-        code="image-blob-mismatch",
-        hint="it was damaged or exchanged on its way: fetch it again",
-    )
-
-
 class _Decompressor(Protocol):
-    """What ``lzma`` and ``bz2`` offer."""
+    """The interface of the decompressors of ``lzma`` and ``bz2``."""
 
     @property
     def eof(self) -> bool:
-        """Say whether its stream has ended."""
+        """Whether the stream has ended."""
 
     @property
     def unused_data(self) -> bytes:
-        """What it was given that lies behind that end."""
+        """Input beyond that end."""
 
     @property
     def needs_input(self) -> bool:
-        """Say whether more input is needed before there is more output."""
+        """Whether there is no more output without more input."""
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
-        """Take ``data`` and return up to ``max_length`` bytes."""
+        """Add ``data`` and return up to ``max_length`` bytes of output."""
 
 
 class _Gzip:
-    """zlib, spoken like the others."""
+    """zlib behind the same interface."""
 
     def __init__(self) -> None:
         self._inner = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
@@ -182,7 +164,7 @@ def _expanded(kind: Callable[[], _Decompressor], pieces: Iterator[bytes]) -> Ite
             if engine.needs_input and not engine.eof:
                 data = next(pieces, b"")
                 if not data:
-                    raise EOFError("it ends in the middle")
+                    raise EOFError("it ends too early")
         data = engine.unused_data.lstrip(b"\0")
         while not data and (more := next(pieces, b"")):
             data = more.lstrip(b"\0")

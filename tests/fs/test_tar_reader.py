@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from image_archives import file, layer, special, with_pax
 from securebench.errors import ImageError
-from securebench.images.tar_reader import BLOCK, TarReader
+from securebench.fs.tar_reader import BLOCK, TarReader
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from securebench.images.tar_reader import Member
+    from securebench.fs.tar_reader import Member
 
 LIMIT = 10_000
 
@@ -74,10 +74,10 @@ FAULTY: Mapping[str, tuple[bytes, str]] = {
     "a name with a zero byte": (layer(with_pax(file("a"), {"path": "a\0b"})), "zero byte"),
     "an owner that is no number": (layer(with_pax(file("a"), {"uid": "-1"})), "uid"),
     "a time that is none": (layer(with_pax(file("a"), {"mtime": "now"})), "mtime"),
-    "an end in a header": (layer(file("a"))[:300], "cut short"),
-    "an end in the content": (layer(file("a", bytes(5000)))[:2000], "cut short"),
-    "no end mark": (layer(file("a"))[: 2 * BLOCK], "cut short"),
-    "nothing": (b"", "cut short"),
+    "an end in a header": (layer(file("a"))[:300], "truncated"),
+    "an end in the content": (layer(file("a", bytes(5000)))[:2000], "truncated"),
+    "no end mark": (layer(file("a"))[: 2 * BLOCK], "truncated"),
+    "nothing": (b"", "truncated"),
 }
 
 

@@ -1,8 +1,8 @@
-"""Writing the archives that candidates are sealed as: one way to write each tree, and so one digest for it.
+"""Writing reproducible tar archives, as candidates are sealed in: one tree gives one archive and so one digest.
 
-The format is GNU's, whose names are raw bytes of any length. Modes are as given; owners, times and all else are zero.
-The bytes are what the standard library's ``tarfile`` writes, which is not used: it is slow, and its zeros have changed
-between releases of Python.
+The format is GNU's, in which names are raw bytes of any length. Modes are as given; owners, times and the rest are
+zero. The standard library's ``tarfile`` writes the same bytes, but it is slow, and its padding has changed between
+Python releases.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _AT_ONCE: Final = MIB
 
 
 class TarWriter:
-    """Writes members to ``output``, and hashes and counts what it writes. A context manager: at its end it is whole."""
+    """Writes members to ``output``, and hashes and counts the bytes. A context manager, which writes the end mark."""
 
     def __init__(self, output: IO[bytes]) -> None:
         self._sink = _Sink(output)
@@ -44,12 +44,12 @@ class TarWriter:
 
     @property
     def digest(self) -> str:
-        """The sha256 (hex) of what was written; all of it is, at the end."""
+        """The sha256 (hex) of the archive, once the context manager has exited."""
         return self._sink.digest
 
     @property
     def size(self) -> int:
-        """How many bytes were written."""
+        """Bytes of the archive."""
         return self._sink.size
 
     def directory(self, path: bytes, mode: int = 0o755) -> None:
@@ -61,7 +61,7 @@ class TarWriter:
         self._sink.write(_member(path, _LINK, 0o644, link=target))
 
     def file(self, path: bytes, size: int, chunks: Iterable[bytes], mode: int = 0o644) -> None:
-        """Write a file, whose ``chunks`` are ``size`` bytes."""
+        """Write a file; its ``chunks`` must hold exactly ``size`` bytes."""
         self._sink.write(_member(path, _FILE, mode, size=size))
         for chunk in chunks:
             self._sink.write(chunk)
@@ -69,7 +69,7 @@ class TarWriter:
 
 
 class _Sink:
-    """Gathers small pieces; each large one is hashed beside its writing, and beside the reading of the next."""
+    """Gathers small pieces. A second thread hashes each piece while it is written and the next one is read."""
 
     def __init__(self, output: IO[bytes]) -> None:
         self._output = output
@@ -110,7 +110,7 @@ class _Sink:
         self._output.write(data)
 
     def _wait(self) -> None:
-        """Wait for the hash of the last piece: no more than two are held in memory."""
+        """Wait for the hash of the last piece, so that at most two pieces are in memory."""
         if self._hashing is not None:
             self._hashing.result()
 
@@ -122,7 +122,7 @@ def _member(path: bytes, kind: bytes, mode: int, *, size: int = 0, link: bytes =
 
 
 def _long(name: bytes, kind: bytes) -> bytes:
-    """Return the member that holds a name which has no room in a header."""
+    """Return the extra member for a name that is too long for a header."""
     content = name + b"\0"
     return _header(b"././@LongLink", kind, 0, len(content), b"") + content + bytes(-len(content) % _BLOCK)
 

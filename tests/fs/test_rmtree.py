@@ -14,7 +14,7 @@ import pytest
 
 from bounds import processor_seconds
 from securebench.errors import StorageError
-from securebench.workspaces.removal import MARKER, make_fresh_directory, make_private_directory, remove_tree
+from securebench.fs.rmtree import MARKER, make_fresh_directory, make_private_directory, remove_tree
 from workspaces import hostile
 from workspaces.users import as_ordinary_user, open_directory
 

@@ -1,0 +1,55 @@
+"""What all code that reads archives shares: the limits of an archive, and the errors for one that cannot be used.
+
+Most archives are layers of images, so the errors have the codes of images. Callers that read other archives, such as
+the packages of agents or sealed candidates, catch :class:`ImageError` and raise their own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from securebench.errors import ImageError
+from securebench.limits import GIB, MIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveLimits:
+    """Limits that stop decompression bombs and floods of files. The defaults have ample room for real images.
+
+    Exceeding one raises :class:`ImageError` (``image-too-large``).
+    """
+
+    bytes: int = 64 * GIB
+    """For all layers together, counted as archives and again as files."""
+    members: int = 2_000_000
+    """For all layers together."""
+    depth: int = 256
+    """Directories above a file."""
+    header: int = MIB
+    """Bytes of the extended headers of one member: names, attributes."""
+    ratio: int = 200
+    """Bytes for each compressed byte, once there are more than ``ratio_floor``."""
+    ratio_floor: int = GIB
+
+
+def malformed(what: str, problem: str) -> ImageError:
+    """Return the error for a document, archive or member with invalid content."""
+    return ImageError(f"{what}: {problem}", code="image-malformed", hint="make or fetch the image again")
+
+
+def too_large(what: str, problem: str) -> ImageError:
+    """Return the error for content that exceeds a limit."""
+    return ImageError(
+        f"{what}: {problem}",
+        code="image-too-large",
+        hint="if it is what you want, make it smaller: fewer files, no padding; no real image is near the limits",
+    )
+
+
+def wrong_digest(what: str, expected: str, actual: str) -> ImageError:
+    """Return the error for content with another digest than expected."""
+    return ImageError(
+        f"{what}: its digest is {actual}, not {expected}",
+        code="image-blob-mismatch",
+        hint="it was damaged or exchanged on its way: fetch it again",
+    )
