@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from securebench.progress import Event, EventKind, Reporter
+from securebench.progress import EVENTS, AgentOutput, Event, EventKind, Reporter, Resume, TaskStart
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,9 +19,12 @@ CONTRACT = (
     "task_done sandbox_create sandbox_start sandbox_command sandbox_result agent_output run_done"
 )
 
+TASK_START = TaskStart(family="short_answer", attempt=1)
+
 
 def test_the_kinds_are_those_of_the_contract() -> None:
-    """Every documented event is there, and no other."""
+    """Each documented event exists and has its own type; there are no others."""
+    assert EVENTS.keys() == set(EventKind)
     assert [kind.value for kind in EventKind] == CONTRACT.split()
 
 
@@ -29,13 +32,13 @@ def test_events_carry_their_task_and_time() -> None:
     """An event has the id of its task, its data, and a time that only grows."""
     events: list[Event] = []
     report = Reporter([events.append])
-    report.emit(EventKind.RUN_START, tasks=3)
-    report.task("pack/one").emit(EventKind.TASK_START)
+    report.emit(Resume(kept=1, redone=0, tasks=3))
+    report.task("pack/one").emit(TaskStart(family="short_answer", attempt=1))
     assert [(event.kind, event.task_id) for event in events] == [
-        (EventKind.RUN_START, ""),
+        (EventKind.RESUME, ""),
         (EventKind.TASK_START, "pack/one"),
     ]
-    assert events[0].data == {"tasks": 3}
+    assert events[0].data == {"kept": 1, "redone": 0, "tasks": 3}
     assert events[0].time <= events[1].time
 
 
@@ -49,8 +52,8 @@ def test_a_sink_that_raises_is_dropped(caplog: pytest.LogCaptureFixture) -> None
 
     report = Reporter([bad, lambda _: calls.append("good")])
     one, other = report.task("a"), report.task("b")
-    one.emit(EventKind.TASK_START)
-    other.emit(EventKind.TASK_START)
+    one.emit(TASK_START)
+    other.emit(TASK_START)
     assert calls == ["bad", "good", "good"]
     assert caplog.text.count("was dropped") == 1
 
@@ -65,10 +68,10 @@ def test_muted_kinds_reach_nobody() -> None:
         return data
 
     report = Reporter([events.append], muted=[EventKind.AGENT_OUTPUT]).task("a", scrub=scrub)
-    report.emit(EventKind.AGENT_OUTPUT, text="x")
+    report.emit(AgentOutput(stream="stdout", text="x"))
     assert not events
     assert not scrubbed
-    Reporter().task("a", scrub=scrub).emit(EventKind.TASK_START)
+    Reporter().task("a", scrub=scrub).emit(TASK_START)
     assert not scrubbed
 
 
@@ -76,8 +79,8 @@ def test_data_is_redacted_before_any_sink_sees_it() -> None:
     """A task's reporter redacts what it hands on (F13)."""
     events: list[Event] = []
     report = Reporter([events.append]).task("a", scrub=lambda data: dict.fromkeys(data, "<redacted>"))
-    report.emit(EventKind.AGENT_OUTPUT, text="secret")
-    assert events[0].data == {"text": "<redacted>"}
+    report.emit(AgentOutput(stream="stdout", text="secret"))
+    assert events[0].data == {"stream": "<redacted>", "text": "<redacted>"}
 
 
 def test_one_event_at_a_time() -> None:
@@ -94,7 +97,7 @@ def test_one_event_at_a_time() -> None:
 
     def work() -> None:
         for _ in range(200):
-            report.task("a").emit(EventKind.TASK_START)
+            report.task("a").emit(TASK_START)
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:

@@ -1,6 +1,6 @@
-"""Progress: typed events, and the one place that guards a run against its own observers.
+"""Progress: one type for each event, and the reporter that keeps observers from affecting a run.
 
-A :class:`Reporter` is handed down through the run; a sink is any callable that takes an event. A sink that raises
+A :class:`Reporter` is handed down through the run; a sink is any callable that accepts an event. A sink that raises
 is dropped after one warning: progress never changes a verdict and never stops a run.
 """
 
@@ -9,13 +9,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from securebench.resources import JsonValue
 
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 class EventKind(StrEnum):
-    """Every event that a run reports."""
+    """The name of each event."""
 
     RUN_START = "run_start"
     RESUME = "resume"
@@ -42,47 +42,172 @@ class EventKind(StrEnum):
     RUN_DONE = "run_done"
 
 
-_SUMMARY: Final = (
-    "run_id benchmark_id output_dir ending verification_status tasks passed failed errors pending not_run scored "
-    "pass_rate passed_by_assurance families usage problems"
-)
-
-EVENT_FIELDS: Final[Mapping[EventKind, tuple[str, ...]]] = MappingProxyType(
-    {
-        EventKind.RUN_START: ("run_id", "benchmark_id", "tasks", "to_do", "workers", "output_dir"),
-        EventKind.RESUME: ("kept", "redone", "tasks"),
-        EventKind.TASK_START: ("family", "attempt"),
-        EventKind.PRODUCER_START: (),
-        EventKind.PRODUCER_DONE: ("reason", "duration_seconds"),
-        EventKind.VERIFIER_START: ("verifier", "version"),
-        EventKind.VERIFIER_POLICY_DENIED: ("commands",),
-        EventKind.VERIFIER_DONE: ("passed", "reason"),
-        EventKind.TASK_DONE: ("family", "status", "reason", "message", "assurance"),
-        EventKind.SANDBOX_CREATE: ("image", "network"),
-        EventKind.SANDBOX_START: (),
-        EventKind.SANDBOX_COMMAND: ("command",),
-        EventKind.SANDBOX_RESULT: ("exit_code", "timed_out", "duration_seconds", "output"),
-        EventKind.AGENT_OUTPUT: ("stream", "text"),
-        EventKind.RUN_DONE: tuple(_SUMMARY.split()),
-    }
-)
-"""The keys of each event's data. Tests hold every call of :meth:`Reporter.emit`, and the reference page, to this."""
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Event:
-    """One event. ``time`` is monotonic seconds; ``task_id`` is empty for events of the whole run."""
+    """What all events have. ``time`` is monotonic seconds; ``task_id`` is empty for events of the whole run."""
 
-    kind: EventKind
+    kind: ClassVar[EventKind]
     task_id: str = ""
-    data: Mapping[str, JsonValue] = field(default_factory=dict)
     time: float = field(default_factory=time.monotonic)
+
+    @property
+    def data(self) -> dict[str, JsonValue]:
+        """The event's own fields by name, as JSON values. They are redacted as records are."""
+        return {name: getattr(self, name) for name in _own_fields(type(self))}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunStart(Event):
+    """A run is about to execute ``to_do`` of its ``tasks``."""
+
+    kind = EventKind.RUN_START
+    run_id: str
+    benchmark_id: str
+    tasks: int
+    to_do: int
+    workers: int
+    output_dir: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resume(Event):
+    """A run was resumed: ``kept`` records are valid, ``redone`` tasks had ended in an error and run again."""
+
+    kind = EventKind.RESUME
+    kept: int
+    redone: int
+    tasks: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskStart(Event):
+    """A worker starts a task. ``attempt`` counts from 1."""
+
+    kind = EventKind.TASK_START
+    family: str
+    attempt: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProducerStart(Event):
+    """The agent's phase begins."""
+
+    kind = EventKind.PRODUCER_START
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProducerDone(Event):
+    """The agent's phase has ended. ``reason`` is a failure reason, or ``None``."""
+
+    kind = EventKind.PRODUCER_DONE
+    reason: str | None
+    duration_seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifierStart(Event):
+    """Verification begins. ``verifier`` is the verifier's family."""
+
+    kind = EventKind.VERIFIER_START
+    verifier: str
+    version: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifierPolicyDenied(Event):
+    """The tester's policy denies ``commands`` that the row needs."""
+
+    kind = EventKind.VERIFIER_POLICY_DENIED
+    commands: Sequence[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifierDone(Event):
+    """The verdict is known. ``reason`` is a failure reason, or ``None`` for a pass."""
+
+    kind = EventKind.VERIFIER_DONE
+    passed: bool | None
+    reason: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskDone(Event):
+    """The task's record is on disk. ``assurance`` says what a verdict rests on, ``None`` without a verdict."""
+
+    kind = EventKind.TASK_DONE
+    family: str
+    status: str
+    reason: str | None
+    message: str
+    assurance: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SandboxCreate(Event):
+    """A sandbox was created."""
+
+    kind = EventKind.SANDBOX_CREATE
+    image: str
+    network: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SandboxCommand(Event):
+    """A command is about to start. Of a verifier's command, only the program's name is shown."""
+
+    kind = EventKind.SANDBOX_COMMAND
+    command: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SandboxStart(Event):
+    """The command has started."""
+
+    kind = EventKind.SANDBOX_START
+
+
+@dataclass(frozen=True, kw_only=True)
+class SandboxResult(Event):
+    """The command has ended. ``output`` is the beginning of what an agent's command printed."""
+
+    kind = EventKind.SANDBOX_RESULT
+    exit_code: int | None
+    timed_out: bool
+    duration_seconds: float
+    output: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentOutput(Event):
+    """The agent printed whole lines of ``text`` to ``stream``, ``stdout`` or ``stderr``."""
+
+    kind = EventKind.AGENT_OUTPUT
+    stream: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunDone(Event):
+    """The run has ended with this summary, whose keys the reference page lists."""
+
+    kind = EventKind.RUN_DONE
+    summary: Mapping[str, JsonValue]
+
+
+EVENTS: Final[Mapping[EventKind, type[Event]]] = MappingProxyType({kind.kind: kind for kind in Event.__subclasses__()})
+"""The type of each kind of event."""
+
+_COMMON: Final = frozenset(("task_id", "time"))
+
+
+def _own_fields(kind: type[Event]) -> list[str]:
+    return [one.name for one in fields(kind) if one.name not in _COMMON]
 
 
 class Reporter:
-    """Hands events to sinks, from any thread, in one order. ``task`` binds one to a task.
+    """Hands events to sinks, from any thread, in one order. :meth:`task` binds one to a task.
 
-    Events whose kind is ``muted`` cost nothing and reach nobody.
+    Events whose kind is ``muted`` are dropped before they are redacted.
     """
 
     def __init__(
@@ -104,16 +229,16 @@ class Reporter:
         *,
         scrub: Callable[[Mapping[str, JsonValue]], Mapping[str, JsonValue]] | None = None,
     ) -> Reporter:
-        """Return a reporter whose events carry ``task_id``, with the same sinks. ``scrub`` redacts their data."""
+        """Return a reporter whose events carry ``task_id``, with the same sinks. ``scrub`` redacts their fields."""
         bound = Reporter(task_id=task_id, muted=self._muted)
         bound._sinks, bound._lock, bound._scrub = self._sinks, self._lock, scrub
         return bound
 
-    def emit(self, kind: EventKind, **data: JsonValue) -> None:
-        """Report one event. Never raises for what a sink does."""
-        if kind in self._muted or not self._sinks:
+    def emit(self, event: Event) -> None:
+        """Report one event. Never raises because of a sink."""
+        if event.kind in self._muted or not self._sinks:
             return
-        event = Event(kind, self._task_id, self._scrub(data) if self._scrub else data)
+        event = replace(event, task_id=self._task_id, **self._redacted(event))
         with self._lock:
             for sink in list(self._sinks):
                 try:
@@ -121,3 +246,9 @@ class Reporter:
                 except Exception:  # noqa: BLE001 - an observer must not change what it observes
                     self._sinks.remove(sink)
                     _log.warning("a progress sink failed and was dropped", exc_info=True)
+
+    def _redacted(self, event: Event) -> dict[str, Any]:
+        """Return the fields that redaction may change. Each is redacted alone: a name may look like a secret, too."""
+        if self._scrub is None:
+            return {}
+        return {name: next(iter(self._scrub({name: value}).values())) for name, value in event.data.items()}

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from cli.test_plain import done, start
 from securebench.cli.live import LiveSink, clock, shortened
-from securebench.progress import Event, EventKind
+from securebench.progress import RunDone, TaskStart, VerifierStart
 
 
 @pytest.fixture
@@ -25,12 +25,17 @@ def shown(console: Console) -> str:
     return file.getvalue()
 
 
+def begun(task_id: str) -> TaskStart:
+    """Return the start of a task."""
+    return TaskStart(task_id=task_id, family="f", attempt=1)
+
+
 def test_finished_tasks_scroll_by(console: Console) -> None:
     """Each finished task is a line that stays, with its verdict and reason."""
     sink = LiveSink(console)
-    for event in (start(), Event(EventKind.TASK_START, "one"), done("one"), done("two", "failed", "wrong_answer")):
+    for event in (start(), begun("one"), done("one"), done("two", "failed", "wrong_answer")):
         sink(event)
-    sink(Event(EventKind.RUN_DONE))
+    sink(RunDone(summary={}))
     assert "PASSED one" in shown(console)
     assert "FAILED two: wrong_answer" in shown(console)
 
@@ -39,9 +44,9 @@ def test_what_runs_is_shown(console: Console) -> None:
     """The display tells of running tasks, their phase and time, of counts, and of the time that is left."""
     sink = LiveSink(console)
     sink(start(to_do=4))
-    sink(Event(EventKind.TASK_START, "pack/first"))
-    sink(Event(EventKind.TASK_START, "pack/second"))
-    sink(Event(EventKind.VERIFIER_START, "pack/second"))
+    sink(begun("pack/first"))
+    sink(begun("pack/second"))
+    sink(VerifierStart(task_id="pack/second", verifier="f", version="1"))
     sink(done("pack/zero"))
     sink(done("pack/bad", "error", "engine_unavailable"))
     plain = Console(file=io.StringIO(), width=100)
@@ -56,7 +61,7 @@ def test_many_running_tasks_do_not_fill_the_screen(console: Console) -> None:
     """A few running tasks are named, the rest are counted."""
     sink = LiveSink(console)
     for number in range(40):
-        sink(Event(EventKind.TASK_START, f"task-{number}"))
+        sink(begun(f"task-{number}"))
     plain = Console(file=io.StringIO(), width=100)
     plain.print(sink._render())
     assert "and 24 more" in shown(plain)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from securebench.cli.output import AgentOutputSink, CommandOutputSink
-from securebench.progress import Event, EventKind
+from securebench.progress import AgentOutput, Event, SandboxCommand, SandboxResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,16 +21,17 @@ def told(make: Callable[[Callable[[str], None]], Callable[[Event], None]], *even
     return lines
 
 
-def result(**changes: object) -> Event:
+def result(**changes: Any) -> Event:
     """Return the end of a command."""
-    data = {"exit_code": 0, "timed_out": False, "duration_seconds": 1.0, "output": "one\ntwo\n", **changes}
-    return Event(EventKind.SANDBOX_RESULT, "t", data)  # type: ignore[arg-type]  # plain values
+    return replace(
+        SandboxResult(task_id="t", exit_code=0, timed_out=False, duration_seconds=1.0, output="one\ntwo\n"), **changes
+    )
 
 
 def test_commands() -> None:
     """A command is shown with how it ended and what it printed; other events are not."""
-    command = Event(EventKind.SANDBOX_COMMAND, "t", {"command": "python3 agent.py"})
-    lines = told(CommandOutputSink, command, Event(EventKind.AGENT_OUTPUT, "t", {"text": "x"}), result())
+    command = SandboxCommand(task_id="t", command="python3 agent.py")
+    lines = told(CommandOutputSink, command, said("x"), result())
     assert lines == ["  t $ python3 agent.py", "  t -> exit 0", "    | one", "    | two"]
 
 
@@ -48,7 +50,7 @@ def test_output_is_clipped_and_safe() -> None:
 
 def said(text: str, stream: str = "stdout") -> Event:
     """Return the event of an agent that said ``text``."""
-    return Event(EventKind.AGENT_OUTPUT, "t", {"text": text, "stream": stream})
+    return AgentOutput(task_id="t", text=text, stream=stream)
 
 
 def test_of_a_long_line_the_beginning_is_shown() -> None:
@@ -61,5 +63,5 @@ def test_of_a_long_line_the_beginning_is_shown() -> None:
 
 def test_agents() -> None:
     """What agents say is shown line by line, whatever it holds; other events are not."""
-    said = Event(EventKind.AGENT_OUTPUT, "t\n", {"text": "one\ntwo\x1b[2J\n"})
+    said = AgentOutput(task_id="t\n", text="one\ntwo\x1b[2J\n", stream="stdout")
     assert told(AgentOutputSink, said, result()) == ["  t\\n | one", "  t\\n | two\\x1b[2J"]

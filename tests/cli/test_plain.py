@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
-
 from securebench.cli.plain import PlainSink
-from securebench.progress import Event, EventKind
-
-if TYPE_CHECKING:
-    from securebench.resources import JsonValue
+from securebench.progress import AgentOutput, Event, ProducerStart, Resume, RunDone, RunStart, TaskDone, TaskStart
 
 
 def lines(*events: Event) -> list[str]:
@@ -20,35 +15,31 @@ def lines(*events: Event) -> list[str]:
     return told
 
 
-def start(to_do: int = 3, workers: int = 2) -> Event:
+def start(to_do: int = 3, workers: int = 2) -> RunStart:
     """Return the beginning of a run."""
-    data: dict[str, JsonValue] = {
-        "run_id": "r",
-        "benchmark_id": "b",
-        "tasks": 4,
-        "to_do": to_do,
-        "workers": workers,
-        "output_dir": "/o",
-    }
-    return Event(EventKind.RUN_START, data=data)
+    return RunStart(run_id="r", benchmark_id="b", tasks=4, to_do=to_do, workers=workers, output_dir="/o")
 
 
-def done(task_id: str, status: str = "passed", reason: str = "", time: float = 0.0) -> Event:
+def done(
+    task_id: str, status: str = "passed", reason: str = "", time: float = 0.0, assurance: str | None = None
+) -> TaskDone:
     """Return the end of a task."""
-    return Event(EventKind.TASK_DONE, task_id, {"status": status, "reason": reason, "message": ""}, time)
+    return TaskDone(
+        task_id=task_id, family="f", status=status, reason=reason or None, message="", assurance=assurance, time=time
+    )
 
 
 def test_a_run() -> None:
     """The beginning of a run, and the end of each task, are one line each; nothing else is told."""
     told = lines(
         start(),
-        Event(EventKind.RESUME, data={"kept": 1, "redone": 0, "tasks": 4}),
-        Event(EventKind.TASK_START, "t", time=1.0),
-        Event(EventKind.PRODUCER_START, "t"),
-        Event(EventKind.AGENT_OUTPUT, "t", {"text": "hello"}),
+        Resume(kept=1, redone=0, tasks=4),
+        TaskStart(task_id="t", time=1.0, family="f", attempt=1),
+        ProducerStart(task_id="t"),
+        AgentOutput(task_id="t", stream="stdout", text="hello"),
         done("t", time=3.5),
         done("u", "failed", "wrong_answer"),
-        Event(EventKind.RUN_DONE),
+        RunDone(summary={}),
     )
     assert told == [
         "run r: 3 of 4 tasks of b, 2 workers",
@@ -60,9 +51,7 @@ def test_a_run() -> None:
 
 def test_a_weak_pass_says_so() -> None:
     """A pass that rests on an exit code, or on the candidate's own process, says so on its line."""
-    events = [done("t"), done("u", "failed", "tests_failed")]
-    for event, assurance in zip(events, ("exit_code", "exit_code"), strict=True):
-        cast("dict[str, JsonValue]", event.data)["assurance"] = assurance
+    events = [done("t", assurance="exit_code"), done("u", "failed", "tests_failed", assurance="exit_code")]
     assert lines(*events) == [
         "[1/0] PASSED t (on exit code only) (0.0 s)",
         "[2/0] FAILED u: tests_failed (0.0 s)",

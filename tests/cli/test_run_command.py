@@ -18,7 +18,7 @@ import securebench.tester_run as tester_run_module
 from results.samples import STATUS, record
 from securebench.cli import main
 from securebench.cli.run_command import exit_code, resume_command
-from securebench.progress import Event, EventKind
+from securebench.progress import AgentOutput, Event, RunStart, SandboxCommand
 from securebench.results.record import read_entry
 from securebench.results.summary import Counts, RunEnd, TesterRunSummary
 from securebench.tester_run import RunOptions
@@ -27,7 +27,6 @@ from tester_run.running import make_parts, run, write_run
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from securebench.resources import JsonValue
     from securebench.tester_config import TesterConfig
 
 SUMMARY = TesterRunSummary(
@@ -38,6 +37,8 @@ SUMMARY = TesterRunSummary(
     families={"short_answer": Counts(2, 1, 1)},
     failures=(read_entry(record("pack/bad", STATUS.FAILED).line(0)),),
 )
+
+RUN_START = RunStart(run_id="r", benchmark_id="b", tasks=4, to_do=3, workers=1, output_dir="/o")
 
 
 class FakeRun:
@@ -182,15 +183,7 @@ def test_the_table_goes_to_stdout(
     fake_run: FakeRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The table is the output; progress goes to stderr."""
-    data: dict[str, JsonValue] = {
-        "run_id": "r",
-        "benchmark_id": "b",
-        "tasks": 4,
-        "to_do": 3,
-        "workers": 1,
-        "output_dir": "/o",
-    }
-    fake_run.events = (Event(EventKind.RUN_START, data=data),)
+    fake_run.events = (RUN_START,)
     call(monkeypatch, "tester.yaml")
     captured = capsys.readouterr()
     assert "50.0% of 2" in captured.out
@@ -200,7 +193,7 @@ def test_the_table_goes_to_stdout(
 
 def test_quiet(fake_run: FakeRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """``--quiet`` shows no progress, and the table all the same."""
-    fake_run.events = (Event(EventKind.RUN_START),)
+    fake_run.events = (RUN_START,)
     fake_run.before = lambda: fake_run.options.notify("pulling")
     call(monkeypatch, "tester.yaml", "--quiet")
     captured = capsys.readouterr()
@@ -220,8 +213,8 @@ def test_notes_go_to_stderr(
 @pytest.mark.parametrize(
     ("flag", "event"),
     [
-        ("--show-command-output", Event(EventKind.SANDBOX_COMMAND, "t", {"command": "hello"})),
-        ("--show-agent-output", Event(EventKind.AGENT_OUTPUT, "t", {"text": "hello\n"})),
+        ("--show-command-output", SandboxCommand(task_id="t", command="hello")),
+        ("--show-agent-output", AgentOutput(task_id="t", stream="stdout", text="hello\n")),
     ],
 )
 def test_show_flags(

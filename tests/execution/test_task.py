@@ -38,7 +38,7 @@ from securebench.errors import (
 )
 from securebench.execution import History, RunStoppedError, TaskContext, execute_task, retry
 from securebench.harnesses.base import AgentResult, Spent
-from securebench.progress import EventKind
+from securebench.progress import AgentOutput
 from securebench.results.commitment import Commitment
 from securebench.results.record import VerificationStatus, comparable, read_entry
 from securebench.results.usage import Usage
@@ -261,7 +261,7 @@ def test_nothing_hidden_is_recorded(tmp_path: Path) -> None:
     leak = f"{HIDDEN} {base64.b64encode(TESTS.encode()).decode()} {HIDDEN.encode().hex()}"
 
     def produce(_: int, __: object, lent: Any) -> AgentResult:
-        lent.report.emit(EventKind.AGENT_OUTPUT, text=leak)
+        lent.report.emit(AgentOutput(stream="stdout", text=leak))
         return AgentResult(candidate=seal(lent.store, leak), stdout=leak, stderr=leak, metadata={"said": [leak]})
 
     verdict = VerificationResult(
@@ -290,7 +290,7 @@ def test_keys_of_the_harness_are_not_recorded(tmp_path: Path) -> None:
     key = "sk-canary-0123"
 
     def produce(_: int, __: object, lent: Any) -> AgentResult:
-        lent.report.emit(EventKind.AGENT_OUTPUT, text=key)
+        lent.report.emit(AgentOutput(stream="stdout", text=key))
         failure = CandidateError(FailureReason.AGENT_EXIT, f"it said {key}", phase=FailurePhase.PRODUCE)
         steps = json.dumps({"text": key})
         return AgentResult(candidate=seal(lent.store, key), failure=failure, metadata={key: key}, trajectory=steps)

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from securebench.errors import StorageError
-from securebench.progress import Event, EventKind
+from securebench.progress import AgentOutput, SandboxCommand
 from securebench.results.trace import TraceLog, printable
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def said(text: str, kind: EventKind = EventKind.AGENT_OUTPUT) -> Event:
-    """Return the event of an agent that said ``text``."""
-    return Event(kind, "pack/one", {"stream": "stdout", "text": text})
+def said(text: str) -> AgentOutput:
+    """Return the event of an agent that printed ``text``."""
+    return AgentOutput(task_id="pack/one", stream="stdout", text=text)
 
 
 def test_keeps_what_agents_say(tmp_path: Path) -> None:
@@ -24,7 +24,7 @@ def test_keeps_what_agents_say(tmp_path: Path) -> None:
     path = tmp_path / "agent-trace.log"
     with TraceLog(path) as log:
         log(said("one\ntwo\n"))
-        log(said("other", EventKind.SANDBOX_COMMAND))
+        log(SandboxCommand(task_id="pack/one", command="other"))
     with TraceLog(path) as log:
         log(said("three"))
     assert path.read_text() == "[pack/one] one\n[pack/one] two\n[pack/one] three\n"

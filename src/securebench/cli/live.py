@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from securebench.cli.plain import resume_line, run_line, task_line
-from securebench.progress import EventKind
+from securebench.progress import Resume, RunDone, RunStart, TaskDone, TaskStart, VerifierStart
 from securebench.results.trace import printable
 
 if TYPE_CHECKING:
@@ -48,18 +48,18 @@ class LiveSink:
 
     def __call__(self, event: Event) -> None:
         """Show one event."""
-        match event.kind:
-            case EventKind.RUN_START:
+        match event:
+            case RunStart():
                 self._begin(event)
-            case EventKind.RESUME:
+            case Resume():
                 self._console.print(Text(resume_line(event)))
-            case EventKind.TASK_START:
+            case TaskStart():
                 self._phase(event, "agent", event.time)
-            case EventKind.VERIFIER_START:
+            case VerifierStart():
                 self._phase(event, "verifier", self._running.get(event.task_id, ("", event.time))[1])
-            case EventKind.TASK_DONE:
+            case TaskDone():
                 self._end(event)
-            case EventKind.RUN_DONE:
+            case RunDone():
                 self.close()
             case _:
                 pass
@@ -68,8 +68,8 @@ class LiveSink:
         """Give the terminal back. Idempotent."""
         self._live.stop()
 
-    def _begin(self, event: Event) -> None:
-        self._to_do = int(str(event.data["to_do"]))
+    def _begin(self, event: RunStart) -> None:
+        self._to_do = event.to_do
         self._start = event.time
         self._console.print(Text(run_line(event), style="bold"))
         self._live.start()
@@ -78,8 +78,8 @@ class LiveSink:
         with self._lock:
             self._running[event.task_id] = (phase, since)
 
-    def _end(self, event: Event) -> None:
-        status = str(event.data["status"])
+    def _end(self, event: TaskDone) -> None:
+        status = event.status
         with self._lock:
             _, since = self._running.pop(event.task_id, ("", event.time))
             self._counts[status] += 1

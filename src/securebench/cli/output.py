@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from securebench.progress import EventKind
+from securebench.progress import AgentOutput, SandboxCommand, SandboxResult
 from securebench.results.trace import printable
 
 if TYPE_CHECKING:
@@ -27,12 +27,12 @@ class CommandOutputSink:
 
     def __call__(self, event: Event) -> None:
         """Show one event."""
-        if event.kind is EventKind.SANDBOX_COMMAND:
-            self._echo(f"  {shown(event.task_id)} $ {clipped(str(event.data['command']))}")
-        elif event.kind is EventKind.SANDBOX_RESULT:
-            end = "timed out" if event.data["timed_out"] else f"exit {event.data['exit_code']}"
+        if isinstance(event, SandboxCommand):
+            self._echo(f"  {shown(event.task_id)} $ {clipped(event.command)}")
+        elif isinstance(event, SandboxResult):
+            end = "timed out" if event.timed_out else f"exit {event.exit_code}"
             self._echo(f"  {shown(event.task_id)} -> {end}")
-            self._echo_lines(clipped(str(event.data["output"])))
+            self._echo_lines(clipped(event.output))
 
     def _echo_lines(self, text: str) -> None:
         for line in text.splitlines():
@@ -50,8 +50,8 @@ class AgentOutputSink:
 
     def __call__(self, event: Event) -> None:
         """Show one event, which holds whole lines."""
-        if event.kind is EventKind.AGENT_OUTPUT:
-            for line in filter(None, str(event.data.get("text", "")).split("\n")):
+        if isinstance(event, AgentOutput):
+            for line in filter(None, event.text.split("\n")):
                 self._echo(f"  {shown(event.task_id)} | {clipped(line, _LINE)}")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from securebench.progress import EventKind
+from securebench.progress import Resume, RunStart, TaskDone, TaskStart
 from securebench.results.trace import printable
 
 if TYPE_CHECKING:
@@ -28,15 +28,15 @@ class PlainSink:
 
     def __call__(self, event: Event) -> None:
         """Tell of one event."""
-        match event.kind:
-            case EventKind.RUN_START:
-                self._to_do = int(str(event.data["to_do"]))
+        match event:
+            case RunStart():
+                self._to_do = event.to_do
                 self._echo(run_line(event))
-            case EventKind.RESUME:
+            case Resume():
                 self._echo(resume_line(event))
-            case EventKind.TASK_START:
+            case TaskStart():
                 self._started[event.task_id] = event.time
-            case EventKind.TASK_DONE:
+            case TaskDone():
                 self._done += 1
                 seconds = event.time - self._started.pop(event.task_id, event.time)
                 self._echo(f"[{self._done}/{self._to_do}] {task_line(event)} ({seconds:.1f} s)")
@@ -44,24 +44,20 @@ class PlainSink:
                 pass
 
 
-def run_line(event: Event) -> str:
+def run_line(event: RunStart) -> str:
     """Return what a run is about to do."""
-    data = event.data
-    workers = "1 worker" if data["workers"] == 1 else f"{data['workers']} workers"
-    return printable(
-        f"run {data['run_id']}: {data['to_do']} of {data['tasks']} tasks of {data['benchmark_id']}, {workers}"
-    )
+    workers = "1 worker" if event.workers == 1 else f"{event.workers} workers"
+    return printable(f"run {event.run_id}: {event.to_do} of {event.tasks} tasks of {event.benchmark_id}, {workers}")
 
 
-def resume_line(event: Event) -> str:
+def resume_line(event: Resume) -> str:
     """Return how much of a resumed run is done."""
-    kept, tasks, redone = (int(str(event.data[key])) for key in ("kept", "tasks", "redone"))
-    again = f" ({redone} of them again, after an error)" if redone else ""
-    return f"resuming: {kept} of {tasks} tasks done, {tasks - kept} to run{again}"
+    again = f" ({event.redone} of them again, after an error)" if event.redone else ""
+    return f"resuming: {event.kept} of {event.tasks} tasks done, {event.tasks - event.kept} to run{again}"
 
 
-def task_line(event: Event) -> str:
+def task_line(event: TaskDone) -> str:
     """Return how a task ended, and why."""
-    why = f": {event.data['reason']}" if event.data["reason"] else ""
-    rests = WEAK.get(str(event.data.get("assurance"))) if event.data["status"] == "passed" else None
-    return printable(f"{str(event.data['status']).upper()} {event.task_id}{why}{f' ({rests})' if rests else ''}")
+    why = f": {event.reason}" if event.reason else ""
+    rests = WEAK.get(event.assurance or "") if event.status == "passed" else None
+    return printable(f"{event.status.upper()} {event.task_id}{why}{f' ({rests})' if rests else ''}")

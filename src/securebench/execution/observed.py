@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from securebench.progress import EventKind
+from securebench.progress import SandboxCommand, SandboxCreate, SandboxResult, SandboxStart
 from securebench.sandboxes.base import Sandbox, SandboxDriver, SandboxProcess
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class ObservedDriver(SandboxDriver):
     def create(self, spec: SandboxSpec, *, persistent: bool = False) -> Sandbox:
         """Pass on, and report."""
         sandbox = self._driver.create(spec, persistent=persistent)
-        self._report.emit(EventKind.SANDBOX_CREATE, image=spec.image.reference, network=spec.network)
+        self._report.emit(SandboxCreate(image=spec.image.reference, network=spec.network))
         return _ObservedSandbox(sandbox, self._report, self._printed, show_output=self._show_output)
 
     def reap(self) -> int:
@@ -84,9 +84,9 @@ class _ObservedSandbox(Sandbox):
 
     def open(self, command: Command) -> SandboxProcess:
         shown = " ".join(command.argv) if self._show_output else command.argv[0]
-        self._report.emit(EventKind.SANDBOX_COMMAND, command=shown[:_SHOWN])
+        self._report.emit(SandboxCommand(command=shown[:_SHOWN]))
         process = self._sandbox.open(command)
-        self._report.emit(EventKind.SANDBOX_START)
+        self._report.emit(SandboxStart())
         # What a verifier captures of stdout it reads itself: that is a protocol, and not for people.
         printed = None
         if self._printed is not None:
@@ -130,11 +130,12 @@ class _ObservedProcess(SandboxProcess):
         if self._printed is not None:
             self._printed.end(state)
         self._report.emit(
-            EventKind.SANDBOX_RESULT,
-            exit_code=state.exit_code,
-            timed_out=state.timed_out,
-            duration_seconds=time.monotonic() - self._started,
-            output=self._output.decode("utf-8", "replace"),
+            SandboxResult(
+                exit_code=state.exit_code,
+                timed_out=state.timed_out,
+                duration_seconds=time.monotonic() - self._started,
+                output=self._output.decode("utf-8", "replace"),
+            )
         )
         return state
 

@@ -28,7 +28,7 @@ from securebench.execution.trail import Trail
 from securebench.execution.verifier_output import VerifierOutput, discard_output, keep_output, output_file
 from securebench.fs.rmtree import make_fresh_directory, remove_tree
 from securebench.harnesses.base import ProduceContext, Spent
-from securebench.progress import EventKind
+from securebench.progress import ProducerDone, ProducerStart, TaskStart, VerifierDone, VerifierStart
 from securebench.resources import Visibility
 from securebench.results.record import Failure
 from securebench.results.redaction import Redactor
@@ -68,7 +68,7 @@ def execute_task(task: SecureBenchTask, context: TaskContext, history: History |
     redactor = Redactor.for_task(task, context.secrets)
     report = context.report.task(task.id, scrub=redactor.mapping)
     history = history or History()
-    report.emit(EventKind.TASK_START, family=task.task_type, attempt=history.attempt)
+    report.emit(TaskStart(family=task.task_type, attempt=history.attempt))
     trail = Trail(history.attempt)
     outcome = TaskOutcome(verifier=context.verifier_for(task.task_type), history=history)
     if context.verifier_output is not None:
@@ -143,10 +143,10 @@ def _produce(task: SecureBenchTask, context: TaskContext, outcome: TaskOutcome, 
             raise agent_result.fault
         return agent_result
 
-    told.report.emit(EventKind.PRODUCER_START)
+    told.report.emit(ProducerStart())
     agent_result = told.trail.try_phase(FailurePhase.PRODUCE, once, context.control)
     reason = agent_result.failure.reason.value if agent_result.failure else None
-    told.report.emit(EventKind.PRODUCER_DONE, reason=reason, duration_seconds=agent_result.duration_seconds)
+    told.report.emit(ProducerDone(reason=reason, duration_seconds=agent_result.duration_seconds))
 
 
 def _lent_to_agent(view: AgentView, context: TaskContext, outcome: TaskOutcome, report: Reporter) -> ProduceContext:
@@ -182,12 +182,12 @@ def _verify(
     if candidate is None or verifier is None:
         return None
     sealed = context.store.load(candidate.kind, candidate.digest)
-    report.emit(EventKind.VERIFIER_START, verifier=verifier.family, version=verifier.version)
+    report.emit(VerifierStart(verifier=verifier.family, version=verifier.version))
     verdict = trail.try_phase(
         FailurePhase.VERIFY, lambda: _verify_once(verifier, view, sealed, context, report, redactor), context.control
     )
     reason = verdict.reason.value if verdict.reason else None
-    report.emit(EventKind.VERIFIER_DONE, passed=verdict.passed, reason=reason)
+    report.emit(VerifierDone(passed=verdict.passed, reason=reason))
     return verdict
 
 

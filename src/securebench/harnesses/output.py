@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from securebench.progress import EventKind
+from securebench.progress import AgentOutput
 from securebench.sandboxes.base import Stream
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class OutputReporter:
 
     def _emit(self, stream: Stream, data: bytes) -> None:
         if data:
-            self._report.emit(EventKind.AGENT_OUTPUT, stream=stream.value, text=data.decode("utf-8", "replace"))
+            self._report.emit(AgentOutput(stream=stream.value, text=data.decode("utf-8", "replace")))
 
 
 class _Lines:

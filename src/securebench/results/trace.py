@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Self
 
 from securebench.fs.durable import storage_errors
-from securebench.progress import EventKind
+from securebench.progress import AgentOutput
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,8 +28,8 @@ class TraceLog:
 
     def __call__(self, event: Event) -> None:
         """Write down an event of an agent."""
-        if event.kind is EventKind.AGENT_OUTPUT:
-            for line in str(event.data.get("text", "")).split("\n"):
+        if isinstance(event, AgentOutput):
+            for line in event.text.split("\n"):
                 if line:
                     self._file.write(f"[{event.task_id}] {printable(line)}\n")
 

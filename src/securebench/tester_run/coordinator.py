@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from securebench.errors import StorageError
 from securebench.execution import History, RunStoppedError, execute_task
 from securebench.executors.local import LocalExecutor
-from securebench.progress import EventKind
+from securebench.progress import TaskDone
 from securebench.tester_run.breaker import Breaker
 
 if TYPE_CHECKING:
@@ -70,12 +70,13 @@ class Coordinator:
         self._context.checkpoint("record_written")
         report = self._context.report.task(entry.task_id)
         report.emit(
-            EventKind.TASK_DONE,
-            family=entry.task_type,
-            status=entry.status.value,
-            reason=entry.reason,
-            message=entry.message,
-            assurance=entry.assurance.value if entry.assurance else None,
+            TaskDone(
+                family=entry.task_type,
+                status=entry.status.value,
+                reason=entry.reason,
+                message=entry.message,
+                assurance=entry.assurance.value if entry.assurance else None,
+            )
         )
 
     def _is_draining(self) -> bool:

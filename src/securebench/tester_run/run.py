@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from securebench.errors import ConfigError, ImageError
 from securebench.execution import RunControl, TaskContext
-from securebench.progress import EventKind, Reporter
+from securebench.progress import EventKind, Reporter, Resume, RunDone, RunStart
 from securebench.results.commitment import Commitment
 from securebench.results.journal import Journal, iterate_entries
 from securebench.results.lock import RunLock
@@ -173,7 +173,7 @@ class _Run:
             self._announce(report, len(to_do), redone)
             coordinator.work_through(to_do)
             summary = self._summary(coordinator.trouble, outward.trouble, interrupted=watch.interrupted)
-            report.emit(EventKind.RUN_DONE, **summary.to_json())
+            report.emit(RunDone(summary=summary.to_json()))
             self._parts.checkpoint("run_done")
             return summary
 
@@ -185,18 +185,17 @@ class _Run:
 
     def _announce(self, report: Reporter, to_do: int, redone: int) -> None:
         report.emit(
-            EventKind.RUN_START,
-            run_id=self._plan.config.run.id,
-            benchmark_id=self._plan.pack.id,
-            tasks=len(self._plan.tasks),
-            to_do=to_do,
-            workers=self._plan.workers,
-            output_dir=str(self._plan.directory),
+            RunStart(
+                run_id=self._plan.config.run.id,
+                benchmark_id=self._plan.pack.id,
+                tasks=len(self._plan.tasks),
+                to_do=to_do,
+                workers=self._plan.workers,
+                output_dir=str(self._plan.directory),
+            )
         )
         if self._options.resume:
-            report.emit(
-                EventKind.RESUME, kept=len(self._plan.tasks) - to_do, redone=redone, tasks=len(self._plan.tasks)
-            )
+            report.emit(Resume(kept=len(self._plan.tasks) - to_do, redone=redone, tasks=len(self._plan.tasks)))
 
     def _context(self, info: DriverInfo, report: Reporter, gateway: Gateway | None) -> TaskContext:
         plan, directory, header = self._plan, self._plan.directory, self._header

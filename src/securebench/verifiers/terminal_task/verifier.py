@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from securebench.errors import FailurePhase, FailureReason, MaterializationError
-from securebench.progress import EventKind
+from securebench.progress import VerifierPolicyDenied
 from securebench.sandboxes.base import Command, SandboxSpec, workspace_user
 from securebench.verifiers.base import VerificationResult, Verifier
 from securebench.verifiers.faults import CandidateFailedError, require_own_end
@@ -96,7 +96,7 @@ def _capabilities(request: CheckRequest, context: VerifyContext, details: dict[s
         capabilities = require_allowed(request, context.policy)
     except CandidateFailedError:
         denied = context.policy.denied(request.needed_commands)
-        context.report.emit(EventKind.VERIFIER_POLICY_DENIED, commands=list(denied))
+        context.report.emit(VerifierPolicyDenied(commands=list(denied)))
         raise
     if capabilities:
         details["capabilities"] = list(capabilities)
