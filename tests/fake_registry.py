@@ -1,4 +1,4 @@
-"""A registry on this machine, which does what a test wants. An engine takes one on a loopback address without TLS."""
+"""An image registry on this machine. An engine accepts one on a loopback address without TLS."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import base64
 import gzip
 import hashlib
 import json
-import sys
-import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any
+
+from fake_server import Content, FakeServer, serving
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from fake_server import Handler
 
 MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 INDEX = "application/vnd.docker.distribution.manifest.list.v2+json"
@@ -77,33 +78,17 @@ def packed(root: bytes) -> Blob:
 
 
 @dataclass
-class Request:
-    """What was asked for: the path, and the headers by their names in lower case."""
+class FakeRegistry(FakeServer):
+    """A registry: ``blobs`` by digest or tag, and who may have them.
 
-    path: str
-    headers: Mapping[str, str]
-
-
-Fault: TypeAlias = "Callable[[Handler], None]"
-
-
-@dataclass
-class FakeRegistry:
-    """What the registry has, demands and does wrong, and what it was asked.
-
-    ``tokens`` are the bearer tokens that let one in; empty: everyone is. ``logins`` are the ``user:password`` that get
-    a token; empty: everyone does. ``faults`` by the end of a path: each answers one request instead of the registry.
+    ``tokens`` are the accepted bearer tokens; if there are none, everyone is accepted. ``logins`` are the
+    ``user:password`` that get a token; if there are none, everyone does.
     """
 
-    host: str
     blobs: dict[str, Blob] = field(default_factory=dict)
     tokens: set[str] = field(default_factory=set)
     logins: set[str] = field(default_factory=set)
     basic: bool = False
-    ranges: bool = True
-    faults: dict[str, list[Fault]] = field(default_factory=dict)
-    requests: list[Request] = field(default_factory=list)
-    finished: threading.Event = field(default_factory=threading.Event)
 
     def add(self, *blobs: Blob) -> None:
         """Have ``blobs`` under their digests."""
@@ -121,26 +106,41 @@ class FakeRegistry:
         self.add(config, *layers)
         return self.publish(manifest_of(config, layers), tag)
 
-    def asked(self, ending: str) -> list[Request]:
-        """Return the requests for paths that end like this."""
-        return [request for request in self.requests if request.path.partition("?")[0].endswith(ending)]
+    def find(self, path: str) -> Content | None:
+        """Return the blob that a path ends with."""
+        if path == "/v2/":
+            return Content(b"{}", "application/json")
+        blob = self.blobs.get(path.rsplit("/", 1)[-1])
+        if blob is None:
+            return None
+        extra = {"Docker-Distribution-Api-Version": "registry/2.0", "Docker-Content-Digest": blob.digest}
+        return Content(blob.data, blob.kind, extra)
+
+    def respond(self, handler: Handler) -> None:
+        """Answer as a registry and its token server do."""
+        sent = handler.headers.get("Authorization", "")
+        accepted = {_basic(login) for login in self.logins}
+        if handler.target == "/token":
+            if accepted and sent not in accepted:
+                handler.answer(401, b"{}")
+            else:
+                handler.answer(200, json.dumps({"token": next(iter(self.tokens), "none")}).encode())
+            return
+        if not self.basic:
+            accepted = {f"Bearer {token}" for token in self.tokens}
+        if sent in accepted or not (self.basic or self.tokens):
+            super().respond(handler)
+        else:
+            realm = f'Bearer realm="{self.url}/token",service="fake",scope="repository:base:pull"'
+            wanted = 'Basic realm="fake"' if self.basic else realm
+            handler.answer(401, b"{}", headers={"WWW-Authenticate": wanted})
 
 
 @contextmanager
 def fake_registry(address: str = "127.0.0.1") -> Iterator[FakeRegistry]:
     """Serve a registry that has nothing yet."""
-    server = _Server((address, 0), Handler)
-    registry = FakeRegistry(f"{address}:{server.server_address[1]}")
-    server.RequestHandlerClass = type("Handler", (Handler,), {"registry": registry})
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
+    with serving(FakeRegistry(), address) as registry:
         yield registry
-    finally:
-        registry.finished.set()
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 @contextmanager
@@ -150,142 +150,5 @@ def registry_with(root: bytes, architecture: str) -> Iterator[str]:
         yield registry.add_image(root, architecture=architecture)
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = False
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Keep quiet of clients that hang up: that is what they shall do."""
-        if not isinstance(sys.exc_info()[1], OSError):
-            super().handle_error(request, client_address)
-
-
-class Handler(BaseHTTPRequestHandler):
-    """Answers the questions of the protocol: is this a registry, who am I, and what has this digest or tag."""
-
-    registry: ClassVar[FakeRegistry]
-    protocol_version = "HTTP/1.1"
-    timeout = 20
-
-    def do_GET(self) -> None:
-        """Answer as the registry, or as its faults would."""
-        registry = self.registry
-        registry.requests.append(Request(self.path, {name.lower(): value for name, value in self.headers.items()}))
-        path, _, _ = self.path.partition("?")
-        for ending, faults in registry.faults.items():
-            if path.endswith(ending) and faults:
-                faults.pop(0)(self)
-                return
-        if path == "/token":
-            self._give_token()
-        elif not self._is_let_in():
-            self._challenge()
-        elif path == "/v2/":
-            self.answer(200, "application/json", b"{}")
-        else:
-            self._give_blob(path.rsplit("/", 1)[-1])
-
-    do_HEAD = do_GET  # noqa: N815 - the server's name for it
-
-    def answer(self, status: int, kind: str, data: bytes, headers: Mapping[str, str] | None = None) -> None:
-        """Answer with ``data``."""
-        self.head(status, {"Content-Type": kind, "Content-Length": str(len(data)), **(headers or {})})
-        if self.command == "GET":
-            self.wfile.write(data)
-
-    def head(self, status: int, headers: Mapping[str, str]) -> None:
-        """Send the header of an answer."""
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.end_headers()
-
-    def hang_up(self) -> None:
-        """End the connection."""
-        self.close_connection = True
-
-    def _give_blob(self, name: str) -> None:
-        blob = self.registry.blobs.get(name)
-        if blob is None:
-            self.answer(404, "application/json", b'{"errors": [{"code": "MANIFEST_UNKNOWN"}]}')
-            return
-        extra = {"Docker-Distribution-Api-Version": "registry/2.0", "Docker-Content-Digest": blob.digest}
-        start = self.headers.get("Range", "").removeprefix("bytes=").removesuffix("-")
-        if start and self.registry.ranges:
-            size = len(blob.data)
-            extra |= {"Content-Range": f"bytes {start}-{size - 1}/{size}"}
-            self.answer(206, blob.kind, blob.data[int(start) :], extra)
-        else:
-            self.answer(200, blob.kind, blob.data, extra)
-
-    def _is_let_in(self) -> bool:
-        registry, sent = self.registry, self.headers.get("Authorization", "")
-        if registry.basic:
-            return sent in {_basic(login) for login in registry.logins}
-        return not registry.tokens or sent in {f"Bearer {token}" for token in registry.tokens}
-
-    def _challenge(self) -> None:
-        realm = f'Bearer realm="http://{self.registry.host}/token",service="fake",scope="repository:base:pull"'
-        wanted = 'Basic realm="fake"' if self.registry.basic else realm
-        self.answer(401, "application/json", b"{}", {"WWW-Authenticate": wanted})
-
-    def _give_token(self) -> None:
-        logins = self.registry.logins
-        if logins and self.headers.get("Authorization") not in {_basic(login) for login in logins}:
-            self.answer(401, "application/json", b"{}")
-        else:
-            token = next(iter(self.registry.tokens), "none")
-            self.answer(200, "application/json", json.dumps({"token": token}).encode())
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the server's signature
-        """Keep quiet."""
-
-
 def _basic(login: str) -> str:
     return f"Basic {base64.b64encode(login.encode()).decode()}"
-
-
-def says(status: int, data: bytes = b"{}", kind: str = "application/json", **headers: str) -> Fault:
-    """Answer with a status; ``_`` in a header's name is a hyphen."""
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return lambda handler: handler.answer(status, kind, data, named)
-
-
-def redirects(location: str) -> Fault:
-    """Lead to elsewhere."""
-    return says(307, b"", Location=location)
-
-
-def breaks_after(blob: Blob, sent: int) -> Fault:
-    """Announce all of ``blob``, send the first bytes of what was asked for, and end the connection."""
-
-    def fault(handler: Handler) -> None:
-        start = int(handler.headers.get("Range", "bytes=0-").removeprefix("bytes=").removesuffix("-"))
-        size = len(blob.data)
-        ranged = {"Content-Range": f"bytes {start}-{size - 1}/{size}"} if start else {}
-        handler.head(206 if start else 200, {"Content-Length": str(size - start), **ranged})
-        handler.wfile.write(blob.data[start : start + sent])
-        handler.hang_up()
-
-    return fault
-
-
-def drips(data: bytes, every: float) -> Fault:
-    """Send ``data`` byte by byte, never silent for long."""
-
-    def fault(handler: Handler) -> None:
-        handler.hang_up()
-        for position in range(len(data)):
-            if handler.registry.finished.wait(every):
-                return
-            try:
-                handler.wfile.write(data[position : position + 1])
-            except OSError:
-                return
-
-    return fault
-
-
-def stalls(handler: Handler) -> None:
-    """Say nothing until the test is over."""
-    handler.hang_up()
-    handler.registry.finished.wait(20)

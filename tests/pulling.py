@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from securebench.images.registry import Fetched, Platform, Timeouts, fetch_image
+from securebench.http import Timeouts
+from securebench.images.registry import Fetched, Platform, fetch_image
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

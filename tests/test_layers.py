@@ -44,6 +44,7 @@ def test_the_source_keeps_its_layers(copy: Path) -> None:
         ("importers/__init__.py", "securebench.sandboxes.base", "Importers make packs, and know nothing of runs"),
         ("execution/__init__.py", "docker", "Only the driver and the images know the engine's library"),
         ("sandboxes/base.py", "docker.errors", "Only the driver and the images know the engine's library"),
+        ("importers/__init__.py", "urllib3", "Downloads use one HTTP client"),
     ],
 )
 def test_a_forbidden_import_is_caught(copy: Path, module: str, imported: str, contract: str) -> None:

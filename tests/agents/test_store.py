@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fake_npm import archive, breaks_after, entry, package, says, waits
+from fake_npm import archive, entry, package
+from fake_server import breaks_after, says, waits
 from securebench.agents import installing
 from securebench.agents.catalogue import PROGRAMS, machine_platform
 from securebench.agents.places import DIRECTORY_VARIABLE, default_directory
@@ -100,7 +101,7 @@ def test_latest_is_one_version(cache: AgentStore, npm: FakeNpm, integrity: str) 
 def test_a_version_that_a_registry_makes_up_is_refused(cache: AgentStore, npm: FakeNpm) -> None:
     """It would be part of a path."""
     npm.publish(CODEX, "../../../etc", b"", tags=("latest",))
-    npm.documents[f"/{CODEX}/latest"] = npm.documents[f"/{CODEX}/../../../etc"]
+    npm.files[f"/{CODEX}/latest"] = npm.files[f"/{CODEX}/../../../etc"]
     with pytest.raises(ConfigError) as caught:
         cache.install("codex", "latest", X64)
     assert caught.value.code == "agent-unknown-version"
@@ -118,7 +119,7 @@ def test_a_pinned_version_is_held_to_its_pin(cache: AgentStore, npm: FakeNpm) ->
     """A registry that gives another archive, and says that it is right, is not believed."""
     pinned = PROGRAMS["codex"].pinned
     npm.publish(CODEX, f"{pinned}-linux-x64", release(pinned))
-    with pytest.raises(InfrastructureError, match="has the integrity") as caught:
+    with pytest.raises(InfrastructureError, match="expected integrity") as caught:
         cache.install("codex", None, X64)
     assert caught.value.code == "agent-integrity"
     assert left(cache) == []
@@ -283,7 +284,7 @@ def test_a_damaged_program_is_installed_anew(cache: AgentStore, npm: FakeNpm, in
     assert cache.install("codex", VERSION, X64) == program
     assert (program.directory / program.executable).read_bytes() == b"#!/bin/sh\n"
     assert cache.installed(verify=True)[0].intact
-    assert len([path for path, _ in npm.requests if path.endswith(".tgz")]) == 2
+    assert len(npm.asked(".tgz")) == 2
 
 
 def test_a_copy_of_the_cache_is_good(cache: AgentStore, npm: FakeNpm, integrity: str, tmp_path: Path) -> None:
@@ -385,7 +386,7 @@ def test_many_threads_install_once(cache: AgentStore, npm: FakeNpm, integrity: s
     for store in stores:
         store.close()
     assert len(set(programs)) == 1
-    assert len([path for path, _ in npm.requests if path.endswith(".tgz")]) == 1
+    assert len(npm.asked(".tgz")) == 1
     assert left(cache) == [f"programs/codex/{VERSION}/{X64}"]
 
 
@@ -410,7 +411,7 @@ def test_many_processes_install_once(cache: AgentStore, npm: FakeNpm, integrity:
     """Two runs that start at once do not collide."""
     running = [start(cache, npm) for _ in range(_PROCESSES)]
     assert [process.communicate(timeout=60)[0].strip() for process in running] == [integrity] * _PROCESSES
-    assert len([path for path, _ in npm.requests if path.endswith(".tgz")]) == 1
+    assert len(npm.asked(".tgz")) == 1
     assert left(cache) == [f"programs/codex/{VERSION}/{X64}"]
 
 

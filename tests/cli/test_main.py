@@ -19,7 +19,7 @@ from securebench.errors import ConfigError, EngineError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-HEAVY = {"docker", "pydantic", "rich", "ruamel", "requests", "yaml"}
+HEAVY = {"docker", "pydantic", "rich", "ruamel", "requests", "urllib3", "yaml"}
 
 
 def exit_code(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> object:

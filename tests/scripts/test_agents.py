@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from scripts.agents import main
 
-from fake_npm import fake_npm, package, says
+from fake_npm import fake_npm, package
+from fake_server import says
 from securebench.agents.catalogue import PROGRAMS
 from securebench.agents.places import DIRECTORY_VARIABLE
 
@@ -25,7 +26,7 @@ def _empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_registry_that_does_not_serve_is_a_reason(capsys: pytest.CaptureFixture[str]) -> None:
     """Tests are skipped with it."""
     assert main() == 0
-    assert capsys.readouterr().out.startswith("the npm registry 127.0.0.1:9 gives no @openai/codex")
+    assert capsys.readouterr().out.startswith("the npm registry 127.0.0.1:9 cannot provide @openai/codex")
 
 
 def test_an_exchanged_archive_is_an_error(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -192,9 +192,9 @@ class AgentStore:
     def _download(self, key: ProgramKey, release: PackageRelease, on_progress: OnProgress) -> None:
         variant = find(key.name).variant(key.platform)
         with self._work() as work:
-            pieces = self._npm.archive(variant.package, release.version + variant.suffix)
-            arrived = installing.download(pieces, work, str(key), on_progress)
-            installing.require_integrity(arrived, release.integrity, str(key))
+            packed = PackageRelease(release.version + variant.suffix, release.integrity)
+            with self._npm.archive(variant.package, packed) as pieces:
+                arrived = installing.download(pieces, work, str(key), on_progress)
             found, directory = installing.prepare(arrived, "registry", str(key), on_progress)
             if found != key:
                 raise InfrastructureError(

@@ -182,8 +182,9 @@ class ThisMachine:
 
     def registry(self) -> str:
         """Ask the default registry whether it is one."""
+        from securebench.http import Timeouts
         from securebench.images.reference import DEFAULT_REGISTRY
-        from securebench.images.registry import Timeouts, ask
+        from securebench.images.registry import ask
 
         ask(DEFAULT_REGISTRY, Timeouts(connect=_NETWORK_SECONDS, read=_NETWORK_SECONDS, total=_NETWORK_SECONDS))
         return DEFAULT_REGISTRY
@@ -208,7 +209,7 @@ class ThisMachine:
     def npm_registry(self) -> str:
         """Ask it whether it is there."""
         from securebench.agents.registry import NpmRegistry
-        from securebench.images.registry import Timeouts
+        from securebench.http import Timeouts
 
         registry = NpmRegistry(
             timeouts=Timeouts(connect=_NETWORK_SECONDS, read=_NETWORK_SECONDS, total=_NETWORK_SECONDS)

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import json
-import shutil
-import socket
-import ssl
-import subprocess
-import threading
 from base64 import b64encode
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
 
-from fake_registry import breaks_after, fake_registry, redirects, says
+from fake_registry import fake_registry
+from fake_server import breaks_after, redirects, says
 from pulling import MemorySink, pull
 from securebench.errors import ImageError
-from securebench.images.registry.address import registry_address
-from securebench.images.registry.challenge import Challenge, parse_challenge
+from securebench.images.registry.client import registry_address
+from securebench.images.registry.login import Challenge, parse_challenge
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -107,7 +102,7 @@ def test_wrong_credentials_are_said(registry: FakeRegistry, docker_config: Path,
     log_in(docker_config, registry.host, "user:wrong-one")
     error = refused(reference)
     assert error.code == "registry-denied"
-    assert "credentials for it were refused" in error.hint
+    assert "refused the credentials" in error.hint
     assert "wrong-one" not in str(error)
 
 
@@ -164,15 +159,6 @@ def test_a_token_server_elsewhere_is_not_followed_further(registry: FakeRegistry
     assert not other.requests
 
 
-def test_a_redirect_loop_ends(registry: FakeRegistry) -> None:
-    """J09: redirects are followed a few times, not for ever."""
-    reference = registry.add_image(ROOT)
-    registry.faults["/manifests/1"] = [redirects("/v2/base/manifests/1")] * 50
-    error = refused(reference)
-    assert error.code == "registry-answer-invalid"
-    assert len(registry.asked("/manifests/1")) < 10
-
-
 @pytest.mark.parametrize("location", ["", "http://registry.example/x", "file:///etc/passwd", "http://u:p@127.0.0.1/x"])
 def test_a_redirect_off_the_way_is_refused(registry: FakeRegistry, location: str) -> None:
     """J09: nothing is fetched without TLS from another machine, from a file, or with somebody's password."""
@@ -221,82 +207,11 @@ def test_a_challenge_is_understood(header: str, meant: Challenge | None) -> None
     assert parse_challenge(header) == meant
 
 
-def test_a_name_that_no_host_can_have_is_told() -> None:
-    """K15: a reference may be well-formed and its host impossible: that is an error of ours."""
-    assert refused(f"{'a' * 64}.example/tool:1").code == "registry-unreachable"
-
-
-@pytest.mark.parametrize(
-    "asked", ["Wed, 21 Oct 2015 07:28:00 GMT", "0", "soon", "-1", "Fri, 31 Dec 9999 23:59:59 -2359"]
-)
-def test_a_wait_may_be_given_as_a_date(registry: FakeRegistry, asked: str) -> None:
-    """A date that is over, and what is no date at all, does not keep anyone waiting."""
-    reference = registry.add_image(ROOT)
-    registry.faults["/manifests/1"] = [says(429, Retry_After=asked)]
-    if "9999" in asked:
-        assert refused(reference).code == "registry-unreachable"
-    else:
-        assert pull(reference).layers
-
-
-def test_what_the_answer_says_of_its_encoding_is_not_obeyed(registry: FakeRegistry) -> None:
-    """H14: a blob is its bytes: nothing on the way is unpacked because a header says so."""
-    reference = registry.add_image(ROOT)
-    digest = layer_of(registry)
-    registry.faults[digest] = [says(200, registry.blobs[digest].data, Content_Encoding="gzip")]
-    sink = MemorySink()
-    pull(reference, sink)
-    assert sink.blobs[digest] == registry.blobs[digest].data
-
-
-def test_the_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A registry behind a proxy is asked for through it; a proxy that refuses is told of, without its password."""
-    with socket.create_server(("127.0.0.1", 0)) as proxy:
-        monkeypatch.setenv("https_proxy", f"http://user:pass%20word@127.0.0.1:{proxy.getsockname()[1]}")
-        monkeypatch.delenv("no_proxy", raising=False)
-        monkeypatch.delenv("NO_PROXY", raising=False)
-        seen: list[bytes] = []
-        thread = threading.Thread(target=_refuse_tunnel, args=(proxy, seen))
-        thread.start()
-        error = refused("registry.example.com/tool:1")
-        thread.join()
-    assert seen[0].startswith(b"CONNECT registry.example.com:443 ")
-    assert b64encode(b"user:pass word") in seen[0]
-    assert "403" in error.message
-    assert "pass" not in error.message
-
-
-def test_a_proxy_that_is_none_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A mistake in the environment is an error of ours, not a traceback."""
-    monkeypatch.setenv("https_proxy", "http://127.0.0.1:port")
-    monkeypatch.setenv("no_proxy", "")
-    assert "the proxy's address" in refused("registry.example.com/tool:1").message
-
-
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl to make a certificate with")
-@pytest.mark.parametrize("trusted", [True, False])
-def test_a_certificate_that_nobody_vouches_for_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trusted: bool
-) -> None:
-    """J05: TLS is checked, through a proxy too, and the hint says what to do about a proxy with its own authority."""
-    certificate, context = _certificate(tmp_path, "registry.example.com")
-    monkeypatch.setenv("no_proxy", "")
-    monkeypatch.setenv("SSL_CERT_FILE" if trusted else "SSL_OTHER", str(certificate))
-    with socket.create_server(("127.0.0.1", 0)) as proxy:
-        monkeypatch.setenv("https_proxy", f"127.0.0.1:{proxy.getsockname()[1]}")
-        thread = threading.Thread(target=_have_nothing, args=(proxy, context))
-        thread.start()
-        error = refused("registry.example.com/tool:1")
-        thread.join()
-    assert error.code == ("image-unavailable" if trusted else "registry-unreachable")
-    assert trusted or "SSL_CERT_FILE" in error.hint
-
-
 def test_a_body_that_is_cut_is_not_a_document(registry: FakeRegistry) -> None:
     """A manifest whose connection breaks is asked for again, not taken for a shorter one."""
     reference = registry.add_image(ROOT)
     manifest = registry.blobs["1"]
-    registry.faults["/manifests/1"] = [breaks_after(manifest, 10)]
+    registry.faults["/manifests/1"] = [breaks_after(10)]
     assert pull(reference).manifest == manifest.data
 
 
@@ -309,32 +224,3 @@ def test_docker_hub_is_asked_where_it_answers() -> None:
 
 def _sent(headers: Mapping[str, str]) -> str:
     return headers.get("authorization", "")
-
-
-def _refuse_tunnel(proxy: socket.socket, seen: list[bytes]) -> None:
-    connection, _ = proxy.accept()
-    with connection:
-        seen.append(connection.recv(4096))
-        connection.sendall(b"HTTP/1.1 403 Forbidden\r\n\r\n")
-
-
-def _certificate(directory: Path, name: str) -> tuple[Path, ssl.SSLContext]:
-    """Return a certificate that vouches for itself, and a server's context with it."""
-    key, certificate = directory / "key.pem", directory / "certificate.pem"
-    made = ("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", f"/CN={name}")
-    names = ("-addext", f"subjectAltName=DNS:{name}")
-    subprocess.run([*made, *names, "-keyout", key, "-out", certificate], check=True, capture_output=True)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
-    return certificate, context
-
-
-def _have_nothing(proxy: socket.socket, context: ssl.SSLContext) -> None:
-    """Be a proxy, and the registry behind it, which has no image."""
-    connection, _ = proxy.accept()
-    with suppress(ssl.SSLError), connection:
-        connection.recv(4096)
-        connection.sendall(b"HTTP/1.1 200 Connected\r\n\r\n")
-        with context.wrap_socket(connection, server_side=True) as line:
-            line.recv(4096)
-            line.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")

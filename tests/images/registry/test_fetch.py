@@ -19,18 +19,16 @@ from fake_registry import (
     OCI_MANIFEST,
     Blob,
     FakeRegistry,
-    breaks_after,
     config_for,
-    drips,
     index_of,
     manifest_of,
     packed,
-    says,
-    stalls,
 )
+from fake_server import breaks_after, says, stalls
 from pulling import AMD64, QUICK, MemorySink, pull
 from securebench.errors import ConfigError, ImageError
-from securebench.images.registry import BlobDescriptor, Platform, Timeouts, fetch_image
+from securebench.http import Timeouts
+from securebench.images.registry import BlobDescriptor, Platform, fetch_image
 
 ROOTS = (b"first" * 1000, b"second" * 1000)
 FIRST, SECOND = map(packed, ROOTS)
@@ -112,7 +110,7 @@ def test_progress_is_told(registry: FakeRegistry) -> None:
     lines: list[str] = []
     pull(registry.add_image(*ROOTS), lines=lines)
     assert f"{registry.host}/base:1" in lines[0]
-    assert lines[1].startswith("layers: 2, here already: 0, to download: ")
+    assert lines[1].startswith("layers: 2, already present: 0, to download: ")
 
 
 def test_a_digest_is_held_to(registry: FakeRegistry) -> None:
@@ -159,25 +157,15 @@ def test_a_broken_connection_is_taken_up_where_it_broke(registry: FakeRegistry, 
     reference = with_layer(registry, NOISE)
     registry.ranges = ranges
     if ranges:
-        registry.faults[NOISE.digest] = [breaks_after(NOISE, 100_000), breaks_after(NOISE, 100_000)]
+        registry.faults[NOISE.digest] = [breaks_after(100_000), breaks_after(100_000)]
     else:
-        registry.faults[NOISE.digest] = [breaks_after(NOISE, 100_000)]
+        registry.faults[NOISE.digest] = [breaks_after(100_000)]
     lines: list[str] = []
     pull(reference, sink, lines=lines)
     assert sink.blobs == {NOISE.digest: NOISE.data}
     starts = [request.headers.get("range", "") for request in registry.asked(NOISE.digest)]
     assert starts == (["", "bytes=100000-", "bytes=200000-"] if ranges else ["", "bytes=100000-"])
-    assert any("trying again" in line for line in lines)
-
-
-def test_another_part_than_was_asked_for_is_refused(registry: FakeRegistry) -> None:
-    """A range that does not begin where the last one ended is not pasted in."""
-    reference = with_layer(registry, NOISE)
-    registry.faults[NOISE.digest] = [
-        breaks_after(NOISE, 100_000),
-        says(206, NOISE.data[:200_000], Content_Range="bytes 0-199999/300000"),
-    ]
-    assert "another part" in refused(reference).message
+    assert any("retrying in" in line for line in lines)
 
 
 def test_a_blob_that_stays_short_is_given_up(registry: FakeRegistry) -> None:
@@ -199,14 +187,6 @@ def test_a_stalled_download_ends(registry: FakeRegistry) -> None:
     assert len(registry.asked(NOISE.digest)) == 3
 
 
-def test_a_download_that_drips_ends(registry: FakeRegistry) -> None:
-    """A server that is never silent and never done is ended by the limit for all of it, also within a header."""
-    reference = with_layer(registry, NOISE)
-    registry.faults["/manifests/1"] = [drips(b"HTTP/1.1 200 OK\r\nX-Long: " + b"a" * 10_000, 0.05)]
-    error = refused(reference, Timeouts(read=0.3, total=0.8))
-    assert "took longer than" in error.message
-
-
 def test_a_busy_registry_is_asked_again(registry: FakeRegistry) -> None:
     """J19: a 429 and a 503 are waited out, as long as the registry asks for."""
     reference = registry.add_image(*ROOTS)
@@ -215,23 +195,6 @@ def test_a_busy_registry_is_asked_again(registry: FakeRegistry) -> None:
     pull(reference)
     assert time.monotonic() - started >= 1
     assert len(registry.asked("/manifests/1")) == 3
-
-
-def test_a_wait_that_is_too_long_is_not_waited(registry: FakeRegistry) -> None:
-    """A registry that asks for an hour is told of instead."""
-    reference = registry.add_image(*ROOTS)
-    registry.faults["/manifests/1"] = [says(429, Retry_After="3600")]
-    error = refused(reference)
-    assert "429 Too Many Requests" in error.message
-    assert error.code == "registry-unreachable"
-
-
-def test_a_registry_that_stays_broken_is_given_up(registry: FakeRegistry) -> None:
-    """The number of tries is bounded."""
-    reference = registry.add_image(*ROOTS)
-    registry.faults["/manifests/1"] = [says(500)] * 9
-    assert refused(reference).code == "registry-unreachable"
-    assert len(registry.asked("/manifests/1")) == QUICK.attempts
 
 
 def test_a_registry_that_is_not_there_is_said_at_once(registry: FakeRegistry) -> None:
@@ -276,7 +239,7 @@ def test_a_missing_platform_says_what_is_offered(registry: FakeRegistry) -> None
     made = {"linux/arm64/v8": manifest, "windows/amd64": manifest, "unknown/unknown": manifest}
     error = refused(registry.publish(index_of(made)))
     assert error.code == "image-platform-missing"
-    assert "for linux/amd64; it is for linux/arm64/v8, windows/amd64" in error.message
+    assert "for linux/amd64, only for linux/arm64/v8, windows/amd64" in error.message
 
 
 def test_an_image_for_another_machine_is_refused_without_an_index(registry: FakeRegistry) -> None:

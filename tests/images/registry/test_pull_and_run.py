@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fake_registry import Blob, breaks_after
+from fake_registry import Blob
+from fake_server import breaks_after
 from securebench.errors import ImageError
 from securebench.images.ensure import provide, pull
 from securebench.images.registry import Platform
@@ -79,7 +80,7 @@ def test_a_pull_that_goes_on_after_a_break_is_the_same_image(registry: FakeRegis
     """A connection that breaks in the middle of a layer changes nothing about what is kept."""
     reference = registry.add_image(*LAYERS, architecture=HERE.architecture)
     layer = registry.blobs[json.loads(registry.blobs["1"].data)["layers"][0]["digest"]]
-    registry.faults[layer.digest] = [breaks_after(layer, 50)]
+    registry.faults[layer.digest] = [breaks_after(50)]
     with store.lease(pull(store, reference, lambda _: None).id) as lease:
         assert (lease.root / "etc" / "greeting").read_text() == "hello"
         assert not (lease.root / "etc" / "gone").exists()
@@ -105,5 +106,5 @@ def test_an_image_that_nobody_has_says_what_was_tried(
     with pytest.raises(ImageError) as raised:
         provide(store, f"{registry.host}/base:missing")
     assert raised.value.code == "image-unavailable"
-    assert "has no image" in raised.value.message
+    assert "does not have" in raised.value.message
     assert "securebench images" in raised.value.hint

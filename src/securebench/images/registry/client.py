@@ -1,244 +1,136 @@
-"""A registry as it answers: authenticated, redirected and tried again, so that callers see an answer or an error."""
+"""One repository of a registry: its documents and blobs, with errors that name the image."""
 
 from __future__ import annotations
 
-import email.utils
-import ssl
-import threading
-import time
-from dataclasses import dataclass
-from http import HTTPStatus
-from typing import TYPE_CHECKING, Final, TypeVar
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
 
 from securebench.errors import ImageError
-from securebench.images.registry import wire
-from securebench.images.registry.address import follow, registry_address
-from securebench.images.registry.challenge import MAX_TOKEN_BYTES, parse_challenge, read_token
-from securebench.images.registry.patience import Deadline
+from securebench.http import (
+    Deadline,
+    DeadlineError,
+    Download,
+    HttpClient,
+    HttpError,
+    MismatchError,
+    StatusError,
+    Timeouts,
+    UnreachableError,
+    parse_address,
+)
+from securebench.images.reference import DEFAULT_REGISTRY
+from securebench.images.registry.login import RegistryLogin
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Generator, Iterator
 
+    from securebench.http import Address
     from securebench.images.reference import RegistryReference
-    from securebench.images.registry.address import Address
     from securebench.images.registry.credentials import Credentials
-    from securebench.images.registry.patience import Timeouts
+    from securebench.images.registry.model import BlobDescriptor
 
-T = TypeVar("T")
-
-MAX_REDIRECTS: Final = 5
-_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
-_TRANSIENT: Final = frozenset({408, 429, 500, 502, 503, 504})
+_DEFAULT_HOST: Final = "registry-1.docker.io"
+"""The API of the default registry; its name is that of a web site."""
 _DENIED: Final = frozenset({401, 403})
-_GOOD: Final = frozenset({200, 206})
+_MISSING: Final = frozenset({404, 410})
 
 
-class RetryLaterError(Exception):
-    """The registry cannot answer now. ``after``: the seconds that it asks us to wait, or ``None``."""
-
-    def __init__(self, why: str, after: float | None) -> None:
-        super().__init__(why)
-        self.after = after
-
-
-@dataclass(frozen=True, slots=True)
-class Access:
-    """What a client works with: ``report`` is given lines for people."""
-
-    reference: RegistryReference
-    credentials: Credentials | None
-    deadline: Deadline
-    report: Callable[[str], None]
+def registry_address(registry: str) -> Address:
+    """Return the address of a registry's API: over TLS, unless it is on this machine. Raises :class:`AddressError`."""
+    host = _DEFAULT_HOST if registry == DEFAULT_REGISTRY else registry
+    address = parse_address(f"https://{host}/v2/")
+    return parse_address(f"http://{host}/v2/") if address.is_loopback else address
 
 
 class RegistryClient:
-    """Answers about one repository. Shared by threads."""
+    """Downloads from one repository, until ``deadline``. Shared by threads. ``report`` receives lines for the user.
 
-    def __init__(self, access: Access) -> None:
-        self._access = access
-        self._registry = registry_address(access.reference.registry)
-        self._authorization = ""
-        self._authorizing = threading.Lock()
-        self._reached = False
+    Methods raise :class:`ImageError`: ``image-unavailable``, ``image-blob-mismatch``, ``registry-unreachable``,
+    ``registry-denied``, ``registry-answer-invalid``.
+    """
 
-    @property
-    def deadline(self) -> Deadline:
-        """The end of the download that this client is for."""
-        return self._access.deadline
+    def __init__(
+        self,
+        reference: RegistryReference,
+        credentials: Credentials | None,
+        deadline: Deadline,
+        report: Callable[[str], None],
+    ) -> None:
+        self._reference = reference
+        try:
+            self._address = registry_address(reference.registry)
+        except HttpError as error:
+            raise _registry_error(reference.registry, error) from error
+        self._login = RegistryLogin(self._address, reference, credentials, deadline)
+        self._http = HttpClient(deadline, login=self._login, report=report)
+        self.deadline = deadline
 
-    def fetch(self, kind: str, version: str, accept: str, limit: int) -> tuple[bytes, str]:
+    def document(self, kind: str, version: str, accept: str, limit: int) -> tuple[bytes, str]:
         """Return a document of at most ``limit`` bytes, and its ``Content-Type``.
 
-        ``kind`` is ``manifests`` or ``blobs``. Raises :class:`ImageError` as :meth:`retried` and :meth:`open` do.
+        ``kind`` is ``manifests`` or ``blobs``; ``version`` is a tag or a digest.
         """
+        with self._explained():
+            return self._http.read(self._path(kind, version), limit, {"Accept": accept})
 
-        def attempt() -> tuple[bytes, str]:
-            with self.open(kind, version, {"Accept": accept}) as answer:
-                data = answer.body(limit)
-                if data is None:
-                    raise ImageError(
-                        f"{self._registry} gave more than {limit} bytes for {self._access.reference}",
-                        code="registry-answer-invalid",
-                    )
-                return data, answer.header("Content-Type")
+    def blob(self, blob: BlobDescriptor) -> Generator[bytes]:
+        """Yield a blob in pieces. An error after the last piece means that they are not that blob."""
+        with self._explained(blob.digest):
+            yield from Download(
+                self._http, self._path("blobs", blob.digest), blob.size, expected_size=blob.size, digest=blob.digest
+            )
 
-        return self.retried(attempt)
+    def _path(self, kind: str, version: str) -> Address:
+        return self._address.at(f"/v2/{self._reference.repository}/{kind}/{version}")
 
-    def retried(self, attempt: Callable[[], T]) -> T:
-        """Return what ``attempt`` returns, called again while the connection breaks or the registry is busy.
+    @contextmanager
+    def _explained(self, blob: str = "") -> Iterator[None]:
+        try:
+            yield
+        except HttpError as error:
+            raise self._error(error, blob) from error
 
-        A registry that was never reached is not tried again. Raises :class:`ImageError` (``registry-unreachable``).
-        """
-        tries = 1
-        while True:
-            try:
-                return attempt()
-            except (RetryLaterError, *wire.BROKEN) as error:
-                self.recover(error, tries)
-            tries += 1
-
-    def recover(self, error: Exception, tries: int) -> None:
-        """Wait before the next try after ``tries`` that failed, the last with ``error``.
-
-        Raises :class:`ImageError` (``registry-unreachable``) when there is no point in another.
-        """
-        timeouts = self.deadline.timeouts
-        pause = timeouts.pause * 2 ** (tries - 1)
-        if isinstance(error, RetryLaterError) and error.after is not None:
-            pause = error.after
-        if not self._reached or tries >= timeouts.attempts or pause > timeouts.longest_pause or _is_distrust(error):
-            raise _unreachable(self._registry, error) from error
-        self._access.report(f"{self._registry}: {_text(error)}; trying again in {pause:.0f} s")
-        self.deadline.wait(pause)
-
-    def open(self, kind: str, version: str, headers: Mapping[str, str]) -> wire.Answer:
-        """Return the answer about one manifest or blob, with its body still to be read.
-
-        Raises :class:`RetryLaterError`, :data:`wire.BROKEN`, and :class:`ImageError`: ``image-unavailable``,
-        ``registry-denied``, ``registry-answer-invalid``.
-        """
-        address = follow(f"/v2/{self._access.reference.repository}/{kind}/{version}", self._registry)
-        answer = self._authorized(address, headers)
-        for _ in range(MAX_REDIRECTS):
-            if answer.status not in _REDIRECTS:
-                return self._judged(answer, address)
-            answer.close()
-            address = follow(answer.header("Location"), address)
-            ours = address.origin == self._registry.origin
-            answer = self._authorized(address, headers) if ours else self._get(address, headers)
-        answer.close()
-        raise ImageError(
-            f"{self._registry} redirects more than {MAX_REDIRECTS} times",
-            code="registry-answer-invalid",
-            hint="check the reference, and any proxy between here and the registry",
-        )
-
-    def _get(self, address: Address, headers: Mapping[str, str]) -> wire.Answer:
-        answer = wire.get(address, {"Connection": "close", **headers}, self.deadline)
-        self._reached = True
-        return answer
-
-    def _authorized(self, address: Address, headers: Mapping[str, str]) -> wire.Answer:
-        """Ask our registry, with what it takes to be let in. Nobody else is ever sent that."""
-        sent = self._authorization
-        answer = self._get(address, _with(headers, sent))
-        if answer.status != HTTPStatus.UNAUTHORIZED:
-            return answer
-        answer.close()
-        return self._get(address, _with(headers, self._authorize(answer.header("WWW-Authenticate"), sent)))
-
-    def _authorize(self, header: str, refused: str) -> str:
-        """Return what to send instead of ``refused``: another thread may have got it meanwhile."""
-        challenge = parse_challenge(header)
-        if challenge is None:
-            raise self._denied()
-        with self._authorizing:
-            if self._authorization == refused:
-                credentials = self._access.credentials
-                if challenge.realm:
-                    server = challenge.token_address(self._registry, self._access.reference.repository)
-                    self._authorization = f"Bearer {self._token(server)}"
-                elif credentials is None or credentials.basic == refused:
-                    raise self._denied()
-                else:
-                    self._authorization = credentials.basic
-            return self._authorization
-
-    def _token(self, server: Address) -> str:
-        """Ask the token server that the registry named. It is not followed anywhere else."""
-        credentials = self._access.credentials
-        headers = _with({"Accept": "application/json"}, credentials.basic if credentials else "")
-        with self._get(server, headers) as answer:
-            return read_token(self._judged(answer, server).body(MAX_TOKEN_BYTES) or b"", server)
-
-    def _judged(self, answer: wire.Answer, address: Address) -> wire.Answer:
-        """Return an answer that is one, and turn any other into its error."""
-        if answer.status in _GOOD:
-            return answer
-        answer.close()
-        if answer.status in _TRANSIENT:
-            raise RetryLaterError(f"it answers {_shown(answer.status)}", _retry_after(answer.header("Retry-After")))
-        if answer.status in _DENIED:
-            raise self._denied()
-        if answer.status in (HTTPStatus.NOT_FOUND, HTTPStatus.GONE):
-            raise ImageError(
-                f"{self._registry} has no image {self._access.reference}",
+    def _error(self, error: HttpError, blob: str) -> ImageError:
+        if isinstance(error, MismatchError):
+            return blob_mismatch(f"cannot download {blob}: {error}")
+        if isinstance(error, StatusError) and error.status in _DENIED:
+            return self._login.denied()
+        if isinstance(error, StatusError) and error.status in _MISSING:
+            return ImageError(
+                f"{self._address} does not have {self._reference}",
                 hint="check the name and the tag; 'securebench/' images are built: 'securebench images build'",
             )
-        raise ImageError(f"{address} answers {_shown(answer.status)}", code="registry-answer-invalid")
-
-    def _denied(self) -> ImageError:
-        registry = self._access.reference.registry
-        known = self._access.credentials is not None
-        return ImageError(
-            f"{registry} does not let us have {self._access.reference.repository}: it is private, or not there",
-            code="registry-denied",
-            hint=f"the credentials for it were refused: 'docker login {registry}' again"
-            if known
-            else f"check the name; for a private image 'docker login {registry}', without a credential helper",
-        )
+        return _registry_error(str(self._address), error)
 
 
 def ask(registry: str, timeouts: Timeouts) -> None:
-    """See whether a registry answers at all. Raises :class:`ImageError` (``registry-unreachable``)."""
-    address = follow("/v2/", registry_address(registry))
+    """Check that a registry responds. Raises :class:`ImageError` (``registry-unreachable``)."""
     try:
-        wire.get(address, {"Connection": "close"}, Deadline(timeouts)).close()
-    except wire.BROKEN as error:
-        raise _unreachable(address, error) from error
+        HttpClient(Deadline(timeouts)).get(registry_address(registry)).close()
+    except HttpError as error:
+        raise _registry_error(registry, error) from error
 
 
-def _unreachable(registry: Address, error: Exception) -> ImageError:
-    hint = "check the network, and HTTPS_PROXY if there is a proxy; or bring the image as a file"
-    if _is_distrust(error):
-        hint = "is a proxy between here and the registry? Name its certificate in SSL_CERT_FILE"
-    return ImageError(f"{registry} cannot be reached: {_text(error)}", code="registry-unreachable", hint=hint)
+def blob_mismatch(message: str) -> ImageError:
+    """Return the error for data that is not what its digest says."""
+    return ImageError(
+        message,
+        code="image-blob-mismatch",
+        hint="nothing of it was kept; retry, and check what is between this machine and the registry",
+    )
 
 
-def _with(headers: Mapping[str, str], authorization: str) -> dict[str, str]:
-    return {**headers, "Authorization": authorization} if authorization else dict(headers)
-
-
-def _is_distrust(error: Exception) -> bool:
-    return isinstance(error, ssl.SSLCertVerificationError)
-
-
-def _text(error: Exception) -> str:
-    return str(error) or type(error).__name__
-
-
-def _shown(status: int) -> str:
-    try:
-        return f"{status} {HTTPStatus(status).phrase}"
-    except ValueError:
-        return str(status)
-
-
-def _retry_after(header: str) -> float | None:
-    """Return the seconds that a ``Retry-After`` header asks for: it holds those, or a date."""
-    if header.strip().isdecimal():
-        return float(header)
-    try:
-        return max(0.0, email.utils.parsedate_to_datetime(header).timestamp() - time.time())
-    except (ValueError, OverflowError):
-        return None
+def _registry_error(registry: str, error: HttpError) -> ImageError:
+    if isinstance(error, UnreachableError):
+        hint = "check the network, and HTTPS_PROXY if there is a proxy; or import the image from a file"
+        if error.untrusted:
+            hint = "if a proxy intercepts TLS, set SSL_CERT_FILE to a bundle with its CA certificate"
+        return ImageError(f"{registry} cannot be reached: {error}", code="registry-unreachable", hint=hint)
+    if isinstance(error, DeadlineError):
+        hint = "retry on a faster network; the partial download was discarded"
+        return ImageError(str(error), code="registry-unreachable", hint=hint)
+    return ImageError(
+        f"invalid response from {registry}: {error}",
+        code="registry-answer-invalid",
+        hint="check the reference, and any proxy between this machine and the registry",
+    )

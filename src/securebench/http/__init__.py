@@ -1,0 +1,32 @@
+"""Downloads: one HTTP client with deadlines, retries, checked redirects, resumption and digests."""
+
+from securebench.http.address import Address, parse_address
+from securebench.http.client import HttpClient, Login
+from securebench.http.download import Download
+from securebench.http.errors import (
+    AddressError,
+    DeadlineError,
+    HttpError,
+    MismatchError,
+    StatusError,
+    TooLargeError,
+    UnreachableError,
+)
+from securebench.http.timeouts import Deadline, Timeouts
+
+__all__ = [
+    "Address",
+    "AddressError",
+    "Deadline",
+    "DeadlineError",
+    "Download",
+    "HttpClient",
+    "HttpError",
+    "Login",
+    "MismatchError",
+    "StatusError",
+    "Timeouts",
+    "TooLargeError",
+    "UnreachableError",
+    "parse_address",
+]

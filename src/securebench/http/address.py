@@ -1,0 +1,85 @@
+"""Addresses that downloads may use: TLS everywhere, except for servers on this machine."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass, replace
+from typing import Final
+from urllib.parse import urljoin, urlsplit
+
+from securebench.http.errors import AddressError
+
+_PORTS: Final = {"https": 443, "http": 80}
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """One URL. ``path`` includes the query, which may contain a signature: messages show only the host."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+
+    @property
+    def origin(self) -> str:
+        """Scheme, host and port: credentials are valid for one origin."""
+        return f"{self.scheme}://{self.host_and_port}"
+
+    @property
+    def host_and_port(self) -> str:
+        """Host and port, as in a request."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether the host is this machine."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+    @property
+    def is_protected(self) -> bool:
+        """Whether nobody can change the data on its way: it comes over TLS, or from this machine."""
+        return self.scheme == "https" or self.is_loopback
+
+    def __str__(self) -> str:
+        return self.host if self.port == _PORTS[self.scheme] else f"{self.host}:{self.port}"
+
+    def at(self, path: str) -> Address:
+        """Return the same server with another path."""
+        return replace(self, path=path)
+
+    def follow(self, location: str) -> Address:
+        """Return where a redirect or link leads. Raises :class:`AddressError`.
+
+        Another machine may not redirect to services of this one, and no redirect may give up TLS: the target could
+        otherwise be an unauthenticated service inside the user's network, or anyone on the way.
+        """
+        target = parse_address(location, self)
+        if target.is_loopback and not self.is_loopback:
+            raise AddressError(f"{self} redirects to {target.origin}, which is this machine")
+        if not target.is_protected and self.is_protected:
+            raise AddressError(f"{self} redirects to {target.origin}, which has no TLS")
+        return target
+
+
+def parse_address(url: str, base: Address | None = None) -> Address:
+    """Return the address in an http or https URL, which may be relative to ``base``. Raises :class:`AddressError`."""
+    try:
+        url = urljoin(f"{base.origin}{base.path}" if base else "", url)
+        parts = urlsplit(url)
+        port = parts.port or _PORTS[parts.scheme]
+    except (ValueError, KeyError):
+        raise _invalid(base) from None
+    if not parts.hostname or parts.username is not None or not url.isascii() or not url.isprintable() or " " in url:
+        raise _invalid(base)
+    query = f"?{parts.query}" if parts.query else ""
+    return Address(parts.scheme, parts.hostname, port, f"{parts.path or '/'}{query}")
+
+
+def _invalid(base: Address | None) -> AddressError:
+    # The address itself is not shown: it may contain a password.
+    return AddressError(f"{base} redirects to an invalid address" if base else "the address is invalid")

@@ -1,0 +1,128 @@
+"""Requests with retries, redirects and authentication, within one deadline."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+from securebench.http.errors import AddressError, UnreachableError
+from securebench.http.timeouts import Deadline
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from securebench.http.address import Address
+    from securebench.http.connection import Proxy, Response
+
+MAX_REDIRECTS: Final = 5
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_UNAUTHORIZED: Final = 401
+
+
+class Login(Protocol):
+    """How to authenticate at one origin. The client sends nothing of it to any other."""
+
+    @property
+    def origin(self) -> str:
+        """The origin, as :attr:`Address.origin` has it."""
+
+    def authorization(self) -> str:
+        """Return the ``Authorization`` header to send, or an empty string."""
+
+    def renew(self, challenge: str, refused: str) -> str:
+        """Return the header that meets a ``WWW-Authenticate`` challenge, after ``refused`` was sent."""
+
+
+class HttpClient:
+    """Downloads within one deadline. Shared by threads.
+
+    ``report`` receives a line for the user before each retry. ``proxies`` (scheme to URL) take precedence over those
+    in the environment.
+    """
+
+    def __init__(
+        self,
+        deadline: Deadline | None = None,
+        *,
+        login: Login | None = None,
+        report: Callable[[str], None] = lambda _: None,
+        proxies: Mapping[str, str] | None = None,
+    ) -> None:
+        self.deadline = deadline or Deadline()
+        self._login = login
+        self._report = report
+        self._proxies = proxies or {}
+        self._reached = False
+
+    def get(self, address: Address, headers: Mapping[str, str] | None = None) -> Response:
+        """Send one request, without authentication, and return the response, whatever its status.
+
+        Raises :class:`UnreachableError` and :class:`DeadlineError`.
+        """
+        from securebench.http import connection
+
+        response = connection.get(address, headers or {}, self.deadline, self._proxy(address))
+        self._reached = True
+        return response
+
+    def open(self, address: Address, headers: Mapping[str, str] | None = None) -> Response:
+        """Return the successful response (200 or 206) after authentication and redirects.
+
+        Raises :class:`AddressError`, :class:`StatusError`, what :attr:`login` raises, and as :meth:`get` does.
+        """
+        for _ in range(MAX_REDIRECTS + 1):
+            response = self._authorized(address, headers or {})
+            if response.status not in _REDIRECTS:
+                return response.checked()
+            response.close()
+            address = address.follow(response.header("Location"))
+        raise AddressError(f"it redirects more than {MAX_REDIRECTS} times")
+
+    def read(self, address: Address, limit: int, headers: Mapping[str, str] | None = None) -> tuple[bytes, str]:
+        """Return a document of at most ``limit`` bytes, and its ``Content-Type``. Failed attempts start over.
+
+        Raises :class:`TooLargeError`, and as :meth:`open` does.
+        """
+        attempt = 1
+        while True:
+            try:
+                with self.open(address, headers) as response:
+                    return response.read(limit), response.header("Content-Type")
+            except UnreachableError as error:
+                self.pause(address, error, attempt)
+            attempt += 1
+
+    def pause(self, address: Address, error: UnreachableError, attempts: int) -> None:
+        """Wait before another attempt, after ``attempts`` failed, or raise ``error`` if another is pointless.
+
+        A server that never responded is not tried again: its address or the network is wrong.
+        """
+        timeouts = self.deadline.timeouts
+        pause = timeouts.pause * 2 ** (attempts - 1) if error.retry_after is None else error.retry_after
+        if not self._reached or attempts >= timeouts.attempts or pause > timeouts.longest_pause or error.untrusted:
+            raise error
+        self._report(f"{address}: {error}; retrying in {pause:.0f} s")
+        self.deadline.wait(pause)
+
+    def _authorized(self, address: Address, headers: Mapping[str, str]) -> Response:
+        if self._login is None or address.origin != self._login.origin:
+            return self.get(address, headers)
+        sent = self._login.authorization()
+        response = self.get(address, _with(headers, sent))
+        if response.status != _UNAUTHORIZED:
+            return response
+        response.close()
+        return self.get(address, _with(headers, self._login.renew(response.header("WWW-Authenticate"), sent)))
+
+    def _proxy(self, address: Address) -> Proxy | None:
+        from urllib.request import getproxies, proxy_bypass
+
+        from securebench.http.connection import Proxy
+
+        url = (getproxies() | dict(self._proxies)).get(address.scheme)
+        if not url or address.is_loopback or proxy_bypass(address.host_and_port):
+            return None
+        return Proxy.parse(url)
+
+
+def _with(headers: Mapping[str, str], authorization: str) -> Mapping[str, str]:
+    return {**headers, "Authorization": authorization} if authorization else headers

@@ -1,0 +1,212 @@
+"""One GET request over one connection. The only module that imports urllib3, which takes a tenth of a second."""
+
+from __future__ import annotations
+
+import email.utils
+import http.client
+import ssl
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final, Self
+from urllib.parse import unquote, urlsplit
+
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.exceptions import HTTPError, LocationParseError
+from urllib3.exceptions import TimeoutError as Urllib3TimeoutError
+from urllib3.util import make_headers
+
+from securebench import __version__
+from securebench.http.errors import StatusError, TooLargeError, UnreachableError
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Iterator, Mapping
+    from types import TracebackType
+
+    from urllib3.response import HTTPResponse
+
+    from securebench.http.address import Address
+    from securebench.http.timeouts import Deadline
+
+_PIECE: Final = 256 * 1024
+_SUCCESS: Final = frozenset({200, 206})
+_BUSY: Final = frozenset({408, 429, 500, 502, 503, 504})
+"""Statuses that are worth a retry."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proxy:
+    """A proxy and the headers that authenticate the user there."""
+
+    host: str
+    port: int
+    headers: dict[str, str] = field(repr=False)
+
+    @classmethod
+    def parse(cls, url: str) -> Proxy:
+        """Read a proxy's address from the environment. Raises :class:`UnreachableError`."""
+        try:
+            parts = urlsplit(url if "//" in url else f"//{url}")
+            port = parts.port or 80
+        except ValueError:
+            raise UnreachableError("the proxy's address in the environment is invalid") from None
+        login = "" if parts.username is None else f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        return cls(parts.hostname or "", port, dict(make_headers(proxy_basic_auth=login or None)))
+
+
+class Response:
+    """The response to one request; its body is still to be read. A context manager that closes the connection."""
+
+    def __init__(self, connection: _Connection, response: HTTPResponse) -> None:
+        self._connection = connection
+        self._response = response
+        self.status = response.status
+
+    def header(self, name: str) -> str:
+        """Return a header's value, joined by commas if it is repeated, or an empty string."""
+        return str(self._response.headers.get(name, ""))
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the body as it arrives. Raises :class:`UnreachableError` and :class:`DeadlineError`."""
+        while True:
+            with _explained(self._connection.deadline):
+                piece = self._response.read1(_PIECE)
+            if not piece:
+                # The end of a body without a length looks the same as a connection that the deadline shut down.
+                self._connection.deadline.check()
+                return
+            yield piece
+
+    def read(self, limit: int) -> bytes:
+        """Return the whole body. Raises :class:`TooLargeError` beyond ``limit`` bytes, and as :meth:`pieces` does."""
+        data = bytearray()
+        for piece in self.pieces():
+            data += piece
+            if len(data) > limit:
+                raise TooLargeError(f"got more than {limit} bytes")
+        return bytes(data)
+
+    def checked(self) -> Self:
+        """Return this response if its status is 200 or 206; close it and raise otherwise.
+
+        Raises :class:`UnreachableError` for a busy server, and :class:`StatusError`.
+        """
+        if self.status in _SUCCESS:
+            return self
+        self.close()
+        reason = f"HTTP status {_status_text(self.status)}"
+        if self.status in _BUSY:
+            raise UnreachableError(reason, retry_after=_seconds(self.header("Retry-After")))
+        raise StatusError(reason, self.status)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._response.close()
+        self._connection.hang_up()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class _Connection(HTTPConnection):
+    """A connection that the deadline can interrupt, from the TLS handshake on."""
+
+    deadline: Deadline
+    _handle: socket.socket | None = None
+
+    def _new_conn(self) -> socket.socket:
+        connection = super()._new_conn()
+        self._handle = self.deadline.watch(connection)
+        return connection
+
+    def hang_up(self) -> None:
+        # Not in close(), which http.client calls while the body is still to be read.
+        self.close()
+        if self._handle is not None:
+            self.deadline.forget(self._handle)
+
+
+class _TlsConnection(_Connection, HTTPSConnection):
+    pass
+
+
+def get(address: Address, headers: Mapping[str, str], deadline: Deadline, proxy: Proxy | None) -> Response:
+    """Send one GET request and return the response, whatever its status; redirects are not followed.
+
+    Raises :class:`UnreachableError` and :class:`DeadlineError`.
+    """
+    deadline.check()
+    connection, target, extra = _prepared(address, deadline.timeouts.connect, proxy)
+    connection.deadline = deadline
+    try:
+        with _explained(deadline):
+            connection.connect()
+            connection.timeout = deadline.timeouts.read
+            sent = {"User-Agent": f"securebench/{__version__}", "Connection": "close", **extra, **headers}
+            connection.request("GET", target, headers=sent, preload_content=False, decode_content=False)
+            return Response(connection, connection.getresponse())
+    except BaseException:
+        connection.hang_up()
+        raise
+
+
+def _prepared(address: Address, timeout: float, proxy: Proxy | None) -> tuple[_Connection, str, Mapping[str, str]]:
+    """Return a connection that is not open yet, what to request over it, and headers for the proxy."""
+    host, port = (proxy.host, proxy.port) if proxy else (address.host, address.port)
+    if address.scheme == "http":
+        target = f"{address.origin}{address.path}" if proxy else address.path
+        return _Connection(host, port, timeout=timeout), target, proxy.headers if proxy else {}
+    # The default context trusts the system's authorities, or those in SSL_CERT_FILE and SSL_CERT_DIR.
+    connection = _TlsConnection(host, port, timeout=timeout, ssl_context=ssl.create_default_context())
+    if proxy:
+        connection.set_tunnel(address.host, address.port, proxy.headers)
+    return connection, address.path, {}
+
+
+@contextmanager
+def _explained(deadline: Deadline) -> Iterator[None]:
+    """Turn everything that a failing connection raises into :class:`UnreachableError` or :class:`DeadlineError`."""
+    try:
+        yield
+    except (OSError, http.client.HTTPException, HTTPError, UnicodeError) as error:
+        deadline.check()  # a connection that the deadline shut down looks like a broken one
+        cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
+        raise UnreachableError(_reason(cause), untrusted=isinstance(cause, ssl.SSLCertVerificationError)) from error
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, (TimeoutError, Urllib3TimeoutError)):
+        return "timed out"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {error.verify_message}"
+    if isinstance(error, (LocationParseError, UnicodeError)):
+        return "the host name is invalid"
+    if isinstance(error, OSError):
+        return error.strerror or str(error) or "the connection broke"
+    if isinstance(error, http.client.HTTPException):
+        return "the response is not valid HTTP"
+    return "the connection broke"
+
+
+def _status_text(status: int) -> str:
+    try:
+        return f"{status} {HTTPStatus(status).phrase}"
+    except ValueError:
+        return str(status)
+
+
+def _seconds(retry_after: str) -> float | None:
+    """Return the seconds that a ``Retry-After`` header asks for: it contains a number, or a date."""
+    if retry_after.strip().isdecimal():
+        return float(retry_after)
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(retry_after).timestamp() - time.time())
+    except (ValueError, OverflowError):
+        return None

@@ -1,0 +1,94 @@
+"""How long a download may take, and how it is stopped."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from securebench.http.errors import DeadlineError
+
+if TYPE_CHECKING:
+    import socket
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """The limits of one download, in seconds.
+
+    ``connect`` limits making one connection, ``read`` one silence, ``total`` everything. A request is tried
+    ``attempts`` times. The first pause between two attempts is ``pause``, and each further one twice as long, unless
+    the server asks for another; if a pause would exceed ``longest_pause``, the download fails instead.
+    """
+
+    connect: float = 15.0
+    read: float = 30.0
+    total: float = 3600.0
+    attempts: int = 5
+    pause: float = 0.5
+    longest_pause: float = 120.0
+
+
+class Deadline:
+    """The end of one download: when its total time is over, or at :meth:`stop`. Shared by its threads.
+
+    Socket timeouts limit a single read, and a server that sends one byte at a time restarts them. The deadline
+    therefore shuts down the sockets that it watches, which wakes up every thread that reads from them.
+    """
+
+    def __init__(self, timeouts: Timeouts | None = None) -> None:
+        self.timeouts = timeouts or Timeouts()
+        self._end = time.monotonic() + self.timeouts.total
+        self._stopped = threading.Event()
+        self._lock = threading.Lock()
+        self._watched: set[socket.socket] = set()
+        self._timer: threading.Timer | None = None
+
+    def stop(self) -> None:
+        """Interrupt the download, in all threads."""
+        self._stopped.set()
+        self._interrupt()
+
+    def check(self) -> None:
+        """Raise :class:`DeadlineError` if the download has to end."""
+        if self._stopped.is_set():
+            raise DeadlineError("the download was stopped")
+        if time.monotonic() >= self._end:
+            raise DeadlineError(f"the download took longer than {self.timeouts.total:.0f} s")
+
+    def wait(self, seconds: float) -> None:
+        """Sleep, but not past the deadline. Raises as :meth:`check` does."""
+        self._stopped.wait(min(seconds, max(0.0, self._end - time.monotonic())))
+        self.check()
+
+    def watch(self, connection: socket.socket) -> socket.socket:
+        """Shut down ``connection`` at the deadline. Return a handle for :meth:`forget`."""
+        # A duplicate, because TLS moves the descriptor to another socket object. Shutting down one affects both, and
+        # the lock ensures that the duplicate is still open then: its number could belong to another file by now.
+        handle = connection.dup()
+        with self._lock:
+            self._watched.add(handle)
+            if self._timer is None:
+                self._timer = threading.Timer(max(0.0, self._end - time.monotonic()), self._interrupt)
+                self._timer.daemon = True
+                self._timer.start()
+        if self._stopped.is_set():
+            self._interrupt()
+        return handle
+
+    def forget(self, handle: socket.socket) -> None:
+        """Stop watching a connection."""
+        with self._lock:
+            self._watched.discard(handle)
+            handle.close()
+            if self._timer is not None and not self._watched:
+                self._timer.cancel()
+                self._timer = None
+
+    def _interrupt(self) -> None:
+        with self._lock:
+            for handle in self._watched:
+                with suppress(OSError):  # the server has hung up already
+                    handle.shutdown(2)

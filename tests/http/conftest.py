@@ -1,0 +1,41 @@
+"""A server for each test, no proxies, and limits that a test can wait for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fake_server import FakeServer, serving
+from securebench.http import Deadline, HttpClient, Timeouts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+QUICK = Timeouts(connect=2, read=0.3, total=10, attempts=3, pause=0.01, longest_pause=1)
+
+
+@pytest.fixture(autouse=True)
+def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+@pytest.fixture
+def server() -> Iterator[FakeServer]:
+    """Give a server that has nothing yet."""
+    with serving(FakeServer()) as fake:
+        yield fake
+
+
+@pytest.fixture
+def lines() -> list[str]:
+    """Give the list that the client's reports go to."""
+    return []
+
+
+@pytest.fixture
+def client(lines: list[str]) -> HttpClient:
+    """Give a client with little patience."""
+    return HttpClient(Deadline(QUICK), report=lines.append)
