@@ -93,17 +93,15 @@ src/securebench/execution 9
 
 src/securebench/families 10
 
-src/securebench/fs 1
-
 src/securebench/harnesses 51
 
-src/securebench/images 66
+src/securebench/images 65
 
 src/securebench/importers 25
 
 src/securebench/patches 12
 
-src/securebench/results 43
+src/securebench/results 38
 
 src/securebench/sandboxes 132
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from securebench.errors import StorageError
-from securebench.fs.durable import storage_errors, write_durably
+from securebench.fs.durable import discard, storage_errors, temporary_name, write_durably, write_whole
 
 
 def test_replaces_as_a_whole(tmp_path: Path) -> None:
@@ -56,3 +56,40 @@ def test_errors_say_what_to_do(tmp_path: Path) -> None:
     assert str(tmp_path / "file") in str(caught.value)
     assert "--resume" in str(caught.value)
     assert caught.value.code == "storage-failed"
+
+
+@pytest.mark.parametrize("call", ["fsync", "rename"])
+def test_a_failure_leaves_nothing_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    """Neither does a file that a killed process left, which may have another mode."""
+    path = tmp_path / "file"
+    temporary_name(path).write_bytes(b"left by a killed process")
+    if call == "fsync":
+        monkeypatch.setattr(os, "fsync", _failing)
+    else:
+        monkeypatch.setattr(Path, "replace", _failing)
+    with pytest.raises(OSError, match="Input/output"):
+        write_whole(path, b"new")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_new_file_has_the_mode_that_was_asked_for(tmp_path: Path) -> None:
+    """Also where a killed process left a file with another one."""
+    path = tmp_path / "key"
+    temporary_name(path).write_bytes(b"")
+    temporary_name(path).chmod(0o644)
+    write_whole(path, b"secret", mode=0o600)
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_discarding_removes_the_file_and_what_was_begun(tmp_path: Path) -> None:
+    """A file that does not exist is no error."""
+    path = tmp_path / "file"
+    path.write_bytes(b"")
+    temporary_name(path).write_bytes(b"")
+    discard(path)
+    assert not list(tmp_path.iterdir())
+    discard(path)
+
+
+def _failing(*_: object) -> None:
+    raise OSError(5, "Input/output error")

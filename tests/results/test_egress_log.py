@@ -52,13 +52,14 @@ def test_a_decision_is_a_line_at_once(tmp_path: Path) -> None:
 
 
 def test_an_earlier_part_stays_but_for_its_torn_line(tmp_path: Path) -> None:
-    """A resumed run goes on after the last whole line; half of one is cut off."""
-    for left in (b'{"task_id": "a"}\n{"task_', b"{"):
+    """A resumed run continues after the last whole line; a torn one is kept aside."""
+    for number, left in enumerate((b'{"task_id": "a"}\n{"task_', b"{"), start=1):
         (tmp_path / EGRESS_LOG).write_bytes(left)
         with opened(tmp_path) as log:
             log({"task_id": "b"})
         whole = [{"task_id": "a"}] if b"\n" in left else []
         assert logged(tmp_path) == [*whole, {"task_id": "b"}]
+        assert (tmp_path / f"{EGRESS_LOG}.torn-{number}").read_bytes() == left.rpartition(b"\n")[2]
 
 
 def test_no_key_and_no_line_of_its_own_comes_in_by_a_host(tmp_path: Path) -> None:

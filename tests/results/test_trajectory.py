@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from securebench.errors import StorageError
+from securebench.fs.durable import discard
 from securebench.results import trajectory
 from securebench.results.redaction import Redactor
-from securebench.results.trajectory import discard_trajectory, keep_trajectory, trajectory_file
+from securebench.results.trajectory import keep_trajectory, trajectory_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -93,10 +94,10 @@ def test_a_later_attempt_leaves_nothing_of_an_earlier_one(tmp_path: Path) -> Non
     kept(tmp_path, '{"first": 1}\n{"first": 2}')
     assert kept(tmp_path, '{"second": 1}')[0] == [{"second": 1}]
     path = trajectory_file(tmp_path / "trajectories", "task")
-    discard_trajectory(path)
+    discard(path)
     assert not path.exists()
-    discard_trajectory(path)
-    discard_trajectory(tmp_path / "nowhere" / "task.jsonl")
+    discard(path)
+    discard(tmp_path / "nowhere" / "task.jsonl")
 
 
 def test_a_disk_without_room_is_trouble_with_the_run_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from securebench.agents.package import describe, unpack, unusable
 from securebench.agents.places import ProgramKey
 from securebench.agents.progress import InstallStage, Teller
 from securebench.errors import ConfigError, InfrastructureError
-from securebench.images.store.places import sync_directory, write_all
+from securebench.fs.durable import sync_directory, write_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -13,8 +13,8 @@ import stat
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from securebench.fs.durable import write_whole
 from securebench.fs.safe_open import OPEN_DIRECTORY, OPEN_FILE, opened
-from securebench.images.store.places import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 from securebench.agents.progress import InstallStage, Teller
 from securebench.errors import ImageError, InfrastructureError
 from securebench.fs.archives import ArchiveLimits
+from securebench.fs.durable import sync_directory, write_all
 from securebench.fs.safe_open import OPEN_FILE, opened, printable
 from securebench.fs.streams import chunks, decompressed
 from securebench.fs.tar_reader import MemberKind, TarReader
-from securebench.images.store.places import sync_directory, write_all
 from securebench.limits import GIB
 from securebench.strict_input.json_text import UnfitJsonError, decode_json
 

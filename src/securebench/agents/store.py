@@ -14,9 +14,9 @@ from securebench.agents.places import ProgramKey, ProgramPaths, default_director
 from securebench.agents.progress import InstallStage, Progress
 from securebench.agents.registry import NpmRegistry, PackageRelease
 from securebench.errors import ConfigError, InfrastructureError
+from securebench.fs.durable import sync_directory
 from securebench.fs.locks import take
 from securebench.fs.streams import chunks
-from securebench.images.store.places import sync_directory
 from securebench.images.store.temporary import changing, temporary_directory
 from securebench.strict_input.files import open_regular
 

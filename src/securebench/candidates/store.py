@@ -17,7 +17,8 @@ from typing import IO, TYPE_CHECKING
 from securebench.candidates.artifact import CandidateArtifact
 from securebench.candidates.patch_archive import read_patch, write_patch
 from securebench.errors import StorageError
-from securebench.fs.safe_open import OPEN_DIRECTORY, OPEN_FILE, opened
+from securebench.fs.durable import sync_directory
+from securebench.fs.safe_open import OPEN_FILE
 from securebench.fs.streams import Digester, chunks
 from securebench.limits import MIB
 from securebench.tasks import CandidateKind
@@ -141,8 +142,7 @@ class CandidateStore:
         os.fchmod(file.fileno(), 0o444)
         os.fsync(file.fileno())
         Path(file.name).replace(self._path(digest))
-        with opened(self.root, OPEN_DIRECTORY) as directory:
-            os.fsync(directory)
+        sync_directory(self.root)
 
     @contextmanager
     def _storing(self) -> Iterator[None]:

@@ -25,14 +25,15 @@ from securebench.execution.observed import ObservedDriver
 from securebench.execution.outcome import TaskOutcome, build_record
 from securebench.execution.task_files import file_texts
 from securebench.execution.trail import Trail
-from securebench.execution.verifier_output import VerifierOutput, discard_output, keep_output, output_file
+from securebench.execution.verifier_output import VerifierOutput, keep_output, output_file
+from securebench.fs.durable import discard
 from securebench.fs.rmtree import make_fresh_directory, remove_tree
 from securebench.harnesses.base import ProduceContext, Spent
 from securebench.progress import ProducerDone, ProducerStart, TaskStart, VerifierDone, VerifierStart
 from securebench.resources import Visibility
 from securebench.results.record import Failure
 from securebench.results.redaction import Redactor
-from securebench.results.trajectory import discard_trajectory, keep_trajectory, trajectory_file
+from securebench.results.trajectory import keep_trajectory, trajectory_file
 from securebench.results.usage import Usage, read_usage
 from securebench.tasks import task_directory_name
 from securebench.verifiers.base import VerifyContext
@@ -72,7 +73,7 @@ def execute_task(task: SecureBenchTask, context: TaskContext, history: History |
     trail = Trail(history.attempt)
     outcome = TaskOutcome(verifier=context.verifier_for(task.task_type), history=history)
     if context.verifier_output is not None:
-        discard_output(output_file(context.verifier_output, task_directory_name(task.id)))
+        discard(output_file(context.verifier_output, task_directory_name(task.id)))
     try:
         if history.unverified is not None:
             outcome.agent_result = agent_result_before(task, context.store, history.unverified)
@@ -128,7 +129,7 @@ def _produce(task: SecureBenchTask, context: TaskContext, outcome: TaskOutcome, 
         outcome.trajectory = {}
         number = len(outcome.failed_tries) + 1
         file = trajectory_file(context.trajectories, directory, outcome.history.attempt, number)
-        discard_trajectory(file)
+        discard(file)
         try:
             agent_result = context.producer.produce(view, _lent_to_agent(view, context, outcome, told.report))
         except InfrastructureError as error:

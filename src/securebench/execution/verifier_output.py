@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from securebench.fs.durable import storage_errors, temporary_name, write_durably
+from securebench.fs.durable import storage_errors, write_durably
 from securebench.limits import MIB
 from securebench.results.trace import printable
 from securebench.sandboxes.base import Stream
@@ -81,13 +81,6 @@ class Printed:
 def output_file(directory: Path, name: str) -> Path:
     """Return where the output lies of the task whose directories are called ``name``."""
     return directory / f"{name}.log"
-
-
-def discard_output(path: Path) -> None:
-    """Remove what an earlier attempt at a task left. Raises :class:`StorageError`."""
-    with storage_errors(path):
-        path.unlink(missing_ok=True)
-        temporary_name(path).unlink(missing_ok=True)
 
 
 def keep_output(path: Path, text: str) -> None:

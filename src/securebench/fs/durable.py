@@ -1,13 +1,15 @@
-"""Writing so that it stays written. Every :class:`OSError` here becomes a :class:`StorageError`."""
+"""Files that are either whole or absent, also after a crash, and the errors of writing to a disk."""
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from securebench.errors import StorageError
+from securebench.fs.safe_open import OPEN_DIRECTORY, opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,51 +27,76 @@ _HINTS = {
 
 
 def storage_hint(number: int | None) -> str:
-    """Return what to do about an error of the disk with this ``errno``."""
+    """Return how to fix a disk error with this ``errno``."""
     what = _HINTS.get(number or 0, "see whether the disk is in order (dmesg)")
     return f"{what}; then continue with --resume: what is recorded stays"
 
 
 @contextmanager
 def storage_errors(path: Path) -> Iterator[None]:
-    """Turn an :class:`OSError` into a :class:`StorageError` that names ``path`` and says what to do."""
+    """Turn an :class:`OSError` into a :class:`StorageError` that names ``path`` and how to fix it."""
     try:
         yield
     except OSError as error:
         raise StorageError(f"cannot write {path}: {error.strerror or error}", hint=storage_hint(error.errno)) from error
 
 
-def write_at_once(descriptor: int, line: bytes) -> None:
-    """Write a whole line, by one call. Raises :class:`OSError`, also for one that was only begun."""
-    if os.write(descriptor, line) != len(line):
-        raise OSError(errno.ENOSPC, "the disk took only a part of a line")
+def write_whole(path: Path, data: bytes, *, mode: int = 0o666) -> None:
+    """Replace the content of ``path``: whatever happens, it has the old content or the new one. Raises ``OSError``.
 
-
-def sync_directory(directory: Path) -> None:
-    """Flush the names in ``directory`` to disk."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def write_durably(path: Path, data: bytes, *, mode: int = 0o666) -> None:
-    """Make ``path`` hold ``data``, or leave it as it was: whatever happens, never something between.
-
-    ``mode`` is what a new file is created with, before the umask.
+    One process at a time may write a file. ``mode`` is the mode of a new file, before the umask.
     """
     beside = temporary_name(path)
-    with storage_errors(path):
-        beside.unlink(missing_ok=True)  # one that a killed run left may have another mode
+    if os.path.lexists(beside):  # a killed process left it, perhaps with another mode
+        beside.unlink()
+    try:
         with open(beside, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
+        # The content must be on disk before the name is: some file systems write a rename before the data.
         beside.replace(path)
-        sync_directory(path.parent)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+    sync_directory(path.parent)
+
+
+def write_durably(path: Path, data: bytes, *, mode: int = 0o666) -> None:
+    """Write a file of a run like :func:`write_whole`. Raises :class:`StorageError`."""
+    with storage_errors(path):
+        write_whole(path, data, mode=mode)
+
+
+def discard(path: Path) -> None:
+    """Remove a file that :func:`write_durably` wrote, or began to write. Raises :class:`StorageError`."""
+    with storage_errors(path):
+        path.unlink(missing_ok=True)
+        temporary_name(path).unlink(missing_ok=True)
 
 
 def temporary_name(path: Path) -> Path:
-    """Return the name under which a new content of ``path`` is written first."""
+    """Return the path at which the new content of ``path`` is written before it is renamed."""
     return path.with_name(f".{path.name}.new")
+
+
+def write_all(descriptor: int, data: bytes | memoryview) -> None:
+    """Write all of ``data``, however many calls that takes. Raises ``OSError``."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def sync_directory(directory: Path) -> None:
+    """Flush the names in ``directory`` to disk: a created or renamed file is only then sure to survive a crash."""
+    with opened(directory, OPEN_DIRECTORY) as descriptor:
+        os.fsync(descriptor)
+
+
+def sync_file_system(path: Path) -> None:
+    """Flush everything that was written to the file system of ``path``: faster than syncing each of many files."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    with opened(path, OPEN_DIRECTORY) as descriptor:
+        if libc.syncfs(descriptor) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), str(path))

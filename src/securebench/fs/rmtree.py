@@ -76,7 +76,7 @@ def remove_tree(path: Path) -> None:
         if not stat.S_ISDIR(status.st_mode):
             raise _foreign(path, "is not a directory")
         if not _is_marked(path.parent):
-            raise _foreign(path, f"lies in a directory without a {MARKER}")
+            raise _foreign(path, f"is in a directory without a {MARKER}")
         remove_entry(parent, path.name)
 
 

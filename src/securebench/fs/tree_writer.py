@@ -7,6 +7,7 @@ import os
 import stat
 from typing import TYPE_CHECKING, Self
 
+from securebench.fs.durable import write_all
 from securebench.fs.safe_open import OPEN_DIRECTORY, opened
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class TreeWriter:
         parent, name = self._parent(path)
         with opened(name, _CREATE, parent) as descriptor:
             for chunk in chunks:
-                _write_all(descriptor, chunk)
+                write_all(descriptor, chunk)
             self._own(descriptor, mode, kept=kept)
 
     def copy_file(self, path: bytes, source: int, size: int, mode: int) -> None:
@@ -137,12 +138,6 @@ class TreeWriter:
 def _for_everybody(mode: int) -> int:
     """Return the bits that give everybody the owner's rights, and writing."""
     return (mode >> 6 & 0o7) * 0o011 | 0o022
-
-
-def _write_all(descriptor: int, data: bytes | memoryview) -> None:
-    written = os.write(descriptor, data)
-    while written < len(data):
-        written += os.write(descriptor, memoryview(data)[written:])
 
 
 def _copy_range(source: int, target: int, offset: int, size: int) -> int:

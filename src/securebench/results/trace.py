@@ -1,48 +1,40 @@
-"""``agent-trace.log``: what the agents of a run said, as it came."""
+"""``agent-trace.log``: the output of a run's agents, as it arrives."""
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Self
 
-from securebench.fs.durable import storage_errors
+from securebench.fs.append_log import AppendLog
 from securebench.progress import AgentOutput
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from types import TracebackType
 
     from securebench.progress import Event
 
 
 class TraceLog:
-    """A sink, and a context manager. Each line names its task; what it holds was redacted before it came here.
+    """A sink, and a context manager. Each line starts with its task; its text was redacted before.
 
-    Lines are escaped as JSON escapes them, so that the log can be shown on a terminal.
+    Lines are escaped as in JSON, so that the log is safe to show on a terminal. Raises :class:`StorageError`.
     """
 
     def __init__(self, path: Path) -> None:
-        with storage_errors(path):
-            descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
-        self._file = os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace", buffering=1)
+        self._log = AppendLog(path)
 
     def __call__(self, event: Event) -> None:
-        """Write down an event of an agent."""
+        """Write the output of an agent to the log. Other events are ignored."""
         if isinstance(event, AgentOutput):
             for line in event.text.split("\n"):
                 if line:
-                    self._file.write(f"[{event.task_id}] {printable(line)}\n")
+                    text = f"[{event.task_id}] {printable(line)}\n"
+                    self._log.append(text.encode("utf-8", "backslashreplace"))
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._file.close()
+    def __exit__(self, *_: object) -> None:
+        self._log.close()
 
 
 def printable(text: str) -> str:

@@ -6,7 +6,7 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Final
 
-from securebench.fs.durable import storage_errors, temporary_name, write_durably
+from securebench.fs.durable import storage_errors, write_durably
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,13 +31,6 @@ def trajectory_file(directory: Path, name: str, attempt: int = 1, number: int = 
     agent did stays also where a run goes on: it was paid for.
     """
     return directory / (f"{name}.jsonl" if (attempt, number) == (1, 1) else f"{name}.{attempt}-{number}.jsonl")
-
-
-def discard_trajectory(path: Path) -> None:
-    """Remove what an earlier attempt at a task left, whole or half. Raises :class:`StorageError`."""
-    with storage_errors(path):
-        path.unlink(missing_ok=True)
-        temporary_name(path).unlink(missing_ok=True)
 
 
 def keep_trajectory(path: Path, text: str, redactor: Redactor) -> dict[str, JsonValue]:

@@ -13,12 +13,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from securebench.fs.archives import malformed, wrong_digest
+from securebench.fs.durable import sync_file_system, write_all
 from securebench.fs.locks import locked
 from securebench.fs.streams import Digester
 from securebench.images.layout import CONFIG_TYPE, MANIFEST_TYPE, Descriptor, ImageConfig, ImageManifest
 from securebench.images.reference import canonical, check_reference
 from securebench.images.store.index import Catalogue, Listed, named, read_document
-from securebench.images.store.places import explaining, sync_file_system, write_all
+from securebench.images.store.places import explaining
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

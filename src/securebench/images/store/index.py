@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from securebench.errors import ImageError
 from securebench.fs.archives import malformed
+from securebench.fs.durable import write_whole
 from securebench.images.layout import (
     INDEX_FILE,
     MAX_DOCUMENT,
@@ -20,7 +21,7 @@ from securebench.images.layout import (
     parse_index,
 )
 from securebench.images.reference import is_image_id
-from securebench.images.store.places import explaining, write_whole
+from securebench.images.store.places import explaining
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

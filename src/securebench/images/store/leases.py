@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from securebench.errors import ImageError
+from securebench.fs.durable import sync_directory, sync_file_system
 from securebench.fs.locks import take
 from securebench.images.store.ids import tree_shift
-from securebench.images.store.places import explaining, sync_directory, sync_file_system
+from securebench.images.store.places import explaining
 from securebench.images.store.temporary import temporary_directory
 from securebench.images.store.unpack import Layer, unpack
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
-import secrets
 import stat
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from securebench.errors import DiskFullError, ImageError
+from securebench.fs.durable import write_whole
 from securebench.fs.home import home_directory, in_closed_home
-from securebench.fs.safe_open import OPEN_DIRECTORY, opened
+from securebench.fs.locks import locked
 from securebench.images.layout import INDEX_FILE, LAYOUT, LAYOUT_FILE, encoded
 from securebench.images.store.ids import tree_shift
 
@@ -118,48 +117,12 @@ class StorePaths:
             if (shift := tree_shift()) and self.trees.stat().st_gid != shift:
                 os.chown(self.trees, 0, shift)
             if not (self.top / LAYOUT_FILE).exists():
-                write_whole(self.top / LAYOUT_FILE, encoded(LAYOUT))
+                with locked(self.store_lock):  # another process may do the same, and one at a time may write a file
+                    write_whole(self.top / LAYOUT_FILE, encoded(LAYOUT))
 
     def _directories(self) -> dict[Path, int]:
         private = (self.top / "blobs", self.blobs, self.locks, self.work)
         return dict.fromkeys(private, _PRIVATE) | {self.trees: _TREES}
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file in place of what is there, so that it is the old or the new one whatever happens."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    try:
-        with temporary.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    sync_directory(path.parent)
-
-
-def write_all(descriptor: int, data: bytes | memoryview) -> None:
-    """Write all of ``data``."""
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
-
-
-def sync_directory(path: Path) -> None:
-    """Make what was renamed into a directory last."""
-    with opened(path, OPEN_DIRECTORY) as descriptor:
-        os.fsync(descriptor)
-
-
-def sync_file_system(path: Path) -> None:
-    """Make all that was written to the file system of ``path`` last."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    with opened(path, OPEN_DIRECTORY) as descriptor:
-        if libc.syncfs(descriptor) != 0:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number), str(path))
 
 
 @contextmanager

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from securebench.fs.archives import malformed, too_large
+from securebench.fs.durable import write_all
 from securebench.fs.rmtree import remove_entry
 from securebench.fs.safe_open import OPEN_DIRECTORY, opened, printable
 from securebench.fs.tar_reader import MemberKind
 from securebench.images.store.ids import COUNT
-from securebench.images.store.places import write_all
 from securebench.images.store.tree_walk import StuckError, TreeWalk
 
 if TYPE_CHECKING:

@@ -1,0 +1,145 @@
+"""Append-only logs: one writer, one whole line for each write, and no torn line that anybody could mistake for one.
+
+A killed process, or a full disk, can leave a part of a line at the end. Opening the log moves that part into a file
+beside it, ``NAME.torn-N``, so that the next line is not joined to it and nothing is lost.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+from typing import TYPE_CHECKING, Final, Self
+
+from securebench.fs.durable import storage_errors, sync_directory, temporary_name
+from securebench.limits import MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+# O_APPEND: after a failed write was truncated, the next one goes to the new end without a seek.
+_OPEN: Final = os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+_MODE: Final = 0o644
+
+
+class AppendLog:
+    """An open log; a context manager. One thread at a time may use it. It is never opened through a link.
+
+    With ``sync``, every line is on disk when :meth:`append` returns, and so is the name of the file. ``limit`` is the
+    largest size in bytes. ``is_whole`` decides whether a last line is whole that lacks only its newline; by default it
+    is torn. ``size`` is the length of all whole lines in bytes. Methods raise :class:`StorageError`.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        sync: bool = False,
+        limit: int | None = None,
+        is_whole: Callable[[bytes], bool] = lambda _line: False,
+    ) -> None:
+        self.path = path
+        self.size = 0
+        self._sync = sync
+        self._limit = limit
+        with storage_errors(path):
+            self._descriptor = os.open(path, _OPEN, _MODE)
+            try:
+                self._repair(is_whole)
+                if sync:
+                    sync_directory(path.parent)
+            except BaseException:
+                self.close()
+                raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file. Idempotent."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing can be appended any more."""
+        return self._descriptor < 0
+
+    def append(self, line: bytes) -> bool:
+        """Write ``line``, with its newline. Return ``False`` and write nothing if it exceeds the limit.
+
+        Raises :class:`StorageError`; then the file is as it was before.
+        """
+        if self._limit is not None and self.size + len(line) > self._limit:
+            return False
+        with storage_errors(self.path):
+            try:
+                _write_at_once(self._descriptor, line)
+                if self._sync:
+                    os.fsync(self._descriptor)
+            except OSError:
+                os.ftruncate(self._descriptor, self.size)
+                raise
+        self.size += len(line)
+        return True
+
+    def rewrite(self, lines: Iterable[bytes]) -> None:
+        """Replace all lines at once: whatever happens, the file has either the old ones or the new ones."""
+        beside = temporary_name(self.path)
+        with storage_errors(self.path):
+            beside.unlink(missing_ok=True)
+            descriptor = os.open(beside, _OPEN | os.O_EXCL, _MODE)
+            try:
+                with open(descriptor, "wb", closefd=False) as file:
+                    file.writelines(lines)
+                os.fsync(descriptor)
+                beside.replace(self.path)
+            except BaseException:
+                os.close(descriptor)
+                raise
+            self.close()
+            self._descriptor, self.size = descriptor, os.fstat(descriptor).st_size
+            sync_directory(self.path.parent)
+
+    def _repair(self, is_whole: Callable[[bytes], bool]) -> None:
+        """Complete a last line without a newline if it is whole. Otherwise keep it aside and cut it off."""
+        end = os.fstat(self._descriptor).st_size
+        self.size = _end_of_last_line(self._descriptor, end)
+        if self.size == end:
+            return
+        tail = os.pread(self._descriptor, end - self.size, self.size)
+        if is_whole(tail):
+            self.size = end
+            self.append(b"\n")
+            return
+        numbers = itertools.count(1)
+        names = (self.path.with_name(f"{self.path.name}.torn-{number}") for number in numbers)
+        with next(path for path in names if not os.path.lexists(path)).open("xb") as file:
+            file.write(tail)
+            file.flush()
+            os.fsync(file.fileno())
+        sync_directory(self.path.parent)  # the copy must be on disk before the original is cut
+        os.ftruncate(self._descriptor, self.size)
+        os.fsync(self._descriptor)
+
+
+def _write_at_once(descriptor: int, line: bytes) -> None:
+    """Write a line by one call. A short write means a full disk or a file size limit: the rest would fail, too."""
+    if os.write(descriptor, line) != len(line):
+        raise OSError(errno.ENOSPC, "the disk accepted only a part of a line")
+
+
+def _end_of_last_line(descriptor: int, end: int) -> int:
+    """Return the offset after the last newline before ``end``, searching backwards."""
+    while end:
+        start = max(0, end - MIB)
+        found = os.pread(descriptor, end - start, start).rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+        end = start
+    return 0

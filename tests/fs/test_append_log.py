@@ -1,0 +1,138 @@
+"""Append-only logs keep whole lines, whatever happens to the process or the disk."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from securebench.errors import StorageError
+from securebench.fs.append_log import AppendLog
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.mark.parametrize("tail", [b"t", b"torn", b"\0" * 3 * 1024**2])
+@pytest.mark.parametrize("whole", [b"", b"one\n", b"one\n" + b"x" * 2 * 1024**2 + b"\n"])
+def test_a_torn_tail_is_kept_aside(tmp_path: Path, whole: bytes, tail: bytes) -> None:
+    """The lines before it stay, the next one stands alone, and each torn tail gets its own file."""
+    path = tmp_path / "log"
+    path.write_bytes(whole)
+    for number in (1, 2):
+        with path.open("ab") as file:
+            file.write(tail)
+        with AppendLog(path) as log:
+            assert log.size == len(whole)
+        assert path.read_bytes() == whole
+        assert (tmp_path / f"log.torn-{number}").read_bytes() == tail
+    with AppendLog(path) as log:
+        assert log.append(b"next\n")
+    assert path.read_bytes() == whole + b"next\n"
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_a_whole_line_without_its_newline_gets_one(tmp_path: Path) -> None:
+    """Only the caller knows what a whole line is."""
+    (tmp_path / "log").write_bytes(b"one\ntwo")
+    with AppendLog(tmp_path / "log", is_whole=lambda line: line == b"two") as log:
+        assert log.size == len(b"one\ntwo\n")
+    assert (tmp_path / "log").read_bytes() == b"one\ntwo\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["log"]
+
+
+def test_a_link_with_a_torn_name_is_not_followed(tmp_path: Path, host_canary: Path) -> None:
+    """A dangling link counts as taken."""
+    (tmp_path / "log").write_bytes(b"torn")
+    (tmp_path / "log.torn-1").symlink_to(host_canary.with_name("new"))
+    AppendLog(tmp_path / "log").close()
+    assert (tmp_path / "log.torn-2").read_bytes() == b"torn"
+    assert not host_canary.with_name("new").exists()
+
+
+def test_the_limit_counts_lines_of_earlier_runs(tmp_path: Path) -> None:
+    """A line that does not fit is not written, and a shorter one still may be."""
+    with AppendLog(tmp_path / "log", limit=10) as log:
+        assert log.append(b"12345\n")
+    with AppendLog(tmp_path / "log", limit=10) as log:
+        assert not log.append(b"12345\n")
+        assert log.append(b"123\n")
+        assert not log.append(b"\n")
+    assert (tmp_path / "log").read_bytes() == b"12345\n123\n"
+
+
+@pytest.mark.parametrize("sync", [False, True])
+@pytest.mark.parametrize("accepted", [None, 0, 3])
+def test_a_failed_write_leaves_no_part_of_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, accepted: int | None, *, sync: bool
+) -> None:
+    """A full disk is a storage error; later lines are whole."""
+    real = os.write
+
+    def write(descriptor: int, data: bytes) -> int:
+        if accepted is None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(descriptor, data[:accepted])
+
+    with AppendLog(tmp_path / "log", sync=sync) as log:
+        log.append(b"one\n")
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", write)
+            with pytest.raises(StorageError, match="log"):
+                log.append(b"two\n")
+        log.append(b"three\n")
+    assert (tmp_path / "log").read_bytes() == b"one\nthree\n"
+
+
+def test_a_line_that_cannot_be_synced_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With ``sync``, a line that is in the file is on disk."""
+
+    def fail(_: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with AppendLog(tmp_path / "log", sync=True) as log:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", fail)
+            with pytest.raises(StorageError):
+                log.append(b"one\n")
+        assert log.size == 0
+    assert (tmp_path / "log").read_bytes() == b""
+
+
+def test_rewriting_replaces_all_lines_and_appending_continues(tmp_path: Path) -> None:
+    """A reader of the old file still sees the old lines."""
+    path = tmp_path / "log"
+    with AppendLog(path) as log:
+        log.append(b"one\n")
+        with path.open("rb") as reader:
+            log.rewrite([b"two\n", b"three\n"])
+            assert reader.read() == b"one\n"
+        log.append(b"four\n")
+    assert path.read_bytes() == b"two\nthree\nfour\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["log"]
+
+
+def test_a_failed_rewrite_leaves_the_old_lines(tmp_path: Path) -> None:
+    """Also where the new lines cannot all be produced."""
+    with AppendLog(tmp_path / "log") as log:
+        log.append(b"one\n")
+        with pytest.raises(StorageError):
+            log.rewrite(_failing_lines())
+        log.append(b"two\n")
+    assert (tmp_path / "log").read_bytes() == b"one\ntwo\n"
+
+
+def _failing_lines() -> Iterator[bytes]:
+    yield b"new\n"
+    raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+def test_a_link_is_never_opened(tmp_path: Path) -> None:
+    """A log in its place that leads elsewhere is an error."""
+    (tmp_path / "log").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StorageError):
+        AppendLog(tmp_path / "log")
+    assert not (tmp_path / "elsewhere").exists()
