@@ -10,7 +10,7 @@ from securebench.families.skeleton import fold_confusables
 
 
 @pytest.mark.parametrize(
-    "lookalike",
+    "confusable",
     [
         "p\u0430ris",
         "P\u0391RIS",
@@ -20,7 +20,7 @@ from securebench.families.skeleton import fold_confusables
         "par\u200bis",
     ],
 )
-def test_lookalikes_fold_to_the_latin_word(confusable: str) -> None:
+def test_confusables_fold_to_the_latin_word(confusable: str) -> None:
     """Cyrillic, Greek, full-width, mathematical and dotless letters fold to those that they look like."""
     assert fold_confusables(confusable) == "paris"
 
