@@ -17,7 +17,7 @@ from securebench.verifiers.repo_patch.evidence.controls import digest
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from securebench.verifiers.repo_patch.evidence.channel import TestReport
+    from securebench.verifiers.repo_patch.evidence.channel import ReportedTests
 
 MARK = "ab" * 16
 TESTS = """\
@@ -70,7 +70,7 @@ OUTCOMES = {
 }
 
 
-def _told(root: Path, *arguments: str, module: bool = False) -> TestReport:
+def _told(root: Path, *arguments: str, module: bool = False) -> ReportedTests:
     """Run pytest as the command of a task is run, over files of ours."""
     root.mkdir(exist_ok=True)
     (root / "test_a.py").write_text(TESTS)

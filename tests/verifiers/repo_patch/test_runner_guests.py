@@ -17,7 +17,7 @@ from securebench.verifiers.repo_patch.evidence.channel import read_channel
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from securebench.verifiers.repo_patch.evidence.channel import TestReport
+    from securebench.verifiers.repo_patch.evidence.channel import ReportedTests
 
 MARK = "ab" * 16
 TESTS = """\
@@ -133,7 +133,7 @@ SYMPY_OUTCOMES = {
 }
 
 
-def _reported(root: Path, *arguments: str, exit_code: int = 1, collect: bool = False) -> TestReport:
+def _reported(root: Path, *arguments: str, exit_code: int = 1, collect: bool = False) -> ReportedTests:
     """Run a guest program as the command of a task is run."""
     order = {"mark": MARK, "keep": [], "protected": [], "libraries": [], "repository": str(root), "collect": collect}
     done = subprocess.run(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import CommandResult
     from securebench.verifiers.base import VerifyContext
     from securebench.verifiers.repo_patch.evidence.adapter import Adapter
-    from securebench.verifiers.repo_patch.evidence.channel import TestReport
+    from securebench.verifiers.repo_patch.evidence.channel import ReportedTests
     from securebench.verifiers.repo_patch.evidence.collection import Required
     from securebench.verifiers.repo_patch.layout import PatchLayout
     from securebench.verifiers.repo_patch.request import RepoPatchRequest
@@ -62,7 +62,7 @@ class CommandRun:
             message = f"the test command ended with exit code {result.exit_code}"
             raise CandidateFailedError(FailureReason.TESTS_FAILED, message)
 
-    def collect(self, layout: PatchLayout, adapter: Adapter) -> TestReport | None:
+    def collect(self, layout: PatchLayout, adapter: Adapter) -> ReportedTests | None:
         """Return the tests that there are in ``layout``, which holds nothing of the candidate; ``None`` if unknown."""
         try:
             _, reported, _ = self._report(layout, adapter, {**self._order(adapter, Controls()), "collect": True})
@@ -105,7 +105,7 @@ class CommandRun:
 
     def _report(
         self, layout: PatchLayout, adapter: Adapter, order: dict[str, Any]
-    ) -> tuple[CommandResult, TestReport, ReportedRun]:
+    ) -> tuple[CommandResult, ReportedTests, ReportedRun]:
         """Run the command, and return what its reporter said."""
         conversation = ReportedRun(order)
         command = Command(

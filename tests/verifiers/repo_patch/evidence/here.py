@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from securebench.errors import FailureReason
     from securebench.sandboxes.base import Chunk, Command
-    from securebench.verifiers.repo_patch.evidence.channel import TestReport
+    from securebench.verifiers.repo_patch.evidence.channel import ReportedTests
     from securebench.verifiers.repo_patch.evidence.collection import Required
 
 
@@ -38,7 +38,7 @@ class Verdict:
     reason: FailureReason | None
     message: str
     evidence: dict[str, Any]
-    reported: TestReport
+    reported: ReportedTests
     output: bytes = b""
 
 
@@ -95,7 +95,7 @@ class Here:
             reason, message = fault.reason, fault.message
         return Verdict(reason, message, details.get("evidence", {}), reported, result.stderr)
 
-    def _forget(self, reported: TestReport) -> None:
+    def _forget(self, reported: ReportedTests) -> None:
         """Drop the names in the fingerprint that are off."""
         reported.changed = [name for name in reported.changed if self.fingerprint(name)]
         for digests in (reported.before, reported.after):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from securebench.verifiers.repo_patch.evidence.inversion import inversions
-from securebench.verifiers.repo_patch.evidence.source import TestModule
+from securebench.verifiers.repo_patch.evidence.source import ModuleSource
 from securebench.verifiers.repo_patch.evidence.words import NameMaker
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ TIMES = 30
 
 def _copies(text: str) -> Iterator[ast.FunctionDef]:
     """Yield the last function in ``text`` with each of its inversions."""
-    source = TestModule(text.encode())
+    source = ModuleSource(text.encode())
     function = source.module.body[-1]
     assert isinstance(function, ast.FunctionDef)
     for _ in range(TIMES):
@@ -122,5 +122,5 @@ def test_names_are_like_the_one_they_are_made_of(name: str) -> None:
 
 def test_words_that_mean_something_are_not_used() -> None:
     """Somebody's ``conftest.py`` may skip what has them in its name, and pytest calls some."""
-    source = TestModule(b"# slow network setup teardown skip amber\ndef test_assert(self): return None, int\n")
+    source = ModuleSource(b"# slow network setup teardown skip amber\ndef test_assert(self): return None, int\n")
     assert source.words == ["amber"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from securebench.errors import FailureReason
-from securebench.verifiers.repo_patch.evidence.channel import TestReport
+from securebench.verifiers.repo_patch.evidence.channel import ReportedTests
 from securebench.verifiers.repo_patch.evidence.collection import required
 from securebench.verifiers.repo_patch.evidence.recognise import recognise
 from verifiers.repo_patch.evidence.here import Here
@@ -79,7 +79,7 @@ def test_what_cannot_be_loaded_is_read_by_the_names_of_its_runner(command: str) 
     """Only what any run of the file has: nothing that may be skipped, replaced or inherited."""
     adapter = recognise(command)
     assert adapter is not None
-    for reported in (None, TestReport(unloaded=["lib/test_a.py"], exit=1)):
+    for reported in (None, ReportedTests(unloaded=["lib/test_a.py"], exit=1)):
         found = required(reported, {"lib/test_a.py": TEXT}, adapter, usual_names=True)
         assert {".".join((*place.classes, place.function)) for place in found.places} == READ[command]
         assert found.state == ("read" if reported is None else "partial")

@@ -25,7 +25,7 @@ from securebench.sandboxes.base import CommandResult
 from securebench.verifiers.faults import CandidateFailedError
 from securebench.verifiers.repo_patch.evidence import controls as planting
 from securebench.verifiers.repo_patch.evidence import inversion
-from securebench.verifiers.repo_patch.evidence.channel import ReportedRun, TestReport
+from securebench.verifiers.repo_patch.evidence.channel import ReportedRun, ReportedTests
 from securebench.verifiers.repo_patch.evidence.controls import Controls, plant
 from securebench.verifiers.repo_patch.evidence.judge import Judge
 from securebench.verifiers.repo_patch.evidence.recognise import recognise
@@ -299,7 +299,7 @@ def _outcome(test: Callable[[], None]) -> str:
 
 def _reason(outcomes: dict[str, str], controls: Controls) -> FailureReason | None:
     """Return the verdict on what was reported, by the controls alone."""
-    reported = TestReport(outcomes, before={}, after={}, exit=1, started=True)
+    reported = ReportedTests(outcomes, before={}, after={}, exit=1, started=True)
     request = RepoPatchRequest(
         image="i",
         repository="/r",

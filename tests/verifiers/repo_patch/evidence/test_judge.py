@@ -10,8 +10,8 @@ from securebench.errors import FailureReason
 from securebench.patches.policy import PathPolicy
 from securebench.sandboxes.base import CommandResult
 from securebench.verifiers.faults import CandidateFailedError
-from securebench.verifiers.repo_patch.evidence.adapter import TestPlace
-from securebench.verifiers.repo_patch.evidence.channel import ReportedRun, TestReport
+from securebench.verifiers.repo_patch.evidence.adapter import CasePlace
+from securebench.verifiers.repo_patch.evidence.channel import ReportedRun, ReportedTests
 from securebench.verifiers.repo_patch.evidence.controls import Control, Controls
 from securebench.verifiers.repo_patch.evidence.fingerprint import signed
 from securebench.verifiers.repo_patch.evidence.judge import Judge
@@ -22,9 +22,9 @@ CONTROLS = Controls(
     by_function={
         control.place.function: control
         for control in (
-            Control(TestPlace("test_x", (), "test_edge_width"), "test_2", "assert =="),
-            Control(TestPlace("test_x", ("TestX",), "test_copy_line"), "test_4", "assert =="),
-            Control(TestPlace("test_x", (), "test_slow_table"), "", "plain"),
+            Control(CasePlace("test_x", (), "test_edge_width"), "test_2", "assert =="),
+            Control(CasePlace("test_x", ("TestX",), "test_copy_line"), "test_4", "assert =="),
+            Control(CasePlace("test_x", (), "test_slow_table"), "", "plain"),
         )
     }
 )
@@ -79,7 +79,7 @@ def _reason(
 ) -> FailureReason | None:
     talk = ReportedRun()
     after = {name: signed(digest, talk.nonce) for name, digest in {**BEFORE, **(changed or {})}.items() if digest}
-    told = TestReport(outcomes, unloaded or [], before=BEFORE, after=after, exit=said, started=True)
+    told = ReportedTests(outcomes, unloaded or [], before=BEFORE, after=after, exit=said, started=True)
     adapter = recognise("pytest")
     assert adapter is not None
     try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from securebench.errors import FailureReason
-from securebench.verifiers.repo_patch.evidence.adapter import TestPlace
+from securebench.verifiers.repo_patch.evidence.adapter import CasePlace
 from securebench.verifiers.repo_patch.evidence.recognise import recognise
 from securebench.verifiers.repo_patch.evidence.unplaced import places_of
 from verifiers.repo_patch import more_cheats
@@ -138,8 +138,8 @@ def test_places_of_ids_are_read_from_the_tasks_files() -> None:
     text += b"    def test_c(self):\n        '''\n        What it does,\n        in two lines.'''\n"
     files = [(b"tests/test_x.py", text + text.replace(b"C(unittest.TestCase)", b"Mixin")), (b"tests/y.py", b"def (")]
     assert places_of(["test_a", "test_b", "x.py::test_a"], files, sympy) == {
-        "test_a": frozenset({TestPlace("test_x", (), "test_a")})
+        "test_a": frozenset({CasePlace("test_x", (), "test_a")})
     }
     assert places_of(["What it does,", "test_c (x.C)", "test_a"], files, unit) == {
-        "What it does,": frozenset({TestPlace("test_x", ("C",), "test_c")})
+        "What it does,": frozenset({CasePlace("test_x", ("C",), "test_c")})
     }

@@ -13,7 +13,7 @@ GUEST = "/opt/securebench/tests"
 """Where a sandbox has the modules of ``guest/``."""
 
 
-class TestPlace(NamedTuple):
+class CasePlace(NamedTuple):
     """Where a test is defined: file name without ``.py``, classes from the outermost, function without parameters.
 
     Ids of unittest name modules and not files: there the ``stem`` of ``PACKAGE/__init__.py`` is ``PACKAGE``.
@@ -76,7 +76,7 @@ class Adapter(ABC):
         return False
 
     def stem(self, path: str) -> str:
-        """Return how the runner's ids name the file ``path``: see :class:`TestPlace`."""
+        """Return how the runner's ids name the file ``path``: see :class:`CasePlace`."""
         return PurePosixPath(path).stem
 
     def names(self, test: str) -> tuple[str, ...]:
@@ -84,5 +84,5 @@ class Adapter(ABC):
         return (test,)
 
     @abstractmethod
-    def place(self, test: str) -> TestPlace | None:
+    def place(self, test: str) -> CasePlace | None:
         """Return where the test with the reported or expected id ``test`` is defined; ``None`` if it does not say."""

@@ -30,7 +30,7 @@ _LINE = re.compile(rb"([0-9a-f]{32}) (\d{1,9}) (\[.*\])")
 
 
 @dataclass(slots=True)
-class TestReport:
+class ReportedTests:
     """What was reported. ``outcomes`` by the id of each test; ``exit`` is ``None`` where the end was not announced.
 
     ``descriptions`` are what a log may show of a test in the place of its id.
@@ -78,12 +78,12 @@ class TestReport:
         self.outcomes[name] = min(outcome, self.outcomes.get(name, outcome), key=WORST_FIRST.index)
 
 
-def read_channel(data: bytes, mark: str) -> TestReport:
+def read_channel(data: bytes, mark: str) -> ReportedTests:
     """Return what was reported. Raises :class:`CandidateFailedError` (``tampered``) for unexpected data.
 
     What was printed before that, while Python and the runner started, is ignored.
     """
-    reported = TestReport()
+    reported = ReportedTests()
     begin = data.find(mark.encode("ascii") + b" 0 ")
     if begin < 0:
         return reported

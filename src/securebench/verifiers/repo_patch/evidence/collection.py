@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from securebench.python_text import parse_python
-from securebench.verifiers.repo_patch.evidence.adapter import TestPlace
+from securebench.verifiers.repo_patch.evidence.adapter import CasePlace
 from securebench.verifiers.repo_patch.evidence.source import called_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from securebench.verifiers.repo_patch.evidence.adapter import Adapter
-    from securebench.verifiers.repo_patch.evidence.channel import TestReport
+    from securebench.verifiers.repo_patch.evidence.channel import ReportedTests
 
 OTHER_NAMES: Final = re.compile(rb"python_(?:functions|classes)")
 """What a configuration file has in it that gives tests other names."""
@@ -37,17 +37,17 @@ class Required:
     Those at ``may_skip`` need only run: nothing is known of them but their text, and it says that they may be skipped.
     """
 
-    places: frozenset[TestPlace]
+    places: frozenset[CasePlace]
     state: str
-    may_skip: frozenset[TestPlace] = frozenset()
+    may_skip: frozenset[CasePlace] = frozenset()
 
-    def missing(self, ran: Iterable[TestPlace]) -> int:
+    def missing(self, ran: Iterable[CasePlace]) -> int:
         """Return how many of them did not run."""
         return len(self.places - set(ran))
 
 
 def required(
-    reported: TestReport | None, files: Mapping[str, bytes], adapter: Adapter, *, usual_names: bool
+    reported: ReportedTests | None, files: Mapping[str, bytes], adapter: Adapter, *, usual_names: bool
 ) -> Required:
     """Return the tests that must run, from what was ``reported`` without the change, and else from ``files``.
 
@@ -58,7 +58,7 @@ def required(
     unloaded = None if reported is None else [name.partition("::")[0] for name in reported.unloaded]
     if unloaded == []:
         return Required(frozenset(known), "complete")
-    may_skip: set[TestPlace] = set()
+    may_skip: set[CasePlace] = set()
     if usual_names and not adapter.narrows:
         for path, content in files.items():
             if unloaded is None or any(path.endswith("/" + name) or path == name for name in unloaded):
@@ -68,7 +68,7 @@ def required(
     return Required(frozenset(known), "read" if reported is None else "partial", frozenset(may_skip))
 
 
-def _read(adapter: Adapter, path: str, content: bytes) -> Iterator[tuple[TestPlace, bool]]:
+def _read(adapter: Adapter, path: str, content: bytes) -> Iterator[tuple[CasePlace, bool]]:
     """Yield the tests that any run of the file has: functions, and methods of classes, that nothing decorates.
 
     With each goes whether its text, or the module's marks, speak of skipping.
@@ -84,10 +84,10 @@ def _read(adapter: Adapter, path: str, content: bytes) -> Iterator[tuple[TestPla
         if isinstance(node, ast.ClassDef):
             if _holds_tests(node, adapter):
                 skips = marked or "skip" in ast.unparse(node).lower()
-                yield from ((TestPlace(stem, (node.name,), method), skips) for method in _tests(node.body))
+                yield from ((CasePlace(stem, (node.name,), method), skips) for method in _tests(node.body))
         elif adapter.functions:
             skips = marked or "skip" in ast.unparse(node).lower()
-            yield from ((TestPlace(stem, (), function), skips) for function in _tests([node]))
+            yield from ((CasePlace(stem, (), function), skips) for function in _tests([node]))
 
 
 def _bound_again(body: list[ast.stmt]) -> set[str]:

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, TypeGuard
 
 from securebench.python_text import parse_python
-from securebench.verifiers.repo_patch.evidence.adapter import TestPlace
+from securebench.verifiers.repo_patch.evidence.adapter import CasePlace
 from securebench.verifiers.repo_patch.evidence.inversion import inversions
 from securebench.verifiers.repo_patch.evidence.plain_tests import plain_test
-from securebench.verifiers.repo_patch.evidence.source import Edit, TestModule, called_name, definitely_run
+from securebench.verifiers.repo_patch.evidence.source import Edit, ModuleSource, called_name, definitely_run
 from securebench.verifiers.repo_patch.evidence.unplaced import places_of
 from securebench.verifiers.repo_patch.evidence.words import NameMaker
 
@@ -72,7 +72,7 @@ _LIBRARIES: Final = {
 class Control:
     """A test that must fail. ``original`` is the function that it copies; empty for one that always fails."""
 
-    place: TestPlace
+    place: CasePlace
     original: str
     style: str
 
@@ -88,7 +88,7 @@ class Controls:
     files: dict[bytes, FileVersion] = field(default_factory=dict)
     by_function: dict[str, Control] = field(default_factory=dict)
     libraries: tuple[str, ...] = ()
-    places: dict[str, frozenset[TestPlace]] = field(default_factory=dict)
+    places: dict[str, frozenset[CasePlace]] = field(default_factory=dict)
 
     def digests(self, adapter: Adapter) -> list[str]:
         """Return digests of their names, where the reporter must select them because the command names other tests.
@@ -159,7 +159,7 @@ class _File:
     """One test file, and the controls that are put into it."""
 
     def __init__(self, content: bytes, stem: str, names: NameMaker, *, functions: bool) -> None:
-        self._source = TestModule(content)
+        self._source = ModuleSource(content)
         self._stem = stem
         self._names = names
         self._functions = functions
@@ -169,7 +169,7 @@ class _File:
         self._at_end = _OWN_SOURCE.search(self._source.text) is not None
         self.controls: list[Control] = []
 
-    def plant(self, wanted: set[TestPlace], copies: int) -> None:
+    def plant(self, wanted: set[CasePlace], copies: int) -> None:
         """Add at most ``copies`` copies, of ``wanted`` tests first, and tests that fail in any case."""
         chosen = self._choose(wanted, copies)
         for test, way in chosen:
@@ -213,7 +213,7 @@ class _File:
                     for found in inversions(helper, self._source, local=module):
                         yield _Way(found, helper, (call.func,))
 
-    def _choose(self, wanted: set[TestPlace], copies: int) -> list[tuple[_Test, _Way]]:
+    def _choose(self, wanted: set[CasePlace], copies: int) -> list[tuple[_Test, _Way]]:
         """Return what is copied: wanted tests before others, each style of the file, and what catches most."""
         again = self._find(self._source.module.body, ())  # the same tests, with other values in their inversions
         pool = [(test, way) for test, other in zip(self._tests, again, strict=True) for way in test.ways + other.ways]
@@ -241,8 +241,8 @@ class _File:
             count[id(test)] = count.get(id(test), 0) + 1
         return chosen
 
-    def _place(self, test: _Test, name: str = "") -> TestPlace:
-        return TestPlace(self._stem, tuple(node.name for node in test.classes), name or test.node.name)
+    def _place(self, test: _Test, name: str = "") -> CasePlace:
+        return CasePlace(self._stem, tuple(node.name for node in test.classes), name or test.node.name)
 
     def _add_copy(self, test: _Test, way: _Way) -> None:
         edits = [*way.inversion.edits] if way.helper is None else []
@@ -270,7 +270,7 @@ class _File:
         else:
             self._insertions.append((beside[1], _RANDOM.random(), gap + copied))
 
-    def _groups(self, wanted: set[TestPlace]) -> list[_Test]:
+    def _groups(self, wanted: set[CasePlace]) -> list[_Test]:
         """Return one test of each of some groups: the functions of the module, and its classes; wanted ones first."""
         groups: dict[tuple[str, ...], list[_Test]] = {}
         for test in self._tests:
@@ -292,7 +292,7 @@ class _File:
         self.controls.append(Control(self._place(beside, name), "", "plain"))
 
 
-def _renaming(source: TestModule, function: ast.expr, name: str) -> Edit:
+def _renaming(source: ModuleSource, function: ast.expr, name: str) -> Edit:
     start, end = source.span(function)
     return Edit(end - len(called_name(function).encode()), end, name) if end > start else Edit(start, end, name)
 

@@ -20,7 +20,7 @@ from securebench.verifiers.repo_patch.evidence.words import WORDS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from securebench.verifiers.repo_patch.evidence.source import Function, TestModule
+    from securebench.verifiers.repo_patch.evidence.source import Function, ModuleSource
 
 _RANDOM = secrets.SystemRandom()
 
@@ -95,7 +95,7 @@ class Inversion:
     edits: tuple[Edit, ...]
 
 
-def inversions(function: Function, source: TestModule, *, local: Iterable[str] = ()) -> list[Inversion]:
+def inversions(function: Function, source: ModuleSource, *, local: Iterable[str] = ()) -> list[Inversion]:
     """Return the certain inversions of ``function``. Calls of the names ``local``, the module's own, are left."""
     if any(isinstance(node, ast.Yield | ast.YieldFrom) for node in ast.walk(function)):
         return []
@@ -103,7 +103,7 @@ def inversions(function: Function, source: TestModule, *, local: Iterable[str] =
 
 
 class _Inverter:
-    def __init__(self, function: Function, source: TestModule, local: frozenset[str]) -> None:
+    def __init__(self, function: Function, source: ModuleSource, local: frozenset[str]) -> None:
         self._source = source
         self._local = local
         self._function = function

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from securebench.sandboxes.base import CommandResult
-    from securebench.verifiers.repo_patch.evidence.adapter import Adapter, TestPlace
-    from securebench.verifiers.repo_patch.evidence.channel import ReportedRun, TestReport
+    from securebench.verifiers.repo_patch.evidence.adapter import Adapter, CasePlace
+    from securebench.verifiers.repo_patch.evidence.channel import ReportedRun, ReportedTests
     from securebench.verifiers.repo_patch.evidence.collection import Required
     from securebench.verifiers.repo_patch.evidence.controls import Control, Controls
     from securebench.verifiers.repo_patch.request import RepoPatchRequest
@@ -51,7 +51,7 @@ class Judge:
         self._request = request
         self._details = details
 
-    def judge(self, reported: TestReport, result: CommandResult, conversation: ReportedRun) -> None:
+    def judge(self, reported: ReportedTests, result: CommandResult, conversation: ReportedRun) -> None:
         """Return if the evidence is that of a pass. Raises :class:`CandidateFailedError` with the reason if not."""
         seen = _Seen(reported.outcomes, self._adapter, self._controls)
         evidence: dict[str, Any] = {
@@ -90,7 +90,7 @@ class Judge:
             message = f"{missing} of {len(needed.places)} tests that there are without the change did not pass"
             raise CandidateFailedError(FailureReason.TESTS_FAILED, message)
 
-    def _emptied(self, real: Mapping[str, str], needed: Required) -> set[TestPlace]:
+    def _emptied(self, real: Mapping[str, str], needed: Required) -> set[CasePlace]:
         """Return where tests did not pass that must: those that did not without the change need not."""
         empty = {
             test: place for test, outcome in real.items() if outcome in EMPTY and (place := self._adapter.place(test))
@@ -112,7 +112,7 @@ class Judge:
         }
         return _Ids(known, self._adapter, descriptions, self._controls.places)
 
-    def _require_end(self, reported: TestReport, result: CommandResult) -> None:
+    def _require_end(self, reported: ReportedTests, result: CommandResult) -> None:
         """Refuse a run that did not come to its end, or whose exit code is not what follows from its outcomes."""
         if reported.exit is None and result.exit_code == 0:
             raise CandidateFailedError(FailureReason.TAMPERED, "the tests ended with success before their end")
@@ -133,7 +133,9 @@ class Judge:
                 FailureReason.NO_VERDICT, f"the tests could not be run: exit code {reported.exit}"
             )
 
-    def _require_fingerprint(self, reported: TestReport, conversation: ReportedRun, evidence: dict[str, Any]) -> None:
+    def _require_fingerprint(
+        self, reported: ReportedTests, conversation: ReportedRun, evidence: dict[str, Any]
+    ) -> None:
         """Refuse a run in which what the tests depend on is not what it was before the candidate's code ran."""
         at_end = changes(reported.before, reported.after, conversation.nonce)
         changed = sorted({*at_end, *reported.changed})
@@ -159,9 +161,9 @@ class _Seen:
         self.missing: set[str] = set()
         self._copies: dict[str, list[str]] = {}
         """Ids of controls that were reported where they were planted, by function."""
-        self.places: set[TestPlace] = set()
-        self._by_place: dict[TestPlace, list[str]] = {}
-        self._passed_places: set[TestPlace] = set()
+        self.places: set[CasePlace] = set()
+        self._by_place: dict[CasePlace, list[str]] = {}
+        self._passed_places: set[CasePlace] = set()
         self._passed_frames: set[str] = set()
         for test, outcome in outcomes.items():
             place = adapter.place(test)
@@ -219,7 +221,7 @@ class _Seen:
         )
 
 
-def _same_home(one: TestPlace, other: TestPlace) -> bool:
+def _same_home(one: CasePlace, other: CasePlace) -> bool:
     """Return whether two tests are of one class or module. Code under test can move parts of a dotted name."""
     first, second = [(place.stem, *place.classes) for place in (one, other)]
     length = min(len(first), len(second))
@@ -233,7 +235,7 @@ def _frame(test: str, function: str) -> str:
 
 
 def _require_real(
-    real: dict[str, str], ids: _Ids, reported: TestReport, request: RepoPatchRequest, evidence: dict[str, Any]
+    real: dict[str, str], ids: _Ids, reported: ReportedTests, request: RepoPatchRequest, evidence: dict[str, Any]
 ) -> None:
     counts = {outcome: list(real.values()).count(outcome) for outcome in WORST_FIRST}
     evidence["outcomes"] = {outcome: count for outcome, count in counts.items() if count}
@@ -273,11 +275,11 @@ class _Ids:
         real: Mapping[str, str],
         adapter: Adapter,
         descriptions: Mapping[str, str],
-        places: Mapping[str, frozenset[TestPlace]],
+        places: Mapping[str, frozenset[CasePlace]],
     ) -> None:
         self._real = real
         self._places = places
-        self._by_place: dict[TestPlace, list[str]] = {}
+        self._by_place: dict[CasePlace, list[str]] = {}
         self._by_name: dict[str, list[str]] = {}
         for test, outcome in real.items():
             if (place := adapter.place(test)) is not None:
@@ -300,7 +302,7 @@ class _Ids:
         return not places or any(good.issuperset(self._by_place.get(place, [""])) for place in places)
 
 
-def _summary(counts: Mapping[str, int], reported: TestReport) -> str:
+def _summary(counts: Mapping[str, int], reported: ReportedTests) -> str:
     parts = [f"{counts[outcome]} {outcome}" for outcome in ("failed", "error", "passed") if counts[outcome]]
     unloaded = [f"{len(reported.unloaded)} files not loaded"] if reported.unloaded else []
     return "of the tests: " + ", ".join([*parts, *unloaded])

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from securebench.verifiers.repo_patch.commands import started
-from securebench.verifiers.repo_patch.evidence.adapter import GUEST, Adapter, TestPlace
+from securebench.verifiers.repo_patch.evidence.adapter import GUEST, Adapter, CasePlace
 from securebench.verifiers.repo_patch.pytest_options import configuration_file
 
 if TYPE_CHECKING:
@@ -94,12 +94,12 @@ class PytestAdapter(Adapter):
         cut = test.split(" ", 1)[0]
         return (test, cut) if cut.count("[") > cut.count("]") else (test,)
 
-    def place(self, test: str) -> TestPlace | None:
+    def place(self, test: str) -> CasePlace | None:
         """Read a node id: ``FILE::CLASS::FUNCTION[PARAMETERS]``."""
         path, *inner = test.partition("[")[0].split("::")
         if not inner:
             return None
-        return TestPlace(PurePosixPath(path).stem, tuple(inner[:-1]), inner[-1])
+        return CasePlace(PurePosixPath(path).stem, tuple(inner[:-1]), inner[-1])
 
 
 def read_pytest(command: RunnerCommand) -> PytestAdapter | None:

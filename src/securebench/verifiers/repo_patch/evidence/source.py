@@ -37,7 +37,7 @@ class Edit:
     text: str
 
 
-class TestModule:
+class ModuleSource:
     """A module that this Python can parse. Raises ``ValueError`` or ``SyntaxError`` for one that it cannot edit."""
 
     def __init__(self, content: bytes) -> None:

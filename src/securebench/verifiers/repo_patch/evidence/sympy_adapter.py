@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, ClassVar
 
 from securebench.verifiers.repo_patch.commands import started
-from securebench.verifiers.repo_patch.evidence.adapter import GUEST, Adapter, TestPlace
+from securebench.verifiers.repo_patch.evidence.adapter import GUEST, Adapter, CasePlace
 
 if TYPE_CHECKING:
     from securebench.runner_commands import RunnerCommand
@@ -57,10 +57,10 @@ class SympyAdapter(Adapter):
         """Return whether ``path`` belongs to the repository's own runner."""
         return self.command.owns(path)
 
-    def place(self, test: str) -> TestPlace | None:
+    def place(self, test: str) -> CasePlace | None:
         """Read a reported id, ``FILE::FUNCTION``. A function's name alone says no place."""
         path, inner, function = test.partition("::")
-        return TestPlace(PurePosixPath(path).stem, (), function) if inner else None
+        return CasePlace(PurePosixPath(path).stem, (), function) if inner else None
 
     def names(self, test: str) -> tuple[str, ...]:
         """Return what a log calls a reported test: its function."""

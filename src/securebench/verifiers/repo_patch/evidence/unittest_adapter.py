@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from securebench.verifiers.repo_patch.commands import started
-from securebench.verifiers.repo_patch.evidence.adapter import GUEST, Adapter, TestPlace
+from securebench.verifiers.repo_patch.evidence.adapter import GUEST, Adapter, CasePlace
 
 if TYPE_CHECKING:
     from securebench.runner_commands import RunnerCommand
@@ -96,15 +96,15 @@ class UnittestAdapter(Adapter):
         """Return whether ``path`` belongs to the repository's own runner."""
         return self.command.owns(path)
 
-    def place(self, test: str) -> TestPlace | None:
+    def place(self, test: str) -> CasePlace | None:
         """Read a reported id, or one as unittest prints it; a description says no place."""
         if reported := ReportedTest.read(test):
-            return TestPlace(reported.module.rpartition(".")[2], tuple(reported.qualified.split(".")), reported.method)
+            return CasePlace(reported.module.rpartition(".")[2], tuple(reported.qualified.split(".")), reported.method)
         printed = _PRINTED.fullmatch(test)
         if printed is None:
             return None
         parts = printed[2].removesuffix(f".{printed[1]}").split(".")
-        return TestPlace(parts[-2], (parts[-1],), printed[1]) if len(parts) > 1 else None
+        return CasePlace(parts[-2], (parts[-1],), printed[1]) if len(parts) > 1 else None
 
     def stem(self, path: str) -> str:
         """Return the last part of the name of the module that ``path`` is."""

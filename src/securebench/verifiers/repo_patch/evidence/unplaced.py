@@ -10,7 +10,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from securebench.python_text import parse_python
-from securebench.verifiers.repo_patch.evidence.adapter import TestPlace
+from securebench.verifiers.repo_patch.evidence.adapter import CasePlace
 from securebench.verifiers.repo_patch.evidence.source import called_name
 
 if TYPE_CHECKING:
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 def places_of(
     ids: Iterable[str], files: Iterable[tuple[bytes, bytes]], adapter: Adapter
-) -> dict[str, frozenset[TestPlace]]:
+) -> dict[str, frozenset[CasePlace]]:
     """Return, for each of ``ids`` that says no place, where the ``files``, by path and content, define its test.
 
     A test of a class that may be no case itself is left out: where it runs, only Python knows.
     """
     wanted = {test for test in ids if adapter.place(test) is None}
-    found: dict[str, set[TestPlace]] = {}
+    found: dict[str, set[CasePlace]] = {}
     for path, content in files if wanted else ():
         stem = adapter.stem(path.decode("utf-8", "replace"))
         for name, place in _tests(content, stem, adapter):
@@ -36,7 +36,7 @@ def places_of(
     return {name: frozenset(places) for name, places in found.items()}
 
 
-def _tests(content: bytes, stem: str, adapter: Adapter) -> Iterator[tuple[str, TestPlace]]:
+def _tests(content: bytes, stem: str, adapter: Adapter) -> Iterator[tuple[str, CasePlace]]:
     """Yield what a test may be called in an id, and its place."""
     try:
         body = parse_python(content).body
@@ -45,13 +45,13 @@ def _tests(content: bytes, stem: str, adapter: Adapter) -> Iterator[tuple[str, T
     gone = {name.id for one in body for name in ast.walk(one) if isinstance(name, ast.Name) and _is_bound(name)}
     for node in body:
         if isinstance(node, ast.FunctionDef) and adapter.functions and node.name not in gone:
-            yield node.name, TestPlace(stem, (), node.name)
+            yield node.name, CasePlace(stem, (), node.name)
         is_case = isinstance(node, ast.ClassDef) and any(called_name(base).endswith("TestCase") for base in node.bases)
         if isinstance(node, ast.ClassDef) and is_case and node.name not in gone:
             for test in node.body:
                 text = ast.get_docstring(test) if isinstance(test, ast.FunctionDef | ast.AsyncFunctionDef) else None
                 if isinstance(test, ast.FunctionDef | ast.AsyncFunctionDef) and text:
-                    yield text.strip().split("\n")[0].strip(), TestPlace(stem, (node.name,), test.name)
+                    yield text.strip().split("\n")[0].strip(), CasePlace(stem, (node.name,), test.name)
 
 
 def _is_bound(name: ast.Name) -> bool:
