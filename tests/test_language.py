@@ -81,7 +81,7 @@ src/securebench/benchmark_pack 11
 
 src/securebench/candidates 6
 
-src/securebench/cli 31
+src/securebench/cli 0
 
 src/securebench/doctor 17
 
@@ -109,7 +109,7 @@ src/securebench/strict_input 20
 
 src/securebench/tester_config 14
 
-src/securebench/tester_run 14
+src/securebench/tester_run 13
 
 src/securebench/testing 59
 

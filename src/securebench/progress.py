@@ -132,13 +132,18 @@ class VerifierDone(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class TaskDone(Event):
-    """The task's record is on disk. ``assurance`` says what a verdict rests on, ``None`` without a verdict."""
+    """The task's record is on disk.
+
+    ``assurance`` says what a verdict rests on, ``None`` without a verdict. ``agent_stderr`` is the last line of the
+    agent's stderr if the task did not pass.
+    """
 
     kind = EventKind.TASK_DONE
     family: str
     status: str
     reason: str | None
     message: str
+    agent_stderr: str
     assurance: str | None
 
 

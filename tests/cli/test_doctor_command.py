@@ -35,7 +35,7 @@ def doctor(monkeypatch: pytest.MonkeyPatch, machine: FakeMachine, *options: str)
 
 
 def test_each_thing_has_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """State, name, what is there and what mends it stand on one line, and the end says what runs take."""
+    """Each line has state, name, finding and fix; the last line names the driver of runs."""
     machine = FakeMachine(is_root=False, proved=Isolation((), ("memory",)), programs=frozenset({"apt-get"}))
     result = doctor(monkeypatch, machine)
     lines = result.stdout.splitlines()
@@ -44,7 +44,7 @@ def test_each_thing_has_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     assert next(line for line in lines if "\tbuild_tools\t" in line).endswith(
         "\tsudo apt-get install mmdebstrap debian-archive-keyring"
     )
-    assert lines[-1] == "runs take the oci driver here"
+    assert lines[-1] == "runs use the oci driver on this machine"
     assert result.exit_code == 0
 
 
@@ -53,7 +53,7 @@ def test_nothing_that_can_run_is_an_exit_code(monkeypatch: pytest.MonkeyPatch) -
     without = EngineError("no driver", code="driver-unavailable")
     result = doctor(monkeypatch, FakeMachine(auto=without, proved=EngineError("no crun")))
     assert result.exit_code == 1
-    assert "nothing can run here" in result.stdout.splitlines()[-1]
+    assert "no run is possible" in result.stdout.splitlines()[-1]
     assert "apt-get install crun tini" in result.stdout
 
 
@@ -62,7 +62,7 @@ def test_a_program_gets_json(monkeypatch: pytest.MonkeyPatch) -> None:
     result = doctor(monkeypatch, FakeMachine(), "--json")
     report = json.loads(result.stdout)
     assert (report["can_run"], report["driver"]) == (True, "oci")
-    assert all(list(check) == ["name", "state", "found", "meaning", "remedy"] for check in report["checks"])
+    assert all(list(check) == ["name", "state", "found", "meaning", "fix"] for check in report["checks"])
     assert {check["state"] for check in report["checks"]} <= set(State)
     machine = FakeMachine(auto=EngineError("no"), proved=EngineError("no"))
     nothing = json.loads(doctor(monkeypatch, machine, "--json").stdout)
@@ -70,10 +70,10 @@ def test_a_program_gets_json(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_driver_that_has_to_be_asked_for_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where ``auto`` takes nothing and the oci driver works, runs can be made: by name."""
+    """If ``auto`` chooses no driver and the oci driver works, runs can choose it by name."""
     result = doctor(monkeypatch, FakeMachine(auto=EngineError("weaker"), proved=Isolation((), ("memory",))))
     assert result.exit_code == 0
-    assert "has to be asked for" in result.stdout.splitlines()[-1]
+    assert "choose it with --driver oci" in result.stdout.splitlines()[-1]
 
 
 def test_what_an_engine_says_is_not_obeyed_by_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,7 +91,7 @@ def test_what_is_there_is_not_built_again(own_store: ImageStore, built: list[tup
     """A second build says that the image is there, with its id, and does nothing; with --force it builds."""
     images("import", saved)
     done = images("build", "python-3.11")
-    assert re.fullmatch(rf"python-3\.11: {BASE} \(sha256:[0-9a-f]{{12}}\) is there\n", done.stdout)
+    assert re.fullmatch(rf"python-3\.11: {BASE} \(sha256:[0-9a-f]{{12}}\) already exists\n", done.stdout)
     assert built == []
     assert images("build", BASE, "--force", "--install-tools").exit_code == 0
     assert built == [("python-3.11", True)]
@@ -109,7 +109,7 @@ def test_what_an_engine_has_is_not_built(
     monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path / "images"))
     name, _, tag = BASE.partition(":")
     engine.client.tag(base_image.id, name, tag)
-    assert "is there" in images("build", "python-3.11").stdout
+    assert "already exists" in images("build", "python-3.11").stdout
     assert built == []
     (row,) = json.loads(images("list", "--json").stdout)
     assert (row["built"], row["id"], row["place"], row["source"]) == (True, base_image.id, "engine", "engine")
@@ -137,14 +137,14 @@ def test_the_recipes_of_a_pack_are_built_by_the_name_of_their_directory(
     assert [line.split(" (")[0] for line in lines] == [
         "z-first: built securebench/pack/z-first:1",
         "a-second: built securebench/pack/a-second:1",
-        "2 built, 0 there already, 0 not built",
+        "2 built, 0 already existed, 0 failed",
     ]
     found = own_store.find("securebench/pack/a-second:1")
     assert found is not None
     with own_store.lease(found.id) as tree:
         assert {path.name for path in (tree.root / "app").iterdir()} == {"z-first", "a-second"}
     again = images("build", recipes).stdout.splitlines()
-    assert [line.split()[-2:] for line in again[:-1]] == [["is", "there"]] * 2
+    assert [line.split()[-2:] for line in again[:-1]] == [["already", "exists"]] * 2
     assert "built" in images("build", "--rebuild", recipes / "a-second").stdout
 
 
@@ -155,11 +155,11 @@ def test_a_changed_recipe_or_base_is_built_again(
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     images("import", saved)
     recipes = _pack(tmp_path / "images-of-a-pack")
-    assert images("build", recipes).stdout.endswith("2 built, 0 there already, 0 not built\n")
-    assert images("build", recipes).stdout.endswith("0 built, 2 there already, 0 not built\n")
+    assert images("build", recipes).stdout.endswith("2 built, 0 already existed, 0 failed\n")
+    assert images("build", recipes).stdout.endswith("0 built, 2 already existed, 0 failed\n")
     (recipes / "a-second" / "files" / "more").write_text("more")
     told = images("build", recipes).stdout
-    assert re.search(r"^z-first: .* is there$", told, re.MULTILINE)
+    assert re.search(r"^z-first: .* already exists$", told, re.MULTILINE)
     assert re.search(r"^a-second: built .* \(its recipe has changed\)$", told, re.MULTILINE)
     first = recipes / "z-first" / "recipe.yaml"
     first.write_text(first.read_text() + "environment: {A: b}\n")
@@ -167,9 +167,9 @@ def test_a_changed_recipe_or_base_is_built_again(
     assert re.search(r"^z-first: built .* \(its recipe has changed\)$", told, re.MULTILINE)
     assert re.search(r"^a-second: built .* \(its base securebench/pack/z-first:1 has changed\)$", told, re.MULTILINE)
     first.write_text(first.read_text().replace("summary: x", "summary: other words"))
-    assert "2 there already" in images("build", recipes).stdout
+    assert "2 already existed" in images("build", recipes).stdout
     own_store.remove("tool:1")
-    assert "2 there already" in images("build", recipes).stdout
+    assert "2 already existed" in images("build", recipes).stdout
 
 
 def test_a_recipe_that_fails_does_not_stop_the_others(
@@ -189,7 +189,7 @@ def test_a_recipe_that_fails_does_not_stop_the_others(
     assert re.search(r"^m-good: built ", done.stdout, re.MULTILINE)
     assert re.search(r"^z-first: NOT built: .*nowhere.* \[recipe-invalid\]$", done.stdout, re.MULTILINE)
     assert "a-second: NOT built: its base securebench/pack/z-first:1 was not built" in done.stdout
-    assert done.stdout.endswith("1 built, 0 there already, 2 not built\n")
+    assert done.stdout.endswith("1 built, 0 already existed, 2 failed\n")
     assert "error: z-first: " in done.stderr
     told = {image["name"]: image for image in json.loads(images("build", recipes, "--json").stdout)}
     assert told["z-first"]["error"]["code"] == "recipe-invalid"
@@ -328,10 +328,10 @@ def test_prune_keeps_to_its_budget(own_store: ImageStore, saved: Path) -> None:
     """L27: without one only rubbish goes; with one, images do; both say what and how much."""
     images("import", saved)
     done = images("prune")
-    assert re.fullmatch(r"freed 0 B; the store has \d+ kB\n", done.stdout)
+    assert re.fullmatch(r"freed 0 B; the store now uses \d+ kB\n", done.stdout)
     done = images("prune", "--budget", "1k")
     assert f"{BASE}: removed\n" in done.stdout
-    assert "the store has 0 B" in done.stdout
+    assert "the store now uses 0 B" in done.stdout
     images("import", saved)
     pruned = json.loads(images("prune", "--budget", "0", "--json").stdout)
     assert {entry["reference"] for entry in pruned["removed"]} == {BASE, "tool:1"}

@@ -78,7 +78,7 @@ def test_row_numbers_that_are_none_are_wrong_usage(source: Path, tmp_path: Path,
     """What is no number or range is refused before anything is read."""
     result = _run("humaneval", source, "--output", tmp_path / "pack", "--rows", rows)
     assert result.exit_code == 2
-    assert "write them like 0-9,12" in result.output
+    assert "write them as 0-9,12" in result.output
 
 
 def test_a_lock_is_written_and_then_held_to(source: Path, tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_a_lock_is_written_and_then_held_to(source: Path, tmp_path: Path) -> Non
     assert list(json.loads((pack / "lock.json").read_text())["rows"]) == ["Demo/1", "Demo/3"]
     (pack / "tasks.jsonl").unlink()
     result = _run("humaneval", source, "--output", pack)
-    assert f"2 tasks, as {pack / 'lock.json'} says" in result.output
+    assert f"2 tasks of {pack / 'lock.json'}: " in result.output
     assert _ids(pack) == ["Demo/1", "Demo/3"]
     source.write_bytes(lines(RECORDS[1], {**RECORDS[3], "test": "def check(candidate):\n    pass\n"}))
     with pytest.raises(ConfigError, match="Demo/3 has digest"):

@@ -180,7 +180,7 @@ def test_options_that_say_nothing_are_wrong_usage(tasks: Path, tmp_path: Path, o
 
 def test_a_directory_without_tasks_is_an_error(tmp_path: Path) -> None:
     """Where nothing is found, the mark that was looked for is named."""
-    with pytest.raises(ConfigError, match=r"there is no task\.yaml"):
+    with pytest.raises(ConfigError, match=r"no task\.yaml"):
         _run("terminal-bench", tmp_path, "--output", tmp_path / "pack")
 
 

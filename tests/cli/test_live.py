@@ -40,6 +40,15 @@ def test_finished_tasks_scroll_by(console: Console) -> None:
     assert "FAILED two: wrong_answer" in shown(console)
 
 
+def test_a_failed_task_shows_the_last_line_of_its_agents_stderr(console: Console) -> None:
+    """It is below the task's line, cut to the width of the terminal; the id is whole."""
+    LiveSink(console)(done("x" * 120, "failed", "tests_failed", agent_stderr="y" * 120))
+    text = shown(console)
+    assert text.count("x") == 120
+    assert "agent's stderr: yyy" in text
+    assert text.count("y") < 100
+
+
 def test_what_runs_is_shown(console: Console) -> None:
     """The display tells of running tasks, their phase and time, of counts, and of the time that is left."""
     sink = LiveSink(console)

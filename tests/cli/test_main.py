@@ -193,7 +193,7 @@ def test_a_standard_output_that_takes_no_more() -> None:
                 check=False,
             )
         assert done.returncode == EXIT_OUTPUT
-        assert b"standard output cannot be written to: No space left on device" in done.stderr
+        assert b"cannot write to standard output: No space left on device" in done.stderr
         assert b"Traceback" not in done.stderr
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from securebench.cli.plain import PlainSink
 from securebench.progress import AgentOutput, Event, ProducerStart, Resume, RunDone, RunStart, TaskDone, TaskStart
 
@@ -20,13 +22,10 @@ def start(to_do: int = 3, workers: int = 2) -> RunStart:
     return RunStart(run_id="r", benchmark_id="b", tasks=4, to_do=to_do, workers=workers, output_dir="/o")
 
 
-def done(
-    task_id: str, status: str = "passed", reason: str = "", time: float = 0.0, assurance: str | None = None
-) -> TaskDone:
+def done(task_id: str, status: str = "passed", reason: str = "", time: float = 0.0, **changes: Any) -> TaskDone:
     """Return the end of a task."""
-    return TaskDone(
-        task_id=task_id, family="f", status=status, reason=reason or None, message="", assurance=assurance, time=time
-    )
+    values = {"family": "f", "message": "", "agent_stderr": "", "assurance": None, **changes}
+    return TaskDone(task_id=task_id, status=status, reason=reason or None, time=time, **values)
 
 
 def test_a_run() -> None:
@@ -55,6 +54,14 @@ def test_a_weak_pass_says_so() -> None:
     assert lines(*events) == [
         "[1/0] PASSED t (on exit code only) (0.0 s)",
         "[2/0] FAILED u: tests_failed (0.0 s)",
+    ]
+
+
+def test_a_failed_task_shows_the_last_line_of_its_agents_stderr() -> None:
+    """The cause of a failed start is below the task's line, without control sequences."""
+    assert lines(done("t", "failed", "agent_exit", agent_stderr="can't open 'a.py'\x1b[2J")) == [
+        "[1/0] FAILED t: agent_exit (0.0 s)",
+        "    agent's stderr: can't open 'a.py'\\x1b[2J",
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,20 @@ def test_a_pipe_gets_whole_lines() -> None:
         "Results: /out/candidates.jsonl",
     ]
     assert "  and 6 more; see the records" in plain(failures=(entry(),), total=Counts(7, 0, 7))
+
+
+def test_a_failure_shows_the_last_line_of_its_agents_stderr() -> None:
+    """It is below the failure: whole in a pipe, cut to one line on a terminal."""
+    failed = replace(entry(), agent_stderr=f"no module {'x' * 200}")
+    assert f"    agent's stderr: no module {'x' * 200}" in plain(failures=(failed,))
+    text = shown(failures=(failed,))
+    assert "          agent's stderr: no module xxx" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_one_task_is_one_task() -> None:
+    """A count of one is in the singular."""
+    assert "a: 1 task, 0 passed, 0 failed, 1 error, " in "\n".join(plain(families={"a": Counts(1, errors=1)}))
 
 
 def test_weak_passes_are_named_beside_the_number() -> None:

@@ -332,7 +332,7 @@ def test_secrets_in_the_environment_are_told_of(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (ProviderError("529 Overloaded"), "provider does not serve this run"),
+        (ProviderError("529 Overloaded"), "the model provider is unavailable"),
         (EgressError("gone"), "egress gateway fails"),
     ],
 )

@@ -28,7 +28,7 @@ def test_the_engine_goes_away(tmp_path: Path, docker_driver: DockerDriver) -> No
             cuttable.cut()
             _, err = process.communicate(timeout=60)
     assert process.returncode == 3, err
-    assert "the sandbox engine is gone" in err
+    assert "the sandbox engine stopped" in err
     assert "--resume" in err
     statuses = [record["verification_status"] for record in records(one.root)]
     assert 2 <= len([status for status in statuses if status != "error"]) < 8

@@ -77,7 +77,7 @@ def test_the_supervisor_is_killed(tmp_path: Path, oci_driver: OciDriver) -> None
         os.kill(supervisor, signal.SIGKILL)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 3, err
-    assert "the sandbox engine is gone" in err
+    assert "the sandbox engine stopped" in err
     assert "--resume" in err
     statuses = [record["verification_status"] for record in records(one.root)]
     assert 2 <= len([status for status in statuses if status != "error"]) < 12

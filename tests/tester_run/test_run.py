@@ -557,7 +557,7 @@ def test_a_gone_engine_stops_the_run(root: Path, workers: int) -> None:
 
     summary = run(root, workers=workers, parts=make_parts(FakeProducer(hook=hook), driver))
     assert summary.ending is RunEnd.STOPPED
-    assert "the sandbox engine is gone" in summary.problems[0]
+    assert "the sandbox engine stopped" in summary.problems[0]
     assert summary.passed == 2
     assert summary.failed == 0
     assert 1 <= summary.errors <= workers

@@ -1,4 +1,4 @@
-"""The command line: one file a command, each imported only when it is asked for."""
+"""The command line: one file per command, imported only when the command is used."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
 
 COMMANDS: Final[Mapping[str, str]] = {
     "run": "Run a benchmark pack against an agent.",
-    "validate": "Check a benchmark pack, and say what is wrong where.",
+    "validate": "Check a benchmark pack and report errors with locations.",
     "doctor": "Check what this machine supports and how to fix the rest.",
     "images": "Build and list sandbox images.",
     "agents": "Install and list agent programs.",
     "import": "Make a pack from a public benchmark's own files.",
 }
-"""Each command, and its line in ``--help``: shown without importing what it needs."""
+"""Each command and its line in ``--help``, which is shown without importing the command."""
 
 EXIT_INTERRUPTED: Final = 130
 EXIT_OUTPUT: Final = 74
-"""``EX_IOERR``: what was asked for is done, and could not be printed."""
+"""``EX_IOERR``: the command succeeded, but its output could not be written."""
 EXIT_DEFECT: Final = 70
 
 _OF_OUTPUT: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
 
 DEBUG_VARIABLE: Final = "SECUREBENCH_DEBUG"
-"""Set to anything, it shows the traceback of a defect."""
+"""If it is set, internal errors print a traceback."""
 
 
 class _LazyGroup(click.Group):
@@ -61,24 +61,23 @@ class _LazyGroup(click.Group):
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="securebench")
 def cli() -> None:
-    """Run benchmark packs against AI agents, and judge them where the agent cannot reach.
+    """Run benchmark packs against AI agents, and judge the results out of the agents' reach.
 
     Start with 'securebench validate PACK' and 'securebench run --config tester.yaml'.
     """
 
 
 def main() -> None:
-    """Run the command line, and exit with its code.
+    """Run the command line and exit with its code.
 
-    Errors of ours go to stderr as one message each, with code 1; an interrupt ends with 130; a defect is a short
-    message that says how to see more, with code 70 (``EX_SOFTWARE``). 74 (``EX_IOERR``) is for a standard output that
-    takes nothing more.
+    A :class:`SecureBenchError` becomes one message on stderr and code 1. An interrupt exits with 130, an internal error
+    with 70 (``EX_SOFTWARE``), and a failure to write to standard output with 74 (``EX_IOERR``).
     """
     sys.exit(_run())
 
 
 def process() -> None:
-    """Run the command line as the whole of this process: once it is done, an interrupt ends what is left at once."""
+    """Run the command line as this process. After it has finished, an interrupt ends the process at once."""
     try:
         open_standard_streams()
         main()
@@ -90,10 +89,10 @@ def process() -> None:
 
 
 def open_standard_streams() -> None:
-    """Let 0, 1 and 2 be open, and every text printable on them.
+    """Open descriptors 0, 1 and 2 if they are closed, and make every text printable on them.
 
-    A daemon may be started without them. The next files that are opened would get their numbers, and what is printed
-    would go there. What the encoding of a stream lacks is written out, as in a string of Python.
+    A daemon may start without them. The next files to be opened would then get these numbers, and output would be
+    written into them. Characters that a stream's encoding lacks are escaped as in Python.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
@@ -127,21 +126,21 @@ def _run() -> int:
         return EXIT_INTERRUPTED
     except Exception as error:
         if isinstance(error, OSError) and _is_of_output(error):
-            complain(f"standard output cannot be written to: {error.strerror}; what was to be done is done")
+            complain(f"cannot write to standard output: {error.strerror}. The command itself succeeded")
             return EXIT_OUTPUT
         if os.environ.get(DEBUG_VARIABLE):
             raise
-        # Its text may hold anything, an answer too; its type does not.
+        # The text of an exception may contain anything, even an answer. Its type cannot.
         name = type(error).__name__
-        complain(f"{name}: a defect of SecureBench; set {DEBUG_VARIABLE}=1 to see where, and report it")
+        complain(f"internal error ({name}). Please report it; {DEBUG_VARIABLE}=1 prints the traceback")
         return EXIT_DEFECT
     return code if isinstance(code, int) else 0
 
 
 def _is_of_output(error: OSError) -> bool:
-    """Say whether standard output takes nothing more, for the reason of ``error``. What is in its buffer is dropped.
+    """Return whether standard output fails with the same ``errno`` as ``error``. If so, drop its buffer.
 
-    It is asked with a newline: what could not be written may have left no buffer that could be flushed.
+    The test writes a newline, because a failed write may have left an empty buffer that flushes without an error.
     """
     if error.errno not in _OF_OUTPUT or error.filename is not None:
         return False
@@ -156,7 +155,7 @@ def _is_of_output(error: OSError) -> bool:
 
 
 def complain(message: str) -> None:
-    """Tell of an error on stderr. Nothing in ``message`` is obeyed by a terminal: it may quote a pack."""
+    """Print an error on stderr. ``message`` may quote a pack, so control characters are escaped."""
     from securebench.results.trace import printable
 
     click.echo(f"{click.style('error:', fg='red', bold=True)} {printable(message)}", err=True)

@@ -1,4 +1,4 @@
-"""``securebench agents``: install, list and remove the agent programs that runs mount into sandboxes."""
+"""``securebench agents``: install, list and remove agent programs."""
 
 from __future__ import annotations
 
@@ -24,38 +24,40 @@ _PLATFORM = click.option("--platform", metavar="PLATFORM", help="linux-x64, linu
 
 @click.group(name="agents")
 def command() -> None:
-    """Install, list and remove the agent programs that runs mount into sandboxes: codex and claude_code.
+    """Install, list and remove the agent programs codex and claude_code. Runs mount them into sandboxes.
 
-    They lie in a cache: /var/lib/securebench/agents for root, ~/.local/share/securebench/agents for others, or the
-    directory that SECUREBENCH_AGENTS names. A run installs what it needs; from the cache nothing is downloaded.
+    They are cached in /var/lib/securebench/agents for root, in ~/.local/share/securebench/agents for other users, or in
+    the directory named by SECUREBENCH_AGENTS. A run installs the program that it needs, unless it is in the cache.
     """
 
 
 @command.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option("--version", metavar="VERSION", help="An exact one, or 'latest'; by default the one that is pinned.")
+@click.option("--version", metavar="VERSION", help="An exact version, or 'latest'. Default: the pinned version.")
 @_PLATFORM
 @click.option(
     "--from",
     "file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="The archive of an npm package, as 'npm pack' writes it, in place of a registry.",
+    help="Install from the archive of an npm package, as 'npm pack' writes it.",
 )
 @_JSON
 def install(
     names: tuple[str, ...], *, version: str | None, platform: str | None, file: Path | None, as_json: bool
 ) -> None:
-    """Install the programs NAME, or all, unless they are there.
+    """Install the programs NAME, or all, unless they are already installed.
 
-    Each archive is held to its sha512: for a pinned version the one that this release of SecureBench was tested with,
-    else the registry's.
+    Each archive is checked against a sha512 hash. For the pinned version the hash is part of this release of
+    SecureBench; for other versions it comes from the registry.
     """
     from securebench.agents.catalogue import PROGRAMS
     from securebench.agents.store import AgentStore
 
     if file is not None and (len(names) > 1 or version or platform):
-        raise click.UsageError("--from takes at most one NAME, no --version and no --platform: the archive says both")
+        raise click.UsageError(
+            "--from allows at most one NAME, and neither --version nor --platform: the archive contains both"
+        )
     with AgentStore() as store, _shown() as on_progress:
         if file is not None:
             installed = [store.install_file(file, next(iter(names), ""), on_progress)]
@@ -69,7 +71,7 @@ def install(
 
 
 @command.command(name="list")
-@click.option("--verify", is_flag=True, help="Read every file, and say whether it is what was installed.")
+@click.option("--verify", is_flag=True, help="Read every file and compare it with what was installed.")
 @_JSON
 def list_(*, verify: bool, as_json: bool) -> None:
     """List the programs that are installed."""
@@ -88,7 +90,7 @@ def list_(*, verify: bool, as_json: bool) -> None:
 @click.option("--version", metavar="VERSION", help="Only this version.")
 @_PLATFORM
 def remove(name: str, *, version: str | None, platform: str | None) -> None:
-    """Remove the program NAME: all versions for all platforms, unless one is named. What a run uses, stays."""
+    """Remove the program NAME: all versions for all platforms, or the given one. Versions in use are kept."""
     from securebench.agents.store import AgentStore
 
     for key in AgentStore().remove(name, version, platform):
@@ -108,7 +110,7 @@ def _as_dict(program: AgentProgram) -> dict[str, str]:
 
 @contextmanager
 def _shown() -> Iterator[OnProgress]:
-    """Give what shows how far an installation is: a bar on a terminal, lines elsewhere."""
+    """Yield a function that shows the progress of an installation: a bar on a terminal, lines elsewhere."""
     from securebench.agents.progress import lines
 
     if not sys.stderr.isatty():
@@ -126,7 +128,7 @@ def _shown() -> Iterator[OnProgress]:
             what = escape(f"{progress.what}: {progress.stage}")
             for task in bar.tasks:
                 if task.description != what:
-                    bar.remove_task(task.id)  # the next stage has another size, or none
+                    bar.remove_task(task.id)  # the next stage may have another size, or no size
             number = next(iter(bar.task_ids), None)
             if number is None:
                 number = bar.add_task(what, total=None)

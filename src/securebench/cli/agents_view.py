@@ -1,4 +1,4 @@
-"""Installed agent programs, shown."""
+"""Show installed agent programs."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from securebench.agents.listing import Installed
 
 _DATE: Final = 10
-"""Characters of a time that are its date."""
+"""How many characters of a timestamp are its date."""
 HEADINGS: Final = ("name", "version", "platform", "size", "installed", "source", "state")
 
 
 def as_dict(entry: Installed) -> dict[str, object]:
-    """Return it for a program."""
+    """Return an entry as JSON."""
     return {
         "name": entry.program.name,
         "version": entry.program.version,
@@ -37,7 +37,7 @@ def as_dict(entry: Installed) -> dict[str, object]:
 
 
 def as_fields(entry: Installed) -> tuple[str, ...]:
-    """Return it for people."""
+    """Return an entry as the columns of the table."""
     state = "pinned" if entry.pinned else "-"
     program = entry.program
     return (
@@ -47,7 +47,7 @@ def as_fields(entry: Installed) -> tuple[str, ...]:
 
 
 def print_programs(entries: Sequence[Installed]) -> None:
-    """Print a table on a terminal, lines with tabs elsewhere."""
+    """Print a table on a terminal, tab-separated lines elsewhere."""
     if not sys.stdout.isatty():
         for entry in entries:
             click.echo("\t".join(as_fields(entry)))

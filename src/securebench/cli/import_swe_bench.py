@@ -23,34 +23,34 @@ if TYPE_CHECKING:
 
 @click.command("swe-bench")
 @click.argument("source")
-@click.option("--instance", "instances", multiple=True, metavar="ID", help="Take this instance. May be repeated.")
+@click.option("--instance", "instances", multiple=True, metavar="ID", help="Import this instance. May be repeated.")
 @click.option(
     "--images",
     type=click.Choice(["registry", "build"]),
     default="registry",
     show_default=True,
-    help="The authors' images, by name; or recipes to build images from.",
+    help="Use the authors' images, or write recipes.",
 )
 @click.option(
     "--repos",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     metavar="DIR",
-    help="With --images build: clones of the repositories. Without one, a release from the package index stands in.",
+    help="With --images build: clones of the repositories. Default: releases from the package index.",
 )
 @click.option(
     "--pins",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="With --images build: how repositories are set up, beside those that are known. See the how-to.",
+    help="With --images build: how to set up more repositories. See the how-to.",
 )
-@click.option("--hints", is_flag=True, help="Show the agent the hints_text too. It may give the solution away.")
+@click.option("--hints", is_flag=True, help="Show hints_text to the agent. It may reveal the solution.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report for programs.")
 @choosing_rows
 def swe_bench(source: str, instances: tuple[str, ...], **options: Any) -> None:
     """Import SWE-bench from SOURCE: the authors' rows as .jsonl or .parquet, as a path or URL (not Parquet).
 
-    A row becomes a repo_patch task: the problem statement is public, the gold patch hidden, test patch and test
-    command judge. What differs from the authors' set-up is said, task by task.
+    Each row becomes a repo_patch task. The problem statement is public and the gold patch hidden; the test patch and
+    the test command judge. The report lists the differences from the authors' set-up for each task.
     """
     from securebench.importers.report import Refusals
     from securebench.importers.row import LeftOut
@@ -74,7 +74,7 @@ def swe_bench(source: str, instances: tuple[str, ...], **options: Any) -> None:
 
 
 def _pins(path: Path | None, *, build: bool) -> Pins:
-    """Return our pins, and over them those of a file. Raises :class:`ConfigError`, and ``click.UsageError``."""
+    """Return the shipped pins, overridden by those of a file. Raises :class:`ConfigError`, and ``click.UsageError``."""
     from securebench.importers.swe_bench.pins import Pins, read_pins, shipped_pins
 
     if not build:
@@ -85,7 +85,7 @@ def _pins(path: Path | None, *, build: bool) -> Pins:
 
 
 def print_reports(kept: Sequence[TaskReport], written: WrittenPack, refusals: Refusals, *, as_json: bool) -> None:
-    """Print what became of each task: those that were ``kept``, and those that were left out at any stage."""
+    """Print a report on each task: those that were ``kept``, and those that were skipped at any stage."""
     from securebench.importers.report import report_lines
 
     for task_id, problems in written.left_out.items():
@@ -98,7 +98,7 @@ def print_reports(kept: Sequence[TaskReport], written: WrittenPack, refusals: Re
 
 
 def _locked(options: Mapping[str, Any]) -> Sequence[str]:
-    """Return the instances that the lock names: others of the source are not looked at."""
+    """Return the instances in the lock file. Others of the source are ignored."""
     from securebench.importers.lock import load_lock
     from securebench.importers.swe_bench.rows import BENCHMARK
 
@@ -120,7 +120,7 @@ def _records(source: str, refusals: Refusals) -> Sequence[tuple[SourceLocation, 
 def _made(
     records: Sequence[tuple[SourceLocation, Any]], choices: SweBenchChoices, refusals: Refusals
 ) -> list[ImportedInstance]:
-    """Return what can be made. The rest are ``refusals``."""
+    """Return the instances that can be imported, and add the others to ``refusals``."""
     from securebench.errors import ConfigError, ImageError, Problem
     from securebench.importers.row import bad_record
     from securebench.importers.swe_bench.records import instance
@@ -132,7 +132,7 @@ def _made(
         try:
             one = imported(instance(place, record), choices)
             if one.row.id in made:
-                raise bad_record(place, f"{one.row.id} stands here again")
+                raise bad_record(place, f"{one.row.id} appears twice")
             made[one.row.id] = one
         except ConfigError as error:
             refusals.add(name, error.problems)
@@ -148,7 +148,7 @@ def _made(
 
 
 def _at_its_commit(one: ImportedInstance) -> ImportedInstance:
-    """Return an instance at the commit that its image will have: a build makes a fresh one of the source's files."""
+    """Return an instance at the commit of its image. A build creates a new commit from the source's files."""
     if one.image.recipe is None or one.image.base_commit:
         return one
     from securebench.images.build.derived.content import content_layer

@@ -37,31 +37,33 @@ def _python_version(_context: click.Context, _option: click.Parameter, value: st
 
 
 def _terminal_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Add what both formats take."""
+    """Add the options of both formats."""
     for option in (
         click.option("--json", "as_json", is_flag=True, help="Print the report for programs."),
-        click.option("--trust-new", is_flag=True, help="Take tasks that the lock names without a digest."),
+        click.option("--trust-new", is_flag=True, help="Accept tasks that the lock file lists without a digest."),
         click.option(
             "--python",
             default="3.11",
             show_default=True,
             callback=_python_version,
-            help="The Python of the images, for packages of tests that are not pure Python.",
+            help="The images' Python, for test packages that are not pure Python.",
         ),
         click.option(
             "--wheels",
             type=click.Path(exists=True, file_okay=False, path_type=Path),
             metavar="DIR",
-            help="Take pytest, and what tests need besides, from these wheels. Default: from the package index.",
+            help="Use these wheels for pytest and the tests' other packages. Default: the package index.",
         ),
-        click.option("--workdir", default="", metavar="PATH", help="Where tasks work whose Dockerfile does not say."),
+        click.option(
+            "--workdir", default="", metavar="PATH", help="The working directory if a Dockerfile has no WORKDIR."
+        ),
         click.option(
             "--base-image",
             "base_images",
             multiple=True,
             callback=_stand_ins,
             metavar="FROM=TO",
-            help="Build on image TO where a Dockerfile says FROM. May be repeated.",
+            help="Build on image TO where a Dockerfile names FROM. May be repeated.",
         ),
         choosing_rows,
         click.argument("directories", nargs=-1, required=True, type=click.Path(path_type=Path)),
@@ -77,13 +79,13 @@ def _terminal_options(function: Callable[..., None]) -> Callable[..., None]:
     type=click.Choice(["registry", "build"]),
     default="build",
     show_default=True,
-    help="Recipes to build the images from; or the authors' images, where a task names one.",
+    help="Write recipes, or use the authors' images where a task names one.",
 )
 def harbor(directories: tuple[Path, ...], **options: Any) -> None:
     """Import tasks of Harbor's format (Terminal-Bench 2) from DIRECTORIES: tasks, or directories of tasks.
 
-    Instructions are public; tests and solution are hidden, and never in the agent's image. A task whose verifier
-    script cannot be replaced by a runner that works without a network is refused, by name.
+    Instructions are public. Tests and solution are hidden and never in the agent's image. A task is refused if its
+    verifier script cannot be replaced by a runner that works without a network.
     """
     from securebench.importers.terminal import harbor as importer
 
@@ -95,7 +97,7 @@ def harbor(directories: tuple[Path, ...], **options: Any) -> None:
 def terminal_bench(directories: tuple[Path, ...], **options: Any) -> None:
     """Import tasks of Terminal-Bench's first format from DIRECTORIES: tasks, or directories of tasks.
 
-    Otherwise as harbor.
+    See 'securebench import harbor' for the rest.
     """
     from securebench.importers.terminal import terminal_bench as importer
 
@@ -138,14 +140,14 @@ def _tasks(directories: Sequence[Path], mark: str) -> list[Path]:
             [directory] if (directory / mark).is_file() else sorted(path.parent for path in directory.glob(f"*/{mark}"))
         )
         if not inner:
-            message = f"{directory} is not a task, and holds none: there is no {mark}"
+            message = f"{directory} contains neither a task nor directories of tasks: no {mark} was found"
             raise ConfigError(message, code="import-file-missing")
         found |= dict.fromkeys(path.absolute() for path in inner)
     return list(found)
 
 
 def _named(places: Sequence[Path], benchmark: str, options: Mapping[str, Any]) -> Sequence[Path]:
-    """Return those that the lock names, if there is one: others are not looked at."""
+    """Return the tasks in the lock file, if there is one. Others are ignored."""
     from securebench.importers.lock import load_lock
 
     path = lock_path(options)
@@ -158,7 +160,7 @@ def _named(places: Sequence[Path], benchmark: str, options: Mapping[str, Any]) -
 def _made(
     places: Sequence[Path], read: Callable[[Path], TerminalTask], choices: TerminalChoices, refusals: Refusals
 ) -> list[ImportedTask]:
-    """Return what can be imported. The rest are ``refusals``."""
+    """Return the tasks that can be imported, and add the others to ``refusals``."""
     from securebench.errors import ConfigError
     from securebench.importers.terminal.files import refused as refusal
     from securebench.importers.terminal.rows import imported
@@ -177,9 +179,9 @@ def _made(
 
 
 def _with_runner(made: Sequence[ImportedTask], options: Mapping[str, Any], refusals: Refusals) -> list[ImportedRow]:
-    """Write the trees of tasks into the pack, and the layers that their tests run from. Return the rows.
+    """Write the directories of tasks and of the packages of their tests into the pack. Return the rows.
 
-    Tasks whose tests need packages that cannot be fetched are ``refusals``.
+    Tasks whose tests need packages that cannot be fetched are added to ``refusals``.
     """
     from securebench.importers.pack_output import put_tree
     from securebench.importers.terminal.rows import finished
@@ -198,7 +200,7 @@ def _with_runner(made: Sequence[ImportedTask], options: Mapping[str, Any], refus
 def _with_sites(
     made: Sequence[ImportedTask], options: Mapping[str, Any], refusals: Refusals
 ) -> Iterator[tuple[ImportedTask, str]]:
-    """Yield each task, and the digest of the layer that its tests run from, which is in the pack then."""
+    """Write the packages of each task's tests into the pack. Yield the task and the digest of that directory."""
     from securebench.errors import ConfigError
     from securebench.importers.pack_output import put_tree
     from securebench.importers.terminal.files import tree_digest

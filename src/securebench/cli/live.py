@@ -1,4 +1,4 @@
-"""Progress on a terminal: what runs, what is done, how long it may take yet."""
+"""Progress on a terminal: running and finished tasks, and the time left."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from securebench.cli.plain import resume_line, run_line, task_line
+from securebench.cli.plain import resume_line, run_line, stderr_line, task_line
 from securebench.progress import Resume, RunDone, RunStart, TaskDone, TaskStart, VerifierStart
 from securebench.results.trace import printable
 
@@ -32,7 +32,7 @@ _NAME_WIDTH: Final = 48
 class LiveSink:
     """A display that stays at the bottom of a terminal while finished tasks scroll by above it.
 
-    Started by the first event of a run, ended by its last, or by :meth:`close`.
+    The first event of a run starts it. The last event, or :meth:`close`, ends it.
     """
 
     def __init__(self, console: Console) -> None:
@@ -65,7 +65,7 @@ class LiveSink:
                 pass
 
     def close(self) -> None:
-        """Give the terminal back. Idempotent."""
+        """Remove the display from the terminal. Idempotent."""
         self._live.stop()
 
     def _begin(self, event: RunStart) -> None:
@@ -86,6 +86,8 @@ class LiveSink:
         line = Text(task_line(event), style=STYLES.get(status, ""))
         line.append(f" ({event.time - since:.1f} s)", style="dim")
         self._console.print(line)
+        if stderr := stderr_line(event):
+            self._console.print(Text(stderr, style="dim"), overflow="ellipsis", no_wrap=True)
 
     def _render(self) -> RenderableType:
         now = time.monotonic()
@@ -110,7 +112,7 @@ class LiveSink:
 
 
 def clock(seconds: float) -> str:
-    """Return a duration as people write it: ``1:02:03`` or ``2:03``."""
+    """Return a duration as ``1:02:03`` or ``2:03``."""
     minutes, second = divmod(int(seconds), 60)
     hours, minute = divmod(minutes, 60)
     return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
@@ -128,7 +130,7 @@ def _tasks(running: list[tuple[str, tuple[str, float]]], now: float) -> Table:
 
 
 def shortened(task_id: str) -> str:
-    """Return a task id that fits into a column. A long one is cut in the middle: ids differ at their ends."""
+    """Return a task id that fits into a column. A long id is cut in the middle, because ids differ at their ends."""
     text = printable(task_id).replace("\n", "\\n").replace("\t", "\\t")
     if len(text) <= _NAME_WIDTH:
         return text

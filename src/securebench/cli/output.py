@@ -1,4 +1,4 @@
-"""What commands and agents print, shown as it comes."""
+"""Sinks that show the output of commands and agents live."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from securebench.progress import Event
 
 _CLIP: Final = 400
-"""Characters of a command's output that are shown. The record has more."""
+"""How many characters of a command's output are shown. The record has more."""
 
 _LINE: Final = 2000
-"""Characters of a line of an agent's that are shown."""
+"""How many characters of a line of an agent's output are shown."""
 
 
 class CommandOutputSink:
@@ -40,9 +40,9 @@ class CommandOutputSink:
 
 
 class AgentOutputSink:
-    """Shows what agents say, line by line, for ``--show-agent-output``.
+    """Shows the output of agents line by line, for ``--show-agent-output``.
 
-    Of a long line its beginning is shown: programs tell of a whole file in one. ``agent-trace.log`` has it all.
+    Long lines are cut, because programs may report a whole file in one. ``agent-trace.log`` has the whole line.
     """
 
     def __init__(self, echo: Callable[[str], None]) -> None:
@@ -56,7 +56,7 @@ class AgentOutputSink:
 
 
 def show_verifier_output(echo: Callable[[str], None], task_id: str, text: str) -> None:
-    """Show what the commands of a verifier printed, line by line, for ``--show-verifier-output``."""
+    """Show the output of a verifier's commands line by line, for ``--show-verifier-output``."""
     for line in filter(None, text.split("\n")):
         echo(f"  {shown(task_id)} | {clipped(line, _LINE)}")
 

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 WEAK: Final = {"exit_code": "on exit code only", "shared": "in one process with the candidate"}
-"""How a pass is shown that the candidate's code could have made without doing the task, by its assurance."""
+"""By assurance: how to mark a pass that the candidate's code could have forged."""
 
 
 class PlainSink:
-    """Tells how a run begins and ends, and how each task ended, one line each."""
+    """Prints one line when a run starts and one when a task ends; below a failed task, its agent's last line."""
 
     def __init__(self, echo: Callable[[str], None]) -> None:
         self._echo = echo
@@ -27,7 +27,7 @@ class PlainSink:
         self._started: dict[str, float] = {}
 
     def __call__(self, event: Event) -> None:
-        """Tell of one event."""
+        """Print one event."""
         match event:
             case RunStart():
                 self._to_do = event.to_do
@@ -40,24 +40,32 @@ class PlainSink:
                 self._done += 1
                 seconds = event.time - self._started.pop(event.task_id, event.time)
                 self._echo(f"[{self._done}/{self._to_do}] {task_line(event)} ({seconds:.1f} s)")
+                if stderr := stderr_line(event):
+                    self._echo(stderr)
             case _:
                 pass
 
 
 def run_line(event: RunStart) -> str:
-    """Return what a run is about to do."""
+    """Return which tasks a run is going to run."""
     workers = "1 worker" if event.workers == 1 else f"{event.workers} workers"
-    return printable(f"run {event.run_id}: {event.to_do} of {event.tasks} tasks of {event.benchmark_id}, {workers}")
+    tasks = "1 task" if event.tasks == 1 else f"{event.tasks} tasks"
+    return printable(f"run {event.run_id}: {event.to_do} of {tasks} of {event.benchmark_id}, {workers}")
 
 
 def resume_line(event: Resume) -> str:
-    """Return how much of a resumed run is done."""
+    """Return how many tasks of a resumed run are done."""
     again = f" ({event.redone} of them again, after an error)" if event.redone else ""
     return f"resuming: {event.kept} of {event.tasks} tasks done, {event.tasks - event.kept} to run{again}"
 
 
 def task_line(event: TaskDone) -> str:
-    """Return how a task ended, and why."""
+    """Return how a task ended and why."""
     why = f": {event.reason}" if event.reason else ""
     rests = WEAK.get(event.assurance or "") if event.status == "passed" else None
     return printable(f"{event.status.upper()} {event.task_id}{why}{f' ({rests})' if rests else ''}")
+
+
+def stderr_line(event: TaskDone) -> str:
+    """Return the last line of the stderr of a failed task's agent, indented; empty if it wrote none."""
+    return f"    agent's stderr: {printable(event.agent_stderr)}" if event.agent_stderr else ""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 EXIT_ERRORS: Final = 3
 
-_DRIVERS: Final = "What makes the sandboxes: auto, docker, oci, or the name of an installed driver"
+_DRIVERS: Final = "What creates the sandboxes: auto, docker, oci, or an installed driver"
 
 _DEFAULT_ENV_FILE: Final = Path(".env")
 
@@ -50,32 +50,32 @@ def _known_driver(_ctx: click.Context, _option: click.Parameter, name: str | Non
 @click.option("--env-file", type=click.Path(path_type=Path), help="Variables for harness.env.  [default: .env]")
 @click.option("--limit", type=click.IntRange(min=1), help="Run the first N rows only.")
 @click.option("--output-dir", type=click.Path(path_type=Path), help="Write here instead of run.output_dir.")
-@click.option("--resume", is_flag=True, help="Keep the valid records of the same run, and redo the rest.")
-@click.option("--workers", type=click.IntRange(min=1), help="Tasks in flight.  [default: run.max_workers]")
+@click.option("--resume", is_flag=True, help="Continue a run: keep finished tasks, run the rest.")
+@click.option("--workers", type=click.IntRange(min=1), help="Tasks to run at once.  [default: run.max_workers]")
 @click.option("--driver", metavar="NAME", callback=_known_driver, help=f"{_DRIVERS}.  [default: sandbox.driver]")
-@click.option("--quiet", is_flag=True, help="No progress.")
-@click.option("--show-command-output", is_flag=True, help="Show what commands in agents' sandboxes print, clipped.")
-@click.option("--show-agent-output", is_flag=True, help="Show what agents say, live, and keep it in agent-trace.log.")
-@click.option("--show-verifier-output", is_flag=True, help="Show what checkers and tests print, redacted.")
-@click.option("--keep-verifier-output", is_flag=True, help="Keep it in verifier-output/ of the run directory.")
+@click.option("--quiet", is_flag=True, help="Print no progress.")
+@click.option("--show-command-output", is_flag=True, help="Show output of commands in agents' sandboxes.")
+@click.option("--show-agent-output", is_flag=True, help="Show agents' output live, and keep it in agent-trace.log.")
+@click.option("--show-verifier-output", is_flag=True, help="Show output of checkers and tests, redacted.")
+@click.option("--keep-verifier-output", is_flag=True, help="Keep that output in verifier-output/ of the run directory.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON on standard output.")
 @click.pass_context
 def command(ctx: click.Context, /, config_argument: Path | None, config_option: Path | None, **flags: Any) -> None:
     """Run a benchmark pack against an agent.
 
-    CONFIG is the tester YAML. Exit codes: 0 every task has a verdict or is pending, 1 the configuration is wrong and
-    nothing has run, 2 wrong usage, 3 some tasks have no verdict because the machine failed, 130 interrupted.
+    CONFIG is the tester YAML. Exit codes: 0 every task has a verdict or is pending, 1 configuration error before any
+    task ran, 2 wrong usage, 3 some tasks have no verdict because of an infrastructure error, 130 interrupted.
     """
     config = _only_one(config_argument, config_option)
     with _signals_interrupt():
         summary = _run(config, flags)
     with _terminal_may_be_gone():
-        _tell(summary, flags)
+        _report(summary, flags)
     ctx.exit(exit_code(summary))
 
 
 def exit_code(summary: TesterRunSummary) -> int:
-    """Return the exit code of a run that came to a summary. Verdicts do not change it."""
+    """Return the exit code of a run that has a summary. Verdicts do not change it."""
     from securebench.results.summary import RunEnd
 
     if summary.ending is RunEnd.INTERRUPTED:
@@ -122,7 +122,7 @@ def _run(path: Path, flags: dict[str, Any]) -> TesterRunSummary:
 
 
 def _variables(env_file: Path | None) -> dict[str, str]:
-    """Return the env file's variables under those that are set already."""
+    """Return the variables of the environment and the env file. Those of the environment win."""
     from securebench.tester_config import load_env_file
 
     if env_file is None and not _DEFAULT_ENV_FILE.is_file():
@@ -133,7 +133,7 @@ def _variables(env_file: Path | None) -> dict[str, str]:
 def _sinks(
     flags: dict[str, Any], console: Console, echo: Callable[[str], None], stack: ExitStack
 ) -> list[Callable[[Event], None]]:
-    """Return the sinks that the flags ask for. What runs on the terminal is closed by ``stack``."""
+    """Return the sinks for the flags. ``stack`` closes the live display."""
     from securebench.cli.output import AgentOutputSink, CommandOutputSink
     from securebench.cli.plain import PlainSink
 
@@ -153,8 +153,8 @@ def _sinks(
     return sinks
 
 
-def _tell(summary: TesterRunSummary, flags: dict[str, Any]) -> None:
-    """Print what came of the run, and what to do next."""
+def _report(summary: TesterRunSummary, flags: dict[str, Any]) -> None:
+    """Print the result of the run, and what to do next."""
     for problem in summary.problems:
         complain(problem)
     if flags["as_json"]:
@@ -173,7 +173,7 @@ def _tell(summary: TesterRunSummary, flags: dict[str, Any]) -> None:
 
 
 def resume_command(arguments: list[str]) -> str:
-    """Return the command that goes on with a run that was started with ``arguments``."""
+    """Return the command that resumes a run that was started with ``arguments``."""
     again = arguments if "--resume" in arguments else [*arguments, "--resume"]
     return shlex.join(["securebench", *again])
 
@@ -185,12 +185,12 @@ def _console(*, stderr: bool) -> Console:
 
 
 def _ignore(_text: str) -> None:
-    """Tell nobody: ``--quiet``."""
+    """Print nothing: ``--quiet``."""
 
 
 @contextmanager
 def _terminal_may_be_gone() -> Iterator[None]:
-    """Pass over a terminal that was closed, which SIGHUP tells of too: the run has ended well all the same."""
+    """Ignore that the terminal was closed (SIGHUP says so, too): the run itself has finished."""
     try:
         yield
     except OSError as error:
@@ -200,7 +200,7 @@ def _terminal_may_be_gone() -> Iterator[None]:
 
 @contextmanager
 def _signals_interrupt() -> Iterator[None]:
-    """Make SIGTERM and SIGHUP end what runs as Ctrl-C does, until the run itself takes them over."""
+    """Handle SIGTERM and SIGHUP like Ctrl-C, until the run installs its own handlers."""
     numbers = (signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.signal(number, _interrupt) for number in numbers}
     try:

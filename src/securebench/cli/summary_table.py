@@ -24,7 +24,7 @@ _COLUMNS = ("tasks", "passed", "failed", "errors", "pending", "not run", "pass r
 
 
 def summary_table(summary: TesterRunSummary) -> RenderableType:
-    """Return counts by family, then the tasks that did not pass and why, then where everything is."""
+    """Return the counts by family, the tasks that did not pass with their reasons, and the path of the results."""
     table = Table(title=_title(summary), title_justify="left", box=SIMPLE, padding=(0, 0), pad_edge=False)
     table.add_column("family", no_wrap=True)
     for name in _COLUMNS:
@@ -39,25 +39,24 @@ def summary_table(summary: TesterRunSummary) -> RenderableType:
 
 
 def summary_lines(summary: TesterRunSummary) -> list[str]:
-    """Return the same for a file or a pipe: a line for each family and each failure, none of them cut or padded."""
+    """Return the same for a file or a pipe: one line for each family and failure, without cutting or padding."""
     lines = [_title(summary)]
     totals = {"all": summary.total} if len(summary.families) > 1 else {}
     for family, counts in {**summary.families, **totals}.items():
         *numbers, rate = _cells(counts)
-        told = ", ".join(f"{number} {name}" for number, name in zip(numbers, _COLUMNS, strict=False))
-        lines.append(f"{family}: {told}, pass rate {rate}{f' ({weak})' if (weak := weak_passes(counts)) else ''}")
+        parts = ", ".join(_counted(number, name) for number, name in zip(numbers, _COLUMNS, strict=False))
+        lines.append(f"{family}: {parts}, pass rate {rate}{f' ({weak})' if (weak := weak_passes(counts)) else ''}")
     if summary.failures:
         lines.append("Did not pass:")
-        lines += [
-            f"  {entry.status} {_line(entry.task_id)} {entry.reason}: {_line(entry.message)}"
-            for entry in summary.failures
-        ]
+        for entry in summary.failures:
+            lines.append(f"  {entry.status} {_line(entry.task_id)} {entry.reason}: {_line(entry.message)}")
+            lines += [f"    agent's stderr: {_line(entry.agent_stderr)}"] if entry.agent_stderr else []
         lines += [f"  {more}"] if (more := _more(summary)) else []
     return [*lines, *_footer(summary)]
 
 
 def weak_passes(counts: Counts) -> str:
-    """Return how many passes rest on less than separate processes and named tests; empty if none does."""
+    """Return how many passes the candidate's code could have forged; empty if there are none."""
     found = [f"{number} {WEAK[name]}" for name, number in counts.passed_by_assurance.items() if name in WEAK]
     return f"{counts.passed} passed, {', '.join(found)}" if found else ""
 
@@ -79,15 +78,21 @@ def _cells(counts: Counts) -> list[str]:
 
 
 def _failures(summary: TesterRunSummary) -> list[RenderableType]:
-    """Return two lines for each failure: its id, which is never cut, and below it why, cut to one line."""
+    """Return for each failure its whole id, and below it the reason and the agent's stderr, each cut to one line."""
     if not summary.failures:
         return []
     lines = [Text("Did not pass:", style="bold")]
     for entry in summary.failures:
         lines.append(Text(f"  {entry.status:<6}  {_line(entry.task_id)}", overflow="fold"))
-        why = f"          {entry.reason}: {_line(entry.message)}"
-        lines.append(Text(why, style="dim", overflow="ellipsis", no_wrap=True))
+        below = [f"{entry.reason}: {_line(entry.message)}"]
+        below += [f"agent's stderr: {_line(entry.agent_stderr)}"] if entry.agent_stderr else []
+        lines += [Text(f"          {line}", style="dim", overflow="ellipsis", no_wrap=True) for line in below]
     return [*lines, *([Text(f"  {more}", style="dim")] if (more := _more(summary)) else [])]
+
+
+def _counted(number: str, name: str) -> str:
+    """Return a column of the table in words."""
+    return f"1 {name.rstrip('s')}" if number == "1" and name in {"tasks", "errors"} else f"{number} {name}"
 
 
 def _more(summary: TesterRunSummary) -> str:
@@ -110,5 +115,5 @@ def _usage(usage: Usage) -> str:
 
 
 def _line(text: str) -> str:
-    """Return ``text`` on one line, with nothing in it that a terminal would obey."""
+    """Return ``text`` on one line, without terminal control sequences."""
     return " ".join(printable(text).split())

@@ -1,4 +1,4 @@
-"""``securebench validate``: is a pack right, and if not, what is wrong where."""
+"""``securebench validate``: check a pack and report errors with locations."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _YAML_SUFFIXES = (".yaml", ".yml")
 
 @click.command("validate")
 @click.argument("pack", type=click.Path(path_type=Path))
-@click.option("--tasks", type=click.Path(path_type=Path), help="The tasks file, if it is not tasks.jsonl beside PACK.")
+@click.option("--tasks", type=click.Path(path_type=Path), help="The tasks file, if it is not tasks.jsonl next to PACK.")
 @click.option("--json", "as_json", is_flag=True, help="Print a report for programs.")
 def command(pack: Path, tasks: Path | None, *, as_json: bool) -> None:
-    """Check PACK, and say what is wrong where.
+    """Check PACK and report errors with locations.
 
-    PACK is a directory with manifest.yaml and tasks.jsonl, a manifest file, or a tester YAML. Nothing is run. Exit
-    code 0: it can be run. 1: it cannot.
+    PACK is a directory with manifest.yaml and tasks.jsonl, a manifest file, or a tester YAML. Exit code 0 if the pack
+    is valid, 1 if not.
     """
     try:
         tasks_of_pack, warnings = _load(pack, tasks)
@@ -51,7 +51,7 @@ def command(pack: Path, tasks: Path | None, *, as_json: bool) -> None:
 
 
 def _load(pack: Path, tasks: Path | None) -> tuple[tuple[SecureBenchTask, ...], list[Problem]]:
-    """Return the tasks of what PACK names, and warnings about them. Raises :class:`ConfigError`."""
+    """Return the tasks of PACK, and warnings about them. Raises :class:`ConfigError`."""
     from securebench.benchmark_compiler import compile_benchmark_pack, pack_warnings
     from securebench.benchmark_pack import load_benchmark_pack
 
@@ -66,7 +66,7 @@ def _load(pack: Path, tasks: Path | None) -> tuple[tuple[SecureBenchTask, ...], 
 
 
 def _is_tester_yaml(path: Path) -> bool:
-    """Return whether a YAML file is, or is meant to be, a tester's: it has keys that no manifest has."""
+    """Return whether a YAML file looks like a tester YAML: it has keys that no manifest has."""
     from securebench.strict_input.files import read_text
     from securebench.strict_input.yaml_text import MAX_YAML_BYTES, parse_yaml
 
@@ -78,7 +78,7 @@ def _is_tester_yaml(path: Path) -> bool:
 
 
 def _summary(tasks: Sequence[SecureBenchTask]) -> list[dict[str, Any]]:
-    """Return, for each family in the pack: its rows, and its fields by lane."""
+    """Return the number of rows and the fields by lane, for each family in the pack."""
     rows = Counter(task.task_type for task in tasks)
     return [
         {
@@ -100,7 +100,7 @@ def _lanes(tasks: Sequence[SecureBenchTask]) -> dict[str, list[str]]:
 
 
 def _report_problems(problems: Sequence[Problem], *, as_json: bool) -> None:
-    """Print what is wrong: for programs to stdout, for people to stderr."""
+    """Print problems: as JSON to stdout, or as text to stderr."""
     if as_json:
         found = [_problem(problem) for problem in problems]
         report = {"valid": False, "problems": found, "warnings": [], "families": []}
@@ -125,7 +125,7 @@ def _problem(problem: Problem) -> dict[str, Any]:
 
 
 def _print_table(tasks: Sequence[SecureBenchTask]) -> None:
-    """Print the families of a pack that is right: a table on a terminal, tabbed lines elsewhere."""
+    """Print the families of a valid pack: a table on a terminal, tab-separated lines elsewhere."""
     rows = [
         (part["family"], str(part["rows"]), part["candidate"], "; ".join(map(_lane_text, part["lanes"].items())))
         for part in _summary(tasks)

@@ -203,6 +203,8 @@ class RecordEntry:
     """It is an error of the verification alone, and the candidate was sealed."""
     candidate_digest: str | None = None
     assurance: Assurance | None = None
+    agent_stderr: str = ""
+    """The last line that the agent wrote to stderr, cut short; kept only for a task that did not pass."""
 
 
 _CANDIDATES: Final = ("candidate_text", "candidate_patch", "candidate_workspace")
@@ -270,7 +272,14 @@ def entry_of(record: Mapping[str, Any]) -> RecordEntry:
         and record.get("candidate_digest") is not None,
         candidate_digest=record.get("candidate_digest"),
         assurance=_assurance(record, status),
+        agent_stderr=last_line(str(record.get("producer_stderr", ""))) if "failure_reason" in record else "",
     )
+
+
+def last_line(text: str) -> str:
+    """Return the last line of ``text`` that is not blank, cut short; empty if there is none."""
+    lines = text.strip().splitlines()
+    return lines[-1].strip()[:_ENTRY_MESSAGE] if lines else ""
 
 
 def _require_score(record: Mapping[str, Any], status: VerificationStatus) -> None:

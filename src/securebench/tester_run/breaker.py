@@ -1,46 +1,83 @@
-"""The circuit breaker: when the machine is broken, a run does not burn through its tasks."""
+"""The circuit breaker: stops a run whose remaining tasks would fail for the same reason as those before."""
 
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from securebench.errors import FailureReason, SecureBenchError
-from securebench.results.record import VerificationStatus
+from securebench.results.record import VerificationStatus, last_line
 
 if TYPE_CHECKING:
     from securebench.results.record import TaskRecord
     from securebench.sandboxes.base import SandboxDriver
 
 ERRORS_IN_A_ROW: Final = 5
-"""So many infrastructure errors with no verdict between them end a run: the next task would fare no better."""
+"""This many infrastructure errors without a verdict between them stop a run: the next task would end the same way."""
 
-_WHOSE: Final = {
-    FailureReason.PROVIDER_UNAVAILABLE: "the model's provider does not serve this run: ",
+FAILED_STARTS: Final = 5
+"""If the first tasks of a run, this many, show that the agent cannot start, the run stops."""
+
+START_SECONDS: Final = 5.0
+"""An agent that fails within this time may not have started."""
+
+_SOURCES: Final = {
+    FailureReason.PROVIDER_UNAVAILABLE: "the model provider is unavailable: ",
     FailureReason.EGRESS_FAILED: "the egress gateway fails: ",
 }
-"""How the trouble is named that is not this machine's, or not all of it."""
+"""What to name as the source of errors that do not come from this machine alone."""
+
+
+class _FailedStart(NamedTuple):
+    """How an agent failed at once: the message of its failure, and the last line of its stderr."""
+
+    message: str
+    stderr: str
 
 
 class Breaker:
-    """Watches the records of a run. Any thread may ask it."""
+    """Watches the records of a run, from any thread.
 
-    def __init__(self, driver: SandboxDriver) -> None:
+    A user who resumes a run has seen how the agent failed, so a resumed run is not stopped for failed starts.
+    """
+
+    def __init__(self, driver: SandboxDriver, *, is_resumed: bool = False) -> None:
         self._driver = driver
         self._lock = threading.Lock()
         self._errors = 0
+        self._failed_starts: list[_FailedStart] | None = None if is_resumed else []
+        """``None`` once an agent has started, or failed in another way than the one before."""
 
     def trips(self, record: TaskRecord) -> str:
-        """Return why the run should end after ``record``; empty if it should go on."""
+        """Return why the run should stop after ``record``; empty if it should continue."""
+        if trouble := self._agents_trouble(record):
+            return trouble
         in_a_row = self._count(record)
         if record.failure is None or not in_a_row:
             return ""
         if record.failure.reason is FailureReason.ENGINE_UNAVAILABLE and (trouble := self._engine_trouble()):
-            return f"the sandbox engine is gone: {trouble}"
+            return f"the sandbox engine stopped: {trouble}"
         if in_a_row >= ERRORS_IN_A_ROW:
-            whose = _WHOSE.get(record.failure.reason, "")
-            return f"{whose}{in_a_row} tasks in a row ended in an infrastructure error: {record.failure.message}"
+            source = _SOURCES.get(record.failure.reason, "")
+            return f"{source}{in_a_row} tasks in a row ended in an infrastructure error: {record.failure.message}"
         return ""
+
+    def _agents_trouble(self, record: TaskRecord) -> str:
+        """Return what to tell the user if no agent could start so far."""
+        start = _failed_start(record)
+        with self._lock:
+            if self._failed_starts is None:
+                return ""
+            if start is None or self._failed_starts[:1] not in ([], [start]):
+                self._failed_starts = None
+                return ""
+            self._failed_starts.append(start)
+            if len(self._failed_starts) < FAILED_STARTS:
+                return ""
+        return (
+            f"no agent could start: the first {FAILED_STARTS} tasks failed at once with the same error: "
+            f"{start.message}: {start.stderr}\n    hint: fix the agent and start a new run, or pass --resume"
+        )
 
     def _count(self, record: TaskRecord) -> int:
         with self._lock:
@@ -53,3 +90,16 @@ class Breaker:
         except SecureBenchError as error:
             return str(error)
         return ""
+
+
+def _failed_start(record: TaskRecord) -> _FailedStart | None:
+    """Return how the agent failed if it looks as if it never started: at once, with nothing but an error message.
+
+    Only agents can write this evidence, and all that it does is to leave tasks without a verdict.
+    """
+    failure, durations = record.failure, record.provenance.get("durations")
+    if failure is None or failure.reason is not FailureReason.AGENT_EXIT or not isinstance(durations, dict):
+        return None
+    seconds, stderr = durations.get("produce"), last_line(record.producer.stderr)
+    is_quick = isinstance(seconds, float) and seconds < START_SECONDS
+    return _FailedStart(failure.message, stderr) if is_quick and stderr and not record.producer.stdout.strip() else None

@@ -1,4 +1,4 @@
-"""The coordinator: hands tasks to workers, writes their records, and is the only one that does."""
+"""The coordinator: gives tasks to workers, and is the only one that writes their records."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 
 
 class Coordinator:
-    """Works through tasks. ``trouble`` says why it ended early, if it did."""
+    """Works through tasks. ``trouble`` says why it stopped early, if it did."""
 
     def __init__(self, context: TaskContext, journal: Journal, workers: int) -> None:
         self._context = context
         self._control = context.control
         self._journal = journal
         self._executor = LocalExecutor(workers)
-        self._breaker = Breaker(context.driver)
+        self._breaker = Breaker(context.driver, is_resumed=bool(journal.entries))
         self.trouble = ""
 
     def work_through(self, tasks: Sequence[SecureBenchTask]) -> None:
-        """Execute ``tasks`` and write a record of each, until they are done or the run is to end.
+        """Execute ``tasks`` and write a record of each, until they are done or the run has to stop.
 
-        What was in flight when the run directory could not be written any more is dropped.
+        If the run directory cannot be written any more, results of running tasks are dropped.
         """
         try:
             records = self._executor.run(tasks, self._execute, draining=self._is_draining, abandoned=self._control.stop)
@@ -75,6 +75,7 @@ class Coordinator:
                 status=entry.status.value,
                 reason=entry.reason,
                 message=entry.message,
+                agent_stderr=entry.agent_stderr,
                 assurance=entry.assurance.value if entry.assurance else None,
             )
         )

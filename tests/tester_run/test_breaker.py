@@ -1,0 +1,81 @@
+"""The circuit breaker stops a run in which no agent could start."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from results.samples import STATUS, record
+from run_fakes import FakeProducer, Sink
+from securebench.errors import CandidateError, FailurePhase, FailureReason
+from securebench.harnesses.base import AgentResult
+from securebench.progress import TaskDone
+from securebench.results.record import Failure, Output
+from securebench.results.summary import RunEnd
+from securebench.tester_run.breaker import FAILED_STARTS, START_SECONDS, Breaker
+from securebench.testing.fake_sandbox import FakeDriver
+from tester_run.running import make_parts, records, run, write_run
+
+TYPO = "python3: can't open file 'agnet.py'"
+
+
+def failed_start(**changes: Any) -> Any:
+    """Return the record of an agent that failed at once."""
+    fields: dict[str, Any] = {
+        "verifier": None,
+        "failure": Failure(FailureReason.AGENT_EXIT, FailurePhase.PRODUCE, "the agent ended with exit code 2"),
+        "producer": Output(stderr=f"trying\n{TYPO}\n"),
+        "provenance": {"attempt": 1, "durations": {"produce": 0.2}},
+    }
+    return record(status=STATUS.FAILED, **{**fields, **changes})
+
+
+SLOW = failed_start(provenance={"attempt": 1, "durations": {"produce": START_SECONDS + 1}})
+TALKING = failed_start(producer=Output(stdout="hello", stderr=TYPO))
+SILENT = failed_start(producer=Output())
+OTHER = failed_start(producer=Output(stderr="another error"))
+
+
+def stops(*seen: Any, is_resumed: bool = False) -> list[str]:
+    """Return what the breaker says after each record."""
+    breaker = Breaker(FakeDriver(), is_resumed=is_resumed)
+    return [breaker.trips(one) for one in seen]
+
+
+def test_a_run_stops_when_its_first_agents_could_not_start() -> None:
+    """The message has the exit code and the last line of stderr, and comes with the last of the first tasks."""
+    *before, last = stops(*[failed_start()] * FAILED_STARTS)
+    assert not any(before)
+    assert last.startswith("no agent could start: ")
+    assert "exit code 2" in last
+    assert TYPO in last
+
+
+@pytest.mark.parametrize("other", [record(), SLOW, TALKING, SILENT, OTHER])
+@pytest.mark.parametrize("at", [0, FAILED_STARTS - 1])
+def test_one_other_ending_shows_that_agents_start(other: Any, at: int) -> None:
+    """A pass, a slow failure, output, no message or another message: whatever agents do afterwards is scored."""
+    seen = [failed_start()] * (FAILED_STARTS * 3)
+    seen[at] = other
+    assert not any(stops(*seen))
+
+
+def test_a_resumed_run_does_not_stop() -> None:
+    """Its user has seen the message, and wants the rest."""
+    assert not any(stops(*[failed_start()] * 20, is_resumed=True))
+
+
+def test_a_run_without_a_working_agent_stops_and_can_be_resumed(tmp_path: Any) -> None:
+    """Tasks after the first ones have no record; each failed one reports its stderr; --resume runs the rest."""
+    write_run(tmp_path, 8)
+    failure = CandidateError(FailureReason.AGENT_EXIT, "the agent ended with exit code 2", phase=FailurePhase.PRODUCE)
+    producer = FakeProducer(hook=lambda *_: AgentResult(candidate=None, failure=failure, stderr=f"{TYPO}\n"))
+    sink = Sink()
+    summary = run(tmp_path, parts=make_parts(producer), sinks=[sink])
+    assert (summary.ending, summary.failed, summary.total.not_run) == (RunEnd.STOPPED, FAILED_STARTS, 3)
+    assert summary.problems[0].startswith("no agent could start")
+    assert {event.agent_stderr for event in sink.events if isinstance(event, TaskDone)} == {TYPO}
+    assert {entry.agent_stderr for entry in summary.failures} == {TYPO}
+    again = run(tmp_path, resume=True, parts=make_parts(producer))
+    assert (again.ending, again.failed, len(records(tmp_path))) == (RunEnd.FINISHED, 8, 8)
