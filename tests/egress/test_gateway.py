@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from egress_world import HOST, SECONDS, ask, connected, port_of, read_all, secured, world
-from securebench.egress import connection as link_module
+from securebench.egress import connection as connection_module
 from securebench.egress.gateway import PROXY_PORT, RELAY_PORT, Gateway
 from securebench.egress.model import EgressPlan, Provider, RelayPlan
 from securebench.errors import EgressError
@@ -51,8 +51,8 @@ def outside() -> Iterator[World]:
 def process_of(gateway: Gateway) -> int:
     """Return the id of a gateway's process."""
     assert gateway._connection
-    assert gateway._connection._process
-    return gateway._connection._process.pid
+    assert gateway._connection._child
+    return gateway._connection._child.pid
 
 
 def is_there(process: int) -> bool:
@@ -298,7 +298,7 @@ def test_after_a_death_the_next_session_has_a_new_process(outside: World) -> Non
 
 def test_a_process_that_hangs_is_killed(outside: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stopped, it answers nobody: it counts as dead after a time, and nobody waits for ever."""
-    monkeypatch.setattr(link_module, "_ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(connection_module, "_ANSWER_SECONDS", 0.5)
     session = outside.gateway.open("task", PLAN)
     process = process_of(outside.gateway)
     os.kill(process, signal.SIGSTOP)
@@ -346,8 +346,8 @@ def test_a_log_that_cannot_be_written_is_an_error_of_its_session(outside: World)
 
 
 def test_a_process_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its last words are in the error."""
-    monkeypatch.setattr(link_module, "_BOOT", "raise SystemExit('no room for me')")
+    """The last line of its stderr is in the error."""
+    monkeypatch.setattr("securebench.ipc.child._BOOT", "raise SystemExit('no room for me')")
     with pytest.raises(EgressError, match="no room for me"):
         Gateway(lambda _: None).open("task", PLAN)
 
@@ -374,10 +374,10 @@ starter.start()
 starter.join()
 time.sleep(0.3)
 use()
-held = gateway._connection._control.fileno()
+held = gateway._connection._child.channel.fileno()
 sleep = ["sleep", "60"]
 holder = subprocess.Popen(sleep, pass_fds=[held], stdout=subprocess.DEVNULL) if sys.argv[1] == "held" else None
-print(gateway._connection._process.pid, holder.pid if holder else 0, flush=True)
+print(gateway._connection._child.pid, holder.pid if holder else 0, flush=True)
 time.sleep(60)
 """
 

@@ -59,7 +59,7 @@ def internet_sockets() -> int:
 
 def supervisor_of(driver: OciDriver) -> Path:
     """Return what the kernel says of the process that keeps a driver's sandboxes."""
-    starter = driver._context.connection._process.pid
+    starter = driver._context.connection._child.pid
     return Path("/proc", Path(f"/proc/{starter}/task/{starter}/children").read_text().split()[0])
 
 

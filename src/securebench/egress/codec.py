@@ -6,7 +6,6 @@ import math
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
-from securebench.egress.frames import FrameError
 from securebench.egress.model import (
     EgressPlan,
     EgressReport,
@@ -17,6 +16,7 @@ from securebench.egress.model import (
     Trouble,
 )
 from securebench.egress.rules import Caps, ProxyRules
+from securebench.ipc.frames import FrameError
 from securebench.limits import ProviderTimeouts
 
 if TYPE_CHECKING:

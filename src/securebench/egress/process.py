@@ -1,6 +1,6 @@
-"""The gateway's process: it serves sessions until its run is gone. Its one argument is the number of a descriptor.
+"""The gateway's process: it serves sessions until its run is gone.
 
-Everything that it ever needs is imported here, before it becomes nobody.
+Everything that it ever needs is imported here, before it gives up its rights.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from securebench.egress.codec import (
     settings_from_json,
 )
 from securebench.egress.exit_reason import say
-from securebench.egress.frames import FrameError, pack, receive, send
 from securebench.egress.hardening import harden
 from securebench.egress.relay.probe import ask_provider
 from securebench.egress.sessions import ServedSession
 from securebench.errors import EgressError
+from securebench.ipc.frames import Frame, FrameError, inherited_channel, pack, receive, send
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -37,14 +37,14 @@ _RESOLVERS: Final = 64
 
 
 class Outbox:
-    """Frames to the run, in order. Nothing waits: what the socket does not take yet is kept."""
+    """Frames to the run, in order. Posting never blocks: what the socket has no room for is sent later."""
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control
         self._kept: deque[bytes] = deque()
 
     def post(self, frame: dict[str, Any]) -> None:
-        """Send a frame. If nobody receives it, the end of the process is near, and told otherwise."""
+        """Send a frame. If the run is gone it is dropped: the end of the channel ends this process soon."""
         self._kept.append(pack(frame))
         if len(self._kept) == 1:
             self._flush()
@@ -64,42 +64,40 @@ class Outbox:
 
 
 class Service:
-    """What the process does, frame by frame, in their order. What takes time goes beside: ends and questions."""
+    """Handles frames in their order. Closing sessions and asking providers takes time, and runs in the background."""
 
-    def __init__(self, control: socket.socket) -> None:
+    def __init__(self, control: socket.socket, settings: tuple[ProxyRules, Caps]) -> None:
         self._control = control
+        self._settings = settings
         self._outbox = Outbox(control)
         self._sessions: dict[int, ServedSession] = {}
-        self._settings: tuple[ProxyRules, Caps] | None = None
         self._beside: set[asyncio.Task[None]] = set()
-        self._frames: asyncio.Queue[tuple[dict[str, Any], int] | None] = asyncio.Queue()
+        self._frames: asyncio.Queue[Frame | None] = asyncio.Queue()
 
     async def run(self) -> None:
         """Serve until the run closes the connection, or is gone."""
         loop = asyncio.get_running_loop()
         loop.set_default_executor(concurrent.futures.thread.ThreadPoolExecutor(_RESOLVERS))
         loop.add_reader(self._control, self._receive)
-        while (came := await self._frames.get()) is not None:
-            await self._do(*came)
+        self._outbox.post({"is": "ready"})
+        while (frame := await self._frames.get()) is not None:
+            await self._do(frame.body, frame.descriptors)
 
     def _receive(self) -> None:
         try:
-            self._frames.put_nowait(receive(self._control))
+            self._frames.put_nowait(receive(self._control, 1))
         except BlockingIOError:
             return
-        except (OSError, FrameError) as error:  # nothing is known of what else was asked: better to end
+        except (OSError, FrameError) as error:  # a request is lost, and nobody knows which: better to exit
             say(error)
             self._frames.put_nowait(None)
 
-    async def _do(self, frame: dict[str, Any], descriptor: int) -> None:
+    async def _do(self, frame: dict[str, Any], descriptors: list[int]) -> None:
         match frame["do"]:
-            case "start":
-                self._settings = settings_from_json(frame["settings"])
-                self._outbox.post({"is": "ready"})
             case "open":
                 self._open(frame)
             case "listen":
-                await self._listen(frame, socket.socket(fileno=descriptor))
+                await self._listen(frame, socket.socket(fileno=descriptors[0]))
             case "close":
                 self._start(self._close(frame["session"]))
             case "probe":
@@ -111,7 +109,6 @@ class Service:
         task.add_done_callback(self._beside.discard)
 
     def _open(self, frame: dict[str, Any]) -> None:
-        assert self._settings
         number = frame["session"]
 
         def log(line: dict[str, JsonValue]) -> None:
@@ -159,15 +156,15 @@ def main(descriptor: int) -> None:
     """Serve the run at the other end of ``descriptor``, and never return."""
     code = 1
     try:
-        os.set_inheritable(descriptor, False)
-        control = socket.socket(fileno=descriptor)
+        control, settings = inherited_channel(descriptor)
         control.setblocking(False)
         harden()
         loop = asyncio.new_event_loop()
         loop.set_exception_handler(lambda _, context: say(context.get("exception") or RuntimeError()))
-        loop.run_until_complete(Service(control).run())
+        loop.run_until_complete(Service(control, settings_from_json(settings.body)).run())
         code = 0
-    except BaseException as error:  # noqa: BLE001 - the last words, and then the end
+    except BaseException as error:  # noqa: BLE001 - its reason is the last that it writes
         say(error)
     finally:
-        os._exit(code)  # the kernel closes all there is; threads may still wait for a name server, and nobody for them
+        # Threads may still wait for a name server, and nothing needs their answers. The kernel closes everything.
+        os._exit(code)

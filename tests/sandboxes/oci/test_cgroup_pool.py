@@ -61,7 +61,7 @@ def pool_of(monkeypatch: pytest.MonkeyPatch) -> tuple[CgroupPool, list[Group]]:
         used.append(of)
         return type("Spare", (), {"group": of})()
 
-    monkeypatch.setattr(module, "Spare", make)
+    monkeypatch.setattr(module, "PooledCgroup", make)
     monkeypatch.setattr(module, "Group", lambda *_, **__: group())
     return CgroupPool(cast("Any", Around())), used
 
@@ -112,9 +112,9 @@ def test_what_as_new_is(tmp_path: Path, processes: str, used: int, as_new: bool,
 
 
 @pytest.mark.oci
-def test_what_came_before_is_not_felt(base_image: ResolvedImage) -> None:
+def test_what_came_before_is_not_felt(oci_driver: OciDriver, base_image: ResolvedImage) -> None:
     """A sandbox that ran out of memory, or was held to one process, leaves the next ones theirs (A24, F11)."""
-    del base_image  # it is there
+    del oci_driver, base_image  # they exist before, and are not what this test leaves behind
     small = Limits(memory=64 * MIB)
     with closing(OciDriver()) as driver:
         image = driver.resolve_image("securebench/python:3.11")

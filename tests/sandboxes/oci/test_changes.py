@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from securebench.errors import FailureReason, InfrastructureError
+from securebench.ipc.frames import pack, send
 from securebench.sandboxes.base import MIB, Command, Limits, SandboxSpec
 from securebench.sandboxes.collected import CollectedLayer, DirectoryReplacedError
 from securebench.sandboxes.oci import OciDriver
@@ -18,7 +19,6 @@ from securebench.sandboxes.oci.changes import changed_layer
 from securebench.sandboxes.oci.handle import ProcessHandle
 from securebench.sandboxes.oci.supervisor.changes import open_changes
 from securebench.sandboxes.oci.supervisor.mounts import opaque
-from securebench.sandboxes.oci.wire import send_report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -142,7 +142,7 @@ def handle() -> Iterator[tuple[ProcessHandle, socket.socket]]:
 
 def test_a_lost_descriptor_is_no_absence(handle: tuple[ProcessHandle, socket.socket]) -> None:
     """Where changes were reported and their descriptor did not arrive, the machine is at fault, not the candidate."""
-    send_report(handle[1], {**ENDED, "collected": "changed", "opaque": OPAQUE, "whole": False})
+    send(handle[1], pack({**ENDED, "collected": "changed", "opaque": OPAQUE, "whole": False}))
     with pytest.raises(InfrastructureError, match="descriptors"):
         changed_layer(handle[0], "/app")
 
@@ -155,7 +155,7 @@ def test_reports_are_typed(
     handle: tuple[ProcessHandle, socket.socket], report: dict[str, str], kind: type[Exception] | None
 ) -> None:
     """A replaced directory fails the candidate; trouble, and a report of nothing, are infrastructure errors."""
-    send_report(handle[1], {**ENDED, **report})
+    send(handle[1], pack({**ENDED, **report}))
     with pytest.raises(kind or InfrastructureError) as raised:
         changed_layer(handle[0], "/app")
     if isinstance(raised.value, DirectoryReplacedError):
@@ -165,7 +165,7 @@ def test_reports_are_typed(
 def test_what_is_forgotten_keeps_its_number(handle: tuple[ProcessHandle, socket.socket], tmp_path: Path) -> None:
     """Who still reads changes that were let go of finds no directory, and never another one under the same number."""
     directory = os.open(tmp_path, os.O_RDONLY)
-    send_report(handle[1], {**ENDED, "collected": "changed", "opaque": OPAQUE, "whole": False}, directory)
+    send(handle[1], pack({**ENDED, "collected": "changed", "opaque": OPAQUE, "whole": False}), [directory])
     os.close(directory)
     layer = changed_layer(handle[0], "/app")
     assert listed(layer.descriptor) == []

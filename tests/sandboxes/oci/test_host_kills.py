@@ -85,7 +85,7 @@ def test_an_end_of_our_own_making_is_none_of_the_machines(
 def first_process(driver: OciDriver, process: SandboxProcess) -> int:
     """Return the number on this machine of the first process of the only sandbox of ``driver``, which runs."""
     assert process.receive() == (Stream.STDOUT, b"on\n")
-    supervisor = children(driver._context.connection._process.pid)[0]
+    supervisor = children(driver._context.connection._child.pid)[0]
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:  # its runtime may be about to go
         started = children(supervisor)

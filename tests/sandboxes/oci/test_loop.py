@@ -24,6 +24,7 @@ RUNTIME = 2**30
 def test_an_event_of_an_earlier_job_ends_nothing_and_holds_nothing_up() -> None:
     """A descriptor may have the number of one that was closed in the same round: nothing has been said on it yet."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.setblocking(False)
     ended: list[Any] = []
     supervisor = Supervisor.__new__(Supervisor)
     supervisor._end = ended.append  # type: ignore[method-assign, assignment]  # to see what it would end

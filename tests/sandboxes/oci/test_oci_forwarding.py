@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from securebench.errors import EngineError
+from securebench.ipc.frames import pack, receive, send
 from securebench.sandboxes.forwarding import ForwardedPort
 from securebench.sandboxes.oci.forwarding import open_forwarded_ports
 from securebench.sandboxes.oci.handle import ProcessHandle
-from securebench.sandboxes.oci.wire import FORWARDED_PORTS, KILL, send_report
+from securebench.sandboxes.oci.wire import FORWARDED_PORTS, KILL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +44,7 @@ def listeners() -> Iterator[list[socket.socket]]:
 
 def hand_over(supervisor: socket.socket, listeners: list[socket.socket]) -> None:
     """Do what the supervisor does."""
-    send_report(supervisor, {FORWARDED_PORTS: len(listeners)}, *(listener.fileno() for listener in listeners))
+    send(supervisor, pack({FORWARDED_PORTS: len(listeners)}), [listener.fileno() for listener in listeners])
 
 
 def test_ports_come_before_the_end(
@@ -52,7 +53,7 @@ def test_ports_come_before_the_end(
     """Each forwarded port is given its socket, in their order; the report of the end is another one."""
     handle, supervisor = channel
     hand_over(supervisor, listeners[:2])
-    send_report(supervisor, ENDED)
+    send(supervisor, pack(ENDED))
     served: list[tuple[str, socket.socket]] = []
     forwarded_ports = [
         ForwardedPort(1, lambda given: served.append(("one", given))),
@@ -71,7 +72,7 @@ def test_ports_come_before_the_end(
 def test_what_could_not_be_made_has_no_ports(channel: tuple[ProcessHandle, socket.socket]) -> None:
     """A container that was refused serves nobody, and its report says why."""
     handle, supervisor = channel
-    send_report(supervisor, {"failed": "no", "unsafe": True})
+    send(supervisor, pack({"failed": "no", "unsafe": True}))
     open_forwarded_ports(handle, [ForwardedPort(1, lambda _given: pytest.fail("there is none"))])
     assert handle.report(5) == {"failed": "no", "unsafe": True}
 
@@ -106,8 +107,8 @@ def test_who_cannot_serve_ends_the_sandbox(
     with pytest.raises(ZeroDivisionError):
         open_forwarded_ports(handle, [ForwardedPort(1, served.append), ForwardedPort(2, refuse)])
     assert [given.fileno() for given in served] == [-1]
-    assert supervisor.recv(64) == KILL
-    assert supervisor.recv(64) == b""
+    assert receive(supervisor) == ({KILL: True}, [])
+    assert receive(supervisor) is None
 
 
 ROOMLESS = """
@@ -115,11 +116,12 @@ import os, resource, socket
 from contextlib import suppress
 from securebench.errors import InfrastructureError
 from securebench.sandboxes.oci.handle import ProcessHandle
-from securebench.sandboxes.oci.wire import FORWARDED_PORTS, send_report
-ours, supervisor = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+from securebench.ipc.frames import channel_pair, pack, send
+from securebench.sandboxes.oci.wire import FORWARDED_PORTS
+ours, supervisor = channel_pair()
 ours.setblocking(False)
 job, listeners = ProcessHandle(ours), [socket.create_server(("127.0.0.1", 0)) for _ in range(4)]
-send_report(supervisor, {FORWARDED_PORTS: 4}, *(listener.fileno() for listener in listeners))
+send(supervisor, pack({FORWARDED_PORTS: 4}), [listener.fileno() for listener in listeners])
 before, taken = len(os.listdir("/proc/self/fd")), []
 free = [os.dup(0), os.dup(0)]
 resource.setrlimit(resource.RLIMIT_NOFILE, (max(free) + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from securebench.errors import EngineError, InfrastructureError, MaterializationError
+from securebench.ipc.frames import pack, receive, send
 from securebench.sandboxes.base import Command, ExitState, Stream
 from securebench.sandboxes.oci.handle import ProcessHandle
 from securebench.sandboxes.oci.process import OciProcess
 from securebench.sandboxes.oci.streams import OciStreams, Pipes
-from securebench.sandboxes.oci.wire import KILL, send_report
+from securebench.sandboxes.oci.wire import KILL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,7 +43,7 @@ class Played:
 
     def end(self, **report: Any) -> None:
         """Report its end, and let go."""
-        send_report(self.supervisor, {**ENDED, **report})
+        send(self.supervisor, pack({**ENDED, **report}))
         self.supervisor.close()
 
     def close_program(self) -> None:
@@ -160,7 +161,7 @@ def test_too_much_output_asks_for_a_kill(played: Played) -> None:
     chunk = played.process.receive()
     assert chunk is not None
     assert len(chunk[1]) == 1000
-    assert played.supervisor.recv(100) == KILL
+    assert receive(played.supervisor) == ({KILL: True}, [])
     played.end(exit=137)
     state = played.process.wait()
     assert (state.exit_code, state.output_limit_exceeded) == (137, True)
@@ -265,7 +266,7 @@ def test_a_runtime_that_fails_is_the_machines_fault(played: Played, log: str) ->
 @pytest.mark.parametrize("lost", ["", "its first process was killed from outside"])
 def test_a_command_that_comes_too_late_is_what_its_sandbox_is(beneath: Beneath, log: str, lost: str) -> None:
     """A sandbox that ended itself was killed, with all that was to run in it; one that was lost is the machine's."""
-    send_report(beneath.supervisor, {**ENDED, "exit": 137, "lost": lost})
+    send(beneath.supervisor, pack({**ENDED, "exit": 137, "lost": lost}))
     beneath.played.end(exit=1, log=log, started=False)
     if lost:
         with pytest.raises(InfrastructureError):
@@ -277,7 +278,7 @@ def test_a_command_that_comes_too_late_is_what_its_sandbox_is(beneath: Beneath, 
 @pytest.mark.parametrize("delay", [0.0, 0.2])
 def test_a_command_whose_sandbox_ended_beneath_it_was_killed(beneath: Beneath, delay: float) -> None:
     """A18: what ends its own sandbox, and gVisor's kernel with it, is no trouble of the machine to try again after."""
-    reporting = threading.Timer(delay, send_report, (beneath.supervisor, {**ENDED, "exit": 2}))
+    reporting = threading.Timer(delay, send, (beneath.supervisor, pack({**ENDED, "exit": 2})))
     reporting.start()
     state = beneath.command_is_lost(started=True)
     reporting.join()
@@ -286,7 +287,7 @@ def test_a_command_whose_sandbox_ended_beneath_it_was_killed(beneath: Beneath, d
 
 def test_a_command_that_never_started_is_the_machines_fault(beneath: Beneath) -> None:
     """A command that its runtime has not started was ended by nothing that runs in it, though its sandbox has ended."""
-    send_report(beneath.supervisor, {**ENDED, "exit": 2})
+    send(beneath.supervisor, pack({**ENDED, "exit": 2}))
     with pytest.raises(InfrastructureError, match="WaitPID"):
         beneath.command_is_lost(started=False)
 
@@ -306,7 +307,7 @@ def test_a_command_that_is_lost_with_its_supervisor_is_the_machines_fault(beneat
 
 def test_what_the_supervisor_refuses_is_told(played: Played) -> None:
     """An unsafe mount is the pack's or the caller's; anything else is the machine's."""
-    send_report(played.supervisor, {"failed": "the mount of /x is a link", "unsafe": True})
+    send(played.supervisor, pack({"failed": "the mount of /x is a link", "unsafe": True}))
     played.supervisor.close()
     with pytest.raises(MaterializationError, match="link"):
         played.process.wait()

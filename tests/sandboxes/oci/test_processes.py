@@ -185,7 +185,7 @@ def test_a_run_killed_at_any_moment_leaves_no_file(base_image: ResolvedImage, oc
 
 
 def _supervisor_of(driver: OciDriver) -> int:
-    starter = driver._context.connection._process.pid
+    starter = driver._context.connection._child.pid
     return int(Path(f"/proc/{starter}/task/{starter}/children").read_text().split()[0])
 
 

@@ -215,7 +215,7 @@ def test_a_persistent_sandbox_runs_its_own_commands(own_driver: OciDriver) -> No
 @pytest.mark.parametrize("end", ["kill_all", "close"])
 def test_nothing_is_left_of_what_nobody_took(own_driver: OciDriver, end: str) -> None:
     """When a run stops, what was started ahead ends with it, and no more of it is started."""
-    pid = own_driver._context.connection._process.pid
+    pid = own_driver._context.connection._child.pid
     sandboxes = [own_driver.create(spec_of(own_driver)) for _ in range(2)]
     for process in [sandbox.open(WAITING) for sandbox in sandboxes]:
         say(process, "")

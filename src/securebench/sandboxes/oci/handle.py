@@ -1,4 +1,4 @@
-"""A job as its driver sees it: a container, or a command in one, and what its supervisor reports of it."""
+"""A process as its driver sees it: a container or a command in one, and what its supervisor reports of it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from securebench.errors import EngineError, InfrastructureError
-from securebench.sandboxes.oci.wire import FORWARDED_PORTS, KILL, LIMIT, receive_report
+from securebench.ipc.frames import FrameError, pack, receive, send
+from securebench.sandboxes.oci.wire import FORWARDED_PORTS, KILL, LIMIT, REPORT_DESCRIPTORS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,12 +98,12 @@ class ProcessHandle:
     def kill(self) -> None:
         """Ask for the end of its whole sandbox, and do not wait for it."""
         with suppress(OSError):
-            self._channel.send(KILL, socket.MSG_NOSIGNAL)
+            send(self._channel, pack({KILL: True}))
 
     def limit(self, seconds: float) -> None:
-        """Give it so much time, from now on."""
+        """Set its time limit to ``seconds`` from now."""
         with suppress(OSError):
-            self._channel.send(LIMIT + str(seconds).encode("ascii"), socket.MSG_NOSIGNAL)
+            send(self._channel, pack({LIMIT: seconds}))
 
     def hang_up(self) -> None:
         """Let go of it: the supervisor ends it if it still runs, and whoever polls sees a hang-up."""
@@ -125,10 +126,11 @@ class ProcessHandle:
 
     def _read(self) -> None:
         try:
-            received = receive_report(self._channel)
+            # A report is worth more than its descriptors: what uses those sees that they are missing.
+            received = receive(self._channel, REPORT_DESCRIPTORS, may_lose_descriptors=True)
         except BlockingIOError:
             return
-        except OSError:
+        except (OSError, FrameError):
             received = None
         if received is None:
             self._lost = True
@@ -146,9 +148,7 @@ class ProcessHandle:
 def _sockets(descriptors: list[int], expected: int) -> list[socket.socket]:
     listeners = [socket.socket(fileno=descriptor) for descriptor in descriptors]
     with exhaustion():
-        if len(listeners) < expected:  # the kernel gives those that there is room for
-            for listener in listeners:
-                listener.close()
+        if len(listeners) < expected:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
     return listeners
 

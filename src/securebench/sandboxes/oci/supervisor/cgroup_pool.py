@@ -11,18 +11,21 @@ from __future__ import annotations
 import itertools
 import os
 import signal
-import socket
 from typing import TYPE_CHECKING
 
+from securebench.ipc.frames import channel_pair, pack, receive, send
 from securebench.sandboxes.oci.supervisor.cgroups import Group
 from securebench.sandboxes.oci.supervisor.processes import RuntimeCall, become
-from securebench.sandboxes.oci.wire import receive_frame, send_frame
 
 if TYPE_CHECKING:
+    import socket
+
     from securebench.sandboxes.oci.supervisor.context import SupervisorContext
 
 _COUNT = 4
 _KEPT_GROUPS = 8
+_ORDER_DESCRIPTORS = 4
+"""Three standard streams and the runtime's program."""
 _FIRST_DESCRIPTOR = 3
 _LAST_DESCRIPTOR = 1 << 20
 
@@ -35,7 +38,7 @@ class PooledCgroup:
 
     def __init__(self, group: Group) -> None:
         self.group = group
-        self._ours, theirs = socket.socketpair()
+        self._ours, theirs = channel_pair()
         self.pid = os.fork()
         if self.pid == 0:
             _wait_in(group, theirs)
@@ -46,7 +49,7 @@ class PooledCgroup:
         program = () if runtime.program is None else (runtime.program,)
         with self._ours:
             try:
-                send_frame(self._ours, {"runtime": runtime[:-1]}, b"", (*streams, *program))
+                send(self._ours, pack({"runtime": runtime[:-1]}), (*streams, *program))
             except OSError:
                 return False
         return True
@@ -100,8 +103,8 @@ def _wait_in(group: Group, orders: socket.socket) -> None:
         os.closerange(_FIRST_DESCRIPTOR, orders.fileno())
         os.closerange(orders.fileno() + 1, _LAST_DESCRIPTOR)
         group.enter()
-        if frame := receive_frame(orders):
-            order, _, (stdin, stdout, stderr, *program) = frame
-            become(RuntimeCall(*order["runtime"], *program), [stdin, stdout, stderr])
+        if frame := receive(orders, _ORDER_DESCRIPTORS):
+            stdin, stdout, stderr, *program = frame.descriptors
+            become(RuntimeCall(*frame.body["runtime"], *program), [stdin, stdout, stderr])
     finally:
         os._exit(127)

@@ -11,12 +11,12 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from securebench.ipc.frames import FrameError, close_all, receive
 from securebench.sandboxes.oci.supervisor.cgroup_pool import CgroupPool
 from securebench.sandboxes.oci.supervisor.containers import SupervisedContainer
 from securebench.sandboxes.oci.supervisor.mounts import UnsafeSourceError
-from securebench.sandboxes.oci.supervisor.network import close_all
 from securebench.sandboxes.oci.supervisor.processes import RuntimeProcess, children
-from securebench.sandboxes.oci.wire import FORWARDED_PORTS, LIMIT, receive_frame
+from securebench.sandboxes.oci.wire import FORWARDED_PORTS, LIMIT, START_DESCRIPTORS, read_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,13 +73,17 @@ class Supervisor:
 
     def _serve_request(self) -> None:
         try:
-            frame = receive_frame(self._control)
-        except ConnectionError:
-            frame = None
+            frame = receive(self._control, START_DESCRIPTORS)
+        except FrameError:
+            # Its descriptors are lost, because this process may not open more files, and with them the channel to
+            # answer on. The driver sees that channel close; the sandboxes that run are unaffected.
+            return
         if frame is None:
             self._stop()
             return
-        request, document, (channel, *streams) = frame
+        channel, payload, *streams = frame.descriptors
+        request, document = read_request(payload)
+        os.close(payload)
         talk = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, channel)
         process = RuntimeProcess(talk, request["log"], request["started"], request["seconds"], leaves=request["leaves"])
         process.first = "tree" in request
@@ -90,8 +94,7 @@ class Supervisor:
         except (OSError, KeyError) as error:
             process.report({"failed": str(error) if isinstance(error, OSError) else "its sandbox has ended"})
         finally:
-            for descriptor in streams:
-                os.close(descriptor)
+            close_all(streams)
             if not process.pid:
                 process.channel.close()
 
@@ -135,17 +138,18 @@ class Supervisor:
     # --- ends
 
     def _hear(self, container: SupervisedContainer, process: RuntimeProcess) -> None:
-        """End the cell of a job, as the driver has asked for that or let go of the job; or give the job its time."""
+        """Set a new time limit for a process, or end its container: the driver asks for it, or hangs up."""
         try:
-            asked = process.channel.recv(64, socket.MSG_DONTWAIT)
-        except BlockingIOError:  # an event of an earlier job, whose number this one has: nothing was said
+            frame = receive(process.channel)
+        except BlockingIOError:
+            # An event of an earlier process, whose descriptor had the same number: the driver sent nothing.
             return
-        except OSError:
-            asked = b""
-        if asked.startswith(LIMIT):
-            process.deadline = time.monotonic() + float(asked[len(LIMIT) :])
+        except (OSError, FrameError):
+            frame = None
+        if frame is not None and LIMIT in frame.body:
+            process.deadline = time.monotonic() + frame.body[LIMIT]
             return
-        if not asked:
+        if frame is None:
             self._forget(process)
         self._end(container)
 

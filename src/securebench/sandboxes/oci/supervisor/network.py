@@ -13,6 +13,7 @@ import struct
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from securebench.ipc.frames import close_all
 from securebench.sandboxes.oci.supervisor import mounts
 from securebench.sandboxes.oci.supervisor.syscalls import CLONE_NEWNET, setns, unshare
 
@@ -53,12 +54,6 @@ def enter_network(place: str) -> None:
     try:
         setns(descriptor, CLONE_NEWNET)
     finally:
-        os.close(descriptor)
-
-
-def close_all(descriptors: list[int]) -> None:
-    """Close them."""
-    for descriptor in descriptors:
         os.close(descriptor)
 
 

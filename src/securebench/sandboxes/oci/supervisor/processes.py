@@ -9,9 +9,9 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from securebench.ipc.frames import pack, send
 from securebench.sandboxes.oci.supervisor.counting import Gate
 from securebench.sandboxes.oci.supervisor.network import enter_network
-from securebench.sandboxes.oci.wire import REPORT_BYTES, send_report
 
 if TYPE_CHECKING:
     import socket
@@ -44,6 +44,9 @@ _PF_EXITING = 0x4
 _FLAGS_AFTER_NAME = 6
 """Which of the fields behind a process's name in ``/proc/PID/stat`` holds its flags, and the one of its end."""
 
+_LOG_BYTES = 4096
+"""How much of a runtime's log is reported. It has to fit into a frame, where one byte can take six."""
+
 _RECORD_SECONDS = 30.0
 _RECORD_POLL_SECONDS = 0.002
 """How long a command waits for its container's record, on a machine that does much else, and how often it looks."""
@@ -68,6 +71,7 @@ class RuntimeProcess:
         self, channel: socket.socket, log: str, started: str, seconds: float, *, leaves: bool = False
     ) -> None:
         self.channel = channel
+        channel.setblocking(False)  # one loop serves all processes, and must not wait for one of them
         self.log = log
         self.started = started
         self.leaves = leaves
@@ -101,7 +105,7 @@ class RuntimeProcess:
     def report(self, report: dict[str, Any], *descriptors: int) -> None:
         """Tell the driver, if it still listens."""
         with suppress(OSError):
-            send_report(self.channel, report, *descriptors)
+            send(self.channel, pack(report), descriptors)
 
     def outcome(self, status: int, starved: Starved, lost: str = "") -> dict[str, Any]:
         """Return the report of its end with a wait ``status``, when its sandbox has ``starved`` so often.
@@ -166,7 +170,7 @@ class RuntimeProcess:
     def _read_log(self) -> str:
         try:
             with open(self.log, "rb") as file:
-                return file.read(REPORT_BYTES // 4).decode("utf-8", "replace").strip()
+                return file.read(_LOG_BYTES).decode("utf-8", "replace").strip()
         except OSError:
             return ""
 

@@ -1,13 +1,10 @@
-"""Packets between a run and its gateway, and the plans and reports in them."""
+"""Plans and reports in the frames between a run and its gateway."""
 
 from __future__ import annotations
 
 import json
-import os
-import socket
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,12 +16,9 @@ from securebench.egress.codec import (
     settings_from_json,
     settings_to_json,
 )
-from securebench.egress.frames import MAX_FRAME, FrameError, pack, receive, send
 from securebench.egress.model import EgressPlan, EgressReport, Provider, RelayPlan, RelayReport, Trouble
 from securebench.egress.rules import Caps, ProxyRules
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from securebench.ipc.frames import FrameError, pack
 
 PLAN = EgressPlan(
     domains=("a.test", "b.test"),
@@ -46,55 +40,6 @@ REPORT = EgressReport(
     bytes=7,
     relay=RelayReport(requests=2, statuses={"200": 1}, refused={"path": 1}, trouble=Trouble.FAILED, message="500"),
 )
-
-
-@pytest.fixture
-def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
-    """Return the two ends of a control connection."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with ours, theirs:
-        yield ours, theirs
-
-
-def test_a_frame_arrives_with_its_descriptor(ends: tuple[socket.socket, socket.socket]) -> None:
-    """A descriptor comes as one of the receiver's own, which no program inherits."""
-    read_end, write_end = os.pipe()
-    send(ends[0], pack({"do": "listen"}), write_end)
-    received = receive(ends[1])
-    assert received
-    assert received[0] == {"do": "listen"}
-    assert not os.get_inheritable(received[1])
-    os.write(received[1], b"x")
-    assert os.read(read_end, 1) == b"x"
-    for descriptor in (read_end, write_end, received[1]):
-        os.close(descriptor)
-
-
-def test_the_end_is_told_from_a_frame(ends: tuple[socket.socket, socket.socket]) -> None:
-    """A frame without a descriptor has -1; the end has nothing."""
-    send(ends[0], pack({}))
-    ends[0].close()
-    assert receive(ends[1]) == ({}, -1)
-    assert receive(ends[1]) is None
-
-
-def test_the_largest_frame_fits_a_socket(ends: tuple[socket.socket, socket.socket]) -> None:
-    """What may be packed can be sent, and one byte more cannot be packed."""
-    room = MAX_FRAME - len(pack({"a": ""}))
-    send(ends[0], pack({"a": "x" * room}))
-    received = receive(ends[1])
-    assert received
-    assert len(received[0]["a"]) == room
-    with pytest.raises(FrameError):
-        pack({"a": "x" * (room + 1)})
-
-
-@pytest.mark.parametrize("packet", [b"[]", b"{", b"\xff", b"1", b"[" * 50_000, b"x" * (MAX_FRAME + 1)])
-def test_what_is_no_frame_is_an_error(ends: tuple[socket.socket, socket.socket], packet: bytes) -> None:
-    """Other JSON, no JSON, and packets beyond the limit are refused."""
-    send(ends[0], packet)
-    with pytest.raises(FrameError):
-        receive(ends[1])
 
 
 def test_a_plan_comes_as_it_was_sent() -> None:

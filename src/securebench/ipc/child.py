@@ -1,0 +1,153 @@
+"""A child process that runs a module of SecureBench, and serves its parent over a channel of frames.
+
+It starts with an environment of its own, one descriptor beside the standard streams, and no ``site-packages``. The end
+of the channel tells it to exit, so it cannot outlive its parent by accident; a child that has to go even when another
+process holds on to the channel also watches its parent.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import socket
+import struct
+import subprocess
+import sys
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from securebench.ipc.frames import FrameError, channel_pair, pack, receive, send
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_SOURCE: Final = str(Path(__file__).resolve().parents[2])
+_BOOT: Final = "import sys; sys.path += {paths!r}; from {module} import main; main(int(sys.argv[1]))"
+"""``-I -S`` ignores every variable and ``.pth`` file, so the paths are given here."""
+
+_SEND_SECONDS: Final = 30
+"""How long sending a frame may wait for a child that has stopped reading."""
+
+_EXIT_SECONDS: Final = 5.0
+"""How long a child that has closed its channel may take to exit."""
+
+_STDERR_BYTES: Final = 64 * 1024
+_TAIL_BYTES: Final = 4096
+
+
+class ChildError(Exception):
+    """A child could not start or has exited. Its message is the reason."""
+
+
+class SupervisedChild:
+    """A child that runs ``main(descriptor)`` of ``module``. ``channel`` is the parent's end of its channel.
+
+    The first frame holds ``settings`` and ``descriptors``: see :func:`~securebench.ipc.frames.inherited_channel`.
+    ``paths`` are directories to import from beside SecureBench's own. ``launcher`` is a program, with its arguments,
+    that runs the interpreter, and exits with it.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        settings: Mapping[str, Any],
+        descriptors: Sequence[int] = (),
+        *,
+        paths: Sequence[str] = (),
+        launcher: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """Start it. Raises :class:`ChildError`."""
+        self._resources = ExitStack()
+        boot = _BOOT.format(paths=[_SOURCE, *paths], module=module)
+        try:
+            self.channel, inherited = channel_pair()
+            self._resources.enter_context(self.channel)
+            with inherited:
+                self.channel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", _SEND_SECONDS, 0))
+                send(self.channel, pack(settings), descriptors)
+                self._stderr = _bounded_file(_STDERR_BYTES)
+                self._resources.callback(os.close, self._stderr)
+                self._process = subprocess.Popen(  # noqa: S603 - our own code
+                    [*launcher, sys.executable, "-I", "-S", "-c", boot, str(inherited.fileno())],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=self._stderr,
+                    pass_fds=(inherited.fileno(),),
+                    env=dict(environment or {}),
+                    cwd="/",
+                    start_new_session=True,  # an interrupt from the terminal is for the parent, which then ends this
+                )
+        except (OSError, FrameError) as error:
+            self._resources.close()
+            raise ChildError(str(error)) from error
+
+    @property
+    def pid(self) -> int:
+        """The process id, of ``launcher`` if there is one."""
+        return self._process.pid
+
+    def is_running(self) -> bool:
+        """Whether it has not exited."""
+        return self._process.poll() is None
+
+    def await_ready(self, seconds: float) -> dict[str, Any]:
+        """Return its first frame: it serves. Raises :class:`ChildError` after ``seconds``, or if it cannot serve.
+
+        A child that cannot serve sends ``{"failed": reason}`` or exits.
+        """
+        poll = select.poll()
+        poll.register(self.channel, select.POLLIN)
+        if not poll.poll(seconds * 1000):
+            raise ChildError(f"it was not ready within {seconds:g} s")
+        try:
+            frame = receive(self.channel)
+        except (OSError, FrameError) as error:
+            raise ChildError(f"it does not answer: {error}") from error
+        if frame is None:
+            self.stop(_EXIT_SECONDS)
+            raise ChildError(self.exit_reason())
+        if "failed" in frame.body:
+            raise ChildError(frame.body["failed"])
+        return frame.body
+
+    def kill(self) -> None:
+        """Kill it, and do not wait for its exit."""
+        self._process.kill()
+
+    def stop(self, seconds: float) -> None:
+        """End the channel, and wait for the exit of the child; kill it after ``seconds``. Idempotent."""
+        with suppress(OSError):
+            self.channel.shutdown(socket.SHUT_RDWR)
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def exit_reason(self) -> str:
+        """Return the last line that it wrote to stderr, or how it exited. To be called between stop and close."""
+        # The child writes through the same open file, so the file's position is the end of what it has written.
+        end = os.lseek(self._stderr, 0, os.SEEK_CUR)
+        tail = os.pread(self._stderr, min(end, _TAIL_BYTES), max(0, end - _TAIL_BYTES))
+        lines = tail.decode("utf-8", "replace").strip().splitlines()
+        code = self._process.returncode
+        return lines[-1] if lines else f"killed by signal {-code}" if code < 0 else f"exit status {code}"
+
+    def close(self, seconds: float) -> None:
+        """Stop it, and close the channel. Idempotent."""
+        self.stop(seconds)
+        self._resources.close()
+
+
+def _bounded_file(size: int) -> int:
+    """Return the descriptor of a new file in memory that holds ``size`` bytes and cannot grow.
+
+    So what a child prints can neither fill the disk nor, as with a pipe that is not read, block it.
+    """
+    descriptor = os.memfd_create("stderr", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(descriptor, size)
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
+    return descriptor
