@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from securebench.ipc.frames import pack, send
 from securebench.sandboxes.oci.supervisor.loop import Supervisor
 from securebench.sandboxes.oci.supervisor.processes import RuntimeProcess
+from securebench.sandboxes.oci.wire import KILL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +34,7 @@ def test_an_event_of_an_earlier_job_ends_nothing_and_holds_nothing_up() -> None:
     process: Any = SimpleNamespace(channel=ours)
     supervisor._hear(container, process)
     assert ended == []
-    theirs.send(b"kill")
+    send(theirs, pack({KILL: True}))
     supervisor._hear(container, process)
     assert ended == [container]
     ours.close()
