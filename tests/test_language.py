@@ -85,7 +85,7 @@ src/securebench/cli 0
 
 src/securebench/doctor 17
 
-src/securebench/egress 69
+src/securebench/egress 62
 
 src/securebench/engine 5
 
@@ -103,7 +103,7 @@ src/securebench/patches 12
 
 src/securebench/results 38
 
-src/securebench/sandboxes 132
+src/securebench/sandboxes 130
 
 src/securebench/strict_input 20
 

@@ -160,13 +160,13 @@ from securebench.testing.conformance.bench import probe_command, read_until
 from securebench.testing.conformance.forwarding import Server
 driver = open_driver(sys.argv[1], sys.argv[2] or None, "killed", print)
 image = driver.resolve_image("securebench/python:3.11")
-spec = SandboxSpec(image=image, forwarded ports=(Server("outside").forwarded_port(),))
+spec = SandboxSpec(image=image, forwarded_ports=(Server("outside").forwarded_port(),))
 process = driver.create(spec).open(probe_command("linger", "{PORT}"))
 read_until(process, b"outside: here")
 print("talking", flush=True)
 if sys.argv[3] == "holding":
-    import securebench.sandboxes.docker.forwarding as forwarded ports
-    forwarded ports.serve_forwarded_ports = lambda *_: (print("holding", flush=True), time.sleep(600))
+    import securebench.sandboxes.docker.forwarding as forwarding
+    forwarding.serve_forwarded_ports = lambda *_: (print("holding", flush=True), time.sleep(600))
     driver.create(spec).open(probe_command("cat"))
 time.sleep(600)
 """

@@ -27,9 +27,9 @@ TESTS = Path(__file__).parents[1]
 
 KNOCK = """\
 import socket
-with socket.create_connection(("127.0.0.1", 3128)) as forwarded port:
-    forwarded port.sendall(b"CONNECT other.example:443 HTTP/1.1\\r\\nHost: other.example:443\\r\\n\\r\\n")
-    assert b" 403 " in forwarded port.recv(4096)
+with socket.create_connection(("127.0.0.1", 3128)) as connection:
+    connection.sendall(b"CONNECT other.example:443 HTTP/1.1\\r\\nHost: other.example:443\\r\\n\\r\\n")
+    assert b" 403 " in connection.recv(4096)
 """
 """What an agent with a way out does first: it asks for a host that it may not reach."""
 

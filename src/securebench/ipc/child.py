@@ -1,8 +1,8 @@
 """A child process that runs a module of SecureBench, and serves its parent over a channel of frames.
 
 It starts with an environment of its own, one descriptor beside the standard streams, and no ``site-packages``. The end
-of the channel tells it to exit, so it cannot outlive its parent by accident; a child that has to go even when another
-process holds on to the channel also watches its parent.
+of the channel tells it to exit, so it does not outlive its parent. A third process may keep a copy of the parent's end
+open: children for which that matters also watch the parent itself.
 """
 
 from __future__ import annotations
