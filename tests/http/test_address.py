@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from securebench.http import Address, AddressError, parse_address
+from securebench.http import Address, AddressError, parse_address, without_password
 
 FAR = parse_address("https://registry.example.com/v2/")
 NEAR = parse_address("http://127.0.0.1:5000/v2/")
-PLAIN = parse_address("http://data.example/x")
+PLAIN = parse_address("http://data.example/x", allow_plain=True)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_an_unsafe_redirect_is_refused(location: str) -> None:
     """J05, J08, J09: no redirect leads to this machine, off TLS, to a file, or to an address with a trick in it."""
     with pytest.raises(AddressError) as raised:
         FAR.follow(location)
-    assert "password" not in str(raised.value)
+    assert "user:password" not in str(raised.value)
 
 
 @pytest.mark.parametrize("location", ["http://127.0.0.1/x", "http://localhost/x", "ftp://data.example/x"])
@@ -74,3 +74,18 @@ def test_messages_do_not_contain_signatures() -> None:
     target = FAR.follow("https://storage.example/x?signature=secret")
     assert str(target) == "storage.example"
     assert "secret" not in target.origin
+
+
+@pytest.mark.parametrize("url", ["http://data.example/x", "ftp://data.example/x", "data.example", "https://", ""])
+def test_an_address_needs_tls(url: str) -> None:
+    """Unless it is on this machine, or the caller allows plain HTTP."""
+    with pytest.raises(AddressError):
+        parse_address(url)
+
+
+def test_a_password_in_an_address_is_not_supported() -> None:
+    """The error says so without repeating it."""
+    with pytest.raises(AddressError, match="user name or password") as raised:
+        parse_address("https://user:secret@data.example/x")
+    assert "secret" not in str(raised.value)
+    assert without_password("https://user:secret@data.example/x") == "https://data.example/x"

@@ -104,7 +104,7 @@ def test_a_url_that_fails_or_leads_elsewhere_is_refused(server: str, path: str) 
     with pytest.raises(ConfigError) as caught:
         _read(server + path)
     assert caught.value.code == "import-download-failed"
-    assert "give its path" in str(caught.value)
+    assert "pass its path" in str(caught.value)
 
 
 def test_a_server_that_is_not_there_is_an_error_of_ours() -> None:

@@ -23,6 +23,7 @@ from securebench.http import (
     MismatchError,
     StatusError,
     parse_address,
+    without_password,
 )
 from securebench.strict_input.json_text import UnfitJsonError, decode_json
 
@@ -168,14 +169,10 @@ def _in_settings(path: Path) -> str:
 
 def _address(url: str) -> Address:
     try:
-        address = parse_address(url)
-        if address.is_protected:
-            return address
-    except AddressError:
-        pass
-    shown = re.sub(r"(?<=://)[^/@]*@", "", url)
-    raise ConfigError(
-        f"cannot use the npm registry {shown}: it needs https without credentials, or plain http on this machine",
-        code="agent-unavailable",
-        hint=f"name another in {REGISTRY_VARIABLES[0]}, for example {REGISTRY}; {_OFFLINE}",
-    )
+        return parse_address(url)
+    except AddressError as error:
+        raise ConfigError(
+            f"cannot use the npm registry {without_password(url)}: {error}",
+            code="agent-unavailable",
+            hint=f"name another in {REGISTRY_VARIABLES[0]}, for example {REGISTRY}; {_OFFLINE}",
+        ) from error

@@ -10,8 +10,6 @@ import shutil
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -22,6 +20,7 @@ from securebench.doctor.model import ClockFacts, EngineFacts
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from securebench.http import Timeouts
     from securebench.sandboxes.base import DriverInfo
     from securebench.sandboxes.oci.isolation import Isolation
     from securebench.sandboxes.oci.runtime import OciRuntime
@@ -182,11 +181,10 @@ class ThisMachine:
 
     def registry(self) -> str:
         """Ask the default registry whether it is one."""
-        from securebench.http import Timeouts
         from securebench.images.reference import DEFAULT_REGISTRY
         from securebench.images.registry import ask
 
-        ask(DEFAULT_REGISTRY, Timeouts(connect=_NETWORK_SECONDS, read=_NETWORK_SECONDS, total=_NETWORK_SECONDS))
+        ask(DEFAULT_REGISTRY, _timeouts())
         return DEFAULT_REGISTRY
 
     def agents(self) -> tuple[str, ...]:
@@ -209,30 +207,25 @@ class ThisMachine:
     def npm_registry(self) -> str:
         """Ask it whether it is there."""
         from securebench.agents.registry import NpmRegistry
-        from securebench.http import Timeouts
 
-        registry = NpmRegistry(
-            timeouts=Timeouts(connect=_NETWORK_SECONDS, read=_NETWORK_SECONDS, total=_NETWORK_SECONDS)
-        )
+        registry = NpmRegistry(timeouts=_timeouts())
         registry.ask()
         return str(registry)
 
     def package_mirror(self) -> str:
         """Ask the first mirror of apt, by way of its proxy."""
+        from securebench.http import Deadline, HttpClient, HttpError, parse_address
         from securebench.images.build.debian import machine_mirrors
 
         addresses = (word for line in machine_mirrors("stable") for word in line.split() if word.startswith("http"))
         address = next(addresses, None)
         if address is None:
             raise LookupError("apt has no mirror of Debian, or there is no apt")
-        proxies = urllib.request.getproxies() | self._apt_proxies()
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler(proxies))
         try:
-            opener.open(urllib.request.Request(address, method="HEAD"), timeout=_NETWORK_SECONDS).close()  # noqa: S310 - it begins with http
-        except urllib.error.HTTPError as error:
-            error.close()  # an answer all the same
-        except urllib.error.URLError as error:
-            raise OSError(f"{address} does not answer: {error.reason}") from error
+            http = HttpClient(Deadline(_timeouts()), proxies=self._apt_proxies())
+            http.get(parse_address(address, allow_plain=True)).close()
+        except HttpError as error:
+            raise OSError(f"{address} does not respond: {error}") from error
         return address
 
     def clock(self) -> ClockFacts:
@@ -254,6 +247,12 @@ class ThisMachine:
             if match := re.fullmatch(r"proxy='(\S+)'", answer):
                 found[scheme] = match[1]
         return found
+
+
+def _timeouts() -> Timeouts:
+    from securebench.http import Timeouts
+
+    return Timeouts(connect=_NETWORK_SECONDS, read=_NETWORK_SECONDS, total=_NETWORK_SECONDS)
 
 
 def _existing(path: Path) -> Path:

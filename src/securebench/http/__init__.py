@@ -1,7 +1,7 @@
 """Downloads: one HTTP client with deadlines, retries, checked redirects, resumption and digests."""
 
-from securebench.http.address import Address, parse_address
-from securebench.http.client import HttpClient, Login
+from securebench.http.address import Address, parse_address, without_password
+from securebench.http.client import HttpClient
 from securebench.http.download import Download
 from securebench.http.errors import (
     AddressError,
@@ -22,11 +22,11 @@ __all__ = [
     "Download",
     "HttpClient",
     "HttpError",
-    "Login",
     "MismatchError",
     "StatusError",
     "Timeouts",
     "TooLargeError",
     "UnreachableError",
     "parse_address",
+    "without_password",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import urljoin, urlsplit
@@ -33,6 +34,11 @@ class Address:
         return f"{host}:{self.port}"
 
     @property
+    def url(self) -> str:
+        """The URL without its query, for messages."""
+        return f"{self.scheme}://{self}{self.path.partition('?')[0]}"
+
+    @property
     def is_loopback(self) -> bool:
         """Whether the host is this machine."""
         try:
@@ -58,7 +64,7 @@ class Address:
         Another machine may not redirect to services of this one, and no redirect may give up TLS: the target could
         otherwise be an unauthenticated service inside the user's network, or anyone on the way.
         """
-        target = parse_address(location, self)
+        target = _parsed(location, self)
         if target.is_loopback and not self.is_loopback:
             raise AddressError(f"{self} redirects to {target.origin}, which is this machine")
         if not target.is_protected and self.is_protected:
@@ -66,20 +72,33 @@ class Address:
         return target
 
 
-def parse_address(url: str, base: Address | None = None) -> Address:
-    """Return the address in an http or https URL, which may be relative to ``base``. Raises :class:`AddressError`."""
+def parse_address(url: str, *, allow_plain: bool = False) -> Address:
+    """Return the address in an http or https URL. Raises :class:`AddressError`, also for plain HTTP elsewhere."""
+    address = _parsed(url)
+    if not address.is_protected and not allow_plain:
+        raise AddressError("it is not an https address")
+    return address
+
+
+def without_password(url: str) -> str:
+    """Return ``url`` without user name and password, for messages."""
+    return re.sub(r"(?<=://)[^/@]*@", "", url)
+
+
+def _parsed(url: str, base: Address | None = None) -> Address:
     try:
         url = urljoin(f"{base.origin}{base.path}" if base else "", url)
         parts = urlsplit(url)
         port = parts.port or _PORTS[parts.scheme]
     except (ValueError, KeyError):
         raise _invalid(base) from None
-    if not parts.hostname or parts.username is not None or not url.isascii() or not url.isprintable() or " " in url:
+    if parts.username is not None:
+        raise AddressError("a user name or password in an address is not supported")
+    if not parts.hostname or not url.isascii() or not url.isprintable() or " " in url:
         raise _invalid(base)
     query = f"?{parts.query}" if parts.query else ""
     return Address(parts.scheme, parts.hostname, port, f"{parts.path or '/'}{query}")
 
 
 def _invalid(base: Address | None) -> AddressError:
-    # The address itself is not shown: it may contain a password.
     return AddressError(f"{base} redirects to an invalid address" if base else "the address is invalid")

@@ -1,8 +1,9 @@
-"""Requests with retries, redirects and authentication, within one deadline."""
+"""Requests with retries and redirects, within one deadline."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from contextlib import closing
+from typing import TYPE_CHECKING, Final
 
 from securebench.http.errors import AddressError, UnreachableError
 from securebench.http.timeouts import Deadline
@@ -15,21 +16,6 @@ if TYPE_CHECKING:
 
 MAX_REDIRECTS: Final = 5
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
-_UNAUTHORIZED: Final = 401
-
-
-class Login(Protocol):
-    """How to authenticate at one origin. The client sends nothing of it to any other."""
-
-    @property
-    def origin(self) -> str:
-        """The origin, as :attr:`Address.origin` has it."""
-
-    def authorization(self) -> str:
-        """Return the ``Authorization`` header to send, or an empty string."""
-
-    def renew(self, challenge: str, refused: str) -> str:
-        """Return the header that meets a ``WWW-Authenticate`` challenge, after ``refused`` was sent."""
 
 
 class HttpClient:
@@ -43,34 +29,33 @@ class HttpClient:
         self,
         deadline: Deadline | None = None,
         *,
-        login: Login | None = None,
         report: Callable[[str], None] = lambda _: None,
         proxies: Mapping[str, str] | None = None,
     ) -> None:
         self.deadline = deadline or Deadline()
-        self._login = login
         self._report = report
         self._proxies = proxies or {}
         self._reached = False
 
     def get(self, address: Address, headers: Mapping[str, str] | None = None) -> Response:
-        """Send one request, without authentication, and return the response, whatever its status.
-
-        Raises :class:`UnreachableError` and :class:`DeadlineError`.
-        """
+        """Send one request and return the response, whatever its status. Raises as :meth:`Response.pieces` does."""
         from securebench.http import connection
 
         response = connection.get(address, headers or {}, self.deadline, self._proxy(address))
         self._reached = True
         return response
 
-    def open(self, address: Address, headers: Mapping[str, str] | None = None) -> Response:
-        """Return the successful response (200 or 206) after authentication and redirects.
+    def authorized(self, address: Address, headers: Mapping[str, str]) -> Response:
+        """Send one request as :meth:`get` does. A subclass may authenticate: redirects come here, too."""
+        return self.get(address, headers)
 
-        Raises :class:`AddressError`, :class:`StatusError`, what :attr:`login` raises, and as :meth:`get` does.
+    def open(self, address: Address, headers: Mapping[str, str] | None = None) -> Response:
+        """Follow redirects to a successful response (200 or 206).
+
+        Raises :class:`AddressError`, :class:`StatusError`, and as :meth:`get` does.
         """
         for _ in range(MAX_REDIRECTS + 1):
-            response = self._authorized(address, headers or {})
+            response = self.authorized(address, headers or {})
             if response.status not in _REDIRECTS:
                 return response.checked()
             response.close()
@@ -85,7 +70,7 @@ class HttpClient:
         attempt = 1
         while True:
             try:
-                with self.open(address, headers) as response:
+                with closing(self.open(address, headers)) as response:
                     return response.read(limit), response.header("Content-Type")
             except UnreachableError as error:
                 self.pause(address, error, attempt)
@@ -103,16 +88,6 @@ class HttpClient:
         self._report(f"{address}: {error}; retrying in {pause:.0f} s")
         self.deadline.wait(pause)
 
-    def _authorized(self, address: Address, headers: Mapping[str, str]) -> Response:
-        if self._login is None or address.origin != self._login.origin:
-            return self.get(address, headers)
-        sent = self._login.authorization()
-        response = self.get(address, _with(headers, sent))
-        if response.status != _UNAUTHORIZED:
-            return response
-        response.close()
-        return self.get(address, _with(headers, self._login.renew(response.header("WWW-Authenticate"), sent)))
-
     def _proxy(self, address: Address) -> Proxy | None:
         from urllib.request import getproxies, proxy_bypass
 
@@ -122,7 +97,3 @@ class HttpClient:
         if not url or address.is_loopback or proxy_bypass(address.host_and_port):
             return None
         return Proxy.parse(url)
-
-
-def _with(headers: Mapping[str, str], authorization: str) -> Mapping[str, str]:
-    return {**headers, "Authorization": authorization} if authorization else headers

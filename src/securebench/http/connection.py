@@ -8,7 +8,6 @@ import ssl
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, Self
 from urllib.parse import unquote, urlsplit
 
@@ -23,7 +22,6 @@ from securebench.http.errors import StatusError, TooLargeError, UnreachableError
 if TYPE_CHECKING:
     import socket
     from collections.abc import Iterator, Mapping
-    from types import TracebackType
 
     from urllib3.response import HTTPResponse
 
@@ -57,7 +55,7 @@ class Proxy:
 
 
 class Response:
-    """The response to one request; its body is still to be read. A context manager that closes the connection."""
+    """The response to one request; its body is still to be read. Close it in any case."""
 
     def __init__(self, connection: _Connection, response: HTTPResponse) -> None:
         self._connection = connection
@@ -96,7 +94,7 @@ class Response:
         if self.status in _SUCCESS:
             return self
         self.close()
-        reason = f"HTTP status {_status_text(self.status)}"
+        reason = f"HTTP status {self.status} {http.client.responses.get(self.status, '')}".rstrip()
         if self.status in _BUSY:
             raise UnreachableError(reason, retry_after=_seconds(self.header("Retry-After")))
         raise StatusError(reason, self.status)
@@ -105,14 +103,6 @@ class Response:
         """Close the connection."""
         self._response.close()
         self._connection.hang_up()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 class _Connection(HTTPConnection):
@@ -193,13 +183,6 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, http.client.HTTPException):
         return "the response is not valid HTTP"
     return "the connection broke"
-
-
-def _status_text(status: int) -> str:
-    try:
-        return f"{status} {HTTPStatus(status).phrase}"
-    except ValueError:
-        return str(status)
 
 
 def _seconds(retry_after: str) -> float | None:

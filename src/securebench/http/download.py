@@ -80,7 +80,7 @@ class Download:
     def _rest(self) -> Generator[bytes]:
         """Yield the file from ``received`` on, also from a server that does not support ranges."""
         headers = {"Range": f"bytes={self.received}-"} if self.received else {}
-        with self._client.open(self._address, headers) as response:
+        with closing(self._client.open(self._address, headers)) as response:
             skip = self.received
             if response.status == HTTPStatus.PARTIAL_CONTENT:
                 if not response.header("Content-Range").startswith(f"bytes {self.received}-"):

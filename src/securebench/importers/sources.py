@@ -6,17 +6,23 @@ import gzip
 import io
 import tarfile
 import tempfile
-import time
-import urllib.error
-import urllib.request
 import zipfile
 import zlib
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Final, cast
 
-from securebench import __version__
 from securebench.errors import ConfigError
+from securebench.http import (
+    Deadline,
+    Download,
+    HttpClient,
+    HttpError,
+    Timeouts,
+    TooLargeError,
+    parse_address,
+    without_password,
+)
 from securebench.strict_input.files import open_regular
 
 if TYPE_CHECKING:
@@ -34,7 +40,6 @@ MAX_MEMBERS: Final = 100_000
 """Members of one archive."""
 
 DOWNLOAD_SECONDS: Final = 600.0
-_SOCKET_SECONDS: Final = 30.0
 _CHUNK: Final = 256 * 1024
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _TAR_MAGIC: Final = b"ustar"
@@ -161,39 +166,20 @@ def _read(stream: IO[bytes], size: int, name: str) -> bytes:
 
 
 def _download(url: str, file: IO[bytes]) -> None:
-    """Fetch ``url`` into ``file``, and rewind. Redirects stay within http and https."""
-    request = urllib.request.Request(url, headers={"User-Agent": f"securebench/{__version__}"})  # noqa: S310 - is_url
-    deadline = time.monotonic() + DOWNLOAD_SECONDS
+    """Download ``url`` into ``file``, and rewind."""
     try:
-        with _opener().open(request, timeout=_SOCKET_SECONDS) as response:
-            while part := response.read(_CHUNK):
-                file.write(part)
-                if file.tell() > MAX_SOURCE_BYTES:
-                    raise _too_large(url, MAX_SOURCE_BYTES)
-                if time.monotonic() > deadline:
-                    raise TimeoutError(f"not done after {DOWNLOAD_SECONDS:.0f} s")
-    except (OSError, ValueError) as error:
-        if isinstance(error, urllib.error.HTTPError):
-            error.close()
-        hint = "fetch the file in another way, and give its path"
-        raise ConfigError(f"cannot download {url}: {error}", code="import-download-failed", hint=hint) from None
+        http = HttpClient(Deadline(Timeouts(total=DOWNLOAD_SECONDS)))
+        for piece in Download(http, parse_address(url, allow_plain=True), MAX_SOURCE_BYTES):
+            file.write(piece)
+    except TooLargeError:
+        raise _too_large(url, MAX_SOURCE_BYTES) from None
+    except (HttpError, OSError) as error:
+        raise ConfigError(
+            f"cannot download {without_password(url)}: {error}",
+            code="import-download-failed",
+            hint="download the file with another tool, and pass its path",
+        ) from None
     file.seek(0)
-
-
-def _opener() -> urllib.request.OpenerDirector:
-    """Return an opener that knows http and https, and neither ftp, file nor data."""
-    opener = urllib.request.OpenerDirector()
-    for handler in (
-        urllib.request.ProxyHandler(),
-        urllib.request.HTTPHandler(),
-        urllib.request.HTTPSHandler(),
-        urllib.request.HTTPRedirectHandler(),
-        urllib.request.HTTPDefaultErrorHandler(),
-        urllib.request.HTTPErrorProcessor(),
-        urllib.request.UnknownHandler(),
-    ):
-        opener.add_handler(handler)
-    return opener
 
 
 def _too_large(name: str, limit: int) -> ConfigError:

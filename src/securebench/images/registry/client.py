@@ -19,7 +19,7 @@ from securebench.http import (
     parse_address,
 )
 from securebench.images.reference import DEFAULT_REGISTRY
-from securebench.images.registry.login import RegistryLogin
+from securebench.images.registry.login import RegistryHttp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -61,8 +61,7 @@ class RegistryClient:
             self._address = registry_address(reference.registry)
         except HttpError as error:
             raise _registry_error(reference.registry, error) from error
-        self._login = RegistryLogin(self._address, reference, credentials, deadline)
-        self._http = HttpClient(deadline, login=self._login, report=report)
+        self._http = RegistryHttp(self._address, reference, credentials, deadline, report)
         self.deadline = deadline
 
     def document(self, kind: str, version: str, accept: str, limit: int) -> tuple[bytes, str]:
@@ -94,7 +93,7 @@ class RegistryClient:
         if isinstance(error, MismatchError):
             return blob_mismatch(f"cannot download {blob}: {error}")
         if isinstance(error, StatusError) and error.status in _DENIED:
-            return self._login.denied()
+            return self._http.denied()
         if isinstance(error, StatusError) and error.status in _MISSING:
             return ImageError(
                 f"{self._address} does not have {self._reference}",

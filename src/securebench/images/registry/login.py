@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import threading
+from contextlib import closing
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
@@ -13,7 +15,10 @@ from securebench.http import HttpClient
 from securebench.images.registry.documents import parse_object
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from securebench.http import Address, Deadline
+    from securebench.http.connection import Response
     from securebench.images.reference import RegistryReference
     from securebench.images.registry.credentials import Credentials
 
@@ -54,38 +59,35 @@ def parse_challenge(header: str) -> Challenge | None:
     return Challenge() if _BASIC.search(header) else None
 
 
-class RegistryLogin:
-    """Authenticates at the registry at ``address``, with a password or tokens. Shared by threads."""
+class RegistryHttp(HttpClient):
+    """Authenticates at the registry at ``address``, with a password or tokens. No other host is sent either."""
 
     def __init__(
-        self, address: Address, reference: RegistryReference, credentials: Credentials | None, deadline: Deadline
+        self,
+        address: Address,
+        reference: RegistryReference,
+        credentials: Credentials | None,
+        deadline: Deadline,
+        report: Callable[[str], None],
     ) -> None:
-        self.origin = address.origin
+        super().__init__(deadline, report=report)
         self._address = address
         self._reference = reference
         self._credentials = credentials
-        self._http = HttpClient(deadline)
         self._authorization = ""
         self._renewing = threading.Lock()
 
-    def authorization(self) -> str:
-        """Return the ``Authorization`` header to send, or an empty string."""
-        return self._authorization
-
-    def renew(self, challenge: str, refused: str) -> str:
-        """Return the header to send instead of ``refused``. Raises :class:`ImageError` (``registry-denied``)."""
-        wanted = parse_challenge(challenge)
-        if wanted is None:
-            raise self.denied()
-        with self._renewing:
-            if self._authorization == refused:  # no other thread has renewed it meanwhile
-                if wanted.realm:
-                    self._authorization = f"Bearer {self._token(wanted)}"
-                elif self._credentials is None or self._credentials.basic == refused:
-                    raise self.denied()
-                else:
-                    self._authorization = self._credentials.basic
-            return self._authorization
+    def authorized(self, address: Address, headers: Mapping[str, str]) -> Response:
+        """Send a request, and meet a challenge of the registry. Raises :class:`ImageError` (``registry-denied``)."""
+        if address.origin != self._address.origin:
+            return self.get(address, headers)
+        sent = self._authorization
+        response = self.get(address, _with(headers, sent))
+        if response.status != HTTPStatus.UNAUTHORIZED:
+            return response
+        response.close()
+        self._renew(parse_challenge(response.header("WWW-Authenticate")), sent)
+        return self.get(address, _with(headers, self._authorization))
 
     def denied(self) -> ImageError:
         """Return the error for a registry that refuses access."""
@@ -98,17 +100,33 @@ class RegistryLogin:
             else f"check the name; for a private image run 'docker login {registry}' without a credential helper",
         )
 
-    def _token(self, wanted: Challenge) -> str:
-        """Request a token from the server that the registry named. Redirects of that server are refused."""
-        server = wanted.token_address(self._address, self._reference.repository)
-        headers = {"Accept": "application/json"}
-        if self._credentials is not None:
-            headers["Authorization"] = self._credentials.basic
-        with self._http.get(server, headers) as response:
-            if response.status in {401, 403}:
+    def _renew(self, challenge: Challenge | None, refused: str) -> None:
+        """Replace what was ``refused``, unless another thread has already."""
+        with self._renewing:
+            if challenge is None:
+                raise self.denied()
+            if self._authorization != refused:
+                return
+            if challenge.realm:
+                self._authorization = f"Bearer {self._token(challenge)}"
+            elif self._credentials is None or self._credentials.basic == refused:
+                raise self.denied()
+            else:
+                self._authorization = self._credentials.basic
+
+    def _token(self, challenge: Challenge) -> str:
+        """Request a token from the server that the registry named, which gets the password: no redirects."""
+        server = challenge.token_address(self._address, self._reference.repository)
+        headers = _with({"Accept": "application/json"}, self._credentials.basic if self._credentials else "")
+        with closing(self.get(server, headers)) as response:
+            if response.status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
                 raise self.denied()
             answer = parse_object(response.checked().read(_MAX_TOKEN_BYTES), f"the token from {server}")
         token = answer.get("token") or answer.get("access_token")
         if not isinstance(token, str) or not _TOKEN.fullmatch(token):
             raise ImageError(f"{server} returned an invalid token", code="registry-answer-invalid")
         return token
+
+
+def _with(headers: Mapping[str, str], authorization: str) -> Mapping[str, str]:
+    return {**headers, "Authorization": authorization} if authorization else headers

@@ -6,18 +6,22 @@ import hashlib
 import os
 import re
 import sys
-import time
-import urllib.error
-import urllib.request
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urljoin, urlsplit
 
-from securebench import __version__
 from securebench.errors import ImageError
 from securebench.fs.archives import ArchiveLimits
 from securebench.fs.streams import decompressed
 from securebench.fs.tar_reader import MemberKind, TarReader
+from securebench.http import (
+    AddressError,
+    Deadline,
+    HttpClient,
+    HttpError,
+    Timeouts,
+    parse_address,
+    without_password,
+)
 from securebench.images.build.bootstrap import query
 from securebench.images.build.git.model import (
     EXECUTABLE,
@@ -35,6 +39,7 @@ from securebench.strict_input.json_text import UnfitJsonError, decode_json
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from securebench.http import Address
     from securebench.images.build.recipe_kinds import PypiSource
 
 INDEX: Final = "https://pypi.org/simple"
@@ -43,9 +48,6 @@ _FORM: Final = "application/vnd.pypi.simple.v1+json"
 _MAX_LISTING: Final = 64 * 1024 * 1024
 _MAX_ARCHIVE: Final = 512 * 1024 * 1024
 _SECONDS: Final = 600.0
-_SOCKET_SECONDS: Final = 30.0
-_CHUNK: Final = 1024 * 1024
-_LOOPBACK: Final = frozenset(("localhost", "127.0.0.1", "::1"))
 
 
 def fetch_release(source: PypiSource, index: str = "") -> tuple[SourceTree, str]:
@@ -54,8 +56,9 @@ def fetch_release(source: PypiSource, index: str = "") -> tuple[SourceTree, str]
     ``index`` is a simple index; by default pip's. Raises :class:`ImageError` (``source-unavailable``,
     ``source-unusable``, ``image-blob-mismatch``, and ``image-malformed`` for a damaged archive).
     """
-    page = f"{(index or _index()).rstrip('/')}/{normalised(source.name)}/"
-    listed = _listing(page)
+    http = HttpClient(Deadline(Timeouts(total=_SECONDS)))
+    page = _address(f"{(index or _index()).rstrip('/')}/{normalised(source.name)}/")
+    listed = _listing(http, page)
     chosen = next((file for file in listed if _is_wanted(str(file.get("filename", "")), source)), None)
     if chosen is None:
         raise ImageError(
@@ -63,7 +66,7 @@ def fetch_release(source: PypiSource, index: str = "") -> tuple[SourceTree, str]
             code="source-unavailable",
             hint="look for the release among the files of the project; some have only wheels",
         )
-    data = b"".join(_fetched(urljoin(page, str(chosen.get("url", ""))), _MAX_ARCHIVE))
+    data = _fetched(http, _address(str(chosen.get("url", "")), page), _MAX_ARCHIVE)
     sha256 = hashlib.sha256(data).hexdigest()
     hashes = chosen.get("hashes")
     for wanted in (source.sha256, str(hashes.get("sha256", "")) if isinstance(hashes, dict) else ""):
@@ -144,8 +147,9 @@ def _index() -> str:
     return found.stdout.strip() if found and found.returncode == 0 and found.stdout.strip() else INDEX
 
 
-def _listing(page: str) -> list[dict[str, Any]]:
-    data = b"".join(_fetched(page, _MAX_LISTING))
+def _listing(http: HttpClient, page: Address) -> list[dict[str, Any]]:
+    """Return the files on a project's page."""
+    data = _fetched(http, page, _MAX_LISTING)
     try:
         value = decode_json(data.decode("utf-8"))[0]
     except (UnfitJsonError, UnicodeDecodeError):
@@ -153,52 +157,31 @@ def _listing(page: str) -> list[dict[str, Any]]:
     files = value.get("files") if isinstance(value, dict) else None
     if not isinstance(files, list):
         raise ImageError(
-            f"{_shown(page)} did not answer as an index of packages does",
+            f"{page.url} is not a page of a package index",
             code="source-unavailable",
-            hint=f"an index with the JSON form of the simple API is needed: PIP_INDEX_URL={INDEX}",
+            hint=f"the index must support the JSON form of the simple API, as PIP_INDEX_URL={INDEX} does",
         )
     return [file for file in files if isinstance(file, dict)]
 
 
-def _fetched(url: str, limit: int) -> Iterator[bytes]:
-    """Give what is at ``url``: over TLS, or from this machine. Raises :class:`ImageError` (``source-unavailable``)."""
-    parts = urlsplit(url)
-    if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in _LOOPBACK):
-        raise _unavailable(url, "it is not an https address")
-    request = urllib.request.Request(  # noqa: S310 - https, or this machine
-        url, headers={"User-Agent": f"securebench/{__version__}", "Accept": f"{_FORM}, */*;q=0.1"}
-    )
-    deadline, size = time.monotonic() + _SECONDS, 0
+def _address(url: str, page: Address | None = None) -> Address:
+    """Return the address of an index, or of a file on its page. Raises :class:`ImageError`."""
     try:
-        with urllib.request.build_opener(_HttpsOnly()).open(request, timeout=_SOCKET_SECONDS) as response:
-            while piece := response.read(_CHUNK):
-                size += len(piece)
-                if size > limit or time.monotonic() > deadline:
-                    raise _unavailable(url, f"it is larger than {limit} bytes, or takes longer than {_SECONDS:.0f} s")
-                yield piece
-    except (OSError, ValueError) as error:
-        if isinstance(error, urllib.error.HTTPError):
-            error.close()  # it is the answer, too
-        raise _unavailable(url, str(error)) from None
+        return page.follow(url) if page else parse_address(url)
+    except AddressError as error:
+        raise _unavailable(without_password(url), error) from error
 
 
-class _HttpsOnly(urllib.request.HTTPRedirectHandler):
-    """Follows a redirect to TLS alone."""
-
-    def redirect_request(self, req: Any, fp: Any, code: Any, msg: Any, headers: Any, newurl: str) -> Any:
-        if urlsplit(newurl).scheme != "https":
-            fp.close()
-            raise urllib.error.URLError(f"redirected to {_shown(newurl)}, which is not https")
-        return super().redirect_request(req, fp, code, msg, headers, newurl)
+def _fetched(http: HttpClient, address: Address, limit: int) -> bytes:
+    try:
+        return http.read(address, limit, {"Accept": f"{_FORM}, */*;q=0.1"})[0]
+    except HttpError as error:
+        raise _unavailable(address.url, error) from error
 
 
-def _unavailable(url: str, why: str) -> ImageError:
+def _unavailable(url: str, error: HttpError) -> ImageError:
     return ImageError(
-        f"cannot fetch {_shown(url)}: {why}",
+        f"cannot fetch {url}: {error}",
         code="source-unavailable",
-        hint="check the network and proxies (HTTPS_PROXY, SSL_CERT_FILE), and PIP_INDEX_URL where pip needs it",
+        hint="check the network and proxies (HTTPS_PROXY, SSL_CERT_FILE), and PIP_INDEX_URL if pip needs it",
     )
-
-
-def _shown(url: str) -> str:
-    return re.sub(r"(?<=://)[^/@]+@", "", url)
