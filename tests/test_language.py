@@ -81,8 +81,6 @@ src/securebench/benchmark_pack 11
 
 src/securebench/candidates 6
 
-src/securebench/cli 0
-
 src/securebench/doctor 17
 
 src/securebench/egress 62
