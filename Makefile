@@ -1,4 +1,4 @@
-# Two commands do all the set-up, each safe to run again: `make demo` and `make test`. The rest is for daily work.
+# `make demo` and `make test` do all the set-up and can be repeated. The rest is for daily work.
 
 BIN := .venv/bin
 
@@ -18,10 +18,10 @@ test: lint ## Set up what is missing, run the checks and tests that CI runs
 test-all: lint ## Run every test on every driver, also those that take minutes
 	@scripts/test.sh --thorough $(ARGS)
 
-bench: env-dev image ## Measure the framework's cost against the bare floor
+bench: env-dev image ## Measure what sandboxes and the framework cost
 	@$(BIN)/python perf/bench.py $(ARGS)
 
-bench-peers: env-dev image ## Measure other harnesses on the same task; make bench then shows them
+bench-peers: env-dev image ## Measure other harnesses on one trivial task
 	@$(BIN)/python perf/peers/run.py
 
 lint: env-dev ## Check style, format, types and layers
@@ -30,31 +30,31 @@ lint: env-dev ## Check style, format, types and layers
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
 
-format: env-dev ## Mend style and format where a tool can
+format: env-dev ## Fix style and format where a tool can
 	@$(BIN)/ruff check --fix
 	@$(BIN)/ruff format
 
-env: ## Make .venv with what a run needs
+env: ## Create .venv for runs
 	@scripts/setup_env.sh runtime
 
-env-dev: ## Make .venv with what the checks and tests need, too
+env-dev: ## Create .venv for checks and tests
 	@scripts/setup_env.sh dev
 
-sandboxes: env ## Get what both drivers need: a runtime, and a Docker Engine where one can be had
+sandboxes: env ## Install what both drivers need: a runtime, and a Docker Engine if possible
 	@$(BIN)/python -m scripts.sandboxes test >/dev/null
 
-engine: env ## Find a Docker Engine; where none answers, install and start one
+engine: env ## Find a Docker Engine; install and start one if none answers
 	@$(BIN)/python scripts/engine.py up
 
-engine-stop: ## Stop the engine that was started here, if one was
+engine-stop: ## Stop the engine that was started here
 	@$(BIN)/python scripts/engine.py down
 
 image: sandboxes ## Build the base image, if it is missing
 	@$(BIN)/securebench images build --install-tools
 
-lock: ## Write requirements/ anew from pyproject.toml
+lock: ## Update requirements/ from pyproject.toml
 	@scripts/lock.sh
 
-clean: ## Remove .venv and what the tools cached
+clean: ## Remove .venv and the tools' caches
 	@rm -rf .venv .cache/lock .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
 	@find src tests scripts perf -name __pycache__ -type d -prune -exec rm -rf {} +

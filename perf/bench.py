@@ -4,7 +4,7 @@
     make bench ARGS=--quick          fewer tasks and rounds
     make bench ARGS="--drivers docker,crun,runc,runsc --json bench.json"
 
-A driver that cannot be had here is left out, with the reason. What other harnesses take is shown if
+A driver that does not work here is left out, with the reason. Figures of other harnesses are shown if
 ``make bench-peers`` was run before.
 """
 

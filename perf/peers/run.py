@@ -61,8 +61,8 @@ PEERS: Final = (
     Peer("inspect-ai", needs=COMPOSE),
     Peer("terminal-bench", needs=COMPOSE),
     Peer("harbor", needs=COMPOSE),
-    Peer("swe-rex", needs="it installs a server of its own in each container, over a network"),
-    Peer("swebench", needs="its images hold a repository and its environment: there is no trivial task on another"),
+    Peer("swe-rex", needs="it installs its own server in each container, over a network"),
+    Peer("swebench", needs="its tasks need a repository in the image: they are not comparable"),
 )
 
 
