@@ -10,6 +10,7 @@ import base64
 import os
 import re
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from securebench.errors import ConfigError, InfrastructureError
@@ -118,7 +119,7 @@ class NpmRegistry:
             HttpClient(Deadline(self._timeouts)).get(self._at("")).close()
 
     def _at(self, path: str) -> Address:
-        return self._base.at(f"{self._base.path.rstrip('/')}/{path}")
+        return replace(self._base, path=f"{self._base.path.rstrip('/')}/{path}")
 
     @contextmanager
     def _explained(self, what: str = "") -> Iterator[None]:

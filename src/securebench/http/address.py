@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urljoin, urlsplit
 
@@ -25,13 +25,8 @@ class Address:
     @property
     def origin(self) -> str:
         """Scheme, host and port: credentials are valid for one origin."""
-        return f"{self.scheme}://{self.host_and_port}"
-
-    @property
-    def host_and_port(self) -> str:
-        """Host and port, as in a request."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
+        return f"{self.scheme}://{host}:{self.port}"
 
     @property
     def url(self) -> str:
@@ -53,10 +48,6 @@ class Address:
 
     def __str__(self) -> str:
         return self.host if self.port == _PORTS[self.scheme] else f"{self.host}:{self.port}"
-
-    def at(self, path: str) -> Address:
-        """Return the same server with another path."""
-        return replace(self, path=path)
 
     def follow(self, location: str) -> Address:
         """Return where a redirect or link leads. Raises :class:`AddressError`.

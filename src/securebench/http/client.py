@@ -6,13 +6,13 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
 from securebench.http.errors import AddressError, UnreachableError
-from securebench.http.timeouts import Deadline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from securebench.http.address import Address
-    from securebench.http.connection import Proxy, Response
+    from securebench.http.connection import Response
+    from securebench.http.timeouts import Deadline
 
 MAX_REDIRECTS: Final = 5
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
@@ -27,12 +27,12 @@ class HttpClient:
 
     def __init__(
         self,
-        deadline: Deadline | None = None,
+        deadline: Deadline,
         *,
         report: Callable[[str], None] = lambda _: None,
         proxies: Mapping[str, str] | None = None,
     ) -> None:
-        self.deadline = deadline or Deadline()
+        self.deadline = deadline
         self._report = report
         self._proxies = proxies or {}
         self._reached = False
@@ -88,12 +88,10 @@ class HttpClient:
         self._report(f"{address}: {error}; retrying in {pause:.0f} s")
         self.deadline.wait(pause)
 
-    def _proxy(self, address: Address) -> Proxy | None:
+    def _proxy(self, address: Address) -> str:
+        """Return the URL of the proxy for an address, or an empty string."""
         from urllib.request import getproxies, proxy_bypass
 
-        from securebench.http.connection import Proxy
-
-        url = (getproxies() | dict(self._proxies)).get(address.scheme)
-        if not url or address.is_loopback or proxy_bypass(address.host_and_port):
-            return None
-        return Proxy.parse(url)
+        if address.is_loopback or proxy_bypass(f"{address.host}:{address.port}"):
+            return ""
+        return self._proxies.get(address.scheme) or getproxies().get(address.scheme, "")

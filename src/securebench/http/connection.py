@@ -7,7 +7,6 @@ import http.client
 import ssl
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Self
 from urllib.parse import unquote, urlsplit
 
@@ -32,26 +31,6 @@ _PIECE: Final = 256 * 1024
 _SUCCESS: Final = frozenset({200, 206})
 _BUSY: Final = frozenset({408, 429, 500, 502, 503, 504})
 """Statuses that are worth a retry."""
-
-
-@dataclass(frozen=True, slots=True)
-class Proxy:
-    """A proxy and the headers that authenticate the user there."""
-
-    host: str
-    port: int
-    headers: dict[str, str] = field(repr=False)
-
-    @classmethod
-    def parse(cls, url: str) -> Proxy:
-        """Read a proxy's address from the environment. Raises :class:`UnreachableError`."""
-        try:
-            parts = urlsplit(url if "//" in url else f"//{url}")
-            port = parts.port or 80
-        except ValueError:
-            raise UnreachableError("the proxy's address in the environment is invalid") from None
-        login = "" if parts.username is None else f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-        return cls(parts.hostname or "", port, dict(make_headers(proxy_basic_auth=login or None)))
 
 
 class Response:
@@ -127,19 +106,30 @@ class _TlsConnection(_Connection, HTTPSConnection):
     pass
 
 
-def get(address: Address, headers: Mapping[str, str], deadline: Deadline, proxy: Proxy | None) -> Response:
-    """Send one GET request and return the response, whatever its status; redirects are not followed.
+def get(address: Address, headers: Mapping[str, str], deadline: Deadline, proxy: str) -> Response:
+    """Send one GET request, through the proxy at the URL ``proxy`` unless that is empty; do not follow redirects.
 
-    Raises :class:`UnreachableError` and :class:`DeadlineError`.
+    Return the response, whatever its status. Raises :class:`UnreachableError` and :class:`DeadlineError`.
     """
     deadline.check()
-    connection, target, extra = _prepared(address, deadline.timeouts.connect, proxy)
+    host, port, login = _parsed(proxy) if proxy else (address.host, address.port, {})
+    target, timeout = address.path, deadline.timeouts.connect
+    if address.scheme == "https":
+        # The default context trusts the system's authorities, or those in SSL_CERT_FILE and SSL_CERT_DIR.
+        connection: _Connection = _TlsConnection(host, port, timeout=timeout, ssl_context=ssl.create_default_context())
+        if proxy:
+            connection.set_tunnel(address.host, address.port, login)
+            login = {}  # for the proxy, not for the server behind it
+    else:
+        connection = _Connection(host, port, timeout=timeout)
+        if proxy:
+            target = f"{address.origin}{target}"
     connection.deadline = deadline
     try:
         with _explained(deadline):
             connection.connect()
             connection.timeout = deadline.timeouts.read
-            sent = {"User-Agent": f"securebench/{__version__}", "Connection": "close", **extra, **headers}
+            sent = {"User-Agent": f"securebench/{__version__}", "Connection": "close", **login, **headers}
             connection.request("GET", target, headers=sent, preload_content=False, decode_content=False)
             return Response(connection, connection.getresponse())
     except BaseException:
@@ -147,17 +137,15 @@ def get(address: Address, headers: Mapping[str, str], deadline: Deadline, proxy:
         raise
 
 
-def _prepared(address: Address, timeout: float, proxy: Proxy | None) -> tuple[_Connection, str, Mapping[str, str]]:
-    """Return a connection that is not open yet, what to request over it, and headers for the proxy."""
-    host, port = (proxy.host, proxy.port) if proxy else (address.host, address.port)
-    if address.scheme == "http":
-        target = f"{address.origin}{address.path}" if proxy else address.path
-        return _Connection(host, port, timeout=timeout), target, proxy.headers if proxy else {}
-    # The default context trusts the system's authorities, or those in SSL_CERT_FILE and SSL_CERT_DIR.
-    connection = _TlsConnection(host, port, timeout=timeout, ssl_context=ssl.create_default_context())
-    if proxy:
-        connection.set_tunnel(address.host, address.port, proxy.headers)
-    return connection, address.path, {}
+def _parsed(proxy: str) -> tuple[str, int, dict[str, str]]:
+    """Return a proxy's host, port, and the headers that authenticate the user there."""
+    try:
+        parts = urlsplit(proxy if "//" in proxy else f"//{proxy}")
+        port = parts.port or 80
+    except ValueError:
+        raise UnreachableError("the proxy's address in the environment is invalid") from None
+    login = "" if parts.username is None else f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    return parts.hostname or "", port, dict(make_headers(proxy_basic_auth=login or None))
 
 
 @contextmanager

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+import threading
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 from securebench.errors import ImageError
@@ -19,13 +22,15 @@ from securebench.http import (
     parse_address,
 )
 from securebench.images.reference import DEFAULT_REGISTRY
-from securebench.images.registry.login import RegistryHttp
+from securebench.images.registry.challenge import parse_challenge, read_token
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Callable, Generator, Iterator, Mapping
 
     from securebench.http import Address
+    from securebench.http.connection import Response
     from securebench.images.reference import RegistryReference
+    from securebench.images.registry.challenge import Challenge
     from securebench.images.registry.credentials import Credentials
     from securebench.images.registry.model import BlobDescriptor
 
@@ -33,6 +38,7 @@ _DEFAULT_HOST: Final = "registry-1.docker.io"
 """The API of the default registry; its name is that of a web site."""
 _DENIED: Final = frozenset({401, 403})
 _MISSING: Final = frozenset({404, 410})
+_MAX_TOKEN_BYTES: Final = 256 * 1024
 
 
 def registry_address(registry: str) -> Address:
@@ -42,10 +48,11 @@ def registry_address(registry: str) -> Address:
     return parse_address(f"http://{host}/v2/") if address.is_loopback else address
 
 
-class RegistryClient:
-    """Downloads from one repository, until ``deadline``. Shared by threads. ``report`` receives lines for the user.
+class RegistryClient(HttpClient):
+    """Downloads from one repository, until ``deadline``. Shared by threads.
 
-    Methods raise :class:`ImageError`: ``image-unavailable``, ``image-blob-mismatch``, ``registry-unreachable``,
+    It authenticates at the registry, with a password or tokens, and at no other host. :meth:`document` and
+    :meth:`blob` raise :class:`ImageError`: ``image-unavailable``, ``image-blob-mismatch``, ``registry-unreachable``,
     ``registry-denied``, ``registry-answer-invalid``.
     """
 
@@ -56,58 +63,95 @@ class RegistryClient:
         deadline: Deadline,
         report: Callable[[str], None],
     ) -> None:
+        super().__init__(deadline, report=report)
         self._reference = reference
-        try:
-            self._address = registry_address(reference.registry)
-        except HttpError as error:
-            raise _registry_error(reference.registry, error) from error
-        self._http = RegistryHttp(self._address, reference, credentials, deadline, report)
-        self.deadline = deadline
+        self._credentials = credentials
+        with _explained(reference.registry):
+            self._registry = registry_address(reference.registry)
+        self._authorization = ""
+        self._renewing = threading.Lock()
 
     def document(self, kind: str, version: str, accept: str, limit: int) -> tuple[bytes, str]:
         """Return a document of at most ``limit`` bytes, and its ``Content-Type``.
 
         ``kind`` is ``manifests`` or ``blobs``; ``version`` is a tag or a digest.
         """
-        with self._explained():
-            return self._http.read(self._path(kind, version), limit, {"Accept": accept})
+        with self._image_errors():
+            return self.read(self._path(kind, version), limit, {"Accept": accept})
 
     def blob(self, blob: BlobDescriptor) -> Generator[bytes]:
         """Yield a blob in pieces. An error after the last piece means that they are not that blob."""
-        with self._explained(blob.digest):
+        with self._image_errors(blob.digest):
             yield from Download(
-                self._http, self._path("blobs", blob.digest), blob.size, expected_size=blob.size, digest=blob.digest
+                self, self._path("blobs", blob.digest), blob.size, expected_size=blob.size, digest=blob.digest
             )
+
+    def authorized(self, address: Address, headers: Mapping[str, str]) -> Response:
+        """Send a request; if the registry challenges it, authenticate and send it again."""
+        if address.origin != self._registry.origin:
+            return self.get(address, headers)
+        sent = self._authorization
+        response = self.get(address, _with(headers, sent))
+        if response.status != HTTPStatus.UNAUTHORIZED:
+            return response
+        response.close()
+        challenge = parse_challenge(response.header("WWW-Authenticate"))
+        if challenge is None:
+            raise self._denied()
+        with self._renewing:
+            if self._authorization == sent:  # no other thread has renewed it meanwhile
+                self._authorization = self._renewed(challenge)
+        return self.get(address, _with(headers, self._authorization))
+
+    def _renewed(self, challenge: Challenge) -> str:
+        """Return a header that meets ``challenge``: the password, or a token in exchange for it."""
+        basic = self._credentials.basic if self._credentials else ""
+        if not challenge.realm:
+            if basic in {"", self._authorization}:
+                raise self._denied()
+            return basic
+        # The token server receives the password: its redirects are not followed.
+        server = challenge.token_address(self._registry, self._reference.repository)
+        with closing(self.get(server, _with({"Accept": "application/json"}, basic))) as response:
+            if response.status in _DENIED:
+                raise self._denied()
+            return f"Bearer {read_token(response.checked().read(_MAX_TOKEN_BYTES), server)}"
 
     def _path(self, kind: str, version: str) -> Address:
-        return self._address.at(f"/v2/{self._reference.repository}/{kind}/{version}")
+        return replace(self._registry, path=f"/v2/{self._reference.repository}/{kind}/{version}")
 
     @contextmanager
-    def _explained(self, blob: str = "") -> Iterator[None]:
-        try:
-            yield
-        except HttpError as error:
-            raise self._error(error, blob) from error
+    def _image_errors(self, blob: str = "") -> Iterator[None]:
+        with _explained(str(self._registry)):
+            try:
+                yield
+            except MismatchError as error:
+                raise blob_mismatch(f"cannot download {blob}: {error}") from error
+            except StatusError as error:
+                if error.status in _DENIED:
+                    raise self._denied() from error
+                if error.status not in _MISSING:
+                    raise
+                raise ImageError(
+                    f"{self._registry} does not have {self._reference}",
+                    hint="check the name and the tag; 'securebench/' images are built: 'securebench images build'",
+                ) from error
 
-    def _error(self, error: HttpError, blob: str) -> ImageError:
-        if isinstance(error, MismatchError):
-            return blob_mismatch(f"cannot download {blob}: {error}")
-        if isinstance(error, StatusError) and error.status in _DENIED:
-            return self._http.denied()
-        if isinstance(error, StatusError) and error.status in _MISSING:
-            return ImageError(
-                f"{self._address} does not have {self._reference}",
-                hint="check the name and the tag; 'securebench/' images are built: 'securebench images build'",
-            )
-        return _registry_error(str(self._address), error)
+    def _denied(self) -> ImageError:
+        registry = self._reference.registry
+        return ImageError(
+            f"{registry} denied access to {self._reference.repository}: it is private or does not exist",
+            code="registry-denied",
+            hint=f"the registry refused the credentials; run 'docker login {registry}' again"
+            if self._credentials is not None
+            else f"check the name; for a private image run 'docker login {registry}' without a credential helper",
+        )
 
 
 def ask(registry: str, timeouts: Timeouts) -> None:
     """Check that a registry responds. Raises :class:`ImageError` (``registry-unreachable``)."""
-    try:
+    with _explained(registry):
         HttpClient(Deadline(timeouts)).get(registry_address(registry)).close()
-    except HttpError as error:
-        raise _registry_error(registry, error) from error
 
 
 def blob_mismatch(message: str) -> ImageError:
@@ -119,17 +163,26 @@ def blob_mismatch(message: str) -> ImageError:
     )
 
 
-def _registry_error(registry: str, error: HttpError) -> ImageError:
-    if isinstance(error, UnreachableError):
+@contextmanager
+def _explained(registry: str) -> Iterator[None]:
+    """Turn errors of HTTP into those of images."""
+    try:
+        yield
+    except UnreachableError as error:
         hint = "check the network, and HTTPS_PROXY if there is a proxy; or import the image from a file"
         if error.untrusted:
             hint = "if a proxy intercepts TLS, set SSL_CERT_FILE to a bundle with its CA certificate"
-        return ImageError(f"{registry} cannot be reached: {error}", code="registry-unreachable", hint=hint)
-    if isinstance(error, DeadlineError):
+        raise ImageError(f"{registry} cannot be reached: {error}", code="registry-unreachable", hint=hint) from error
+    except DeadlineError as error:
         hint = "retry on a faster network; the partial download was discarded"
-        return ImageError(str(error), code="registry-unreachable", hint=hint)
-    return ImageError(
-        f"invalid response from {registry}: {error}",
-        code="registry-answer-invalid",
-        hint="check the reference, and any proxy between this machine and the registry",
-    )
+        raise ImageError(str(error), code="registry-unreachable", hint=hint) from error
+    except HttpError as error:
+        raise ImageError(
+            f"invalid response from {registry}: {error}",
+            code="registry-answer-invalid",
+            hint="check the reference, and any proxy between this machine and the registry",
+        ) from error
+
+
+def _with(headers: Mapping[str, str], authorization: str) -> Mapping[str, str]:
+    return {**headers, "Authorization": authorization} if authorization else headers

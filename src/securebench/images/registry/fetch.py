@@ -53,10 +53,10 @@ def fetch_image(
     ``sink`` raises.
     """
     where = parse_reference(reference)
-    report = _one_at_a_time(on_progress)
-    client = RegistryClient(where, find_credentials(where.registry), Deadline(timeouts), report)
-    report(f"looking for {where}")
-    pull = _Pull(client, str(where), platform or Platform.of_this_machine(), report)
+    progress = _Progress(on_progress)
+    client = RegistryClient(where, find_credentials(where.registry), Deadline(timeouts), progress.report)
+    progress.report(f"looking for {where}")
+    pull = _Pull(client, str(where), platform or Platform.of_this_machine(), progress)
     data, digest, manifest = pull.manifest(where.version, where.digest)
     config = pull.config(manifest.config)
     pull.layers(manifest.layers, sink)
@@ -64,11 +64,11 @@ def fetch_image(
 
 
 class _Pull:
-    def __init__(self, client: RegistryClient, what: str, platform: Platform, report: Callable[[str], None]) -> None:
+    def __init__(self, client: RegistryClient, what: str, platform: Platform, progress: _Progress) -> None:
         self._client = client
         self._what = what
         self._platform = platform
-        self._report = report
+        self._progress = progress
 
     def manifest(self, version: str, digest: str) -> tuple[bytes, str, RegistryManifest]:
         """Return the manifest for the platform: its bytes, its digest and its content."""
@@ -99,13 +99,12 @@ class _Pull:
         """Download the layers that ``sink`` lacks. The first failure stops all downloads."""
         wanted = {layer.digest: layer for layer in layers}
         missing = [layer for layer in wanted.values() if not sink.has(layer.digest)]
-        megabytes = sum(layer.size for layer in missing) / 1e6
+        self._progress.total = size = sum(layer.size for layer in missing)
         present = len(wanted) - len(missing)
-        self._report(f"layers: {len(wanted)}, already present: {present}, to download: {megabytes:.1f} MB")
-        progress = _Progress(megabytes, self._report)
+        self._progress.report(f"layers: {len(wanted)}, already present: {present}, to download: {size / 1e6:.1f} MB")
         with ThreadPoolExecutor(LAYERS_AT_ONCE, thread_name_prefix="pull") as pool:
             try:
-                futures = [pool.submit(self._layer, layer, sink, progress) for layer in missing]
+                futures = [pool.submit(self._layer, layer, sink) for layer in missing]
                 for future in as_completed(futures):
                     future.result()
             except BaseException:
@@ -113,9 +112,9 @@ class _Pull:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
 
-    def _layer(self, layer: BlobDescriptor, sink: BlobSink, progress: _Progress) -> None:
+    def _layer(self, layer: BlobDescriptor, sink: BlobSink) -> None:
         with closing(self._client.blob(layer)) as pieces:  # also if an error of the sink refers to its frame
-            sink.write(layer.digest, layer.size, progress.counted(pieces))
+            sink.write(layer.digest, layer.size, self._progress.counted(pieces))
 
     def _wrong_platform(self, offered: str) -> ImageError:
         return ImageError(
@@ -126,38 +125,28 @@ class _Pull:
 
 
 class _Progress:
-    """Reports from time to time how much has been downloaded."""
+    """Reports lines, one at a time, and every few seconds how much has been downloaded. Shared by threads."""
 
-    def __init__(self, megabytes: float, report: Callable[[str], None]) -> None:
-        self._total = megabytes
-        self._report = report
+    def __init__(self, on_progress: Callable[[str], None]) -> None:
+        self._on_progress = on_progress
         self._lock = threading.Lock()
-        self._received = 0
         self._reported = time.monotonic()
+        self._received = 0
+        self.total = 0
+
+    def report(self, line: str) -> None:
+        with self._lock:
+            self._reported = time.monotonic()
+            self._on_progress(line)
 
     def counted(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
         for piece in pieces:
             yield piece
-            self._add(len(piece))
-
-    def _add(self, size: int) -> None:
-        with self._lock:
-            self._received += size
-            if time.monotonic() - self._reported < PROGRESS_SECONDS:
-                return
-            self._reported = time.monotonic()
-            received = self._received / 1e6
-        self._report(f"{received:.1f} of {self._total:.1f} MB")
-
-
-def _one_at_a_time(on_progress: Callable[[str], None]) -> Callable[[str], None]:
-    lock = threading.Lock()
-
-    def report(line: str) -> None:
-        with lock:
-            on_progress(line)
-
-    return report
+            with self._lock:
+                self._received += len(piece)
+                is_due = time.monotonic() - self._reported >= PROGRESS_SECONDS
+            if is_due:
+                self.report(f"{self._received / 1e6:.1f} of {self.total / 1e6:.1f} MB")
 
 
 def _expect(digest: str, data: bytes, what: str) -> None:
