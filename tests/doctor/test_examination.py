@@ -57,7 +57,7 @@ def test_a_weaker_driver_that_can_be_asked_for_is_said() -> None:
     assert (report.driver, report.can_run) == ("", True)
     (found,) = [finding for finding in report.findings if finding.name == "driver"]
     assert found.state is State.WEAKER
-    assert "memory" in found.found
+    assert "memory" in found.meaning
     assert "--driver oci" in found.fix
 
 

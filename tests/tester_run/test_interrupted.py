@@ -58,7 +58,7 @@ def test_the_first_signal_ends_cleanly(tmp_path: Path, number: signal.Signals) -
         assert time.monotonic() - start < 30  # its task would take a minute
     assert out == "interrupted 2 4 True\n"
     assert process.returncode == 0
-    assert "interrupt again to end at once" in err
+    assert "press Ctrl-C again" in err
     assert [record["verification_status"] for record in records(tmp_path)] == ["passed", "passed"]
 
 

@@ -1,4 +1,4 @@
-"""What this machine can do for sandboxes, what is weaker or missing, and the command that mends it."""
+"""Checks of what this machine supports, with a command to fix what is weaker or missing."""
 
 from securebench.doctor.examination import examine
 from securebench.doctor.model import Finding, Report, State

@@ -1,4 +1,4 @@
-"""All checks at once, each within its time: a machine on which something hangs is told of, not waited for."""
+"""Run all checks at the same time, within a time limit: a check that hangs is reported as such."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from securebench.doctor.model import Machine
 
 SECONDS: Final = 1.4
-"""How long all checks together may take: an answer in two seconds is worth more than a complete one in sixty."""
+"""Seconds for all checks together. An answer in two seconds is worth more than a complete one in sixty."""
 
 PATIENCE: Final = 20.0
-"""How long a sandbox may take to be made, on a machine that is busy: without one there is no answer at all."""
+"""Seconds for creating a sandbox on a busy machine. Without it there would be no answer at all."""
 
 _GRACE: Final = 0.4
-"""How long after that the choice of a driver may take, which makes another."""
+"""Additional seconds for choosing a driver, which creates another sandbox."""
 
 _OCI: Final = "oci_driver"
 _DRIVER: Final = "driver"
@@ -52,22 +52,22 @@ CHECKS: Final[Mapping[str, Callable[[Machine], Finding]]] = {
     "package_mirror": place_checks.package_mirror,
     "clock": place_checks.clock,
 }
-"""Each check by the name of its finding, in the order in which they are shown."""
+"""Each check by the name of its finding, in display order."""
 
 
 def examine(machine: Machine, seconds: float = SECONDS) -> Report:
-    """Return what every check finds, within ``seconds``. Whatever a check raises is its finding.
+    """Return the findings of all checks, within ``seconds``. An exception of a check becomes its finding.
 
-    Only a sandbox that is being made is waited for longer, up to :data:`PATIENCE` seconds.
+    Creating a sandbox may take longer, up to :data:`PATIENCE` seconds.
     """
-    # Several checks import parts of the Docker library. When two threads import packages that need each other, Python
-    # breaks the deadlock by letting one thread see a package that is not complete: an ImportError, by chance.
+    # Several checks import parts of the Docker library. If two threads import packages that import each other, Python
+    # breaks the deadlock by showing one of them an incomplete package, which can raise an ImportError.
     importlib.import_module("securebench.engine.client")
     done: queue.SimpleQueue[Finding] = queue.SimpleQueue()
     end = time.monotonic() + seconds
     last = end + PATIENCE
     for name in CHECKS:
-        # Daemons: one that hangs does not keep the process from ending.
+        # Daemon threads: a check that hangs does not keep the process from exiting.
         threading.Thread(target=lambda name=name: done.put(_finding(name, machine)), daemon=True).start()
     found: dict[str, Finding] = {}
     while len(found) < len(CHECKS):
@@ -97,12 +97,12 @@ def _finding(name: str, machine: Machine) -> Finding:
         return CHECKS[name](machine)
     except SecureBenchError as error:
         return Finding(name, State.MISSING, error.message, fix=error.hint)
-    except Exception as error:  # noqa: BLE001 - whatever is wrong with the machine, the other lines are wanted
-        return Finding(name, State.MISSING, f"could not be told: {type(error).__name__}: {error}")
+    except Exception as error:  # noqa: BLE001 - the other checks are still useful
+        return Finding(name, State.MISSING, f"the check failed: {type(error).__name__}: {error}")
 
 
 def _silent(name: str, seconds: float) -> Finding:
     found = f"no answer within {seconds:.1f} s"
     if name in ("docker_engine", _DRIVER):
-        return Finding(name, State.MISSING, found, "the engine hangs, or is not where DOCKER_HOST says", "docker info")
+        return Finding(name, State.MISSING, found, "the engine hangs, or DOCKER_HOST is wrong", "docker info")
     return Finding(name, State.MISSING, found, "it hangs, or this machine is very busy")

@@ -1,4 +1,4 @@
-"""Commands that mend something, as this user has to type them on this machine."""
+"""Commands that fix a problem, for this user and machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def install(machine: Machine, *packages: str) -> str:
-    """Return the command that installs Debian's ``packages``, or what to do where they are called otherwise."""
+    """Return the command that installs Debian's ``packages``, or advice for other systems."""
     names = " ".join(packages)
     if machine.has("apt-get"):
         return as_root(machine, f"apt-get install {names}")
@@ -17,5 +17,5 @@ def install(machine: Machine, *packages: str) -> str:
 
 
 def as_root(machine: Machine, command: str) -> str:
-    """Return a command that root has to run."""
+    """Return ``command``, with sudo unless this user is root."""
     return command if machine.is_root else f"sudo {command}"

@@ -1,4 +1,4 @@
-"""What the kernel gives to this user: namespaces, ids, limits, filters, overlays."""
+"""Checks of the kernel: namespaces, ids, limits, system call filters, overlays."""
 
 from __future__ import annotations
 
@@ -18,46 +18,46 @@ _USER_NAMESPACE_SWITCHES: Final = (
     ("kernel.unprivileged_userns_clone", "0", "1"),
     ("kernel.apparmor_restrict_unprivileged_userns", "1", "0"),
 )
-"""Settings that forbid user namespaces to some or all: the value that forbids, and one that does not."""
+"""Settings that can forbid user namespaces: name, forbidding value, allowing value."""
 
 
 def user_namespaces(machine: Machine) -> Finding:
-    """Try one: no setting says it all, and a container around this process may forbid it, too."""
+    """Create one. Settings alone do not tell, because a container around this process may forbid it, too."""
     name = "user_namespaces"
     if machine.succeeds(("unshare", "--user", "--map-root-user", "true")):
-        return Finding(name, State.OK, "can be made", "no user of a sandbox is one that matters here")
+        return Finding(name, State.OK, "available", "users of a sandbox have no rights on this machine")
     meaning = "the oci driver cannot work"
     for setting, forbids, allows in _USER_NAMESPACE_SWITCHES:
         value = machine.read(f"/proc/sys/{setting.replace('.', '/')}")
         if value is not None and value.strip() == forbids:
             fix = as_root(machine, f"sysctl -w {setting}={allows}")
             return Finding(name, State.MISSING, f"forbidden by {setting}={forbids}", meaning, fix)
-    return Finding(name, State.MISSING, "refused: by the kernel, or by a container around this", meaning)
+    return Finding(name, State.MISSING, "refused by the kernel or by a container around this process", meaning)
 
 
 def rootless_ids(machine: Machine) -> Finding:
-    """Look for the subordinate ids that an ordinary user's sandboxes need for more than one user."""
-    name, meaning = "rootless_ids", "an image's files all have one owner, and groups of this user are kept"
+    """Check for the subordinate ids with which an ordinary user's sandboxes have more than one user."""
+    name, meaning = "rootless_ids", "all files of an image have one owner, and sandboxes keep your groups"
     if machine.is_root:
-        return Finding(name, State.OK, "not needed by root", "sandboxes have 65536 ids that nobody here has")
+        return Finding(name, State.OK, "not needed by root", "sandboxes use 65536 ids that no user of this machine has")
     if not (machine.has("newuidmap") and machine.has("newgidmap")):
         return Finding(name, State.WEAKER, "no newuidmap", meaning, install(machine, "uidmap"))
     least = min(_subordinate(machine, path) for path in ("/etc/subuid", "/etc/subgid"))
     if least >= _SUBORDINATE:
-        return Finding(name, State.OK, f"{least} subordinate ids", "sandboxes have users of their own")
+        return Finding(name, State.OK, f"{least} subordinate ids", "sandboxes use separate user ids")
     ids = "--add-subuids 100000-165535 --add-subgids 100000-165535"
     fix = as_root(machine, f"usermod {ids} {machine.user}")
     return Finding(name, State.WEAKER, f"{least} subordinate ids of {_SUBORDINATE}", meaning, fix)
 
 
 def cgroups(machine: Machine) -> Finding:
-    """Say which limits can be set for a sandbox as a whole."""
+    """Check which limits can be set for a sandbox as a whole."""
     layout, usable = machine.cgroups()
     lacking = [name for name in _CONTROLLERS if name not in usable]
     found = f"{layout or 'none'}; limits of {', '.join(usable) or 'nothing'}"
     if not lacking:
-        return Finding("cgroups", State.OK, found, "a sandbox cannot take more than its share")
-    meaning = f"the oci driver cannot limit a sandbox's {', '.join(lacking)} as a whole, only each process's"
+        return Finding("cgroups", State.OK, found, "all limits of a sandbox are enforced")
+    meaning = f"the oci driver can limit {', '.join(lacking)} only per process, not per sandbox"
     if machine.is_root:
         fix = "" if layout else "mount -t cgroup2 none /sys/fs/cgroup"
     else:
@@ -66,26 +66,28 @@ def cgroups(machine: Machine) -> Finding:
 
 
 def seccomp(machine: Machine) -> Finding:
-    """Look for the kernel's filters, and for the library that writes them."""
+    """Check for system call filters in the kernel, and for libseccomp."""
     if machine.read("/proc/sys/kernel/seccomp/actions_avail") is None:
         return Finding("seccomp", State.MISSING, "the kernel has no filters", "system calls are not filtered")
     version = machine.libseccomp()
-    return Finding("seccomp", State.OK, f"libseccomp {version}", "system calls are filtered, compiled once")
+    return Finding("seccomp", State.OK, f"libseccomp {version}", "system calls are filtered")
 
 
 def overlay(machine: Machine) -> Finding:
-    """Look for the file system that lets sandboxes share an image and write, each for itself."""
-    meaning = "the oci driver cannot give a sandbox an image"
+    """Check for overlayfs, with which sandboxes share an image and write separately."""
+    meaning = "the oci driver cannot use images"
     if "overlay" not in (machine.read("/proc/filesystems") or "").split():
         fix = as_root(machine, "modprobe overlay")
-        return Finding("overlay", State.MISSING, "not known to the kernel", meaning, fix)
+        return Finding("overlay", State.MISSING, "not supported by the kernel", meaning, fix)
     if not machine.is_root and machine.kernel < _OVERLAY_FOR_USERS:
-        found = f"kernel {'.'.join(map(str, machine.kernel))} has it for root alone; 5.11 or later has it for all"
+        found = f"kernel {'.'.join(map(str, machine.kernel))} allows it only for root; 5.11 allows it for all users"
         return Finding("overlay", State.MISSING, found, meaning, "run as root")
-    return Finding("overlay", State.OK, "there", "sandboxes share an image, and write each for itself")
+    return Finding(
+        "overlay", State.OK, "available", "sandboxes share one unpacked image, each with its own writable layer"
+    )
 
 
 def _subordinate(machine: Machine, path: str) -> int:
-    """Return how many ids a file such as ``/etc/subuid`` gives to this user."""
+    """Return how many ids a file such as ``/etc/subuid`` assigns to this user."""
     lines = [line.split(":") for line in (machine.read(path) or "").splitlines()]
     return sum(int(line[2]) for line in lines if len(line) == 3 and line[0] == machine.user and line[2].isdecimal())  # noqa: PLR2004 - name:first:count

@@ -1,4 +1,4 @@
-"""What is found, and what the machine is asked for it."""
+"""The findings of checks, and what checks ask the machine."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 
 class State(StrEnum):
-    """How it is about one thing."""
+    """The state of one thing."""
 
     OK = "ok"
     WEAKER = "weaker"
-    """It is there, and less than it could be."""
+    """It works, but not as well as it could."""
     MISSING = "missing"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing: its state, what was ``found``, what that means, and the command that mends it, or nothing."""
+    """One thing: its state, what was ``found``, what that means, and a command to fix it, if any."""
 
     name: str
     state: State
@@ -37,10 +37,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All that was found, in the order in which it is shown.
+    """All findings, in display order.
 
-    ``driver`` is what ``auto`` takes; empty: nothing. ``can_run``: whether any driver makes sandboxes here, be it one
-    that has to be asked for by name.
+    ``driver`` is the driver that ``auto`` chooses, or empty. ``can_run`` says whether any driver works on this machine,
+    including one that ``auto`` does not choose.
     """
 
     findings: tuple[Finding, ...]
@@ -50,7 +50,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class EngineFacts:
-    """A Docker Engine that answered: where, what it says of itself, and its runtimes by name."""
+    """A Docker Engine: its address, its description, and the names of its runtimes."""
 
     url: str
     info: DriverInfo
@@ -59,9 +59,9 @@ class EngineFacts:
 
 @dataclass(frozen=True, slots=True)
 class ClockFacts:
-    """The clock, in seconds: now, the time that a file gets which is written now, and the latest of our own files.
+    """The clock, in seconds: now, the time of a file written now, and the time of SecureBench's installation.
 
-    ``jumped`` is by how much it went otherwise than the clock that is never set, while it was looked at.
+    ``jumped`` is how far the clock moved differently from the monotonic clock during the check.
     """
 
     now: float
@@ -71,7 +71,7 @@ class ClockFacts:
 
 
 class Machine(Protocol):
-    """What checks ask, so that a test can be any machine. Whatever it cannot tell raises: an error says why."""
+    """What checks ask the machine. Tests replace it. A question without an answer raises an error with the reason."""
 
     @property
     def is_root(self) -> bool:
@@ -90,16 +90,16 @@ class Machine(Protocol):
         """The interpreter: its version and path."""
 
     def read(self, path: str) -> str | None:
-        """Return the text of a file, or ``None`` if it is not there or not to be read."""
+        """Return the text of a file, or ``None`` if it cannot be read."""
 
     def has(self, program: str) -> bool:
         """Whether a program is installed."""
 
     def succeeds(self, argv: Sequence[str]) -> bool:
-        """Run a short command, and say whether it ended well."""
+        """Run a short command, and return whether it succeeded."""
 
     def runtime(self, name: str) -> OciRuntime:
-        """Return an OCI runtime. Raises :class:`EngineError` if it is not there, or does not work."""
+        """Return an OCI runtime. Raises :class:`EngineError` if it is missing or does not work."""
 
     def init(self) -> Path:
         """Return the init for sandboxes. Raises :class:`EngineError`."""
@@ -111,25 +111,25 @@ class Machine(Protocol):
         """Return the layout (``v1``, ``v2``, ``hybrid``, or empty), and the controllers that can be used."""
 
     def isolation(self) -> Isolation:
-        """Return what the oci driver proves. Raises :class:`EngineError`."""
+        """Return what the oci driver enforces in a test sandbox. Raises :class:`EngineError`."""
 
     def engine(self) -> EngineFacts:
         """Return the Docker Engine. Raises :class:`EngineError`."""
 
     def chosen(self) -> tuple[DriverInfo, str]:
-        """Return the driver that ``auto`` takes, and what it says of that. Raises :class:`EngineError`."""
+        """Return the driver that ``auto`` chooses, and why. Raises :class:`EngineError`."""
 
     def store(self) -> Path:
-        """Return where images are kept."""
+        """Return the directory of the image store."""
 
     def here(self) -> Path:
         """Return the current directory."""
 
     def free_bytes(self, path: Path) -> int:
-        """Return the free space where ``path`` is, or will be."""
+        """Return the free bytes of the file system of ``path``, which need not exist."""
 
     def may_write(self, path: Path) -> bool:
-        """Whether this user may write to ``path``, or make it."""
+        """Whether this user may write to ``path``, or create it."""
 
     def base_images(self) -> tuple[str, ...]:
         """Return the references of the project's own images."""
@@ -141,19 +141,19 @@ class Machine(Protocol):
         """Whether the engine has an image. Raises :class:`EngineError`."""
 
     def registry(self) -> str:
-        """Return the name of the default registry, which answers. Raises :class:`ImageError`."""
+        """Return the name of the default registry. Raises :class:`ImageError` if it does not answer."""
 
     def agents(self) -> tuple[str, ...]:
         """Return the names of the agent programs."""
 
     def has_agent(self, name: str) -> bool:
-        """Whether the version that a run takes by default is installed. Raises :class:`InfrastructureError`."""
+        """Whether the version that runs use by default is installed. Raises :class:`InfrastructureError`."""
 
     def npm_registry(self) -> str:
-        """Return the name of the npm registry, which answers. Raises :class:`InfrastructureError`."""
+        """Return the name of the npm registry. Raises :class:`InfrastructureError` if it does not answer."""
 
     def package_mirror(self) -> str:
-        """Return the address of a package mirror of this machine, which answers. Raises ``OSError``."""
+        """Return the address of this machine's package mirror. Raises ``OSError`` if it does not answer."""
 
     def clock(self) -> ClockFacts:
-        """Return what can be told of the clock."""
+        """Return facts about the clock."""

@@ -1,4 +1,4 @@
-"""What is around the sandboxes: the interpreter, room, images, what makes them, the network, the clock."""
+"""Other checks: Python, disk space, images, build tools, network, clock."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _LITTLE: Final = 2_000_000_000
 _NOTHING: Final = 300_000_000
-"""Bytes: about what one base image takes, packed and unpacked."""
+"""Bytes: about the size of one base image, packed and unpacked."""
 
 _SKEW: Final = 2.0
 _JUMP: Final = 0.5
@@ -23,91 +23,93 @@ _DAY: Final = 86400.0
 
 
 def python(machine: Machine) -> Finding:
-    """Say which interpreter runs this."""
+    """Report the Python interpreter."""
     return Finding("python", State.OK, machine.python)
 
 
 def room_for_images(machine: Machine) -> Finding:
-    """Look whether the image store can take another image."""
-    fix = "securebench images prune, or set SECUREBENCH_IMAGES to a directory with room"
+    """Check whether the image store has space for another image."""
+    fix = "securebench images prune, or set SECUREBENCH_IMAGES to a directory with more space"
     return _room(machine, "room_for_images", machine.store(), "images are unpacked there", fix)
 
 
 def room_here(machine: Machine) -> Finding:
-    """Look whether runs can write below the current directory."""
+    """Check whether runs can write below the current directory."""
     return _room(machine, "room_here", machine.here(), "runs write their results there", "--output-dir DIRECTORY")
 
 
 def base_images(machine: Machine) -> Finding:
-    """Look for the project's own images: in the store, else in the engine."""
+    """Check for the project's own images, in the store or the engine."""
     lacking = [name for name in machine.base_images() if not (machine.is_stored(name) or _engine_has(machine, name))]
     if lacking:
-        meaning, fix = "tasks that run in it need it", "securebench images build --install-tools"
+        meaning, fix = "tasks without an image of their own need it", "securebench images build --install-tools"
         return Finding("base_images", State.MISSING, f"no {', '.join(lacking)}", meaning, fix)
-    return Finding("base_images", State.OK, ", ".join(machine.base_images()), "tasks can run in it")
+    return Finding(
+        "base_images", State.OK, ", ".join(machine.base_images()), "tasks without an image of their own use it"
+    )
 
 
 def agents(machine: Machine) -> Finding:
-    """Look for the agent programs, and for where they come from if they are not here."""
+    """Check for the agent programs, and if one is missing, for the registry."""
     lacking = [name for name in machine.agents() if not machine.has_agent(name)]
     if not lacking:
-        return Finding("agents", State.OK, ", ".join(machine.agents()), "they can be run without a registry")
+        return Finding("agents", State.OK, ", ".join(machine.agents()), "no download is needed")
     found = f"{', '.join(lacking)} not installed"
     try:
         answers = machine.npm_registry()
     except SecureBenchError as error:
-        meaning, fix = "runs of them need it", "securebench agents install --from FILE"
+        meaning, fix = "runs with this agent need it", "securebench agents install --from FILE"
         return Finding("agents", State.MISSING, f"{found}, and {error.message}", meaning, fix)
-    return Finding("agents", State.OK, f"{found}; {answers} answers", "a run that needs one installs it")
+    return Finding("agents", State.OK, f"{found}; {answers} answers", "a run installs it automatically")
 
 
 def build_tools(machine: Machine) -> Finding:
-    """Look for what makes an image where no registry answers."""
-    meaning = "images can be made from Debian's packages, without a registry"
+    """Check for the tool that builds images without a registry."""
+    meaning = "images can be built from Debian packages, without a registry"
     if machine.has("mmdebstrap"):
         return Finding("build_tools", State.OK, "mmdebstrap", meaning)
     fix = install(machine, "mmdebstrap", "debian-archive-keyring")
-    return Finding("build_tools", State.MISSING, "no mmdebstrap", f"with it {meaning}", fix)
+    return Finding("build_tools", State.MISSING, "no mmdebstrap", f"with it, {meaning}", fix)
 
 
 def registry(machine: Machine) -> Finding:
-    """Say whether images can be downloaded. Nothing depends on it that is here already."""
+    """Check whether images can be downloaded. Existing images do not need this."""
     try:
         return Finding("registry", State.OK, f"{machine.registry()} answers", "images can be downloaded")
     except ImageError as error:
-        meaning = "images have to be built, or brought as files: securebench images import"
+        meaning = "images must be built, or imported from files: securebench images import"
         return Finding("registry", State.MISSING, error.message, meaning, error.hint)
 
 
 def package_mirror(machine: Machine) -> Finding:
-    """Say whether this machine's packages can be had."""
+    """Check whether Debian packages can be downloaded."""
     try:
         return Finding("package_mirror", State.OK, f"{machine.package_mirror()} answers", "images can be built")
     except (OSError, LookupError) as error:
         meaning, fix = "images cannot be built from packages", as_root(machine, "apt-get update")
-        return Finding("package_mirror", State.MISSING, str(error), meaning, f"{fix} says more")
+        return Finding("package_mirror", State.MISSING, str(error), meaning, f"{fix} prints more")
 
 
 def clock(machine: Machine) -> Finding:
-    """Compare the clock with what else knows of time."""
+    """Compare the clock with the times of files and with the monotonic clock."""
     facts = machine.clock()
     fix = as_root(machine, "timedatectl set-ntp true")
     if facts.now < facts.installed - _DAY:
         days = (facts.installed - facts.now) / _DAY
-        meaning = "records get wrong times, and certificates are refused"
+        meaning = "times in records are wrong, and certificates are refused"
         return Finding("clock", State.WEAKER, f"{days:.0f} days before SecureBench was installed", meaning, fix)
     if abs(facts.jumped) > _JUMP:
         meaning = "durations in records may be wrong"
         return Finding("clock", State.WEAKER, f"it jumped by {facts.jumped:.1f} s just now", meaning, fix)
     if abs(facts.now - facts.written) > _SKEW:
-        found = f"files that are written here are {facts.now - facts.written:+.0f} s behind it"
+        found = f"new files in this directory are {facts.now - facts.written:+.0f} s behind it"
         return Finding("clock", State.WEAKER, found, "times of files and of records differ", fix)
-    return Finding("clock", State.OK, "agrees with files and with itself")
+    return Finding("clock", State.OK, "agrees with new files and the monotonic clock")
 
 
 def _room(machine: Machine, name: str, path: Path, meaning: str, fix: str) -> Finding:
     if not machine.may_write(path):
-        return Finding(name, State.MISSING, f"{path} cannot be written by this user", meaning, fix)
+        return Finding(name, State.MISSING, f"{path} is not writable for this user", meaning, fix)
     free = machine.free_bytes(path)
     found = f"{free / 1e9:.1f} GB free in {path}"
     if free >= _LITTLE:

@@ -1,4 +1,4 @@
-"""This machine, asked. Everything is imported where it is used: the checks run side by side."""
+"""This machine. Modules are imported where they are used, because checks run at the same time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from securebench.sandboxes.oci.runtime import OciRuntime
 
 _SYSTEM_PROGRAMS: Final = "/usr/local/sbin:/usr/sbin:/sbin"
-"""Not on every user's ``PATH``."""
+"""Not in every user's ``PATH``."""
 
 _NETWORK_SECONDS: Final = 1.2
 _CLOCK_SECONDS: Final = 0.1
@@ -42,7 +42,7 @@ class ThisMachine:
 
     @cached_property
     def user(self) -> str:
-        """This user's name, or number where it has none."""
+        """This user's name, or number if it has no name."""
         try:
             return getpass.getuser()
         except (KeyError, OSError):
@@ -67,7 +67,7 @@ class ThisMachine:
             return None
 
     def has(self, program: str) -> bool:
-        """Look along ``PATH``, and where system programs are."""
+        """Search ``PATH`` and the directories of system programs."""
         return shutil.which(program, path=f"{os.environ.get('PATH', os.defpath)}:{_SYSTEM_PROGRAMS}") is not None
 
     def succeeds(self, argv: Sequence[str]) -> bool:
@@ -77,7 +77,7 @@ class ThisMachine:
         return self.has(argv[0]) and query(argv).returncode == 0
 
     def runtime(self, name: str) -> OciRuntime:
-        """Find a runtime, and ask it for its version."""
+        """Find a runtime and its version."""
         from securebench.sandboxes.oci.runtime import find_runtime
 
         return find_runtime(name)
@@ -95,7 +95,7 @@ class ThisMachine:
         return Library().version
 
     def cgroups(self) -> tuple[str, tuple[str, ...]]:
-        """Look at the mounted hierarchies, as the oci driver's supervisor does."""
+        """Inspect the mounted hierarchies like the oci driver's supervisor."""
         from securebench.sandboxes.oci.supervisor.cgroups import find_hierarchies
 
         kinds = set(re.findall(r" - (cgroup2?) ", self.read("/proc/self/mountinfo") or ""))
@@ -104,7 +104,7 @@ class ThisMachine:
         return layout.get(frozenset(kinds), "hybrid of v1 and v2"), tuple(dict.fromkeys(usable))
 
     def isolation(self) -> Isolation:
-        """Let the oci driver make a sandbox."""
+        """Let the oci driver create a sandbox."""
         from securebench.sandboxes.oci import OciDriver
 
         driver = OciDriver()
@@ -128,13 +128,13 @@ class ThisMachine:
             engine.close()
 
     def chosen(self) -> tuple[DriverInfo, str]:
-        """Open the driver that a run would."""
+        """Open the driver that a run would use."""
         from securebench.sandboxes.select import open_driver
 
-        told: list[str] = []
-        driver = open_driver("auto", None, "", told.append)
+        messages: list[str] = []
+        driver = open_driver("auto", None, "", messages.append)
         try:
-            return driver.info(), "; ".join(told)
+            return driver.info(), "; ".join(messages)
         finally:
             driver.close()
 
@@ -149,11 +149,11 @@ class ThisMachine:
         return Path.cwd()
 
     def free_bytes(self, path: Path) -> int:
-        """Ask the file system."""
+        """Return the free bytes of the file system."""
         return shutil.disk_usage(_existing(path)).free
 
     def may_write(self, path: Path) -> bool:
-        """Ask the kernel."""
+        """Check the permissions."""
         return os.access(_existing(path), os.W_OK | os.X_OK)
 
     def base_images(self) -> tuple[str, ...]:
@@ -163,13 +163,13 @@ class ThisMachine:
         return tuple(recipe.reference for recipe in all_recipes())
 
     def is_stored(self, reference: str) -> bool:
-        """Look into the image store."""
+        """Search the image store."""
         from securebench.images.store.image_store import ImageStore
 
         return ImageStore().find(reference) is not None
 
     def engine_has(self, reference: str) -> bool:
-        """Ask the engine."""
+        """Search the engine's images."""
         from securebench.engine.client import connect
 
         engine = connect()
@@ -180,7 +180,7 @@ class ThisMachine:
             engine.close()
 
     def registry(self) -> str:
-        """Ask the default registry whether it is one."""
+        """Check that the default registry answers."""
         from securebench.images.reference import DEFAULT_REGISTRY
         from securebench.images.registry import ask
 
@@ -194,7 +194,7 @@ class ThisMachine:
         return tuple(PROGRAMS)
 
     def has_agent(self, name: str) -> bool:
-        """Look into the agents' cache."""
+        """Search the agent cache."""
         from securebench.agents.catalogue import machine_platform
         from securebench.agents.store import AgentStore
 
@@ -205,7 +205,7 @@ class ThisMachine:
         )
 
     def npm_registry(self) -> str:
-        """Ask it whether it is there."""
+        """Check that the npm registry answers."""
         from securebench.agents.registry import NpmRegistry
 
         registry = NpmRegistry(timeouts=_timeouts())
@@ -213,14 +213,14 @@ class ThisMachine:
         return str(registry)
 
     def package_mirror(self) -> str:
-        """Ask the first mirror of apt, by way of its proxy."""
+        """Contact apt's first mirror, through apt's proxy."""
         from securebench.http import Deadline, HttpClient, HttpError, parse_address
         from securebench.images.build.debian import machine_mirrors
 
         addresses = (word for line in machine_mirrors("stable") for word in line.split() if word.startswith("http"))
         address = next(addresses, None)
         if address is None:
-            raise LookupError("apt has no mirror of Debian, or there is no apt")
+            raise LookupError("apt is not installed or has no Debian mirror")
         try:
             http = HttpClient(Deadline(_timeouts()), proxies=self._apt_proxies())
             http.get(parse_address(address, allow_plain=True)).close()
@@ -229,7 +229,7 @@ class ThisMachine:
         return address
 
     def clock(self) -> ClockFacts:
-        """Look at it twice, and at a new file."""
+        """Read the clock twice, and the time of a new file."""
         wall, steady = time.time(), time.monotonic()
         time.sleep(_CLOCK_SECONDS)
         with tempfile.TemporaryFile(dir=_existing(self.here()) if self.may_write(self.here()) else None) as file:
@@ -256,5 +256,5 @@ def _timeouts() -> Timeouts:
 
 
 def _existing(path: Path) -> Path:
-    """Return ``path``, or the nearest directory above it that is there."""
+    """Return ``path``, or its nearest parent that exists."""
     return next(place for place in (path, *path.parents) if place.exists())

@@ -1,4 +1,4 @@
-"""The agent's directory as it is when a run begins: sandboxes are shown a copy, so an edit changes no task."""
+"""A copy of the agent's directory for the whole run, so that later edits do not affect any task."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from securebench.tester_run.plan import Plan
 
 AGENT_COPY: Final = "agent"
-"""The directory of the run directory that holds the copy while the run is on."""
+"""The directory of the copy, inside the run directory."""
 
 _FILES: Final = "files"
 
 
 @contextmanager
 def with_agent_copy(plan: Plan, parts: RunParts) -> Iterator[Plan]:
-    """Give the plan with a harness that uses a copy of its agent's directory, which is removed in the end.
+    """Yield the plan with a harness that uses a copy of the agent's directory. Remove the copy at the end.
 
-    A plan without such a directory is given as it is. The caller holds the lock of the run directory. Raises
+    A plan without an agent's directory is not changed. The caller holds the lock of the run directory. Raises
     :class:`ConfigError` (``agent-dir-changed``, ``agent-dir-unreadable``) and :class:`StorageError`.
     """
     config = plan.config.harness.config
@@ -50,7 +50,7 @@ def with_agent_copy(plan: Plan, parts: RunParts) -> Iterator[Plan]:
             raise ConfigError(
                 f"harness.config.agent_dir: {config.agent_dir} changed while it was copied",
                 code="agent-dir-changed",
-                hint="let nothing write to it while a run begins",
+                hint="make sure that nothing writes to it while a run begins",
             )
         yield replace(plan, producer=producer)
     finally:
@@ -60,8 +60,8 @@ def with_agent_copy(plan: Plan, parts: RunParts) -> Iterator[Plan]:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy a directory with its modes, owners and links as they are."""
-    make_fresh_directory(target)  # what a run that was killed left goes
+    """Copy a directory with its modes, owners and symbolic links."""
+    make_fresh_directory(target)  # removes the copy of a killed run
     shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)
     if os.getuid() == 0:
         for directory, names, files in os.walk(target):

@@ -1,4 +1,4 @@
-"""What a run does for its agents before and around the tasks: their program, their way out, their secrets."""
+"""Prepare the agents of a run: their program, their egress, their secrets."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def prepare_agents(
     earlier: RunHeader | None,
     options: RunOptions,
 ) -> Mapping[str, JsonValue]:
-    """Get the harness ready for ``images`` that agents run in, and return which agent it is.
+    """Prepare the harness for the ``images`` that agents run in, and return which agent it is.
 
     Raises :class:`ConfigError` and :class:`InfrastructureError`.
     """
@@ -53,25 +53,22 @@ def prepare_agents(
         )
     )
     for name in exposed_secrets(plan.environment, plan.producer.credentials):
-        notify(
-            f"harness.env hands {name} to agents: whatever runs in their sandboxes can read it, and its name looks "
-            "like that of a secret"
-        )
+        notify(f"harness.env exposes {name} to the agent's sandbox; the name suggests a secret")
     return agent
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderCheck:
-    """What the check of a provider used, and what it is to leave in the log of the way out."""
+    """The usage of a provider check, and its lines for the egress log."""
 
     usage: Mapping[str, JsonValue]
     lines: Sequence[Mapping[str, JsonValue]]
 
 
 def check_provider(plan: Plan, parts: RunParts, options: RunOptions) -> ProviderCheck:
-    """Ask the model's provider, if the harness has one, whether key and model are right.
+    """Check key and model with the model provider, if the harness uses one.
 
-    A key that is rejected would otherwise end one task after the other. Raises :class:`ConfigError` and
+    Otherwise, a rejected key would fail every task. Raises :class:`ConfigError` and
     :class:`EgressError`.
     """
     lines: list[Mapping[str, JsonValue]] = []
@@ -81,26 +78,26 @@ def check_provider(plan: Plan, parts: RunParts, options: RunOptions) -> Provider
 
 
 def exposed_secrets(environment: Mapping[str, str], kept: Sequence[str]) -> list[str]:
-    """Return the names of variables that look like secrets, but for those whose values are ``kept`` by the harness."""
+    """Return the names of variables that look like secrets, except those whose values the harness keeps (``kept``)."""
     return [name for name, value in environment.items() if _SECRET_NAME.search(name) and value not in kept]
 
 
 @dataclass(frozen=True, slots=True)
 class RunEgress:
-    """What agents reach the world through, if they do, and the log of it."""
+    """The egress gateway of a run, if agents have egress, and its log."""
 
     gateway: Gateway | None = None
     log: EgressLog | None = None
 
     @property
     def trouble(self) -> str:
-        """What is missing in the log, and why."""
+        """What is missing in the log and why."""
         return self.log.trouble if self.log else ""
 
 
 @contextmanager
 def run_egress(plan: Plan, parts: RunParts) -> Iterator[RunEgress]:
-    """Give the way out for the time of a run. Raises :class:`StorageError` if its log cannot be opened."""
+    """Yield the egress of a run. Raises :class:`StorageError` if its log cannot be opened."""
     if not plan.producer.needs_gateway:
         yield RunEgress()
         return
@@ -113,5 +110,5 @@ def run_egress(plan: Plan, parts: RunParts) -> Iterator[RunEgress]:
 
 
 def _scrubbed(notify: Callable[[str], None], producer: HarnessProducer) -> Callable[[str], None]:
-    """Return ``notify`` without what the harness holds by the time of each call."""
+    """Return ``notify`` with the credentials redacted that the harness has at the time of each call."""
     return lambda text: notify(Redactor(credentials=producer.credentials).text(text))

@@ -1,4 +1,4 @@
-"""The run directory: whose it is, and whether there is room in it."""
+"""The run directory: which run it belongs to, and whether it has space."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from securebench.results.run_header import RunHeader
 
 MIN_FREE: Final = 32 * 1024 * 1024
-"""Bytes that must be free before a run begins."""
+"""Bytes that must be free when a run begins."""
 
 WORKSPACES: Final = "workspaces"
 SCRATCH: Final = "scratch"
@@ -42,9 +42,9 @@ _STEADY_UMASK: Final = 0o022
 
 
 def make_directory(directory: Path) -> None:
-    """Make the run directory, and its parents. Nobody else may write to one that is made here, whatever the umask is.
+    """Create the run directory and its parents. Other users may not write to a new one, whatever the umask is.
 
-    Raises :class:`ConfigError` (``output-dir-unusable``) if it is something else, or this user may not use it.
+    Raises :class:`ConfigError` (``output-dir-unusable``) if it is not a directory or this user may not use it.
     """
     try:
         if directory.exists() and not directory.is_dir():
@@ -53,7 +53,7 @@ def make_directory(directory: Path) -> None:
             directory.mkdir(parents=True, exist_ok=True)
             directory.chmod((directory.stat().st_mode | stat.S_IRWXU) & ~_STEADY_UMASK)
         if not os.access(directory, os.R_OK | os.W_OK | os.X_OK, effective_ids=True):
-            raise _unusable(f"this user may not write to {directory}")
+            raise _unusable(f"you may not write to {directory}")
     except OSError as error:
         if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP}:
             raise _unusable(f"{directory} cannot be used: {error.strerror}") from error
@@ -63,10 +63,10 @@ def make_directory(directory: Path) -> None:
 
 @contextmanager
 def steady_umask() -> Iterator[None]:
-    """Give new files the usual modes in this block, whatever the umask of who started the run is.
+    """Set the usual umask in this block. It applies to the whole process.
 
-    Sandboxes run as other users: under umask 077 they could not read what is laid out for them. What should be private
-    lies in directories that are. The umask is the whole process's.
+    Sandboxes run as other users. With umask 077 they could not read the files that the run creates for them. Private
+    files are in private directories.
     """
     before = os.umask(_STEADY_UMASK)
     try:
@@ -76,20 +76,20 @@ def steady_umask() -> Iterator[None]:
 
 
 def earlier_header(directory: Path, *, resume: bool) -> RunHeader | None:
-    """Return the header of the run that is to be resumed, or ``None`` when a run begins here.
+    """Return the header of the run to resume, or ``None`` if a run begins here.
 
-    Raises :class:`ConfigError` for a directory that is in use and is not to be, or cannot be, resumed.
+    Raises :class:`ConfigError` for a directory in use whose run cannot be resumed, or should not be.
     """
     header = read_header(directory)
     if header is not None and not resume:
         raise ConfigError(
-            f"{directory} holds a run already",
+            f"{directory} already contains a run",
             code="output-dir-in-use",
             hint="pass --resume to continue it, or choose another --output-dir",
         )
     if header is None and (found := _foreign(directory)):
         raise ConfigError(
-            f"{directory} is not empty, and is not the directory of a run: it holds {', '.join(found)}",
+            f"{directory} is not empty and not a run directory: it contains {', '.join(found)}",
             code="output-dir-in-use",
             hint=_missing_header_hint(found),
         )
@@ -97,18 +97,18 @@ def earlier_header(directory: Path, *, resume: bool) -> RunHeader | None:
 
 
 def require_space(directory: Path) -> None:
-    """Raise :class:`StorageError` if there is too little room to begin."""
+    """Raise :class:`StorageError` if there is not enough disk space to begin."""
     with storage_errors(directory):
         free = shutil.disk_usage(directory).free
     if free < MIN_FREE:
         raise StorageError(
-            f"{directory} has {free // 1024} KiB free; a run needs {MIN_FREE // 1024} KiB to begin",
+            f"{directory} has {free // 1024} KiB free; a run needs {MIN_FREE // 1024} KiB",
             hint="free some space, or choose another --output-dir",
         )
 
 
 def make_room(directory: Path) -> CandidateStore:
-    """Make the directories of a run, clear what a killed run was in the middle of, and return the store."""
+    """Create the directories of a run, remove unfinished files of a killed run, and return the candidate store."""
     make_private_directory(directory / WORKSPACES)
     clear_scratch(directory)
     make_private_directory(directory / SCRATCH)
@@ -118,7 +118,7 @@ def make_room(directory: Path) -> CandidateStore:
 
 
 def require_candidates(directory: Path, entries: Iterable[RecordEntry]) -> None:
-    """Raise :class:`ConfigError` for each record with a verdict whose sealed candidate is gone or was altered."""
+    """Raise :class:`ConfigError` if a record has a verdict and its sealed candidate is missing or was altered."""
     store, checked, problems = CandidateStore(directory / CANDIDATES), set[str](), list[Problem]()
     for entry in entries:
         digest = entry.candidate_digest
@@ -126,16 +126,16 @@ def require_candidates(directory: Path, entries: Iterable[RecordEntry]) -> None:
             continue
         checked.add(digest)
         try:
-            store.load(CandidateKind.WORKSPACE, digest)  # whatever it is: of this kind nothing is kept in memory
+            store.load(CandidateKind.WORKSPACE, digest)  # whatever its kind is: this one is not kept in memory
         except StorageError as error:
-            hint = "restore the directory from a copy, or start again in another --output-dir"
+            hint = "restore the directory from a copy, or start a new run in another --output-dir"
             problems.append(Problem(error.code, f"task {entry.task_id!r}: {error.message}", hint=hint))
     if problems:
         raise ConfigError(problems=problems)
 
 
 def clear_scratch(directory: Path) -> None:
-    """Remove what verifiers left: it holds evaluation inputs."""
+    """Remove files of verifiers, because they contain evaluation inputs."""
     scratch = directory / SCRATCH
     if scratch.is_dir():
         for path in [path for path in scratch.iterdir() if path.name != MARKER]:
@@ -150,12 +150,12 @@ def _unusable(problem: str) -> ConfigError:
 
 
 def _foreign(directory: Path) -> list[str]:
-    """Return the names of some things in ``directory`` that a run which was killed before it began does not leave."""
+    """Return up to five names in ``directory``, except files left by a run that was killed before it began."""
     ours = {OWNER_FILE, AGENT_COPY, KEY_FILE, *(temporary_name(directory / name).name for name in (HEADER, KEY_FILE))}
     return sorted(path.name for path in directory.iterdir() if path.name not in ours)[:5]
 
 
 def _missing_header_hint(found: list[str]) -> str:
     if JOURNAL in found:
-        return f"{HEADER} is missing, so nothing says what its records belong to: choose another --output-dir"
+        return f"{HEADER} is missing, so it is unknown which run its records belong to: choose another --output-dir"
     return "choose an empty or new --output-dir"

@@ -1,4 +1,4 @@
-"""What a program that embeds SecureBench calls: ``securebench.load_config`` and ``securebench.run``."""
+"""The functions for programs that embed SecureBench: ``securebench.load_config`` and ``securebench.run``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def load_config(path: str | Path) -> TesterConfig:
-    """Read a tester YAML. Raises :class:`ConfigError` with every problem and its place."""
+    """Read a tester YAML. Raises :class:`ConfigError` with all problems and their locations."""
     return load_tester_config(Path(path))
 
 
@@ -36,15 +36,15 @@ def run(  # noqa: PLR0913 - the options of the command line
 ) -> TesterRunSummary:
     """Run a benchmark pack against an agent, as ``securebench run`` does, and return the summary.
 
-    ``config`` is a configuration, or the path of a tester YAML. The options have the meaning of the command line's;
-    ``None`` leaves them to the configuration. ``variables`` is where the values of ``harness.env`` and the keys of
-    providers are looked up, by default this process's environment; no env file is read. ``on_event`` is called with
-    every progress event, ``notify`` with messages for a person; both may be called from any thread.
+    ``config`` is a configuration or the path of a tester YAML. The options are those of the command line; ``None``
+    means the value of the configuration. ``variables`` has the values of ``harness.env`` and the keys of providers, by
+    default this process's environment. No env file is read. ``on_event`` is called with every progress event,
+    ``notify`` with messages for the user. Both may be called from any thread.
 
-    Signals are left to the caller: ``KeyboardInterrupt`` ends the run cleanly and is raised again.
+    The caller handles signals. ``KeyboardInterrupt`` ends the run cleanly and is raised again.
 
-    Raises :class:`ConfigError` and :class:`InfrastructureError` before any task has run. From then on whatever
-    happens is in the records, and in the summary's ``problems``.
+    Raises :class:`ConfigError` and :class:`InfrastructureError` before any task has run. Later problems are in the
+    records and in the summary's ``problems``.
     """
     options = RunOptions(
         limit=limit,

@@ -1,4 +1,4 @@
-"""How much memory this process and all that it starts may use: the machine's, or what its cgroups allow."""
+"""How much memory this process and its children may use: the machine's, or the limit of its cgroups."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 def available_memory(mounts: str | None = None, own: str | None = None) -> int:
-    """Return it in bytes, from the text of this process's ``mountinfo`` and ``cgroup`` files.
+    """Return it in bytes. ``mounts`` and ``own`` are the texts of this process's ``mountinfo`` and ``cgroup`` files.
 
-    The lowest limit counts, of its own group or of one above: in a container, or in a service with ``MemoryMax``, that
-    is less than the machine has.
+    The lowest limit of the process's own group and its parents counts. In a container, or in a service with
+    ``MemoryMax``, it is less than the machine has.
     """
     mounts = _read(Path("/proc/self/mountinfo")) if mounts is None else mounts
     own = _read(Path("/proc/self/cgroup")) if own is None else own
@@ -23,7 +23,7 @@ def available_memory(mounts: str | None = None, own: str | None = None) -> int:
 
 
 def _limits(mounts: str, own: str) -> Iterator[int]:
-    """Yield the limits of memory that can be seen. Version 1 says so with a very large number where there is none."""
+    """Yield the visible memory limits. In version 1, no limit is a very large number."""
     for top, group, file in _groups(mounts, own):
         for directory in (group, *group.parents):
             if directory.is_relative_to(top) and (limit := _read(directory / file).strip()).isdigit():
@@ -31,7 +31,7 @@ def _limits(mounts: str, own: str) -> Iterator[int]:
 
 
 def _groups(mounts: str, own: str) -> Iterator[tuple[Path, Path, str]]:
-    """Yield where each hierarchy with memory is mounted, the directory of our group there, and the file of a limit."""
+    """Yield the mount point of each memory hierarchy, this process's group in it, and the name of the limit file."""
     paths = {controllers: path for _, controllers, path in (line.split(":", 2) for line in own.splitlines())}
     for line in mounts.splitlines():
         before, _, after = line.partition(" - ")
@@ -45,7 +45,7 @@ def _groups(mounts: str, own: str) -> Iterator[tuple[Path, Path, str]]:
         else:
             continue
         if path is not None:
-            # A container may see only a part of a hierarchy, and its own path from the top of the whole.
+            # A container may see only part of a hierarchy, while its own path starts at the real root.
             below = Path(path).relative_to(root) if Path(path).is_relative_to(root) else Path()
             yield Path(top), Path(top, below), file
 

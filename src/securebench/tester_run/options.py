@@ -1,4 +1,4 @@
-"""What whoever starts a run decides, and the parts that a run is put together from."""
+"""The options of a run, and its replaceable parts."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 
 def _ignore(_text: str) -> None:
-    """Tell nobody."""
+    """Ignore the message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """What whoever starts a run decides. ``None`` leaves it to the tester YAML.
+    """The choices of the user who starts a run. ``None`` means the value of the tester YAML.
 
-    ``limit`` takes the first rows only. ``driver`` is as ``sandbox.driver``. ``variables`` is where the values of
-    ``harness.env`` are looked up. ``notify`` is told, in plain words, what is no event: an image that is pulled, what a
-    killed run left. ``handle_signals`` makes SIGINT, SIGTERM and SIGHUP end the run cleanly; only in the main thread.
-    ``show_verifier_output`` is given the id of each task that was judged, and what the verifier's commands printed, by
-    any thread; ``keep_verifier_output`` keeps the same in the run directory.
+    ``limit`` runs the first rows only. ``driver`` replaces ``sandbox.driver``. ``variables`` has the values of
+    ``harness.env``. ``notify`` gets messages that are not events, such as an image being pulled. ``handle_signals``
+    makes SIGINT, SIGTERM and SIGHUP stop the run cleanly; it works only in the main thread. ``show_verifier_output`` is
+    called from any thread with the id of a judged task and the output of the verifier's commands;
+    ``keep_verifier_output`` keeps that output in the run directory.
     """
 
     limit: int | None = None
@@ -60,17 +60,17 @@ def make_driver(config: TesterConfig, notify: Callable[[str], None]) -> SandboxD
 
 
 def make_gateway(log: Callable[[Mapping[str, JsonValue]], None]) -> Gateway:
-    """Return the way out of sandboxes, which gives each of its decisions to ``log``. Nothing is started yet."""
+    """Return an egress gateway that reports its decisions to ``log``. It is not started yet."""
     from securebench.egress.gateway import Gateway
 
     return Gateway(log)
 
 
 def driver_asked_for(sandbox: SandboxConfig, override: str | None, earlier: RunHeader | None) -> SandboxConfig:
-    """Return what to make the sandboxes with: what is asked for, or with ``auto`` what the run began with.
+    """Return the sandbox settings to use: those of the user, or with ``auto`` those that the run began with.
 
-    So a run that is resumed does not change to a driver that could not be had when it began. One that is asked for by
-    name is taken as it is: whether it fits is the header's to say.
+    So a resumed run keeps its driver, even if a better one is available now. A driver that the user names is used as it
+    is; the run's header decides whether it may resume the run.
     """
     asked = sandbox if override in (None, sandbox.driver) else replace(sandbox, driver=str(override), settings=None)
     begun = earlier.decisive.get("sandbox") if earlier else None
@@ -82,7 +82,7 @@ def driver_asked_for(sandbox: SandboxConfig, override: str | None, earlier: RunH
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunParts:
-    """The parts of a run, each replaceable. ``checkpoint`` is called at every point at which a run may be killed."""
+    """The replaceable parts of a run. ``checkpoint`` is called wherever tests may kill a run."""
 
     make_driver: Callable[[TesterConfig, Callable[[str], None]], SandboxDriver] = make_driver
     make_producer: Callable[[HarnessConfig], HarnessProducer] = build_harness_producer

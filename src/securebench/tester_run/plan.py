@@ -1,4 +1,4 @@
-"""The plan of a run: what to do, with what. Everything that can be wrong is found here, before anything runs."""
+"""The plan of a run. Everything that can be checked in advance is checked here, before anything runs."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ if TYPE_CHECKING:
     from securebench.verifiers.base import Verifier
 
 _MEMORY_SHARE: Final = 0.9
-"""The part of the memory there is that sandboxes may be promised."""
+"""The share of the available memory that sandboxes may use together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a run does. ``tasks`` are the planned ones, in the order of the pack."""
+    """What a run does. ``tasks`` are the planned tasks, in the order of the pack."""
 
     config: TesterConfig
     pack: BenchmarkPack
     tasks: tuple[SecureBenchTask, ...]
     all_tasks: tuple[SecureBenchTask, ...]
-    """Those of the whole pack: a run may have records of more than are planned now."""
+    """The tasks of the whole pack. A run may have records of tasks that are not planned now."""
     directory: Path
     workers: int
     asked_workers: int
@@ -70,9 +70,9 @@ class Plan:
         commitment: Commitment,
         agent: Mapping[str, JsonValue] = MappingProxyType({}),
     ) -> RunHeader:
-        """Return the header of a run that does this, on the driver and images, with the ``agent``, that were found.
+        """Return the header of a run of this plan on the given driver and images, with the ``agent``.
 
-        ``info`` is what the driver says of itself.
+        ``info`` describes the driver.
         """
         decisive: dict[str, JsonValue] = {
             "run_id": self.config.run.id,
@@ -107,7 +107,7 @@ class Plan:
         return RunHeader(decisive=decisive, images=images, information=information)
 
     def identity(self, commitment: Commitment, info: DriverInfo, images: Mapping[str, str]) -> RunIdentity:
-        """Return what every record of this run has to say of it."""
+        """Return the values that every record of this run must have."""
         return RunIdentity(
             run_id=self.config.run.id,
             benchmark_id=self.pack.id,
@@ -119,29 +119,29 @@ class Plan:
         )
 
     def _families(self) -> dict[str, JsonValue]:
-        """Return whose code the families of the pack are, but for those of this framework."""
+        """Return the extensions that provide families of the pack."""
         used = {task.task_type: extension_provenance(FAMILIES[task.task_type]) for task in self.all_tasks}
         return {name: found["extension"] for name, found in used.items() if found}
 
     def _settings_of(self, family: str) -> dict[str, JsonValue]:
-        """Return the digest of the settings of the verifier that the tester chose for ``family``, if that has any."""
+        """Return the digest of the settings of the verifier chosen for ``family``, if it has any."""
         chosen = self.config.verifiers.get(family)
         return _settings_digest(chosen.settings) if chosen else {}
 
     def _environment_commitments(self, commitment: Commitment) -> dict[str, JsonValue]:
-        """Return a commitment to each value of ``harness.env``: nobody without the run's key can test a guess."""
+        """Return a commitment to each value of ``harness.env``. Without the run's key, no guess can be tested."""
         return {
             name: commitment.to(hashlib.sha256(value.encode("utf-8", "surrogateescape")).hexdigest())
             for name, value in self.environment.items()
         }
 
     def pack_provenance(self, commitment: Commitment) -> dict[str, JsonValue]:
-        """Return what is published of the pack: a commitment to all of it, and a digest of its public part."""
+        """Return a commitment to the whole pack, and a digest of its public part."""
         return {"commitment": commitment.to(self.pack.digest), "public_digest": self.pack.public_digest}
 
 
 def make_plan(config: TesterConfig, options: RunOptions, parts: RunParts) -> Plan:
-    """Load, compile and check everything. Raises :class:`ConfigError`; nothing has been written."""
+    """Load, compile and check everything. Raises :class:`ConfigError`. Nothing is written."""
     pack = load_benchmark_pack(config.benchmark.manifest, config.benchmark.tasks)
     tasks = compile_benchmark_pack(pack)
     planned = tasks[: options.limit]
@@ -168,7 +168,7 @@ def make_plan(config: TesterConfig, options: RunOptions, parts: RunParts) -> Pla
 
 
 def affordable_workers(asked: int, memory: int) -> int:
-    """Return how many tasks may be in flight: as many as there is room for of ``memory`` bytes each, at least one."""
+    """Return how many tasks may run at once: as many as fit into memory, ``memory`` bytes each, at least one."""
     return max(1, min(asked, int(available_memory() * _MEMORY_SHARE) // memory))
 
 
@@ -195,5 +195,5 @@ def _settings_digest(settings: WireModel | None) -> dict[str, JsonValue]:
 
 
 def _plain(value: Mapping[str, JsonValue | tuple[str, ...]]) -> dict[str, JsonValue]:
-    """Return ``value`` as it is after a journey through JSON."""
+    """Return ``value`` as JSON would give it back."""
     return {name: list(item) if isinstance(item, tuple) else item for name, item in value.items()}

@@ -1,4 +1,4 @@
-"""The run itself: prepared, worked through, summed up."""
+"""The run itself: preparation, execution of the tasks, summary."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def run_benchmark(
     sinks: Iterable[Callable[[Event], None]] = (),
     parts: RunParts | None = None,
 ) -> TesterRunSummary:
-    """Run a benchmark pack against an agent, and return what came of it, counted from the records.
+    """Run a benchmark pack against an agent, and return the summary, counted from the records.
 
-    Raises, before any task has run, :class:`ConfigError`, :class:`EngineError`, :class:`ImageError` or
-    :class:`StorageError`. From then on whatever happens is in the records and in the summary's ``problems``.
+    Raises :class:`ConfigError`, :class:`EngineError`, :class:`ImageError` or :class:`StorageError` before any task has
+    run. Later problems are in the records and in the summary's ``problems``.
     """
     options, parts = options or RunOptions(), parts or RunParts()
     plan = make_plan(config, options, parts)
@@ -66,7 +66,7 @@ def run_benchmark(
         commitment = Commitment.read(plan.directory) if earlier else Commitment.new()
         info, header = _prepare(plan, driver, earlier, options, commitment)
         parts.checkpoint("prepared")
-        # A wrong key is found while nothing is written yet. A run that goes on first looks whether anything is to do.
+        # A new run finds a wrong key before anything is written. A resumed run checks the key only if tasks are left.
         check = None if earlier else check_provider(plan, parts, options)
         if earlier is None:
             commitment.write(plan.directory)
@@ -82,15 +82,15 @@ def run_benchmark(
 def _prepare(
     plan: Plan, driver: SandboxDriver, earlier: RunHeader | None, options: RunOptions, commitment: Commitment
 ) -> tuple[DriverInfo, RunHeader]:
-    """Find out that the run can begin, or go on, on this machine. Nothing is written."""
+    """Check that the run can begin or resume on this machine. Nothing is written."""
     info = driver.info()
     if reaped := driver.reap():
-        options.notify(f"removed {reaped} sandboxes that an earlier run left behind")
+        options.notify(f"removed {reaped} sandbox{'' if reaped == 1 else 'es'} left behind by an earlier run")
     if plan.workers < plan.asked_workers:
-        options.notify(f"{plan.workers} workers, not {plan.asked_workers}: memory has room for no more sandboxes")
+        options.notify(f"using {plan.workers} workers instead of {plan.asked_workers}: not enough memory for more")
     images = _resolve_images(plan, driver, options)
     places.require_space(plan.directory)
-    for image in images[:1]:  # it is the engine that is tested: one image will do
+    for image in images[:1]:  # this tests the driver, so one image is enough
         driver.self_test(image, forwarded_ports=plan.producer.needs_gateway)
     agent = prepare_agents(plan, driver, images, earlier, options)
     header = plan.header(driver, info, {image.reference: image.id for image in images}, commitment, agent)
@@ -98,7 +98,7 @@ def _prepare(
 
 
 def _resolve_images(plan: Plan, driver: SandboxDriver, options: RunOptions) -> list[ResolvedImage]:
-    """Return every image of the plan. Raises :class:`ImageError` that names all that cannot be had."""
+    """Return all images of the plan. Raises :class:`ImageError` with the names of all missing images."""
     images, missing = [], []
     for reference in sorted({reference for task in plan.tasks for reference in task.images}):
         try:
@@ -114,7 +114,7 @@ def _resolve_images(plan: Plan, driver: SandboxDriver, options: RunOptions) -> l
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """What a run keeps on disk of itself."""
+    """What a run stores on disk about itself."""
 
     journal: Journal
     commitment: Commitment
@@ -178,7 +178,7 @@ class _Run:
             return summary
 
     def _set_errors_aside(self) -> int:
-        """Keep valid records; move those of infrastructure errors aside, to be redone. Return how many they are."""
+        """Move records of infrastructure errors aside, so that their tasks run again. Return their number."""
         errors = {name for name, entry in self._journal.entries.items() if entry.status is VerificationStatus.ERROR}
         self._journal.supersede(errors)
         return len(errors)
@@ -231,7 +231,7 @@ class _Run:
         )
 
     def _summary(self, trouble: str, egress_trouble: str, *, interrupted: bool) -> TesterRunSummary:
-        """Count the records that are on disk, whatever this process believes."""
+        """Count the records on disk, not what this process remembers."""
         self._check_pack()
         planned = {task.id: task.task_type for task in self._plan.tasks}
         families, failures, usage = count(planned, iterate_entries(self._journal.path))
@@ -250,13 +250,13 @@ class _Run:
         )
 
     def _note_problem(self, problem: str) -> None:
-        """Write down what concerns the run as a whole, at once: no later part of it can take that back."""
+        """Store a problem of the whole run at once. No later part of the run can remove it."""
         with self._noting:
             self._header = self._header.with_problem(problem)
             self._header.write(self._plan.directory)
 
     def _check_pack(self) -> None:
-        """Look whether the pack is what it was. No task used a changed file, but the run's owner should know."""
+        """Check that the pack has not changed. No task used a changed file, but the user should know."""
         try:
             self._plan.pack.verify_unchanged()
         except ConfigError as error:

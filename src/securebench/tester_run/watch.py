@@ -1,4 +1,4 @@
-"""Stopping a run: signals, and the thread that ends its sandboxes."""
+"""Stop a run: signals, and the thread that stops its sandboxes."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 INTERRUPTED_EXIT: Final = 130
 
 _HARD_SECONDS: Final = 3.0
-"""How long a second signal waits for sandboxes to be ended; what is left then, the next run reaps."""
+"""Seconds that a second signal waits until the sandboxes have stopped. The next run removes the rest."""
 
 _POLL_SECONDS: Final = 0.2
 
 _STDERR: Final = 2
 _LEAVE_DISPLAY: Final = b"\x1b[?25h\r\n"
-"""Shows the cursor, which a live display hides, and ends the last line of the display before the next prompt."""
+"""Shows the cursor, which the live display hides, and starts a new line for the prompt."""
 
 _ENDED: Final = b"stopped at once; finished tasks are saved\n"
-_STOPPING: Final = "stopping: ending the sandboxes; finished tasks are on disk (interrupt again to end at once)"
+_STOPPING: Final = "stopping… finished tasks are saved (press Ctrl-C again to quit immediately)"
 
 
 class Watch:
-    """A context manager in which a stopped run loses its sandboxes at once, and signals stop the run.
+    """A context manager that stops the run on signals, and its sandboxes as soon as the run is stopping.
 
-    The first signal stops it cleanly: ``interrupted`` is true from then on. The second ends the process. A signal
-    handler may run between any two instructions of the main thread, so it takes no lock: it leaves a note.
+    The first signal stops the run cleanly and sets ``interrupted``. The second exits the process. A signal handler may
+    run between any two instructions of the main thread, so it must not take a lock: it only puts an item into a queue.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Watch:
         trace: TracebackType | None,
     ) -> None:
         self._over = True
-        self._notes.put(False)  # the thread need not wait for the next poll
+        self._notes.put(False)  # wake the thread up
         self._thread.join()
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]  # what signal.signal itself returned
@@ -89,11 +89,11 @@ class Watch:
         self._notes.put(True)
 
     def _end_process(self) -> None:
-        """Leave, as soon as the sandboxes are ended or have had their time."""
+        """Exit as soon as the sandboxes have stopped or the time is over."""
         deadline = time.monotonic() + _HARD_SECONDS
         while not self._ended and time.monotonic() < deadline:
             time.sleep(0.02)
-        with suppress(OSError):  # the terminal may be gone
+        with suppress(OSError):  # there may be no terminal
             os.write(_STDERR, (_LEAVE_DISPLAY if os.isatty(_STDERR) else b"") + _ENDED)
         os._exit(INTERRUPTED_EXIT)
 
@@ -105,15 +105,15 @@ class Watch:
                 signalled = False
             if signalled:
                 self._control.stop()
-                with suppress(OSError):  # the terminal may be gone: that is what SIGHUP says
+                with suppress(OSError):  # after SIGHUP there may be no terminal
                     self._notify(_STOPPING)
             if self._control.stopping:
                 self._end_sandboxes()
 
     def _end_sandboxes(self) -> None:
-        """End what runs. Called until the run is over: a sandbox may be in the making meanwhile."""
+        """Stop all sandboxes. This repeats until the run is over, because a sandbox may just be starting."""
         try:
             self._driver.kill_all()
         except SecureBenchError as error:
-            _log.debug("ending the sandboxes: %s", error)
+            _log.debug("stopping the sandboxes: %s", error)
         self._ended = True

@@ -80,7 +80,7 @@ def test_a_broken_runtime_is_told(programs: Path, content: bytes) -> None:
     ],
 )
 def test_old_versions_are_warned_of(name: str, version: str, *, warned: bool) -> None:
-    """I03: a version with known ways out is said, and so is one that cannot be told."""
+    """I03: a version with known container escapes is reported, and so is an unknown one."""
     assert bool(OciRuntime(name, "/x", version).warning) == warned
 
 

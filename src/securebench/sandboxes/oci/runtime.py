@@ -45,7 +45,7 @@ _OPTIONS: Final = {
 _WRITE_THROUGH: Final = {"crun": (), "runc": (), "runsc": ("--overlay2=none",)}
 """gVisor has an overlay of its own over the root, which nobody can read afterwards."""
 _MINIMUM: Final = {"crun": (1, 8), "runc": (1, 1, 12)}
-"""Older versions have known ways out (runc: CVE-2024-21626), unless the distribution has mended them."""
+"""Older versions have known container escapes (runc: CVE-2024-21626), unless the distribution has patched them."""
 
 _DATA_OF_RUNC: Final = 128 * 1024 * 1024
 """Bytes. It was seen to need between 80 and 88 MiB."""
@@ -140,8 +140,8 @@ class OciRuntime:
             return ""
         wanted = ".".join(map(str, minimum))
         return (
-            f"{self.name} {self.version} is older than {wanted}, and has known ways out "
-            "unless your distribution has mended them: keep it up to date"
+            f"{self.name} {self.version} is older than {wanted}, and has known container escapes "
+            "unless your distribution has patched it: keep it up to date"
         )
 
     @property
