@@ -81,7 +81,7 @@ src/securebench/benchmark_pack 11
 
 src/securebench/candidates 6
 
-src/securebench/doctor 17
+src/securebench/doctor 0
 
 src/securebench/egress 62
 
@@ -101,13 +101,13 @@ src/securebench/patches 12
 
 src/securebench/results 38
 
-src/securebench/sandboxes 130
+src/securebench/sandboxes 126
 
 src/securebench/strict_input 20
 
 src/securebench/tester_config 14
 
-src/securebench/tester_run 13
+src/securebench/tester_run 0
 
 src/securebench/testing 59
 
