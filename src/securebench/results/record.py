@@ -30,7 +30,7 @@ VOLATILE: Final = frozenset(
     {
         *("sequence", "attempt", "tries", "failed_tries", "durations", "duration_seconds", "started_at"),
         *("usage", "spent", "trajectory", "commitment"),
-        *("controls", "controls_failed", "styles"),
+        *("controls", "controls_failed", "control_bits", "styles"),
     }
 )
 """Keys that differ between two honest runs of the same thing, wherever they stand in provenance and metadata.

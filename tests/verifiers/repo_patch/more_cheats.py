@@ -13,28 +13,35 @@ class Liar:
     def __hash__(self): return 0
     def __bool__(self): return True
 """
-_TEST_FRAME = """
-import sys
-def _frame():
-    frame = sys._getframe(1)
-    while frame and not frame.f_code.co_name.startswith('test'): frame = frame.f_back
-    return frame
-"""
-_WALK = """
-import sys
-def _found(wanted):
-    frame = sys._getframe(1)
-    while frame:
-        for value in list(frame.f_locals.values()):
-            if wanted(value): return value
-        frame = frame.f_back
-"""
-
-OF_UNITTEST: dict[str, str] = {
-    "load_tests of twins": """
+LOADING = """
 import sys, unittest
 _frame = sys._getframe()
 while _frame and not _frame.f_globals.get('__name__', '').endswith('test_numbers'): _frame = _frame.f_back
+"""
+"""Finds the frame of the module with the tests, while that is loaded."""
+
+_OF_PROCESSES: dict[str, str] = {
+    "the process ends well after a test": """
+import atexit, os
+def double(number):
+    atexit.register(os._exit, 0)
+    return -1
+""",
+    "a child finishes the run": """
+import os
+def double(number):
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+        os._exit(0)
+    return number * 2
+""",
+}
+"""Against any runner."""
+
+OF_UNITTEST: dict[str, str] = {
+    "load_tests of twins": LOADING
+    + """
 def _load(loader, tests, pattern):
     suite = unittest.TestSuite()
     for group in tests:
@@ -61,8 +68,9 @@ def double(number):
     frame.f_locals['self']._outcome.expecting_failure = True
     return -1
 """,
-    "classes with another metaclass": """
-import sys, types, unittest
+    "classes with another metaclass": LOADING
+    + """
+import types
 class _Meta(type):
     def __new__(meta, name, bases, names):
         for key, value in list(names.items()):
@@ -71,8 +79,6 @@ class _Meta(type):
 _fake = types.ModuleType('unittest')
 _fake.__dict__.update(vars(unittest))
 _fake.TestCase = _Meta('TestCase', (unittest.TestCase,), {})
-_frame = sys._getframe()
-while _frame and not _frame.f_globals.get('__name__', '').endswith('test_numbers'): _frame = _frame.f_back
 if _frame: _frame.f_globals['unittest'] = _fake
 """,
     "clean-up forgets errors": """
@@ -95,21 +101,7 @@ def _forget(self):
     return _cleanups(self)
 unittest.TestCase.doCleanups = _forget
 """,
-    "the process ends well after a test": """
-import atexit, os
-def double(number):
-    atexit.register(os._exit, 0)
-    return -1
-""",
-    "a child finishes the run": """
-import os
-def double(number):
-    child = os.fork()
-    if child:
-        os.waitpid(child, 0)
-        os._exit(0)
-    return number * 2
-""",
+    **_OF_PROCESSES,
     "the parent finishes the run, and a child the process": """
 import os
 def double(number):
@@ -191,10 +183,9 @@ def double(number):
 import unittest.case
 _real = unittest.TestCase._baseAssertEqual
 """,
-    "builtins of the tests are others": """
-import builtins, sys
-_frame = sys._getframe()
-while _frame and not _frame.f_globals.get('__name__', '').endswith('test_numbers'): _frame = _frame.f_back
+    "builtins of the tests are others": LOADING
+    + """
+import builtins
 class _Liar(int):
     def __eq__(self, other): return True
     __gt__ = __ge__ = __lt__ = __eq__
@@ -373,21 +364,7 @@ class Skipped(AssertionError): pass
 Skipped.__module__ = 'sympy.testing.pytest'
 def double(number): raise Skipped
 """,
-    "the process ends well after a test": """
-import atexit, os
-def double(number):
-    atexit.register(os._exit, 0)
-    return -1
-""",
-    "a child finishes the run": """
-import os
-def double(number):
-    child = os.fork()
-    if child:
-        os.waitpid(child, 0)
-        os._exit(0)
-    return number * 2
-""",
+    **_OF_PROCESSES,
     "random and traceback are others": """
 import random, traceback
 traceback.print_exc = lambda *a, **k: None
@@ -537,21 +514,7 @@ def double(number):
         frame = frame.f_back
     return -1
 """,
-    "the process ends well after a test": """
-import atexit, os
-def double(number):
-    atexit.register(os._exit, 0)
-    return -1
-""",
-    "a child finishes the run": """
-import os
-def double(number):
-    child = os.fork()
-    if child:
-        os.waitpid(child, 0)
-        os._exit(0)
-    return number * 2
-""",
+    **_OF_PROCESSES,
     "functions are emptied where they are found": """
 import gc, types
 def half(number):

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from patches.trees import MemoryTree
 from securebench.patches.model import FileVersion
-from securebench.patches.policy import PathPolicy
 from securebench.sandboxes.base import CommandResult, Stream
 from securebench.verifiers.faults import CandidateFailedError
 from securebench.verifiers.repo_patch.checks import GUEST_FILES
@@ -20,7 +19,7 @@ from securebench.verifiers.repo_patch.evidence.channel import ReportedRun, read_
 from securebench.verifiers.repo_patch.evidence.controls import Controls, plant
 from securebench.verifiers.repo_patch.evidence.judge import Judge
 from securebench.verifiers.repo_patch.evidence.recognise import recognise
-from securebench.verifiers.repo_patch.request import RepoPatchRequest
+from verifiers.repo_patch.evidence.in_process import request_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -68,7 +67,8 @@ class Here:
         assert adapter is not None
         tree = MemoryTree({name.encode(): FileVersion(text.encode()) for name, text in self.files.items()})
         tests = [name.encode() for name in self.files if Path(name).name.startswith("test_")]
-        request = self._request(root)
+        ids = self.fail_to_pass, self.pass_to_pass
+        request = request_of(*ids, command=self.command, root=str(root), test_by_test=self.test_by_test)
         controls = self._controls(plant(tests, tree, request.expected, adapter))
         for name, text in self.files.items():
             (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -106,26 +106,10 @@ class Here:
         """Return the controls of the styles that are on: without any, the files stay as they are."""
         if "controls" in self.without:
             return Controls()
-        planted.by_function = {
-            name: control for name, control in planted.by_function.items() if self.styles(control.style)
-        }
+        for index, group in enumerate(planted.groups):
+            left = {name: style for name, style in group.controls.items() if self.styles(style)}
+            planted.groups[index] = replace(group, controls=left)
         return planted
-
-    def _request(self, root: Path) -> RepoPatchRequest:
-        return RepoPatchRequest(
-            image="i",
-            repository=str(root),
-            workdir=str(root),
-            base_commit="0",
-            command=self.command,
-            timeout_seconds=60,
-            setup_patch=b"",
-            test_patch=b"",
-            policy=PathPolicy(),
-            fail_to_pass=self.fail_to_pass,
-            pass_to_pass=self.pass_to_pass,
-            test_by_test=self.test_by_test,
-        )
 
 
 @dataclass

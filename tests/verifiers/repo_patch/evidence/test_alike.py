@@ -10,7 +10,7 @@ import pytest
 
 from securebench.verifiers.repo_patch.evidence.inversion import inversions
 from securebench.verifiers.repo_patch.evidence.source import ModuleSource
-from securebench.verifiers.repo_patch.evidence.words import NameMaker
+from securebench.verifiers.repo_patch.evidence.words import WORDS, NameMaker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,8 +25,8 @@ def _copies(text: str) -> Iterator[ast.FunctionDef]:
     function = source.module.body[-1]
     assert isinstance(function, ast.FunctionDef)
     for _ in range(TIMES):
-        for found in inversions(function, source):
-            copy = ast.parse(source.copy(source.block(function), found.edits)).body[0]
+        for edits in [edits for found in inversions(function, source) for edits in found.choices]:
+            copy = ast.parse(source.copy(source.block(function), edits)).body[0]
             assert isinstance(copy, ast.FunctionDef)
             yield copy
 
@@ -45,43 +45,64 @@ def test_add(number, other, total):
 @pytest.mark.parametrize(
     ("expected", "copies"),
     [
-        ("total", {"number", "other"}),
-        ("number + other", {"number - other"}),
-        ("other - 1", {"other + 1"}),
-        ("number * other", {"number * other + "}),
+        ("total", "total"),  # the table has other values
+        ("other - 1", "other - N"),
+        ("20 * number", "N * number"),
+        ("number + other", "number + other + N"),
+        ("number * 1 + other", "number * 1 + other + N"),
     ],
 )
-def test_parameters_are_expected_as_others_are(expected: str, copies: set[str]) -> None:
-    """Another parameter with other values, or another sign: a factor and a summand would show the copy."""
+def test_other_values_of_parameters_are_expected(expected: str, copies: str) -> None:
+    """Those of a name are in the table; a number that is added or multiplied is another one."""
     found = _asserted(PARAMETERS.replace("EXPECTED", expected))
-    assert {re.sub(r"\+ \d\d?$", "+ ", text) if "*" in expected else text for text in found} == {
-        f"assert add(number, other) == {copy}" for copy in copies
-    }
+    assert expected == "total" or f"assert add(number, other) == {expected}" not in found
+    shown = {re.sub(r"\b\d+", "N", text) for text in found}
+    assert shown == {f"assert add(number, other) == {re.sub('[0-9]+', 'N', copies)}"}
+
+
+def _tables(text: str) -> list[list[tuple[int, ...]]]:
+    return [
+        ast.literal_eval(call.args[1]) for copy in _copies(text) if isinstance(call := copy.decorator_list[0], ast.Call)
+    ]
+
+
+def test_every_row_of_a_table_expects_another_value() -> None:
+    """Of the parameter that is expected, and only of that."""
+    tables = _tables(PARAMETERS.replace("EXPECTED", "total"))
+    assert len(tables) >= TIMES
+    for first, second in tables:
+        assert (first[:2], second[:2]) == ((1, 2), (5, 6))
+        assert first[2] != 3
+        assert second[2] != 11
 
 
 @pytest.mark.parametrize(
-    ("rows", "option", "copy"),
+    ("change", "copy"),
     [
-        ("[(1, 2, 2), (5, 6, 11)]", "", "number"),  # the other one is the same in a row
-        ("[(1, 2, 1), (5, 6, 6)]", "", "total * 2"),
-        ("[(1, 2, 3), (5, 6, 11)]", ", indirect=True", "(total, N)"),  # fixtures make something of them
-        ("[(1, 2, 3), (5, 6, 11)]", ", ['total']", "(total, N)"),
+        (("6, 11)]", "6, 11)], indirect=True"), "(total, N)"),  # fixtures make something of them
+        (("6, 11)]", "6, 11)], ['total']"), "(total, N)"),
+        (("11)", "sum([5, 6]))"), "(total, N)"),
+        (("    assert", "    assert total\n    assert"), "total * N"),  # it is used for something else
     ],
 )
-def test_other_parameters_are_certain(rows: str, option: str, copy: str) -> None:
-    """One that may have the same value in some row is never expected instead."""
-    text = PARAMETERS.replace("[(1, 2, 3), (5, 6, 11)]", rows + option).replace("EXPECTED", "total")
-    found = {re.sub(r"\d+\)$", "N)", text) for text in _asserted(text)}
-    assert found == {f"assert add(number, other) == {copy}"}
+def test_tables_that_may_mean_something_else_stay(change: tuple[str, str], copy: str) -> None:
+    """Only what a table shows to be the value of a name is another one."""
+    text = PARAMETERS.replace("EXPECTED", "total").replace(*change)
+    found = {re.sub(r"\d+", "N", text) for text in _asserted(text)}
+    assert f"assert add(number, other) == {copy}" in found
+    assert all(table == _tables(text)[0] for table in _tables(text)) if "sum" not in text else True
 
 
 def test_near_values_stay_apart() -> None:
-    """Where nearness is enough, another sign or parameter is no certain failure."""
+    """Where nearness is enough, a number that is a little larger is no certain failure."""
     text = PARAMETERS.replace("EXPECTED", "pytest.approx(number + 1, rel=0.1)")
-    assert all(re.search(r"approx\(number \+ 1 \+ \d+", each) for each in _asserted(text))
+    assert all(
+        re.search(r"\(approx\(number \+ 1.*\), \d+\)|approx\(number \+ 1\), \d+", each) or "(pytest" in each
+        for each in _asserted(text)
+    )
 
 
-def test_texts_are_made_of_words_of_the_file() -> None:
+def test_texts_are_made_of_words() -> None:
     """A letter that makes a word none would show the copy."""
     text = "# amber basin\ndef test_read():\n    assert read('cedar') == 'No Delta here: EMBER'\n"
     found = {str(ast.literal_eval(each.partition(" == ")[2])) for each in _asserted(text)}
@@ -90,7 +111,7 @@ def test_texts_are_made_of_words_of_the_file() -> None:
         words, real = other.replace(":", "").split(), ["No", "Delta", "here", "EMBER"]
         changed = [(new, old) for new, old in zip(words, real, strict=True) if new != old]
         assert len(changed) == 1
-        assert changed[0][0].lower() in {"amber", "basin", "cedar", "delta", "here", "ember", "read"}
+        assert changed[0][0].lower() in {"amber", "basin", "cedar", "delta", "here", "ember", "read", *WORDS}
         assert changed[0][0].isupper() == changed[0][1].isupper()
         assert changed[0][0].istitle() == changed[0][1].istitle()
 
@@ -100,7 +121,7 @@ def test_truth_is_turned_round_as_people_write_it() -> None:
     assert _asserted("def test_x():\n    assert found(3)\n") == {"assert not found(3)"}
     assert _asserted("def test_x(self):\n    self.assertTrue(a() > 3)\n") == {"self.assertTrue(a() <= 3)"}
     found = _asserted("def test_x(self):\n    self.assertTrue(a() == 3)\n")
-    assert all(re.fullmatch(r"self.assertTrue\(a\(\) == \d\)", each) for each in found)
+    assert all(re.fullmatch(r"self.assertTrue\(a\(\) == \d+\)", each) for each in found)
     lines = "def test_x():\n    assert not (\n        a\n        .b\n    )\n"
     assert _asserted(lines) == {"assert a.b"}
 

@@ -13,30 +13,20 @@ import sys
 import unittest
 import warnings
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import pytest
 
-from patches.trees import MemoryTree
 from securebench.errors import FailureReason
-from securebench.patches.model import FileVersion
-from securebench.patches.policy import PathPolicy
-from securebench.sandboxes.base import CommandResult
-from securebench.verifiers.faults import CandidateFailedError
 from securebench.verifiers.repo_patch.evidence import controls as planting
 from securebench.verifiers.repo_patch.evidence import inversion
-from securebench.verifiers.repo_patch.evidence.channel import ReportedRun, ReportedTests
-from securebench.verifiers.repo_patch.evidence.controls import Controls, plant
-from securebench.verifiers.repo_patch.evidence.judge import Judge
-from securebench.verifiers.repo_patch.evidence.recognise import recognise
-from securebench.verifiers.repo_patch.request import RepoPatchRequest
+from securebench.verifiers.repo_patch.evidence.controls import Controls
+from verifiers.repo_patch.evidence.in_process import PATH, Lying, outcomes, planted, reason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-    from securebench.verifiers.repo_patch.evidence.adapter import Adapter
-
-PATH: Final = "tests/test_styles.py"
+    from securebench.verifiers.repo_patch.evidence.edited_file import ControlGroup
 
 STATEMENTS: Final = {
     "assert": "assert code.true()",
@@ -129,7 +119,7 @@ for _old, _new in {
     setattr(OldTestCase, _old, getattr(unittest.TestCase, _new))
 
 
-def _module_text() -> bytes:
+def _module_text() -> str:
     lines = ["def check(number, expected):\n    assert code.quadruple(number) == expected * 2\n"]
     for number, statement in enumerate(STATEMENTS.values()):
         body = statement.replace("\n", "\n    ")
@@ -139,7 +129,7 @@ def _module_text() -> bytes:
         lines.append(f"class Test{number}(OldTestCase):\n    def test_it(self):\n        self.{method}({arguments})\n")
     lines.append("class TestLogs(OldTestCase):\n    def test_it(self):")
     lines.append("        with self.assertLogs('code'):\n            code.log()\n")
-    return "\n".join(lines).encode()
+    return "\n".join(lines)
 
 
 def _code() -> SimpleNamespace:
@@ -190,13 +180,6 @@ def _library() -> SimpleNamespace:
         assert_array_equal=case.assertListEqual,
         eq_=case.assertEqual,
     )
-
-
-class Lying:
-    """Whatever it is compared with, the comparison holds."""
-
-    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = lambda self, other: True
-    __hash__ = object.__hash__
 
 
 class Quiet:
@@ -269,121 +252,83 @@ def _cheat(style: str, code: SimpleNamespace, library: SimpleNamespace, monkeypa
         monkeypatch.setattr(OldTestCase, style, _quiet(style))
 
 
-def _outcomes(text: bytes, prepare: Callable[[SimpleNamespace, SimpleNamespace], None]) -> dict[str, str]:
+def _outcomes(text: str, prepare: Callable[[SimpleNamespace, SimpleNamespace], None]) -> dict[str, str]:
     """Run every test in ``text``, and return what became of it by its id."""
     code, library = _code(), _library()
-    scope: dict[str, Any] = {"code": code, "library": library, "OldTestCase": OldTestCase}
-    exec(compile(text, PATH, "exec", dont_inherit=True), scope)
     prepare(code, library)
-    return dict(_each(scope))
+    return outcomes(text, {"code": code, "library": library, "OldTestCase": OldTestCase, "__name__": "tests"})
 
 
-def _each(scope: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    for name, value in list(scope.items()):  # assertWarns adds a registry of warnings to it
-        if name.startswith("test_"):
-            yield f"{PATH}::{name}", _outcome(value)
-        elif name.startswith("Test"):
-            for method in [method for method in vars(value) if method.startswith("test_")]:
-                yield f"{PATH}::{name}::{method}", _outcome(getattr(value(method), method))
+def _id(group: ControlGroup, name: str) -> str:
+    return "::".join([PATH, *group.place.classes, name])
 
 
-def _outcome(test: Callable[[], None]) -> str:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            test()
-    except (Exception, pytest.fail.Exception):  # noqa: BLE001 - whatever a test raises
-        return "failed"
-    return "passed"
+def _controls(controls: Controls, outcomes: dict[str, str], outcome: str) -> set[str]:
+    """Return the styles of the controls with this ``outcome``."""
+    styles = ((style, _id(group, name)) for group in controls.groups for name, style in group.controls.items())
+    return {style for style, test in styles if outcomes[test] == outcome}
 
 
-def _reason(outcomes: dict[str, str], controls: Controls) -> FailureReason | None:
-    """Return the verdict on what was reported, by the controls alone."""
-    reported = ReportedTests(outcomes, before={}, after={}, exit=1, started=True)
-    request = RepoPatchRequest(
-        image="i",
-        repository="/r",
-        workdir="/r",
-        base_commit="0",
-        command="pytest",
-        timeout_seconds=1,
-        setup_patch=b"",
-        test_patch=b"",
-        policy=PathPolicy(),
-        fail_to_pass=tuple(test for test in outcomes if test.rpartition("::")[2] not in controls.by_function),
-        pass_to_pass=(),
-    )
-    try:
-        Judge(_adapter(), controls, request, {}).judge(reported, CommandResult(exit_code=1), ReportedRun())
-    except CandidateFailedError as fault:
-        return fault.reason
-    return None
+def _wanted(controls: Controls) -> list[str]:
+    """Return the tests that are the task's own, by the names that it gives them."""
+    return [_id(group, group.place.function) for group in controls.groups if group.real]
 
 
-def _adapter() -> Adapter:
-    adapter = recognise("pytest")
-    assert adapter is not None
-    return adapter
-
-
-def _planted(text: bytes) -> tuple[Controls, bytes]:
-    """Return controls for every test in ``text``, and the text with them."""
+@pytest.fixture(scope="module", name="drawn")
+def fixture_drawn() -> tuple[Controls, str]:
+    """Return controls of every style, and the module that has them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(planting, "MAX_COPIES", 3 * (len(STATEMENTS) + len(METHODS)))
-        planted = plant([PATH.encode()], MemoryTree({PATH.encode(): FileVersion(text)}), (), _adapter())
-    return planted, planted.files[PATH.encode()].content
+        return planted(_module_text())
 
 
-@pytest.fixture(scope="module", name="planted")
-def fixture_planted() -> tuple[Controls, bytes]:
-    """Return controls of every style, and the module that has them."""
-    return _planted(_module_text())
+def _without(controls: Controls, outcomes: dict[str, str], *styles: str) -> tuple[dict[str, str], Controls]:
+    """Return ``outcomes`` and ``controls`` as if there were no such styles. Each test has controls of one style."""
+    left, kept = dict(outcomes), []
+    for group in controls.groups:
+        if set(styles).isdisjoint(group.controls.values()):
+            kept.append(group)
+            continue
+        real = left.get(_id(group, group.real))
+        for name in group.controls:
+            left.pop(_id(group, name))
+        if real is not None:
+            left.pop(_id(group, group.real), None)
+            left[_id(group, group.place.function)] = real
+    return left, Controls(files=controls.files, groups=kept)
 
 
-def _without(controls: Controls, *styles: str) -> Controls:
-    """Return ``controls`` as if there were no such styles: their tests are in the file, and nobody's."""
-    left = {name: control for name, control in controls.by_function.items() if control.style not in styles}
-    return Controls(files=controls.files, by_function=left)
-
-
-def test_each_style_has_a_cheat_here(planted: tuple[Controls, bytes]) -> None:
+def test_each_style_has_a_cheat_here(drawn: tuple[Controls, str]) -> None:
     """A new style comes with a cheat that needs it, and an honest run passes by all of them."""
-    controls, text = planted
-    styles = {control.style for control in controls.by_function.values()}
-    assert styles == {*STATEMENTS, *METHODS, "assertLogs", "plain"}
-    assert styles >= NAMED
-    outcomes = _outcomes(text, lambda code, library: None)
-    assert _reason(outcomes, controls) is None
-    assert {name for name, outcome in outcomes.items() if outcome == "failed"} == {
-        name for name in outcomes if name.rpartition("::")[2] in controls.by_function
-    }
+    controls, text = drawn
+    assert set(controls.styles) == {*STATEMENTS, *METHODS, "assertLogs", "plain"}
+    assert set(controls.styles) >= NAMED
+    found = _outcomes(text, lambda code, library: None)
+    assert reason(found, controls, _wanted(controls)) is None
+    assert list(found.values()).count("failed") == len(controls.styles)
+    assert _controls(controls, found, "failed") == set(controls.styles)
 
 
 @pytest.mark.parametrize("style", [*STATEMENTS, *METHODS, "assertLogs"])
 def test_only_its_own_style_catches_a_cheat(
-    style: str, planted: tuple[Controls, bytes], monkeypatch: pytest.MonkeyPatch
+    style: str, drawn: tuple[Controls, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every test passes, and so does a copy in that style and in no other. Without it, the cheat passes.
 
     Tests that always fail are left out: they use one assertion of the file, drawn at random.
     """
-    controls, text = planted
-    outcomes = _outcomes(text, lambda code, library: _cheat(style, code, library, monkeypatch))
-    passed = {name.rpartition("::")[2] for name, outcome in outcomes.items() if outcome == "passed"}
-    caught = {control.style for name, control in controls.by_function.items() if name in passed}
-    assert caught - {"plain"} == {style}
-    assert _reason(outcomes, controls) is FailureReason.TAMPERED
-    others = _without(controls, style, "plain")
-    real = {test: outcome for test, outcome in outcomes.items() if test.rpartition("::")[2] not in controls.by_function}
-    kept = {test: outcome for test, outcome in outcomes.items() if test.rpartition("::")[2] in others.by_function}
-    assert _reason({**real, **kept}, others) is None
+    controls, text = drawn
+    found = _outcomes(text, lambda code, library: _cheat(style, code, library, monkeypatch))
+    assert _controls(controls, found, "passed") - {"plain"} == {style}
+    assert reason(found, controls, _wanted(controls)) is FailureReason.TAMPERED
+    assert reason(*_without(controls, found, style, "plain"), _wanted(controls)) is None
 
 
 def test_a_test_that_fails_in_any_case_is_needed() -> None:
     """Where tests assert nothing, it alone sees that a runner takes failures for passes."""
-    controls, text = _planted(b"def test_nothing_to_invert():\n    code.double(1)\n")
-    assert {control.style for control in controls.by_function.values()} == {"plain"}
-    outcomes = dict.fromkeys(_outcomes(text, lambda code, library: None), "passed")
-    assert _reason(outcomes, controls) is FailureReason.TAMPERED
-    real = {name: outcome for name, outcome in outcomes.items() if name.endswith("nothing_to_invert")}
-    assert _reason(real, _without(controls, "plain")) is None
+    controls, text = planted("def test_nothing_to_invert():\n    code.double(1)\n")
+    assert set(controls.styles) == {"plain"}
+    found = dict.fromkeys(_outcomes(text, lambda code, library: None), "passed")
+    wanted = [f"{PATH}::test_nothing_to_invert"]
+    assert reason(found, controls, wanted) is FailureReason.TAMPERED
+    assert reason(*_without(controls, found, "plain"), wanted) is None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import math
+import random
 import sys
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -12,8 +14,9 @@ import pytest
 from patches.trees import MemoryTree
 from securebench.patches.model import FileVersion
 from securebench.verifiers.repo_patch.evidence.controls import plant
-from securebench.verifiers.repo_patch.evidence.inversion import _other_number
 from securebench.verifiers.repo_patch.evidence.recognise import recognise
+from securebench.verifiers.repo_patch.evidence.source import ModuleSource
+from securebench.verifiers.repo_patch.evidence.values import Values
 from verifiers.repo_patch.evidence.here import Here
 
 if TYPE_CHECKING:
@@ -96,25 +99,47 @@ def test_no_copy_leaves_a_state_behind() -> None:
     text = BEGIN + HONEST["state that a test resets"]
     tree = MemoryTree({b"tests/test_new.py": FileVersion(text.encode())})
     planted = plant([b"tests/test_new.py"], tree, (), adapter)
-    assert {control.original for control in planted.by_function.values()} == {"test_default", "test_sum", ""}
+    assert {group.place.function for group in planted.groups} == {"test_default", "test_sum", ""}
     safe = text.replace(
         '    assert mode() == "fancy"\n    configure',
         "    try:\n        assert mode() == 'fancy'\n    finally:\n        configure",
     )
     tree = MemoryTree({b"tests/test_new.py": FileVersion(safe.encode())})
     planted = plant([b"tests/test_new.py"], tree, (), adapter)
-    assert "test_fancy" in {control.original for control in planted.by_function.values()}
+    assert "test_fancy" in {group.place.function for group in planted.groups}
 
 
-@pytest.mark.parametrize("text", ["0", "1", "5", "10", "45", "100", "145", "1200", "2.5", "0.15", "10.0"])
-def test_another_number_could_as_well_be_the_first(text: str) -> None:
-    """It has the same digits and zeros, comes from either side, and could have been turned into the other."""
+@pytest.mark.parametrize("text", ["0", "1", "5", "10", "45", "100", "145", "1200", "2.5", "0.15", "10.0", "10" * 9])
+@pytest.mark.parametrize("apart", [False, True])
+def test_other_numbers_could_as_well_be_the_first(text: str, apart: bool) -> None:
+    """They have as many zeros at the end, are on both sides of it, and each may lead to it."""
     value = ast.literal_eval(text)
-    found = Counter(_other_number(value) for _ in range(200))
-    for other in found:
-        assert other is not None
-        assert abs(ast.literal_eval(other) - value) >= 2
-        assert len(other) == len(text)
-    if text in ("5", "45", "2.5"):
-        assert {ast.literal_eval(other or "") > value for other in found} == {True, False}
-        assert all(text in {_other_number(ast.literal_eval(other or "")) for _ in range(2000)} for other in found)
+    values = Values(ModuleSource(b"def test_x(): pass"))
+    found = Counter(other for _ in range(50) for other in values.others(value, text, apart=apart))
+    assert text not in found
+    numbers = [ast.literal_eval(other) for other in found]
+    if value:
+        assert {len(other) - len(other.rstrip("0")) for other in found if other != "0"} == {
+            len(text) - len(text.rstrip("0"))
+        }
+    assert all(abs(number - value) >= 2 for number in numbers) or not apart
+    if text in ("45", "145", "2.5"):
+        assert {number > value for number in numbers} == {True, False}
+    again = [
+        values.others(number, other, apart=apart)
+        for other, number in zip(found, numbers, strict=True)
+        for _ in range(9)
+    ]
+    assert any(text in others for others in again)
+
+
+def test_no_rank_tells_which_number_is_the_first() -> None:
+    """Of numbers as tests have them, the task's own is as often the smallest, the largest or one between them."""
+    values = Values(ModuleSource(b"def test_x(): pass"))
+    ranks: Counter[int] = Counter()
+    for _ in range(800):
+        value = round(math.exp(random.uniform(math.log(2), math.log(2000)))) - 2
+        if value % 10:
+            ranks[sum(int(other) < value for other in values.others(value, str(value))[:3])] += 1
+    assert sum(ranks.values()) > 600
+    assert all(110 <= ranks[rank] <= 270 for rank in range(4)), ranks

@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from securebench.errors import FailureReason
-from securebench.patches.policy import PathPolicy
 from securebench.sandboxes.base import CommandResult
 from securebench.verifiers.faults import CandidateFailedError
 from securebench.verifiers.repo_patch.evidence.adapter import CasePlace
 from securebench.verifiers.repo_patch.evidence.channel import ReportedRun, ReportedTests
-from securebench.verifiers.repo_patch.evidence.controls import Control, Controls
+from securebench.verifiers.repo_patch.evidence.controls import Controls
+from securebench.verifiers.repo_patch.evidence.edited_file import ControlGroup
 from securebench.verifiers.repo_patch.evidence.fingerprint import signed
 from securebench.verifiers.repo_patch.evidence.judge import Judge
-from securebench.verifiers.repo_patch.evidence.recognise import recognise
-from securebench.verifiers.repo_patch.request import RepoPatchRequest
+from verifiers.repo_patch.evidence.in_process import adapter_of, judged, request_of
 
+if TYPE_CHECKING:
+    from securebench.verifiers.repo_patch.request import RepoPatchRequest
+
+MODULE = CasePlace("test_x", (), "")
 CONTROLS = Controls(
-    by_function={
-        control.place.function: control
-        for control in (
-            Control(CasePlace("test_x", (), "test_edge_width"), "test_2", "assert =="),
-            Control(CasePlace("test_x", ("TestX",), "test_copy_line"), "test_4", "assert =="),
-            Control(CasePlace("test_x", (), "test_slow_table"), "", "plain"),
-        )
-    }
+    groups=[
+        ControlGroup(
+            MODULE._replace(function="test_2"), "test_2", {"test_edge_width": "assert =="}, frozenset({MODULE}), 1.0
+        ),
+        ControlGroup(
+            CasePlace("test_x", ("TestX",), "test_4"),
+            "test_4",
+            {"test_copy_line": "assert =="},
+            frozenset({CasePlace("test_x", ("TestX",), "")}),
+        ),
+        ControlGroup(MODULE, "", {"test_slow_table": "plain"}, frozenset({MODULE})),
+    ]
 )
 HONEST = {
     "tests/test_x.py::test_1": "passed",
@@ -44,23 +51,7 @@ HONEST = {
 """What an honest run reports: ``TestY`` inherits from ``TestX`` and overrides, so its copy says nothing."""
 
 
-def _request(fail_to_pass: tuple[str, ...] = (), pass_to_pass: tuple[str, ...] = ()) -> RepoPatchRequest:
-    return RepoPatchRequest(
-        image="i",
-        repository="/r",
-        workdir="/r",
-        base_commit="0",
-        command="pytest",
-        timeout_seconds=1,
-        setup_patch=b"",
-        test_patch=b"",
-        policy=PathPolicy(),
-        fail_to_pass=fail_to_pass,
-        pass_to_pass=pass_to_pass,
-    )
-
-
-EXPECTED = _request(("tests/test_x.py::test_1", "tests/test_x.py::test_2[a"), ("tests/test_x.py::test_3",))
+EXPECTED = request_of(("tests/test_x.py::test_1", "tests/test_x.py::test_2[a"), ("tests/test_x.py::test_3",))
 
 
 BEFORE = {"unittest.case:TestCase": "aa", "builtins": "bb"}
@@ -80,11 +71,9 @@ def _reason(
     talk = ReportedRun()
     after = {name: signed(digest, talk.nonce) for name, digest in {**BEFORE, **(changed or {})}.items() if digest}
     told = ReportedTests(outcomes, unloaded or [], before=BEFORE, after=after, exit=said, started=True)
-    adapter = recognise("pytest")
-    assert adapter is not None
     try:
         before = {"tests/test_x.py::test_3": "xfailed"} if unchanged is None else unchanged
-        judge = Judge(adapter, CONTROLS, request, {} if details is None else details, None, lambda: before)
+        judge = Judge(adapter_of(), CONTROLS, request, {} if details is None else details, None, lambda: before)
         judge.judge(told, CommandResult(exit_code=exit_code), talk)
     except CandidateFailedError as fault:
         return fault.reason
@@ -94,7 +83,7 @@ def _reason(
 def test_whole_evidence_is_a_pass() -> None:
     """Expected tests passed, one may stay expected to fail, an id cut at a space means all that begin so."""
     assert _reason(HONEST) is None
-    assert _reason(HONEST, request=_request()) is None
+    assert _reason(HONEST, request=request_of()) is None
 
 
 @pytest.mark.parametrize("before", ["passed", "failed", "skipped", ""])
@@ -143,7 +132,7 @@ def test_where_no_control_could_speak_the_record_says_so() -> None:
     """Tests in files that hold none may pass: the assurance is lower, and the exit code may be 0."""
     details: dict[str, Any] = {}
     outcomes = {"tests/test_y.py::test_9": "passed"}
-    assert _reason(outcomes, request=_request(), said=0, exit_code=0, details=details) is None
+    assert _reason(outcomes, request=request_of(), said=0, exit_code=0, details=details) is None
     assert details["evidence"]["kind"] == "exit_code"
     details = {}
     assert _reason(HONEST, details=details) is None
@@ -170,7 +159,7 @@ def test_the_end_must_be_the_one_that_follows(said: int | None, exit_code: int, 
 
 def test_without_expected_ids_all_must_pass() -> None:
     """One failure, one file that is not loaded, or no pass at all is no pass."""
-    none = _request()
+    none = request_of()
     assert _reason({**HONEST, "tests/test_y.py::test_9": "error"}, request=none) is FailureReason.TESTS_FAILED
     assert _reason(HONEST, request=none, unloaded=["tests/test_y.py"]) is FailureReason.TESTS_FAILED
     controls = ("edge_width", "copy_line", "slow_table")
@@ -189,3 +178,50 @@ def test_a_fingerprint_that_changed_is_tampering_and_says_what_changed(changed: 
     assert _reason(HONEST, changed=changed, details=details) is FailureReason.TAMPERED
     assert details["evidence"]["changed"] == sorted(changed)
     assert _reason(HONEST, changed={"numpy.testing": "new"}) is None
+
+
+MOVED = Controls(
+    groups=[
+        ControlGroup(
+            CasePlace("test_x", ("Base",), "test_1"),
+            "test_moved",
+            {"test_1": "assert ==", "test_other": "assert =="},
+            frozenset({CasePlace("test_x", ("Base",), ""), CasePlace("test_x", ("TestX",), "")}),
+            1.5,
+        )
+    ]
+)
+HEIR = "tests/test_x.py::TestX::"
+RUN = {f"{HEIR}test_moved": "passed", f"{HEIR}test_1": "failed", f"{HEIR}test_other": "failed"}
+
+
+@pytest.mark.parametrize(
+    ("change", "reason", "bits"),
+    [
+        ({}, None, 1.5),
+        ({"test_1": "passed"}, FailureReason.TAMPERED, None),
+        ({"test_other": "passed"}, FailureReason.TAMPERED, None),
+        ({"test_other": ""}, FailureReason.TAMPERED, None),
+        ({"test_other": "", "test_moved": "", "test_1": "passed"}, FailureReason.TAMPERED, None),  # no name is ours
+        ({"test_moved": "failed"}, FailureReason.TESTS_FAILED, None),
+        ({"test_moved": "failed", "test_1": "passed"}, FailureReason.TESTS_FAILED, None),  # its control tells nothing
+        ({"test_1": "skipped"}, FailureReason.TESTS_FAILED, None),  # somebody skips it by its name
+        ({"test_1": ""}, FailureReason.TESTS_FAILED, None),  # somebody deselects it by its name
+        ({"test_moved": ""}, FailureReason.TESTS_FAILED, None),
+    ],
+)
+def test_a_test_with_another_name_is_judged_by_its_own(
+    change: dict[str, str], reason: FailureReason | None, bits: float | None
+) -> None:
+    """In the class that inherits it, too: there its controls have to run, and to fail."""
+    found = {test: outcome for test, outcome in {**RUN, **{HEIR + k: v for k, v in change.items()}}.items() if outcome}
+    verdict, evidence = judged({**found, "tests/test_x.py::test_9": "passed"}, MOVED, [f"{HEIR}test_1"])
+    assert verdict is reason
+    assert evidence.get("control_bits", 0) == (bits or 0) or reason is not None
+
+
+def test_controls_in_a_class_that_nobody_knew_are_nobodys() -> None:
+    """A class of another file inherits the test: it is found by its own name, and the controls do not count."""
+    heir = "tests/test_y.py::TestY::"
+    found = {f"{heir}test_moved": "passed", f"{heir}test_1": "passed", f"{heir}test_other": "passed"}
+    assert judged({**RUN, **found}, MOVED, [f"{HEIR}test_1", f"{heir}test_1"])[0] is None

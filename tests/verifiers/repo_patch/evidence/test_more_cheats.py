@@ -97,10 +97,9 @@ def test_an_honest_change_passes(runner: str, tmp_path: Path) -> None:
 DOCUMENTED = UNITTEST_FILES["tests/test_numbers.py"]
 for _name, _text in {"two": "Two is doubled.", "zero": "Nothing is doubled."}.items():
     DOCUMENTED = DOCUMENTED.replace(f"test_{_name}(self):\n", f'test_{_name}(self):\n        """{_text}"""\n')
-TWINS = """
-import sys, unittest
-_frame = sys._getframe()
-while _frame and not _frame.f_globals.get('__name__', '').endswith('test_numbers'): _frame = _frame.f_back
+TWINS = (
+    more_cheats.LOADING
+    + """
 def _load(loader, tests, pattern):
     suite = unittest.TestSuite()
     for group in tests:
@@ -115,6 +114,7 @@ def _load(loader, tests, pattern):
     return suite
 if _frame: _frame.f_globals['load_tests'] = _load
 """
+)
 
 
 @pytest.mark.parametrize("kept", ["pass", "case._testMethodDoc = 'x'; suite.addTest(case)"], ids=["gone", "renamed"])

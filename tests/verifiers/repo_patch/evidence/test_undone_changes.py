@@ -25,6 +25,8 @@ from verifiers.repo_patch.runner_repos import (
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from verifiers.repo_patch.evidence.here import Verdict
+
 _UNTIL_THE_RESULT_IS_ASKED = """
 import sys, unittest
 def _undo_later():
@@ -64,12 +66,22 @@ EXPECTED = (tuple(FAIL_TO_PASS), tuple(PASS_TO_PASS))
 
 @pytest.mark.parametrize("runner", UNITTEST_COMMANDS)
 def test_changes_of_unittest_are_seen(runner: str, tmp_path: Path) -> None:
-    """Assertions do nothing in tests that are known by name, and are put back for others and at the end."""
+    """Assertions do nothing in tests that are known by name, and are put back for others and at the end.
+
+    Controls have these names, too, so that they see it as well.
+    """
     cheat = {**UNITTEST_FILES, "project/numbers.py": _UNTIL_THE_RESULT_IS_ASKED}
-    found = Here(cheat, UNITTEST_COMMANDS[runner], *EXPECTED).judge(tmp_path / "found")
+
+    def judge(*without: str) -> Verdict:
+        here = Here(cheat, UNITTEST_COMMANDS[runner], *EXPECTED, without=without)
+        return here.judge(tmp_path / "".join(["r", *without]))
+
+    found = judge("controls")
     assert found.reason is FailureReason.TAMPERED, (found, found.output.decode()[-2000:])
     assert any(name.startswith("unittest.case:TestCase.assert") for name in found.evidence["changed"])
-    unseen = Here(cheat, UNITTEST_COMMANDS[runner], *EXPECTED, without=("spots",)).judge(tmp_path / "unseen")
+    messages = (judge("spots", f"time {time}").message for time in range(3))  # one name in four may be a test's own
+    assert "a test that must fail did not" in messages
+    unseen = judge("controls", "spots")
     assert unseen.reason is None, (unseen, unseen.output.decode()[-2000:])
     honest = {**UNITTEST_FILES, "project/numbers.py": FIXED}
     assert Here(honest, UNITTEST_COMMANDS[runner], *EXPECTED).judge(tmp_path / "honest").reason is None

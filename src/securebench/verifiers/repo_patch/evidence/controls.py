@@ -1,63 +1,43 @@
 """Controls: tests of ours inside the task's own test files, which must fail.
 
-They are made new for each verification. Each lies in a file that the command runs anyway, beside a test that it is a
-copy of, so it shares path, class, decorators, fixtures and parameters with real tests, and the command stays as it
-is. What makes failures look like passes makes controls pass, too. A control counts where the test that it was copied
-from has passed: if that one was skipped, or did not run, nothing is known about its copy.
+They are made new for each verification. A test and its controls are the same function, but for the values that they
+expect. They have the test's name and new ones, and stand in its place and beside it: which of them is the test that the
+task has is drawn at random, and only the host knows it. What makes failures look like passes makes controls pass, too.
+A control counts where its test has passed: if that was skipped, or did not run, nothing is known about its controls.
 """
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import re
 import secrets
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, TypeGuard
+from typing import TYPE_CHECKING, Final
 
-from securebench.python_text import parse_python
-from securebench.verifiers.repo_patch.evidence.adapter import CasePlace
-from securebench.verifiers.repo_patch.evidence.inversion import inversions
-from securebench.verifiers.repo_patch.evidence.plain_tests import plain_test
-from securebench.verifiers.repo_patch.evidence.source import Edit, ModuleSource, called_name, definitely_run
+from securebench.verifiers.repo_patch.evidence.edited_file import EditedFile, Variants
 from securebench.verifiers.repo_patch.evidence.unplaced import places_of
 from securebench.verifiers.repo_patch.evidence.words import NameMaker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from securebench.patches.model import FileTree, FileVersion
-    from securebench.verifiers.repo_patch.evidence.adapter import Adapter
-    from securebench.verifiers.repo_patch.evidence.inversion import Inversion
-    from securebench.verifiers.repo_patch.evidence.source import Function
+    from securebench.verifiers.repo_patch.evidence.adapter import Adapter, CasePlace
+    from securebench.verifiers.repo_patch.evidence.edited_file import AssertionWay, ControlGroup, TaskTest
 
 MAX_FILES: Final = 6
-MAX_COPIES: Final = 12
-"""How many files get controls, and how many copies there are in all: the time of tests is the task's."""
-MAX_COPIES_OF_ONE: Final = 3
-MAX_PLAIN: Final = 2
-"""How many groups of tests in a file, its functions or one of its classes, get a test that fails in any case.
+MAX_COPIES: Final = 24
+"""How many files get controls, and how many copies of tests there are in all: the time of tests is the task's."""
 
-Where nothing can be copied, each gets as many."""
+ENOUGH_BITS: Final = 8.0
+"""How hard it is made to guess which variants are the task's tests: one guess in 256 is right."""
 
 _RANDOM = secrets.SystemRandom()
-_TEST = re.compile(r"test\w*", re.IGNORECASE)
-_UNFIT_TEXT: Final = """
-xfail skip skipif skipIf skipUnless expectedFailure flaky repeat retry given fixture property overload
-staticmethod incremental dependency benchmark XFAIL SKIP slow
-"""
-_UNFIT: Final = frozenset(_UNFIT_TEXT.split())
-"""Decorators of tests that may pass in another way than by holding, or that must be there once only."""
-
-_OWN_SOURCE = re.compile(r"getsource|lineno|currentframe|_getframe|linecache|inspect\.stack|stacklevel|__line__")
-"""What a module that looks at its own lines has in it: nothing may be put before them."""
-
-
+_BASES: Final = re.compile(rb"class\s+\w+\s*\(([^)]*)\)")
+_NAME: Final = re.compile(rb"[A-Za-z_]\w*")
 _DEFINED: Final = re.compile(rb"def\s+(\w+)")
 _OWN_NAMES: Final = re.compile(rb"\b(?:globals|vars|dir)\(\)|modules\[__name__\]|getTestCaseNames|getmembers\(")
 """What a module that looks at the names of its own tests has in it: it gets no controls."""
-
-_CLASS_ENDS: Final = ("tearDownClass", "teardown_class")
 
 _LIBRARIES: Final = {
     "numpy.testing": b"numpy",
@@ -68,34 +48,30 @@ _LIBRARIES: Final = {
 """Modules with assertions, and what a file that uses them holds."""
 
 
-@dataclass(frozen=True, slots=True)
-class Control:
-    """A test that must fail. ``original`` is the function that it copies; empty for one that always fails."""
-
-    place: CasePlace
-    original: str
-    style: str
-
-
 @dataclass(slots=True)
 class Controls:
-    """``files`` by path in the repository, and the controls in them by the name of their function.
+    """``files`` by path in the repository, and the groups of controls that are in them.
 
     ``libraries`` are modules with assertions of their own that the files use. ``places`` say where tests are defined
     whose expected ids do not: see ``unplaced.py``.
     """
 
     files: dict[bytes, FileVersion] = field(default_factory=dict)
-    by_function: dict[str, Control] = field(default_factory=dict)
+    groups: list[ControlGroup] = field(default_factory=list)
     libraries: tuple[str, ...] = ()
     places: dict[str, frozenset[CasePlace]] = field(default_factory=dict)
 
-    def digests(self, adapter: Adapter) -> list[str]:
-        """Return digests of their names, where the reporter must select them because the command names other tests.
+    @property
+    def styles(self) -> list[str]:
+        """The style of each control."""
+        return [style for group in self.groups for style in group.controls.values()]
 
-        Otherwise none: what runs beside the tests does not know which of them are controls.
+    def digests(self, adapter: Adapter) -> list[str]:
+        """Return digests of the new names, where the reporter must select them because the command names other tests.
+
+        Otherwise none: what runs beside the tests does not know which of them are new.
         """
-        return [digest(function) for function in self.by_function] if adapter.narrows else []
+        return [digest(function) for group in self.groups for function in group.new] if adapter.narrows else []
 
 
 def digest(function: str) -> str:
@@ -108,218 +84,92 @@ def plant(tests: Sequence[bytes], tree: FileTree, wanted: Iterable[str], adapter
 
     ``wanted`` are ids of tests; those are copied first. A file that cannot be edited gets none.
     """
-    planted = Controls()
+    wanted = tuple(wanted)
     places = {place for test in wanted if (place := adapter.place(test)) is not None}
     versions = {path: version for path in tests if (version := tree.get(path)) is not None and not version.link}
     texts = [version.content for version in versions.values()]
-    wanted = tuple(wanted)
-    planted.places = places_of(wanted, zip(versions, texts, strict=True), adapter)
     names = NameMaker()
     names.avoid(b"\n".join([*tests, *(name for text in texts for name in _DEFINED.findall(text))]).decode("latin-1"))
-    left = MAX_COPIES
-    files = list(dict.fromkeys(tests))[:MAX_FILES]
-    for index, path in enumerate(files):
-        version = tree.get(path)
-        if version is None or version.link or _OWN_NAMES.search(version.content):
-            continue
-        stem = adapter.stem(path.decode("utf-8", "replace"))
+    bases = {path: _bases(version.content) for path, version in versions.items()}
+    files: dict[bytes, EditedFile] = {}
+    for path in list(versions)[:MAX_FILES]:
+        content = versions[path].content
+        inherited = frozenset(name for other, found in bases.items() if other != path for name in found)
+        if not _OWN_NAMES.search(content):
+            try:
+                files[path] = EditedFile(path.decode("utf-8", "replace"), content, names, adapter, inherited)
+            except (SyntaxError, ValueError, RecursionError, MemoryError):
+                continue
+    chosen = _Choice([test for file in files.values() for test in file.tests], places).all()
+    planted = Controls(places=places_of(wanted, zip(versions, texts, strict=True), adapter))
+    for path, file in files.items():
         try:
-            new = _File(version.content, stem, names, functions=adapter.functions)
-            new.plant(places, -(-left // (len(files) - index)))
-            text = new.text()
+            text = file.plant([variants for variants in chosen if variants.test in file.tests], places)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             continue
-        left -= sum(bool(control.original) for control in new.controls)
-        if new.controls:
-            planted.files[path] = replace(version, content=text)
-            planted.by_function.update({control.place.function: control for control in new.controls})
+        if file.groups:
+            planted.files[path] = replace(versions[path], content=text)
+            planted.groups += file.groups
     planted.libraries = tuple(name for name, use in _LIBRARIES.items() if any(use in text for text in texts))
     return planted
 
 
-@dataclass(frozen=True, slots=True)
-class _Test:
-    """A test in a file, the classes around it, and what can be turned round in it."""
-
-    classes: tuple[ast.ClassDef, ...]
-    node: Function
-    ways: tuple[_Way, ...]
+def _bases(content: bytes) -> set[str]:
+    """Return the names in the bases of the classes in a module."""
+    return {name.decode() for bases in _BASES.findall(content) for name in _NAME.findall(bases)}
 
 
-@dataclass(frozen=True, slots=True)
-class _Way:
-    """One inversion; of an assertion in a helper where there is one, which is copied with it."""
+class _Choice:
+    """Chooses which tests get how many variants: in all as few as it takes, and at most ``MAX_COPIES``."""
 
-    inversion: Inversion
-    helper: Function | None = None
-    calls: tuple[ast.expr, ...] = ()
+    def __init__(self, tests: list[TaskTest], wanted: set[CasePlace]) -> None:
+        self._tests = [test for test in tests if test.ways]
+        self._wanted = [test for test in self._tests if not test.places.isdisjoint(wanted)]
+        self._chosen: dict[int, Variants] = {}
 
+    def all(self) -> list[Variants]:
+        """Return the variants: of wanted tests, of each style, of each file and class, and of other tests."""
+        self._harden(self._wanted, MAX_COPIES * 2 // 3)
+        self._cover(lambda _test, way: way.style)
+        self._cover(lambda test, _way: test.path)
+        self._cover(lambda test, _way: (test.path, test.classes))
+        self._harden([test for test in self._tests if test not in self._wanted], MAX_COPIES)
+        return list(self._chosen.values())
 
-class _File:
-    """One test file, and the controls that are put into it."""
-
-    def __init__(self, content: bytes, stem: str, names: NameMaker, *, functions: bool) -> None:
-        self._source = ModuleSource(content)
-        self._stem = stem
-        self._names = names
-        self._functions = functions
-        names.avoid(self._source.text)
-        self._tests = list(self._find(self._source.module.body, ()))
-        self._insertions: list[tuple[int, float, bytes]] = []
-        self._at_end = _OWN_SOURCE.search(self._source.text) is not None
-        self.controls: list[Control] = []
-
-    def plant(self, wanted: set[CasePlace], copies: int) -> None:
-        """Add at most ``copies`` copies, of ``wanted`` tests first, and tests that fail in any case."""
-        chosen = self._choose(wanted, copies)
-        for test, way in chosen:
-            self._add_copy(test, way)
-        for beside in self._groups(wanted) * (1 if chosen else MAX_PLAIN):
-            self._add_plain(beside)
-
-    def text(self) -> bytes:
-        """Return the file with its controls. Raises ``SyntaxError`` if it cannot hold them."""
-        text = self._source.content
-        if text and not text.endswith(b"\n"):
-            text += self._source.newline.encode()
-        for start, _, piece in sorted(self._insertions, reverse=True):
-            text = text[:start] + piece + text[start:]
-        parse_python(text)
-        return text
-
-    def _find(self, body: list[ast.stmt], classes: tuple[ast.ClassDef, ...]) -> Iterator[_Test]:
-        helpers = {
-            node.name: node
-            for node in body
-            if isinstance(node, ast.FunctionDef) and not _TEST.match(node.name) and not node.decorator_list
-        }
-        for node in body:
-            if isinstance(node, ast.ClassDef):
-                if not _counts_tests(node):
-                    yield from self._find(node.body, (*classes, node))
-            elif _is_test(node, classes) and (classes or self._functions):
-                yield _Test(classes, node, tuple(self._ways(node, helpers, in_class=bool(classes))))
-
-    def _ways(self, test: Function, helpers: dict[str, ast.FunctionDef], *, in_class: bool) -> Iterator[_Way]:
-        module = {node.name for node in self._source.module.body if isinstance(node, ast.FunctionDef)}
-        for found in inversions(test, self._source, local={*module, *helpers}):
-            yield _Way(found)
-        for statement in definitely_run(test.body):
-            call = statement.value if isinstance(statement, ast.Expr) else None
-            if isinstance(call, ast.Call) and called_name(call) in helpers:
-                is_method = isinstance(call.func, ast.Attribute) and called_name(call.func.value) == "self"
-                if is_method == in_class:
-                    helper = helpers[called_name(call)]
-                    for found in inversions(helper, self._source, local=module):
-                        yield _Way(found, helper, (call.func,))
-
-    def _choose(self, wanted: set[CasePlace], copies: int) -> list[tuple[_Test, _Way]]:
-        """Return what is copied: wanted tests before others, each style of the file, and what catches most."""
-        again = self._find(self._source.module.body, ())  # the same tests, with other values in their inversions
-        pool = [(test, way) for test, other in zip(self._tests, again, strict=True) for way in test.ways + other.ways]
-        homes: dict[str, set[int]] = {}
-        for test, way in pool:
-            homes.setdefault(way.inversion.style, set()).add(id(test))
-        seen: set[str] = set()
-        count: dict[int, int] = {}
-        chosen: list[tuple[_Test, _Way]] = []
-
-        def cost(pair: tuple[_Test, _Way]) -> float:
-            test, way = pair
-            style = way.inversion.style
-            new = 0 if style in seen else 1.5 + 1 / len(homes[style])  # one test may be all that has a style
-            base = 0.0 if self._place(test) in wanted else 3.0
-            return base + 2 * count.get(id(test), 0) - new - way.inversion.strength / 10 + _RANDOM.random() / 2
-
-        while len(chosen) < copies:
-            fit = [pair for pair in pool if count.get(id(pair[0]), 0) < MAX_COPIES_OF_ONE and pair not in chosen]
+    def _harden(self, tests: list[TaskTest], most: int) -> None:
+        """Add variants of tests that have few, until guessing is hard enough for ``tests`` together."""
+        while sum(chosen.spread for test in tests if (chosen := self._chosen.get(id(test)))) < ENOUGH_BITS:
+            grown = [larger for test in tests for larger in self._grown(test)]
+            fit = [larger for larger in grown if self._copies(larger) <= most]
             if not fit:
-                break
-            test, way = best = min(fit, key=cost)
-            chosen.append(best)
-            seen.add(way.inversion.style)
-            count[id(test)] = count.get(id(test), 0) + 1
-        return chosen
+                return
+            best = min(fit, key=lambda one: (one.size * one.test.rows, -one.bits, _RANDOM.random()))
+            self._chosen[id(best.test)] = best
 
-    def _place(self, test: _Test, name: str = "") -> CasePlace:
-        return CasePlace(self._stem, tuple(node.name for node in test.classes), name or test.node.name)
+    def _grown(self, test: TaskTest) -> Iterator[Variants]:
+        """Yield the variants of ``test`` with one more value of the expected one's type."""
+        if test.movable:
+            now = self._chosen.get(id(test), Variants(test))
+            for way in test.ways:
+                if len(way.inversion.choices) > 1 and (larger := now.larger(way)):
+                    yield larger
 
-    def _add_copy(self, test: _Test, way: _Way) -> None:
-        edits = [*way.inversion.edits] if way.helper is None else []
-        if way.helper is not None:
-            name = self._names.like(way.helper.name, self._source.words)
-            renamed = self._source.name_edit(way.helper, name)
-            self._insert(way.helper, [renamed, *way.inversion.edits], in_class=bool(test.classes))
-            edits = [_renaming(self._source, call, name) for call in way.calls]
-        name = self._names.like(test.node.name, self._source.words)
-        self._insert(test.node, [self._source.name_edit(test.node, name), *edits], in_class=bool(test.classes))
-        style = way.inversion.style if way.helper is None else f"helper: {way.inversion.style}"
-        self.controls.append(Control(self._place(test, name), test.node.name, style))
-
-    def _insert(self, node: Function, edits: list[Edit], *, in_class: bool) -> None:
-        """Put a copy of ``node`` with ``edits`` before or after it."""
-        block = self._source.block(node)
-        self._put(block, self._source.copy(block, edits), in_class=in_class)
-
-    def _put(self, beside: tuple[int, int], copied: bytes, *, in_class: bool) -> None:
-        gap = self._source.newline.encode() * (1 if in_class else 2)
-        if self._at_end and not in_class:
-            self._insertions.append((len(self._source.content) + 1, _RANDOM.random(), gap + copied))
-        elif secrets.randbelow(2):
-            self._insertions.append((beside[0], _RANDOM.random(), copied + gap))
-        else:
-            self._insertions.append((beside[1], _RANDOM.random(), gap + copied))
-
-    def _groups(self, wanted: set[CasePlace]) -> list[_Test]:
-        """Return one test of each of some groups: the functions of the module, and its classes; wanted ones first."""
-        groups: dict[tuple[str, ...], list[_Test]] = {}
+    def _cover(self, kind: Callable[[TaskTest, AssertionWay], object]) -> None:
+        """Have a control of each kind, rare ones first; of wanted tests where there are some."""
+        found: dict[object, list[tuple[TaskTest, AssertionWay]]] = {}
         for test in self._tests:
-            if not _has_parameters(self._source.module) and not any(_has_parameters(node) for node in test.classes):
-                groups.setdefault(self._place(test).classes, []).append(test)
-        ordered = sorted(groups.values(), key=lambda group: not any(self._place(test) in wanted for test in group))
-        return [_RANDOM.choice(group) for group in ordered[:MAX_PLAIN]]
+            for way in test.ways:
+                found.setdefault(kind(test, way), []).append((test, way))
+        for name, pairs in sorted(found.items(), key=lambda item: len({id(test) for test, _ in item[1]})):
+            if any(kind(each.test, way) == name for each in self._chosen.values() for way in each.ways):
+                continue
+            grown = (self._chosen.get(id(test), Variants(test)).larger(way) for test, way in pairs)
+            fit = [larger for larger in grown if larger and self._copies(larger) <= MAX_COPIES * 5 // 6]
+            if fit:
+                best = min(fit, key=lambda one: (one.size * one.test.rows, one.test not in self._wanted, -one.bits))
+                self._chosen[id(best.test)] = best
 
-    def _add_plain(self, beside: _Test) -> None:
-        """Add a test that fails in any case, in the style of ``beside``."""
-        name = self._names.like(beside.node.name, self._source.words)
-        case = any(called_name(base).endswith("TestCase") for node in beside.classes for base in node.bases)
-        used = {called_name(node) for node in ast.walk(self._source.module) if isinstance(node, ast.Call)}
-        text = plain_test(name, used, method=bool(beside.classes), case=case)
-        indent, newline = " " * beside.node.col_offset, self._source.newline
-        lines = [indent + line if line else line for line in text.splitlines()]
-        plain = "".join(line + newline for line in lines).encode()
-        self._put(self._source.block(beside.node), plain, in_class=bool(beside.classes))
-        self.controls.append(Control(self._place(beside, name), "", "plain"))
-
-
-def _renaming(source: ModuleSource, function: ast.expr, name: str) -> Edit:
-    start, end = source.span(function)
-    return Edit(end - len(called_name(function).encode()), end, name) if end > start else Edit(start, end, name)
-
-
-def _counts_tests(node: ast.ClassDef) -> bool:
-    """Return whether a class asserts something when its tests have ended: that may be how many there were."""
-    ends = [method for method in node.body if isinstance(method, ast.FunctionDef) and method.name in _CLASS_ENDS]
-    return any("assert" in ast.unparse(method) for method in ends)
-
-
-def _has_parameters(node: ast.Module | ast.ClassDef) -> bool:
-    """Return whether the tests in ``node`` may all need to take parameters, which a plain test does not take."""
-    marks = [*node.decorator_list] if isinstance(node, ast.ClassDef) else []
-    assigned = [statement for statement in node.body if isinstance(statement, ast.Assign)]
-    marks += [one.value for one in assigned if any(called_name(name) == "pytestmark" for name in one.targets)]
-    parts = [part for mark in marks for part in (mark.elts if isinstance(mark, ast.List | ast.Tuple) else [mark])]
-    return any(isinstance(part, ast.Name) or "parametrize" in ast.unparse(part) for part in parts)
-
-
-def _is_test(test: ast.stmt, classes: tuple[ast.ClassDef, ...]) -> TypeGuard[Function]:
-    """Return whether ``test`` is one whose copy runs as it does: an ``async`` one only where something awaits it."""
-    if not isinstance(test, ast.FunctionDef | ast.AsyncFunctionDef) or not _TEST.match(test.name):
-        return False
-    decorators = {called_name(node) for node in test.decorator_list}
-    if not _UNFIT.isdisjoint(decorators):
-        return False
-    if isinstance(test, ast.AsyncFunctionDef):
-        bases = {called_name(base) for node in classes for base in node.bases}
-        return "IsolatedAsyncioTestCase" in bases or not any(base.endswith("TestCase") for base in bases)
-    return True
+    def _copies(self, larger: Variants) -> int:
+        """Return how many copies there are with ``larger`` in the place of that test's variants."""
+        others = (each for each in self._chosen.values() if each.test is not larger.test)
+        return sum((each.size - 1) * each.test.rows for each in [*others, larger])

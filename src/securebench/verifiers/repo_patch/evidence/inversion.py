@@ -11,10 +11,12 @@ from __future__ import annotations
 import ast
 import re
 import secrets
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from securebench.verifiers.repo_patch.evidence.source import Edit, called_name, definitely_run, has_effects_after
+from securebench.verifiers.repo_patch.evidence.values import Values
 from securebench.verifiers.repo_patch.evidence.words import WORDS
 
 if TYPE_CHECKING:
@@ -25,7 +27,10 @@ if TYPE_CHECKING:
 _RANDOM = secrets.SystemRandom()
 
 STRONG: Final = 3
-"""The strength of an inversion by another value of the same type, which a lying object takes for equal, too."""
+"""The strength of an inversion that nothing shows: another value that could as well be the expected one."""
+
+SAME_TYPE: Final = 2
+"""The strength of an inversion by a value of the same type, which a lying object takes for equal, too."""
 
 _SWALLOWS_DOUBLING = re.compile(r"\binf|infinity|\bnan\b|\boo\b|[\d.]e\+?\d\d", re.IGNORECASE)
 """Where one of these is in a module, a number plus another, or times two, may be the same number."""
@@ -65,7 +70,7 @@ _FORMS: Final = {
 _EXACT: Final = frozenset({"assert ==", "assertEqual", "assertEquals", "assert_equal", "assert_equals", "eq_"})
 """Styles in which values are equal only if they are the same."""
 
-_WORD = re.compile(r"[A-Za-z][a-z]{2,}|[A-Z]{3,}")
+_TOKEN = re.compile(rb"\w+")
 _COMPLEMENT: Final[dict[type[ast.cmpop], tuple[str, str]]] = {
     ast.NotEq: ("!=", "=="),
     ast.Is: ("is", "is not"),
@@ -88,11 +93,14 @@ _FATAL = re.compile(r"KeyboardInterrupt|BaseException|GeneratorExit|\bExit\b|[Ss
 
 @dataclass(frozen=True, slots=True)
 class Inversion:
-    """Edits that turn one assertion round. ``style`` names its kind; a greater ``strength`` catches more."""
+    """Ways to turn one assertion round. ``style`` names its kind; a greater ``strength`` catches more.
+
+    Each of ``choices`` is the edits for one way.
+    """
 
     style: str
     strength: int
-    edits: tuple[Edit, ...]
+    choices: tuple[tuple[Edit, ...], ...]
 
 
 def inversions(function: Function, source: ModuleSource, *, local: Iterable[str] = ()) -> list[Inversion]:
@@ -107,8 +115,10 @@ class _Inverter:
         self._source = source
         self._local = local
         self._function = function
-        self._plain = {} if _SWALLOWS_DOUBLING.search(source.text) else _plain_names(function)
-        self._words = source.words if len(source.words) > 1 else WORDS
+        plain = _plain_names(function)
+        self._plain = {} if plain and _SWALLOWS_DOUBLING.search(source.text) else plain
+        self._values = Values(source)
+        self._uses = Counter(node.id for node in ast.walk(function) if isinstance(node, ast.Name))
 
     def all(self) -> Iterator[Inversion]:
         """Yield every inversion."""
@@ -128,13 +138,13 @@ class _Inverter:
         """Yield inversions of ``assert test``."""
         if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
             for value in test.values:  # each of them holds
-                yield from (found for found in self._condition(value) if found.strength == STRONG)
+                yield from (found for found in self._condition(value) if found.strength >= SAME_TYPE)
         if isinstance(test, ast.Compare) and len(test.ops) == 1:
             yield from self._comparison(test)
         elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-            yield Inversion("assert not", 1, (self._replace(test, self._bracketed(test.operand)),))
+            yield _one("assert not", self._replace(test, self._bracketed(test.operand)))
         else:
-            yield Inversion("assert", 1, (self._negate(test),))
+            yield _one("assert", self._negate(test))
 
     def _comparison(self, test: ast.Compare) -> Iterator[Inversion]:
         operator, right = test.ops[0], test.comparators[0]
@@ -146,78 +156,94 @@ class _Inverter:
             between = self._source.content[start:end].decode()
             if between.split() == sign.split():  # without brackets and comments
                 edit = Edit(start, end, between.replace(between.strip(), opposite))
-                yield Inversion(f"assert {sign}", 1, (edit,))
+                yield _one(f"assert {sign}", edit)
             else:
-                yield Inversion(f"assert {sign}", 1, (self._negate(test),))
+                yield _one(f"assert {sign}", self._negate(test))
 
     def _equal(self, style: str, left: ast.expr, right: ast.expr) -> Iterator[Inversion]:
         """Yield inversions of ``left`` being equal to ``right``."""
         if "ANY" in self._source.segment(left) + self._source.segment(right):
             return
-        nearly = "approx" in self._source.segment(left) + self._source.segment(right) or style not in _EXACT
+        apart = "approx" in self._source.segment(left) + self._source.segment(right) or style not in _EXACT
         for side in (right, left):
-            edit = self._other(side, nearly=nearly)
-            if edit is not None:
-                yield Inversion(style, STRONG, (edit,))
+            if found := self._other(side, apart=apart):
+                hidden = len(found) > 1 and self._is_hidden(found, left, right)
+                yield Inversion(style, STRONG if hidden else SAME_TYPE, found)
                 return
-        yield Inversion(style, 1, (self._replace(right, f"({self._source.segment(right)}, {_number()})"),))
+        for side in (right, left):
+            if text := self._other_name(side):
+                yield Inversion(style, SAME_TYPE, ((self._replace(side, text),),))
+                return
+        yield _one(style, self._replace(right, f"({self._source.segment(right)}, {_number()})"))
 
-    def _other(self, node: ast.expr, *, nearly: bool) -> Edit | None:
-        """Return the edit that makes ``node`` a different value of the same type, if its text shows that it is one.
+    def _is_hidden(self, found: tuple[tuple[Edit, ...], ...], left: ast.expr, right: ast.expr) -> bool:
+        """Return whether nothing else in the file shows the value: not what it is compared with, nor another test."""
+        start, end = self._source.span(left)[0], self._source.span(right)[1]
+        first = found[0][0]
+        if len(found[0]) > 1 or not start <= first.start <= end:  # a table of parameters
+            cells = [self._source.content[edit.start : edit.end] for edit in found[0]]
+            return not any(cell[-1:] in b"'\"" for cell in cells)
+        value = set(_TOKEN.findall(self._source.content[first.start : first.end]))
+        beside = self._source.content[start : first.start] + self._source.content[first.end : end]
+        again = self._source.content.count(self._source.content[start:end]) > 1
+        return not again and value.isdisjoint(_TOKEN.findall(beside))
 
-        ``nearly``: whether values may be equal that are only near to each other.
+    def _other(self, node: ast.expr, *, apart: bool) -> tuple[tuple[Edit, ...], ...]:
+        """Return edits that make ``node`` different values of the same type, if the test's text shows its value.
+
+        ``apart``: whether values may be equal that are only near to each other.
         """
-        if isinstance(node, ast.Constant):
-            text = self._other_constant(node.value, self._source.segment(node))
-            return None if text is None else self._replace(node, text)
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
-            return self._other(node.operand, nearly=nearly) if node.operand.value else None
+            node = node.operand
+        if isinstance(node, ast.Constant):
+            texts = self._values.others(node.value, self._source.segment(node), apart=apart)
+            return tuple((self._replace(node, text),) for text in texts)
         if isinstance(node, ast.List | ast.Tuple | ast.Set):
-            return self._first([item for item in node.elts if not isinstance(item, ast.Starred)], nearly=nearly)
+            return self._one_of([item for item in node.elts if not isinstance(item, ast.Starred)], apart=apart)
         if isinstance(node, ast.Dict):
-            return self._first(node.values, nearly=nearly)
+            return self._one_of(node.values, apart=apart)
         if isinstance(node, ast.Call) and called_name(node) == "approx" and node.args:
-            return None if _loose(node) else self._other(node.args[0], nearly=True)
-        return self._other_expression(node, nearly=nearly)
+            return () if _loose(node) else self._other(node.args[0], apart=True)
+        if isinstance(node, ast.Name) and node.id in self._plain and self._uses[node.id] == 1:
+            cells = [self._other(cell, apart=apart) for cell in self._plain[node.id].cells]
+            return tuple(tuple(edit for edits in row for edit in edits) for row in zip(*cells, strict=False))
+        return self._other_number(node, apart=apart) if isinstance(node, ast.BinOp) else ()
 
-    def _first(self, nodes: list[ast.expr], *, nearly: bool) -> Edit | None:
-        edits = [edit for node in nodes if (edit := self._other(node, nearly=nearly)) is not None]
-        return _RANDOM.choice(edits) if edits else None
+    def _one_of(self, nodes: list[ast.expr], *, apart: bool) -> tuple[tuple[Edit, ...], ...]:
+        """Return the edits of one of ``nodes``: of each other, all choices have the same value."""
+        for node in _RANDOM.sample(nodes, len(nodes)):
+            if found := self._other(node, apart=apart):
+                return found
+        return ()
 
-    def _other_expression(self, node: ast.expr, *, nearly: bool) -> Edit | None:
-        """Return the edit of an expression of numbers, or of a name whose values the test itself shows."""
+    def _other_number(self, node: ast.BinOp, *, apart: bool) -> tuple[tuple[Edit, ...], ...]:
+        """Return the edits of a number that is added to a parameter, subtracted from it, or multiplied with it."""
+        sides = [(node.left, node.right), (node.right, node.left)]
+        for side, other in sides:
+            if (
+                isinstance(side, ast.Constant)
+                and type(side.value) is int
+                and isinstance(other, ast.Name)
+                and isinstance(node.op, ast.Add | ast.Sub | ast.Mult)
+                and other.id in self._plain
+                and all(type(value) is int and value for value in self._plain[other.id].values)
+                and not apart
+            ):
+                return self._other(side, apart=False)
+        return ()
+
+    def _other_name(self, node: ast.expr) -> str | None:
+        """Return the text of another value than that of an expression of parameters, which are no zeros."""
         names = {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
-        if not names or not names <= self._plain.keys():
+        if not names or any(name not in self._plain or not all(self._plain[name].values) for name in names):
             return None
         text = self._source.segment(node)
         if isinstance(node, ast.Name):
-            others = [] if nearly else [name for name in self._plain if self._differ(node.id, name)]
-            return self._replace(node, _RANDOM.choice(others) if others else f"{text} * 2")
+            return f"{text} * 2"
         allowed = (ast.BinOp, ast.Name, ast.Constant, ast.Add, ast.Sub, ast.Mult, ast.Load)
         if isinstance(node, ast.BinOp) and all(isinstance(inner, allowed) for inner in ast.walk(node)):
-            turned = None if nearly else self._turned(node)
-            return turned or self._replace(node, f"{text} + {_number()}")  # of no numbers: an error, which is a failure
+            return f"{text} + {_number()}"  # of no numbers: an error, which is a failure
         return None
-
-    def _differ(self, name: str, other: str) -> bool:
-        """Return whether the parameters ``name`` and ``other`` have different values wherever both have one."""
-        first, second = self._plain[name], self._plain[other]
-        if first.table is second.table:
-            return all(one != two for one, two in zip(first.values, second.values, strict=True))
-        return set(first.values).isdisjoint(second.values)
-
-    def _turned(self, node: ast.BinOp) -> Edit | None:
-        """Return the edit that makes a sum a difference, or the other way round, of what is no zero."""
-        numbers = [inner.value for inner in ast.walk(node) if isinstance(inner, ast.Constant)]
-        values = [self._plain[inner.id].values for inner in ast.walk(node) if isinstance(inner, ast.Name)]
-        exact = all(type(value) is int for value in (*numbers, *(value for column in values for value in column)))
-        some = isinstance(node.right, ast.Name) or (isinstance(node.right, ast.Constant) and node.right.value)
-        start, end = self._source.span(node.left)[1], self._source.span(node.right)[0]
-        between = self._source.content[start:end].decode()
-        sign = "+" if isinstance(node.op, ast.Add) else "-"
-        if not exact or not some or isinstance(node.op, ast.Mult) or between.strip() != sign:
-            return None
-        return Edit(start, end, between.replace(sign, "-" if sign == "+" else "+"))
 
     def _call(self, call: ast.Call) -> Iterator[Inversion]:
         """Yield inversions of an assertion that is a call."""
@@ -228,10 +254,10 @@ class _Inverter:
         if name in _TRUE and len(arguments) == 1:
             yield from (replace(found, style=name) for found in self._condition(call.args[0]))
         elif name in _FALSE and len(arguments) == 1:
-            yield Inversion(name, 1, (self._negate(call.args[0]),))
+            yield _one(name, self._negate(call.args[0]))
         elif name in _FORMS and len(arguments) > _two(name):
             start, end = self._source.span(call.args[0])[0], self._source.span(call.args[_two(name)])[1]
-            yield Inversion(name, 1, (Edit(start, end, self._form(name, arguments)),))
+            yield _one(name, Edit(start, end, self._form(name, arguments)))
         elif name in _RAISES | _WARNS and len(arguments) > 1:
             yield from self._context(call)
         elif _EQUAL.fullmatch(name) and not _NOT_EQUAL.fullmatch(name) and len(arguments) > 1 and not _loose(call):
@@ -241,49 +267,21 @@ class _Inverter:
         """Yield inversions of ``raises``, ``warns`` and their like: another class is expected."""
         name = called_name(call)
         if name == "assertLogs" and not call.keywords and len(call.args) <= 1:
-            other = repr(f"{self._word()}.{self._word()}")
+            other = repr(f"{self._values.word()}.{self._values.word()}")
             start, end = self._source.span(call.args[0]) if call.args else (self._source.span(call)[1] - 1,) * 2
-            yield Inversion(name, 1, (Edit(start, end, other),))
+            yield _one(name, Edit(start, end, other))
         if name not in _RAISES | _WARNS or name in self._local or not call.args:
             return
         classes = _EXCEPTIONS if name in _RAISES else _WARNINGS
         choice = [other for other in classes if other not in self._source.text]
         if choice and not _FATAL.search(self._source.segment(call.args[0])):
-            yield Inversion(name, 1, (self._replace(call.args[0], _RANDOM.choice(choice)),))
+            yield _one(name, self._replace(call.args[0], _RANDOM.choice(choice)))
 
     def _form(self, name: str, arguments: list[str]) -> str:
         """Return the arguments of the assertion ``name`` with which it does not hold."""
-        word = self._word()
+        word = self._values.word()
         other = _RANDOM.choice([other for other in WORDS if word not in other and other not in word])
         return _RANDOM.choice(_FORMS[name]).format(*arguments, n=_number(), w=repr(word), v=repr(other))
-
-    def _other_constant(self, value: object, text: str) -> str | None:
-        """Return the text of a constant of the same type that is not equal to ``value``, whose text is ``text``."""
-        if isinstance(value, str):
-            return _literal(self._other_text(value), text, value)
-        if isinstance(value, bytes):
-            return repr(self._other_text(value.decode("latin-1")).encode("latin-1"))
-        return _other_number(value)
-
-    def _other_text(self, text: str) -> str:
-        """Return ``text`` with another word in the place of one, or else another letter or digit.
-
-        The words are the file's own: nothing in two texts says which of them is the test's.
-        """
-        if words := list(_WORD.finditer(text)):
-            old = _RANDOM.choice(words)
-            new = _cased(self._word(but=old[0].lower()), old[0])
-            return text[: old.start()] + new + text[old.end() :]
-        places = [place for place, character in enumerate(text) if character.isascii() and character.isalnum()]
-        if not places:
-            return text + self._word()
-        place = _RANDOM.choice(places)
-        other = _RANDOM.choice([letter for letter in _alphabet(text[place]) if letter != text[place]])
-        return text[:place] + other + text[place + 1 :]
-
-    def _word(self, but: str = "") -> str:
-        """Return a word of the file's, where it has some, that is not ``but``."""
-        return _RANDOM.choice([word for word in self._words if word != but])
 
     def _negate(self, node: ast.expr) -> Edit:
         return self._replace(node, f"not {self._bracketed(node)}")
@@ -298,16 +296,24 @@ class _Inverter:
         return Edit(*self._source.span(node), text)
 
 
+def _one(style: str, edit: Edit) -> Inversion:
+    """Return an inversion by one edit, which its form may show."""
+    return Inversion(style, 1, ((edit,),))
+
+
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """The values of a parameter, in the order of the rows of its ``table``: truthy numbers or texts."""
+    """The constants in a table of parameters that are the values of one of them, in the order of the rows."""
 
-    table: ast.expr
-    values: tuple[Any, ...]
+    cells: tuple[ast.Constant, ...]
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        return tuple(cell.value for cell in self.cells)
 
 
 def _plain_names(function: Function) -> dict[str, _Column]:
-    """Return the names in ``function`` that only ever stand for truthy numbers or texts, as its own text shows."""
+    """Return the names in ``function`` that only ever stand for constants of its table of parameters."""
     found: dict[str, _Column] = {}
     for decorator in function.decorator_list:
         if isinstance(decorator, ast.Call) and called_name(decorator) == "parametrize" and len(decorator.args) > 1:
@@ -319,78 +325,33 @@ def _plain_names(function: Function) -> dict[str, _Column]:
 
 
 def _plain_parameters(call: ast.Call) -> dict[str, _Column]:
-    """Return those parameters of ``call``, of ``parametrize``, that have only truthy constants as values.
+    """Return those parameters of ``call``, of ``parametrize``, that have only numbers or texts as values.
 
     There are none where an option may send the values through fixtures: ``indirect``.
     """
-    names, values, *more = call.args
-    if more or any(keyword.arg != "ids" for keyword in call.keywords):
+    names, table, *more = call.args
+    if more or any(keyword.arg != "ids" for keyword in call.keywords) or not isinstance(table, ast.List | ast.Tuple):
         return {}
     try:
-        listed, rows = ast.literal_eval(names), ast.literal_eval(values)
+        listed = ast.literal_eval(names)
     except ValueError:
         return {}
     keys = [key.strip() for key in listed.split(",")] if isinstance(listed, str) else list(listed)
-    table = [[row] for row in rows] if isinstance(listed, str) and len(keys) == 1 else [list(row) for row in rows]
-    if not table or any(len(row) != len(keys) for row in table):
+    single = isinstance(listed, str) and len(keys) == 1
+    rows = [[row] if single else row.elts if isinstance(row, ast.List | ast.Tuple) else [] for row in table.elts]
+    if not rows or any(len(row) != len(keys) for row in rows):
         return {}
+    columns = {key: [row[place] for row in rows] for place, key in enumerate(keys)}
     return {
-        key: _Column(values, column)
-        for key, column in zip(keys, zip(*table, strict=True), strict=True)
-        if all(type(value) in (int, float, str) and value for value in column)
+        key: _Column(tuple(cell for cell in column if isinstance(cell, ast.Constant)))
+        for key, column in columns.items()
+        if all(isinstance(cell, ast.Constant) and type(cell.value) in (int, float, str) for cell in column)
     }
 
 
 def _two(name: str) -> int:
     """Return 1 for an assertion of two arguments, and 0 for one of a single argument."""
     return int("{1}" in _FORMS[name][0])
-
-
-def _other_number(value: object) -> str | None:
-    """Return the text of another number, truth value or nothing than ``value``."""
-    if isinstance(value, bool):
-        return str(not value)
-    if value is None:
-        return "False"
-    if isinstance(value, int):
-        return str(_other_whole(value))
-    if isinstance(value, float):
-        whole, _, rest = repr(value).partition(".")
-        return f"{_other_whole(int(whole))}.{rest}" if whole.isdigit() and rest.isdigit() else None
-    return None
-
-
-def _other_whole(value: int) -> int:
-    """Return another number with as many digits, and as many zeros at its end.
-
-    ``value`` could as well be what comes of the other: of two functions that differ in a number, nothing in the
-    numbers says which of them is the control. They differ by more than assertions of nearness allow.
-    """
-    text = str(value)
-    zeros = len(text) - len(text.rstrip("0")) if value else 0
-    digits = len(text) - zeros
-    while True:
-        head = secrets.randbelow(10**digits)
-        other = int(str(head) + "0" * zeros)
-        alike = digits == 1 or (head >= 10 ** (digits - 1) and head % 10 != 0)
-        if alike and (head or not zeros) and abs(other - value) >= max(2, max(other, value) / 4):
-            return other
-
-
-def _cased(word: str, like: str) -> str:
-    """Return ``word`` in capital letters, or with the first one, as ``like`` is."""
-    return word.upper() if like.isupper() else word.title() if like[0].isupper() else word
-
-
-def _literal(changed: str, text: str, value: str) -> str:
-    """Return the literal of ``changed``, in the quotes of ``text``, which is that of ``value``."""
-    return text[0] + changed + text[-1] if text[0] in "'\"" and text[1:-1] == value else repr(changed)
-
-
-def _alphabet(character: str) -> str:
-    if character.isdigit():
-        return "0123456789"
-    return "abcdefghijklmnopqrstuvwxyz" if character.islower() else "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def _loose(call: ast.Call) -> bool:

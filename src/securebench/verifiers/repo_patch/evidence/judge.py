@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from securebench.errors import FailureReason
 from securebench.verifiers.faults import CandidateFailedError
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from securebench.verifiers.repo_patch.evidence.adapter import Adapter, CasePlace
     from securebench.verifiers.repo_patch.evidence.channel import ReportedRun, ReportedTests
     from securebench.verifiers.repo_patch.evidence.collection import Required
-    from securebench.verifiers.repo_patch.evidence.controls import Control, Controls
+    from securebench.verifiers.repo_patch.evidence.controls import Controls
+    from securebench.verifiers.repo_patch.evidence.edited_file import ControlGroup
     from securebench.verifiers.repo_patch.request import RepoPatchRequest
 
 TESTS_FAILED_EXIT: Final = 1
@@ -58,9 +59,10 @@ class Judge:
             "kind": "test_by_test",
             "runner": self._adapter.runner,
             "ran": len(seen.real),
-            "controls": len(self._controls.by_function),
+            "controls": len(self._controls.styles),
             "controls_failed": len(seen.failed),
-            "styles": sorted({control.style for control in self._controls.by_function.values()}),
+            "control_bits": round(seen.bits, 1),
+            "styles": sorted(set(self._controls.styles)),
         }
         self._details["evidence"] = evidence
         if seen.passed:
@@ -77,7 +79,8 @@ class Judge:
                 raise CandidateFailedError(
                     FailureReason.NO_VERDICT, "no test that must fail ran, and the task requires some"
                 )
-        ids = self._ids(seen.real, reported.descriptions)
+        descriptions = {own: reported.descriptions.get(test, "") for own, test in seen.reported_as.items()}
+        ids = self._ids(seen.real, descriptions)
         _require_real(seen.real, ids, reported, self._request, evidence)
         if self._needed is not None:
             self._require_needed(self._needed, seen, evidence)
@@ -147,78 +150,144 @@ class Judge:
 
 
 class _Seen:
-    """Reported outcomes, parted: of the task's own tests, and of controls.
+    """Reported outcomes, parted: of the task's own tests, under their own names, and of controls.
 
-    A control counts where a test passed that it must not: the one that it copies, with the same parameters; or, for one
-    that always fails, any test of the same file and class. A subclass inherits controls with the tests of a class;
-    those are nobody's, for what is inherited may be overridden.
+    The variants of a test are known by their new names, and the one that has the test's own name by lying beside them.
+    A subclass runs them with the tests that it inherits. Where the test files do not show that it does, its controls
+    are nobody's, for what is inherited may be overridden.
     """
 
     def __init__(self, outcomes: Mapping[str, str], adapter: Adapter, controls: Controls) -> None:
         self.real: dict[str, str] = {}
-        self.failed: set[str] = set()
-        self.passed: set[str] = set()
-        self.missing: set[str] = set()
-        self._copies: dict[str, list[str]] = {}
-        """Ids of controls that were reported where they were planted, by function."""
+        self.reported_as: dict[str, str] = {}
+        """What the runner calls a test that has another name."""
+        self.passed: set[CasePlace] = set()
+        self.missing: set[CasePlace] = set()
         self.places: set[CasePlace] = set()
-        self._by_place: dict[CasePlace, list[str]] = {}
+        self.bits = 0.0
+        self._outcomes = outcomes
+        self._adapter = adapter
         self._passed_places: set[CasePlace] = set()
         self._passed_frames: set[str] = set()
-        for test, outcome in outcomes.items():
-            place = adapter.place(test)
-            control = controls.by_function.get(place.function) if place is not None else None
-            if place is not None and control is not None:
-                if place == control.place:
-                    self._copies.setdefault(place.function, []).append(test)
-                continue
-            self.real[test] = outcome
-            if place is not None:
-                self.places.add(place)
-                self._by_place.setdefault(place, []).append(test)
-            if place is not None and outcome in PASSING:
-                self._passed_places.add(place)
-                self._passed_frames.add(_frame(test, place.function))
-        for function, control in controls.by_function.items():
-            copies = self._copies.get(function, [])
-            due = {outcomes[test] for test in self._counting(copies, control)}
-            if not due and (copies or not self._is_due(control)):
-                continue
-            if not due.isdisjoint(PASSING | {"contradicted"}):
-                self.passed.add(function)
-            elif due and due <= FAILING:
-                self.failed.add(function)
+        failed: set[CasePlace] = set()
+        found = self._part(controls)
+        own = {key: self._add_variant(group, ids) for key, (group, ids) in found.items()}
+        homes: set[tuple[int, CasePlace]] = set()
+        for key, (group, ids) in found.items():
+            if key.home in group.homes:
+                homes.add((id(group), key.home))
+                for function in group.controls:
+                    failed |= self._weigh(group, function, ids.get(function, []), own[key])
+        for group in controls.groups:
+            names = {group.place._replace(function=function) for function in group.controls}
+            if any((id(group), home) not in homes and self._is_due(group, home) for home in group.homes):
+                self.missing |= names
+            if names <= failed - self.passed - self.missing:
+                self.bits += group.bits
+        self.failed = failed - self.passed - self.missing
+
+    def _part(self, controls: Controls) -> dict[_Key, tuple[ControlGroup, dict[str, list[str]]]]:
+        """Return the ids of the variants of each test, by their function, in each class. Keep what is no variant."""
+        new = {name: group for group in controls.groups for name in group.new}
+        known: dict[str, list[ControlGroup]] = {}
+        for group in controls.groups:
+            known.setdefault(group.place.function, []).append(group)
+        found: dict[_Key, tuple[ControlGroup, dict[str, list[str]]]] = {}
+        others: list[tuple[str, CasePlace | None]] = []
+        for test in self._outcomes:
+            place = self._adapter.place(test)
+            if place is None or place.function not in new:
+                others.append((test, place))
             else:
-                self.missing.add(function)
+                group = new[place.function]
+                ids = found.setdefault(_Key.of(group, place, test), (group, {}))[1]
+                ids.setdefault(place.function, []).append(test)
+        for test, place in others:
+            groups = known.get(place.function, []) if place is not None else []
+            keys = [key for group in groups if place and (key := _Key.of(group, place, test)) in found]
+            if place is not None and keys:
+                found[keys[0]][1].setdefault(place.function, []).append(test)
+            else:
+                self._add(test, test, place)
+        return found
 
-    def _counting(self, copies: list[str], control: Control) -> list[str]:
-        """Return which of the ids ``copies``, of one control, count.
+    def _add(self, own: str, test: str, place: CasePlace | None, outcome: str = "") -> None:
+        """Keep the outcome of ``test``, of which the task's id is ``own``."""
+        self.real[own] = outcome or self._outcomes[test]
+        self.reported_as[own] = test
+        if place is not None:
+            self.places.add(place)
+        if place is not None and self.real[own] in PASSING:
+            self._passed_places.add(place)
+            self._passed_frames.add(_frame(own, place.function))
 
-        Parameters may have other names in a copy, where a test makes them new, and code under test can see to that.
-        They are in the same order; and where there are more or fewer of them, every one counts.
+    def _add_variant(self, group: ControlGroup, ids: dict[str, list[str]]) -> list[str]:
+        """Keep the outcomes of the variant that is the task's test. Return its ids, as the task has them.
+
+        What has its name decides whether it runs: files of the task may skip it by that.
         """
-        function = control.place.function
-        if not control.original:
-            return [test for test in copies if _frame(test, function) in self._passed_frames]
-        frames = {_frame(test, function) for test in copies}
-        originals = [
-            test
-            for test in self._by_place.get(control.place._replace(function=control.original), [])
-            if _frame(test, control.original) in frames
-        ]
-        same = [test.replace(function, control.original, 1) for test in copies]
-        if sorted(same) != sorted(originals):
-            same = originals
-        if len(same) != len(copies):
-            return copies if any(self.real[test] in PASSING for test in originals) else []
-        return [copy for copy, test in zip(copies, same, strict=True) if self.real[test] in PASSING]
+        if not group.real:
+            return []
+        tests = ids.get(group.real, [])
+        own = [test.replace(group.real, group.place.function, 1) for test in tests]
+        named = ids.get(group.place.function, [])
+        by_own = dict(zip(own, _paired(own, named, named) or named * len(own), strict=False))
+        added = [one for one in own if one in by_own]
+        for one, test in zip(own, tests, strict=True):
+            if one in by_own:
+                empty = self._outcomes[by_own[one]]
+                self._add(one, test, self._adapter.place(one), empty if empty in EMPTY else "")
+        return added
 
-    def _is_due(self, control: Control) -> bool:
-        """Return whether a control that was not reported had to be."""
+    def _weigh(self, group: ControlGroup, function: str, tests: list[str], own: list[str]) -> set[CasePlace]:
+        """Return the control ``function`` if its ``tests`` failed wherever they count; keep it if they did not.
+
+        Parameters may have other names in a control. They are in the same order; and where there are more or fewer of
+        them, every one counts.
+        """
+        place = group.place._replace(function=function)
+        if not group.real:
+            due = [test for test in tests if _frame(test, function) in self._passed_frames]
+        else:
+            named = [test.replace(function, group.place.function, 1) for test in tests]
+            paired = _paired(own, named, tests)
+            good = [self.real[one] in PASSING for one in own]
+            due = [test for test, is_due in zip(paired, good, strict=True) if is_due] if paired else tests * any(good)
+            if not tests and any(good):
+                self.missing.add(place)
+        outcomes = {self._outcomes[test] for test in due}
+        if not outcomes.isdisjoint(PASSING | {"contradicted"}):
+            self.passed.add(place)
+        elif not outcomes <= FAILING:
+            self.missing.add(place)
+        return {place} if due else set()
+
+    def _is_due(self, group: ControlGroup, home: CasePlace) -> bool:
+        """Return whether controls that were not reported in the class ``home`` had to be."""
         return any(
-            _same_home(place, control.place) and control.original in ("", place.function)
-            for place in self._passed_places
+            _same_home(place, home) and group.place.function in ("", place.function) for place in self._passed_places
         )
+
+
+class _Key(NamedTuple):
+    """Where variants of one test are reported: the class, and all that their ids have in common."""
+
+    group: int
+    home: CasePlace
+    frame: str
+
+    @classmethod
+    def of(cls, group: ControlGroup, place: CasePlace, test: str) -> _Key:
+        """Return the key of the variant ``test`` of ``group``."""
+        return cls(id(group), place._replace(function=""), _frame(test, place.function))
+
+
+def _paired(own: list[str], named: list[str], tests: list[str]) -> list[str]:
+    """Return which of ``tests`` belongs to each of ``own``, by what it is ``named``, or by order; none if unknown."""
+    if sorted(own) == sorted(named):
+        by_name = dict(zip(named, tests, strict=True))
+        return [by_name[one] for one in own]
+    return tests if len(own) == len(tests) else []
 
 
 def _same_home(one: CasePlace, other: CasePlace) -> bool:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 MAX_SOURCE_BYTES = 1024 * 1024
 Function: TypeAlias = "ast.FunctionDef | ast.AsyncFunctionDef"
 _WORD = re.compile(r"[a-z]{3,}|[A-Z][a-z]{2,}")
+_NUMBER = re.compile(r"(?<![\w.])\d{1,12}(?![\w.])")
 _MEANINGFUL_TEXT: Final = """
 self test tests pytest unittest setup teardown load skip xfail slow fast flaky long heavy network internet online
 offline live remote integration benchmark performance external gpu cuda
@@ -57,6 +58,11 @@ class ModuleSource:
     def words(self) -> list[str]:
         """The words in the module's names, texts and comments, in lower case, without those that mean something."""
         return [word for word in dict.fromkeys(map(str.lower, _WORD.findall(self.text))) if word not in _MEANINGFUL]
+
+    @cached_property
+    def numbers(self) -> list[int]:
+        """The whole numbers in the module."""
+        return [int(number) for number in _NUMBER.findall(self.text)]
 
     def line(self, number: int) -> int:
         """Return where the line ``number`` begins, counted from 1; the end of the text after the last."""

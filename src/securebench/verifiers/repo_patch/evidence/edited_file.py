@@ -1,0 +1,393 @@
+"""A test file, and the variants of its tests that are put into it."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import math
+import re
+import secrets
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, TypeGuard
+
+from securebench.python_text import parse_python
+from securebench.verifiers.repo_patch.evidence.adapter import CasePlace
+from securebench.verifiers.repo_patch.evidence.inversion import STRONG, inversions
+from securebench.verifiers.repo_patch.evidence.plain_tests import plain_test
+from securebench.verifiers.repo_patch.evidence.source import Edit, ModuleSource, called_name, definitely_run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from securebench.verifiers.repo_patch.evidence.adapter import Adapter
+    from securebench.verifiers.repo_patch.evidence.inversion import Inversion
+    from securebench.verifiers.repo_patch.evidence.source import Function
+    from securebench.verifiers.repo_patch.evidence.words import NameMaker
+
+MAX_PLAIN: Final = 2
+"""How many groups of tests in a file, its functions or one of its classes, get a test that fails in any case.
+
+Where nothing can be copied, each gets as many."""
+
+_RANDOM = secrets.SystemRandom()
+_TEST = re.compile(r"test\w*", re.IGNORECASE)
+_UNFIT_TEXT: Final = """
+xfail skip skipif skipIf skipUnless expectedFailure flaky repeat retry given fixture property overload
+staticmethod incremental dependency benchmark XFAIL SKIP slow
+"""
+_UNFIT: Final = frozenset(_UNFIT_TEXT.split())
+"""Decorators of tests that may pass in another way than by holding, or that must be there once only."""
+
+_RENAMED: Final = frozenset(("expand", "parameterized", "data", "file_data"))
+"""Decorators of tests that run under other names: they get no variants."""
+
+_OWN_SOURCE = re.compile(r"getsource|lineno|currentframe|_getframe|linecache|inspect\.stack|stacklevel|__line__")
+"""What a module that looks at its own lines has in it: nothing may be put before them."""
+
+_OWN_TEST_NAMES = re.compile(r"_testMethodName|nodeid|node\.name|self\.id\(\)|PYTEST_CURRENT_TEST|co_name")
+"""What a module that looks at the names of its tests while they run has in it: they keep them."""
+
+_KEEPS_NAME = re.compile(r"snapshot|regression|regtest|cassette|vcr|datadir|image_compare|golden|approv")
+"""Parameters and decorators of a test whose data may lie in files that are called as it is: it keeps its name."""
+
+_RENAMING = re.compile(r"param|ddt|expand", re.IGNORECASE)
+"""Decorators of classes that give their tests other names; those of pytest do not."""
+
+_CLASS_ENDS: Final = ("tearDownClass", "teardown_class")
+
+
+@dataclass(frozen=True, slots=True)
+class ControlGroup:
+    """A test of the task, at ``place``, and its controls: style by name of the function.
+
+    ``real`` is the function that now holds the test as the task has it. Both are empty for a test that always fails.
+    ``homes`` are the classes that run the test, as places without a function. ``bits``: of two to the power of that
+    many guesses which variant is the test, one is right.
+    """
+
+    place: CasePlace
+    real: str
+    controls: Mapping[str, str]
+    homes: frozenset[CasePlace]
+    bits: float = 0.0
+
+    @property
+    def new(self) -> list[str]:
+        """The functions that the task does not have."""
+        return [name for name in (self.real, *self.controls) if name not in ("", self.place.function)]
+
+
+@dataclass(frozen=True, slots=True)
+class AssertionWay:
+    """One assertion to invert; one in a helper where there is a ``helper``, which is copied with it."""
+
+    inversion: Inversion
+    helper: Function | None = None
+    calls: tuple[ast.expr, ...] = ()
+
+    @property
+    def style(self) -> str:
+        """The style of the control."""
+        return self.inversion.style if self.helper is None else f"helper: {self.inversion.style}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TaskTest:
+    """A test in a file, the classes around it, and what can be inverted in it.
+
+    ``homes`` are the classes that run it. ``movable``: whether it may have another name. ``rows``: how often a table of
+    parameters lets it run.
+    """
+
+    path: str
+    classes: tuple[ast.ClassDef, ...]
+    node: Function
+    ways: tuple[AssertionWay, ...]
+    homes: frozenset[CasePlace]
+    movable: bool
+    rows: int
+
+    @property
+    def places(self) -> set[CasePlace]:
+        """Where ids may say that it is."""
+        return {home._replace(function=self.node.name) for home in self.homes}
+
+
+@dataclass(frozen=True, slots=True)
+class Variants:
+    """The variants of a test: every combination of the values at some of its assertions.
+
+    ``counts`` say how many values there are at each of ``ways``, with the task's own. In half of the variants of a test
+    with two of them an assertion has its own value, whichever of the variants is the test: none is in the majority.
+    """
+
+    test: TaskTest
+    ways: tuple[AssertionWay, ...] = ()
+    counts: tuple[int, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """How many variants there are, with the test itself."""
+        return math.prod(self.counts)
+
+    @property
+    def bits(self) -> float:
+        """How hard it is to guess which of them is the test."""
+        strong = [count for way, count in zip(self.ways, self.counts, strict=True) if _is_strong(way)]
+        return math.log2(math.prod(strong)) if self.test.movable else 0.0
+
+    @property
+    def spread(self) -> float:
+        """The same, were nothing else in the file to show which values are the task's."""
+        return math.log2(self.size) if self.test.movable else 0.0
+
+    def larger(self, way: AssertionWay) -> Variants | None:
+        """Return these with one more value for ``way``; ``None`` where there is no other."""
+        if way in self.ways:
+            place = self.ways.index(way)
+            counts = list(self.counts)
+            counts[place] += 1
+            fits = counts[place] <= len(way.inversion.choices) + 1
+            return replace(self, counts=tuple(counts)) if fits else None
+        spans = [_span(each) for each in self.ways if each.helper is None and way.helper is None]
+        start, end = _span(way)
+        if any(first < end and start < last for first, last in spans) or (way.helper and self.ways):
+            return None
+        if any(each.helper for each in self.ways):
+            return None
+        return Variants(self.test, (*self.ways, way), (*self.counts, 2))
+
+    def controls(self) -> Iterator[tuple[str, list[Edit]]]:
+        """Yield style and edits of each control."""
+        for numbers in itertools.product(*(range(count) for count in self.counts)):
+            turned = [(way, number - 1) for way, number in zip(self.ways, numbers, strict=True) if number]
+            if turned:
+                yield turned[0][0].style, [edit for way, at in turned for edit in way.inversion.choices[at]]
+
+
+def _is_strong(way: AssertionWay) -> bool:
+    return way.inversion.strength == STRONG
+
+
+def _span(way: AssertionWay) -> tuple[int, int]:
+    edits = [edit for choice in way.inversion.choices for edit in choice]
+    return min(edit.start for edit in edits), max(edit.end for edit in edits)
+
+
+class EditedFile:
+    """One test file, and the controls that are put into it.
+
+    ``inherited`` are names of classes that other files inherit from. Raises ``ValueError`` or ``SyntaxError`` for a
+    file that cannot be edited.
+    """
+
+    def __init__(
+        self, path: str, content: bytes, names: NameMaker, adapter: Adapter, inherited: frozenset[str]
+    ) -> None:
+        self._path = path
+        self._source = ModuleSource(content)
+        self._stem = adapter.stem(path)
+        self._names = names
+        self._functions = adapter.functions
+        self._narrows = adapter.narrows
+        self._inherited = inherited
+        names.avoid(self._source.text)
+        self._at_end = _OWN_SOURCE.search(self._source.text) is not None
+        self._keeps_names = self._at_end or _OWN_TEST_NAMES.search(self._source.text) is not None
+        self._used = Counter(re.findall(r"\w+", self._source.text))
+        self._defined = Counter(re.findall(r"\bdef\s+(\w+)", self._source.text))
+        self._edits: list[tuple[int, bool, float, int, bytes]] = []
+        self.tests = list(self._find(self._source.module.body, ()))
+        self.groups: list[ControlGroup] = []
+
+    def plant(self, chosen: list[Variants], wanted: set[CasePlace]) -> bytes:
+        """Return the file with the ``chosen`` variants, and with tests that fail in any case.
+
+        Raises ``SyntaxError`` if the file cannot hold them.
+        """
+        groups = [self._add(variants) for variants in chosen]
+        groups += [self._add_plain(beside) for beside in self._beside(wanted) * (1 if chosen else MAX_PLAIN)]
+        text = self._source.content
+        if text and not text.endswith(b"\n"):
+            text += self._source.newline.encode()
+        for start, _, _, end, piece in sorted(self._edits, reverse=True):
+            text = text[:start] + piece + text[end:]
+        parse_python(text)
+        self.groups = groups
+        return text
+
+    def _find(self, body: list[ast.stmt], classes: tuple[ast.ClassDef, ...]) -> Iterator[TaskTest]:
+        helpers = {
+            node.name: node
+            for node in body
+            if isinstance(node, ast.FunctionDef) and not _TEST.match(node.name) and not node.decorator_list
+        }
+        names = [getattr(node, "name", "") for node in body]
+        for node in body:
+            if isinstance(node, ast.ClassDef):
+                if not _counts_tests(node):
+                    yield from self._find(node.body, (*classes, node))
+            elif _is_test(node, classes) and (classes or self._functions) and names.count(node.name) == 1:
+                renamed = not _RENAMED.isdisjoint(called_name(each) for each in node.decorator_list)
+                ways = () if renamed else tuple(self._ways(node, helpers, in_class=bool(classes)))
+                rows, movable = _rows(node), self._is_movable(node, classes)
+                yield TaskTest(self._path, classes, node, ways, self._homes(classes, node), movable, rows)
+
+    def _ways(self, test: Function, helpers: dict[str, ast.FunctionDef], *, in_class: bool) -> Iterator[AssertionWay]:
+        module = {node.name for node in self._source.module.body if isinstance(node, ast.FunctionDef)}
+        for found in inversions(test, self._source, local={*module, *helpers}):
+            in_table = any(edit.start < self._source.line(test.lineno) for edit in found.choices[0])
+            if not (self._narrows and in_table):  # the command may name a test with its parameters
+                yield AssertionWay(found)
+        for statement in definitely_run(test.body):
+            call = statement.value if isinstance(statement, ast.Expr) else None
+            if isinstance(call, ast.Call) and called_name(call) in helpers:
+                is_method = isinstance(call.func, ast.Attribute) and called_name(call.func.value) == "self"
+                if is_method == in_class:
+                    helper = helpers[called_name(call)]
+                    for found in inversions(helper, self._source, local=module):
+                        weak = replace(found, strength=1, choices=found.choices[:1])  # the helper's copy shows it
+                        yield AssertionWay(weak, helper, (call.func,))
+
+    def _homes(self, classes: tuple[ast.ClassDef, ...], test: Function) -> frozenset[CasePlace]:
+        """Return where a test runs: in its class, and in those of the file that inherit it."""
+        homes = {CasePlace(self._stem, tuple(node.name for node in classes), "")}
+        if len(classes) == 1:
+            heirs = (node for node in self._heirs(classes[0]) if not _has(node, test))
+            homes |= {CasePlace(self._stem, (node.name,), "") for node in heirs}
+        return frozenset(homes)
+
+    def _heirs(self, base: ast.ClassDef) -> list[ast.ClassDef]:
+        """Return the classes of the module that inherit from ``base``, also indirectly."""
+        found = [base]
+        for node in self._source.module.body:
+            if isinstance(node, ast.ClassDef) and {called_name(each) for each in node.bases} & {n.name for n in found}:
+                found.append(node)
+        return found[1:]
+
+    def _is_movable(self, test: Function, classes: tuple[ast.ClassDef, ...]) -> bool:
+        """Return whether nothing shows that ``test`` must keep its name and its place."""
+        if self._keeps_names or self._used[test.name] != self._defined[test.name]:  # something names it
+            return False
+        family: list[ast.Module | ast.ClassDef] = [*classes, *(self._heirs(classes[0]) if classes else [])]
+        if sum(_has(node, test) for node in family) > 1 or any(_renames(node) for node in family):
+            return False
+        header = [*test.decorator_list, test.args]
+        keeps = any(_KEEPS_NAME.search(ast.unparse(part)) for part in header)
+        return not keeps and self._inherited.isdisjoint(node.name for node in classes)
+
+    def _place(self, test: TaskTest, name: str) -> CasePlace:
+        return CasePlace(self._stem, tuple(node.name for node in test.classes), name)
+
+    def _add(self, variants: Variants) -> ControlGroup:
+        """Put the variants of a test where it is, before it and after it, under its name and new ones."""
+        test = variants.test
+        forms: list[tuple[str, list[Edit]]] = [("", []), *variants.controls()]
+        names = [test.node.name, *(self._names.like(test.node.name, self._source.words) for _ in forms[1:])]
+        if test.movable:
+            _RANDOM.shuffle(names)
+        block = self._source.block(test.node)
+        for name, (_, edits) in zip(names, forms, strict=True):
+            way = variants.ways[0]
+            own = self._with_helper(way, edits, in_class=bool(test.classes)) if way.helper and edits else edits
+            copy = self._source.copy(block, [self._source.name_edit(test.node, name), *own])
+            self._put(block, copy, replaces=name == test.node.name, in_class=bool(test.classes))
+        styles = {name: style for name, (style, _) in zip(names, forms, strict=True) if style}
+        return ControlGroup(self._place(test, test.node.name), names[0], styles, test.homes, variants.bits)
+
+    def _with_helper(self, way: AssertionWay, edits: list[Edit], *, in_class: bool) -> list[Edit]:
+        """Put a copy of a helper with ``edits`` beside it. Return the edits by which a test calls it."""
+        assert way.helper is not None
+        name = self._names.like(way.helper.name, self._source.words)
+        block = self._source.block(way.helper)
+        copy = self._source.copy(block, [self._source.name_edit(way.helper, name), *edits])
+        self._put(block, copy, in_class=in_class)
+        return [_renaming(self._source, call, name) for call in way.calls]
+
+    def _put(self, block: tuple[int, int], piece: bytes, *, in_class: bool, replaces: bool = False) -> None:
+        """Put ``piece`` in the place of ``block``, or before or after it."""
+        start, end = block
+        gap = self._source.newline.encode() * (1 if in_class else 2)
+        if replaces:
+            self._edits.append((start, True, 0.0, end, piece))
+        elif self._at_end and not in_class:
+            end = len(self._source.content) + 1
+            self._edits.append((end, False, _RANDOM.random(), end, gap + piece))
+        elif secrets.randbelow(2):
+            self._edits.append((start, False, _RANDOM.random(), start, piece + gap))
+        else:
+            self._edits.append((end, False, _RANDOM.random(), end, gap + piece))
+
+    def _beside(self, wanted: set[CasePlace]) -> list[TaskTest]:
+        """Return one test of each of some groups: the functions of the module, and its classes; wanted ones first."""
+        groups: dict[tuple[str, ...], list[TaskTest]] = {}
+        for test in self.tests:
+            if not _has_parameters(self._source.module) and not any(_has_parameters(node) for node in test.classes):
+                groups.setdefault(self._place(test, "").classes, []).append(test)
+        ordered = sorted(groups.values(), key=lambda group: all(test.places.isdisjoint(wanted) for test in group))
+        return [_RANDOM.choice(group) for group in ordered[:MAX_PLAIN]]
+
+    def _add_plain(self, beside: TaskTest) -> ControlGroup:
+        """Add a test that fails in any case, in the style of ``beside``."""
+        name = self._names.like(beside.node.name, self._source.words)
+        case = any(called_name(base).endswith("TestCase") for node in beside.classes for base in node.bases)
+        used = {called_name(node) for node in ast.walk(self._source.module) if isinstance(node, ast.Call)}
+        text = plain_test(name, used, method=bool(beside.classes), case=case)
+        indent, newline = " " * beside.node.col_offset, self._source.newline
+        lines = [indent + line if line else line for line in text.splitlines()]
+        plain = "".join(line + newline for line in lines).encode()
+        self._put(self._source.block(beside.node), plain, in_class=bool(beside.classes))
+        return ControlGroup(self._place(beside, ""), "", {name: "plain"}, beside.homes)
+
+
+def _renaming(source: ModuleSource, function: ast.expr, name: str) -> Edit:
+    _, end = source.span(function)
+    return Edit(end - len(called_name(function).encode()), end, name)
+
+
+def _has(node: ast.Module | ast.ClassDef, test: Function) -> bool:
+    """Return whether a class or module defines a function of the name of ``test``, or ``test`` itself."""
+    functions = (each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef))
+    return any(each.name == test.name for each in functions)
+
+
+def _renames(node: ast.Module | ast.ClassDef) -> bool:
+    """Return whether a decorator may give the tests of a class other names."""
+    texts = [ast.unparse(each) for each in node.decorator_list] if isinstance(node, ast.ClassDef) else []
+    return any(_RENAMING.search(text) and "mark" not in text for text in texts)
+
+
+def _rows(test: Function) -> int:
+    """Return how often a test runs, as far as the tables of its parameters show."""
+    calls = [each for each in test.decorator_list if isinstance(each, ast.Call) and called_name(each) == "parametrize"]
+    tables = [call.args[1] for call in calls if len(call.args) > 1]
+    return math.prod(len(table.elts) for table in tables if isinstance(table, ast.List | ast.Tuple))
+
+
+def _counts_tests(node: ast.ClassDef) -> bool:
+    """Return whether a class asserts something when its tests have ended: that may be how many there were."""
+    ends = [method for method in node.body if isinstance(method, ast.FunctionDef) and method.name in _CLASS_ENDS]
+    return any("assert" in ast.unparse(method) for method in ends)
+
+
+def _has_parameters(node: ast.Module | ast.ClassDef) -> bool:
+    """Return whether the tests in ``node`` may all need to take parameters, which a plain test does not take."""
+    marks = [*node.decorator_list] if isinstance(node, ast.ClassDef) else []
+    assigned = [statement for statement in node.body if isinstance(statement, ast.Assign)]
+    marks += [one.value for one in assigned if any(called_name(name) == "pytestmark" for name in one.targets)]
+    parts = [part for mark in marks for part in (mark.elts if isinstance(mark, ast.List | ast.Tuple) else [mark])]
+    return any(isinstance(part, ast.Name) or "parametrize" in ast.unparse(part) for part in parts)
+
+
+def _is_test(test: ast.stmt, classes: tuple[ast.ClassDef, ...]) -> TypeGuard[Function]:
+    """Return whether ``test`` is one whose copy runs as it does: an ``async`` one only where something awaits it."""
+    if not isinstance(test, ast.FunctionDef | ast.AsyncFunctionDef) or not _TEST.match(test.name):
+        return False
+    decorators = {called_name(node) for node in test.decorator_list}
+    if not _UNFIT.isdisjoint(decorators):
+        return False
+    if isinstance(test, ast.AsyncFunctionDef):
+        bases = {called_name(base) for node in classes for base in node.bases}
+        return "IsolatedAsyncioTestCase" in bases or not any(base.endswith("TestCase") for base in bases)
+    return True
