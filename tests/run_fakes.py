@@ -19,7 +19,7 @@ from securebench.resources import Resource, ResourceBundle, Visibility
 from securebench.results.commitment import Commitment
 from securebench.sandboxes.base import Limits
 from securebench.tasks import AgentView, CandidateKind, SecureBenchTask, VerifierView
-from securebench.testing.fake_sandbox import FakeDriver
+from securebench.testing.scripted_sandbox import ScriptedDriver
 from securebench.verifiers.base import VerificationResult, Verifier, VerifyContext
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def make_context(root: Path, sink: Sink | None = None, **changes: Any) -> TaskCo
         "run_id": "run",
         "producer": FakeProducer(),
         "verifier_for": {"short_answer": verifier}.get,
-        "driver": FakeDriver(),
+        "driver": ScriptedDriver(),
         "store": CandidateStore(root / "candidates"),
         "workspaces": root / "workspaces",
         "scratch": root / "scratch",

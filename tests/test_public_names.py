@@ -34,7 +34,7 @@ PUBLIC = {
     "tester_config": ("TesterConfig", "load_env_file", "load_tester_config"),
     "tester_run": ("TesterRunSummary", "run_benchmark"),
     "testing.conformance": ("CHECKS", "run_conformance"),
-    "testing.fake_sandbox": ("FakeDriver",),
+    "testing.scripted_sandbox": ("ProgramContext", "ScriptedDriver"),
     "verifiers.base": ("VerificationResult", "Verifier"),
     "verifiers.registry": ("verifier_for",),
     "workspaces.materialization": ("VisibilityAwareMaterializer",),

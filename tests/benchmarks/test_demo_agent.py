@@ -13,7 +13,7 @@ from benchmarks.authors_data import humaneval_document
 from benchmarks.packs import BENCHMARKS, judged, tasks_of
 from securebench.importers.humaneval import humaneval_rows
 from securebench.importers.pack_output import write_pack
-from securebench.testing.fake_sandbox import FakeDriver
+from securebench.testing.scripted_sandbox import ScriptedDriver
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -49,7 +49,7 @@ def test_the_readme_names_five_wrong_answers() -> None:
 
 def test_its_texts_are_right_but_for_those_named(tmp_path: Path) -> None:
     """Of text-smoke, exactly the answers that the README names are wrong."""
-    failed = _failed(tasks_of("text-smoke").values(), FakeDriver(), tmp_path)
+    failed = _failed(tasks_of("text-smoke").values(), ScriptedDriver(), tmp_path)
     assert failed == {name for name in WRONG if name.startswith("text-smoke/")}
 
 

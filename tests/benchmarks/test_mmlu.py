@@ -13,7 +13,7 @@ from securebench.benchmark_pack import load_benchmark_pack
 from securebench.importers.lock import load_lock
 from securebench.importers.mmlu import BENCHMARK, MANIFEST, mmlu_document, mmlu_rows
 from securebench.importers.pack_output import write_pack
-from securebench.testing.fake_sandbox import FakeDriver
+from securebench.testing.scripted_sandbox import ScriptedDriver
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,16 +54,16 @@ def test_every_row_is_judged_by_label_and_by_text(tasks: tuple[SecureBenchTask, 
         assert isinstance(choices, list)
         text = choices[LABELS.index(right)]
         for answer in (right, f"({right})", f"{text}", f"{right}. {text}", f"So\n\nThe answer is **{right}**."):
-            assert judged(task, answer, FakeDriver(), tmp_path).reason is None, (task.id, answer)
+            assert judged(task, answer, ScriptedDriver(), tmp_path).reason is None, (task.id, answer)
         for wrong in set(LABELS) - {right}:
-            assert judged(task, f"Answer: {wrong}", FakeDriver(), tmp_path).reason is not None
+            assert judged(task, f"Answer: {wrong}", ScriptedDriver(), tmp_path).reason is not None
 
 
 @pytest.mark.parametrize("answer", ["", " ", "\u200b", "A B C D", "A or B or C or D", "none", "E", "{}", "A, B"])
 def test_no_evasion_passes_any_row(answer: str, tasks: tuple[SecureBenchTask, ...], tmp_path: Path) -> None:
     """E01, E03: nothing, everything and what names no choice fail every row."""
     for task in tasks:
-        assert judged(task, answer, FakeDriver(), tmp_path).reason is not None, task.id
+        assert judged(task, answer, ScriptedDriver(), tmp_path).reason is not None, task.id
 
 
 @pytest.mark.parametrize("separator", [", ", " ", " or ", " / "])
@@ -74,4 +74,4 @@ def test_no_list_of_all_choices_passes(separator: str, tasks: tuple[SecureBenchT
         assert isinstance(choices, list)
         for order in (choices, choices[::-1]):
             answer = separator.join(map(str, order))
-            assert judged(task, answer, FakeDriver(), tmp_path).reason is not None, task.id
+            assert judged(task, answer, ScriptedDriver(), tmp_path).reason is not None, task.id

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.packs import judged, tasks_of
 from benchmarks.text_answers import CHEATS, SOLUTIONS, cheats_of
 from securebench.errors import FailureReason
-from securebench.testing.fake_sandbox import FakeDriver
+from securebench.testing.scripted_sandbox import ScriptedDriver
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,19 +36,19 @@ def test_every_task_has_solutions_and_cheats() -> None:
 @pytest.mark.parametrize(("name", "answer"), _cases(SOLUTIONS))
 def test_a_known_answer_passes(name: str, answer: str, tmp_path: Path) -> None:
     """Each known answer of each task passes."""
-    result = judged(TASKS[f"text-smoke/{name}"], answer, FakeDriver(), tmp_path)
+    result = judged(TASKS[f"text-smoke/{name}"], answer, ScriptedDriver(), tmp_path)
     assert (result.reason, result.score) == (None, 1.0)
 
 
 @pytest.mark.parametrize("task_id", TASKS)
 def test_an_empty_answer_fails(task_id: str, tmp_path: Path) -> None:
     """E01: an empty candidate fails every task, with a reason of its own."""
-    assert judged(TASKS[task_id], "", FakeDriver(), tmp_path).reason is FailureReason.CANDIDATE_EMPTY
+    assert judged(TASKS[task_id], "", ScriptedDriver(), tmp_path).reason is FailureReason.CANDIDATE_EMPTY
 
 
 @pytest.mark.parametrize(("name", "answer"), _cases({name: cheats_of(name) for name in CHEATS}))
 def test_a_cheat_never_passes(name: str, answer: str, tmp_path: Path) -> None:
     """E01 to E09: lists, hedges, negations, look-alikes, nothings and odd numbers never pass."""
-    result = judged(TASKS[f"text-smoke/{name}"], answer, FakeDriver(), tmp_path)
+    result = judged(TASKS[f"text-smoke/{name}"], answer, ScriptedDriver(), tmp_path)
     assert result.reason is not None
     assert result.score == 0.0

@@ -28,7 +28,7 @@ from securebench.images.build.recipes import all_recipes
 from securebench.images.store.image_store import ImageStore
 from securebench.images.store.places import DIRECTORY_VARIABLE
 from securebench.sandboxes import select
-from securebench.testing.fake_sandbox import FakeDriver
+from securebench.testing.scripted_sandbox import ScriptedDriver
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -405,13 +405,13 @@ def test_a_weaker_driver_checks_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where ``auto`` finds none that is strong, as for an ordinary user without an engine, the oci driver will do."""
     asked: list[str] = []
 
-    def open_driver(name: str, *_: object) -> FakeDriver:
+    def open_driver(name: str, *_: object) -> ScriptedDriver:
         asked.append(name)
         if name == "auto":
             raise EngineError("none")
         return driver
 
-    driver = FakeDriver()
+    driver = ScriptedDriver()
     image = driver.add_image("recipe:1")
     monkeypatch.setattr(driver, "resolve_image", lambda _reference: image)
     monkeypatch.setattr(select, "open_driver", open_driver)

@@ -43,7 +43,7 @@ from securebench.results.commitment import Commitment
 from securebench.results.record import VerificationStatus, comparable, read_entry
 from securebench.results.usage import Usage
 from securebench.sandboxes.base import Command, SandboxSpec
-from securebench.testing.fake_sandbox import FakeDriver
+from securebench.testing.scripted_sandbox import ScriptedDriver
 from securebench.verifiers.base import VerificationResult, VerifyContext
 
 if TYPE_CHECKING:
@@ -435,7 +435,7 @@ def test_sandbox_events_show_the_agents_side_only(tmp_path: Path) -> None:
     def say(program: Any) -> None:
         program.stdout.write(b"printed")
 
-    driver, producer, verifier = FakeDriver(), FakeProducer(hook=use_sandbox), FakeVerifier(hook=use_sandbox)
+    driver, producer, verifier = ScriptedDriver(), FakeProducer(hook=use_sandbox), FakeVerifier(hook=use_sandbox)
     driver.program("say")(say)
     run(make_context(tmp_path, sink, driver=driver, producer=producer, verifier=verifier))
     names = ["sandbox_create", "sandbox_command", "sandbox_start", "sandbox_result"]

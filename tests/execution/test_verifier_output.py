@@ -16,13 +16,13 @@ from securebench.resources import FileReference, Resource, ResourceBundle, Resou
 from securebench.results.redaction import Redactor
 from securebench.sandboxes.base import Command, ExitState, SandboxSpec, Stream
 from securebench.tasks import DEFAULT_IMAGE, AssetRoot
-from securebench.testing.fake_sandbox import FakeDriver
+from securebench.testing.scripted_sandbox import ScriptedDriver
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from securebench.tasks import SecureBenchTask
-    from securebench.testing.fake_process import FakeProcessContext
+    from securebench.testing.scripted_sandbox import ProgramContext
     from securebench.verifiers.base import VerifyContext
 
 
@@ -35,11 +35,11 @@ def _verifier(capture: int = 0) -> FakeVerifier:
     return FakeVerifier(hook=check)
 
 
-def _driver() -> FakeDriver:
-    driver = FakeDriver()
+def _driver() -> ScriptedDriver:
+    driver = ScriptedDriver()
 
     @driver.program("checker")
-    def check(context: FakeProcessContext) -> int:
+    def check(context: ProgramContext) -> int:
         context.stdout.write(f"expected {HIDDEN} and {TESTS}\n")
         context.stderr.write("line 3 failed\x1b[2J")
         return 4
@@ -129,10 +129,10 @@ def _task_with_files(root: Path) -> SecureBenchTask:
 
 def test_what_hidden_files_say_is_redacted(tmp_path: Path) -> None:
     """Lines and quoted texts of hidden files are taken out, unless the agent's own files have them as well."""
-    driver = FakeDriver()
+    driver = ScriptedDriver()
 
     @driver.program("checker")
-    def check(context: FakeProcessContext) -> int:
+    def check(context: ProgramContext) -> int:
         context.stdout.write(">       assert total([4, 8]) == 12\nE       assert 11 == 12\n")
         context.stdout.write("said good evening, Ada, not good morning\n")
         context.stderr.write("    return compute_the_total(values)\nimport collections.abc\na line of a large file\n")

@@ -1,4 +1,4 @@
-"""A task, a place to work and a fake driver, for tests of harnesses."""
+"""A task, a place to work and a scripted driver, for tests of harnesses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from securebench.sandboxes.base import MIB, Limits
 from securebench.sandboxes.docker.driver import DockerDriver
 from securebench.tasks import AgentView, AssetRoot, CandidateKind, Environment
 from securebench.tester_config import CommandConfig
-from securebench.testing.fake_sandbox import FakeDriver
+from securebench.testing.scripted_sandbox import ScriptedDriver
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -116,15 +116,15 @@ class Bench:
 
 
 @pytest.fixture
-def fake() -> FakeDriver:
-    """Give a fake driver."""
-    return FakeDriver()
+def scripted() -> ScriptedDriver:
+    """Give a scripted driver."""
+    return ScriptedDriver()
 
 
 @pytest.fixture
-def bench(fake: FakeDriver, tmp_path: Path) -> Iterator[Bench]:
-    """Give a bench on the fake driver."""
-    bench = Bench(fake, tmp_path)
+def bench(scripted: ScriptedDriver, tmp_path: Path) -> Iterator[Bench]:
+    """Give a bench on the scripted driver."""
+    bench = Bench(scripted, tmp_path)
     yield bench
     remove_tree(bench.workspace)
 

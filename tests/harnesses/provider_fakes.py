@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from securebench.errors import EgressError
     from securebench.resources import JsonValue
     from securebench.sandboxes.forwarding import ForwardedPort
-    from securebench.testing.fake_sandbox import FakeDriver
+    from securebench.testing.scripted_sandbox import ScriptedDriver
 
 KEY = "sk-canary-0123456789-abcdef"
 KEYS = {"OPENAI_API_KEY": KEY, "ANTHROPIC_API_KEY": KEY}
@@ -134,7 +134,7 @@ class FakeGateway(Gateway):
 
 
 def run_context(
-    driver: FakeDriver,
+    driver: ScriptedDriver,
     *images: str,
     variables: Mapping[str, str] | None = None,
     agent: Mapping[str, JsonValue] | None = None,

@@ -20,32 +20,28 @@ from securebench.tester_config import CommandConfig
 
 if TYPE_CHECKING:
     from harnesses.conftest import Bench
-    from securebench.testing.fake_process import FakeProcessContext
-    from securebench.testing.fake_sandbox import FakeDriver
+    from securebench.testing.scripted_sandbox import ProgramContext, ScriptedDriver
 
 
-def test_the_command_runs_as_it_stands(bench: Bench, fake: FakeDriver) -> None:
+def test_the_command_runs_as_it_stands(bench: Bench, scripted: ScriptedDriver) -> None:
     """A21: an argv reaches the sandbox unchanged; no shell reads it on the way."""
     argv = ("agent", "$(touch x)", "; rm -rf /", "--flag", "a\nb")
-    fake.program("agent")(lambda context: context.stdout.write(repr(context.argv)))
+    scripted.program("agent")(lambda context: context.stdout.write(repr(context.argv)))
     assert bench.produce(command=argv).stdout == repr(argv)
 
 
-def test_the_agent_directory_is_mounted_read_only(bench: Bench, fake: FakeDriver, tmp_path: Path) -> None:
+def test_the_agent_directory_is_mounted_read_only(bench: Bench, scripted: ScriptedDriver, tmp_path: Path) -> None:
     """A user brings an agent without an image; the agent cannot change itself for the next task."""
     (tmp_path / "my agent").mkdir()
     (tmp_path / "my agent").chmod(0o755)  # whatever the umask
     (tmp_path / "my agent/answer.txt").write_text("42")
 
-    @fake.program("agent")
-    def agent(context: FakeProcessContext) -> None:
-        context.stdout.write(context.files.read(f"{AGENT_TARGET}/answer.txt"))
-        context.files.write(f"{AGENT_TARGET}/answer.txt", b"43")
+    @scripted.program("agent")
+    def agent(context: ProgramContext) -> None:
+        context.stdout.write(context.path(f"{AGENT_TARGET}/answer.txt").read_bytes())
 
-    agent_result = bench.produce(agent_dir=tmp_path / "my agent")
-    assert agent_result.stdout == "42"
-    assert "Read-only file system" in agent_result.stderr
-    assert (tmp_path / "my agent/answer.txt").read_text() == "42"
+    assert bench.produce(agent_dir=tmp_path / "my agent").stdout == "42"
+    assert Mount(tmp_path / "my agent", AGENT_TARGET, read_only=True) in scripted.commands[-1][0].mounts
 
 
 def test_an_agent_directory_behind_a_link_is_resolved(tmp_path: Path) -> None:
@@ -57,13 +53,13 @@ def test_an_agent_directory_behind_a_link_is_resolved(tmp_path: Path) -> None:
     assert harness.invocation(VIEW).mounts == (Mount(tmp_path / "real", AGENT_TARGET),)
 
 
-def test_the_task_file_has_the_testers_name(bench: Bench, fake: FakeDriver) -> None:
+def test_the_task_file_has_the_testers_name(bench: Bench, scripted: ScriptedDriver) -> None:
     """harness.config.task_file is where the payload lies, and what the variable says."""
 
-    @fake.program("agent")
-    def agent(context: FakeProcessContext) -> None:
+    @scripted.program("agent")
+    def agent(context: ProgramContext) -> None:
         assert context.environment["SECUREBENCH_TASK_FILE"] == "/workspace/given/task"
-        context.stdout.write(context.files.read("given/task"))
+        context.stdout.write(context.path("given/task").read_bytes())
 
     assert '"question": "What?"' in bench.produce(task_file="given/task").stdout
 
@@ -78,12 +74,12 @@ def test_an_agent_directory_that_its_agent_cannot_read_is_refused(tmp_path: Path
     assert refused.value.code == "agent-dir-unreadable"
 
 
-def test_a_command_with_domains_has_a_way_out(bench: Bench, fake: FakeDriver) -> None:
+def test_a_command_with_domains_has_a_way_out(bench: Bench, scripted: ScriptedDriver) -> None:
     """J03: a proxy to the tester's domains and nothing else; what it did is recorded, and the way out is closed."""
     gateway = FakeGateway(relay=None, environment={"HTTPS_PROXY": "http://127.0.0.1:3128"})
 
-    @fake.program("agent")
-    def agent(context: FakeProcessContext) -> None:
+    @scripted.program("agent")
+    def agent(context: ProgramContext) -> None:
         context.stdout.write(context.environment["HTTPS_PROXY"])
 
     harness = CommandHarnessProducer(CommandConfig(command=("agent",), allowed_domains=("example.org",)))
@@ -97,24 +93,24 @@ def test_a_command_with_domains_has_a_way_out(bench: Bench, fake: FakeDriver) ->
     assert gateway.sessions[0].closed
 
 
-def test_a_command_without_domains_has_none(bench: Bench, fake: FakeDriver) -> None:
+def test_a_command_without_domains_has_none(bench: Bench, scripted: ScriptedDriver) -> None:
     """J03: without domains no way out is opened, even where the run has one."""
-    fake.program("agent")(lambda context: context.stdout.write("done"))
+    scripted.program("agent")(lambda context: context.stdout.write("done"))
     gateway = FakeGateway()
     harness = CommandHarnessProducer(CommandConfig(command=("agent",)))
     assert not harness.needs_gateway
     agent_result = harness.produce(VIEW, replace(bench.context(), gateway=gateway))
     assert gateway.plans == []
     assert "usage" not in agent_result.metadata
-    assert fake.commands[0][0].forwarded_ports == ()
+    assert scripted.commands[0][0].forwarded_ports == ()
 
 
-def test_a_dead_gateway_is_no_failure_of_a_command(bench: Bench, fake: FakeDriver) -> None:
+def test_a_dead_gateway_is_no_failure_of_a_command(bench: Bench, scripted: ScriptedDriver) -> None:
     """J19: the agent's sandbox ends with its way out, and that is infrastructure."""
     gateway = FakeGateway(relay=None)
 
-    @fake.program("agent")
-    def agent(context: FakeProcessContext) -> None:
+    @scripted.program("agent")
+    def agent(context: ProgramContext) -> None:
         gateway.sessions[0].die(EgressError("the gateway died"))
         context.sleep(30)
 
@@ -125,7 +121,7 @@ def test_a_dead_gateway_is_no_failure_of_a_command(bench: Bench, fake: FakeDrive
 
 
 def test_a_dead_gateway_explains_why_a_sandbox_failed(
-    bench: Bench, fake: FakeDriver, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, scripted: ScriptedDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """J19: where the sandbox breaks because its gateway died, the record names the gateway."""
     gateway = FakeGateway(relay=None)
@@ -135,14 +131,14 @@ def test_a_dead_gateway_explains_why_a_sandbox_failed(
         gateway.sessions[0].die(EgressError("the gateway died"))
         raise InfrastructureError("the sandbox was closed")
 
-    monkeypatch.setattr(fake, "create", break_down)
+    monkeypatch.setattr(scripted, "create", break_down)
     harness = CommandHarnessProducer(CommandConfig(command=("agent",), allowed_domains=("example.org",)))
     agent_result = harness.produce(VIEW, replace(bench.context(), gateway=gateway))
     assert isinstance(agent_result.fault, EgressError)
 
 
 def test_a_sandbox_that_fails_by_itself_keeps_what_its_agent_used(
-    bench: Bench, fake: FakeDriver, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, scripted: ScriptedDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The gateway lives: the sandbox is the fault, and what went through the gateway is still recorded."""
 
@@ -150,7 +146,7 @@ def test_a_sandbox_that_fails_by_itself_keeps_what_its_agent_used(
         assert not persistent
         raise InfrastructureError("the runtime failed")
 
-    monkeypatch.setattr(fake, "create", break_down)
+    monkeypatch.setattr(scripted, "create", break_down)
     harness = CommandHarnessProducer(CommandConfig(command=("agent",), allowed_domains=("example.org",)))
     agent_result = harness.produce(VIEW, replace(bench.context(), gateway=FakeGateway(relay=None)))
     assert type(agent_result.fault) is InfrastructureError
@@ -159,9 +155,9 @@ def test_a_sandbox_that_fails_by_itself_keeps_what_its_agent_used(
     }
 
 
-def test_a_command_that_fails_has_failed_with_a_way_out_too(bench: Bench, fake: FakeDriver) -> None:
+def test_a_command_that_fails_has_failed_with_a_way_out_too(bench: Bench, scripted: ScriptedDriver) -> None:
     """Its exit code counts as it does without one."""
-    fake.program("agent")(lambda _context: 3)
+    scripted.program("agent")(lambda _context: 3)
     harness = CommandHarnessProducer(CommandConfig(command=("agent",), allowed_domains=("example.org",)))
     failure = harness.produce(VIEW, replace(bench.context(), gateway=FakeGateway(relay=None))).failure
     assert failure is not None

@@ -17,14 +17,14 @@ from securebench.limits import Limits
 from securebench.sandboxes.base import Mount, SandboxDriver
 from securebench.testing.breakout import ATTEMPTS, EVIDENCE, USERS, AttemptOutcome, AttemptResult, break_out
 from securebench.testing.breakout.table import names_in, render, replaced, together
-from securebench.testing.fake_sandbox import DEFAULT_IMAGE, FakeDriver
+from securebench.testing.scripted_sandbox import DEFAULT_IMAGE, ScriptedDriver
 from weaker import has_all_memory
 
 if TYPE_CHECKING:
     from securebench.images.model import ResolvedImage
     from securebench.sandboxes.docker.driver import DockerDriver
     from securebench.sandboxes.oci import OciDriver
-    from securebench.testing.fake_process import FakeProcessContext
+    from securebench.testing.scripted_sandbox import ProgramContext
 
 SECURITY_PAGE = Path(__file__).resolve().parents[2] / "docs" / "explanation" / "security.md"
 TEMPORARY = Path(tempfile.gettempdir()).resolve()
@@ -127,19 +127,19 @@ def test_a_writable_root_is_found_out(oci_driver: OciDriver, base_image: Resolve
     assert escapes(break_out(oci_driver, base_image, user=ROOT, names=names)) == set()
 
 
-def answering(*answers: object) -> FakeDriver:
-    """Return a fake whose probe says these lines."""
-    driver = FakeDriver()
+def answering(*answers: object) -> ScriptedDriver:
+    """Return a driver whose probe prints these lines."""
+    driver = ScriptedDriver()
 
     @driver.program("python3")
-    def probe(context: FakeProcessContext) -> None:
+    def probe(context: ProgramContext) -> None:
         for answer in answers:
             context.stdout.write(json.dumps(answer) + "\n")
 
     return driver
 
 
-def judged(driver: FakeDriver, name: str) -> AttemptResult:
+def judged(driver: ScriptedDriver, name: str) -> AttemptResult:
     """Return what is found of the attempt ``name``."""
     return break_out(driver, driver.resolve_image(DEFAULT_IMAGE), names=[name])[0]
 
@@ -160,14 +160,14 @@ def test_no_answer_is_never_contained(name: str) -> None:
 
 def test_a_probe_that_a_limit_ends_is_contained() -> None:
     """A sandbox that is ended for what it uses contained the attempt, and the finding names the limit (I09, I12)."""
-    driver = FakeDriver()
-    driver.program("python3")(lambda context: context.allocate(1 << 40))
+    driver = ScriptedDriver()
+    driver.program("python3")(lambda context: context.run_out_of_memory())
     assert judged(driver, "use up memory") == AttemptResult("use up memory", AttemptOutcome.CONTAINED, "memory limit")
 
 
 def test_the_host_is_looked_at_even_if_nothing_is_tried() -> None:
     """A run reports on the host itself: its file, kernel settings, process, leftovers and the harness's memory."""
-    driver = FakeDriver()
+    driver = ScriptedDriver()
     found = break_out(driver, driver.resolve_image(DEFAULT_IMAGE), names=[])
     assert [(finding.name, finding.outcome) for finding in found] == [
         (evidence.name, AttemptOutcome.CONTAINED) for evidence in EVIDENCE

@@ -17,7 +17,7 @@ from securebench.sandboxes.policy import (
     PolicySandbox,
     executable_name,
 )
-from securebench.testing.fake_sandbox import DEFAULT_IMAGE, FakeDriver
+from securebench.testing.scripted_sandbox import DEFAULT_IMAGE, ScriptedDriver
 
 if TYPE_CHECKING:
     from securebench.images.model import ResolvedImage
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def fake_sandbox() -> Sandbox:
-    """Give a fake sandbox in which every program ends well."""
-    driver = FakeDriver()
+def scripted() -> Sandbox:
+    """Give a sandbox in which every command succeeds."""
+    driver = ScriptedDriver()
     driver.program(lambda _argv: True)(lambda _context: 0)
     return driver.create(SandboxSpec(image=driver.resolve_image(DEFAULT_IMAGE)))
 
@@ -80,9 +80,9 @@ def test_a_name_has_no_directory(parts: list[str]) -> None:
     assert "/" not in executable_name("/".join(parts))
 
 
-def test_a_refused_command_does_not_run(fake_sandbox: Sandbox) -> None:
+def test_a_refused_command_does_not_run(scripted: Sandbox) -> None:
     """A refused command raises a scored failure, and never reaches the sandbox beneath."""
-    sandbox = PolicySandbox(fake_sandbox, CommandPolicy(deny=("chroot",)))
+    sandbox = PolicySandbox(scripted, CommandPolicy(deny=("chroot",)))
     with pytest.raises(CommandDeniedError) as raised:
         sandbox.run(command("chroot", "/"))
     assert isinstance(raised.value, CandidateError)
@@ -93,9 +93,9 @@ def test_a_refused_command_does_not_run(fake_sandbox: Sandbox) -> None:
     )
 
 
-def test_every_attempt_is_recorded(fake_sandbox: Sandbox) -> None:
+def test_every_attempt_is_recorded(scripted: Sandbox) -> None:
     """Admitted and refused commands are recorded in order, with what was judged."""
-    sandbox = PolicySandbox(fake_sandbox, CommandPolicy(deny=("chroot",)))
+    sandbox = PolicySandbox(scripted, CommandPolicy(deny=("chroot",)))
     assert sandbox.run(command("/bin/ls", "-l")).exit_code == 0
     with pytest.raises(CommandDeniedError):
         sandbox.run(command("/usr/sbin/chroot", "/"))
@@ -107,10 +107,10 @@ def test_every_attempt_is_recorded(fake_sandbox: Sandbox) -> None:
 
 def test_closing_closes_the_sandbox_beneath() -> None:
     """Closing the wrapper closes what it wraps."""
-    driver = FakeDriver()
+    driver = ScriptedDriver()
     sandbox = driver.create(SandboxSpec(image=driver.resolve_image(DEFAULT_IMAGE)))
     PolicySandbox(sandbox, CommandPolicy()).close()
-    assert driver.open == set()
+    assert driver.open_sandboxes == set()
 
 
 CHROOT = "import os; os.chroot('/tmp'); print('escaped')"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,15 +10,16 @@ import pytest
 from securebench.errors import EgressError, EngineError
 from securebench.sandboxes.base import DriverInfo, Limits
 from securebench.sandboxes.enforcement import ENFORCEABLE
+from securebench.sandboxes.forwarding import serve_forwarded_ports
 from securebench.sandboxes.seen import View
 from securebench.sandboxes.self_test import look, port_troubles, require_isolation, weaknesses
-from securebench.testing.fake_sandbox import FakeDriver
+from securebench.testing.scripted_sandbox import ScriptedDriver
 
 if TYPE_CHECKING:
     from securebench.images.model import ResolvedImage
-    from securebench.sandboxes.base import SandboxDriver
+    from securebench.sandboxes.base import SandboxDriver, SandboxSpec
     from securebench.sandboxes.docker.driver import DockerDriver
-    from securebench.testing.fake_process import FakeProcessContext
+    from securebench.testing.scripted_sandbox import ProgramContext, ScriptedSandbox
 
 CGROUP = "1073741824\n256\n"
 NETWORK = """\
@@ -123,7 +125,7 @@ def test_gvisor_need_not_say_what_it_always_does() -> None:
     assert set(weaknesses(View.parse(of_gvisor().replace("Seccomp:\t2\n", "")), Limits(), "runsc")) == {"seccomp"}
 
 
-class Machine(FakeDriver):
+class Machine(ScriptedDriver):
     """A machine whose sandboxes see ``seen``, and of whose limits only those in ``bites`` bite."""
 
     def __init__(self, seen: str, *, bites: tuple[str, ...] = ("memory", "pids"), weaker: tuple[str, ...] = ()) -> None:
@@ -132,7 +134,7 @@ class Machine(FakeDriver):
         self.image = self.add_image("some:1")
 
         @self.program("/bin/cat")
-        def cat(context: FakeProcessContext) -> int:
+        def cat(context: ProgramContext) -> int:
             limits = context.spec.limits
             if (limits.pids == 1 and "pids" in bites) or (limits.memory < 1 << 20 and "memory" in bites):
                 return 1
@@ -141,7 +143,7 @@ class Machine(FakeDriver):
 
     def info(self) -> DriverInfo:
         """Say what is weaker."""
-        return DriverInfo("fake", weaker=self._weaker)
+        return DriverInfo("scripted", weaker=self._weaker)
 
 
 def test_a_machine_as_asked_for_passes() -> None:
@@ -190,7 +192,7 @@ def test_what_a_driver_admits_is_not_held_against_it() -> None:
 
 def test_what_cannot_be_told_is_refused() -> None:
     """An image without the program that looks is refused too: unknown is not isolated."""
-    driver = FakeDriver()
+    driver = ScriptedDriver()
     with pytest.raises(EngineError, match="could not be looked at"):
         require_isolation(driver, driver.add_image("empty:1"))
 
@@ -228,8 +230,14 @@ class WithPorts(Machine):
         super().__init__(WELL)
 
         @self.program(lambda argv: "/proc/net/tcp" in argv)
-        def cat(context: FakeProcessContext) -> None:
+        def cat(context: ProgramContext) -> None:
             context.stdout.write(beside + "\n" + WELL)
+
+    def create(self, spec: SandboxSpec, *, persistent: bool = False) -> ScriptedSandbox:
+        """Hand out a socket for each forwarded port."""
+        sockets = [socket.create_server(("127.0.0.1", 0)) for _ in spec.forwarded_ports]
+        serve_forwarded_ports(spec.forwarded_ports, sockets)
+        return super().create(spec, persistent=persistent)
 
 
 @pytest.mark.parametrize(("beside", "why"), [("", "listening sockets"), (ETHERNET, "eth0")])

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from run_fakes import FakeProducer
 from securebench.errors import EngineError
 from securebench.tester_run import RunOptions, run_benchmark
-from securebench.testing.fake_sandbox import FakeDriver
+from securebench.testing.scripted_sandbox import ScriptedDriver
 from tester_run.running import configuration, make_parts, pin_framework
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from securebench.tasks import AgentView
 
 
-class Driver(FakeDriver):
-    """A fake that says when its sandboxes are ended."""
+class Driver(ScriptedDriver):
+    """A driver that reports when its sandboxes are ended."""
 
     ended = threading.Event()
 

@@ -10,7 +10,7 @@ from securebench.results.journal import JOURNAL
 from securebench.results.record import comparable
 from securebench.tester_config import load_tester_config
 from securebench.tester_run import RunOptions, RunParts, TesterRunSummary, plan, run_benchmark
-from securebench.testing.fake_sandbox import FakeDriver
+from securebench.testing.scripted_sandbox import ScriptedDriver
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -72,9 +72,9 @@ def configuration(root: Path) -> TesterConfig:
     return load_tester_config(root / "tester.yaml")
 
 
-def make_parts(producer: FakeProducer | None = None, driver: FakeDriver | None = None, **changes: Any) -> RunParts:
+def make_parts(producer: FakeProducer | None = None, driver: ScriptedDriver | None = None, **changes: Any) -> RunParts:
     """Return the parts of a run, the harness and the driver fakes."""
-    chosen, made = producer or FakeProducer(), driver or FakeDriver()
+    chosen, made = producer or FakeProducer(), driver or ScriptedDriver()
     return RunParts(**{"make_driver": lambda *_: made, "make_producer": lambda _: chosen, **changes})
 
 

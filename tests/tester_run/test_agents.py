@@ -18,7 +18,7 @@ from securebench.results.run_header import HEADER
 from securebench.results.summary import RunEnd
 from securebench.tester_run.agents import exposed_secrets
 from securebench.tester_run.breaker import ERRORS_IN_A_ROW
-from securebench.testing.fake_sandbox import FakeDriver
+from securebench.testing.scripted_sandbox import ScriptedDriver
 from tester_run.running import comparables, make_parts, pin_framework, records, row, run, write_run
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def test_a_harness_is_prepared_once_before_any_task(root: Path) -> None:
     """It is told the images that agents run in and the tester's variables, and says which agent it is."""
     rows = [row("pack/task-0"), {**row("pack/task-1"), "environment": {"image": "other:1"}}]
     (root / "pack" / "tasks.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows))
-    driver = FakeDriver()
+    driver = ScriptedDriver()
     driver.add_image("other:1")
     producer = FakeProducer(agent=AGENT, hook=lambda *_: assert_prepared(producer))
     run(root, parts=make_parts(producer, driver), variables={"SOME": "thing"}, workers=2)
@@ -119,7 +119,7 @@ def test_an_image_of_a_checker_is_none_of_the_agents(root: Path) -> None:
         "eval": {"checker": {"command": ["true"], "image": "checker:1"}},
     }
     (root / "pack" / "tasks.jsonl").write_text(json.dumps(task) + "\n")
-    driver, producer = FakeDriver(), FakeProducer()
+    driver, producer = ScriptedDriver(), FakeProducer()
     for reference in ("app:1", "checker:1"):
         driver.add_image(reference)
     run(root, parts=make_parts(producer, driver))
@@ -201,7 +201,7 @@ def test_sandboxes_are_looked_at_with_the_ports_that_they_will_have(root: Path, 
     """J01: a machine on which a way out opens more than itself is refused before the harness is prepared."""
     asked: list[bool] = []
 
-    class Driver(FakeDriver):
+    class Driver(ScriptedDriver):
         def self_test(self, image: ResolvedImage, *, forwarded_ports: bool = False) -> None:
             asked.append(forwarded_ports)
             raise EngineError("a resolver is reached", code="sandbox-not-isolated")

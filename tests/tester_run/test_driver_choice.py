@@ -13,7 +13,7 @@ from securebench.sandboxes.base import DriverInfo
 from securebench.strict_input.models import WireModel
 from securebench.tester_config import SandboxConfig
 from securebench.tester_run.options import driver_asked_for
-from securebench.testing.fake_sandbox import FakeDriver
+from securebench.testing.scripted_sandbox import ScriptedDriver
 from tester_run.running import make_parts, records, run, write_run
 
 if TYPE_CHECKING:
@@ -27,17 +27,17 @@ ROOTLESS = DriverInfo("oci", "runc", "1.1.5", enforced=("network",), weaker=("me
 
 
 class Drivers:
-    """Makes a fake for whatever is asked for, which says that it is ``info``. Lists what was asked for."""
+    """Makes a scripted driver for each request, described as ``info``. Lists the requests."""
 
     def __init__(self, info: DriverInfo) -> None:
         self.info = info
         self.asked: list[tuple[str, str | None]] = []
 
-    def make(self, config: TesterConfig, _notify: object) -> FakeDriver:
+    def make(self, config: TesterConfig, _notify: object) -> ScriptedDriver:
         """Stand in for the function that makes drivers."""
         self.asked.append((config.sandbox.driver, config.sandbox.runtime))
-        driver = FakeDriver()
-        driver.info = lambda: self.info  # type: ignore[method-assign]  # the fake, under another name
+        driver = ScriptedDriver()
+        driver.info = lambda: self.info  # type: ignore[method-assign]  # under another name
         return driver
 
 

@@ -19,7 +19,7 @@ from run_fakes import FakeProducer
 from securebench.errors import EngineError
 from securebench.execution import RunControl
 from securebench.tester_run.watch import SIGNALS, Watch
-from securebench.testing.fake_sandbox import FakeDriver
+from securebench.testing.scripted_sandbox import ScriptedDriver
 from tester_run.running import make_parts, pin_framework, records, run, write_run
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def test_a_closed_terminal_does_not_keep_sandboxes(tmp_path: Path) -> None:
 
     ended: list[bool] = []
 
-    class Driver(FakeDriver):
+    class Driver(ScriptedDriver):
         def kill_all(self) -> None:
             ended.append(True)
             super().kill_all()
@@ -147,7 +147,7 @@ def test_sandboxes_are_ended_again_and_again() -> None:
     """A sandbox that was in the making when the run was stopped is ended too."""
     calls: list[float] = []
 
-    class Driver(FakeDriver):
+    class Driver(ScriptedDriver):
         def kill_all(self) -> None:
             calls.append(time.monotonic())
             raise EngineError("busy")

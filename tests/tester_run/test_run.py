@@ -36,7 +36,7 @@ from securebench.tester_run import agent_copy
 from securebench.tester_run import directory as places
 from securebench.tester_run.breaker import ERRORS_IN_A_ROW
 from securebench.tester_run.plan import affordable_workers
-from securebench.testing.fake_sandbox import FakeDriver
+from securebench.testing.scripted_sandbox import ScriptedDriver
 from securebench.workspaces.materialization import VisibilityAwareMaterializer
 from tester_run.running import add_row, comparables, make_parts, records, row, run, write_run
 
@@ -173,7 +173,7 @@ def test_a_missing_image_is_told_before_any_task(root: Path) -> None:
     """An image that cannot be had ends the run before it begins; the directory can be used afterwards (L08)."""
     producer = FakeProducer()
     with pytest.raises(ImageError, match="is not on this machine"):
-        run(root, parts=make_parts(producer, FakeDriver(images=())))
+        run(root, parts=make_parts(producer, ScriptedDriver(images=())))
     assert not producer.views
     assert not list((root / "results").iterdir())
     assert run(root).passed == 6
@@ -192,7 +192,7 @@ def test_all_missing_images_are_told_at_once(tmp_path: Path) -> None:
 
 def test_an_image_is_resolved_once(root: Path) -> None:
     """A reference is resolved once, to an id that stands in ``run.json``."""
-    driver = FakeDriver()
+    driver = ScriptedDriver()
     calls: list[str] = []
     real = driver.resolve_image
 
@@ -200,7 +200,7 @@ def test_an_image_is_resolved_once(root: Path) -> None:
         calls.append(reference)
         return real(reference, on_progress)
 
-    driver.resolve_image = resolve  # type: ignore[method-assign]  # the fake, counted
+    driver.resolve_image = resolve  # type: ignore[method-assign]  # counted
     run(root, parts=make_parts(driver=driver))
     assert calls == ["securebench/python:3.11"]
     header = json.loads((root / "results" / HEADER).read_text())
@@ -240,7 +240,7 @@ def test_a_full_disk_ends_what_is_in_flight(root: Path) -> None:
     """Trouble with the disk in one worker does not wait for agents that run for long."""
     released = threading.Event()
 
-    class Driver(FakeDriver):
+    class Driver(ScriptedDriver):
         def kill_all(self) -> None:
             released.set()
             super().kill_all()
@@ -354,7 +354,7 @@ def test_what_changed_in_the_tester_yaml_is_refused_by_name(root: Path, old: str
 def test_a_moved_image_is_refused(root: Path) -> None:
     """A tag that means another image now stops the resumption (L05)."""
     run(root, limit=3)
-    driver = FakeDriver()
+    driver = ScriptedDriver()
     image = driver.add_image("securebench/python:3.11")
     object.__setattr__(image, "id", "sha256:other")
     with pytest.raises(ConfigError, match="images"):
@@ -533,7 +533,7 @@ def test_records_of_another_run_are_not_counted(root: Path) -> None:
         run(root, resume=True)
 
 
-class GoneDriver(FakeDriver):
+class GoneDriver(ScriptedDriver):
     """An engine that goes away."""
 
     gone = False
@@ -745,12 +745,12 @@ def test_memory_stays_flat(tmp_path: Path) -> None:
 
 def test_a_weak_engine_runs_nothing(root: Path) -> None:
     """A driver that fails its self-test ends the run before any task, with its own words (I03)."""
-    driver = FakeDriver()
+    driver = ScriptedDriver()
 
     def refuse(image: ResolvedImage, *, forwarded_ports: bool = False) -> None:
         raise EngineError(f"{image.reference} sees a network", code="sandbox-not-isolated")
 
-    driver.self_test = refuse  # type: ignore[method-assign]  # the fake, weakened
+    driver.self_test = refuse  # type: ignore[method-assign]  # weakened
     producer = FakeProducer()
     with pytest.raises(EngineError, match="sees a network"):
         run(root, parts=make_parts(driver=driver, producer=producer))

@@ -9,12 +9,12 @@ import pytest
 
 from securebench.sandboxes.base import SandboxSpec
 from securebench.tasks import DEFAULT_IMAGE
-from securebench.testing.fake_sandbox import FakeDriver
+from securebench.testing.scripted_sandbox import ScriptedDriver
 from securebench.verifiers.probe import ImageProbe
 
 if TYPE_CHECKING:
     from securebench.sandboxes.base import SandboxDriver
-    from securebench.testing.fake_process import FakeProcessContext
+    from securebench.testing.scripted_sandbox import ProgramContext
 
 
 def _spec(driver: SandboxDriver) -> SandboxSpec:
@@ -49,9 +49,9 @@ def test_a_real_image_is_asked(driver: SandboxDriver) -> None:
 
 def test_an_answer_is_remembered() -> None:
     """The same question about the same image is put once a run."""
-    driver, probe = FakeDriver(), ImageProbe()
+    driver, probe = ScriptedDriver(), ImageProbe()
 
-    def say(context: FakeProcessContext) -> int:
+    def say(context: ProgramContext) -> int:
         context.stdout.write("0\nend\n")
         return 0
 
@@ -67,9 +67,9 @@ def test_an_answer_is_remembered() -> None:
 )
 def test_what_did_not_run_to_its_end_says_nothing(printed: str, code: int) -> None:
     """An image without a shell, a probe that was cut short and a number of nothing are no reason to refuse a task."""
-    driver, probe = FakeDriver(), ImageProbe()
+    driver, probe = ScriptedDriver(), ImageProbe()
 
-    def say(context: FakeProcessContext) -> int:
+    def say(context: ProgramContext) -> int:
         context.stdout.write(printed)
         return code
 

@@ -15,8 +15,7 @@ from securebench.harnesses.provider.installation import install
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from securebench.testing.fake_process import FakeProcessContext
-    from securebench.testing.fake_sandbox import FakeDriver
+    from securebench.testing.scripted_sandbox import ProgramContext, ScriptedDriver
 
 TARGET = "/opt/securebench/programs"
 PINNED = PROGRAMS["claude_code"].pinned
@@ -30,95 +29,97 @@ def store(tmp_path: Path) -> FakeStore:
 
 
 @pytest.fixture(autouse=True)
-def images(fake: FakeDriver) -> None:
+def images(scripted: ScriptedDriver) -> None:
     """Give three images, two with glibc and one with musl."""
     for reference in ("debian", "ubuntu"):
-        fake.add_image(reference, files=image_files("claude_code"))
-    fake.add_image("alpine", files=image_files("claude_code", MUSL_PLATFORM))
+        scripted.add_image(reference, files=image_files("claude_code"))
+    scripted.add_image("alpine", files=image_files("claude_code", MUSL_PLATFORM))
 
 
-def answers(fake: FakeDriver, version: str, code: int = 0) -> None:
+def answers(scripted: ScriptedDriver, version: str, code: int = 0) -> None:
     """Have the program print a version."""
 
-    @fake.program("claude")
-    def program(context: FakeProcessContext) -> int:
+    @scripted.program("claude")
+    def program(context: ProgramContext) -> int:
         context.stdout.write(f"{version} (Claude Code)\n")
         return code
 
 
-def test_each_image_has_the_program_that_fits(fake: FakeDriver, store: FakeStore) -> None:
+def test_each_image_has_the_program_that_fits(scripted: ScriptedDriver, store: FakeStore) -> None:
     """One version for all images; each kind of C library is asked once, where the program will be mounted."""
-    answers(fake, PINNED)
-    found = install(store, "claude_code", None, run_context(fake, "debian", "alpine", "ubuntu"), TARGET)
+    answers(scripted, PINNED)
+    found = install(store, "claude_code", None, run_context(scripted, "debian", "alpine", "ubuntu"), TARGET)
     platforms = {reference: program.platform for reference, program in found.programs.items()}
     assert platforms == {"debian": machine_platform(), "alpine": MUSL_PLATFORM, "ubuntu": machine_platform()}
-    assert [command.argv for _, command in fake.commands] == [(f"{TARGET}/claude", "--version")] * 2
-    assert all(spec.network == "none" and spec.read_only for spec, _ in fake.commands)
+    assert [command.argv for _, command in scripted.commands] == [(f"{TARGET}/claude", "--version")] * 2
+    assert all(spec.network == "none" and spec.read_only for spec, _ in scripted.commands)
     assert found.identity() == {
         "version": PINNED,
         "integrity": {name: f"sha512-{name}" for name in (machine_platform(), MUSL_PLATFORM)},
     }
 
 
-def test_the_order_of_images_does_not_change_who_an_agent_is(fake: FakeDriver, store: FakeStore) -> None:
+def test_the_order_of_images_does_not_change_who_an_agent_is(scripted: ScriptedDriver, store: FakeStore) -> None:
     """The identity decides whether a run may go on: it is the same whichever task comes first."""
-    answers(fake, PINNED)
-    one = install(store, "claude_code", None, run_context(fake, "debian", "alpine"), TARGET)
-    other = install(store, "claude_code", None, run_context(fake, "alpine", "debian"), TARGET)
+    answers(scripted, PINNED)
+    one = install(store, "claude_code", None, run_context(scripted, "debian", "alpine"), TARGET)
+    other = install(store, "claude_code", None, run_context(scripted, "alpine", "debian"), TARGET)
     assert list(one.identity().items()) == list(other.identity().items())
 
 
-def test_latest_is_one_version_a_run(fake: FakeDriver, store: FakeStore) -> None:
+def test_latest_is_one_version_a_run(scripted: ScriptedDriver, store: FakeStore) -> None:
     """It is looked up for the first image only: the others get what it was."""
-    answers(fake, NEWEST)
-    found = install(store, "claude_code", "latest", run_context(fake, "debian", "alpine"), TARGET)
+    answers(scripted, NEWEST)
+    found = install(store, "claude_code", "latest", run_context(scripted, "debian", "alpine"), TARGET)
     assert store.asked == ["latest", NEWEST]
     assert found.identity()["version"] == NEWEST
 
 
-def test_a_resumed_run_keeps_its_latest(fake: FakeDriver, store: FakeStore) -> None:
+def test_a_resumed_run_keeps_its_latest(scripted: ScriptedDriver, store: FakeStore) -> None:
     """What latest was when the run began, it stays; an exact version is what the tester says now."""
-    answers(fake, "1.0.0")
+    answers(scripted, "1.0.0")
     before = {"program": "claude_code", "version": "1.0.0"}
-    install(store, "claude_code", "latest", run_context(fake, "debian", agent=before), TARGET)
+    install(store, "claude_code", "latest", run_context(scripted, "debian", agent=before), TARGET)
     assert store.asked == ["1.0.0"]
-    answers(fake, PINNED)
-    install(store, "claude_code", None, run_context(fake, "debian", agent=before), TARGET)
+    answers(scripted, PINNED)
+    install(store, "claude_code", None, run_context(scripted, "debian", agent=before), TARGET)
     assert store.asked == ["1.0.0", None]
 
 
-def test_another_programs_version_is_not_taken(fake: FakeDriver, store: FakeStore) -> None:
+def test_another_programs_version_is_not_taken(scripted: ScriptedDriver, store: FakeStore) -> None:
     """A run of another agent before says nothing of this one's versions."""
-    answers(fake, NEWEST)
+    answers(scripted, NEWEST)
     before = {"program": "codex", "version": "1.0.0"}
-    install(store, "claude_code", "latest", run_context(fake, "debian", agent=before), TARGET)
+    install(store, "claude_code", "latest", run_context(scripted, "debian", agent=before), TARGET)
     assert store.asked == ["latest"]
 
 
 @pytest.mark.parametrize(("version", "code"), [("0.0.1", 0), (PINNED, 1)])
-def test_a_program_that_does_not_start_is_refused(fake: FakeDriver, store: FakeStore, version: str, code: int) -> None:
+def test_a_program_that_does_not_start_is_refused(
+    scripted: ScriptedDriver, store: FakeStore, version: str, code: int
+) -> None:
     """Another version than was installed, or none at all, is a configuration error that names the image."""
-    answers(fake, version, code)
+    answers(scripted, version, code)
     with pytest.raises(ConfigError, match="the image debian") as raised:
-        install(store, "claude_code", None, run_context(fake, "debian"), TARGET)
+        install(store, "claude_code", None, run_context(scripted, "debian"), TARGET)
     assert raised.value.code == "agent-unfit"
 
 
-def test_an_image_without_its_c_library_is_refused(fake: FakeDriver, store: FakeStore) -> None:
+def test_an_image_without_its_c_library_is_refused(scripted: ScriptedDriver, store: FakeStore) -> None:
     """The image is named before anything is started in it."""
-    fake.add_image("empty", files={"/etc/passwd": b""})
+    scripted.add_image("empty", files={"/etc/passwd": b""})
     with pytest.raises(ConfigError, match="the image empty") as raised:
-        install(store, "claude_code", None, run_context(fake, "empty"), TARGET)
+        install(store, "claude_code", None, run_context(scripted, "empty"), TARGET)
     assert raised.value.code == "agent-unfit"
-    assert not fake.commands
+    assert not scripted.commands
 
 
 def test_a_program_that_is_made_for_something_else_is_refused(
-    fake: FakeDriver, store: FakeStore, monkeypatch: pytest.MonkeyPatch
+    scripted: ScriptedDriver, store: FakeStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What its own file says counts: a version that was linked otherwise than is known of it starts nowhere."""
     monkeypatch.setattr("harnesses.provider_fakes.MACHINE", I386)
     with pytest.raises(ConfigError, match="the image debian") as raised:
-        install(store, "claude_code", None, run_context(fake, "debian"), TARGET)
+        install(store, "claude_code", None, run_context(scripted, "debian"), TARGET)
     assert raised.value.code == "agent-unfit"
-    assert not fake.commands
+    assert not scripted.commands

@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from securebench.harnesses.base import AgentResult
     from securebench.harnesses.provider.harness import ProviderHarness
     from securebench.tasks import AgentView
-    from securebench.testing.fake_process import FakeProcessContext, Program
-    from securebench.testing.fake_sandbox import FakeDriver
+    from securebench.testing.scripted_sandbox import ProgramContext, ScriptedDriver, ScriptedProgram
 
 PROGRAMS = ("codex", "claude_code")
 VERSIONS = {"codex": b"codex-cli 0.169.0\n", "claude_code": b"2.1.197 (Claude Code)\n"}
@@ -47,15 +46,15 @@ def make(name: str, directory: Path, **config: Any) -> ProviderHarness:
     return ClaudeCodeHarnessProducer(ClaudeCodeConfig(**{"model": "claude-x", **config}), store)
 
 
-def agent_that(name: str, *events: dict[str, Any], answer: str = "42\n", code: int = 0) -> Program:
+def agent_that(name: str, *events: dict[str, Any], answer: str = "42\n", code: int = 0) -> ScriptedProgram:
     """Return a program that prints its version, or leaves an answer and tells ``events``."""
 
-    def program(context: FakeProcessContext) -> int:
+    def program(context: ProgramContext) -> int:
         if context.argv[1:] == ("--version",):
             context.stdout.write(VERSIONS[name])
             return 0
         if answer:
-            context.files.write("candidate.txt", answer.encode())
+            context.path("candidate.txt").write_text(answer)
         context.stdout.write(streams.lines(*(events or EVENTS[name])))
         return code
 
@@ -65,17 +64,17 @@ def agent_that(name: str, *events: dict[str, Any], answer: str = "42\n", code: i
 class Place:
     """A bench on which one program is ready to work."""
 
-    def __init__(self, bench: Bench, fake: FakeDriver, name: str, **config: Any) -> None:
-        self.bench, self.fake, self.name = bench, fake, name
-        fake.add_image(DEFAULT_IMAGE, files=image_files(name))
+    def __init__(self, bench: Bench, scripted: ScriptedDriver, name: str, **config: Any) -> None:
+        self.bench, self.scripted, self.name = bench, scripted, name
+        scripted.add_image(DEFAULT_IMAGE, files=image_files(name))
         self.install(agent_that(name))
         self.gateway = FakeGateway()
         self.harness = make(name, bench.root, **config)
-        self.identity = self.harness.prepare(run_context(fake))
+        self.identity = self.harness.prepare(run_context(scripted))
 
-    def install(self, program: Program) -> None:
+    def install(self, program: ScriptedProgram) -> None:
         """Have the program do this from now on."""
-        self.fake.program({"codex": "codex", "claude_code": "claude"}[self.name])(program)
+        self.scripted.program({"codex": "codex", "claude_code": "claude"}[self.name])(program)
 
     def produce(self, view: AgentView = VIEW) -> AgentResult:
         """Run the agent on one task."""
@@ -83,9 +82,9 @@ class Place:
 
 
 @pytest.fixture(params=PROGRAMS)
-def place(bench: Bench, fake: FakeDriver, request: pytest.FixtureRequest) -> Place:
+def place(bench: Bench, scripted: ScriptedDriver, request: pytest.FixtureRequest) -> Place:
     """Give a bench with each program."""
-    return Place(bench, fake, request.param)
+    return Place(bench, scripted, request.param)
 
 
 def test_an_agent_works_and_is_recorded(place: Place) -> None:
@@ -129,7 +128,7 @@ def test_all_counts_are_usage(place: Place) -> None:
 def test_no_key_is_in_a_sandbox(place: Place) -> None:
     """J15: neither arguments, environment nor mounts of any sandbox hold it, nor does anything that is recorded."""
     agent_result = place.produce()
-    for spec, command in place.fake.commands:
+    for spec, command in place.scripted.commands:
         assert KEY not in repr(
             (command.argv, dict(command.environment), dict(spec.environment), spec.mounts, spec.labels)
         )
@@ -142,7 +141,7 @@ def test_a_key_in_harness_env_is_withheld(place: Place) -> None:
     """J15: a tester who lists the key's variable, or one with the same value, has it kept outside all the same."""
     place.bench.environment = {**KEYS, "MINE": f"Bearer {KEY}", "PLAIN": "plain"}
     place.produce()
-    environment = place.fake.commands[-1][0].environment
+    environment = place.scripted.commands[-1][0].environment
     own = {"codex": "OPENAI_API_KEY", "claude_code": "ANTHROPIC_API_KEY"}[place.name]
     assert environment[own] == environment["MINE"] == PLACEHOLDER
     assert environment["PLAIN"] == "plain"
@@ -150,14 +149,14 @@ def test_a_key_in_harness_env_is_withheld(place: Place) -> None:
 
 
 @every_program
-def test_passthrough_hands_over_the_key_and_says_so(bench: Bench, fake: FakeDriver, name: str) -> None:
+def test_passthrough_hands_over_the_key_and_says_so(bench: Bench, scripted: ScriptedDriver, name: str) -> None:
     """As the tester asked: the key is in the sandbox, the provider among the domains, and the identity tells."""
-    place = Place(bench, fake, name, credentials="passthrough", allowed_domains=("example.org",))
+    place = Place(bench, scripted, name, credentials="passthrough", allowed_domains=("example.org",))
     place.gateway.relay = None
     agent_result = place.produce()
     host = {"codex": "api.openai.com", "claude_code": "api.anthropic.com"}[name]
     own = {"codex": "OPENAI_API_KEY", "claude_code": "ANTHROPIC_API_KEY"}[name]
-    assert fake.commands[-1][0].environment[own] == KEY
+    assert scripted.commands[-1][0].environment[own] == KEY
     assert place.gateway.plans[0][1].domains == ("example.org", host)
     assert place.gateway.plans[0][1].relay is None
     assert place.identity["credentials"] == "passthrough"
@@ -171,7 +170,7 @@ def test_passthrough_hands_over_the_key_and_says_so(bench: Bench, fake: FakeDriv
 def test_the_sandbox_is_as_closed_as_it_can_be(place: Place) -> None:
     """A read-only root, no network, the program read-only, and a home of its own that is empty and goes."""
     place.produce()
-    spec = place.fake.commands[-1][0]
+    spec = place.scripted.commands[-1][0]
     assert spec.read_only
     assert spec.network == "none"
     assert spec.cap_drop == ("ALL",)
@@ -185,7 +184,7 @@ def test_the_way_out_is_the_sessions(place: Place) -> None:
     """The proxy's variables stand in the sandbox, and the relay's address is asked for without any proxy."""
     place.gateway.environment = {"HTTPS_PROXY": "http://127.0.0.1:3128"}
     place.produce()
-    environment = place.fake.commands[-1][0].environment
+    environment = place.scripted.commands[-1][0].environment
     assert environment["HTTPS_PROXY"] == "http://127.0.0.1:3128"
     assert environment["NO_PROXY"] == environment["no_proxy"] == "127.0.0.1,localhost"
     assert [task for task, _ in place.gateway.plans] == [VIEW.task_id]
@@ -258,7 +257,7 @@ def test_a_void_try_tells_what_it_used(place: Place) -> None:
     usage: Any = void.metadata["usage"]
     assert (void.metadata["outcome"], usage["input_tokens"], usage["relay"]["forgiven"]) == ("provider_failed", 3600, 2)
     assert void.trajectory.count("\n") > 1
-    place.fake.fail_next(EngineError("the engine is gone"), on="wait")
+    place.scripted.fail_next(EngineError("the engine is gone"), on="wait")
     void = place.produce()
     assert isinstance(void.fault, EngineError)
     assert "outcome" not in void.metadata
@@ -297,8 +296,8 @@ def test_an_empty_answer_is_no_work(place: Place) -> None:
 def test_events_are_what_stdout_holds(place: Place) -> None:
     """The last event counts also without a line end, and what stands on stderr is none."""
 
-    def program(context: FakeProcessContext) -> None:
-        context.files.write("candidate.txt", b"42\n")
+    def program(context: ProgramContext) -> None:
+        context.path("candidate.txt").write_text("42\n")
         context.stdout.write(streams.lines(*EVENTS[place.name])[:-1])
         context.stderr.write(b"\n" + streams.lines(*EVENTS[place.name]))
 
@@ -313,7 +312,7 @@ def test_events_are_what_stdout_holds(place: Place) -> None:
 def test_a_dead_gateway_ends_the_work_at_once(place: Place) -> None:
     """J19: the sandbox is closed while the agent works, and that is no failure of the agent's."""
 
-    def wait(context: FakeProcessContext) -> None:
+    def wait(context: ProgramContext) -> None:
         place.gateway.sessions[0].die(EgressError("the gateway died"))
         context.sleep(30)
 
@@ -323,7 +322,7 @@ def test_a_dead_gateway_ends_the_work_at_once(place: Place) -> None:
     assert isinstance(fault, EgressError)
     assert "the gateway died" in fault.message
     assert time.monotonic() - started < 25
-    assert not place.fake.open
+    assert not place.scripted.open_sandboxes
 
 
 def test_without_a_gateway_nothing_runs(place: Place) -> None:
@@ -335,7 +334,7 @@ def test_without_a_gateway_nothing_runs(place: Place) -> None:
 
 def test_the_way_out_is_closed_whatever_happens(place: Place) -> None:
     """Where no sandbox can be made, that is told, and the way out does not stay open."""
-    place.fake.fail_next(EngineError("the engine is gone"), on="create")
+    place.scripted.fail_next(EngineError("the engine is gone"), on="create")
     assert isinstance(place.produce().fault, EngineError)
     assert place.gateway.sessions[0].closed
 
@@ -344,7 +343,7 @@ def test_an_authority_of_the_testers_is_taken_for_the_provider(place: Place, tmp
     """A server of the tester's own is known by the file that OpenSSL's variable names: the relay gets its text."""
     authority = trustme.CA().cert_pem
     authority.write_to_path(tmp_path / "ca.pem")
-    place.harness.prepare(run_context(place.fake, variables={**KEYS, "SSL_CERT_FILE": str(tmp_path / "ca.pem")}))
+    place.harness.prepare(run_context(place.scripted, variables={**KEYS, "SSL_CERT_FILE": str(tmp_path / "ca.pem")}))
     place.produce()
     relay = place.gateway.plans[-1][1].relay
     assert relay is not None
@@ -354,8 +353,8 @@ def test_an_authority_of_the_testers_is_taken_for_the_provider(place: Place, tmp
 def test_an_endless_line_is_no_harm(place: Place) -> None:
     """L17: what is no event is counted, and the rest of the stream still counts."""
 
-    def flood(context: FakeProcessContext) -> None:
-        context.files.write("candidate.txt", b"42\n")
+    def flood(context: ProgramContext) -> None:
+        context.path("candidate.txt").write_text("42\n")
         for _ in range(40):
             context.stdout.write(b"x" * 65536)
         context.stdout.write(b"\n" + streams.lines(*EVENTS[place.name]))
@@ -370,7 +369,7 @@ def test_an_endless_line_is_no_harm(place: Place) -> None:
 def test_without_a_message_stdout_is_what_was_printed(place: Place) -> None:
     """A program that crashes before it says anything leaves its own words in the record."""
 
-    def crash(context: FakeProcessContext) -> int:
+    def crash(context: ProgramContext) -> int:
         context.stdout.write("Segmentation fault\n")
         return 139
 
@@ -379,12 +378,12 @@ def test_without_a_message_stdout_is_what_was_printed(place: Place) -> None:
 
 
 @every_program
-def test_a_way_past_the_relay_is_told(bench: Bench, fake: FakeDriver, name: str) -> None:
+def test_a_way_past_the_relay_is_told(bench: Bench, scripted: ScriptedDriver, name: str) -> None:
     """J13: the run tells its tester, before any task."""
     host = {"codex": "openai.com", "claude_code": "anthropic.com"}[name]
-    place = Place(bench, fake, name, allowed_domains=(host,))
+    place = Place(bench, scripted, name, allowed_domains=(host,))
     told: list[str] = []
-    place.harness.prepare(replace(run_context(fake), notify=told.append))
+    place.harness.prepare(replace(run_context(scripted), notify=told.append))
     assert [host in text for text in told] == [True]
 
 
@@ -399,19 +398,19 @@ def test_who_is_unprepared_does_not_work(name: str, tmp_path: Path) -> None:
 
 
 @every_program
-def test_a_missing_key_ends_a_run_before_it_begins(name: str, tmp_path: Path, fake: FakeDriver) -> None:
+def test_a_missing_key_ends_a_run_before_it_begins(name: str, tmp_path: Path, scripted: ScriptedDriver) -> None:
     """K12: nothing is installed for a run that has no key."""
     harness = make(name, tmp_path)
     with pytest.raises(ConfigError) as raised:
-        harness.prepare(run_context(fake, variables={}))
+        harness.prepare(run_context(scripted, variables={}))
     assert raised.value.code == "env-missing"
     assert not (tmp_path / "agents").exists()
 
 
 @every_program
-def test_a_rejected_key_or_model_is_told_before_any_task(bench: Bench, fake: FakeDriver, name: str) -> None:
+def test_a_rejected_key_or_model_is_told_before_any_task(bench: Bench, scripted: ScriptedDriver, name: str) -> None:
     """One question, and nothing has run yet."""
-    place, told = Place(bench, fake, name), list[str]()
+    place, told = Place(bench, scripted, name), list[str]()
     for report, code in (
         (ProbeReport(trouble=Trouble.REFUSED, message="the provider answered 401", status=401), "provider-refused"),
         (ProbeReport(trouble=Trouble.REJECTED, status=404, model_unknown=True), "provider-rejected"),
@@ -425,9 +424,9 @@ def test_a_rejected_key_or_model_is_told_before_any_task(bench: Bench, fake: Fak
 
 
 @every_program
-def test_trouble_that_may_pass_by_does_not_stop_a_run(bench: Bench, fake: FakeDriver, name: str) -> None:
+def test_trouble_that_may_pass_by_does_not_stop_a_run(bench: Bench, scripted: ScriptedDriver, name: str) -> None:
     """It is told, and the tasks find out; what the question used is returned."""
-    place = Place(bench, fake, name)
+    place = Place(bench, scripted, name)
     for trouble in (
         Trouble.FAILED,
         Trouble.UNREACHABLE,

@@ -11,11 +11,11 @@ from verifiers.code_completion.judging_code import local_driver
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from securebench.testing.fake_sandbox import FakeDriver
+    from securebench.testing.scripted_sandbox import ScriptedDriver
 
 
 @pytest.fixture(scope="module")
-def local() -> Iterator[FakeDriver]:
+def local() -> Iterator[ScriptedDriver]:
     """Give a driver that runs the guests as local processes."""
     made = local_driver()
     yield made

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -19,15 +20,14 @@ from securebench.progress import Reporter
 from securebench.resources import Component, Resource, ResourceBundle, Visibility
 from securebench.sandboxes.base import MIB, Limits
 from securebench.tasks import CandidateKind, Environment, VerifierView
-from securebench.testing.fake_container import Killed
-from securebench.testing.fake_sandbox import FakeDriver
+from securebench.testing.scripted_sandbox import ProgramKilled, ScriptedDriver
 from securebench.verifiers.base import VerifyContext
 from securebench.verifiers.code_completion import CodeCompletionVerifier
 
 if TYPE_CHECKING:
     from securebench.resources import JsonValue
     from securebench.sandboxes.base import SandboxDriver
-    from securebench.testing.fake_process import FakeProcessContext
+    from securebench.testing.scripted_sandbox import ProgramContext
     from securebench.verifiers.base import VerificationResult
 
 LIMITS = Limits(memory=128 * MIB, output=4 * MIB)
@@ -95,47 +95,39 @@ def context(driver: SandboxDriver) -> VerifyContext:
     )
 
 
-def local_driver() -> FakeDriver:
-    """Return a fake driver whose ``python3`` is this interpreter, in a process of its own."""
-    driver = FakeDriver()
+def local_driver() -> ScriptedDriver:
+    """Return a scripted driver whose ``python3`` is this interpreter, in a process of its own."""
+    driver = ScriptedDriver()
     driver.program("python3")(_run_locally)
     return driver
 
 
-def _run_locally(program: FakeProcessContext) -> int:
-    command = [sys.executable, *program.argv[1:]]
+def _run_locally(context: ProgramContext) -> int:
+    command = [sys.executable, *context.argv[1:]]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={}, cwd="/"
     ) as process:
-        pumps = [
-            threading.Thread(target=_feed, args=(program, process)),
-            threading.Thread(target=_drain, args=(process.stderr, program.stderr)),
-        ]
-        for pump in pumps:
-            pump.start()
+        # Not joined: it ends with the scripted process, which is after this function.
+        threading.Thread(target=_feed, args=(context, process), daemon=True).start()
+        errors = threading.Thread(target=_drain, args=(process.stderr, context.stderr))
+        errors.start()
         try:
-            _drain(process.stdout, program.stdout)
+            _drain(process.stdout, context.stdout)
             return process.wait()
         finally:
             process.kill()
-            program.stdin.close()
-            program.container.end(None)
-            for pump in pumps:
-                pump.join()
+            errors.join()
 
 
-def _feed(program: FakeProcessContext, process: subprocess.Popen[bytes]) -> None:
-    """Hand stdin on until there is no more, or the sandbox is closed, which also ends the process."""
+def _feed(context: ProgramContext, process: subprocess.Popen[bytes]) -> None:
+    """Pass on stdin, and kill the process when the sandbox ends."""
     assert process.stdin is not None
-    try:
-        for chunk in program.stdin.chunks():
+    with suppress(ProgramKilled, BrokenPipeError, ValueError):  # ValueError: the process ended, its stdin is closed
+        while chunk := context.stdin.read(65536):
             process.stdin.write(chunk)
             process.stdin.flush()
-    except (Killed, BrokenPipeError):
-        process.kill()
-    finally:
-        if program.container.ended.is_set():
-            process.kill()
+    context.process.is_over.wait()
+    process.kill()
 
 
 def _drain(source: IO[bytes] | None, sink: Any) -> None:
@@ -143,5 +135,5 @@ def _drain(source: IO[bytes] | None, sink: Any) -> None:
     try:
         while data := source.read1(65536):  # type: ignore[attr-defined]  # a pipe is a BufferedReader
             sink.write(data)
-    except (Killed, BrokenPipeError, ValueError):
+    except (ProgramKilled, ValueError):
         return

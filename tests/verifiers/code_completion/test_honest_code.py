@@ -14,7 +14,7 @@ from securebench.errors import FailureReason
 from verifiers.code_completion.judging_code import judge
 
 if TYPE_CHECKING:
-    from securebench.testing.fake_sandbox import FakeDriver
+    from securebench.testing.scripted_sandbox import ScriptedDriver
 
 
 @dataclass(frozen=True)
@@ -470,26 +470,26 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_honest_code_passes(local: FakeDriver, case: Case) -> None:
+def test_honest_code_passes(local: ScriptedDriver, case: Case) -> None:
     """A right candidate passes."""
     result = judge(local, case.right, case.tests)
     assert result.passed, (result.message, result.metadata, result.stderr)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_its_broken_twin_fails(local: FakeDriver, case: Case) -> None:
+def test_its_broken_twin_fails(local: ScriptedDriver, case: Case) -> None:
     """A wrong candidate fails the same tests, and for their sake."""
     assert judge(local, case.wrong, case.tests).reason is FailureReason.TESTS_FAILED
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_an_empty_module_fails(local: FakeDriver, case: Case) -> None:
+def test_an_empty_module_fails(local: ScriptedDriver, case: Case) -> None:
     """A candidate that defines nothing passes nothing."""
     assert judge(local, "pass", case.tests).reason in {FailureReason.TESTS_FAILED, FailureReason.NO_VERDICT}
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_the_stand_ins_behave_as_the_objects_do(local: FakeDriver, case: Case) -> None:
+def test_the_stand_ins_behave_as_the_objects_do(local: ScriptedDriver, case: Case) -> None:
     """In one process, where nothing stands in for anything, the same candidates pass and fail."""
     assert judge(local, case.right, case.tests, isolation="shared").passed
     assert not judge(local, case.wrong, case.tests, isolation="shared").passed

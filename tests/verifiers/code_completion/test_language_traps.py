@@ -13,7 +13,7 @@ from securebench.verifiers.code_completion.request import read_request
 from verifiers.code_completion.judging_code import artifact, judge, view_of
 
 if TYPE_CHECKING:
-    from securebench.testing.fake_sandbox import FakeDriver
+    from securebench.testing.scripted_sandbox import ScriptedDriver
 
 
 _CATCH = "try:\n    f()\n    assert False\nexcept {}:\n    pass\n"
@@ -142,7 +142,7 @@ TRAPS = {
 
 
 @pytest.mark.parametrize("trap", TRAPS, ids=str)
-def test_a_trap_fails_and_says_why(local: FakeDriver, trap: str) -> None:
+def test_a_trap_fails_and_says_why(local: ScriptedDriver, trap: str) -> None:
     """Each passes as plain Python; the record names the reason, and nothing of the tests."""
     candidate, tests, note = TRAPS[trap]
     result = judge(local, candidate, tests)
@@ -186,13 +186,13 @@ HONEST = {
 
 
 @pytest.mark.parametrize("case", HONEST, ids=str)
-def test_honest_code_that_looks_like_a_trap_passes(local: FakeDriver, case: str) -> None:
+def test_honest_code_that_looks_like_a_trap_passes(local: ScriptedDriver, case: str) -> None:
     """Code that changes its arguments, raises its own errors or returns NaN as asked passes, as in plain Python."""
     result = judge(local, *HONEST[case])
     assert result.passed, result.message
 
 
-def test_a_wrong_function_with_the_name_of_a_builtin_fails(local: FakeDriver) -> None:
+def test_a_wrong_function_with_the_name_of_a_builtin_fails(local: ScriptedDriver) -> None:
     """MBPP 126: the candidate's ``sum`` is what is called, for better or worse."""
     assert judge(local, "def sum(a, b): return 1", "assert sum(10, 15) == 25").reason is FailureReason.TESTS_FAILED
 
@@ -206,7 +206,9 @@ def test_a_wrong_function_with_the_name_of_a_builtin_fails(local: FakeDriver) ->
         ("def f(): pass\nAssertionError = ValueError", "try:\n    f()\n    assert False\nexcept ValueError: pass"),
     ],
 )
-def test_a_candidate_cannot_take_over_the_builtins_that_judge_it(local: FakeDriver, candidate: str, tests: str) -> None:
+def test_a_candidate_cannot_take_over_the_builtins_that_judge_it(
+    local: ScriptedDriver, candidate: str, tests: str
+) -> None:
     """B09: where the tests can reach it by another name, a builtin stays the builtin; the message says so."""
     result = judge(local, candidate, tests)
     assert result.reason is FailureReason.TESTS_FAILED
@@ -222,7 +224,7 @@ def test_starter_code_says_whose_a_builtins_name_is() -> None:
     assert read_request(broken, artifact("pass")).starter == ()
 
 
-def test_the_name_of_a_builtin_beside_others(local: FakeDriver) -> None:
+def test_the_name_of_a_builtin_beside_others(local: ScriptedDriver) -> None:
     """With starter code, the candidate's ``hash`` is called beside its other functions."""
     candidate, tests = "def hash(x): return x % 7\ndef add(x): return x + 1", "assert add(1) == 2 and hash(8) == 1"
     assert judge(local, candidate, tests, starter="def hash(x):\n    ...\n").passed

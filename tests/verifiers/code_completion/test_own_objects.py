@@ -17,7 +17,7 @@ from securebench.verifiers.code_completion.guest.tests import JudgingPeer
 from verifiers.code_completion.judging_code import judge
 
 if TYPE_CHECKING:
-    from securebench.testing.fake_sandbox import FakeDriver
+    from securebench.testing.scripted_sandbox import ScriptedDriver
 
 
 HONEST = {
@@ -206,7 +206,7 @@ HONEST = {
 
 
 @pytest.mark.parametrize("case", HONEST, ids=str)
-def test_honest_use_of_a_candidates_classes_passes(local: FakeDriver, case: str) -> None:
+def test_honest_use_of_a_candidates_classes_passes(local: ScriptedDriver, case: str) -> None:
     """The same program passes as plain Python, where all of this is Python's own."""
     candidate, tests = HONEST[case]
     result = judge(local, candidate, tests)
@@ -514,7 +514,7 @@ LIES = {
 
 
 @pytest.mark.parametrize("case", LIES, ids=str)
-def test_a_class_that_lies_fails(local: FakeDriver, case: str) -> None:
+def test_a_class_that_lies_fails(local: ScriptedDriver, case: str) -> None:
     """B04: no class of a candidate decides a comparison, is taken for another, or swallows a failed assert."""
     candidate, tests = LIES[case]
     result = judge(local, candidate, tests)
@@ -556,7 +556,7 @@ UNSUPPORTED = {
 
 
 @pytest.mark.parametrize("feature", UNSUPPORTED, ids=str)
-def test_what_is_not_carried_is_named(local: FakeDriver, feature: str) -> None:
+def test_what_is_not_carried_is_named(local: ScriptedDriver, feature: str) -> None:
     """The failure names the feature and the way to have it, and nothing of the tests."""
     candidate, tests = UNSUPPORTED[feature]
     result = judge(local, candidate, tests)

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from securebench.sandboxes.base import Sandbox, SandboxSpec
-    from securebench.testing.fake_process import FakeProcessContext
-    from securebench.testing.fake_sandbox import FakeDriver
+    from securebench.testing.scripted_sandbox import ProgramContext, ScriptedDriver
 
 CANARY = "canary0123456789abcdef"
 TESTS = f"# {CANARY}\nassert f(2) == 4, '{CANARY}'\n"
@@ -36,15 +35,15 @@ FORGE_LATER = f"{_VERDICT}f = forge"
 
 
 @pytest.fixture
-def local() -> Iterator[FakeDriver]:
+def local() -> Iterator[ScriptedDriver]:
     """Give a driver that runs the guests as local processes, and see that no sandbox stays open."""
     made = local_driver()
     yield made
-    assert not made.open
+    assert not made.open_sandboxes
     made.close()
 
 
-def test_two_sandboxes_of_the_strictest_kind(local: FakeDriver) -> None:
+def test_two_sandboxes_of_the_strictest_kind(local: ScriptedDriver) -> None:
     """B07, B22: no mount, no network, nobody, a read-only root; argv and environment are the same for every task."""
     assert judge(local, RIGHT, TESTS).passed
     assert len(local.commands) == 2
@@ -56,7 +55,7 @@ def test_two_sandboxes_of_the_strictest_kind(local: FakeDriver) -> None:
         assert command.stdin == b""
 
 
-def test_a_pass_says_how_it_came_about(local: FakeDriver) -> None:
+def test_a_pass_says_how_it_came_about(local: ScriptedDriver) -> None:
     """Metadata names the verifier, its version, the phase, the isolation and how much was answered."""
     result = judge(local, RIGHT, TESTS)
     duration = result.metadata["duration_seconds"]
@@ -74,7 +73,7 @@ def test_a_pass_says_how_it_came_about(local: FakeDriver) -> None:
     assert result.score == 1.0
 
 
-def test_a_failure_names_type_and_line_and_no_text_of_the_tests(local: FakeDriver) -> None:
+def test_a_failure_names_type_and_line_and_no_text_of_the_tests(local: ScriptedDriver) -> None:
     """F13: neither the message of an assertion nor a value is in the result."""
     result = judge(local, "def f(x): return x", TESTS)
     assert result.reason is FailureReason.TESTS_FAILED
@@ -93,7 +92,7 @@ def test_a_failure_names_type_and_line_and_no_text_of_the_tests(local: FakeDrive
     ],
 )
 @pytest.mark.parametrize("candidate", [RIGHT, "def f(x): raise ModuleNotFoundError('numpy')", "import math"])
-def test_tests_that_cannot_run_make_the_task_unusable(local: FakeDriver, tests: str, candidate: str) -> None:
+def test_tests_that_cannot_run_make_the_task_unusable(local: ScriptedDriver, tests: str, candidate: str) -> None:
     """A mistake of the pack or its image is no candidate's fault: an error, whatever the candidate is."""
     with pytest.raises(MaterializationError) as caught:
         judge(local, candidate, tests)
@@ -111,12 +110,12 @@ def test_tests_that_cannot_run_make_the_task_unusable(local: FakeDriver, tests: 
         ("def f(x)", "assert ("),
     ],
 )
-def test_a_candidate_cannot_make_a_task_unusable(local: FakeDriver, candidate: str, tests: str) -> None:
+def test_a_candidate_cannot_make_a_task_unusable(local: ScriptedDriver, candidate: str, tests: str) -> None:
     """Once the candidate has been asked for anything, or does not load, the outcome is a failure."""
     assert judge(local, candidate, tests).reason is not None
 
 
-def test_in_one_process_broken_tests_are_a_failure(local: FakeDriver) -> None:
+def test_in_one_process_broken_tests_are_a_failure(local: ScriptedDriver) -> None:
     """There the candidate may have broken them: it runs first, in the same process."""
     code = "import builtins\ndef refuse(*a, **k): raise SyntaxError\nbuiltins.compile = refuse"
     for tests in (TESTS, "def check(:", "import no_such_module"):
@@ -134,30 +133,30 @@ def test_in_one_process_broken_tests_are_a_failure(local: FakeDriver) -> None:
         "try:\n    f(__import__('threading').Lock())\nexcept TypeError:\n    pass",
     ],
 )
-def test_tests_that_use_nothing_are_no_pass(local: FakeDriver, tests: str) -> None:
+def test_tests_that_use_nothing_are_no_pass(local: ScriptedDriver, tests: str) -> None:
     """A17: an answer of the candidate is needed; to name its function, or to ask what cannot be asked, is none."""
     result = judge(local, RIGHT, tests)
     assert result.reason is FailureReason.NO_VERDICT
 
 
 @pytest.mark.parametrize("tests", ["f(2)\nraise SystemExit(1)", "f(2)\nimport sys; sys.exit('no')", "f(2); exit(True)"])
-def test_tests_that_leave_with_a_failure_fail(local: FakeDriver, tests: str) -> None:
+def test_tests_that_leave_with_a_failure_fail(local: ScriptedDriver, tests: str) -> None:
     """An exit of the tests is a pass only when it says so."""
     assert judge(local, RIGHT, tests).reason is FailureReason.TESTS_FAILED
 
 
-def test_tests_that_kill_themselves_are_no_verdict(local: FakeDriver) -> None:
+def test_tests_that_kill_themselves_are_no_verdict(local: ScriptedDriver) -> None:
     """A15: whatever ends the tests' process, no verdict is no pass."""
     result = judge(local, RIGHT, "f(2)\nimport os; os._exit(0)")
     assert result.reason is FailureReason.NO_VERDICT
 
 
-def test_tests_that_hang_are_no_verdict(local: FakeDriver) -> None:
+def test_tests_that_hang_are_no_verdict(local: ScriptedDriver) -> None:
     """The whole budget bounds the tests, too."""
     assert judge(local, RIGHT, "f(2)\nwhile True: pass", timeout=1).reason is FailureReason.NO_VERDICT
 
 
-def test_no_function_of_the_tests_ends_them_for_the_candidate(local: FakeDriver) -> None:
+def test_no_function_of_the_tests_ends_them_for_the_candidate(local: ScriptedDriver) -> None:
     """A candidate that is handed ``sys.exit`` cannot end the tests with it."""
     result = judge(local, "def f(g): g(0)", "import sys\nf(sys.exit)")
     assert result.reason is FailureReason.TESTS_FAILED
@@ -176,7 +175,7 @@ def test_no_function_of_the_tests_ends_them_for_the_candidate(local: FakeDriver)
     ],
     ids=repr,
 )
-def test_a_task_without_inline_tests_is_no_pass(local: FakeDriver, tests: Any) -> None:
+def test_a_task_without_inline_tests_is_no_pass(local: ScriptedDriver, tests: Any) -> None:
     """Loading refuses such a pack; should one come all the same, it fails, without a sandbox."""
     result = CodeCompletionVerifier().verify(view_of(tests), artifact(RIGHT), context(local))
     assert result.reason is FailureReason.NO_VERDICT
@@ -184,7 +183,7 @@ def test_a_task_without_inline_tests_is_no_pass(local: FakeDriver, tests: Any) -
 
 
 @pytest.mark.parametrize(("language", "passes"), [("python", True), ("Python3", True), ("rust", False)])
-def test_python_is_the_language(local: FakeDriver, language: str, passes: bool) -> None:
+def test_python_is_the_language(local: ScriptedDriver, language: str, passes: bool) -> None:
     """Another language is no pass, even where the tests would."""
     view = view_of({"source": "inline", "code": TESTS}, language=language)
     assert CodeCompletionVerifier().verify(view, artifact(RIGHT), context(local)).passed is passes
@@ -203,7 +202,7 @@ def test_python_is_the_language(local: FakeDriver, language: str, passes: bool) 
     ids=["not text", "empty", "blank", "empty block", "long", "long in bytes"],
 )
 def test_what_is_no_program_is_refused_without_a_sandbox(
-    local: FakeDriver, text: str | None, reason: FailureReason
+    local: ScriptedDriver, text: str | None, reason: FailureReason
 ) -> None:
     """B20: such a candidate fails at once."""
     result = judge(local, text, TESTS)
@@ -212,14 +211,16 @@ def test_what_is_no_program_is_refused_without_a_sandbox(
 
 
 @pytest.mark.parametrize("operation", ["open", "create", "wait", "resolve_image"])
-def test_trouble_of_the_engine_is_raised(local: FakeDriver, operation: str) -> None:
+def test_trouble_of_the_engine_is_raised(local: ScriptedDriver, operation: str) -> None:
     """L15: no candidate is scored for it, and nothing is left open."""
     local.fail_next(EngineError("gone"), on=operation)
     with pytest.raises(InfrastructureError):
         judge(local, "import os; os._exit(3)", TESTS)
 
 
-def test_what_was_made_is_closed_when_the_other_cannot_be(local: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_made_is_closed_when_the_other_cannot_be(
+    local: ScriptedDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A first sandbox does not outlive the failure to make, or to open, a second one."""
     create = local.create
     made: list[Sandbox] = []
@@ -236,17 +237,17 @@ def test_what_was_made_is_closed_when_the_other_cannot_be(local: FakeDriver, mon
     assert len(made) == 1  # and the fixture sees that it is closed
 
 
-def test_a_missing_image_is_raised(local: FakeDriver) -> None:
+def test_a_missing_image_is_raised(local: ScriptedDriver) -> None:
     """A row's own image is the one that is used."""
     with pytest.raises(ImageError, match="no/such:image"):
         judge(local, RIGHT, TESTS, image="no/such:image")
 
 
-def test_an_image_without_python_is_no_candidates_fault(local: FakeDriver) -> None:
+def test_an_image_without_python_is_no_candidates_fault(local: ScriptedDriver) -> None:
     """L15: what ends before any of its code was given is trouble of the image."""
 
     @local.program("python3")
-    def missing(program: FakeProcessContext) -> int:
+    def missing(program: ProgramContext) -> int:
         return 127
 
     with pytest.raises(ImageError, match="exit code 127") as caught:
@@ -254,12 +255,12 @@ def test_an_image_without_python_is_no_candidates_fault(local: FakeDriver) -> No
     assert caught.value.code == "image-without-python"
 
 
-def test_a_sandbox_too_small_for_python_is_no_candidates_fault(local: FakeDriver) -> None:
+def test_a_sandbox_too_small_for_python_is_no_candidates_fault(local: ScriptedDriver) -> None:
     """L15: nor is a memory limit in which not even the guest starts."""
 
     @local.program("python3")
-    def starve(program: FakeProcessContext) -> int:
-        program.allocate(1 << 40)
+    def starve(program: ProgramContext) -> int:
+        program.run_out_of_memory()
         return 0
 
     with pytest.raises(InfrastructureError, match="out_of_memory"):
@@ -269,7 +270,7 @@ def test_a_sandbox_too_small_for_python_is_no_candidates_fault(local: FakeDriver
 class TestSharedIsolation:
     """One process for packs that ask for it."""
 
-    def test_objects_with_operators_cross(self, local: FakeDriver) -> None:
+    def test_objects_with_operators_cross(self, local: ScriptedDriver) -> None:
         """What only shared isolation can do, and the record says at what price."""
         code = "class V:\n    def __init__(self, x): self.x = x\n    def __eq__(self, o): return self.x == o.x"
         assert not judge(local, code, "assert V(1) == V(1) and V(1) != V(2)").passed
@@ -278,7 +279,7 @@ class TestSharedIsolation:
         assert result.metadata["isolation"] == "shared"
         assert len(local.commands) == 3
 
-    def test_printed_output_can_be_tested(self, local: FakeDriver) -> None:
+    def test_printed_output_can_be_tested(self, local: ScriptedDriver) -> None:
         """Tests may capture what the candidate prints."""
         tests = """
         import contextlib, io
@@ -288,7 +289,7 @@ class TestSharedIsolation:
         """
         assert judge(local, "def greet(x): print('hello', x)", tests, isolation="shared").passed
 
-    def test_unittest_main_passes_and_fails(self, local: FakeDriver) -> None:
+    def test_unittest_main_passes_and_fails(self, local: ScriptedDriver) -> None:
         """It always exits: with a pass only where its tests passed."""
         tests = """
         import unittest
@@ -314,11 +315,11 @@ class TestSharedIsolation:
             (FORGE_LATER, FailureReason.PROTOCOL_VIOLATION),
         ],
     )
-    def test_what_it_still_stops(self, local: FakeDriver, code: str, reason: FailureReason) -> None:
+    def test_what_it_still_stops(self, local: ScriptedDriver, code: str, reason: FailureReason) -> None:
         """B01, B02, B12: exits and verdicts without the number that came with the tests."""
         assert judge(local, code, TESTS, isolation="shared").reason is reason
 
-    def test_tests_that_use_nothing_are_no_pass(self, local: FakeDriver) -> None:
+    def test_tests_that_use_nothing_are_no_pass(self, local: ScriptedDriver) -> None:
         """A17."""
         assert judge(local, RIGHT, "pass", isolation="shared").reason is FailureReason.NO_VERDICT
 

@@ -18,7 +18,7 @@ from securebench.errors import FailurePhase, FailureReason, ImageError, Infrastr
 from securebench.harnesses.place import ROOT, WorkPlace
 from securebench.sandboxes.base import BASE_ENVIRONMENT, workspace_user
 from securebench.tasks import DEFAULT_IMAGE, WORKSPACE_TARGET, CandidateKind, Environment
-from securebench.testing.fake_sandbox import FakeDriver
+from securebench.testing.scripted_sandbox import ScriptedDriver
 from securebench.verifiers.terminal_task.environment import checker_environment
 from verifiers.terminal_task.judging_terminal import CHECK, Job, Link, Tree, sealed, state_of, write_tree
 
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 
     from securebench.resources import JsonValue
     from securebench.sandboxes.base import Command, SandboxSpec
-    from securebench.testing.fake_process import FakeProcessContext, Program
+    from securebench.testing.scripted_sandbox import ProgramContext, ScriptedProgram
 
 SECRET = "a-hidden-check-of-the-task"
 
 
-def _driver(program: Program | None = None, name: str = "python3") -> FakeDriver:
-    driver = FakeDriver()
+def _driver(program: ScriptedProgram | None = None, name: str = "python3") -> ScriptedDriver:
+    driver = ScriptedDriver()
     driver.program(name)(program or (lambda _: 0))
     return driver
 
 
-def _ran(driver: FakeDriver) -> tuple[SandboxSpec, Command]:
+def _ran(driver: ScriptedDriver) -> tuple[SandboxSpec, Command]:
     (run,) = driver.commands
     return run
 
@@ -74,7 +74,7 @@ def test_any_other_exit_code_is_a_failure(tmp_path: Path, code: int) -> None:
 def test_what_the_checker_prints_decides_nothing_and_is_not_recorded(tmp_path: Path) -> None:
     """A10, F13: markers of success change no verdict, and nothing that a checker prints stands in the result."""
 
-    def shouts(context: FakeProcessContext) -> int:
+    def shouts(context: ProgramContext) -> int:
         context.stdout.write(f"PASSED\nok 1\n{SECRET}\n1\n")
         context.stderr.write(f"{SECRET}\n")
         return 3
@@ -180,7 +180,7 @@ def test_a_workspace_lies_where_the_agent_found_it() -> None:
 
 def test_a_checker_may_have_an_image_of_its_own(tmp_path: Path) -> None:
     """`checker.image` is what the checker runs in, whatever the task's image."""
-    driver = FakeDriver((DEFAULT_IMAGE, "checker:1"))
+    driver = ScriptedDriver((DEFAULT_IMAGE, "checker:1"))
     driver.program("python3")(lambda _: 0)
     assert Job(checker={"command": ["python3"], "image": "checker:1"}).judge(driver, tmp_path, {}).passed
     assert _ran(driver)[0].image.reference == "checker:1"
@@ -191,7 +191,7 @@ def test_the_checker_sees_the_sealed_workspace_and_its_inputs(tmp_path: Path) ->
     tree: Tree = {"bin/run": "#!/bin/sh\n", "data.txt": "left", "link": Link("data.txt"), "empty": None, "-rf": "x"}
     seen: dict[str, bytes] = {}
 
-    def look(context: FakeProcessContext) -> int:
+    def look(context: ProgramContext) -> int:
         workspace, inputs = (mount.source for mount in context.spec.mounts)
         seen.update(state_of(workspace))
         assert os.access(workspace / "bin/run", os.X_OK)
@@ -220,7 +220,7 @@ def test_the_workspace_is_the_sandbox_users_and_the_inputs_are_not(tmp_path: Pat
     """Evaluation inputs never belong to whom the checker runs as; the workspace does."""
     owners: list[tuple[int, int]] = []
 
-    def look(context: FakeProcessContext) -> int:
+    def look(context: ProgramContext) -> int:
         workspace, inputs = (mount.source for mount in context.spec.mounts)
         paths = [workspace, workspace / "a", workspace / "a/b", workspace / "link"]
         owners.extend((path.lstat().st_uid, path.lstat().st_gid) for path in paths)
@@ -234,7 +234,7 @@ def test_the_workspace_is_the_sandbox_users_and_the_inputs_are_not(tmp_path: Pat
 def test_expected_state_is_in_no_sandbox(tmp_path: Path) -> None:
     """A hidden state is neither laid out, nor in the environment or the arguments: it is compared on the host."""
 
-    def look(context: FakeProcessContext) -> int:
+    def look(context: ProgramContext) -> int:
         for mount in context.spec.mounts:
             assert SECRET.encode() not in b"".join(state_of(mount.source).values())
         assert SECRET not in repr((context.environment, context.argv, context.spec))
@@ -260,7 +260,7 @@ def test_expected_state_is_in_no_sandbox(tmp_path: Path) -> None:
 def test_a_printed_state_is_compared(tmp_path: Path, printed: str, code: int, reason: FailureReason | None) -> None:
     """With an expected state, exit code 0 is not enough: the last line must be that state."""
 
-    def check(context: FakeProcessContext) -> int:
+    def check(context: ProgramContext) -> int:
         context.stdout.write(printed)
         return code
 
@@ -278,7 +278,7 @@ def test_null_is_a_state(tmp_path: Path) -> None:
 def test_a_check_that_takes_too_long_is_a_timeout(tmp_path: Path) -> None:
     """A check that is still running at its time limit fails as a timeout."""
 
-    def hang(context: FakeProcessContext) -> int:
+    def hang(context: ProgramContext) -> int:
         context.sleep(60)
         return 0
 
@@ -291,7 +291,7 @@ def test_a_check_that_takes_too_long_is_a_timeout(tmp_path: Path) -> None:
 def test_a_check_that_floods_is_ended(tmp_path: Path) -> None:
     """A18: a check that prints more than its sandbox may fails, whatever its exit code would have been."""
 
-    def flood(context: FakeProcessContext) -> int:
+    def flood(context: ProgramContext) -> int:
         for _ in range(64):
             context.stdout.write(b"x" * 65536)
         return 0
@@ -455,7 +455,7 @@ def test_modes_and_links_reach_the_checker(tmp_path: Path) -> None:
     candidate = store.seal_tree(CandidateKind.WORKSPACE, left)
     seen: dict[str, object] = {}
 
-    def look(context: FakeProcessContext) -> int:
+    def look(context: ProgramContext) -> int:
         workspace = context.spec.mounts[0].source
         seen.update({name: (workspace / name).stat().st_mode & 0o7777 for name in modes})
         seen.update({name: str((workspace / name).readlink()) for name in links})
@@ -481,7 +481,7 @@ def test_what_the_agent_was_given_is_no_tampering(tmp_path: Path) -> None:
     """task.json and the public files may stay, or go: the checker sees the task's own, not what became of them."""
     seen: list[bytes] = []
 
-    def look(context: FakeProcessContext) -> int:
+    def look(context: ProgramContext) -> int:
         seen.append((context.spec.mounts[1].source / "public/instructions.json").read_bytes())
         return 0
 
@@ -518,7 +518,7 @@ def test_a_replaced_read_only_asset_is_tampering(tmp_path: Path, left: Tree) -> 
 def test_inputs_that_changed_while_the_checker_ran_are_tampering(tmp_path: Path) -> None:
     """A13: what judged is hashed again after the check, and a pass on other inputs is none."""
 
-    def rewrite(context: FakeProcessContext) -> int:
+    def rewrite(context: ProgramContext) -> int:
         check = context.spec.mounts[1].source / "evaluation_inputs/check.py"
         check.chmod(0o644)
         check.write_text("pass")
@@ -552,7 +552,7 @@ def test_an_allowed_command_gives_its_capability_and_nothing_else(tmp_path: Path
     """A22: chroot is granted where the row needs it and the tester allows it, to root, who has nothing else."""
     modes: list[int] = []
 
-    def look(context: FakeProcessContext) -> int:
+    def look(context: ProgramContext) -> int:
         workspace = context.spec.mounts[0].source
         modes.extend(path.stat().st_mode & 0o777 for path in (workspace, workspace / "a", workspace / "a/b"))
         return 0
