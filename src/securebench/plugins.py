@@ -23,6 +23,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from securebench.errors import ConfigError
+from securebench.fs.digest import file_digest, source_digest
+from securebench.fs.safe_open import TreeRefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -211,25 +213,15 @@ def _distribution_of(top: str) -> tuple[str, str]:
 @cache
 def _source_digest(top: str) -> str:
     module = sys.modules[top]
-    if hasattr(module, "__path__"):
-        roots = sorted(map(Path, module.__path__))
-        files = [(path.relative_to(root), path) for root in roots for path in root.rglob("*") if _counts(path)]
-    elif file := getattr(module, "__file__", None):
-        files = [(Path(Path(file).name), Path(file))]
-    else:
-        files = []
-    if not files:
+    roots = [Path(root) for root in sorted(getattr(module, "__path__", ()))]  # a namespace package has several
+    try:
+        if roots:
+            digests = [source_digest(root) for root in roots]
+            return digests[0] if len(digests) == 1 else hashlib.sha256(" ".join(digests).encode()).hexdigest()
+        return file_digest(Path(module.__file__ or ""))
+    except (AttributeError, OSError, TreeRefusedError) as error:
         raise ConfigError(
-            f"the source of {top!r} cannot be found, so a record could not say what code ran",
+            f"the source of {top!r} cannot be read, so a record could not say what code ran",
             code="plugin-no-source",
             hint="put the extension into a module or a package",
-        )
-    total = hashlib.sha256()
-    for relative, path in sorted(files):
-        total.update(f"{relative.as_posix()}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
-    return total.hexdigest()
-
-
-def _counts(path: Path) -> bool:
-    """Whether a file is part of a package, and not what Python made of it."""
-    return path.is_file() and "__pycache__" not in path.parts
+        ) from error

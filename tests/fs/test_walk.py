@@ -11,6 +11,8 @@ import pytest
 from securebench.fs.safe_open import TreeRefusal, TreeRefusedError, printable
 from securebench.fs.walk import (
     MAX_OFFENDERS,
+    STATUS,
+    UNPACKED,
     WORKSPACE,
     EntryKind,
     TreeEntry,
@@ -159,9 +161,11 @@ def test_who_walks_makes_no_difference(mode: int) -> None:
 def test_a_file_that_grows_or_shrinks_is_refused(tmp_path: Path) -> None:
     """A file gives exactly the bytes that it said it had, or none of its reading counts."""
     for size in (4, 6):
+        (tmp_path / "file").write_bytes(bytes(size))
+        status = (tmp_path / "file").stat()
         (tmp_path / "file").write_bytes(b"12345")
         descriptor = os.open(tmp_path / "file", os.O_RDONLY)
-        entry = TreeEntry(path=b"file", kind=EntryKind.FILE, size=size, descriptor=descriptor)
+        entry = TreeEntry(path=b"file", kind=EntryKind.FILE, status=status, descriptor=descriptor)
         with pytest.raises(TreeRefusedError, match="changed while it was read"):
             list(entry.chunks())
         os.close(descriptor)
@@ -217,3 +221,34 @@ class TestWalkAt:
 def test_names_are_shown_harmless(name: bytes, shown: str) -> None:
     """H09: a name in a message cannot move a cursor, turn text round, break a line or fill a screen."""
     assert printable(name) == shown
+
+
+class TestStatus:
+    """A walk over everything, whatever it is, that opens no file."""
+
+    def test_every_kind_is_yielded(self, tmp_path: Path) -> None:
+        """Special files, closed files and set-id bits are for the caller to judge."""
+        os.mkfifo(tmp_path / "fifo")
+        (tmp_path / "closed").touch(0o000)
+        (tmp_path / "setuid").touch()
+        (tmp_path / "setuid").chmod(0o4755)
+        (tmp_path / "link").symlink_to("/nowhere")
+        (tmp_path / "directory").mkdir()
+        found = {entry.path: entry for entry in walk(tmp_path, UNPACKED, STATUS)}
+        assert {path: entry.kind for path, entry in found.items()} == {
+            b"fifo": EntryKind.SPECIAL,
+            b"closed": EntryKind.FILE,
+            b"setuid": EntryKind.FILE,
+            b"link": EntryKind.LINK,
+            b"directory": EntryKind.DIRECTORY,
+        }
+        assert found[b"link"].target == b"/nowhere"
+        assert stat.S_IMODE(found[b"setuid"].status.st_mode) == 0o4755
+        assert {entry.descriptor for entry in found.values()} == {-1}
+
+    def test_its_limits_hold(self, tmp_path: Path) -> None:
+        """Of entries and of depth."""
+        (tmp_path / "a/b/c").mkdir(parents=True)
+        assert _refused(tmp_path, TreeLimits(entries=2), STATUS).refusal is TreeRefusal.TOO_LARGE
+        assert _refused(tmp_path, TreeLimits(depth=2), STATUS).refusal is TreeRefusal.UNSAFE
+        assert len(list(walk(tmp_path, TreeLimits(entries=3, depth=3), STATUS))) == 3

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from securebench.agents.catalogue import MUSL, find, machine_platform
 from securebench.agents.elf import Elf, read_elf
-from securebench.agents.image_files import image_file
 from securebench.errors import ConfigError, InfrastructureError
+from securebench.fs.resolve import opened_inside
 from securebench.fs.safe_open import OPEN_FILE, opened
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def _trouble(interpreter: str, root: Path, machine: str | None) -> str:
 
 def _look(root: Path, path: str) -> tuple[Elf | None, bool]:
     """Return what a file of the image is, and whether it is a loader of glibc."""
-    with image_file(root, path) as descriptor:
+    with opened_inside(root, path) as descriptor:
         if descriptor is None:
             return None, False
         return read_elf(descriptor), _GLIBC_MARK in os.pread(descriptor, _MAX_LOADER, 0)

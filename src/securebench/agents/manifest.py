@@ -14,7 +14,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from securebench.fs.durable import write_whole
-from securebench.fs.safe_open import OPEN_DIRECTORY, OPEN_FILE, opened
+from securebench.fs.safe_open import OPEN_FILE, TreeRefusedError, opened
+from securebench.fs.walk import STATUS, UNPACKED, EntryKind, walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -84,9 +85,10 @@ class ProgramManifest:
     def is_right(self, root: Path) -> bool:
         """Read all files below ``root``, and say whether they are those that were unpacked, and no others."""
         try:
-            return _paths(root) == {file.path for file in self.files} and all(f.is_right(root) for f in self.files)
-        except OSError:
+            found = {os.fsdecode(e.path) for e in walk(root, UNPACKED, STATUS) if e.kind is not EntryKind.DIRECTORY}
+        except (OSError, TreeRefusedError):
             return False
+        return found == {file.path for file in self.files} and all(file.is_right(root) for file in self.files)
 
     def write(self, directory: Path) -> None:
         """Write it into the directory of its program. Raises ``OSError``."""
@@ -133,19 +135,3 @@ def _known(root: Path, path: str, size: int, sha256: str) -> KnownFile:
         mtime_ns=status.st_mtime_ns,
         ctime_ns=status.st_ctime_ns,
     )
-
-
-def _paths(root: Path) -> set[str]:
-    """Return the path of all below ``root`` that is no directory."""
-    found: set[str] = set()
-    pending = [""]
-    while pending:
-        top = pending.pop()
-        with opened(root / top, OPEN_DIRECTORY) as descriptor, os.scandir(descriptor) as entries:
-            for entry in entries:
-                path = f"{top}/{entry.name}" if top else entry.name
-                if entry.is_dir(follow_symlinks=False):
-                    pending.append(path)
-                else:
-                    found.add(path)
-    return found

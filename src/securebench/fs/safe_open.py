@@ -77,7 +77,7 @@ def open_below(top: int, parts: Iterable[bytes]) -> int:
 def opened_root(root: Path) -> Iterator[int]:
     """Open the directory ``root``. Raises :class:`TreeRefusedError` if it is not a readable, real directory."""
     with refusing(os.fsencode(root.name)), opened(root, OPEN_DIRECTORY) as descriptor:
-        require_readable_directory(descriptor, os.fsencode(root.name))
+        require_readable_directory(os.fstat(descriptor), os.fsencode(root.name))
         yield descriptor
 
 
@@ -92,7 +92,7 @@ def opened_below(top: int, parents: list[bytes]) -> Iterator[int]:
                 child = os.open(part, OPEN_DIRECTORY, dir_fd=directory)
             os.close(directory)
             directory = child
-            require_readable_directory(directory, path)
+            require_readable_directory(os.fstat(directory), path)
         yield directory
     finally:
         os.close(directory)
@@ -125,20 +125,23 @@ _REFUSED_ERRORS = {
 }
 
 
-def require_readable_directory(descriptor: int, path: bytes) -> int:
-    """Return the mode of a directory. Refuse one that its owner may not read and search."""
-    mode = os.fstat(descriptor).st_mode
-    if mode & _READ_DIRECTORY != _READ_DIRECTORY:
+def require_readable_directory(status: os.stat_result, path: bytes) -> None:
+    """Refuse a directory that its owner may not read and search."""
+    if mode_fault(status.st_mode):
         raise TreeRefusedError(TreeRefusal.UNSAFE, f"{printable(path)}: {_CLOSED}")
-    return mode
+
+
+def require_file(status: os.stat_result, path: bytes) -> None:
+    """Refuse everything but regular files."""
+    kind = stat.S_IFMT(status.st_mode)
+    if kind != stat.S_IFREG:
+        raise TreeRefusedError(TreeRefusal.UNSAFE, f"{printable(path)}: is a {_KIND_NAMES.get(kind, 'strange object')}")
 
 
 def require_readable_file(status: os.stat_result, path: bytes, *, set_id: bool = False) -> None:
-    """Refuse all but regular files that their owner may read. Refuse set-id files unless ``set_id``."""
-    kind = stat.S_IFMT(status.st_mode)
-    mode = status.st_mode & ~_SET_ID if set_id else status.st_mode
-    fault = mode_fault(mode) if kind == stat.S_IFREG else f"is a {_KIND_NAMES.get(kind, 'strange object')}"
-    if fault:
+    """Refuse everything but regular files that their owner may read. Refuse set-id files unless ``set_id``."""
+    require_file(status, path)
+    if fault := mode_fault(status.st_mode & ~_SET_ID if set_id else status.st_mode):
         raise TreeRefusedError(TreeRefusal.UNSAFE, f"{printable(path)}: {fault}")
 
 

@@ -23,6 +23,7 @@ from securebench.fs.safe_open import (
     opened_root,
     printable,
     refusal_of,
+    require_file,
     require_readable_directory,
     require_readable_file,
 )
@@ -61,21 +62,33 @@ class Links(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeRules:
-    """How a tree is read. Paths for which ``skipped(path)`` is true are left out, with everything below them.
+    """How a tree is read. By default, everything that could not be sealed is refused.
 
+    Paths for which ``skipped(path)`` is true are left out, with everything below them.
     With ``set_id``, files with set-id bits are read like others; their modes are reported without these bits.
     ``layer`` is for the upper directory of an overlay, where a character device 0/0 is a
     :attr:`EntryKind.WHITEOUT`: the name of the extended attribute that makes a directory opaque.
+
+    With ``everything``, entries of any kind and mode are yielded, and the caller decides. Without ``content``, files
+    are not opened.
     """
 
     links: Links = Links.NONE
     set_id: bool = False
     skipped: Callable[[bytes], bool] | None = None
     layer: str = ""
+    everything: bool = False
+    content: bool = True
 
 
 WORKSPACE: Final = TreeRules(links=Links.ANY, set_id=True)
 """The rules for a workspace. Its links are only ever followed inside sandboxes."""
+
+STATUS: Final = TreeRules(links=Links.ANY, everything=True, content=False)
+"""What a tree holds, without its content."""
+
+UNPACKED: Final = TreeLimits(total_bytes=2**63, entries=2_000_000, depth=256, path_bytes=2**16)
+"""For trees that SecureBench unpacked within the limits of an archive, and for directories of the tester."""
 
 KEPT_MODE: Final = 0o1777
 """The mode bits that copies of a tree keep. Set-id bits are never kept."""
@@ -89,23 +102,38 @@ class EntryKind(StrEnum):
     LINK = "link"
     WHITEOUT = "whiteout"
     """In a layer: the entry of the layers below was removed."""
+    SPECIAL = "special"
+    """A device, socket or FIFO. It is never opened."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeEntry:
     """One entry below the root. ``descriptor``: an open file, valid until the next entry is requested; otherwise -1.
 
-    ``mode``: permission bits of a file or directory, within :data:`KEPT_MODE`. ``opaque``: a directory of a layer that
-    hides everything in the layers below.
+    ``target``: of a link. ``opaque``: a directory of a layer that hides everything in the layers below.
     """
 
     path: bytes
     kind: EntryKind
-    size: int = 0
-    mode: int = 0
+    status: os.stat_result
     target: bytes = b""
     descriptor: int = -1
     opaque: bool = False
+
+    @property
+    def name(self) -> bytes:
+        """The last part of its path."""
+        return self.path.rpartition(b"/")[2]
+
+    @property
+    def size(self) -> int:
+        """Bytes of a file, otherwise 0."""
+        return self.status.st_size if self.kind is EntryKind.FILE else 0
+
+    @property
+    def mode(self) -> int:
+        """The permission bits of a file or directory, within :data:`KEPT_MODE`."""
+        return self.status.st_mode & KEPT_MODE
 
     @property
     def executable(self) -> bool:
@@ -233,7 +261,7 @@ class _Walk:
             yield from self._look(level, name, path, hint)
         except OSError as error:
             refused = refusal_of(error, path)
-            if not isinstance(refused, TreeRefusedError):
+            if self.rules.everything or not isinstance(refused, TreeRefusedError):
                 raise
             self._refuse(refused)
         except TreeRefusedError as refused:
@@ -244,19 +272,27 @@ class _Walk:
         if hint is _Hint.OTHER:
             status = os.stat(name, dir_fd=level.descriptor, follow_symlinks=False)
             hint = _of_mode(status.st_mode)
-        if hint is _Hint.FILE:
-            yield from self._file(level, name, path)
-        elif hint is _Hint.DIRECTORY:
+        if hint is _Hint.DIRECTORY:
             yield self._directory(level, name, path)
+        elif hint is _Hint.FILE and self.rules.content:
+            yield from self._file(level, name, path)
+        elif hint is _Hint.FILE:
+            status = os.stat(name, dir_fd=level.descriptor, follow_symlinks=False)
+            yield TreeEntry(path=path, kind=EntryKind.FILE, status=status)
         elif status is not None:
             yield self._other(level, name, path, status)
 
     def _other(self, level: _Level, name: bytes, path: bytes, status: os.stat_result) -> TreeEntry:
         if stat.S_ISLNK(status.st_mode):
-            return self._link(level, name, path)
-        if not (self.rules.layer and stat.S_ISCHR(status.st_mode) and not status.st_rdev):
-            require_readable_file(status, path)  # raises: it is neither, and it is never opened
-        return TreeEntry(path=path, kind=EntryKind.WHITEOUT)
+            target = os.readlink(name, dir_fd=level.descriptor)
+            if self.rules.links is Links.NONE:
+                raise TreeRefusedError(TreeRefusal.UNSAFE, f"{printable(path)}: is a link")
+            return TreeEntry(path=path, kind=EntryKind.LINK, status=status, target=target)
+        if self.rules.layer and stat.S_ISCHR(status.st_mode) and not status.st_rdev:
+            return TreeEntry(path=path, kind=EntryKind.WHITEOUT, status=status)
+        if not self.rules.everything:
+            require_readable_file(status, path)  # always raises here: it is not a file
+        return TreeEntry(path=path, kind=EntryKind.SPECIAL, status=status)
 
     def _refuse(self, refused: TreeRefusedError) -> None:
         if refused.refusal is not TreeRefusal.UNSAFE:
@@ -276,30 +312,28 @@ class _Walk:
             )
         descriptor = os.open(name, OPEN_DIRECTORY, dir_fd=level.descriptor)
         try:
-            mode = require_readable_directory(descriptor, path)
-        except TreeRefusedError:
+            status = os.fstat(descriptor)
+            if not self.rules.everything:
+                require_readable_directory(status, path)
+            opaque = bool(self.rules.layer) and _is_opaque(descriptor, self.rules.layer)
+        except BaseException:
             os.close(descriptor)
             raise
-        opaque = bool(self.rules.layer) and _is_opaque(descriptor, self.rules.layer)
         self._enter(descriptor, path)
-        return TreeEntry(path=path, kind=EntryKind.DIRECTORY, mode=mode & KEPT_MODE, opaque=opaque)
-
-    def _link(self, level: _Level, name: bytes, path: bytes) -> TreeEntry:
-        target = os.readlink(name, dir_fd=level.descriptor)
-        if self.rules.links is Links.NONE:
-            raise TreeRefusedError(TreeRefusal.UNSAFE, f"{printable(path)}: is a link")
-        return TreeEntry(path=path, kind=EntryKind.LINK, target=target)
+        return TreeEntry(path=path, kind=EntryKind.DIRECTORY, status=status, opaque=opaque)
 
     def _file(self, level: _Level, name: bytes, path: bytes) -> Iterator[TreeEntry]:
         descriptor = os.open(name, OPEN_FILE, dir_fd=level.descriptor)
         try:
             status = os.fstat(descriptor)
-            require_readable_file(status, path, set_id=self.rules.set_id)
+            if self.rules.everything:
+                require_file(status, path)
+            else:
+                require_readable_file(status, path, set_id=self.rules.set_id)
             self.total += status.st_size
             if self.total > self.limits.total_bytes:
                 raise TreeRefusedError(TreeRefusal.TOO_LARGE, f"more than {self.limits.total_bytes} bytes")
-            mode = status.st_mode & KEPT_MODE
-            yield TreeEntry(path=path, kind=EntryKind.FILE, size=status.st_size, mode=mode, descriptor=descriptor)
+            yield TreeEntry(path=path, kind=EntryKind.FILE, status=status, descriptor=descriptor)
         finally:
             os.close(descriptor)
 

@@ -11,6 +11,8 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from securebench.errors import StorageError
+from securebench.fs.safe_open import TreeRefusedError
+from securebench.fs.walk import STATUS, TreeLimits, walk
 from securebench.harnesses.place import ROOT
 from securebench.sandboxes.base import Command, Mount, SandboxSpec
 from securebench.tasks import WORKSPACE_TARGET
@@ -58,17 +60,10 @@ def chown_workspace(context: ProduceContext, image: ResolvedImage) -> None:
 
 
 def _is_foreign(workspace: Path) -> bool:
-    """Say whether anything in it may belong to somebody else. What cannot be looked at in bounded time does."""
-    owner, looked_at, pending = workspace.stat().st_uid, 0, [str(workspace)]
-    while pending:
-        try:
-            with os.scandir(pending.pop()) as entries:
-                for entry in entries:
-                    looked_at += 1
-                    if looked_at > _LOOKED_AT or entry.stat(follow_symlinks=False).st_uid != owner:
-                        return True
-                    if entry.is_dir(follow_symlinks=False):
-                        pending.append(entry.path)
-        except OSError:
-            return True
-    return False
+    """Return whether anything in it may belong to another user. What cannot be read, or is too much, counts as such."""
+    owner = workspace.stat().st_uid
+    try:
+        entries = walk(workspace, TreeLimits(entries=_LOOKED_AT), STATUS)
+        return any(entry.status.st_uid != owner for entry in entries)
+    except (OSError, TreeRefusedError):
+        return True

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,9 +11,11 @@ from typing import TYPE_CHECKING
 from securebench import __version__
 from securebench.errors import ConfigError
 from securebench.families.registry import FAMILIES
+from securebench.fs.digest import source_digest, tree_digest
+from securebench.fs.safe_open import TreeRefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from securebench.families.base import Family
     from securebench.harnesses.base import HarnessProducer
@@ -32,17 +33,13 @@ def json_digest(value: JsonValue) -> str:
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
-def tree_digest(root: Path) -> str:
-    """Return the sha256 (hex) of a directory: the names, contents, executable bits and links of all that is in it.
-
-    No link is followed. Raises :class:`ConfigError` (``agent-dir-unreadable``) for what is neither a file, a
-    directory nor a link, and for what cannot be read.
-    """
+def agent_digest(directory: Path) -> str:
+    """Return the digest of an agent's directory. Raises :class:`ConfigError` (``agent-dir-unreadable``)."""
     try:
-        return json_digest([list(entry) for entry in _entries(root)])
-    except OSError as error:
+        return tree_digest(directory)
+    except (OSError, TreeRefusedError) as error:
         raise ConfigError(
-            f"cannot read {error.filename}: {error.strerror}",
+            f"cannot read the agent's directory {directory}: {error}",
             code="agent-dir-unreadable",
             hint="the agent's directory must hold only files that this user can read",
         ) from error
@@ -61,11 +58,11 @@ def harness_provenance(config: HarnessConfig, producer: HarnessProducer) -> dict
     """Return the harness's name, and the digest of its configuration and of its agent's files.
 
     Of the variables in ``harness.env`` only the names count: their values are nobody's business. Raises
-    :class:`ConfigError`, as :func:`extension_provenance` and :func:`tree_digest` do.
+    :class:`ConfigError`, as :func:`extension_provenance` and :func:`agent_digest` do.
     """
     fields = config.config.model_dump(mode="json", exclude={"agent_dir"})
     agent_dir = getattr(config.config, "agent_dir", None)
-    fields["agent"] = tree_digest(agent_dir) if agent_dir else None
+    fields["agent"] = agent_digest(agent_dir) if agent_dir else None
     return {
         "type": producer.name,
         "digest": json_digest({"type": config.type, "env": list(config.env), "config": fields}),
@@ -89,10 +86,7 @@ def row_provenance(task: SecureBenchTask, commitment: Commitment) -> dict[str, J
 @cache
 def framework_provenance() -> Mapping[str, JsonValue]:
     """Return this framework's version, and the digest of its source files as they are installed."""
-    package = Path(__file__).parent.parent
-    sources = sorted(path for path in package.rglob("*.py") if path.is_file())
-    digests: list[JsonValue] = [[str(path.relative_to(package)), _file_digest(path)] for path in sources]
-    return {"version": __version__, "digest": json_digest(digests)}
+    return {"version": __version__, "digest": source_digest(Path(__file__).parent.parent)}
 
 
 def verifier_provenance(verifier: Verifier | None) -> dict[str, JsonValue] | None:
@@ -111,29 +105,3 @@ def driver_provenance(info: DriverInfo) -> dict[str, JsonValue]:
         "enforced": list(info.enforced),
         "weaker": list(info.weaker),
     }
-
-
-def _entries(root: Path) -> Iterator[tuple[str, str, str]]:
-    for directory, names, files in os.walk(root, followlinks=False, onerror=_raise):
-        names.sort()
-        for name in sorted([*names, *files]):
-            path = Path(directory, name)
-            relative = os.fsencode(path.relative_to(root)).hex()
-            if path.is_symlink():
-                yield relative, "link", os.fsencode(path.readlink()).hex()
-            elif path.is_dir():
-                yield relative, "directory", ""
-            elif path.is_file():
-                kind = "program" if path.stat().st_mode & 0o100 else "file"
-                yield relative, kind, _file_digest(path)
-            else:
-                raise ConfigError(f"{path} is not a regular file", code="agent-dir-unreadable")
-
-
-def _file_digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _raise(error: OSError) -> None:
-    raise error

@@ -10,7 +10,8 @@ import stat
 from typing import TYPE_CHECKING, Self
 
 from securebench.errors import MaterializationError
-from securebench.fs.safe_open import OPEN_DIRECTORY, OPEN_FILE, opened
+from securebench.fs.safe_open import OPEN_DIRECTORY, OPEN_FILE, open_below, opened
+from securebench.fs.walk import STATUS, UNPACKED, EntryKind, walk_descriptor
 from securebench.patches.model import FileVersion
 
 if TYPE_CHECKING:
@@ -89,27 +90,19 @@ class HostTree:
         return os.open(_name(path), OPEN_FILE, dir_fd=self._descriptor)
 
     def files(self, top: bytes = b"") -> Iterator[bytes]:
-        """Yield the path of every file and link at or below ``top``, in any order."""
-        pending = [top]
-        if top and (status := self.status(top)) is not None and not stat.S_ISDIR(status.st_mode):
-            pending = []
-            yield top
-        while pending:
-            path = pending.pop()
-            descriptor = _open_below(self.root, path)
-            if descriptor is None:
-                continue
-            try:
-                with os.scandir(descriptor) as entries:
-                    found = [(os.fsencode(entry.name), entry.is_dir(follow_symlinks=False)) for entry in entries]
-            finally:
-                os.close(descriptor)
-            for name, is_directory in found:
-                below = path + b"/" + name if path else name
-                if is_directory:
-                    pending.append(below)
-                else:
-                    yield below
+        """Yield the path of every file and link at or below ``top``."""
+        descriptor = _open_below(self.root, top)
+        if descriptor is None:
+            if self.status(top) is not None:
+                yield top
+            return
+        prefix = top + b"/" if top else b""
+        try:
+            for entry in walk_descriptor(descriptor, UNPACKED, STATUS):
+                if entry.kind is not EntryKind.DIRECTORY:
+                    yield prefix + entry.path
+        finally:
+            os.close(descriptor)
 
     def _enter(self, path: bytes) -> bool:
         """Open the directory that ``path`` lies in, if there is one; the last one is kept."""
@@ -125,16 +118,10 @@ class HostTree:
 
 
 def _open_below(root: int, path: bytes) -> int | None:
-    here = os.dup(root)
-    for part in filter(None, path.split(b"/")):
-        try:
-            child = os.open(part, OPEN_DIRECTORY, dir_fd=here)
-        except _NO_WAY:
-            return None
-        finally:
-            os.close(here)
-        here = child
-    return here
+    try:
+        return open_below(root, filter(None, path.split(b"/")))
+    except _NO_WAY:
+        return None
 
 
 def _name(path: bytes) -> bytes:

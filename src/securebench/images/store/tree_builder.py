@@ -19,18 +19,19 @@ from typing import TYPE_CHECKING, Final
 
 from securebench.fs.archives import malformed, too_large
 from securebench.fs.durable import write_all
+from securebench.fs.resolve import StuckError, split
 from securebench.fs.rmtree import remove_entry
-from securebench.fs.safe_open import OPEN_DIRECTORY, opened, printable
+from securebench.fs.safe_open import open_below, opened, printable
 from securebench.fs.tar_reader import MemberKind
 from securebench.images.store.ids import COUNT
-from securebench.images.store.tree_walk import StuckError, TreeWalk
+from securebench.images.store.tree_walk import TreeWalk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from securebench.fs.archives import ArchiveLimits
+    from securebench.fs.resolve import OpenDirectory
     from securebench.fs.tar_reader import Member
-    from securebench.images.store.tree_walk import OpenDirectory
 
 WHITEOUT: Final = b".wh."
 OPAQUE: Final = b".wh..wh..opq"
@@ -124,7 +125,7 @@ class TreeBuilder:
         self._walk.leave()
 
     def _parts(self, path: bytes) -> list[bytes]:
-        parts = [part for part in path.split(b"/") if part not in (b"", b".")]
+        parts = split(path)
         if b".." in parts:
             raise StuckError("its path has a '..'")
         if len(parts) > self._limits.depth:
@@ -214,16 +215,10 @@ class TreeBuilder:
 
     def _open_real(self, path: bytes) -> int | None:
         """Open a directory by its real path; ``None`` if there is none any more."""
-        here = os.dup(self._root)
-        for part in filter(None, path.split(b"/")):
-            try:
-                child = os.open(part, OPEN_DIRECTORY, dir_fd=here)
-            except (FileNotFoundError, NotADirectoryError):
-                return None
-            finally:
-                os.close(here)
-            here = child
-        return here
+        try:
+            return open_below(self._root, split(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
 
     def _attributes(self, member: Member) -> _Attributes:
         owner = tuple(number if number < COUNT else _NOBODY for number in (member.uid, member.gid))

@@ -8,14 +8,15 @@ from __future__ import annotations
 import os
 import stat
 import tarfile
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from securebench.errors import ImageError
 from securebench.fs.archives import ArchiveLimits
-from securebench.fs.safe_open import OPEN_DIRECTORY, OPEN_FILE, opened, printable
+from securebench.fs.safe_open import OPEN_DIRECTORY, OPEN_FILE, open_below, opened, printable
 from securebench.fs.tar_reader import MemberKind, TarReader
-from securebench.images.build.derived.host_tree import walk
+from securebench.fs.walk import EntryKind
+from securebench.images.build.derived.host_tree import content, walk
 from securebench.images.build.derived.layer import END, LayerEntry, written
 from securebench.images.store.ids import COUNT
 from securebench.images.store.tree_builder import OPAQUE, WHITEOUT
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from securebench.fs.tar_reader import Member
-    from securebench.images.build.derived.host_tree import Found
+    from securebench.fs.walk import TreeEntry
 
 _LEFT_OUT: Final = frozenset((b"proc", b"sys", b"dev", b"tmp", b"run"))
 _OVERLAID: Final = frozenset(
@@ -50,31 +51,30 @@ def layer_of_overlay(descriptor: int, opaque: str, shift: int) -> Iterator[bytes
     Raises :class:`ImageError` (``image-build-failed``, ``image-too-large``) and ``OSError``.
     """
     if descriptor >= 0:
-        for found in walk(descriptor, is_left_out):
-            yield from _of_overlay(found, opaque, shift)
+        for entry in walk(descriptor, is_left_out, layer=opaque):
+            yield from _of_overlay(entry, shift)
     yield END
 
 
-def _of_overlay(found: Found, opaque: str, shift: int) -> Iterator[bytes]:
-    status = found.status
-    if stat.S_ISCHR(status.st_mode) and status.st_rdev == 0:
-        yield from written(_removal(found.path))
+def _of_overlay(entry: TreeEntry, shift: int) -> Iterator[bytes]:
+    path, status = entry.path, entry.status
+    if entry.kind is EntryKind.WHITEOUT:
+        yield from written(_removal(path))
         return
-    if found.name.startswith(WHITEOUT):
-        raise _unfit(found.path, "its name would remove files of an image")
+    if entry.name.startswith(WHITEOUT):
+        raise _unfit(path, "its name would remove files of an image")
     owner = (_inner(status.st_uid, shift), _inner(status.st_gid, shift))
     mode = stat.S_IMODE(status.st_mode)
-    if stat.S_ISDIR(status.st_mode):
-        yield from written(LayerEntry(path=found.path, kind=tarfile.DIRTYPE, mode=mode, owner=owner))
-        if _is_opaque(found, opaque):
-            yield from written(LayerEntry(path=found.path + b"/" + OPAQUE))
-    elif stat.S_ISLNK(status.st_mode):
-        entry = LayerEntry(path=found.path, kind=tarfile.SYMTYPE, mode=0o777, owner=owner, link=found.target())
-        yield from written(entry)
-    elif stat.S_ISREG(status.st_mode):
-        yield from written(LayerEntry(path=found.path, mode=mode, owner=owner, size=status.st_size), found.content())
+    if entry.kind is EntryKind.DIRECTORY:
+        yield from written(LayerEntry(path=path, kind=tarfile.DIRTYPE, mode=mode, owner=owner))
+        if entry.opaque:
+            yield from written(LayerEntry(path=path + b"/" + OPAQUE))
+    elif entry.kind is EntryKind.LINK:
+        yield from written(LayerEntry(path=path, kind=tarfile.SYMTYPE, mode=0o777, owner=owner, link=entry.target))
+    elif entry.kind is EntryKind.FILE:
+        yield from written(LayerEntry(path=path, mode=mode, owner=owner, size=entry.size), content(entry))
     else:
-        raise _unfit(found.path, "it is a device, FIFO or socket")
+        raise _unfit(path, "it is a device, FIFO or socket")
 
 
 def layer_of_archive(pieces: Iterator[bytes], tree: Path, shift: int) -> Iterator[bytes]:
@@ -128,30 +128,16 @@ class _Before:
         ):
             return file.read()
 
-    def _directory(self) -> _Opened:
-        return _Opened(self._top, self._path.split(b"/")[:-1])
+    @contextmanager
+    def _directory(self) -> Iterator[int]:
+        descriptor = open_below(self._top, self._path.split(b"/")[:-1])
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
 
     def _name(self) -> bytes:
         return self._path.rpartition(b"/")[2]
-
-
-class _Opened:
-    """A directory below another, through no link, while the block lasts."""
-
-    def __init__(self, top: int, parts: list[bytes]) -> None:
-        self._here = os.dup(top)
-        for part in parts:
-            try:
-                below = os.open(part, OPEN_DIRECTORY, dir_fd=self._here)
-            finally:
-                os.close(self._here)
-            self._here = below
-
-    def __enter__(self) -> int:
-        return self._here
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._here)
 
 
 def _of_archive(member: Member, path: bytes, reader: TarReader, before: _Before) -> Iterator[bytes]:
@@ -181,21 +167,15 @@ def _of_archive(member: Member, path: bytes, reader: TarReader, before: _Before)
 
 def _removals(top: int, there: Mapping[bytes, MemberKind]) -> Iterator[bytes]:
     """Give the removals of what is not there any more, but of nothing below what was replaced as a whole."""
-    for found in walk(top, is_left_out):
-        above = found.path.rpartition(b"/")[0]
-        if found.path not in there and (not above or there.get(above) is MemberKind.DIRECTORY):
-            yield from written(_removal(found.path))
+    for entry in walk(top, is_left_out, content=False):
+        above = entry.path.rpartition(b"/")[0]
+        if entry.path not in there and (not above or there.get(above) is MemberKind.DIRECTORY):
+            yield from written(_removal(entry.path))
 
 
 def _removal(path: bytes) -> LayerEntry:
     above, slash, name = path.rpartition(b"/")
     return LayerEntry(path=above + slash + WHITEOUT + name)
-
-
-def _is_opaque(found: Found, attribute: str) -> bool:
-    with suppress(OSError), opened(found.name, OPEN_DIRECTORY, found.directory) as descriptor:
-        return os.getxattr(descriptor, attribute) == b"y"
-    return False
 
 
 def _inner(number: int, shift: int) -> int:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import stat
 import tarfile
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from securebench.errors import ConfigError
 from securebench.fs.safe_open import OPEN_DIRECTORY, opened, printable
-from securebench.images.build.derived.host_tree import walk
+from securebench.fs.walk import EntryKind
+from securebench.images.build.derived.host_tree import content, walk
 from securebench.images.build.derived.layer import END, LayerEntry, written
 from securebench.images.build.git.model import LINK
 from securebench.images.build.git.writing import fresh_repository
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from securebench.images.build.derived.host_tree import Found
+    from securebench.fs.walk import TreeEntry
     from securebench.images.build.git.model import SourceTree
     from securebench.images.build.recipe_kinds import DerivedRecipe
 
@@ -100,17 +100,16 @@ def _recipe_directory(directory: Path, name: str) -> Iterator[int]:
         raise _unfit(str(directory / name), "is not there") from None
 
 
-def _taken(found: Found, path: bytes, what: str) -> Iterator[bytes]:
-    mode = found.status.st_mode
+def _taken(found: TreeEntry, path: bytes, what: str) -> Iterator[bytes]:
     if found.name.startswith(b".wh."):
         raise _unfit(f"{what}/{printable(found.path)}", "has a name that removes files of an image")
-    if stat.S_ISDIR(mode):
+    if found.kind is EntryKind.DIRECTORY:
         yield from written(LayerEntry(path=path, kind=tarfile.DIRTYPE, mode=0o755))
-    elif stat.S_ISLNK(mode):
-        yield from written(LayerEntry(path=path, kind=tarfile.SYMTYPE, mode=0o777, link=found.target()))
-    elif stat.S_ISREG(mode):
-        entry = LayerEntry(path=path, mode=0o755 if mode & stat.S_IXUSR else 0o644, size=found.status.st_size)
-        yield from written(entry, found.content())
+    elif found.kind is EntryKind.LINK:
+        yield from written(LayerEntry(path=path, kind=tarfile.SYMTYPE, mode=0o777, link=found.target))
+    elif found.kind is EntryKind.FILE:
+        entry = LayerEntry(path=path, mode=0o755 if found.executable else 0o644, size=found.size)
+        yield from written(entry, content(found))
     else:
         raise _unfit(f"{what}/{printable(found.path)}", "is not a file, directory or link")
 

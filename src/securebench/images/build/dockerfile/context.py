@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 import tarfile
 from typing import TYPE_CHECKING, Final
 
@@ -11,7 +10,8 @@ from docker.utils.build import Pattern
 
 from securebench.errors import ConfigError
 from securebench.fs.safe_open import OPEN_DIRECTORY, opened, printable
-from securebench.images.build.derived.host_tree import walk
+from securebench.fs.walk import EntryKind
+from securebench.images.build.derived.host_tree import content, walk
 from securebench.images.build.derived.layer import END, LayerEntry, written
 from securebench.strict_input.files import read_text
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from securebench.images.build.derived.host_tree import Found
+    from securebench.fs.walk import TreeEntry
 
 IGNORE_FILE: Final = ".dockerignore"
 DOCKERFILE: Final = ".securebench.Dockerfile"
@@ -83,13 +83,12 @@ def _text(name: str, text: str) -> Iterator[bytes]:
     return written(LayerEntry(path=name.encode(), size=len(data)), (data,))
 
 
-def _member(found: Found) -> Iterator[bytes]:
-    mode = found.status.st_mode
-    if stat.S_ISDIR(mode):
+def _member(found: TreeEntry) -> Iterator[bytes]:
+    if found.kind is EntryKind.DIRECTORY:
         return written(LayerEntry(path=found.path, kind=tarfile.DIRTYPE, mode=0o755))
-    if stat.S_ISLNK(mode):
-        return written(LayerEntry(path=found.path, kind=tarfile.SYMTYPE, mode=0o777, link=found.target()))
-    if stat.S_ISREG(mode):
-        entry = LayerEntry(path=found.path, mode=0o755 if mode & stat.S_IXUSR else 0o644, size=found.status.st_size)
-        return written(entry, found.content())
+    if found.kind is EntryKind.LINK:
+        return written(LayerEntry(path=found.path, kind=tarfile.SYMTYPE, mode=0o777, link=found.target))
+    if found.kind is EntryKind.FILE:
+        entry = LayerEntry(path=found.path, mode=0o755 if found.executable else 0o644, size=found.size)
+        return written(entry, content(found))
     raise ConfigError(f"{printable(found.path)!r} is not a file, directory or link", code="recipe-invalid")

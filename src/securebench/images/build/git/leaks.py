@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from securebench.errors import ImageError
-from securebench.fs.safe_open import OPEN_DIRECTORY, OPEN_FILE, opened, printable
+from securebench.fs.safe_open import OPEN_DIRECTORY, OPEN_FILE, open_below, opened, printable
+from securebench.fs.walk import EntryKind
 from securebench.images.build.derived.host_tree import walk
 from securebench.images.build.git.objects import GitObjects
 
@@ -44,7 +44,7 @@ class Leak:
 def image_leaks(root: Path) -> list[Leak]:
     """Return the leaks of every repository in an unpacked image."""
     with opened(root, OPEN_DIRECTORY) as top:
-        found = [entry.path for entry in walk(top) if entry.name == b".git" and stat.S_ISDIR(entry.status.st_mode)]
+        found = [e.path for e in walk(top, content=False) if e.name == b".git" and e.kind is EntryKind.DIRECTORY]
     return [
         Leak(f"/{printable(path.removesuffix(b'/.git'))}", leak.place, leak.what)
         for path in found
@@ -97,7 +97,7 @@ def _ancestors(objects: GitObjects, head: str, there: set[str]) -> set[str]:
 class _Repository:
     def __init__(self, directory: int) -> None:
         self._directory = directory
-        self._paths = {os.fsdecode(found.path): found.status for found in walk(directory)}
+        self._paths = {os.fsdecode(entry.path): entry.kind for entry in walk(directory, content=False)}
 
     def leaks(self) -> Iterator[tuple[str, str]]:
         yield from self._refs()
@@ -137,7 +137,7 @@ class _Repository:
             commit, _, name = line.partition(b" ")
             if _COMMIT.fullmatch(commit):
                 refs[os.fsdecode(name)] = commit
-        loose = [path for path, status in self._paths.items() if path.startswith("refs/") and _is_file(status)]
+        loose = [path for path, kind in self._paths.items() if path.startswith("refs/") and kind is EntryKind.FILE]
         return refs | {path: self._read(path).strip() for path in loose}
 
     def head(self) -> bytes:
@@ -157,24 +157,15 @@ class _Repository:
 
     def _read(self, path: str) -> bytes:
         """Return the beginning of a regular file; nothing where there is none."""
-        status = self._paths.get(path)
-        if status is None or not _is_file(status):
+        if self._paths.get(path) is not EntryKind.FILE:
             return b""
-        here = os.dup(self._directory)
-        *parents, last = path.split("/")
-        for part in parents:
-            below = os.open(part, OPEN_DIRECTORY, dir_fd=here)
-            os.close(here)
-            here = below
+        *parents, last = os.fsencode(path).split(b"/")
+        here = open_below(self._directory, parents)
         try:
             with opened(last, OPEN_FILE, here) as descriptor, os.fdopen(descriptor, "rb", closefd=False) as file:
                 return file.read(_MAX_FILE)
         finally:
             os.close(here)
-
-
-def _is_file(status: os.stat_result) -> bool:
-    return stat.S_ISREG(status.st_mode)
 
 
 def _few(names: Iterator[str]) -> str:

@@ -1,4 +1,4 @@
-"""Files of an image, found as a process in it would find them, and never one of the host's."""
+"""Files are found as a process inside the root would find them, and never one of the host."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from securebench.agents.image_files import image_file
+from securebench.fs.resolve import opened_inside
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def image(tmp_path: Path) -> Path:
 
 def content(image: Path, path: str) -> str | None:
     """Return what a file of the image holds."""
-    with image_file(image, path) as descriptor:
+    with opened_inside(image, path) as descriptor:
         return None if descriptor is None else os.pread(descriptor, 100, 0).decode()
 
 
@@ -51,17 +51,23 @@ def test_what_is_no_file_is_not_there(image: Path) -> None:
         assert content(image, path) is None, path
 
 
-def test_a_way_without_end_is_given_up(image: Path) -> None:
-    """Links that lead to links, and directories in directories."""
+def test_as_many_links_are_followed_as_the_kernel_follows(image: Path) -> None:
+    """However deep a directory is, it is found with a fixed number of open files."""
     for number in range(60):
         (image / f"l{number}").symlink_to(f"l{number + 1}")
     (image / "l60").write_text("far")
     assert content(image, "/l0") is None
-    assert content(image, "/l30") == "far"
+    assert content(image, "/l20") == "far"
+    assert content(image, "/l19") is None
+    for number in range(21):
+        (image / f"d{number}").symlink_to(f"d{number + 1}" if number < 20 else "usr")
+        (image / f"usr/f{number}").symlink_to(f"../d1/f{number + 1}" if number < 20 else "lib64/library")
+    assert content(image, "/d1/f20") == "the image's"
+    assert content(image, "/d1/f19") is None
     deep = image / ("d/" * 70)
     deep.mkdir(parents=True)
     (deep / "file").write_text("deep")
-    assert content(image, "/" + "d/" * 70 + "file") is None
+    assert content(image, "/" + "d/" * 70 + "file") == "deep"
 
 
 def test_nothing_stays_open(image: Path) -> None:

@@ -1,0 +1,169 @@
+"""Following a path inside a root as a process in it would, without ever leaving it.
+
+Each step opens one component and follows no link. A link is read, and its target is walked from inside: an absolute
+one from the root, and ``..`` never above it. So no link, however it was made, leads to a file of the host.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Self
+
+from securebench.fs.safe_open import OPEN_DIRECTORY, OPEN_FILE, opened
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+MAX_LINKS: Final = 40
+"""As many links as the kernel follows."""
+
+
+class StuckError(Exception):
+    """A path does not lead to a directory. The message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenDirectory:
+    """An open directory of the tree, and its real path below the root."""
+
+    descriptor: int
+    path: bytes
+
+    def path_of(self, name: bytes) -> bytes:
+        """Return the real path of an entry."""
+        return self.path + b"/" + name if self.path else name
+
+
+class Resolver:
+    """Opens directories below ``root`` (a descriptor), one at a time: each is valid until the next is opened.
+
+    Only one descriptor is open, however deep the path is. No other process may move directories of the tree meanwhile,
+    as ``..`` is opened from below. A subclass decides what happens where no directory is found. A context manager.
+    """
+
+    def __init__(self, root: int) -> None:
+        self._root = root
+        self._here = -1
+        self._names: list[bytes] = []
+        self._pending: list[bytes] = []
+        self._links = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.leave()
+
+    def enter(self, parts: Sequence[bytes]) -> OpenDirectory:
+        """Open the directory at ``parts``. Raises :class:`StuckError` and ``OSError``."""
+        self._links = 0
+        return self._enter(parts)
+
+    def open_file(self, parts: Sequence[bytes]) -> int | None:
+        """Return a descriptor of the regular file at ``parts``, ``None`` for anything else. Raises like :meth:`enter`.
+
+        The caller closes it.
+        """
+        self._links = 0
+        while parts and parts[-1] != b"..":
+            *parents, name = parts
+            here = self._enter(parents)
+            mode = os.stat(name, dir_fd=here.descriptor, follow_symlinks=False).st_mode
+            if not stat.S_ISLNK(mode):
+                return os.open(name, OPEN_FILE, dir_fd=here.descriptor) if stat.S_ISREG(mode) else None
+            target = self._read_link(name)
+            parts = ([] if target.startswith(b"/") else split(here.path)) + split(target)
+        return None
+
+    def leave(self) -> None:
+        """Close the directory that is open."""
+        self._names = []
+        if self._here >= 0:
+            os.close(self._here)
+            self._here = -1
+
+    def missing(self, here: OpenDirectory, name: bytes) -> int:
+        """Return a directory for a ``name`` that does not exist. Raises ``FileNotFoundError``."""
+        raise FileNotFoundError(os.fsdecode(here.path_of(name)))
+
+    def obstructed(self, here: OpenDirectory, name: bytes) -> int | None:  # noqa: ARG002 - for subclasses
+        """Return a directory in place of a ``name`` that is none, or ``None`` to follow it as a link."""
+        return None
+
+    def entered(self, path: bytes) -> None:
+        """Observe each directory that is entered by its name."""
+
+    def _enter(self, parts: Sequence[bytes]) -> OpenDirectory:
+        self.leave()
+        self._here = os.dup(self._root)
+        self._pending = list(reversed(parts))
+        while self._pending:
+            self._step(self._pending.pop())
+        return OpenDirectory(self._here, b"/".join(self._names))
+
+    def _step(self, part: bytes) -> None:
+        """Enter one component, or replace it with the target of a link."""
+        if part == b"..":
+            if self._names:
+                self._move(os.open(b"..", OPEN_DIRECTORY, dir_fd=self._here))
+                self._names.pop()
+            return
+        here = OpenDirectory(self._here, b"/".join(self._names))
+        try:
+            child: int | None = os.open(part, OPEN_DIRECTORY, dir_fd=self._here)
+        except FileNotFoundError:
+            child = self.missing(here, part)
+        except NotADirectoryError:  # also for a link: O_NOFOLLOW with O_DIRECTORY
+            child = self.obstructed(here, part)
+        if child is None:
+            self._follow(part)
+            return
+        self._move(child)
+        self._names.append(part)
+        self.entered(here.path_of(part))
+
+    def _follow(self, part: bytes) -> None:
+        if not stat.S_ISLNK(os.stat(part, dir_fd=self._here, follow_symlinks=False).st_mode):
+            raise StuckError("it is below something that is not a directory")
+        target = self._read_link(part)
+        if target.startswith(b"/"):
+            self._move(os.dup(self._root))
+            self._names = []
+        self._pending += reversed(split(target))
+
+    def _read_link(self, name: bytes) -> bytes:
+        self._links += 1
+        if self._links > MAX_LINKS:
+            raise StuckError("its links lead in a circle")
+        return os.readlink(name, dir_fd=self._here)
+
+    def _move(self, descriptor: int) -> None:
+        os.close(self._here)
+        self._here = descriptor
+
+
+@contextmanager
+def opened_inside(root: Path, path: str) -> Iterator[int | None]:
+    """Open the regular file at ``path`` inside the tree ``root``, such as an unpacked image; ``None`` if there is none.
+
+    A file that this user cannot read counts as missing.
+    """
+    try:
+        with opened(root, OPEN_DIRECTORY) as top, Resolver(top) as resolver:
+            descriptor = resolver.open_file(split(os.fsencode(path)))
+    except (OSError, StuckError):
+        descriptor = None
+    try:
+        yield descriptor
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def split(path: bytes) -> list[bytes]:
+    """Return the components of ``path`` without empty ones and ``.``."""
+    return [part for part in path.split(b"/") if part not in {b"", b"."}]
