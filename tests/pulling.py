@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from securebench.http import Timeouts
+from securebench.http.timeouts import Timeouts
 from securebench.images.registry import Fetched, Platform, fetch_image
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 from fake_npm import FakeNpm, fake_npm
 from securebench.agents.registry import NpmRegistry
 from securebench.agents.store import AgentStore
-from securebench.http import Timeouts
+from securebench.http.timeouts import Timeouts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fake_server import FakeServer, serving
-from securebench.http import Deadline, HttpClient, Timeouts
+from securebench.http.client import HttpClient
+from securebench.http.timeouts import Deadline, Timeouts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from securebench.http import Address, AddressError, parse_address, without_password
+from securebench.http.address import Address, parse_address, without_password
+from securebench.http.errors import AddressError
 
 FAR = parse_address("https://registry.example.com/v2/")
 NEAR = parse_address("http://127.0.0.1:5000/v2/")

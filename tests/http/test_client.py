@@ -14,17 +14,10 @@ import pytest
 import trustme
 
 from fake_server import Content, FakeServer, redirects, says, stalls
-from securebench.http import (
-    AddressError,
-    Deadline,
-    DeadlineError,
-    HttpClient,
-    StatusError,
-    Timeouts,
-    TooLargeError,
-    UnreachableError,
-    parse_address,
-)
+from securebench.http.address import parse_address
+from securebench.http.client import HttpClient
+from securebench.http.errors import AddressError, DeadlineError, StatusError, TooLargeError, UnreachableError
+from securebench.http.timeouts import Deadline, Timeouts
 
 from .conftest import QUICK
 
@@ -149,6 +142,16 @@ def test_stopping_interrupts_a_silent_connection(server: FakeServer) -> None:
         HttpClient(deadline).get(parse_address(server.url))
 
 
+def test_a_silent_tls_handshake_ends_with_the_deadline() -> None:
+    """The deadline also watches a connection that is not usable yet."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = parse_address(f"https://127.0.0.1:{listening.getsockname()[1]}/")
+        started = time.monotonic()
+        with pytest.raises(DeadlineError, match="longer than 0 s"):
+            HttpClient(Deadline(Timeouts(connect=60, total=0.4))).get(address)
+    assert time.monotonic() - started < 15
+
+
 def test_a_pause_ends_with_the_deadline(server: FakeServer) -> None:
     """The total includes pauses."""
     server.faults["/data"] = [says(503, Retry_After="60")]
@@ -215,9 +218,12 @@ def test_a_proxy_is_bypassed(monkeypatch: pytest.MonkeyPatch, server: FakeServer
     assert (client._proxy(parse_address("http://mirror.example/", allow_plain=True)) == "") is bool(bypassed)
 
 
-def test_a_proxy_without_a_valid_address_is_an_error(monkeypatch: pytest.MonkeyPatch, client: HttpClient) -> None:
-    """A mistake in the environment is not a traceback."""
-    monkeypatch.setenv("https_proxy", "http://127.0.0.1:port")
+@pytest.mark.parametrize("proxy", ["http://127.0.0.1:port", "http://", ":8080", "http://[::1"])
+def test_a_proxy_without_a_valid_address_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, client: HttpClient, proxy: str
+) -> None:
+    """A mistake in the environment is not a traceback, and no connection to this machine."""
+    monkeypatch.setenv("https_proxy", proxy)
     with pytest.raises(UnreachableError, match="the proxy's address"):
         client.get(parse_address("https://registry.example.com/"))
 

@@ -12,7 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from securebench.http import Deadline, HttpClient, HttpError, Timeouts, parse_address
+from securebench.http.address import parse_address
+from securebench.http.client import HttpClient
+from securebench.http.errors import HttpError
+from securebench.http.timeouts import Deadline, Timeouts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

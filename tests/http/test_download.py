@@ -8,18 +8,11 @@ import time
 import pytest
 
 from fake_server import Content, FakeServer, breaks_after, drips, says, stalls
-from securebench.http import (
-    Deadline,
-    DeadlineError,
-    Download,
-    HttpClient,
-    HttpError,
-    MismatchError,
-    Timeouts,
-    TooLargeError,
-    UnreachableError,
-    parse_address,
-)
+from securebench.http.address import parse_address
+from securebench.http.client import HttpClient
+from securebench.http.download import Download
+from securebench.http.errors import DeadlineError, HttpError, MismatchError, TooLargeError, UnreachableError
+from securebench.http.timeouts import Deadline, Timeouts
 
 from .conftest import QUICK
 

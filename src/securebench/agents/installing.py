@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from securebench.agents.catalogue import Variant
     from securebench.agents.progress import OnProgress
-    from securebench.http import Download
+    from securebench.http.download import Download
 
 FILES: Final = "files"
 """The directory of a program's own files, beside what is known of it."""

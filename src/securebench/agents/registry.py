@@ -15,24 +15,19 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from securebench.errors import ConfigError, InfrastructureError
 from securebench.fs.home import home_directory
-from securebench.http import (
-    AddressError,
-    Deadline,
-    Download,
-    HttpClient,
-    HttpError,
-    MismatchError,
-    StatusError,
-    parse_address,
-    without_password,
-)
+from securebench.http.address import parse_address, without_password
+from securebench.http.client import HttpClient
+from securebench.http.download import Download
+from securebench.http.errors import AddressError, HttpError, MismatchError, StatusError
+from securebench.http.timeouts import Deadline
 from securebench.strict_input.json_text import UnfitJsonError, decode_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from securebench.http import Address, Timeouts
+    from securebench.http.address import Address
+    from securebench.http.timeouts import Timeouts
 
 REGISTRY: Final = "https://registry.npmjs.org"
 """Used unless another is configured."""

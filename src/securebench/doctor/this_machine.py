@@ -20,7 +20,7 @@ from securebench.doctor.model import ClockFacts, EngineFacts
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from securebench.http import Timeouts
+    from securebench.http.timeouts import Timeouts
     from securebench.sandboxes.base import DriverInfo
     from securebench.sandboxes.oci.isolation import Isolation
     from securebench.sandboxes.oci.runtime import OciRuntime
@@ -214,7 +214,10 @@ class ThisMachine:
 
     def package_mirror(self) -> str:
         """Contact apt's first mirror, through apt's proxy."""
-        from securebench.http import Deadline, HttpClient, HttpError, parse_address
+        from securebench.http.address import parse_address
+        from securebench.http.client import HttpClient
+        from securebench.http.errors import HttpError
+        from securebench.http.timeouts import Deadline
         from securebench.images.build.debian import machine_mirrors
 
         addresses = (word for line in machine_mirrors("stable") for word in line.split() if word.startswith("http"))
@@ -250,7 +253,7 @@ class ThisMachine:
 
 
 def _timeouts() -> Timeouts:
-    from securebench.http import Timeouts
+    from securebench.http.timeouts import Timeouts
 
     return Timeouts(connect=_NETWORK_SECONDS, read=_NETWORK_SECONDS, total=_NETWORK_SECONDS)
 

@@ -141,11 +141,13 @@ def _parsed(proxy: str) -> tuple[str, int, dict[str, str]]:
     """Return a proxy's host, port, and the headers that authenticate the user there."""
     try:
         parts = urlsplit(proxy if "//" in proxy else f"//{proxy}")
-        port = parts.port or 80
+        host, port = parts.hostname, parts.port or 80
     except ValueError:
-        raise UnreachableError("the proxy's address in the environment is invalid") from None
-    login = "" if parts.username is None else f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-    return parts.hostname or "", port, dict(make_headers(proxy_basic_auth=login or None))
+        host = None
+    if not host:
+        raise UnreachableError("the proxy's address in the environment is invalid")
+    login = None if parts.username is None else f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    return host, port, dict(make_headers(proxy_basic_auth=login))
 
 
 @contextmanager

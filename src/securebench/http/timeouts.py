@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from securebench.http.errors import DeadlineError
-
-if TYPE_CHECKING:
-    import socket
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,4 +88,4 @@ class Deadline:
         with self._lock:
             for handle in self._watched:
                 with suppress(OSError):  # the server has hung up already
-                    handle.shutdown(2)
+                    handle.shutdown(socket.SHUT_RDWR)

@@ -13,16 +13,11 @@ from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Final, cast
 
 from securebench.errors import ConfigError
-from securebench.http import (
-    Deadline,
-    Download,
-    HttpClient,
-    HttpError,
-    Timeouts,
-    TooLargeError,
-    parse_address,
-    without_password,
-)
+from securebench.http.address import parse_address, without_password
+from securebench.http.client import HttpClient
+from securebench.http.download import Download
+from securebench.http.errors import HttpError, TooLargeError
+from securebench.http.timeouts import Deadline, Timeouts
 from securebench.strict_input.files import open_regular
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from fake_registry import (
 from fake_server import breaks_after, says, stalls
 from pulling import AMD64, QUICK, MemorySink, pull
 from securebench.errors import ConfigError, ImageError
-from securebench.http import Timeouts
+from securebench.http.timeouts import Timeouts
 from securebench.images.registry import BlobDescriptor, Platform, fetch_image
 
 ROOTS = (b"first" * 1000, b"second" * 1000)

@@ -11,7 +11,7 @@ from securebench.errors import ImageError
 from securebench.images.registry.documents import parse_object
 
 if TYPE_CHECKING:
-    from securebench.http import Address
+    from securebench.http.address import Address
 
 _BEARER = re.compile(r"(?i)(?:^|,)\s*bearer\s+(.*)")
 _BASIC = re.compile(r"(?i)(?:^|,)\s*basic\b")

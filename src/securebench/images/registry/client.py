@@ -9,25 +9,18 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 from securebench.errors import ImageError
-from securebench.http import (
-    Deadline,
-    DeadlineError,
-    Download,
-    HttpClient,
-    HttpError,
-    MismatchError,
-    StatusError,
-    Timeouts,
-    UnreachableError,
-    parse_address,
-)
+from securebench.http.address import parse_address
+from securebench.http.client import HttpClient
+from securebench.http.download import Download
+from securebench.http.errors import DeadlineError, HttpError, MismatchError, StatusError, UnreachableError
+from securebench.http.timeouts import Deadline, Timeouts
 from securebench.images.reference import DEFAULT_REGISTRY
 from securebench.images.registry.challenge import parse_challenge, read_token
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping
 
-    from securebench.http import Address
+    from securebench.http.address import Address
     from securebench.http.connection import Response
     from securebench.images.reference import RegistryReference
     from securebench.images.registry.challenge import Challenge

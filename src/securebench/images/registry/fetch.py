@@ -9,7 +9,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
 from securebench.errors import ImageError
-from securebench.http import Deadline, Timeouts
+from securebench.http.timeouts import Deadline, Timeouts
 from securebench.images.reference import parse_reference
 from securebench.images.registry.client import RegistryClient, blob_mismatch
 from securebench.images.registry.credentials import find_credentials

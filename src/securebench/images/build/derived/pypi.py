@@ -13,15 +13,10 @@ from securebench.errors import ImageError
 from securebench.fs.archives import ArchiveLimits
 from securebench.fs.streams import decompressed
 from securebench.fs.tar_reader import MemberKind, TarReader
-from securebench.http import (
-    AddressError,
-    Deadline,
-    HttpClient,
-    HttpError,
-    Timeouts,
-    parse_address,
-    without_password,
-)
+from securebench.http.address import parse_address, without_password
+from securebench.http.client import HttpClient
+from securebench.http.errors import AddressError, HttpError
+from securebench.http.timeouts import Deadline, Timeouts
 from securebench.images.build.bootstrap import query
 from securebench.images.build.git.model import (
     EXECUTABLE,
@@ -39,7 +34,7 @@ from securebench.strict_input.json_text import UnfitJsonError, decode_json
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from securebench.http import Address
+    from securebench.http.address import Address
     from securebench.images.build.recipe_kinds import PypiSource
 
 INDEX: Final = "https://pypi.org/simple"
