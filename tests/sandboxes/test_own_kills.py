@@ -10,6 +10,7 @@ import pytest
 
 from securebench.errors import InfrastructureError
 from securebench.sandboxes.base import MIB, Command, Limits, SandboxSpec, Stream
+from securebench.sandboxes.docker.container import DockerContainer, Exec
 
 if TYPE_CHECKING:
     from securebench.images.model import ResolvedImage
@@ -121,7 +122,9 @@ def test_a_kill_through_the_engine_is_not_the_sandboxs_own(
     with docker_driver.create(SandboxSpec(image=base_image), persistent=persistent) as sandbox:
         process = sandbox.open(waits)
         assert process.receive() == (Stream.STDOUT, b"on\n")
-        container = next(iter(sandbox._running.values()))
+        target = next(iter(sandbox._running))._target
+        container = target.container if isinstance(target, Exec) else target
+        assert isinstance(container, DockerContainer)
         client.kill(container.id)
         with pytest.raises(InfrastructureError, match="not by this run"):
             process.wait()

@@ -105,8 +105,7 @@ class DockerDriver(SandboxDriver):
 
     def kill_all(self) -> None:
         """End and remove every sandbox at once, and make no more."""
-        self._context.stopped.set()
-        for sandbox in self._context.open.copy():
+        for sandbox in self._context.sandboxes.stop():
             self._context.background.do(sandbox.close)
         self._context.background.drain(CLOSE_SECONDS)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack
@@ -10,14 +9,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from securebench.errors import EngineError, InfrastructureError
-from securebench.sandboxes.base import Sandbox
-from securebench.sandboxes.collecting import nothing_to_collect, one_command_only
+from securebench.sandboxes.collecting import nothing_to_collect
 from securebench.sandboxes.docker.changes import left_directory
 from securebench.sandboxes.docker.container import DockerContainer, remove_quietly
 from securebench.sandboxes.docker.forwarding import holder_of
 from securebench.sandboxes.docker.process import DockerProcess
 from securebench.sandboxes.docker.spec import compile_container
+from securebench.sandboxes.lifecycle import DriverSandbox, OpenSandboxes, claim
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -70,39 +68,16 @@ class DockerContext:
     resolve: Callable[[str], ResolvedImage]
     runtime: str | None = None
     background: Background = field(default_factory=Background)
-    open: set[DockerSandbox] = field(default_factory=set)
-    stopped: threading.Event = field(default_factory=threading.Event)
-
-    def raise_if_stopped(self) -> None:
-        """Raise :class:`EngineError` (``run-stopped``) once the run is being stopped."""
-        if self.stopped.is_set():
-            raise EngineError("the run is being stopped: no sandbox is started any more", code="run-stopped")
+    sandboxes: OpenSandboxes[DockerSandbox] = field(default_factory=OpenSandboxes)
 
 
-class DockerSandbox(Sandbox):
+class DockerSandbox(DriverSandbox[DockerProcess]):
     """An ephemeral sandbox: each command runs in a container of its own, made from the same spec."""
 
     def __init__(self, context: DockerContext, spec: SandboxSpec) -> None:
         self._context = context
-        self._spec = spec
-        self._running: dict[DockerProcess, DockerContainer] = {}
-        self._collecting: DockerProcess | None = None
         self._kept: DockerContainer | None = None
-        self._closed = False
-        context.raise_if_stopped()
-        self._prepare()
-        context.open.add(self)
-        if context.stopped.is_set():  # while it was prepared
-            self.close()
-            context.raise_if_stopped()
-
-    def open(self, command: Command) -> DockerProcess:
-        """Create, attach and start a container for ``command``."""
-        self._raise_if_closed()
-        if self._collecting is not None:
-            raise one_command_only()
-        container, stream = self._start(command, output=True)
-        return self._watch(stream, container, container, command)
+        super().__init__(context.sandboxes, spec)
 
     def collected(self) -> CollectedArchive:
         """Return what the container has in the directory: it has ended, and is removed when this is closed."""
@@ -111,30 +86,36 @@ class DockerSandbox(Sandbox):
             raise nothing_to_collect()
         return left_directory(self._kept, self._spec.collect)
 
-    def close(self) -> None:
-        """End what still runs: in the background, unless it could still write to the host.
+    def _start_command(self, command: Command) -> DockerProcess:
+        container, stream = self._start(command, output=True)
+        return self._process(stream, container, command, partial(self._ended, container))
 
-        When this returns, no process of this sandbox can change a file of the host any more.
-        """
-        self._closed = True
+    def _end_commands(self) -> None:
         for process in list(self._running):
-            container = self._running.pop(process, None)
             process.abandon()
-            if container is not None:
-                self._end(container)
         kept, self._kept = self._kept, None
         if kept is not None:
             self._end(kept)
-        self._context.open.discard(self)
+
+    def _ended(self, container: DockerContainer, process: DockerProcess) -> None:
+        """Remove the container of a process that has ended, or is abandoned and may still run."""
+        if not claim(self._running, process):
+            return
+        if self._spec.collect is not None:
+            self._kept = container
+            if self._closed:  # meanwhile: who closed it may have found nothing kept
+                self._end_commands()
+        elif process.has_ended:
+            self._context.background.do(partial(remove_quietly, container))
+        else:
+            self._end(container)
 
     def _end(self, container: DockerContainer) -> None:
+        """Remove a container that may still run: in the background, unless it could write to the host."""
         if all(mount.read_only for mount in self._spec.mounts):
             self._context.background.do(partial(remove_quietly, container))
         else:
             remove_quietly(container)
-
-    def _prepare(self) -> None:
-        """Do what must be done before the first command: here nothing."""
 
     def _start(self, command: Command | None, *, output: bool) -> tuple[DockerContainer, EngineStream]:
         around = self._context
@@ -148,54 +129,22 @@ class DockerSandbox(Sandbox):
             undo.pop_all()
         return container, stream
 
-    def _watch(
-        self, stream: EngineStream, container: DockerContainer, target: DockerTarget, command: Command
+    def _process(
+        self, stream: EngineStream, target: DockerTarget, command: Command, on_end: Callable[[DockerProcess], None]
     ) -> DockerProcess:
-        process = DockerProcess(stream, target, command, output_limit=self._spec.limits.output, on_end=self._ended)
-        self._running[process] = container
-        self._collecting = process if self._spec.collect is not None else None
-        if self._closed or self._context.stopped.is_set():  # while it started
-            self.close()
-            self._raise_if_closed()
-        return process
-
-    def _ended(self, process: DockerProcess) -> None:
-        container = self._running.pop(process, None)
-        if container is not None and self._spec.collect is None:
-            self._context.background.do(partial(remove_quietly, container))
-        elif container is not None:
-            self._kept = container
-            if self._closed:  # meanwhile
-                self.close()
-
-    def _raise_if_closed(self) -> None:
-        self._context.raise_if_stopped()
-        if self._closed:
-            raise InfrastructureError("this sandbox is closed", code="sandbox-closed")
+        return DockerProcess(stream, target, command, output_limit=self._spec.limits.output, on_end=on_end)
 
 
 class PersistentDockerSandbox(DockerSandbox):
     """A persistent sandbox: one container for its life, and an exec in it for each command."""
 
-    def open(self, command: Command) -> DockerProcess:
-        """Run ``command`` beside what the container already runs."""
-        self._raise_if_closed()
-        stream, target = self._container.execute(command)
-        return self._watch(stream, self._container, target, command)
-
-    def close(self) -> None:
-        """End the container and everything in it."""
-        self._closed = True
-        if self not in self._context.open:
-            return
-        self._context.open.discard(self)
-        for process in list(self._running):
-            process.abandon()
-        self._lifeline.close()
-        remove_quietly(self._container)
-
     def _prepare(self) -> None:
         self._container, self._lifeline = self._start(None, output=False)
 
-    def _ended(self, process: DockerProcess) -> None:
-        self._running.pop(process, None)
+    def _start_command(self, command: Command) -> DockerProcess:
+        stream, target = self._container.execute(command)
+        return self._process(stream, target, command, self._running.discard)
+
+    def _end_container(self) -> None:
+        self._lifeline.close()
+        remove_quietly(self._container)

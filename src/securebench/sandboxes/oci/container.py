@@ -5,14 +5,13 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import threading
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from securebench.errors import EngineError
 from securebench.images.store.ids import tree_shift
 from securebench.sandboxes.capabilities import granted_capabilities
+from securebench.sandboxes.lifecycle import OpenSandboxes
 from securebench.sandboxes.mounts import binds
 from securebench.sandboxes.oci.config import DEVICES_TARGET, INIT_TARGET, HostLayout, compile_config, compile_process
 from securebench.sandboxes.oci.forwarding import open_forwarded_ports
@@ -56,9 +55,8 @@ class OciContext:
     group: str
     shown: Mapping[Path, str]
     init: Path
-    open: set[OciSandbox] = field(default_factory=set)
+    sandboxes: OpenSandboxes[OciSandbox] = field(default_factory=OpenSandboxes)
     warm_pool: WarmPool = field(default_factory=WarmPool)
-    stopped: threading.Event = field(default_factory=threading.Event)
     numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
     @property
@@ -70,11 +68,6 @@ class OciContext:
     def ids(self) -> HostIds:
         """Which ids of the host there are for sandboxes. Raises :class:`EngineError`."""
         return HostIds.of_namespace(self.hello.uid_map, self.hello.gid_map) if os.geteuid() else HostIds.of_root()
-
-    def raise_if_stopped(self) -> None:
-        """Raise :class:`EngineError` (``run-stopped``) once the run is being stopped."""
-        if self.stopped.is_set():
-            raise EngineError("the run is being stopped: no sandbox is started any more", code="run-stopped")
 
 
 class OciContainer:

@@ -100,7 +100,7 @@ class OciDriver(SandboxDriver):
 
     def create(self, spec: SandboxSpec, *, persistent: bool = False) -> OciSandbox:
         """Make a sandbox. An ephemeral one asks the supervisor for nothing before its first command."""
-        self._context.raise_if_stopped()
+        self._context.sandboxes.raise_if_stopped()
         check_forwarded_ports(spec, self._context.runtime.name, possible=self._context.runtime.has_forwarded_ports)
         check_collect(spec, persistent=persistent)
         tree = self._tree(spec.image)
@@ -115,8 +115,7 @@ class OciDriver(SandboxDriver):
 
     def kill_all(self) -> None:
         """End every sandbox at once, and make no more."""
-        self._context.stopped.set()
-        sandboxes = self._context.open.copy()
+        sandboxes = self._context.sandboxes.stop()
         for sandbox in sandboxes:
             sandbox.kill()
         for sandbox in sandboxes:

@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from securebench.errors import InfrastructureError
-from securebench.sandboxes.base import Sandbox
 from securebench.sandboxes.bounded import KILL_GRACE
-from securebench.sandboxes.collecting import nothing_to_collect, one_command_only
+from securebench.sandboxes.collecting import nothing_to_collect
+from securebench.sandboxes.lifecycle import DriverSandbox
 from securebench.sandboxes.oci.container import LIFETIME_SECONDS, OciContainer
 from securebench.sandboxes.oci.process import OciProcess, raise_failure
 from securebench.sandboxes.oci.streams import OciStreams, Pipes
@@ -33,62 +33,21 @@ _GREETING: Final = b"\n"
 """What the idle process, which is ``cat``, is sent when it starts, and sends back."""
 
 
-class OciSandbox(Sandbox):
+class OciSandbox(DriverSandbox[OciProcess]):
     """An ephemeral sandbox: each command runs in a container of its own, made from the same spec."""
 
     def __init__(self, context: OciContext, spec: SandboxSpec, tree: Path) -> None:
         self._context = context
-        self._spec = spec
         self._tree = tree
-        self._running: set[OciProcess] = set()
-        self._collecting: OciProcess | None = None
         self._in_use: list[ContainerKind] = []
-        self._closed = False
-        context.raise_if_stopped()
-        self._prepare()
-        context.open.add(self)
-        if context.stopped.is_set():  # while it was prepared
-            self.close()
-            context.raise_if_stopped()
-
-    def open(self, command: Command) -> OciProcess:
-        """Start a container for ``command``. Whether that worked is known when it is read or waited for."""
-        self._raise_if_closed()
-        if self._collecting is not None:
-            raise one_command_only()
-        started = self._take(command) or self._start_anew(command)
-        streams = OciStreams(started.pipes, started.handle, command.stdin)
-        process = OciProcess(streams, started.handle, command, self._spec.limits.output, self._running.discard)
-        self._running.add(process)
-        self._collecting = process if self._spec.collect is not None else None
-        if self._closed or self._context.stopped.is_set():  # while it started
-            self.close()
-            self._raise_if_closed()
-        return process
+        super().__init__(context.sandboxes, spec)
 
     def collected(self) -> CollectedLayer:
-        """Return the directory of the overlay's changes, which lies in memory until this is closed."""
+        """Return the directory of the overlay's changes, which is in memory until this is closed."""
         self._raise_if_closed()
         if self._collecting is None or self._spec.collect is None:
             raise nothing_to_collect()
         return self._collecting.changes(self._spec.collect)
-
-    def close(self) -> None:
-        """End what still runs, and wait for that only where it could still write to the host.
-
-        When this returns, no process of this sandbox can change a file of the host any more.
-        """
-        self.kill()
-        for process in list(self._running):
-            if not all(mount.read_only for mount in self._spec.mounts):
-                process.await_end()
-            process.abandon()
-        if self._collecting is not None:
-            self._collecting.forget_changes()
-        with suppress(IndexError):  # whoever else closes it may have been faster
-            while True:
-                self._replace(self._in_use.pop())
-        self._context.open.discard(self)
 
     def kill(self) -> None:
         """Ask for the end of what runs, without waiting, before it is closed."""
@@ -96,8 +55,24 @@ class OciSandbox(Sandbox):
         for process in list(self._running):
             process.kill()
 
-    def _prepare(self) -> None:
-        """Do what must be done before the first command: here nothing."""
+    def _start_command(self, command: Command) -> OciProcess:
+        """Start a container for ``command``. Whether that worked is known when it is read or waited for."""
+        started = self._take(command) or self._start_container(command)
+        streams = OciStreams(started.pipes, started.handle, command.stdin)
+        return OciProcess(streams, started.handle, command, self._spec.limits.output, self._running.discard)
+
+    def _end_commands(self) -> None:
+        """End what runs, and wait for that only where it could still write to the host."""
+        self.kill()
+        for process in list(self._running):
+            if not all(mount.read_only for mount in self._spec.mounts):
+                process.await_end()
+            process.abandon()
+        if self._collecting is not None:
+            self._collecting.forget_changes()
+        with suppress(IndexError):  # another thread that closes it may take the last one
+            while True:
+                self._replace(self._in_use.pop())
 
     def _take(self, command: Command) -> Started | None:
         """Return what was started ahead for such a command, if it can be and was."""
@@ -114,13 +89,13 @@ class OciSandbox(Sandbox):
         """Start one ahead for the next command of this kind, in place of what has been used."""
         warm_pool = self._context.warm_pool
         warm_pool.give_back()
-        with suppress(InfrastructureError):  # who needs one hears of it
-            self._context.raise_if_stopped()
-            warm_pool.add(kind, self._start_anew(replace(kind.command, timeout_seconds=LIFETIME_SECONDS)))
-        if self._context.stopped.is_set():  # while it was started
+        with suppress(InfrastructureError):  # whoever needs one gets the error
+            self._siblings.raise_if_stopped()
+            warm_pool.add(kind, self._start_container(replace(kind.command, timeout_seconds=LIFETIME_SECONDS)))
+        if self._siblings.is_stopped:  # while it was started: the pool may have been cleared before
             warm_pool.clear()
 
-    def _start_anew(self, command: Command) -> Started:
+    def _start_container(self, command: Command) -> Started:
         pipes = Pipes()
         try:
             return Started(self._start(command, pipes), pipes)
@@ -132,11 +107,6 @@ class OciSandbox(Sandbox):
 
     def _start(self, command: Command, pipes: Pipes) -> ProcessHandle:
         return OciContainer(self._context, self._spec, self._tree).start(command, pipes)
-
-    def _raise_if_closed(self) -> None:
-        self._context.raise_if_stopped()
-        if self._closed:
-            raise InfrastructureError("this sandbox is closed", code="sandbox-closed")
 
 
 class PersistentOciSandbox(OciSandbox):
@@ -150,17 +120,6 @@ class PersistentOciSandbox(OciSandbox):
         super().kill()
         self._handle.kill()
 
-    def close(self) -> None:
-        """End the container and everything in it."""
-        self._closed = True
-        if self not in self._context.open:
-            return
-        self._context.open.discard(self)
-        self._handle.kill()
-        for process in list(self._running):
-            process.abandon()
-        _let_go(self._handle, self._lifeline)
-
     def _prepare(self) -> None:
         self._container = OciContainer(self._context, self._spec, self._tree)
         pipes = Pipes()
@@ -171,7 +130,8 @@ class PersistentOciSandbox(OciSandbox):
             raise
         finally:
             pipes.close_theirs()
-        self._lifeline = pipes.stdin  # the idle process ends with it, and so with this process, even if killed
+        # The idle process exits when this end of its stdin is closed: so also when this process is killed.
+        self._lifeline = pipes.stdin
         try:
             _greet(self._handle, pipes)
         except BaseException:
@@ -181,6 +141,9 @@ class PersistentOciSandbox(OciSandbox):
         finally:
             os.close(pipes.stdout)
             os.close(pipes.stderr)
+
+    def _end_container(self) -> None:
+        _let_go(self._handle, self._lifeline)
 
     def _start(self, command: Command, pipes: Pipes) -> ProcessHandle:
         if self._handle.is_over():
