@@ -71,7 +71,7 @@ docs/explanation/security.md 27
 
 docs/reference/records.md 1
 
-docs/reference/text-answers.md 54
+docs/reference/text-answers.md 6
 
 docs/tutorial/first-benchmark.md 4
 
@@ -109,7 +109,7 @@ src/securebench/tester_config 14
 
 src/securebench/testing 60
 
-src/securebench/verifiers 124
+src/securebench/verifiers 118
 
 src/securebench/workspaces 13
 """

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from benchmarks.authors_data import data_folder
 from securebench.verifiers.multiple_choice import judge_choice
-from securebench.verifiers.short_answer import ExpectedAnswer, judge_short_answer, question_words
+from securebench.verifiers.phrases import question_words
+from securebench.verifiers.short_answer import ExpectedAnswer, judge_short_answer
 from verifiers.answer_forms import (
     CHOICE_FORMS,
     LAST_LINES,

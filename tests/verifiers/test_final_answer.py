@@ -37,14 +37,14 @@ from securebench.verifiers.markup import boxes, plain, unwrapped
         ('{"value": 42}', ('{"value": 42}',)),
         ("<answer>\n42\n</answer>", ("42",)),
         ("The answer is \\boxed{\\frac{1}{2}}.", ("\\frac{1}{2}",)),
-        ("Answer:\nParis", ("Paris", "Answer:\nParis")),
+        ("Answer:\nParis", ("Paris", "Answer:", "Answer:\nParis")),
         ("Let me think.\r\nAnswer: Paris\r\n\r\n", ("Paris",)),
         ("```\nParis\n```", ("Paris",)),
-        ("Thinking about it.\nParis", ("Paris", "Thinking about it.\nParis")),
+        ("Thinking about it.\nParis", ("Paris", "Thinking about it.", "Thinking about it.\nParis")),
     ],
 )
 def test_the_final_answer_is_what_follows_the_last_cue_or_the_last_line(text: str, expected: tuple[str, ...]) -> None:
-    """E08: one rule reads the final answer: after a cue on the last line, else that line, else the whole."""
+    """E08: one rule reads the final answer: after a cue on the last line, else that line, the first, or the whole."""
     assert tuple(unwrapped(reading.answer) for reading in readings(text)) == expected
 
 

@@ -58,7 +58,13 @@ def test_an_accepted_phrase_as_whole_words_passes(text: str) -> None:
         ("Mie scattering", WRONG),
         ("Rayleigh scatterings", WRONG),
         ("R\u0430yleigh scattering", WRONG),
-        ("scattering Rayleigh", None),
+        ("scattering Rayleigh", WRONG),
+        ("unlike Rayleigh scattering", AMBIGUOUS),
+        ("Mie scattering rather than Rayleigh scattering", AMBIGUOUS),
+        ("as opposed to Rayleigh scattering", AMBIGUOUS),
+        ("instead of the Rayleigh scattering", AMBIGUOUS),
+        ("Nothing is stronger than Rayleigh scattering here", None),
+        ("unlike Mie scattering, Rayleigh scattering favours blue", None),
         ("shorter wavelengths do scatter more", WRONG),
         ("{}", WRONG),
         ("null", WRONG),
@@ -326,7 +332,7 @@ def test_what_is_empty_or_lists_everything_fails(text: str | None, reason: Failu
 
 
 def test_a_rubric_is_read_with_its_defaults() -> None:
-    """Without `min_token_f1` and `rejected_answers`, all words must be the same and nothing is rejected."""
+    """Without `min_token_f1` a phrase must be there, and without `rejected_answers` nothing is rejected."""
     assert rubric_of({"type": "contains_any", "accepted_answers": ["a"]}) == Rubric(accepted=("a",))
     assert _reason("it is a", {"type": "contains_any", "accepted_answers": ["a"], "rejected_answers": ["b"]}) is None
 

@@ -197,7 +197,8 @@ def test_a_number_within_the_tolerance_passes(text: str) -> None:
         "1e99999",
         "4" * 101,
         "42e",
-        "forty-two",
+        "forty-three",
+        "forty two forty",
     ],
 )
 def test_only_one_strict_finite_decimal_is_near(text: str) -> None:

@@ -6,11 +6,12 @@ import itertools
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from securebench.verifiers.multiple_choice import judge_choice
-from securebench.verifiers.short_answer import ExpectedAnswer, judge_short_answer, question_words
+from securebench.verifiers.phrases import question_words
+from securebench.verifiers.short_answer import ExpectedAnswer, judge_short_answer
 from verifiers.answer_forms import CHOICE_FORMS, NUMBER_FORMS
 from verifiers.test_answer_forms import CITIES, COUNT, choice_text, number_text
 
@@ -165,3 +166,64 @@ def test_an_answer_that_is_no_plain_number_excludes_the_number_after_it(text: st
     """A fraction, a text or a percentage before an equation is not a second answer beside its result."""
     golds = ("3/4", "35%", "5")
     assert [gold for gold in golds if judge_short_answer(text, ExpectedAnswer((gold,))).reason is None] in ([], ["5"])
+
+
+WORD_GUESSES = (
+    ("Who wrote the novel?", ("Mary Shelley", "Bram Stoker", "Percy Shelley")),
+    ("What bends light in water?", ("refraction", "reflection", "diffraction")),
+    ("Which state is it in?", ("Vatican City", "Vatican", "Rome")),
+    ("Is it so?", ("yes", "no")),
+)
+WORD_FORMS = (
+    "{}",
+    "It is {}.",
+    "**{}**",
+    "The answer is {}",
+    "Answer: {}",
+    "the novelist {}",
+    "{} wrote it",
+    "the light of {}",
+    "{} (1797)",
+    "because of {}",
+)
+WORD_JOINS = (
+    *JOINS,
+    ", the ",
+    ", the author of ",
+    ", a kind of ",
+    ", also known as ",
+    ", not ",
+    " (not ",
+    ", who was ",
+    ", which is the same as ",
+    " by ",
+    " in ",
+    " with ",
+    " and called ",
+    " is due to ",
+    ". It is also known as ",
+    " \u2014 she is ",
+    "\nIt is ",
+    "\n\nThis is ",
+    " (that is, ",
+    " is the name of ",
+)
+
+
+@given(
+    st.sampled_from(WORD_GUESSES),
+    st.lists(st.sampled_from(WORD_FORMS), min_size=3, max_size=3),
+    st.lists(st.sampled_from(WORD_JOINS), min_size=2, max_size=2),
+)
+@settings(max_examples=400)
+def test_no_text_passes_for_two_phrases(
+    guesses: tuple[str, tuple[str, ...]], forms: list[str], joins: list[str]
+) -> None:
+    """A sentence has one head, so however guesses in words are joined, one of them at most is the answer."""
+    question, golds = guesses
+    shown = [form.format(gold) for form, gold in zip(forms, golds, strict=False)]
+    text = "".join(itertools.chain(*itertools.zip_longest(shown, joins[: len(shown) - 1], fillvalue="")))
+    passed = [
+        gold for gold in golds if judge_short_answer(text, ExpectedAnswer((gold,), None, question)).reason is None
+    ]
+    assert len(passed) <= 1, text

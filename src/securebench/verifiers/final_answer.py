@@ -3,10 +3,11 @@
 1. An answer in a marked form is the final one: ``{"answer": ...}``, ``<answer>...</answer>``, a LaTeX box, or
    ``#### ...``. Two of a form that differ contradict each other.
 2. Else what follows the last cue (``Answer:``, ``The answer is``) on the last line, or at the start of an earlier one.
-3. Else the last line. Blank lines, code fences and the lines of a LaTeX display do not count.
+3. Else the last line, or the first if the last one is none. Blank lines, code fences and the lines of a LaTeX display
+   do not count.
 4. A text whose final answer settles nothing may still, *as a whole*, be an answer of several lines.
 
-What follows the answer is a **remark**: verifiers see to it that it is an explanation and not a second answer. Every
+What follows the answer is a **remark**: verifiers check that it is an explanation and not a second answer. Every
 step is linear in the length of the text.
 """
 
@@ -34,6 +35,9 @@ MAX_PARTS: Final = 6
 
 MAX_RIVALS: Final = 10
 """Different answers behind earlier cues that are looked at."""
+
+MAX_LISTED_WORDS: Final = 3
+"""A list of guesses, one a line, has no longer lines."""
 
 MAX_POLITE_CHARACTERS: Final = 200
 
@@ -103,7 +107,8 @@ _EXPLANATION: Final = re.compile(
 """The beginning of a line that explains the answer on the line above it."""
 
 _DIVISION: Final = re.compile(
-    r"""(?x) (?<=[.!?;])\s+(?!\u2248|\\approx) | \n | ,?\s+(?=(?:because|since)\b) | ,\s+(?=(?:as|so|which|where)\b)
+    r"""(?x) (?<=[.!?;])\s+(?!\u2248|\\approx) | \n | ,?\s+(?=(?:because|since)\b)
+    | ,\s+(?=(?:as|so|which|where|when|during)\b)
     | \s+[-\u2013]\s+(?![\d$.]) | \s+\u2014\s+ | \s*\u2014\s* | \s+(?=\() | :\s+""",
     re.IGNORECASE,
 )
@@ -116,7 +121,7 @@ _CLOSING: Final = ")\"'`*”\u2019».,;:"
 
 @dataclass(frozen=True, slots=True)
 class AnswerReading:
-    """What may be the final answer: what stands before it in its sentence, the answer, and all that follows it."""
+    """What may be the final answer: what precedes it in its sentence, the answer, and all that follows it."""
 
     answer: str
     remark: str = ""
@@ -126,7 +131,11 @@ class AnswerReading:
     whole: bool = False
     """The whole of a text of several lines: an answer only exactly as it is."""
     rivals: tuple[str, ...] = ()
-    """What stands behind the cues of earlier lines, where it differs: other answers, if they are answers."""
+    """What follows the cues of earlier lines, where it differs: other answers, if they are answers."""
+    listed: tuple[str, ...] = ()
+    """The other lines of a text that has nothing but short lines: a list, if they are answers."""
+    is_first: bool = False
+    """The first line of a text, where the last one may be its explanation."""
 
     def parts(self) -> Iterator[AnswerReading]:
         """Yield the reading itself, then each way to divide its answer into an answer and a remark on one line."""
@@ -150,9 +159,19 @@ def readings(text: str) -> tuple[AnswerReading, ...]:
     joined = "\n".join(lines)
     found = _marked(joined, lines) or _on_last_line(lines)
     if found is None:
-        last = AnswerReading(_MARGIN.sub("", lines[-1], count=1))
-        found = [*_declared(lines), last, *([AnswerReading(joined, whole=True)] if len(lines) > 1 else [])]
+        found = [*_declared(lines), *_undeclared(lines)]
     return tuple(one for one in found if len(one.answer) <= MAX_ANSWER_CHARACTERS)
+
+
+def _undeclared(lines: list[str]) -> list[AnswerReading]:
+    """Return the last line, then the first one with the others as a remark, then all of them."""
+    shown = [_MARGIN.sub("", line, count=1) for line in lines]
+    if len(lines) == 1:
+        return [AnswerReading(shown[0])]
+    is_list = len(lines) <= MAX_RIVALS and all(len(line.split()) <= MAX_LISTED_WORDS for line in lines)
+    last = AnswerReading(shown[-1], listed=tuple(shown[:-1]) if is_list else ())
+    first = AnswerReading(shown[0], "\n".join(lines[1:]), is_first=True)
+    return [last, first, AnswerReading("\n".join(lines), whole=True)]
 
 
 def _unadorned(line: str) -> str:

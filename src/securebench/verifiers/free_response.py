@@ -15,7 +15,7 @@ from securebench.verifiers.final_answer import position, words
 from securebench.verifiers.markup import rendered
 from securebench.verifiers.rejection import says_any
 from securebench.verifiers.text import TextVerdict, TextVerifier
-from securebench.verifiers.vocabulary import HEDGES, NEGATIONS
+from securebench.verifiers.vocabulary import CONTRASTS, HEDGES, NEGATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MAX_WORDS: Final = 1_000
 """A longer response could list every answer there is."""
 
-_SILENT: Final = frozenset({"", "the", "a", "an", "in", "at", "on"})
+_SILENT: Final = frozenset({"", "the", "a", "an", "in", "at", "on", "of", "to"})
 """Looks of words that a denial may have between it and what it denies. Of markup nothing is left."""
 
 _SENTENCE_END: Final = re.compile(r"(?<![.!?])[.!?][\"'*_)\u201d\u2019]*$")
@@ -36,18 +36,18 @@ _STOPS: Final = ".,;:!?"
 
 @dataclass(frozen=True, slots=True)
 class Rubric:
-    """``contains_any``: phrases of which one is enough, phrases that none may be, and the token F1 that is enough."""
+    """``contains_any``: phrases of which one is enough, phrases that none may be, and a token F1 that is enough."""
 
     accepted: tuple[str, ...]
     rejected: tuple[str, ...] = ()
-    min_token_f1: float = 1.0
+    min_token_f1: float | None = None
 
 
 class FreeResponseVerifier(TextVerifier):
     """Judges by ``rubric`` (hidden)."""
 
     family = "free_response"
-    version = "2"
+    version = "3"
 
     def judge(self, text: str, resources: ResourceBundle) -> TextVerdict:
         """Judge the whole of ``text``. Raises :class:`ConfigError` (``rubric-unsupported``) for another rubric."""
@@ -66,12 +66,12 @@ def rubric_of(value: JsonValue) -> Rubric:
     return Rubric(
         accepted=tuple(fields["accepted_answers"]),
         rejected=tuple(fields.get("rejected_answers") or ()),
-        min_token_f1=float(fields.get("min_token_f1", 1.0)),
+        min_token_f1=float(fields["min_token_f1"]) if "min_token_f1" in fields else None,
     )
 
 
 def judge_response(text: str, rubric: Rubric) -> TextVerdict:
-    """Judge ``text``: rejection first, then a phrase that stands in it and is not taken back, then token F1."""
+    """Judge ``text``: rejection first, then a phrase that occurs in it and is not taken back, then token F1."""
     spoken = words(text)
     if len(spoken) > MAX_WORDS:
         return TextVerdict(FailureReason.CANDIDATE_TOO_LARGE, "length")
@@ -82,12 +82,13 @@ def judge_response(text: str, rubric: Rubric) -> TextVerdict:
         return TextVerdict(FailureReason.AMBIGUOUS_ANSWER, "contains")
     if any(position(phrase, spoken) >= 0 for phrase in accepted):
         return TextVerdict.passing("contains")
-    near = any(_is_near(phrase, spoken, rubric.min_token_f1) for phrase in accepted)
+    minimum = rubric.min_token_f1
+    near = minimum is not None and any(_is_near(phrase, spoken, minimum) for phrase in accepted)
     return TextVerdict.passing("token_f1") if near else TextVerdict(FailureReason.WRONG_ANSWER, "none")
 
 
 def token_f1(wanted: tuple[str, ...], given: tuple[str, ...]) -> float:
-    """Return the harmonic mean of precision and recall of the words, each counted as often as it stands; 0.0 to 1.0."""
+    """Return the harmonic mean of precision and recall of the words, each counted as often as it occurs; 0.0 to 1.0."""
     common = (Counter(wanted) & Counter(given)).total()
     return 2 * common / (len(wanted) + len(given)) if common else 0.0
 
@@ -117,7 +118,7 @@ def _rejections(text: str, rubric: Rubric) -> Iterator[tuple[set[str], str]]:
 
 
 def _is_taken_back(phrase: tuple[str, ...], text: str) -> bool:
-    """Whether ``text`` denies or hedges a phrase right beside it: ``not the X``, ``X or Y``, ``X. No.``.
+    """Whether ``text`` denies or hedges a phrase right beside it: ``not the X``, ``unlike X``, ``X or Y``, ``X. No.``.
 
     A denial counts within its sentence, and where it stands alone right after the phrase; a hedge counts across the end
     of a sentence, too. Both do in any look-alike spelling: ``n\u043et``, with a Cyrillic letter.
@@ -127,8 +128,7 @@ def _is_taken_back(phrase: tuple[str, ...], text: str) -> bool:
         end = at + len(phrase)
         before = next((i for i in range(at - 1, max(-1, at - 4), -1) if _look(spoken[i]) not in _SILENT), None)
         if before is not None and (
-            _look(spoken[before]) in HEDGES
-            or (_look(spoken[before]) in NEGATIONS and not _SENTENCE_END.search(written[before]))
+            _look(spoken[before]) in HEDGES or (_denies(spoken, before) and not _SENTENCE_END.search(written[before]))
         ):
             return True
         if end < len(spoken):
@@ -136,6 +136,12 @@ def _is_taken_back(phrase: tuple[str, ...], text: str) -> bool:
             if _look(spoken[end]) in (HEDGES | NEGATIONS if alone else HEDGES):
                 return True
     return False
+
+
+def _denies(spoken: tuple[str, ...], at: int) -> bool:
+    """Whether the word at this place denies what follows it, or sets something against it: ``rather than``."""
+    word = _look(spoken[at])
+    return word in NEGATIONS | CONTRASTS or (word == "than" and _look(spoken[at - 1]) in {"rather", "other"})
 
 
 def _look(word: str) -> str:
@@ -149,4 +155,4 @@ def _is_near(phrase: tuple[str, ...], spoken: tuple[str, ...], min_token_f1: flo
 
 
 def _denials(spoken: tuple[str, ...]) -> Counter[str]:
-    return Counter(word for word in map(_look, spoken) if word in NEGATIONS | HEDGES)
+    return Counter(word for word in map(_look, spoken) if word in NEGATIONS | HEDGES | CONTRASTS)

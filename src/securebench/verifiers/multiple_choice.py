@@ -12,10 +12,19 @@ from securebench.families.normalization import choice_labels, normalize_text, st
 from securebench.verifiers.final_answer import AnswerReading, position, readings, words
 from securebench.verifiers.markup import plain, unwrapped
 from securebench.verifiers.numbers import result_of
+from securebench.verifiers.phrases import Phrase, question_words
 from securebench.verifiers.remarks import is_denied, is_second_thought, is_too_long, sentences
-from securebench.verifiers.short_answer import question_words, says_only
 from securebench.verifiers.text import TextVerdict, TextVerifier
-from securebench.verifiers.vocabulary import CHOICE_FILLERS, FUNCTION_WORDS, NAMELY, OTHER_CHOICES
+from securebench.verifiers.vocabulary import (
+    CHOICE_FILLERS,
+    DISBELIEF,
+    DOUBTS,
+    FUNCTION_WORDS,
+    HEDGES,
+    NAMELY,
+    NEGATIONS,
+    OTHER_CHOICES,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,8 +32,28 @@ if TYPE_CHECKING:
     from securebench.resources import ResourceBundle
 
 _CLINGING: Final = "()[]{}\"'`*\u201c\u201d\u2018\u2019\u00ab\u00bb.,;:!$"
+_WIDE: Final = str.maketrans(
+    {
+        **{chr(wide): chr(wide - 0xFEE0) for wide in range(0xFF01, 0xFF5F)},
+        **dict.fromkeys("\uff08\uff3b\u3010\u3014\u300c\u300e\u3008\u300a", " ("),
+        **dict.fromkeys("\uff09\uff3d\u3011\u3015\u300d\u300f\u3009\u300b", ") "),
+        "\u3002": ".",
+        "\u3001": ",",
+    }
+)
+"""Full-width letters and East Asian brackets, as models that write Chinese or Japanese put around a label."""
+
 _DASHES: Final = frozenset("-\u2013\u2014=:")
 _LOOSE_SPACE: Final = re.compile(r"(?<![^\W_]) | (?![^\W_])")
+_OWN_LABEL: Final = re.compile(r"\s\((?:option\s)?[A-Z]{1,2}\)")
+"""A label in parentheses, after the text of its choice."""
+
+_LEADING_LABEL: Final = re.compile(r"[\s*(]*([A-Z]{1,2})[*]{0,2}[).:,][*]{0,2}\s+(\S.*)", re.DOTALL)
+"""A label and punctuation at the beginning of an answer, and the rest."""
+
+_CONCLUSION: Final = re.compile(r"[,;.]\s+(?:and\s)?(?:so|thus|hence|therefore),?\s(?=[^,;]*$)", re.IGNORECASE)
+"""Before the last clause of a line, where it draws the conclusion: ``..., so B is correct.``"""
+
 _PRONOUN: Final = re.compile(
     r"\b(?:I (?=choose|chose|think|believe|pick|select|would|will|am|go|must)|A (?=[a-z]{2,}\b(?<!is)))"
 )
@@ -35,7 +64,7 @@ class MultipleChoiceVerifier(TextVerifier):
     """Judges ``choices`` (public) against ``answer`` (hidden); ``question`` (public) tells filler from guesses."""
 
     family = "multiple_choice"
-    version = "2"
+    version = "3"
 
     def judge(self, text: str, resources: ResourceBundle) -> TextVerdict:
         """Judge ``text`` by label or by text of a choice."""
@@ -54,7 +83,7 @@ def judge_choice(
         return TextVerdict(FailureReason.AMBIGUOUS_ANSWER, "choice")
     for part in (part for reading in found for part in reading.parts()):
         named = named_choices(part.answer, choices, question)
-        stated = (rival for answer in part.rivals for rival in AnswerReading(answer).parts())
+        stated = (rival for answer in (*part.rivals, *part.listed) for rival in AnswerReading(answer).parts())
         rivals = frozenset().union(*(named_choices(rival.answer, choices, question) for rival in stated))
         if (
             len(named) > 1
@@ -64,8 +93,25 @@ def judge_choice(
             return TextVerdict(FailureReason.AMBIGUOUS_ANSWER, "choice")
         if named:
             return TextVerdict(None if named <= acceptable else FailureReason.WRONG_ANSWER, "choice")
+    if concluded := _concluded(found, choices):
+        return TextVerdict(None if concluded <= acceptable else FailureReason.WRONG_ANSWER, "choice")
     several = any(len(_mentioned(reading.answer, choices)) > 1 for reading in found[:1])
     return TextVerdict(FailureReason.AMBIGUOUS_ANSWER if several else FailureReason.WRONG_ANSWER, "none")
+
+
+def _concluded(found: Sequence[AnswerReading], choices: Sequence[str]) -> frozenset[int]:
+    """Return the choice whose label ends the last line as a conclusion, if nothing before it names another choice."""
+    for reading in found:
+        end = _CONCLUSION.search(reading.answer)
+        if end is None or reading.whole or reading.is_first or is_denied(reading.lead):
+            continue
+        reason, named = reading.answer[: end.start()], _by_label(reading.answer[end.end() :], choices)
+        mentioned = _labels_in(reason, choices) | {
+            i for i, choice in enumerate(choices) if position(words(choice), words(reason)) >= 0
+        }
+        if len(named) == 1 and mentioned <= named and not {*words(reason)} & (NEGATIONS | DOUBTS | HEDGES):
+            return named
+    return frozenset()
 
 
 def named_choices(answer: str, choices: Sequence[str], question: frozenset[str] = frozenset()) -> frozenset[int]:
@@ -82,6 +128,7 @@ def named_choices(answer: str, choices: Sequence[str], question: frozenset[str] 
     return (
         _by_label(answer, choices)
         or _equal(" ".join(core), [" ".join(words(choice)) for choice in choices])
+        or _by_label_and_sentence(answer, choices, question)
         or _in_a_sentence(answer, choices, question)
         or _as_a_result(answer, choices)
     )
@@ -98,7 +145,7 @@ def _equal(answer: str, choices: Sequence[str]) -> frozenset[int]:
 def _by_label(answer: str, choices: Sequence[str]) -> frozenset[int]:
     """Return the choice of ``It is option B``, or of ``B: its text``; none for a label with anything else beside it.
 
-    A capital letter is a label wherever it stands among words that say nothing, a small one only after them.
+    A capital letter is a label anywhere among words that say nothing, a small one only after them.
     """
     labels = choice_labels(len(choices))
     whole = {word for choice in choices if len(words(choice)) == 1 for word in words(choice)}
@@ -116,6 +163,13 @@ def _by_label(answer: str, choices: Sequence[str]) -> frozenset[int]:
     return frozenset({index}) if not core[1:] or _bare(_shown(choices[index])) in texts else frozenset()
 
 
+def _by_label_and_sentence(answer: str, choices: Sequence[str], question: frozenset[str]) -> frozenset[int]:
+    """Return the choice of ``B) Paris, in the north``: a label before a sentence that gives the choice's text."""
+    labelled = _LEADING_LABEL.match(answer)
+    named = _labels_in(labelled[1], choices) if labelled else frozenset()
+    return named if labelled and named == _in_a_sentence(labelled[2], choices, question) else frozenset()
+
+
 def _core(spoken: tuple[str, ...], choices: Sequence[str]) -> tuple[str, ...]:
     """Return ``spoken`` without the fillers at its ends. No label, and no word of a choice, is a filler."""
     named = {label.casefold() for label in choice_labels(len(choices))}
@@ -126,14 +180,16 @@ def _core(spoken: tuple[str, ...], choices: Sequence[str]) -> tuple[str, ...]:
 
 def _in_a_sentence(answer: str, choices: Sequence[str], question: frozenset[str]) -> frozenset[int]:
     """Return the choice whose text is all that ``answer`` says beside words of the question: at most one."""
-    if _labels_in(answer, choices):
-        return frozenset()
     spoken, phrases = words(plain(answer)), [words(choice) for choice in choices]
     standing = [i for i, phrase in enumerate(phrases) if position(phrase, spoken) >= 0]
     longest = max(standing, key=lambda i: len(phrases[i]), default=None)
     if longest is None or any(position(phrases[i], phrases[longest]) < 0 for i in standing):
         return frozenset()
-    return frozenset({longest}) if says_only(phrases[longest], spoken, question) else frozenset()
+    named, other = _OWN_LABEL.search(answer), re.sub(re.escape(choices[longest]), "", answer, flags=re.IGNORECASE)
+    answer, other = _OWN_LABEL.sub("", answer), _OWN_LABEL.sub("", other)
+    if _labels_in(other, choices) or (named and _labels_in(named[0], choices) - {longest}):
+        return frozenset()
+    return frozenset({longest}) if Phrase(choices[longest], question).is_given_by(answer) else frozenset()
 
 
 def _as_a_result(answer: str, choices: Sequence[str]) -> frozenset[int]:
@@ -152,20 +208,29 @@ def _is_taken_back(
     """Whether what stands around an answer denies it, or names another choice by its label or as a sentence."""
     if is_denied(part.lead) or is_too_long(part.remark):
         return True
-    own = question.union(*(words(choices[i]) for i in named))
+    asked = frozenset(word for word in question if word.isalpha())
+    own = asked.union(*(words(choices[i]) for i in named))
     rivals = OTHER_CHOICES.union(*map(words, choices)) - FUNCTION_WORDS - own
     explained = (line for line in part.remark.splitlines() if _equal(line, choices) != named)
     for sentence in sentences("\n".join(explained)):
         said = named_choices(sentence, choices, question)
         others = (said | _labels_in(sentence, choices)) - named
-        if others or (not said and is_second_thought(sentence, question, rivals)):
+        if others or (not said and not _is_aside(sentence, rivals) and is_second_thought(sentence, asked, rivals)):
             return True
     return False
 
 
+def _is_aside(sentence: str, rivals: frozenset[str]) -> bool:
+    """Whether ``sentence`` is in parentheses, and neither denies anything nor has a word of another choice."""
+    said = frozenset(words(sentence))
+    other = rivals | NEGATIONS | DOUBTS | HEDGES | DISBELIEF
+    is_free = said.isdisjoint(other) and not any(word[:1].isdigit() for word in said) and "?" not in sentence
+    return is_free and sentence.startswith("(") and sentence.rstrip(".").endswith(")")
+
+
 def _shown(answer: str) -> list[str]:
     """Return the words of ``answer`` in their case, without what clings to them, articles and pronouns."""
-    return [word.strip(_CLINGING) or word for word in _PRONOUN.sub("", plain(answer)).split()]
+    return [word.strip(_CLINGING) or word for word in _PRONOUN.sub("", plain(answer).translate(_WIDE)).split()]
 
 
 def _labels_in(answer: str, choices: Sequence[str]) -> frozenset[int]:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Final
 from securebench.families.normalization import strict_decimal
 from securebench.verifiers.final_answer import words
 from securebench.verifiers.markup import plain
+from securebench.verifiers.number_words import with_figures
 from securebench.verifiers.questions import MAX_UNIT_WORDS, may_be_a_unit
 from securebench.verifiers.remarks import is_denied
-from securebench.verifiers.vocabulary import CIRCUMSTANCES, CURRENCIES, NUMBER_WORDS
+from securebench.verifiers.vocabulary import CIRCUMSTANCES, COPULAS, CURRENCIES, NUMBER_WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,6 +33,9 @@ _LOOSE_GROUP: Final = re.compile(r"(?<=\d)[\u2009\u202f\xa0](?=\d{3}(?!\d))")
 _POWER_OF_TEN: Final = re.compile(
     r"(?<=\d)\s?(?:[\u00d7x*]|\\times|\\cdot)\s?10\^(?:\{([-\u2212]?\d{1,3})\}|([-\u2212]?\d{1,3}))(?![\d.^])"
 )
+_UNIT_POWER: Final = re.compile(r"(?<=[mftnd])\}?\^\{?([23])\}?(?![\d.])")
+"""A power of a unit of length: ``m^2``, ``\\text{m}^2``."""
+
 _ACCOUNTING: Final = re.compile(rf"\(\s*\\?[{CURRENCIES}][\d.,]+\s*\)")
 """An amount in parentheses is a loss."""
 
@@ -89,10 +93,12 @@ def parse_number(word: str) -> Number | None:
 
 def read_number(answer: str, question: Question) -> Number | None:
     """Return the one number that ``answer`` gives, among words that say nothing and before the words of a unit."""
-    exact = _ROUNDING.sub(_rounded, plain(_POWER_OF_TEN.sub(_as_exponent, _LOOSE_GROUP.sub(",", answer))))
+    figures = with_figures(answer) if question.is_for_a_number else answer
+    figures = _UNIT_POWER.sub(lambda power: "\xb2\xb3"[int(power[1]) - 2], figures)
+    exact = _ROUNDING.sub(_rounded, plain(_POWER_OF_TEN.sub(_as_exponent, _LOOSE_GROUP.sub(",", figures))))
     exact = _SPOKEN_EQUALS.sub(" = ", exact)
     result = _written_out(result_of(_ABOUT.sub(" = ", exact) if question.is_approximate else exact))
-    spoken = _without_circumstances(_divided(list(words(result))), question)
+    spoken = _without_circumstances(_without_subject(_divided(list(words(result))), question), question)
     numbers = [at for at, word in enumerate(spoken) if _has_digit(word)]
     number = parse_number(spoken[numbers[0]]) if len(numbers) == 1 else None
     if number is None or _ACCOUNTING.fullmatch(result.strip()):
@@ -109,6 +115,13 @@ def read_number(answer: str, question: Question) -> Number | None:
     if number.percent and not question.asks_for_percent:
         return None
     return number if question.says_only(before, after, number.currency) else None
+
+
+def _without_subject(spoken: list[str], question: Question) -> list[str]:
+    """Return ``spoken`` without the question's expression before *is*: ``9 squared is 81``."""
+    verb = next((at for at, word in enumerate(spoken) if word in COPULAS), 0)
+    asked = {*words(question.text.replace("?", " "))}
+    return spoken[verb + 1 :] if verb and any(map(_has_digit, spoken[:verb])) and {*spoken[:verb]} <= asked else spoken
 
 
 def _without_circumstances(spoken: list[str], question: Question) -> list[str]:
@@ -178,7 +191,9 @@ def is_same_number(given: Number, wanted: Number, tolerance: Fraction | None) ->
     if given.currency and wanted.currency and given.currency != wanted.currency:
         return False
     if tolerance is None:
-        return given.written == wanted.written
+        # An amount of money has two decimals: "$18.00" is "18".
+        digits = given.written.removesuffix(".00") if given.currency else given.written
+        return wanted.written in {given.written, digits}
     return abs(given.value - wanted.value) <= tolerance
 
 
@@ -206,7 +221,7 @@ def values_in(sentence: str) -> set[Fraction]:
 
 
 def result_of(answer: str) -> str:
-    """Return what stands after the last equals sign of an equation, and any other answer as it is.
+    """Return what follows the last equals sign of an equation, and any other answer as it is.
 
     ``x = 5`` and ``2 + 3 = 5`` give 5. ``x = 4, x = 5`` gives two values, unless the last one is computed. In
     ``4 because 3 + 2 = 5`` the equation explains another answer.

@@ -20,6 +20,8 @@ from securebench.verifiers.vocabulary import (
     NOT_UNITS,
     NUMBER_FILLERS,
     NUMBER_WORDS,
+    OPERATIONS,
+    PERIODS,
     RATES,
     SCALES,
     UNIT_NAMES,
@@ -36,7 +38,9 @@ _SENTENCE: Final = re.compile(r"(?<=[.!?])\s+")
 _UNIT: Final = re.compile(r"[^\W\d_]+(?:[/\u00b7*^-][^\W\d_]+){0,3}[\u00b2\u00b3]?|\u00b0[cfk]?")
 _PERCENT: Final = re.compile(r"\bpercentages?\b|\b(?:what|which|many|in|as a|the) (?:percent\b|%)")
 _MEASURE: Final = re.compile(r"\bhow (?:long|old|far|tall|high|deep|wide|heavy|fast|much time)\b")
-_ASKED: Final = re.compile(r"\b(?:how many|in|number of)\s+(?:whole |full |total )?([^\W\d_]+(?:/[^\W\d_]+)?)")
+_ASKED: Final = re.compile(
+    r"\b(?:how many|in|number of)\s+(?:whole |full |total |square |cubic )?([^\W\d_]+(?:/[^\W\d_]+)?)"
+)
 _YEAR: Final = re.compile(r"\byear\b|\bwhen\b")
 _ROUNDED: Final = re.compile(r"\b(?:round(?:ed)?|nearest|approximate(?:ly)?|about how|roughly|estimated?|decimals?)\b")
 _MONEY: Final = next(scale for scale in SCALES if "dollar" in scale)
@@ -55,6 +59,8 @@ class Question:
     """Whether an accepted answer is no whole number, or is accepted with a tolerance."""
     percent: bool = False
     """Whether an accepted answer has a percent sign."""
+    is_for_a_number: bool = False
+    """Whether an accepted answer is a number: one in words is read only then."""
 
     @cached_property
     def text(self) -> str:
@@ -88,6 +94,11 @@ class Question:
         return bool(_YEAR.search(self.text))
 
     @cached_property
+    def _periods(self) -> frozenset[str]:
+        """The times of rates that adjectives ask for: ``monthly``."""
+        return frozenset(PERIODS[word] for word in self.words if word in PERIODS)
+
+    @cached_property
     def _stems(self) -> frozenset[str]:
         """The stems of words that an answer may repeat. A question that offers a choice (``5 or 6?``) lends none."""
         return frozenset() if self.words & HEDGES else stems(self.words - NEGATIONS - NOT_UNITS)
@@ -97,7 +108,7 @@ class Question:
         """The words of the sentence that asks which elsewhere make another number: ``more``, ``each``, ``dozen``."""
         if self.words & HEDGES:
             return frozenset()
-        asked = frozenset(word for word in NOT_UNITS - NUMBER_WORDS if {word, f"{word}s"} & {*self.asking})
+        asked = frozenset(word for word in NOT_UNITS - NUMBER_WORDS - OPERATIONS if {word, f"{word}s"} & {*self.asking})
         return asked | {"than"} if asked & COMPARISONS else asked
 
     def is_silent(self, word: str) -> bool:
@@ -119,6 +130,7 @@ class Question:
             # Before "is", the sentence names what the question asks for: "the remainder is", "pi is".
             end = max(at for at, word in enumerate(before) if word in COPULAS)
             before = [word for at, word in enumerate(before) if at > end or word not in self._asked - COMPARISONS]
+        before = [word for at, word in enumerate(before) if not self._is_for_each(word, before[at + 1 :])]
         tail = self._without_rates(after)
         unit = [word for at, word in enumerate(tail) if not self._is_silent_after(word, tail[at + 1 :])]
         units = 0 if self.asks_for_percent else MAX_UNIT_WORDS
@@ -129,6 +141,7 @@ class Question:
             and all(map(may_be_a_unit, unit))
             and not set(tail[verb:]) & set(unit)
             and not self._is_another_rate(after)
+            and not self._is_a_pack(after)
             and self.is_in_the_unit_asked_for([*tail, *before, *([currency] if currency else [])])
         )
 
@@ -138,15 +151,25 @@ class Question:
         repeated = word in NEGATIONS and (word, *rest[:1]) in {*pairwise(self.asking)}
         return dated or repeated or word in self._asked or self.is_silent(word)
 
+    def _is_for_each(self, word: str, rest: list[str]) -> bool:
+        """Whether ``word`` repeats that the question asks for one of something: ``each ticket costs``."""
+        return word in RATES and any((rate, *rest[:1]) in {*pairwise(self.asking)} for rate in RATES)
+
     def _without_rates(self, after: list[str]) -> list[str]:
         """Return ``after`` without the rate that the question asks for: ``per week`` where it says ``a week``."""
-        asked = {unit_name(right) for left, right in pairwise(self.asking) if left in RATES}
+        asked = {unit_name(right) for left, right in pairwise(self.asking) if left in RATES} | self._periods
         rates = {at for at, (left, right) in enumerate(pairwise(after)) if left in RATES and unit_name(right) in asked}
         return [word for at, word in enumerate(after) if not {at, at - 1} & rates]
 
+    def _is_a_pack(self, after: list[str]) -> bool:
+        """Whether a number counts something that holds what the question asks for: ``8 pairs of legs``."""
+        asked = {unit_name(word) for word in _ASKED.findall(self.text)}
+        places = (at for at, word in enumerate(after[1:], 1) if word == "of" and after[at - 1] not in self.words)
+        return any(unit_name(word) in asked for at in places for word in after[at:])
+
     def _is_another_rate(self, after: list[str]) -> bool:
         """Whether a number is for another time than the question's: ``18 a week`` where it asks for one per day."""
-        times = {unit_name(word) for word in self.words} & SCALES[0]
+        times = ({unit_name(word) for word in self.words} & SCALES[0]) | self._periods
         return any(left in RATES and unit_name(right) in SCALES[0] - times for left, right in pairwise(after))
 
     def is_in_the_unit_asked_for(self, spoken: Iterable[str]) -> bool:
@@ -174,7 +197,7 @@ class Question:
 
 def stem(word: str) -> str:
     """Return about what the forms of a word have in common: of ``stop`` and ``stopped``, ``buy`` and ``bought``."""
-    base = _SUFFIX.sub("", IRREGULAR.get(word, word))
+    base = _SUFFIX.sub("", IRREGULAR.get(word, word)).rstrip("eiy")
     if len(base) < _SHORTEST_STEM:
         return word
     return base[:-1] if len(base) > _SHORTEST_STEM and base[-1] == base[-2] else base

@@ -1,4 +1,4 @@
-"""Whether a phrase stands in a text in any spelling that looks like it, or with something put between its letters."""
+"""Whether a phrase occurs in a text in any spelling that looks like it, or with something put between its letters."""
 
 from __future__ import annotations
 

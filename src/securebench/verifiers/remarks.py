@@ -1,4 +1,4 @@
-"""Whether what stands around an answer is an explanation, or takes the answer back.
+"""Whether what surrounds an answer is an explanation, or takes the answer back.
 
 A closed list of English words, and the shape of sentences: what cannot be told from a second answer counts as one.
 """
@@ -92,7 +92,9 @@ def is_second_thought(sentence: str, question: frozenset[str], rivals: frozenset
     if _begins_with_a_reason(spoken):
         return len(content) <= 1 and not any(word[:1].isdigit() for word in content)
     spare = len(content) > 1 or question.issuperset(content)
-    if rivals is not None and spare and said & FUNCTION_WORDS and not _has_figures(content) and rivals.isdisjoint(said):
+    # Where choices are numbers, another way to write one is a rival, too.
+    numeric = rivals is not None and _has_figures([*rivals]) and _has_figures(content)
+    if rivals is not None and spare and not numeric and said & FUNCTION_WORDS and rivals.isdisjoint(said):
         return False
     fresh = [word for word in content if word not in question]
     listed = len(content) >= _FEW_WORDS and not said & FUNCTION_WORDS and "=" not in said

@@ -23,27 +23,21 @@ from securebench.verifiers.numbers import (
     read_number,
     result_of,
 )
-from securebench.verifiers.questions import Question, stem, stems
+from securebench.verifiers.phrases import Phrase, question_words
+from securebench.verifiers.questions import Question
 from securebench.verifiers.remarks import explains, is_denied, is_second_thought, is_too_long, is_working, sentences
 from securebench.verifiers.text import TextVerdict, TextVerifier
-from securebench.verifiers.vocabulary import FILLERS, FUNCTION_WORDS, HEDGES, NEGATIONS, NOT_UNITS, POLARITY
 
 if TYPE_CHECKING:
     from securebench.resources import JsonValue, ResourceBundle
 
-MAX_SHORT_WORDS: Final = 24
-"""A final answer of more words beside the accepted one is a discussion, not an answer."""
-
 MAX_RIVAL_WORDS: Final = 3
 """What follows an earlier cue in more words is a thought about the answer."""
 
-_LETTERS: Final = re.compile(r"[^\W\d_]+")
 _LATEX_FRACTION: Final = re.compile(r"(?<![\d}])\\[dt]?frac\{(\d{1,20})\}\{(\d{1,20})\}(?!\d)")
 _LOOSE_SLASH: Final = re.compile(r"(?<=\d) ?[/\u2044] ?(?=\d)")
 _VULGAR: Final = re.compile("(?<![\\d\xbc-\xbe\u2150-\u215e] )(?<![\\d\xbc-\xbe\u2150-\u215e])[\xbc-\xbe\u2150-\u215e]")
 _FRACTION: Final = re.compile(r"-?\d{1,20}/\d{1,20}")
-_KIND: Final = re.compile(r"(?:the\s+)?(?:(?:city|town|village)\s+of|year|number|word|letter)\s+(?=\S)", re.IGNORECASE)
-"""What an answer may call itself: ``the city of Paris``, ``the year 1889``."""
 
 
 @dataclass(frozen=True)
@@ -57,14 +51,21 @@ class ExpectedAnswer:
     @property
     def words(self) -> frozenset[str]:
         """The words of the question that are letters alone."""
-        return question_words(self.question)
+        return frozenset(word for word in question_words(self.question) if word.isalpha())
+
+    @cached_property
+    def phrases(self) -> tuple[Phrase, ...]:
+        """The accepted answers that are not numbers."""
+        lent = question_words(self.question)
+        return tuple(Phrase(one, lent) for one in self.accepted if parse_number(normalize_text(one)) is None)
 
     @cached_property
     def asked(self) -> Question:
         """The question, as one for a number."""
         numbers = [one for one in map(parse_number, map(normalize_text, self.accepted)) if one]
         rounded = bool(self.tolerance) or any(one.value.denominator > 1 for one in numbers)
-        return Question(self.question, rounded=rounded, percent=any(one.percent for one in numbers))
+        percent = any(one.percent for one in numbers)
+        return Question(self.question, rounded=rounded, percent=percent, is_for_a_number=bool(numbers))
 
 
 class ShortAnswerVerifier(TextVerifier):
@@ -74,7 +75,7 @@ class ShortAnswerVerifier(TextVerifier):
     """
 
     family = "short_answer"
-    version = "2"
+    version = "3"
 
     def judge(self, text: str, resources: ResourceBundle) -> TextVerdict:
         """Judge the final answer of ``text``."""
@@ -99,8 +100,8 @@ def judge_short_answer(text: str, expected: ExpectedAnswer) -> TextVerdict:
     if any(reading.contradicted for reading in found):
         return TextVerdict(FailureReason.AMBIGUOUS_ANSWER, "none")
     for reading in found:
-        if reading.whole:
-            continue
+        if reading.whole or reading.is_first:
+            continue  # an explanation below an answer in words cannot be told from another answer
         parts = tuple(reading.parts())
         numbers = [read_number(part.answer, expected.asked) for part in parts]
         if len({number.written for number in numbers if number}) > 1:
@@ -112,33 +113,13 @@ def judge_short_answer(text: str, expected: ExpectedAnswer) -> TextVerdict:
             if rule := _rule(part.answer, expected):
                 taken_back = _is_taken_back(part, expected)
                 return TextVerdict(FailureReason.AMBIGUOUS_ANSWER, "none") if taken_back else TextVerdict.passing(rule)
-        if _settles(reading, expected):
+        if any(numbers) or _settles(reading, expected):
             break
     if any(reading.whole and _is_exact(reading.answer, expected) for reading in found):
         return TextVerdict.passing("exact")
     spoken = words(plain(found[0].answer)) if found else ()
     standing = any(position(words(accepted), spoken) >= 0 for accepted in expected.accepted)
     return TextVerdict(FailureReason.AMBIGUOUS_ANSWER if standing else FailureReason.WRONG_ANSWER, "none")
-
-
-def question_words(question: str) -> frozenset[str]:
-    """Return the words of ``question`` that are letters alone."""
-    return frozenset(_LETTERS.findall(normalize_text(question)))
-
-
-def says_only(accepted: tuple[str, ...], spoken: tuple[str, ...], question: frozenset[str]) -> bool:
-    """Whether everything in ``spoken`` beside ``accepted`` says nothing: so that a list of guesses never passes."""
-    at = position(accepted, spoken)
-    rest = spoken[:at] + spoken[at + len(accepted) :]
-    if at < 0 or len(rest) > MAX_SHORT_WORDS:
-        return False
-    if accepted == ("no",):
-        # "No, it is not" denies nothing: it says the same again. "No, it is" does not.
-        denials = [word for word in rest if word in NEGATIONS]
-        rest = tuple(word for word in rest if word not in denials)
-        said_again = all(word in POLARITY or _is_filler(word, accepted, question) for word in rest)
-        return len(denials) <= 1 and bool(denials) == bool(rest) and said_again
-    return all(_is_filler(word, accepted, question) for word in rest)
 
 
 def _rule(answer: str, expected: ExpectedAnswer) -> str:
@@ -150,9 +131,7 @@ def _rule(answer: str, expected: ExpectedAnswer) -> str:
     fraction = _fraction_key(unwrapped(result_of(_with_slashes(plain(answer)))))
     if _FRACTION.fullmatch(fraction) and _is_exact(fraction, expected):
         return "exact"
-    spoken = words(_KIND.sub("", _with_slashes(answer), count=1))
-    phrases = (words(one) for one in expected.accepted if parse_number(normalize_text(one)) is None)
-    return "words" if any(says_only(phrase, spoken, expected.words) for phrase in phrases) else ""
+    return "words" if any(phrase.is_given_by(_with_slashes(answer)) for phrase in expected.phrases) else ""
 
 
 def _is_exact(answer: str, expected: ExpectedAnswer) -> bool:
@@ -179,12 +158,15 @@ def _number(answer: str, expected: ExpectedAnswer) -> Number | None:
 
 
 def _settles(reading: AnswerReading, expected: ExpectedAnswer) -> bool:
-    """Whether ``reading`` is an answer at all. Where numbers are accepted, one without a digit is none."""
+    """Whether ``reading`` is an answer at all. Where numbers are accepted, it has a digit."""
     numeric = all(parse_number(normalize_text(accepted)) for accepted in expected.accepted)
     return not numeric or any(character.isdigit() for character in reading.answer)
 
 
 def _is_taken_back(part: AnswerReading, expected: ExpectedAnswer) -> bool:
+    listed = [number for number in map(parse_number, map(normalize_text, part.listed)) if number]
+    if any(number.value != mine.value for number in listed if (mine := _number(part.answer, expected))):
+        return True
     if is_denied(part.lead) or is_too_long(part.remark) or any(_is_rival(one, expected) for one in part.rivals):
         return True
     if not expected.asked.is_approximate and not is_rounded(part.lead, part.answer):
@@ -196,12 +178,16 @@ def _is_taken_back(part: AnswerReading, expected: ExpectedAnswer) -> bool:
     said = list(sentences(rest))
     remark = [one for one in said if not _rule(one, expected)]
     if number is not None:
-        # The working of a number is told from another answer by the number that it ends in.
+        # The working of a number differs from another answer in the number that it ends in.
         aside, remark = [one for one in said if not explains(one)], [one for one in remark if not is_working(one)]
         return ends_in_another_number(aside, number, expected.asked) or any(
             is_second_thought(one, expected.words) for one in remark
         )
-    return any(is_second_thought(one, expected.words) for one in remark)
+    phrases = [phrase for phrase in expected.phrases if phrase.is_given_by(part.answer)]
+    return any(
+        is_second_thought(one, expected.words) and not any(each.is_described_by(one, part.answer) for each in phrases)
+        for one in remark
+    )
 
 
 def _is_rival(answer: str, expected: ExpectedAnswer) -> bool:
@@ -210,19 +196,3 @@ def _is_rival(answer: str, expected: ExpectedAnswer) -> bool:
     if any(_rule(part, expected) for part in parts):
         return False
     return any(read_number(part, expected.asked) or len(words(part)) <= MAX_RIVAL_WORDS for part in parts)
-
-
-def _is_filler(word: str, accepted: tuple[str, ...], question: frozenset[str]) -> bool:
-    """Whether ``word`` says nothing beside ``accepted``: a usual filler, or a word of the question in any form.
-
-    An answer of function words has none. A question lends none when it offers a choice (``red or blue?``) or holds a
-    word of the answer, and never a number or a negation.
-    """
-    content = set(accepted) - FUNCTION_WORDS
-    if accepted and not content:
-        return False
-    if word in FILLERS or question & (HEDGES | content):
-        return word in FILLERS
-    return word in question - NEGATIONS or (
-        word not in NOT_UNITS | NEGATIONS and stem(word) in stems(question - NOT_UNITS)
-    )

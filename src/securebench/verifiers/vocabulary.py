@@ -1,4 +1,4 @@
-"""The closed lists of English words by which an answer is told from what surrounds it.
+"""The closed lists of English words that separate an answer from the words around it.
 
 Other wordings and other languages are not recognised: an answer in them is read as the bare text that it is.
 """
@@ -32,17 +32,66 @@ CHOICE_FILLERS: Final = FILLERS | _words(
 )
 """Words that say nothing beside the label of a choice."""
 
+KINDS: Final = _words(
+    """city town village country state province region island continent river lake ocean sea mountain planet star
+    animal plant element metal gas compound organ organelle cell language currency symbol name term word effect
+    phenomenon process principle law theory theorem method concept type kind form book novel play poem film song work
+    year number letter"""
+)
+"""What an answer in words may be called, even in ``the city of Paris``."""
+
+ROLES: Final = _words(
+    """author writer novelist poet playwright painter artist sculptor composer musician singer actor actress director
+    architect inventor discoverer scientist physicist chemist biologist mathematician astronomer engineer explorer
+    philosopher historian economist politician president leader founder creator capital"""
+)
+"""What somebody or something that answers a question may be called, in relation to something else."""
+
+MAKERS: Final = _words(
+    """wrote written authored created made discovered invented composed painted developed formulated designed built
+    founded directed"""
+)
+"""Verbs that say what somebody is known for, where the question has another: ``it was written by``."""
+
+CONNECTORS: Final = _words(
+    """because due caused called known named termed referred credited considered as official officially correct
+    commonly full our with lies located situated gives appears
+    sir dame lord lady dr mr mrs ms professor saint
+    makes yields produces sure certainly okay ok well"""
+)
+"""Words before an answer in words: ``it is due to``, ``this is known as``, ``Sure!``"""
+
+PREPOSITIONS: Final = _words("by in within from at on during for near around")
+"""Words before a place, a time, an origin or the like. ``of`` and ``with`` may join another answer."""
+
+CLAUSES: Final = _words("who which where whose when due to")
+"""The first words of a clause that describes, or gives a cause."""
+
+EMPHASIS: Final = _words("really indeed certainly definitely absolutely truly surely")
+"""Words that say a yes or no again."""
+
+PRONOUNS: Final = _words("he she it they this")
+
+PARTICIPLES: Final = _words("known used written born made found built drawn seen held")
+
+ADVERBS: Final = _words("also often sometimes commonly usually first originally initially formally informally better")
+"""Words before a participle: ``also known as``, ``first released``."""
+
 NEGATIONS: Final = _words(
     """not no never none neither nor cannot without except isn't wasn't aren't weren't don't doesn't didn't can't won't
     wrong incorrect false untrue"""
 )
 """Words that take an answer back."""
 
+CONTRASTS: Final = _words("unlike opposed contrast contrary instead besides excluding")
+"""Words before what the answer is not: ``unlike X``, ``as opposed to X``."""
+
 NUMBER_FILLERS: Final = FILLERS | _words(
     """total sum result value number amount altogether all together overall final equals equal he she they you have has
     had do does did will can need needs needed gets makes make made now left took takes
     take cost costs price pay pays paid these which us gives give gave means product multiplying adding dividing
-    subtracting summing calculating solving"""
+    subtracting summing calculating solving
+    typically usually normally generally"""
 )
 """Words that say nothing beside a number. None compares, rounds or counts."""
 
@@ -63,6 +112,7 @@ NOT_UNITS: Final = (
         nearly almost between to from and but if then per each other others bc ad k m b bn mn mio modulo mod percent
         percentage approximately roughly remainder through till until up down i e pi ago negative positive bce ce ah bp
         mil mill mills x y z n p q r loss losses short debt deficit off owed bps
+        pair pairs couple couples hundreds thousands millions billions tenths hundredths thousandths
         too low high seems seem looks feels sounds appears hardly"""
     )
 )
@@ -83,7 +133,16 @@ CIRCUMSTANCES: Final = _words("in after of for at on within during with when by"
 NAMELY: Final = _words("i.e i.e. ie namely which is that's")
 """Words between the label of a choice and its text."""
 
-RATES: Final = _words("a an per each every")
+RATES: Final = _words("a an per each every one")
+
+OPERATIONS: Final = _words("squared cubed plus minus factorial modulo mod point")
+"""Words that make another number even where the question has them: ``81 squared``."""
+
+
+PERIODS: Final = MappingProxyType(
+    {"hourly": "hour", "daily": "day", "weekly": "week", "monthly": "month", "yearly": "year", "annual": "year"}
+)
+"""Adjectives that ask for a rate."""
 
 IRREGULAR: Final = MappingProxyType(
     {
@@ -95,7 +154,11 @@ IRREGULAR: Final = MappingProxyType(
                 give:gave,given get:got,gotten sleep:slept ride:rode,ridden write:wrote,written grow:grew,grown pay:paid
                 leave:left fly:flew,flown swim:swam,swum build:built catch:caught find:found win:won begin:began,begun
                 go:went,gone bring:brought send:sent keep:kept hold:held lose:lost feed:fed throw:threw,thrown
-                take:took,taken see:saw,seen steal:stole,stolen break:broke,broken lay:laid have:had,has"""
+                take:took,taken see:saw,seen steal:stole,stolen break:broke,broken lay:laid have:had,has
+                fall:fell,fallen rise:rose,risen become:became draw:drew,drawn know:knew,known speak:spoke,spoken
+                sing:sang,sung lead:led fight:fought meet:met teach:taught say:said tell:told think:thought stand:stood
+                sit:sat choose:chose,chosen wear:wore,worn shoot:shot lend:lent forget:forgot,forgotten bite:bit,bitten
+                hide:hid,hidden ring:rang,rung sink:sank,sunk tear:tore,torn shake:shook,shaken hear:heard"""
             )
         )
         for form in forms.split(",")
@@ -178,7 +241,8 @@ UNIT_NAMES: Final = MappingProxyType(
 DOUBTS: Final = _words(
     """wait actually sorry correction oops instead rather alternatively alternative reconsider reconsidering mistake
     mistaken scratch hmm unsure uncertain guess maybe perhaps possibly probably might could otherwise second another
-    disregard ignore forget strike kidding joking joke revise revised misread apologies choose chose pick select"""
+    disregard ignore forget doubt doubtful allegedly supposedly presumably wrongly falsely mistakenly addition besides
+    strike kidding joking joke revise revised misread apologies choose chose pick select"""
 )
 """Words of somebody who has, or may have, another answer."""
 

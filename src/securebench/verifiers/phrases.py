@@ -1,0 +1,336 @@
+"""Whether a sentence gives a phrase as its answer, and nothing that could be another answer.
+
+    sentence    = before, phrase, after
+    before      = filler, words of the question, and what the phrase is: "the English novelist", "it is due to"
+    after       = the same, then a description, if any
+    description = relative clause, circumstance or participle: "who ...", "in 1818", "also known as ..."
+                | apposition: "the English author"
+                | parenthesis: "(1797-1851)"
+                | contrast with another name: "not Sydney"
+
+The phrase is the head of the sentence, since nothing but filler comes before it. A sentence has one head, so no text
+gives two answers. A description has no word of doubt and no other name, unless that name is a place, date or the like
+after a preposition.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import Final
+
+from securebench.families.normalization import normalize_text
+from securebench.families.skeleton import skeleton
+from securebench.verifiers.final_answer import position, words
+from securebench.verifiers.markup import plain
+from securebench.verifiers.questions import stem, stems, unit_name
+from securebench.verifiers.vocabulary import (
+    ADVERBS,
+    CLAUSES,
+    CONNECTORS,
+    CONTRASTS,
+    COPULAS,
+    DISBELIEF,
+    DOUBTS,
+    EMPHASIS,
+    FILLERS,
+    FUNCTION_WORDS,
+    HEDGES,
+    KINDS,
+    MAKERS,
+    NEGATIONS,
+    NOT_UNITS,
+    NUMBER_WORDS,
+    OTHER_ANSWERS,
+    PARTICIPLES,
+    POLARITY,
+    PREPOSITIONS,
+    PRONOUNS,
+    ROLES,
+    SCALES,
+    VERDICTS,
+)
+
+MAX_OTHER_WORDS: Final = 24
+"""A final answer of more words beside the accepted one is a discussion, not an answer."""
+
+_FEW_WORDS: Final = 3
+"""A description of a common noun has as many words, or it could be another answer."""
+
+_GOVERNED: Final = 3
+"""A name after a preposition is at most so many other words away: ``by the famous physicist Max Planck``."""
+
+_LONGEST_ABBREVIATION: Final = 6
+_CHEMICAL_SYMBOL: Final = 2
+"""Letters of a symbol such as ``Hg``, which is not an answer in words."""
+
+_SHORTEST_ADJECTIVE: Final = 5
+"""Letters that an adjective shares with a name of the question: ``Japanese`` with ``Japan``."""
+
+_LETTERS: Final = re.compile(r"[^\W\d_]+")
+_QUESTION_WORD: Final = re.compile(r"[^\W\d_]+|\d(?:[\d.,]*\d)?")
+_QUOTES: Final = "*_`\"'\u201c\u201d\u2018\u2019\u00ab\u00bb"
+_REJECTING: Final = DOUBTS | HEDGES | NEGATIONS | OTHER_ANSWERS | DISBELIEF | CONTRASTS
+_JOINING: Final = frozenset({"of", "with", "between", "to", "that"})
+_POLAR: Final = frozenset({("yes",), ("no",), ("true",), ("false",)})
+_ROLE: Final = re.compile(r"[^\W\d_]{2,}(?:ist|ian|naut|tor|sor|man|woman)")
+_ORIGIN: Final = re.compile(r"[^\W\d_]{2,}(?:ish|ese|ian|ean|merican|exican|frican|ench|utch|erman|wiss|reek|zech)")
+_ARTICLES: Final = frozenset({"the", "a", "an"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    """A word of a sentence, as :func:`words` gives it, and as it is written but for quotes and emphasis around it."""
+
+    word: str
+    written: str
+
+    @property
+    def is_name(self) -> bool:
+        """Whether it begins with a capital letter, and is more than that letter, or an initial."""
+        return self._bare[:1].isupper() and (self._bare[1:2].isalpha() or self._bare[1:2] == ".")
+
+    @property
+    def is_shouted(self) -> bool:
+        """Whether it is in capitals."""
+        return self._bare.isupper()
+
+    @property
+    def opens(self) -> bool:
+        """Whether a parenthesis begins with it."""
+        return self.written.startswith("(")
+
+    @property
+    def closes(self) -> bool:
+        """Whether a parenthesis ends with it."""
+        return ")" in self.ends
+
+    @property
+    def ends(self) -> str:
+        """The punctuation after it."""
+        return self.written[len(self.written.rstrip(".,;:!?)" + _QUOTES)) :]
+
+    @property
+    def _bare(self) -> str:
+        return self.written.lstrip("(" + _QUOTES)
+
+
+def question_words(question: str) -> frozenset[str]:
+    """Return the words of ``question`` that are letters or figures alone."""
+    return frozenset(_QUESTION_WORD.findall(normalize_text(question)))
+
+
+class Phrase:
+    """An answer in words, and the words that say nothing beside it.
+
+    ``question`` has the words of the question.
+    """
+
+    def __init__(self, accepted: str, question: frozenset[str]) -> None:
+        self.words = words(accepted)
+        self._accepted = accepted.partition(" ")[0]
+        self._question = question
+        self._is_name = _is_written_as_name(_tokens(accepted))
+        content = set(self.words) - FUNCTION_WORDS
+        self._lends = not question & HEDGES and not content <= question
+        self._fillers = FILLERS if content else frozenset()
+        self._kinds = KINDS | ROLES if content - KINDS - ROLES else frozenset()
+        if self._is_name:
+            self._fillers |= MAKERS
+
+    def is_given_by(self, answer: str) -> bool:
+        """Whether ``answer`` is a sentence with this phrase as its head."""
+        said = _tokens(answer)
+        at = position(self.words, tuple(token.word for token in said))
+        if at < 0 or len(said) > len(self.words) + MAX_OTHER_WORDS:
+            return False
+        end = at + len(self.words)
+        if self.words == ("no",):
+            rest = said[:at] + said[end:]
+            explained = "," in said[at].ends and at == 0 and len(rest) > 0 and self._describes(rest, is_name=False)
+            return explained or self._is_repeated([token.word for token in rest])
+        return self._may_precede(said[:at]) and self._may_follow(said[end:], said[at:end])
+
+    def is_described_by(self, sentence: str, answer: str) -> bool:
+        """Whether a ``sentence`` after an ``answer`` that gives this phrase describes it, and gives no other answer."""
+        said, given = _tokens(sentence), _tokens(answer)
+        at = max(0, position(self.words, tuple(token.word for token in given)))
+        is_name = self._is_name and _is_written_as_name(given[at : at + len(self.words)])
+        return bool(said) and (self._repeats_question(said) or self._describes(said, is_name=is_name))
+
+    def _repeats_question(self, said: list[_Token]) -> bool:
+        """Whether ``said`` has nothing but words of the question: ``Yes - they are fruits``."""
+        is_question = any("?" in token.ends for token in said)
+        return (
+            self.words != ("no",) and not is_question and all(self._is_silent(token.word, PRONOUNS) for token in said)
+        )
+
+    def _is_repeated(self, rest: list[str]) -> bool:
+        """Whether ``rest`` says *no* again: "No, it is not" denies nothing. "No, it is" does."""
+        denials = [word for word in rest if word in NEGATIONS]
+        others = [word for word in rest if word not in denials]
+        said_again = all(word in POLARITY or self._is_silent(word, PRONOUNS) for word in others)
+        return len(denials) <= 1 and bool(denials) == bool(others) and said_again
+
+    def _may_precede(self, before: list[_Token]) -> bool:
+        silent = all(
+            self._is_silent(token.word, CONNECTORS | PRONOUNS)
+            or self._is_adjective(token, following)
+            or (self._says_what(token.word) and (not token.is_name or (token is before[0] and token.word in ROLES)))
+            for token, following in pairwise([*before, None])
+            if token
+        )
+        # "the author of Mary Shelley" is somebody else, but "the city of Paris" is Paris.
+        nouns = [token.word for token in before if token.word not in _ARTICLES]
+        return silent and not (nouns[-1:] == ["of"] and any(map(_is_role, nouns[-2:-1])))
+
+    def _may_follow(self, after: list[_Token], phrase: list[_Token]) -> bool:
+        is_name = self._is_name and _is_written_as_name(phrase)
+        ends, at = phrase[-1].ends, 0
+        while at < len(after):
+            token = after[at]
+            if token.opens and not phrase[0].opens:
+                close = next((i for i in range(at, len(after)) if after[i].closes), None)
+                if close is None or not self._describes(after[at : close + 1], is_name=is_name):
+                    return False
+                at, ends = close + 1, after[close].ends
+                continue
+            begins = "," in ends or token.word in CLAUSES | PREPOSITIONS | {"and", "with"}
+            if begins and self._describes(after[at:], is_name=is_name):
+                return True
+            # "Mexico City" is not Mexico, but "the Nile is the river" is the Nile.
+            if not self._is_silent(token.word, frozenset() if token.is_name else self._kinds):
+                return False
+            at, ends = at + 1, token.ends
+        return True
+
+    def _describes(self, said: list[_Token], *, is_name: bool) -> bool:
+        """Whether ``said`` describes the phrase and has no other name."""
+        if not self._fillers:
+            return False
+        if is_name and self._is_contrast(said):
+            return True
+        spoken = [skeleton(token.word) for token in said]
+        takes_back = bool(_REJECTING & {*spoken}) or any("?" in token.ends for token in said)
+        several = any(set(".!;:") & {*token.ends} and len(token.word) > 1 for token in said[:-1])
+        if takes_back or several:
+            return False
+        if self._is_note(said):
+            return True
+        form = self._is_a_reason if self.words in _POLAR else partial(_begins_a_description, is_name=is_name)
+        return form(spoken) and not self._has_another_name(said)
+
+    def _is_note(self, said: list[_Token]) -> bool:
+        """Whether ``said`` is a note in parentheses that names nothing else: years, a size, a symbol or its meaning."""
+        if not any(_LETTERS.search(token.word) for token in said):
+            return True
+        word = said[0].word
+        initial = said[0].is_shouted and len(word) <= _LONGEST_ABBREVIATION and word[0] == self.words[0][0]
+        symbol = said[0].is_name and len(word) == _CHEMICAL_SYMBOL < len(self.words[0])
+        is_abbreviation = len(said) == 1 and (initial or symbol)
+        is_meaning = any(map(str.isupper, self._accepted[1:])) and not any(token.is_name for token in said)
+        return said[0].opens and (is_abbreviation or is_meaning or _is_measured(said))
+
+    def _is_a_reason(self, spoken: list[str]) -> bool:
+        """Whether ``spoken`` explains a yes or no, and does not answer the question again: ``No, it is a sphere``."""
+        verb = next((at for at, word in enumerate(spoken) if word in COPULAS | POLARITY), -1)
+        content = {*spoken[verb + 1 :]} - FUNCTION_WORDS - POLARITY
+        again = EMPHASIS | NUMBER_WORDS | {word for polar in _POLAR for word in polar}
+        return bool(content) and not any(word in again or self._is_silent(word) for word in content)
+
+    def _is_contrast(self, said: list[_Token]) -> bool:
+        """Whether ``said`` is ``not Sydney``: a denial of other names alone."""
+        names = [token for token in said[1:] if token.word not in {"or", "nor"}]
+        known = {*self.words} | FUNCTION_WORDS | _REJECTING | VERDICTS | EMPHASIS
+        others = all(token.is_name and not token.is_shouted and token.word not in known for token in names)
+        return said[0].word == "not" and bool(names) and others
+
+    def _has_another_name(self, said: list[_Token]) -> bool:
+        """Whether ``said`` has a name that is not this phrase's or the question's, and not after a preposition."""
+        known = {*self.words} | self._question | FUNCTION_WORDS
+        governed = 0
+        for at, token in enumerate(said):
+            is_adjective = at + 1 < len(said) and not token.ends and not said[at + 1].is_name
+            if token.is_name and token.word not in known and not governed and not is_adjective:
+                return True
+            if token.word in PREPOSITIONS:
+                governed = _GOVERNED
+            elif "," in token.ends or token.word == "and":
+                governed = 0
+            elif not token.is_name and token.word not in _ARTICLES | _JOINING:
+                governed = max(0, governed - 1)
+        return False
+
+    def _is_silent(self, word: str, more: frozenset[str] = frozenset()) -> bool:
+        """Whether ``word`` says nothing beside the phrase: filler, or a word of the question in any form.
+
+        An answer of function words has no filler. A question lends no words when it offers a choice (``red or blue?``)
+        or holds all of the answer, and never a negation.
+        """
+        if not self._fillers:
+            return False
+        word, known = word.rstrip("!"), self._fillers | more
+        if word in known or not self._lends:
+            return word in known
+        return word in self._question - NEGATIONS or (
+            word not in NOT_UNITS | NEGATIONS and stem(word) in stems(self._question - NOT_UNITS)
+        )
+
+    def _says_what(self, word: str) -> bool:
+        return word in self._kinds or (self._is_name and _is_role(word))
+
+    def _is_adjective(self, token: _Token, following: _Token | None) -> bool:
+        """Whether ``token`` names an origin: ``English novelist``, or ``Japanese`` where the question has ``Japan``."""
+        if not token.is_name or not self._lends or token.ends:
+            return False
+        if following and not following.is_name and self._says_what(following.word):
+            return True
+        if _ORIGIN.fullmatch(token.word):
+            return True
+        roots = (word[:-1] for word in self._question if len(word) >= _SHORTEST_ADJECTIVE)
+        return any(token.word.startswith(root) for root in roots)
+
+
+def _begins_a_description(spoken: list[str], *, is_name: bool) -> bool:
+    """Whether ``spoken`` has the form of a description. That of a name has fewer rules: other names have capitals."""
+    first, rest = spoken[0], spoken[1:]
+    if first in PREPOSITIONS:
+        return bool(rest)
+    if first in CLAUSES or _is_participle(first) or (first in ADVERBS and any(map(_is_participle, rest[:2]))):
+        return is_name or len(spoken) >= _FEW_WORDS
+    if first in _ARTICLES and len(rest) > 1:
+        modified = bool({*rest[1:]} & (PREPOSITIONS | CLAUSES | _JOINING))
+        return is_name or (modified and len(rest) >= _FEW_WORDS)
+    if first == "with":
+        return is_name and len(rest) > 1
+    if first == "and":
+        return is_name and any(map(_is_participle, rest[:1]))
+    return is_name and first in PRONOUNS and len(rest) > 1
+
+
+def _is_role(word: str) -> bool:
+    """Whether ``word`` says what somebody is, by a closed list or by its ending: ``physicist``, ``astronaut``."""
+    return word in ROLES or bool(_ROLE.fullmatch(word))
+
+
+def _is_measured(said: list[_Token]) -> bool:
+    """Whether ``said`` is nothing but numbers and units: ``0.49 km²``."""
+    units = {unit for scale in SCALES for unit in scale}
+    return all(token.word[0].isdigit() or unit_name(token.word.rstrip("\xb2\xb3")) in units for token in said)
+
+
+def _is_participle(word: str) -> bool:
+    return word in PARTICIPLES or (word.endswith("ed") and len(word) > _SHORTEST_ADJECTIVE)
+
+
+def _is_written_as_name(phrase: list[_Token]) -> bool:
+    """Whether capital letters show that ``phrase`` is a name, as in ``Ludwig van Beethoven``."""
+    content = [token for token in phrase if token.word not in FUNCTION_WORDS]
+    return bool(content) and content[0].is_name and content[-1].is_name
+
+
+def _tokens(text: str) -> list[_Token]:
+    """Return the words of ``text``, without the markup around them."""
+    return [_Token(word, raw.strip(_QUOTES)) for raw in plain(text).split() for word in words(raw)]
