@@ -30,6 +30,17 @@ def exit_code(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> object:
     return caught.value.code
 
 
+@pytest.mark.parametrize(("typed", "meant"), [("runn", "run"), ("docter", "doctor"), ("image", "images")])
+def test_a_similar_command_is_suggested(
+    typed: str, meant: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A mistyped command names the one that may have been meant."""
+    assert exit_code(monkeypatch, typed) == 2
+    assert f"No such command '{typed}'. Did you mean '{meant}'?" in capsys.readouterr().err
+    assert exit_code(monkeypatch, "xyzzy") == 2
+    assert "Did you mean" not in capsys.readouterr().err
+
+
 @pytest.fixture
 def command_that(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], None]:
     """Give a way to make every command raise."""

@@ -100,6 +100,18 @@ def test_no_path_or_two(arguments: list[str], fake_run: FakeRun, monkeypatch: py
     assert fake_run.config is None
 
 
+@pytest.mark.parametrize("name", ["", "manifest.yaml"])
+def test_a_pack_is_no_tester_yaml(
+    name: str, fake_run: FakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``run PACK`` says that it needs a tester YAML, and names nothing that a pack lacks as one."""
+    for file in ("manifest.yaml", "tasks.jsonl"):
+        (tmp_path / file).write_text("{}")
+    assert call(monkeypatch, str(tmp_path / name)) == 1
+    assert "is a pack; 'run' needs a tester YAML [config-invalid]" in capsys.readouterr().err
+    assert fake_run.config is None
+
+
 def test_flags_reach_the_run(fake_run: FakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each flag is an option of the run."""
     flags = ["--limit", "3", "--output-dir", "elsewhere", "--resume", "--workers", "4", "--show-agent-output"]

@@ -53,9 +53,25 @@ class _LazyGroup(click.Group):
         command: click.Command = module.command
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            if near := _similar_command(args[0]):  # click does not know the names of lazy commands
+                raise click.UsageError(f"{error.format_message()} Did you mean '{near}'?", ctx) from error
+            raise
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
+
+
+def _similar_command(name: str) -> str:
+    import difflib
+
+    return next(iter(difflib.get_close_matches(name, COMMANDS, n=1)), "")
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

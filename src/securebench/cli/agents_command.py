@@ -31,7 +31,7 @@ def command() -> None:
     """
 
 
-@command.command()
+@command.command(short_help="Install agent programs.")
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option("--version", metavar="VERSION", help="An exact version, or 'latest'. Default: the pinned version.")
 @_PLATFORM
@@ -70,7 +70,7 @@ def install(
         click.echo(f"{program.name}: {program.version} for {program.platform} is in {program.directory}")
 
 
-@command.command(name="list")
+@command.command(name="list", short_help="List installed agent programs.")
 @click.option("--verify", is_flag=True, help="Read every file and compare it with what was installed.")
 @_JSON
 def list_(*, verify: bool, as_json: bool) -> None:
@@ -85,7 +85,7 @@ def list_(*, verify: bool, as_json: bool) -> None:
         print_programs(found)
 
 
-@command.command()
+@command.command(short_help="Remove an agent program.")
 @click.argument("name")
 @click.option("--version", metavar="VERSION", help="Only this version.")
 @_PLATFORM

@@ -32,7 +32,7 @@ def command() -> None:
     """
 
 
-@command.command()
+@command.command(short_help="Build images from recipes.")
 @click.argument("names", nargs=-1, metavar="[NAME|PATH]...")
 @click.option("--rebuild", "--force", "rebuild", is_flag=True, help="Build images that already exist.")
 @click.option("--install-tools", is_flag=True, help="Install 'mmdebstrap' if it is needed and missing.")
@@ -82,7 +82,7 @@ def build(
         ctx.exit(1)
 
 
-@command.command(name="list")
+@command.command(name="list", short_help="List images and recipes.")
 @_JSON
 def list_(*, as_json: bool) -> None:
     """List the images of the store, and the recipes whose images are not built."""
@@ -97,7 +97,7 @@ def list_(*, as_json: bool) -> None:
         print_images(rows)
 
 
-@command.command()
+@command.command(short_help="Download an image.")
 @click.argument("reference")
 def pull(reference: str) -> None:
     """Download the image REFERENCE from its registry, and replace an existing copy. Docker is not needed."""
@@ -109,7 +109,7 @@ def pull(reference: str) -> None:
     click.echo(f"{reference}: pulled ({image.id[:_SHORT_ID]})")
 
 
-@command.command(name="import")
+@command.command(name="import", short_help="Import images from a file or directory.")
 @click.argument("path", type=click.Path(exists=True, path_type=Path))
 @click.option("--name", default="", metavar="REF", help="The reference of the image, instead of the archive's own.")
 def import_(path: Path, name: str) -> None:
@@ -129,7 +129,7 @@ def import_(path: Path, name: str) -> None:
         click.echo(f"{reference}: imported ({image.id[:_SHORT_ID] if image else 'removed meanwhile'})")
 
 
-@command.command()
+@command.command(short_help="Remove images.")
 @click.argument("references", nargs=-1, required=True, metavar="REFERENCE...")
 def remove(references: tuple[str, ...]) -> None:
     """Remove images from the store, by reference or id. An image is deleted with its last name."""
@@ -141,7 +141,7 @@ def remove(references: tuple[str, ...]) -> None:
             click.echo(f"{entry.reference or entry.id}: removed")
 
 
-@command.command()
+@command.command(short_help="Remove unused data.")
 @click.option("--budget", metavar="SIZE", help="Also remove the least recently used images until this size: 20G, 500M.")
 @_JSON
 def prune(budget: str | None, *, as_json: bool) -> None:

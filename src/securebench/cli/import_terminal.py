@@ -72,7 +72,7 @@ def _terminal_options(function: Callable[..., None]) -> Callable[..., None]:
     return function
 
 
-@click.command("harbor")
+@click.command("harbor", short_help="Import tasks in Harbor's format (Terminal-Bench 2).")
 @_terminal_options
 @click.option(
     "--images",
@@ -92,7 +92,7 @@ def harbor(directories: tuple[Path, ...], **options: Any) -> None:
     _import(directories, importer.read_harbor, importer.MARK, importer.BENCHMARK, options)
 
 
-@click.command("terminal-bench")
+@click.command("terminal-bench", short_help="Import tasks in Terminal-Bench's first format.")
 @_terminal_options
 def terminal_bench(directories: tuple[Path, ...], **options: Any) -> None:
     """Import tasks of Terminal-Bench's first format from DIRECTORIES: tasks, or directories of tasks.

@@ -98,6 +98,7 @@ def _run(path: Path, flags: dict[str, Any]) -> TesterRunSummary:
     from securebench.tester_config import load_tester_config
     from securebench.tester_run import RunOptions, run_benchmark
 
+    _refuse_pack(path)
     config = load_tester_config(path)
     console = _console(stderr=True)
 
@@ -119,6 +120,16 @@ def _run(path: Path, flags: dict[str, Any]) -> TesterRunSummary:
     )
     with ExitStack() as stack:
         return run_benchmark(config, options, _sinks(flags, console, echo, stack))
+
+
+def _refuse_pack(path: Path) -> None:
+    """Raise :class:`ConfigError` for a pack: a common mistake, as ``validate`` accepts one."""
+    from securebench.errors import ConfigError
+
+    directory = path.parent if path.name == "manifest.yaml" else path
+    if (directory / "manifest.yaml").is_file() and (directory / "tasks.jsonl").is_file():
+        hint = "pass a tester YAML, which names the pack under 'benchmark' and the agent under 'harness'"
+        raise ConfigError(f"{path} is a pack; 'run' needs a tester YAML", hint=hint)
 
 
 def _variables(env_file: Path | None) -> dict[str, str]:
