@@ -122,7 +122,7 @@ class ProgramContext:
     process: ScriptedProcess
 
     def path(self, name: str = ".") -> Path:
-        """Return where ``name``, absolute or relative to ``workdir``, lies on the host.
+        """Return the host path of ``name``, which is absolute or relative to ``workdir``.
 
         Raises ``FileNotFoundError`` where nothing is mounted. A read-only mount is not protected from the program.
         """

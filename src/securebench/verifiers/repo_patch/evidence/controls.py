@@ -1,8 +1,8 @@
 """Controls: tests of ours inside the task's own test files, which must fail.
 
 They are made new for each verification. A test and its controls are the same function, but for the values that they
-expect. They have the test's name and new ones, and stand in its place and beside it: which of them is the test that the
-task has is drawn at random, and only the host knows it. What makes failures look like passes makes controls pass, too.
+expect. They have the test's name and new ones, and replace it or come next to it: which one is the task's own test is
+drawn at random, and only the host knows it. What makes failures look like passes makes controls pass, too.
 A control counts where its test has passed: if that was skipped, or did not run, nothing is known about its controls.
 """
 
