@@ -1,48 +1,39 @@
-"""Where an image store keeps what: directories that are this user's alone, and files that are whole or not there."""
+"""The directories of an image store, which belong to this user alone."""
 
 from __future__ import annotations
 
-import errno
 import os
-import stat
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from securebench.errors import DiskFullError, ImageError
+from securebench.errors import ImageError
 from securebench.fs.durable import write_whole
-from securebench.fs.home import home_directory, in_closed_home
+from securebench.fs.home import in_closed_home
 from securebench.fs.locks import locked
+from securebench.fs.user_store import UserStore
 from securebench.images.layout import INDEX_FILE, LAYOUT, LAYOUT_FILE, encoded
 from securebench.images.store.ids import tree_shift
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
 DIRECTORY_VARIABLE: Final = "SECUREBENCH_IMAGES"
-_OF_ROOT: Final = Path("/var/lib/securebench")
 _PRIVATE: Final = 0o700
 _PASSABLE: Final = 0o711
 _TREES: Final = 0o710
-"""Of the group that root of a sandbox is: it may pass to the trees, nobody else of the host may."""
-_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""The group is that of root in a sandbox, which may reach the trees. No other user of the host may."""
 
-
-def default_directory(environ: Mapping[str, str] | None = None) -> Path:
-    """Return where this user's images are: ``SECUREBENCH_IMAGES``, or the usual place for root and for others."""
-    return data_directory("images", DIRECTORY_VARIABLE, environ)
-
-
-def data_directory(name: str, variable: str, environ: Mapping[str, str] | None = None) -> Path:
-    """Return where this user keeps data called ``name``: where ``variable`` says, or below the usual place."""
-    environ = os.environ if environ is None else environ
-    if named := environ.get(variable):
-        return Path(named).absolute()
-    if os.geteuid() == 0:
-        return _OF_ROOT / name
-    data = Path(environ.get("XDG_DATA_HOME", ""))
-    return (data if data.is_absolute() else home_directory(environ) / ".local/share") / "securebench" / name
+IMAGES: Final = UserStore(
+    directory="images",
+    variable=DIRECTORY_VARIABLE,
+    name="the image store",
+    prune="'securebench images prune --budget 10G' removes the least recently used images",
+    error=ImageError,
+    code="image-store-unusable",
+)
+default_directory = IMAGES.default_directory
+explaining = IMAGES.explaining
+disk_full = IMAGES.disk_full
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +64,7 @@ class StorePaths:
 
     @property
     def work(self) -> Path:
-        """What is not finished. Each directory is locked by whoever works in it."""
+        """Unfinished work. The process that works in a directory locks it."""
         return self.top / "work"
 
     def blob(self, digest: str) -> Path:
@@ -90,7 +81,7 @@ class StorePaths:
 
     @property
     def store_lock(self) -> Path:
-        """The lock of the index, of who makes and clears work, and of who removes."""
+        """The lock for changing the index, for creating and clearing work directories, and for removing images."""
         return self.locks / "store"
 
     def exist(self) -> bool:
@@ -104,50 +95,12 @@ class StorePaths:
             return self.index.is_file()
 
     def make(self) -> None:
-        """Make the store where there is none. Raises :class:`ImageError` (``image-store-unusable``)."""
+        """Create the store if it does not exist. Raises :class:`ImageError` (``image-store-unusable``)."""
+        private = (self.top / "blobs", self.blobs, self.locks, self.work)
+        IMAGES.make(self.top, {self.top: _PASSABLE, **dict.fromkeys(private, _PRIVATE), self.trees: _TREES})
         with explaining(self.top):
-            self.top.mkdir(parents=True, exist_ok=True)
-            status = self.top.lstat()
-            if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
-                raise _unusable(self.top, "it is not a directory of this user")
-            self.top.chmod(_PASSABLE)
-            for directory, mode in self._directories().items():
-                directory.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
-                directory.chmod(mode)
             if (shift := tree_shift()) and self.trees.stat().st_gid != shift:
                 os.chown(self.trees, 0, shift)
             if not (self.top / LAYOUT_FILE).exists():
                 with locked(self.store_lock):  # another process may do the same, and one at a time may write a file
                     write_whole(self.top / LAYOUT_FILE, encoded(LAYOUT))
-
-    def _directories(self) -> dict[Path, int]:
-        private = (self.top / "blobs", self.blobs, self.locks, self.work)
-        return dict.fromkeys(private, _PRIVATE) | {self.trees: _TREES}
-
-
-@contextmanager
-def explaining(top: Path) -> Iterator[None]:
-    """Give what the kernel refuses in this block its type: a full disk, or a store that cannot be used."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in _FULL:
-            raise disk_full(top, str(error.strerror)) from error
-        raise _unusable(top, str(error)) from error
-
-
-def disk_full(top: Path, problem: str) -> DiskFullError:
-    """Return the error for a store without room."""
-    return DiskFullError(
-        f"the image store {top} has no room: {problem}",
-        hint="'securebench images prune --budget 10G' removes the images that were not used for longest; "
-        f"or set {DIRECTORY_VARIABLE} to a directory with more room",
-    )
-
-
-def _unusable(top: Path, problem: str) -> ImageError:
-    return ImageError(
-        f"the image store {top} cannot be used: {problem}",
-        code="image-store-unusable",
-        hint=f"set {DIRECTORY_VARIABLE} to a directory of your own",
-    )
