@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import http.server
 import io
 import os
 import tarfile
-import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
+from fake_server import Content, FakeServer, redirects, serving
 from importers.records import gzipped, tar_of, zip_of
 from securebench.errors import ConfigError
 from securebench.importers import sources
@@ -38,44 +37,21 @@ def _member(source: str, file_name: str = "a.csv") -> tuple[str, bytes]:
         return tar_document(stream, source, file_name)
 
 
-class _Handler(http.server.BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        if self.path == "/data":
-            self._answer(200, b"some data")
-        elif self.path == "/packed":
-            self._answer(200, gzipped(b"packed data"))
-        elif self.path == "/again":
-            self._answer(302, b"", "/data")
-        elif self.path == "/escape":
-            self._answer(302, b"", "file:///etc/hostname")
-        elif self.path == "/ftp":
-            self._answer(302, b"", "ftp://127.0.0.1/file")
-        elif self.path == "/endless":
-            self._answer(200, b"x" * 200_000)
-        else:
-            self._answer(404, b"no")
-
-    def _answer(self, status: int, body: bytes, location: str = "") -> None:
-        self.send_response(status)
-        if location:
-            self.send_header("Location", location)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
-        pass
-
-
 @pytest.fixture
 def server() -> Iterator[str]:
-    """Give the address of a web server of this machine."""
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as served:
-        thread = threading.Thread(target=served.serve_forever, daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{served.server_address[1]}"
-        served.shutdown()
-        thread.join()
+    """Give the address of a web server on this machine."""
+    with serving(FakeServer()) as fake:
+        fake.files |= {
+            "/data": Content(b"some data"),
+            "/packed": Content(gzipped(b"packed data")),
+            "/endless": Content(b"x" * 200_000),
+        }
+        fake.faults |= {
+            "/again": [redirects("/data")],
+            "/escape": [redirects("file:///etc/hostname")],
+            "/ftp": [redirects("ftp://127.0.0.1/file")],
+        }
+        yield fake.url
 
 
 @pytest.fixture(autouse=True)

@@ -6,13 +6,12 @@ import gzip
 import hashlib
 import json
 import tarfile
-import threading
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 
 import pytest
 
+from fake_server import Content, FakeServer, redirects, serving
 from image_archives import directory, file, hard_link, layer, special, symlink
 from securebench.errors import ImageError
 from securebench.images.build.derived.pypi import fetch_release, unpacked
@@ -39,35 +38,11 @@ SOURCE = PypiSource(name="my.tool", version="1.0")
 @contextmanager
 def index(*files: dict[str, object], content: bytes = GOOD) -> Iterator[str]:
     """Serve a simple index that lists these files, on this machine."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            if self.path == "/simple/my-tool/":
-                self._answer(json.dumps({"files": list(files)}).encode())
-            elif self.path == "/elsewhere":
-                self.send_response(302)
-                self.send_header("Location", "http://example.invalid/x")
-                self.end_headers()
-            else:
-                self._answer(content)
-
-        def _answer(self, data: bytes) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(data)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/simple"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with serving(FakeServer()) as server:
+        server.files["/simple/my-tool/"] = Content(json.dumps({"files": list(files)}).encode())
+        server.files["/files/x"] = Content(content)
+        server.faults["/elsewhere"] = [redirects("http://example.invalid/x")]
+        yield f"{server.url}/simple"
 
 
 def listed(filename: str = "My_Tool-1.0.tar.gz", url: str = "../../files/x", sha256: str = SHA256) -> dict[str, object]:
