@@ -1,4 +1,4 @@
-"""One installation: an archive comes into a place of work, is held to its integrity, unpacked, and moved into place."""
+"""One installation: an archive is copied to a temporary directory, checked, unpacked, and moved into place."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from securebench.http.download import Download
 
 FILES: Final = "files"
-"""The directory of a program's own files, beside what is known of it."""
+"""The directory of a program's own files, beside its manifest."""
 _PROGRAM: Final = "program"
 _ARCHIVE: Final = "archive.tgz"
 _READABLE: Final = 0o755
@@ -34,20 +34,20 @@ _READABLE: Final = 0o755
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """An archive in a place of work, whole, and its sha512 as npm writes it."""
+    """A complete archive in a temporary directory, and its sha512 as npm writes it."""
 
     path: Path
     integrity: str
 
 
 def download(pieces: Download, work: Path, what: str, on_progress: OnProgress) -> Arrived:
-    """Let an archive of a registry arrive. Raises what its pieces raise, and ``OSError``."""
+    """Download an archive into ``work``. Raises what its pieces raise, and ``OSError``."""
     teller = Teller(on_progress, what, InstallStage.DOWNLOADING)
     return _arrive(pieces, work, lambda piece: teller.add(len(piece), pieces.size))
 
 
 def copy(pieces: Iterable[bytes], work: Path, what: str, on_progress: OnProgress) -> Arrived:
-    """Let an archive of this machine arrive: what is checked then is what is unpacked."""
+    """Copy a local archive into ``work``, so that nobody can change it between the check and unpacking."""
     teller = Teller(on_progress, what, InstallStage.READING)
     return _arrive(pieces, work, lambda piece: teller.add(len(piece)))
 
@@ -64,13 +64,12 @@ def _arrive(pieces: Iterable[bytes], work: Path, tell: Callable[[bytes], None]) 
 
 
 def require_integrity(arrived: Arrived, wanted: str, what: str) -> None:
-    """Raise :class:`InfrastructureError` (``agent-integrity``) if an archive is another than it must be."""
+    """Raise :class:`InfrastructureError` (``agent-integrity``) for another archive than the ``wanted`` one."""
     if arrived.integrity != wanted:
         raise InfrastructureError(
             f"the archive of {what} has the integrity {arrived.integrity}, not {wanted}",
             code="agent-integrity",
-            hint="it was cut short, damaged or exchanged on its way: nothing of it was kept; distrust what is between "
-            "here and the registry",
+            hint="the file is incomplete, damaged or was replaced; nothing of it was kept",
         )
 
 

@@ -1,4 +1,4 @@
-"""Where the authors' data comes from: a path or a URL, read once, within bounds, and never run or unpacked to disk."""
+"""The authors' data, from a path or URL: read once, within limits, and never run or unpacked to disk."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 MAX_SOURCE_BYTES: Final = 512 * 1024 * 1024
-"""What is read of a source, packed or unpacked: three times the largest archive of text benchmarks that we know."""
+"""The limit of a source, compressed or not: three times the largest archive of a known text benchmark."""
 
 MAX_DOCUMENT_BYTES: Final = 64 * 1024 * 1024
-"""One file of rows, unpacked."""
+"""The limit of one file of rows, uncompressed."""
 
 MAX_MEMBERS: Final = 100_000
-"""Members of one archive."""
+"""The limit of members in one archive."""
 
 DOWNLOAD_SECONDS: Final = 600.0
 _CHUNK: Final = 256 * 1024
@@ -42,7 +42,7 @@ _TAR_MAGIC_AT: Final = 257
 
 
 def is_url(source: str) -> bool:
-    """Whether ``source`` is an address and not a path."""
+    """Whether ``source`` is a URL, not a path."""
     return source.lower().startswith(("http://", "https://"))
 
 
@@ -53,7 +53,7 @@ def source_name(source: str) -> str:
 
 @contextmanager
 def opened(source: str) -> Iterator[io.BufferedReader]:
-    """Open a file or URL, unpacking gzip, as a stream that ends with an error at ``MAX_SOURCE_BYTES``.
+    """Open a file or URL, decompressing gzip, as a stream that fails beyond ``MAX_SOURCE_BYTES``.
 
     Raises :class:`ConfigError`: ``file-missing``, ``import-download-failed``, ``import-too-large``.
     """
@@ -75,28 +75,28 @@ def read_document(stream: IO[bytes], name: str) -> bytes:
 
 
 def is_tar(stream: io.BufferedReader) -> bool:
-    """Whether a stream that nothing has been read of yet is a tar archive."""
+    """Whether an unread stream is a tar archive."""
     return stream.peek(_TAR_MAGIC_AT + len(_TAR_MAGIC))[_TAR_MAGIC_AT:].startswith(_TAR_MAGIC)
 
 
 def tar_document(stream: io.BufferedReader, source: str, file_name: str) -> tuple[str, bytes]:
-    """Return name and content of the one regular member called ``file_name``, in whatever directory.
+    """Return name and content of the only regular member called ``file_name``, in any directory.
 
     Nothing is extracted. Raises :class:`ConfigError`: ``import-file-missing``, ``import-file-ambiguous``,
     ``import-too-large``, ``import-archive-invalid``.
     """
     found = tar_documents(stream, source, lambda name: name == file_name)
     if not found:
-        raise ConfigError(f"{source} holds no file {file_name}", code="import-file-missing")
+        raise ConfigError(f"{source} does not contain {file_name}", code="import-file-missing")
     if len(found) > 1:
         names = " and ".join(name for name, _ in found)
-        raise ConfigError(f"{source} holds {names}", code="import-file-ambiguous")
+        raise ConfigError(f"{source} contains {names}", code="import-file-ambiguous")
     name, data = found[0]
     return f"{source}!{name}", data
 
 
 def tar_documents(stream: IO[bytes], source: str, wanted: Callable[[str], bool]) -> list[tuple[str, bytes]]:
-    """Return path and content of each regular member whose file name is ``wanted``. Raises as a single one does."""
+    """Return path and content of each regular member whose file name is ``wanted``. Raises as :func:`tar_document`."""
     try:
         return list(_members(stream, source, wanted))
     except tarfile.TarError as error:
@@ -104,13 +104,13 @@ def tar_documents(stream: IO[bytes], source: str, wanted: Callable[[str], bool])
 
 
 def zip_document(path: Path, member: str) -> bytes:
-    """Return one member of a zip archive, unpacking gzip inside it. Raises :class:`ConfigError` as a tar does."""
+    """Return one member of a zip archive, decompressing gzip inside it. Raises as :func:`tar_document` does."""
     name = f"{path.name}!{member}"
     try:
         with zipfile.ZipFile(path) as archive, archive.open(member) as file:
             data = read_document(file, name)
     except KeyError:
-        raise ConfigError(f"{path.name} holds no file {member}", code="import-file-missing") from None
+        raise ConfigError(f"{path.name} does not contain {member}", code="import-file-missing") from None
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
         raise _invalid(name, error) from None
     if data.startswith(_GZIP_MAGIC):
@@ -122,7 +122,7 @@ def _members(stream: IO[bytes], source: str, wanted: Callable[[str], bool]) -> I
     with tarfile.open(fileobj=stream, mode="r|") as archive:
         for count, member in enumerate(archive):
             if count >= MAX_MEMBERS:
-                raise ConfigError(f"{source} holds more than {MAX_MEMBERS} members", code="import-too-large")
+                raise ConfigError(f"{source} has more than {MAX_MEMBERS} members", code="import-too-large")
             path = PurePosixPath(member.name)
             if wanted(path.name) and member.isreg() and "__MACOSX" not in path.parts:
                 file = archive.extractfile(member)
@@ -130,7 +130,7 @@ def _members(stream: IO[bytes], source: str, wanted: Callable[[str], bool]) -> I
 
 
 class _Bounded(io.RawIOBase):
-    """A stream that raises once more than ``MAX_SOURCE_BYTES`` were read of it: gzip shrinks a thousandfold."""
+    """A stream that raises beyond ``MAX_SOURCE_BYTES``: gzip can compress a thousandfold."""
 
     def __init__(self, stream: IO[bytes], name: str) -> None:
         self._stream, self._name, self._left = stream, name, MAX_SOURCE_BYTES
@@ -149,7 +149,7 @@ class _Bounded(io.RawIOBase):
 
 
 def _read(stream: IO[bytes], size: int, name: str) -> bytes:
-    """Read up to ``size`` bytes, in chunks, so that a broken length in a header reserves no memory."""
+    """Read up to ``size`` bytes in chunks, so that a wrong length in a header does not reserve memory."""
     parts = []
     try:
         while size > 0 and (part := stream.read(min(size, _CHUNK))):
@@ -178,10 +178,10 @@ def _download(url: str, file: IO[bytes]) -> None:
 
 
 def _too_large(name: str, limit: int) -> ConfigError:
-    return ConfigError(f"{name} holds more than {limit} bytes, unpacked", code="import-too-large")
+    return ConfigError(f"{name} has more than {limit} bytes, uncompressed", code="import-too-large")
 
 
 def _invalid(name: str, error: Exception) -> ConfigError:
     return ConfigError(
-        f"{name} cannot be read: {error}", code="import-archive-invalid", hint="it may be cut short: fetch it again"
+        f"{name} cannot be read: {error}", code="import-archive-invalid", hint="it may be incomplete: download it again"
     )

@@ -1,4 +1,4 @@
-"""Credentials for a registry, as ``docker login`` writes them down."""
+"""Credentials for a registry, as ``docker login`` stores them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 _MAX_BYTES: Final = 1024 * 1024
 _DEFAULT_KEYS: Final = ("https://index.docker.io/v1/", "index.docker.io")
-"""Under what names the default registry stands there, besides its own."""
+"""Other names under which the default registry's credentials are stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Who we are to one registry. Shown nowhere."""
+    """The user's login at one registry. Never part of a message."""
 
     user: str
     password: str = field(repr=False)
@@ -35,9 +35,9 @@ class Credentials:
 
 
 def find_credentials(registry: str, environ: Mapping[str, str] = os.environ) -> Credentials | None:
-    """Return what ``docker login`` kept for ``registry``: in ``auths`` of its file, no helper is ever run.
+    """Return what ``docker login`` stored for ``registry`` in ``auths`` of its file. Credential helpers are not run.
 
-    A file that cannot be read, or an entry that makes no sense, is as good as none.
+    An unreadable file and an invalid entry are ignored.
     """
     directory = environ.get("DOCKER_CONFIG") or home_directory(environ) / ".docker"
     entries = _entries(Path(directory) / "config.json")

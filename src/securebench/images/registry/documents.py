@@ -1,4 +1,4 @@
-"""Manifests, indexes and configurations: JSON that others wrote, held to its shape before anything is done with it."""
+"""Manifests, indexes and configurations: JSON from a registry, validated before anything else reads it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from securebench.resources import JsonValue
 
 MAX_MANIFEST_BYTES: Final = 4 * 1024 * 1024
-"""What registries themselves take."""
+"""The limit of registries themselves."""
 
 MAX_CONFIG_BYTES: Final = 8 * 1024 * 1024
 MAX_LAYERS: Final = 512
 MAX_IMAGE_BYTES: Final = 64 * 1024**3
-"""All layers together, as they come: several times the largest image of any benchmark that we know."""
+"""All compressed layers together: several times the largest image of a known benchmark."""
 
 _DOCKER: Final = "application/vnd.docker."
 _OCI: Final = "application/vnd.oci.image."
@@ -43,7 +43,7 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class RegistryManifest:
-    """One image's manifest: what it is made of."""
+    """One image's manifest: its configuration and layers."""
 
     media_type: str
     config: BlobDescriptor
@@ -52,23 +52,23 @@ class RegistryManifest:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """The manifests of one reference, each with what it is made for."""
+    """The manifests of one reference, each with its platform."""
 
     entries: tuple[tuple[Platform, BlobDescriptor], ...]
 
     def choose(self, wanted: Platform) -> BlobDescriptor | None:
-        """Return the manifest for ``wanted``: its own variant before the ones that it also runs."""
+        """Return the manifest for ``wanted``: its own variant before compatible ones."""
         offered = dict(reversed(self.entries))  # the first of two wins
         names = [Platform(wanted.os, wanted.architecture, variant) for variant in _variants(wanted)]
         return next((offered[name] for name in names if name in offered), None)
 
     def offered(self) -> str:
-        """Return what there is, for people."""
+        """Return the platforms, for messages."""
         return ", ".join(dict.fromkeys(str(platform) for platform, _ in self.entries)) or "nothing"
 
 
 def digest_of(data: bytes) -> str:
-    """Return ``data``'s address."""
+    """Return the digest of ``data``."""
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
@@ -84,25 +84,28 @@ def parse_object(data: bytes, what: str) -> dict[str, JsonValue]:
 
 
 def parse_manifest(data: bytes, announced: str, what: str) -> RegistryManifest | Index:
-    """Return the manifest or index ``data``, which the registry said is an ``announced``.
+    """Return the manifest or index in ``data``, for which the registry declared the media type ``announced``.
 
-    A document that two readers may take for two things is refused, as is what is no image that can run here.
+    An ambiguous document is refused, because another reader could see another image in it. So is an image in a format
+    that is not supported.
     Raises :class:`ImageError`: ``registry-answer-invalid``, ``image-format-unsupported``.
     """
     document = parse_object(data, what)
     media_type = _media_type(document, announced, what)
     if document.get("schemaVersion") == 1 or media_type.startswith(_SCHEMA_1):
-        raise _unsupported(f"{what} has a manifest of schema 1, which names no digests", "push it again with any tool")
+        raise _unsupported(
+            f"{what} has a manifest of schema 1, which has no digests", "push the image again with a current tool"
+        )
     is_index, is_manifest = "manifests" in document, "layers" in document or "config" in document
     if is_index and not is_manifest and media_type in INDEX_TYPES:
         return Index(tuple(_entries(_list(document, "manifests", what), what)))
     if is_manifest and not is_index and media_type in MANIFEST_TYPES:
         return _manifest(document, media_type, what)
-    raise _invalid(f"{what} is neither an image's manifest nor an index of them ({media_type or 'no media type'})")
+    raise _invalid(f"{what} is neither a manifest nor an index ({media_type or 'no media type'})")
 
 
 def made_for(config: bytes, what: str) -> Platform:
-    """Return what an image is made for, by its configuration. Raises :class:`ImageError`."""
+    """Return the platform in an image's configuration. Raises :class:`ImageError`."""
     document = parse_object(config, f"the configuration of {what}")
     return _platform(document)
 
@@ -112,7 +115,7 @@ def _media_type(document: dict[str, JsonValue], announced: str, what: str) -> st
     header = announced.partition(";")[0].strip().lower()
     known = header.startswith((_DOCKER, _OCI))
     if not isinstance(own, str) or (own and known and own != header):
-        raise _invalid(f"{what} says that it is {str(own)[:100]!r}, the registry that it is {header[:100]!r}")
+        raise _invalid(f"{what} declares the type {str(own)[:100]!r}, but the registry declares {header[:100]!r}")
     return own or header
 
 
@@ -124,19 +127,19 @@ def _manifest(document: dict[str, JsonValue], media_type: str, what: str) -> Reg
     for layer in layers:
         _check_layer(layer, what)
     if config.size > MAX_CONFIG_BYTES or len(layers) > MAX_LAYERS or _total(layers) > MAX_IMAGE_BYTES:
-        raise _invalid(f"{what} is larger than any image may be: {len(layers)} layers, {_total(layers)} bytes")
+        raise _invalid(f"{what} is too large: {len(layers)} layers, {_total(layers)} bytes")
     return RegistryManifest(media_type, config, layers)
 
 
 def _check_layer(layer: BlobDescriptor, what: str) -> None:
     if layer.media_type.endswith("+zstd"):
-        raise _unsupported(f"{what} has layers packed with zstd", "use or push a variant that is packed with gzip")
+        raise _unsupported(f"{what} has layers compressed with zstd", "use or push a variant compressed with gzip")
     if layer.media_type not in _LAYER_TYPES:
         raise _unsupported(f"{what} has a layer of the type {layer.media_type[:100]!r}", "check the reference")
 
 
 def _entries(items: Sequence[JsonValue], what: str) -> list[tuple[Platform, BlobDescriptor]]:
-    """Return what an index offers: without attestations, which stand there as images for ``unknown``."""
+    """Return the images in an index. Attestations, which have the platform ``unknown``, are left out."""
     found = []
     for item in items:
         platform = item.get("platform") if isinstance(item, dict) else None
@@ -161,7 +164,7 @@ def _variants(wanted: Platform) -> tuple[str, ...]:
 
 
 def runs_on(made: Platform, machine: Platform) -> bool:
-    """Say whether an image made for ``made`` runs on ``machine`` without emulation."""
+    """Whether an image for the platform ``made`` runs on ``machine`` without emulation."""
     same = (made.os, made.architecture) == (machine.os, machine.architecture)
     return same and made.variant in _variants(machine)
 
@@ -170,9 +173,9 @@ def _descriptor(item: JsonValue, what: str) -> BlobDescriptor:
     values = item if isinstance(item, dict) else {}
     media_type, digest, size = values.get("mediaType"), values.get("digest"), values.get("size")
     if not isinstance(digest, str) or not isinstance(media_type, str) or not _DIGEST.fullmatch(digest):
-        raise _invalid(f"{what} names a part without a media type and a sha256 digest")
+        raise _invalid(f"{what} has a descriptor without a media type or sha256 digest")
     if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= MAX_IMAGE_BYTES:
-        raise _invalid(f"{what} names a part of an impossible size")
+        raise _invalid(f"{what} has a descriptor with an invalid size")
     return BlobDescriptor(media_type, digest, size)
 
 
@@ -191,7 +194,7 @@ def _invalid(message: str) -> ImageError:
     return ImageError(
         message,
         code="registry-answer-invalid",
-        hint="check the reference, and any proxy between here and the registry",
+        hint="check the reference, and any proxy between this machine and the registry",
     )
 
 

@@ -1,4 +1,4 @@
-"""What a registry is asked for, what it gives, and where that goes."""
+"""Platforms, blobs, and downloaded images."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _ARCHITECTURES: Final[Mapping[str, tuple[str, str]]] = {
     "armv6l": ("arm", "v6"),
     "loongarch64": ("loong64", ""),
 }
-"""The kernel's names of machines, and the architecture and variant that images are made for. Others are the same."""
+"""The kernel's machine names with the architecture and variant of images, where the names differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class Platform:
-    """What an image is made for. An empty ``variant`` is the architecture's plainest."""
+    """The platform of an image or machine. An empty ``variant`` is the architecture's baseline."""
 
     os: str
     architecture: str
@@ -30,7 +30,7 @@ class Platform:
 
     @classmethod
     def of_this_machine(cls) -> Platform:
-        """Return what runs here without emulation."""
+        """Return the platform that this machine runs without emulation."""
         machine = platform.machine()
         architecture, variant = _ARCHITECTURES.get(machine, (machine, ""))
         return cls("linux", architecture, variant)
@@ -50,10 +50,10 @@ class BlobDescriptor:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """An image whose layers are in the sink. ``manifest`` and ``config`` are the exact bytes; their digests hold.
+    """An image whose layers are in the sink. ``manifest`` and ``config`` are the exact bytes, with checked digests.
 
-    ``reference`` is what was asked for, as it was written. ``config_digest`` is the image's id. ``layers`` are in the
-    order in which they are applied, repeated ones repeated.
+    ``reference`` is the requested one, as written. ``config_digest`` is the image's id. ``layers`` are in the order in
+    which they are applied; a layer may be repeated.
     """
 
     reference: str
@@ -66,15 +66,16 @@ class Fetched:
 
 
 class BlobSink(Protocol):
-    """Where blobs go. Its methods are called by several threads at once, each digest by one."""
+    """Storage for blobs. Several threads call it at once, but never for the same digest."""
 
     def has(self, digest: str) -> bool:
-        """Say whether the blob is there already, whole and checked: it is then not downloaded."""
+        """Whether the sink already has the blob, complete and checked, so that it need not be downloaded."""
         ...
 
     def write(self, digest: str, size: int, pieces: Iterable[bytes]) -> None:
-        """Keep a blob under its digest once ``pieces`` have come to their end and are what was announced.
+        """Store a blob under its digest once all ``pieces`` have arrived.
 
-        ``pieces`` may raise; nothing is then kept. Raises :class:`~securebench.errors.ImageError`.
+        ``pieces`` may raise, also after the last piece; then nothing is stored. Raises
+        :class:`~securebench.errors.ImageError`.
         """
         ...

@@ -1,4 +1,4 @@
-"""A source distribution of the Python package index: found, fetched and unpacked without running a line of it."""
+"""Source archives from a Python package index: downloaded and unpacked without running anything in them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from securebench.images.build.recipe_kinds import PypiSource
 
 INDEX: Final = "https://pypi.org/simple"
-"""Unless pip is configured for another."""
+"""Used unless pip is configured for another."""
 _FORM: Final = "application/vnd.pypi.simple.v1+json"
 _MAX_LISTING: Final = 64 * 1024 * 1024
 _MAX_ARCHIVE: Final = 512 * 1024 * 1024
@@ -46,7 +46,7 @@ _SECONDS: Final = 600.0
 
 
 def fetch_release(source: PypiSource, index: str = "") -> tuple[SourceTree, str]:
-    """Return the files of the release's source archive, without its top directory, and the archive's sha256.
+    """Return the files in a release's source archive, without its top directory, and the archive's sha256.
 
     ``index`` is a simple index; by default pip's. Raises :class:`ImageError` (``source-unavailable``,
     ``source-unusable``, ``image-blob-mismatch``, and ``image-malformed`` for a damaged archive).
@@ -59,7 +59,7 @@ def fetch_release(source: PypiSource, index: str = "") -> tuple[SourceTree, str]
         raise ImageError(
             f"the index has no source archive (.tar.gz) of {source.name} {source.version}",
             code="source-unavailable",
-            hint="look for the release among the files of the project; some have only wheels",
+            hint="check the files of the release on the index; some have only wheels",
         )
     data = _fetched(http, _address(str(chosen.get("url", "")), page), _MAX_ARCHIVE)
     sha256 = hashlib.sha256(data).hexdigest()
@@ -69,13 +69,13 @@ def fetch_release(source: PypiSource, index: str = "") -> tuple[SourceTree, str]
             raise ImageError(
                 f"the source archive of {source.name} {source.version} has the sha256 {sha256}, not {wanted}",
                 code="image-blob-mismatch",
-                hint="the recipe pins another archive, or it was exchanged on its way",
+                hint="the recipe pins another archive, or the archive was replaced in transit",
             )
     return unpacked(data, f"the source archive of {source.name} {source.version}"), sha256
 
 
 def normalised(name: str) -> str:
-    """Return a project's name as indexes spell it."""
+    """Return the normalised form of a project's name (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
@@ -94,7 +94,7 @@ def unpacked(data: bytes, what: str) -> SourceTree:
         path = b"/".join(parts[1:])
         check_path(path, what)
         if member.path.startswith(b"/") or member.kind is MemberKind.SPECIAL:
-            raise unusable(what, "it holds a device, FIFO or absolute path")
+            raise unusable(what, "it contains a device, FIFO or absolute path")
         size += member.size
         if size > MAX_BYTES or len(files) >= MAX_FILES:
             raise unusable(what, f"it has more than {MAX_FILES} files or {MAX_BYTES} bytes")
@@ -106,9 +106,9 @@ def unpacked(data: bytes, what: str) -> SourceTree:
             mode = EXECUTABLE if member.mode & 0o100 else FILE
             files[path] = SourceFile(mode, b"".join(reader.content()))
     if len(tops) != 1 or not files:
-        raise unusable(what, "it is not one directory of files")
+        raise unusable(what, "it does not consist of one directory")
     if clash := next((path for path in files if any(above in files for above in _above(path))), None):
-        raise unusable(what, f"it has a file and a directory of one name: {clash!r}")
+        raise unusable(what, f"a file and a directory have the same name: {clash!r}")
     return SourceTree(files)
 
 
@@ -121,12 +121,12 @@ def _above(path: bytes) -> Iterator[bytes]:
 def _linked(files: dict[bytes, SourceFile], link: bytes, what: str) -> SourceFile:
     found = files.get(link.partition(b"/")[2])
     if found is None:
-        raise unusable(what, "a hard link of it leads nowhere")
+        raise unusable(what, "it has a hard link to a missing file")
     return found
 
 
 def _is_wanted(filename: str, source: PypiSource) -> bool:
-    """Say whether this is the release's source archive: ``Name-Version.tar.gz``, in any of the spellings of both."""
+    """Whether this is the release's source archive, ``Name-Version.tar.gz``, with any spelling of the name."""
     stem = filename.removesuffix(".tar.gz")
     name, _, version = stem.rpartition("-")
     return stem != filename and normalised(name) == normalised(source.name) and version == source.version
