@@ -71,13 +71,13 @@ docs/explanation/security.md 27
 
 docs/reference/records.md 1
 
-docs/reference/text-answers.md 6
+docs/reference/text-answers.md 2
 
 docs/tutorial/first-benchmark.md 4
 
 src/securebench 25
 
-src/securebench/agents 16
+src/securebench/agents 12
 
 src/securebench/benchmark_pack 11
 
@@ -93,7 +93,7 @@ src/securebench/families 10
 
 src/securebench/harnesses 51
 
-src/securebench/images 65
+src/securebench/images 56
 
 src/securebench/importers 25
 
@@ -101,7 +101,7 @@ src/securebench/patches 12
 
 src/securebench/results 38
 
-src/securebench/sandboxes 126
+src/securebench/sandboxes 125
 
 src/securebench/strict_input 20
 
@@ -109,7 +109,7 @@ src/securebench/tester_config 14
 
 src/securebench/testing 60
 
-src/securebench/verifiers 118
+src/securebench/verifiers 114
 
 src/securebench/workspaces 13
 """
