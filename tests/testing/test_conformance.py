@@ -17,6 +17,7 @@ import pytest
 from securebench.sandboxes.base import BASE_ENVIRONMENT, MIB, DriverInfo, Sandbox, SandboxDriver
 from securebench.sandboxes.collected import CollectedArchive, CollectedLayer
 from securebench.sandboxes.enforcement import ENFORCEABLE
+from securebench.sandboxes.wrapping import WrappedDriver, WrappedSandbox
 from securebench.testing.conformance import CHECKS, Check, ConformanceError, expected_failure
 from securebench.testing.conformance.bench import run_checks
 from securebench.testing.conformance.expected_failures import FOREIGN_FILES, GVISOR
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from securebench.images.model import ResolvedImage
     from securebench.images.store.leases import TreeLease
-    from securebench.sandboxes.base import Command, SandboxProcess, SandboxSpec
+    from securebench.sandboxes.base import SandboxSpec
     from securebench.sandboxes.collected import Collected
     from securebench.sandboxes.docker.driver import DockerDriver
 
@@ -87,28 +88,12 @@ def test_every_excuse_is_for_a_check() -> None:
     assert {name for check in CHECKS for name in check.needs} <= set(ENFORCEABLE)
 
 
-class Liar(SandboxDriver):
+class Liar(WrappedDriver):
     """A driver that weakens each spec before it hands it on."""
 
     def __init__(self, driver: SandboxDriver, **weaker: Any) -> None:
-        self._driver = driver
+        super().__init__(driver)
         self._weaker = weaker
-
-    def info(self) -> DriverInfo:
-        """Say what it would be."""
-        return self._driver.info()
-
-    def resolve_image(self, reference: str, on_progress: Callable[[str], None] | None = None) -> ResolvedImage:
-        """Resolve honestly."""
-        return self._driver.resolve_image(reference, on_progress)
-
-    def image_tree(self, image: ResolvedImage) -> TreeLease:
-        """Show honestly."""
-        return self._driver.image_tree(image)
-
-    def self_test(self, image: ResolvedImage, *, forwarded_ports: bool = False) -> None:
-        """Test honestly."""
-        self._driver.self_test(image, forwarded_ports=forwarded_ports)
 
     def create(self, spec: SandboxSpec, *, persistent: bool = False) -> Sandbox:
         """Make another sandbox than was asked for."""
@@ -120,12 +105,11 @@ class Liar(SandboxDriver):
             weaker["mounts"] = tuple(replace(mount, read_only=False) for mount in spec.mounts)
         return self._driver.create(replace(spec, **weaker), persistent=persistent)
 
-    def reap(self) -> int:
-        """Reap honestly."""
-        return self._driver.reap()
-
     def close(self) -> None:
         """Close nothing: the driver is the test's."""
+
+    def kill_all(self) -> None:
+        """End nothing: as above."""
 
 
 GIB = 1024 * MIB
@@ -219,20 +203,12 @@ class LyingLeft(Liar):
         return LyingSandbox(self._driver.create(spec, persistent=persistent), self._lie)
 
 
-class LyingSandbox(Sandbox):
+class LyingSandbox(WrappedSandbox):
     """Runs honestly, and lies afterwards."""
 
     def __init__(self, sandbox: Sandbox, lie: Lie) -> None:
-        self._sandbox = sandbox
+        super().__init__(sandbox)
         self._lie = lie
-
-    def open(self, command: Command) -> SandboxProcess:
-        """Run honestly."""
-        return self._sandbox.open(command)
-
-    def close(self) -> None:
-        """Close honestly."""
-        self._sandbox.close()
 
     def collected(self) -> Collected:
         """Lie."""

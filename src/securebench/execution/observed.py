@@ -1,4 +1,4 @@
-"""A driver that reports what is done with its sandboxes, whoever does it."""
+"""A driver that reports what is done with its sandboxes."""
 
 from __future__ import annotations
 
@@ -6,23 +6,26 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from securebench.progress import SandboxCommand, SandboxCreate, SandboxResult, SandboxStart
-from securebench.sandboxes.base import Sandbox, SandboxDriver, SandboxProcess
+from securebench.sandboxes.wrapping import WrappedDriver, WrappedProcess, WrappedSandbox
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from securebench.execution.verifier_output import Printed, VerifierOutput
-    from securebench.images.model import ResolvedImage
-    from securebench.images.store.leases import TreeLease
     from securebench.progress import Reporter
-    from securebench.sandboxes.base import Chunk, Command, DriverInfo, ExitState, SandboxSpec
-    from securebench.sandboxes.collected import Collected
+    from securebench.sandboxes.base import (
+        Chunk,
+        Command,
+        ExitState,
+        Sandbox,
+        SandboxDriver,
+        SandboxProcess,
+        SandboxSpec,
+    )
 
 _SHOWN: Final = 2000
 """Bytes of output, and characters of a command, that an event carries."""
 
 
-class ObservedDriver(SandboxDriver):
+class ObservedDriver(WrappedDriver):
     """Passes everything on, and reports it.
 
     Output and arguments are reported only with ``show_output``: a verifier's commands and what they print are made of
@@ -33,51 +36,23 @@ class ObservedDriver(SandboxDriver):
     def __init__(
         self, driver: SandboxDriver, report: Reporter, *, show_output: bool, printed: VerifierOutput | None = None
     ) -> None:
-        self._driver = driver
+        super().__init__(driver)
         self._report = report
         self._show_output = show_output
         self._printed = printed
 
-    def info(self) -> DriverInfo:
-        """Pass on."""
-        return self._driver.info()
-
-    def resolve_image(self, reference: str, on_progress: Callable[[str], None] | None = None) -> ResolvedImage:
-        """Pass on."""
-        return self._driver.resolve_image(reference, on_progress)
-
-    def image_tree(self, image: ResolvedImage) -> TreeLease:
-        """Pass on."""
-        return self._driver.image_tree(image)
-
-    def self_test(self, image: ResolvedImage, *, forwarded_ports: bool = False) -> None:
-        """Pass on."""
-        self._driver.self_test(image, forwarded_ports=forwarded_ports)
-
     def create(self, spec: SandboxSpec, *, persistent: bool = False) -> Sandbox:
-        """Pass on, and report."""
+        """Create a sandbox that reports its commands."""
         sandbox = self._driver.create(spec, persistent=persistent)
         self._report.emit(SandboxCreate(image=spec.image.reference, network=spec.network))
         return _ObservedSandbox(sandbox, self._report, self._printed, show_output=self._show_output)
 
-    def reap(self) -> int:
-        """Pass on."""
-        return self._driver.reap()
 
-    def close(self) -> None:
-        """Pass on."""
-        self._driver.close()
-
-    def kill_all(self) -> None:
-        """Pass on."""
-        self._driver.kill_all()
-
-
-class _ObservedSandbox(Sandbox):
+class _ObservedSandbox(WrappedSandbox):
     def __init__(
         self, sandbox: Sandbox, report: Reporter, printed: VerifierOutput | None, *, show_output: bool
     ) -> None:
-        self._sandbox = sandbox
+        super().__init__(sandbox)
         self._report = report
         self._printed = printed
         self._show_output = show_output
@@ -93,29 +68,17 @@ class _ObservedSandbox(Sandbox):
             printed = self._printed.command(command.argv[0], stdout=command.capture == 0)
         return _ObservedProcess(process, self._report, printed, show_output=self._show_output)
 
-    def collected(self) -> Collected:
-        return self._sandbox.collected()
 
-    def close(self) -> None:
-        self._sandbox.close()
-
-
-class _ObservedProcess(SandboxProcess):
+class _ObservedProcess(WrappedProcess):
     def __init__(
         self, process: SandboxProcess, report: Reporter, printed: Printed | None, *, show_output: bool
     ) -> None:
-        self._process = process
+        super().__init__(process)
         self._report = report
         self._printed = printed
         self._room = _SHOWN if show_output else 0
         self._output = bytearray()
         self._started = time.monotonic()
-
-    def send(self, data: bytes) -> None:
-        self._process.send(data)
-
-    def close_stdin(self) -> None:
-        self._process.close_stdin()
 
     def receive(self, timeout: float | None = None) -> Chunk | None:
         chunk = self._process.receive(timeout)
@@ -138,6 +101,3 @@ class _ObservedProcess(SandboxProcess):
             )
         )
         return state
-
-    def kill(self) -> None:
-        self._process.kill()

@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from securebench.errors import CandidateError, FailurePhase, FailureReason
-from securebench.sandboxes.base import Sandbox
+from securebench.sandboxes.wrapping import WrappedSandbox
 
 if TYPE_CHECKING:
-    from securebench.sandboxes.base import Command, SandboxProcess
-    from securebench.sandboxes.collected import Collected
+    from securebench.sandboxes.base import Command, Sandbox, SandboxProcess
 
 EVERYTHING = "*"
 
@@ -69,11 +68,11 @@ class CommandAttempt:
     refusal: str | None
 
 
-class PolicySandbox(Sandbox):
+class PolicySandbox(WrappedSandbox):
     """Runs in ``sandbox`` what ``policy`` admits, and records every attempt, in order, in ``attempts``."""
 
     def __init__(self, sandbox: Sandbox, policy: CommandPolicy) -> None:
-        self._sandbox = sandbox
+        super().__init__(sandbox)
         self._policy = policy
         self._attempts: list[CommandAttempt] = []
         self._lock = threading.Lock()
@@ -92,15 +91,7 @@ class PolicySandbox(Sandbox):
             self._attempts.append(CommandAttempt(command.argv, name, refusal))
         if refusal is not None:
             raise CommandDeniedError(f"the command policy refused a command: {refusal}")
-        return self._sandbox.open(command)
-
-    def collected(self) -> Collected:
-        """Pass on."""
-        return self._sandbox.collected()
-
-    def close(self) -> None:
-        """Close the sandbox beneath."""
-        self._sandbox.close()
+        return super().open(command)
 
 
 def executable_name(path: str) -> str:

@@ -1,0 +1,100 @@
+"""Wrappers that pass everything on: a base for drivers, sandboxes and processes that change or watch one operation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from securebench.sandboxes.base import Sandbox, SandboxDriver, SandboxProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from securebench.images.model import ResolvedImage
+    from securebench.images.store.leases import TreeLease
+    from securebench.sandboxes.base import Chunk, Command, DriverInfo, ExitState, SandboxSpec
+    from securebench.sandboxes.collected import Collected
+
+
+class WrappedDriver(SandboxDriver):
+    """A driver that passes every operation on to ``driver``."""
+
+    def __init__(self, driver: SandboxDriver) -> None:
+        self._driver = driver
+
+    def info(self) -> DriverInfo:
+        """Pass on."""
+        return self._driver.info()
+
+    def resolve_image(self, reference: str, on_progress: Callable[[str], None] | None = None) -> ResolvedImage:
+        """Pass on."""
+        return self._driver.resolve_image(reference, on_progress)
+
+    def image_tree(self, image: ResolvedImage) -> TreeLease:
+        """Pass on."""
+        return self._driver.image_tree(image)
+
+    def self_test(self, image: ResolvedImage, *, forwarded_ports: bool = False) -> None:
+        """Pass on: the sandboxes that it tests are those of the driver, without this wrapper."""
+        self._driver.self_test(image, forwarded_ports=forwarded_ports)
+
+    def create(self, spec: SandboxSpec, *, persistent: bool = False) -> Sandbox:
+        """Pass on."""
+        return self._driver.create(spec, persistent=persistent)
+
+    def reap(self) -> int:
+        """Pass on."""
+        return self._driver.reap()
+
+    def close(self) -> None:
+        """Pass on."""
+        self._driver.close()
+
+    def kill_all(self) -> None:
+        """Pass on."""
+        self._driver.kill_all()
+
+
+class WrappedSandbox(Sandbox):
+    """A sandbox that passes every operation on to ``sandbox``. ``run`` uses its own ``open``."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._sandbox = sandbox
+
+    def open(self, command: Command) -> SandboxProcess:
+        """Pass on."""
+        return self._sandbox.open(command)
+
+    def collected(self) -> Collected:
+        """Pass on."""
+        return self._sandbox.collected()
+
+    def close(self) -> None:
+        """Pass on."""
+        self._sandbox.close()
+
+
+class WrappedProcess(SandboxProcess):
+    """A process that passes every operation on to ``process``."""
+
+    def __init__(self, process: SandboxProcess) -> None:
+        self._process = process
+
+    def send(self, data: bytes) -> None:
+        """Pass on."""
+        self._process.send(data)
+
+    def close_stdin(self) -> None:
+        """Pass on."""
+        self._process.close_stdin()
+
+    def receive(self, timeout: float | None = None) -> Chunk | None:
+        """Pass on."""
+        return self._process.receive(timeout)
+
+    def wait(self) -> ExitState:
+        """Pass on."""
+        return self._process.wait()
+
+    def kill(self) -> None:
+        """Pass on."""
+        self._process.kill()
