@@ -1,4 +1,4 @@
-"""Doors: how something outside a sandbox is served into it, without any network between the two."""
+"""Forwarded ports: serve something outside a sandbox into it, without a network between the two."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class ProviderSession(EgressAgentSession):
         self._reader = EventReader(setup.parser.take)
 
     def on_output(self, chunk: Chunk) -> None:
-        """See :meth:`Attendance.on_output`."""
+        """See :meth:`AgentSession.on_output`."""
         stream, data = chunk
         if stream is Stream.STDOUT:
             self._reader.feed(data)
@@ -74,7 +74,7 @@ class ProviderSession(EgressAgentSession):
     def end(
         self, result: CommandResult, candidate: CandidateArtifact | None, failure: CandidateError | None
     ) -> SessionEnd:
-        """See :meth:`Attendance.end`: judged as :func:`judge` does."""
+        """See :meth:`AgentSession.end`: judged as :func:`judge` does."""
         del result
         self._reader.finish()
         try:
@@ -94,7 +94,7 @@ class ProviderSession(EgressAgentSession):
             return self._ending(error, report)
 
     def void(self, fault: InfrastructureError) -> SessionEnd:
-        """See :meth:`Attendance.void`. A gateway that died is why its sandbox ended, so it is told first."""
+        """See :meth:`AgentSession.void`. A gateway that died is why its sandbox ended, so it is told first."""
         self._reader.finish()
         try:
             return self._ending(fault, self._session.close())

@@ -115,7 +115,7 @@ def _remove(directory: Path) -> None:
 
 @contextmanager
 def _locked(base: Path) -> Iterator[None]:
-    """Keep other builds of this user from opening or clearing a workshop meanwhile."""
+    """Keep other builds of this user from opening or clearing a build directory meanwhile."""
     descriptor = os.open(base, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

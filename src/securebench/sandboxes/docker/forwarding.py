@@ -1,4 +1,4 @@
-"""Doors of a container: it joins the network namespace of another one, a holder, in which they are open already.
+"""Forwarded ports of a container: it joins the network namespace of another one, which holds them open already.
 
 An engine gives a container its namespace and starts it in one step, so nobody could listen in it before. The holder is
 a container of ours, of our own image, hardened like every sandbox. It listens, and hands the sockets over through a

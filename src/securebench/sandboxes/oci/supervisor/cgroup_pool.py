@@ -56,7 +56,7 @@ class PooledCgroup:
 
 
 class CgroupPool:
-    """The spares of a supervisor."""
+    """The cgroups that a supervisor keeps ready."""
 
     def __init__(self, context: SupervisorContext) -> None:
         self._context = context
@@ -73,7 +73,7 @@ class CgroupPool:
         return pooled
 
     def refill(self) -> None:
-        """Make spares until there are enough. Where the runtime makes its own groups, or none can be made, none are."""
+        """Create cgroups until there are enough. If the runtime creates its own, or none can be created, do nothing."""
         around = self._context
         while around.hierarchies and not around.inner_groups and len(self._ready) < _COUNT:
             self._ready.append(PooledCgroup(self._groups.pop() if self._groups else self._new_group()))
