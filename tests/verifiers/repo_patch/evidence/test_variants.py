@@ -153,3 +153,13 @@ def test_tests_of_mixin_classes_have_controls(runner: str, ids: tuple[str, ...],
     assert honest.evidence["control_bits"] > 3
     cheat = Here({**files, "project/__init__.py": LIAR}, command, ids).judge(tmp_path / "cheat")
     assert cheat.reason is FailureReason.TAMPERED
+
+
+def test_tests_that_ids_name_without_a_place_are_copied_first() -> None:
+    """SymPy's ids are names of functions."""
+    tests = "".join(ONE.replace("one", name).replace("30", f"3{n}") for n, name in enumerate(["one", *"abcdefghi"]))
+    path = b"sympy/tests/test_numbers.py"
+    tree = MemoryTree({path: FileVersion(tests.encode())})
+    groups = plant([path], tree, ["test_one"], adapter_of("bin/test -C")).groups
+    most = max(groups, key=lambda group: len(group.controls))
+    assert (most.place.function, len(most.controls)) == ("test_one", 16)

@@ -88,6 +88,8 @@ def plant(tests: Sequence[bytes], tree: FileTree, wanted: Iterable[str], adapter
     places = {place for test in wanted if (place := adapter.place(test)) is not None}
     versions = {path: version for path in tests if (version := tree.get(path)) is not None and not version.link}
     texts = [version.content for version in versions.values()]
+    unplaced = places_of(wanted, zip(versions, texts, strict=True), adapter)
+    places |= {place for found in unplaced.values() for place in found}
     names = NameMaker()
     names.avoid(b"\n".join([*tests, *(name for text in texts for name in _DEFINED.findall(text))]).decode("latin-1"))
     bases = {path: _bases(version.content) for path, version in versions.items()}
@@ -101,7 +103,7 @@ def plant(tests: Sequence[bytes], tree: FileTree, wanted: Iterable[str], adapter
             except (SyntaxError, ValueError, RecursionError, MemoryError):
                 continue
     chosen = _Choice([test for file in files.values() for test in file.tests], places).all()
-    planted = Controls(places=places_of(wanted, zip(versions, texts, strict=True), adapter))
+    planted = Controls(places=unplaced)
     for path, file in files.items():
         try:
             text = file.plant([variants for variants in chosen if variants.test in file.tests], places)
