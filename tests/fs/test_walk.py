@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from securebench.fs.safe_open import TreeRefusal, TreeRefusedError, printable
+from securebench.fs.safe_open import TreeRefusal, TreeRefusedError
 from securebench.fs.walk import (
     MAX_OFFENDERS,
     STATUS,
@@ -21,6 +21,7 @@ from securebench.fs.walk import (
     walk,
     walk_at,
 )
+from securebench.printable import printable_name
 from workspaces.users import as_ordinary_user, open_directory
 
 
@@ -220,7 +221,7 @@ class TestWalkAt:
 )
 def test_names_are_shown_harmless(name: bytes, shown: str) -> None:
     """H09: a name in a message cannot move a cursor, turn text round, break a line or fill a screen."""
-    assert printable(name) == shown
+    assert printable_name(name) == shown
 
 
 class TestStatus:

@@ -8,7 +8,7 @@ import pytest
 
 from securebench.errors import StorageError
 from securebench.progress import AgentOutput, SandboxCommand
-from securebench.results.trace import TraceLog, printable
+from securebench.results.trace import TraceLog
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,9 +42,3 @@ def test_is_never_written_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "log").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(StorageError):
         TraceLog(tmp_path / "log")
-
-
-@pytest.mark.parametrize("text", ["plain", "tab\there", "zwei\nZeilen", "☃ 日本 é"])
-def test_ordinary_text_stays(text: str) -> None:
-    """What people write is shown as they wrote it."""
-    assert printable(text) == text

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from securebench.agents.catalogue import find
 from securebench.errors import ConfigError
-from securebench.fs.safe_open import printable
+from securebench.printable import printable_name
 
 if TYPE_CHECKING:
     from securebench.agents.model import AgentProgram
@@ -37,7 +37,7 @@ def require_version(program: AgentProgram, result: CommandResult, image: str = "
     """Raise :class:`ConfigError` (``agent-unfit``) unless a program, asked in a sandbox, has given its version."""
     if result.exit_code == 0 and parse_version(program.name, result.stdout) == program.version:
         return
-    said = printable(b" ".join((result.stderr or result.stdout).split()))
+    said = printable_name(b" ".join((result.stderr or result.stdout).split()))
     ended = "it timed out" if result.timed_out else f"exit {result.exit_code}"
     raise ConfigError(
         f"{program.name} does not start in {image}, or is another than {program.version}: {ended}, {said!r}",

@@ -11,10 +11,11 @@ from securebench.agents.progress import InstallStage, Teller
 from securebench.errors import ImageError, InfrastructureError
 from securebench.fs.archives import ArchiveLimits
 from securebench.fs.durable import sync_directory, write_all
-from securebench.fs.safe_open import OPEN_FILE, opened, printable
+from securebench.fs.safe_open import OPEN_FILE, opened
 from securebench.fs.streams import chunks, decompressed
 from securebench.fs.tar_reader import MemberKind, TarReader
 from securebench.limits import GIB
+from securebench.printable import printable_name
 from securebench.strict_input.json_text import UnfitJsonError, decode_json
 
 if TYPE_CHECKING:
@@ -114,9 +115,9 @@ class _Unpacking:
         odd = parts[0] != _TOP or any(part in {b"", b".", b".."} or len(part) > _MAX_NAME for part in parts)
         text = path.decode("utf-8", "replace")
         if odd or len(path) > _MAX_PATH or len(parts) > LIMITS.depth or "\ufffd" in text or not text.isprintable():
-            raise unusable(self._what, f"a path in it is not one that a package has: {printable(path)!r}")
+            raise unusable(self._what, f"a path in it is not one that a package has: {printable_name(path)!r}")
         if member.kind not in {MemberKind.FILE, MemberKind.DIRECTORY}:
-            raise unusable(self._what, f"it holds what is neither a file nor a directory: {printable(path)!r}")
+            raise unusable(self._what, f"it holds what is neither a file nor a directory: {printable_name(path)!r}")
         return [os.fsdecode(part) for part in parts[1:]]
 
     def _file(self, parts: list[str], member: Member, content: Iterator[memoryview]) -> UnpackedFile:

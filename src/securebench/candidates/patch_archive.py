@@ -9,12 +9,13 @@ from __future__ import annotations
 from typing import IO, TYPE_CHECKING, Final
 
 from securebench.errors import ImageError, StorageError
-from securebench.fs.safe_open import TreeRefusal, TreeRefusedError, printable
+from securebench.fs.safe_open import TreeRefusal, TreeRefusedError
 from securebench.fs.tar_reader import MemberKind, TarReader
 from securebench.fs.tar_writer import TarWriter
 from securebench.fs.walk import MAX_OFFENDERS
 from securebench.limits import MIB
 from securebench.patches.model import FileVersion
+from securebench.printable import printable_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,7 +30,7 @@ _EXECUTABLE: Final = 0o100
 
 def write_patch(delta: Delta, output: IO[bytes]) -> TarWriter:
     """Write ``delta``. Raises :class:`TreeRefusedError` for names that mean that something is gone."""
-    offenders = [f"{printable(path)}: is the mark of a removed file" for path in sorted(delta) if _is_mark(path)]
+    offenders = [f"{printable_name(path)}: is the mark of a removed file" for path in sorted(delta) if _is_mark(path)]
     if offenders:
         raise TreeRefusedError(TreeRefusal.UNSAFE, *offenders[:MAX_OFFENDERS])
     with TarWriter(output) as archive:
@@ -52,7 +53,7 @@ def read_patch(pieces: Iterable[bytes]) -> Delta:
         for member in reader:
             path, version = _read_member(member, b"".join(reader.content()))
             if path in delta:
-                raise _not_ours(f"{printable(path)} stands in it twice")
+                raise _not_ours(f"{printable_name(path)} stands in it twice")
             delta[path] = version
     except ImageError as error:
         raise _not_ours(error.message) from None
@@ -62,7 +63,7 @@ def read_patch(pieces: Iterable[bytes]) -> Delta:
 def _read_member(member: Member, content: bytes) -> tuple[bytes, FileVersion | None]:
     parts = member.path.split(b"/")
     if {b"", b".", b".."} & set(parts) or member.kind not in {MemberKind.FILE, MemberKind.SYMLINK}:
-        raise _not_ours(f"{printable(member.path)} is not a path of a patch")
+        raise _not_ours(f"{printable_name(member.path)} is not a path of a patch")
     *parents, name = parts
     if name.startswith(GONE):
         return b"/".join((*parents, name.removeprefix(GONE))), None

@@ -172,6 +172,6 @@ def _is_of_output(error: OSError) -> bool:
 
 def complain(message: str) -> None:
     """Print an error on stderr. ``message`` may quote a pack, so control characters are escaped."""
-    from securebench.results.trace import printable
+    from securebench.printable import printable
 
     click.echo(f"{click.style('error:', fg='red', bold=True)} {printable(message)}", err=True)

@@ -82,6 +82,6 @@ def _summary(report: Report) -> str:
 
 def _plain(text: str) -> str:
     """Return ``text`` on one line, without terminal control sequences: it may quote an engine, a file or an error."""
-    from securebench.results.trace import printable
+    from securebench.printable import printable
 
     return " ".join(printable(text).split())

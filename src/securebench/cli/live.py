@@ -14,8 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from securebench.cli.plain import resume_line, run_line, stderr_line, task_line
+from securebench.printable import printable_line
 from securebench.progress import Resume, RunDone, RunStart, TaskDone, TaskStart, VerifierStart
-from securebench.results.trace import printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -131,7 +131,7 @@ def _tasks(running: list[tuple[str, tuple[str, float]]], now: float) -> Table:
 
 def shortened(task_id: str) -> str:
     """Return a task id that fits into a column. A long id is cut in the middle, because ids differ at their ends."""
-    text = printable(task_id).replace("\n", "\\n").replace("\t", "\\t")
+    text = printable_line(task_id)
     if len(text) <= _NAME_WIDTH:
         return text
     end = _NAME_WIDTH // 2

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from securebench.printable import printable, printable_line
 from securebench.progress import AgentOutput, SandboxCommand, SandboxResult
-from securebench.results.trace import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,10 +28,10 @@ class CommandOutputSink:
     def __call__(self, event: Event) -> None:
         """Show one event."""
         if isinstance(event, SandboxCommand):
-            self._echo(f"  {shown(event.task_id)} $ {clipped(event.command)}")
+            self._echo(f"  {printable_line(event.task_id)} $ {clipped(event.command)}")
         elif isinstance(event, SandboxResult):
             end = "timed out" if event.timed_out else f"exit {event.exit_code}"
-            self._echo(f"  {shown(event.task_id)} -> {end}")
+            self._echo(f"  {printable_line(event.task_id)} -> {end}")
             self._echo_lines(clipped(event.output))
 
     def _echo_lines(self, text: str) -> None:
@@ -52,20 +52,15 @@ class AgentOutputSink:
         """Show one event, which holds whole lines."""
         if isinstance(event, AgentOutput):
             for line in filter(None, event.text.split("\n")):
-                self._echo(f"  {shown(event.task_id)} | {clipped(line, _LINE)}")
+                self._echo(f"  {printable_line(event.task_id)} | {clipped(line, _LINE)}")
 
 
 def show_verifier_output(echo: Callable[[str], None], task_id: str, text: str) -> None:
     """Show the output of a verifier's commands line by line, for ``--show-verifier-output``."""
     for line in filter(None, text.split("\n")):
-        echo(f"  {shown(task_id)} | {clipped(line, _LINE)}")
+        echo(f"  {printable_line(task_id)} | {clipped(line, _LINE)}")
 
 
 def clipped(text: str, room: int = _CLIP) -> str:
     """Return the beginning of ``text``, safe for a terminal."""
     return printable(text[:room]) + ("…" if len(text) > room else "")
-
-
-def shown(task_id: str) -> str:
-    """Return a task id, safe for a terminal and on one line."""
-    return printable(task_id).replace("\n", "\\n").replace("\t", "\\t")

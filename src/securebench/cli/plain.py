@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from securebench.printable import printable
 from securebench.progress import Resume, RunStart, TaskDone, TaskStart
-from securebench.results.trace import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable

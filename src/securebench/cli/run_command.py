@@ -94,7 +94,7 @@ def _only_one(argument: Path | None, option: Path | None) -> Path:
 
 def _run(path: Path, flags: dict[str, Any]) -> TesterRunSummary:
     from securebench.cli.output import show_verifier_output
-    from securebench.results.trace import printable
+    from securebench.printable import printable
     from securebench.tester_config import load_tester_config
     from securebench.tester_run import RunOptions, run_benchmark
 

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from securebench.cli.plain import WEAK
-from securebench.results.trace import printable
+from securebench.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

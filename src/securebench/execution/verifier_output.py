@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from securebench.fs.durable import storage_errors, write_durably
 from securebench.limits import MIB
-from securebench.results.trace import printable
+from securebench.printable import printable
 from securebench.sandboxes.base import Stream
 
 if TYPE_CHECKING:

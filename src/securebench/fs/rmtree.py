@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 from securebench.errors import StorageError
 from securebench.fs.durable import storage_errors
-from securebench.fs.safe_open import OPEN_DIRECTORY, opened, printable
+from securebench.fs.safe_open import OPEN_DIRECTORY, opened
+from securebench.printable import printable_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -189,7 +190,7 @@ def _stuck(name: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise StorageError(
-            f"cannot remove {printable(os.fsencode(name))!r}: {error.strerror or error}",
+            f"cannot remove {printable_name(os.fsencode(name))!r}: {error.strerror or error}",
             code="workspace-stuck",
             hint="look for an immutable attribute (lsattr, chattr -i) or a mount; remove it by hand, then run again",
         ) from error

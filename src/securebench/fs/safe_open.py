@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from securebench.printable import printable_name
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
@@ -21,7 +23,6 @@ OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | o
 OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 """``O_NONBLOCK``: opening a FIFO returns at once instead of waiting for a writer."""
 
-_SHOWN_LENGTH = 160
 _SET_ID = stat.S_ISUID | stat.S_ISGID
 _READ_DIRECTORY = stat.S_IRUSR | stat.S_IXUSR
 _CLOSED = "may not be read by its owner"
@@ -42,13 +43,6 @@ class TreeRefusedError(Exception):
         super().__init__("; ".join(offenders))
         self.refusal = refusal
         self.offenders = offenders
-
-
-def printable(name: bytes) -> str:
-    """Return ``name`` for people: control, direction and invalid characters escaped, and clipped."""
-    text = name.decode("utf-8", "backslashreplace")
-    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
-    return shown if len(shown) <= _SHOWN_LENGTH else shown[:_SHOWN_LENGTH] + "..."
 
 
 @contextmanager
@@ -110,9 +104,9 @@ def refusing(path: bytes) -> Iterator[None]:
 def refusal_of(error: OSError, path: bytes) -> TreeRefusedError | OSError:
     """Return the refusal of a hostile ``path`` for ``error``, or ``error`` itself if the machine is at fault."""
     if error.errno == errno.ENOENT:
-        return TreeRefusedError(TreeRefusal.MISSING, f"{printable(path)}: does not exist")
+        return TreeRefusedError(TreeRefusal.MISSING, f"{printable_name(path)}: does not exist")
     reason = _REFUSED_ERRORS.get(error.errno or 0)
-    return error if reason is None else TreeRefusedError(TreeRefusal.UNSAFE, f"{printable(path)}: {reason}")
+    return error if reason is None else TreeRefusedError(TreeRefusal.UNSAFE, f"{printable_name(path)}: {reason}")
 
 
 _REFUSED_ERRORS = {
@@ -128,21 +122,23 @@ _REFUSED_ERRORS = {
 def require_readable_directory(status: os.stat_result, path: bytes) -> None:
     """Refuse a directory that its owner may not read and search."""
     if mode_fault(status.st_mode):
-        raise TreeRefusedError(TreeRefusal.UNSAFE, f"{printable(path)}: {_CLOSED}")
+        raise TreeRefusedError(TreeRefusal.UNSAFE, f"{printable_name(path)}: {_CLOSED}")
 
 
 def require_file(status: os.stat_result, path: bytes) -> None:
     """Refuse everything but regular files."""
     kind = stat.S_IFMT(status.st_mode)
     if kind != stat.S_IFREG:
-        raise TreeRefusedError(TreeRefusal.UNSAFE, f"{printable(path)}: is a {_KIND_NAMES.get(kind, 'strange object')}")
+        raise TreeRefusedError(
+            TreeRefusal.UNSAFE, f"{printable_name(path)}: is a {_KIND_NAMES.get(kind, 'strange object')}"
+        )
 
 
 def require_readable_file(status: os.stat_result, path: bytes, *, set_id: bool = False) -> None:
     """Refuse everything but regular files that their owner may read. Refuse set-id files unless ``set_id``."""
     require_file(status, path)
     if fault := mode_fault(status.st_mode & ~_SET_ID if set_id else status.st_mode):
-        raise TreeRefusedError(TreeRefusal.UNSAFE, f"{printable(path)}: {fault}")
+        raise TreeRefusedError(TreeRefusal.UNSAFE, f"{printable_name(path)}: {fault}")
 
 
 def mode_fault(mode: int) -> str:

@@ -11,8 +11,8 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
 from securebench.fs.archives import malformed, too_large
-from securebench.fs.safe_open import printable
 from securebench.fs.streams import CHUNK
+from securebench.printable import printable_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -140,7 +140,9 @@ class TarReader:
         path = extra.get(b"path") or _path(header)
         kind = _KINDS.get(header[156:157])
         if kind is None or any(key.startswith(_SPARSE) for key in extra):
-            raise self._unreadable(path, f"its type is {printable(header[156:157])!r} or sparse, which is not read")
+            raise self._unreadable(
+                path, f"its type is {printable_name(header[156:157])!r} or sparse, which is not read"
+            )
         size = self._field(header[124:136], extra, b"size") if kind is MemberKind.FILE else 0
         if header[156:157] == b"\0" and path.endswith(b"/"):  # a directory in the pre-POSIX format
             kind = MemberKind.DIRECTORY
@@ -178,7 +180,7 @@ class TarReader:
         if key not in extra:
             return self._number(raw, key.decode())
         if not extra[key].isdigit() or len(extra[key]) > _DIGITS:
-            raise malformed(self._what, f"a header's {key.decode()} is {printable(extra[key])!r}")
+            raise malformed(self._what, f"a header's {key.decode()} is {printable_name(extra[key])!r}")
         return int(extra[key])
 
     def _time(self, header: bytes, extra: dict[bytes, bytes]) -> int:
@@ -188,7 +190,7 @@ class TarReader:
         sign = -1 if whole.startswith(b"-") else 1
         digits, part = whole.removeprefix(b"-"), part[:9].ljust(9, b"0")
         if not digits.isdigit() or not part.isdigit() or len(digits) > _DIGITS:
-            raise malformed(self._what, f"a header's mtime is {printable(extra[b'mtime'])!r}")
+            raise malformed(self._what, f"a header's mtime is {printable_name(extra[b'mtime'])!r}")
         return sign * (int(digits) * _NANO + int(part))
 
     def _number(self, raw: bytes, name: str, *, signed: bool = False) -> int:
@@ -200,14 +202,14 @@ class TarReader:
         else:
             digits = _until_nul(raw).strip(b" ")
             if digits.strip(b"01234567"):
-                raise malformed(self._what, f"a header's {name} is {printable(raw)!r}, not a number")
+                raise malformed(self._what, f"a header's {name} is {printable_name(raw)!r}, not a number")
             value = int(digits or b"0", 8)
         if value < 0 and not signed:
             raise malformed(self._what, f"a header's {name} is negative")
         return value
 
     def _unreadable(self, path: bytes, problem: str) -> ImageError:
-        return malformed(f"{self._what}: {printable(path)}", problem)
+        return malformed(f"{self._what}: {printable_name(path)}", problem)
 
     def _some(self, size: int) -> memoryview:
         """Return between one and ``size`` bytes."""

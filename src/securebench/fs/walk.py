@@ -21,13 +21,13 @@ from securebench.fs.safe_open import (
     TreeRefusedError,
     opened_below,
     opened_root,
-    printable,
     refusal_of,
     require_file,
     require_readable_directory,
     require_readable_file,
 )
 from securebench.limits import MIB
+from securebench.printable import printable_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -151,7 +151,7 @@ class TreeEntry:
             if not left and len(chunk) < _CHUNK:
                 return
         if left:
-            raise TreeRefusedError(TreeRefusal.UNSAFE, f"{printable(self.path)}: changed while it was read")
+            raise TreeRefusedError(TreeRefusal.UNSAFE, f"{printable_name(self.path)}: changed while it was read")
 
 
 def walk(
@@ -286,7 +286,7 @@ class _Walk:
         if stat.S_ISLNK(status.st_mode):
             target = os.readlink(name, dir_fd=level.descriptor)
             if self.rules.links is Links.NONE:
-                raise TreeRefusedError(TreeRefusal.UNSAFE, f"{printable(path)}: is a link")
+                raise TreeRefusedError(TreeRefusal.UNSAFE, f"{printable_name(path)}: is a link")
             return TreeEntry(path=path, kind=EntryKind.LINK, status=status, target=target)
         if self.rules.layer and stat.S_ISCHR(status.st_mode) and not status.st_rdev:
             return TreeEntry(path=path, kind=EntryKind.WHITEOUT, status=status)
@@ -303,12 +303,12 @@ class _Walk:
 
     def _check_name(self, path: bytes, name: bytes) -> None:
         if len(name) > self.limits.name_bytes or len(path) > self.limits.path_bytes:
-            raise TreeRefusedError(TreeRefusal.UNSAFE, f"{printable(path)}: has too long a name")
+            raise TreeRefusedError(TreeRefusal.UNSAFE, f"{printable_name(path)}: has too long a name")
 
     def _directory(self, level: _Level, name: bytes, path: bytes) -> TreeEntry:
         if len(self.levels) > self.limits.depth:
             raise TreeRefusedError(
-                TreeRefusal.UNSAFE, f"{printable(path)}: lies deeper than {self.limits.depth} levels"
+                TreeRefusal.UNSAFE, f"{printable_name(path)}: lies deeper than {self.limits.depth} levels"
             )
         descriptor = os.open(name, OPEN_DIRECTORY, dir_fd=level.descriptor)
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self
 
 from securebench.fs.append_log import AppendLog
+from securebench.printable import printable
 from securebench.progress import AgentOutput
 
 if TYPE_CHECKING:
@@ -35,12 +36,3 @@ class TraceLog:
 
     def __exit__(self, *_: object) -> None:
         self._log.close()
-
-
-def printable(text: str) -> str:
-    """Return ``text`` with everything that a terminal might obey written out; newlines and tabs stay."""
-    return "".join(char if char.isprintable() or char in "\n\t" else _escaped(char) for char in text)
-
-
-def _escaped(char: str) -> str:
-    return char.encode("unicode_escape", "surrogatepass").decode("ascii")

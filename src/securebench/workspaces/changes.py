@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from securebench.errors import ImageError, InfrastructureError
-from securebench.fs.safe_open import TreeRefusal, TreeRefusedError, mode_fault, printable
+from securebench.fs.safe_open import TreeRefusal, TreeRefusedError, mode_fault
 from securebench.fs.tar_reader import MemberKind, TarReader
 from securebench.fs.walk import (
     EntryKind,
@@ -24,6 +24,7 @@ from securebench.fs.walk import (
     walk_descriptor,
 )
 from securebench.limits import MIB
+from securebench.printable import printable_name
 from securebench.sandboxes.collected import CollectedLayer
 from securebench.workspaces.comparison import CHANGE_LIMITS, Comparison
 
@@ -153,7 +154,9 @@ class _Archive:
 
     def _copy(self, path: bytes, source: bytes) -> None:
         if source not in self._seen:
-            raise TreeRefusedError(TreeRefusal.UNSAFE, f"{printable(path)}: is a hard link to what is not looked at")
+            raise TreeRefusedError(
+                TreeRefusal.UNSAFE, f"{printable_name(path)}: is a hard link to what is not looked at"
+            )
         self._comparison.copy(path, source)
 
     def _require_plain(self, path: bytes, member: Member) -> None:
@@ -162,14 +165,16 @@ class _Archive:
         if before is not None and stat.S_IMODE(before.st_mode) == member.mode and member.kind is not MemberKind.SPECIAL:
             return
         if path.count(b"/") > _LOOKED_AT.depth:
-            raise TreeRefusedError(TreeRefusal.UNSAFE, f"{printable(path)}: lies deeper than {_LOOKED_AT.depth} levels")
+            raise TreeRefusedError(
+                TreeRefusal.UNSAFE, f"{printable_name(path)}: lies deeper than {_LOOKED_AT.depth} levels"
+            )
         problem = (
             "is a device or FIFO"
             if member.kind is MemberKind.SPECIAL
             else mode_fault(_TYPES[member.kind] | member.mode)
         )
         if problem:
-            raise TreeRefusedError(TreeRefusal.UNSAFE, f"{printable(path)}: {problem}")
+            raise TreeRefusedError(TreeRefusal.UNSAFE, f"{printable_name(path)}: {problem}")
 
     def _is_skipped(self, path: bytes) -> bool:
         end = 0
@@ -196,5 +201,5 @@ def _below_root(path: bytes) -> bytes:
     """Return the path below the directory that an archive is of. Raises :class:`InfrastructureError`."""
     parts = path.strip(b"/").split(b"/")
     if {b"", b".", b".."} & set(parts):
-        raise InfrastructureError(f"the engine's archive has a member {printable(path)!r}")
+        raise InfrastructureError(f"the engine's archive has a member {printable_name(path)!r}")
     return b"/".join(parts[1:])

@@ -7,9 +7,10 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
-from securebench.fs.safe_open import TreeRefusal, TreeRefusedError, printable
+from securebench.fs.safe_open import TreeRefusal, TreeRefusedError
 from securebench.fs.tar_writer import TarWriter
 from securebench.fs.walk import WORKSPACE, EntryKind, TreeLimits, walk, walk_at
+from securebench.printable import printable_name
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,5 +52,5 @@ def read_file(root: Path, relative: str, limit: int) -> bytes:
     with closing(walk_at(root, relative, TreeLimits(total_bytes=limit))) as entries:
         entry = next(entries)
         if entry.kind is not EntryKind.FILE:
-            raise TreeRefusedError(TreeRefusal.UNSAFE, f"{printable(os.fsencode(relative))}: is a directory")
+            raise TreeRefusedError(TreeRefusal.UNSAFE, f"{printable_name(os.fsencode(relative))}: is a directory")
         return b"".join(entry.chunks())

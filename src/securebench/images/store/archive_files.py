@@ -11,10 +11,11 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Final, Protocol
 
 from securebench.fs.archives import malformed, too_large
-from securebench.fs.safe_open import OPEN_DIRECTORY, OPEN_FILE, opened, printable
+from securebench.fs.safe_open import OPEN_DIRECTORY, OPEN_FILE, opened
 from securebench.fs.streams import chunks
 from securebench.fs.tar_reader import MemberKind, TarReader
 from securebench.images.layout import LAYER_TYPE
+from securebench.printable import printable_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -140,4 +141,4 @@ def _name(path: bytes) -> str:
 
 
 def _missing(what: str, name: str) -> ImageError:
-    return malformed(what, f"it has no file {printable(name.encode('utf-8', 'backslashreplace'))!r}")
+    return malformed(what, f"it has no file {printable_name(name.encode('utf-8', 'backslashreplace'))!r}")

@@ -21,10 +21,11 @@ from securebench.fs.archives import malformed, too_large
 from securebench.fs.durable import write_all
 from securebench.fs.resolve import StuckError, split
 from securebench.fs.rmtree import remove_entry
-from securebench.fs.safe_open import open_below, opened, printable
+from securebench.fs.safe_open import open_below, opened
 from securebench.fs.tar_reader import MemberKind
 from securebench.images.store.ids import COUNT
 from securebench.images.store.tree_walk import TreeWalk
+from securebench.printable import printable_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -243,7 +244,7 @@ class TreeBuilder:
         os.utime(name, ns=times, dir_fd=place.descriptor, follow_symlinks=False)
 
     def _named(self, path: bytes) -> str:
-        return f"{self._what}: {printable(path)}"
+        return f"{self._what}: {printable_name(path)}"
 
     @contextmanager
     def _explaining(self, path: bytes) -> Iterator[None]:

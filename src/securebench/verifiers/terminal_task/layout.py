@@ -14,12 +14,13 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from securebench.errors import FailureReason
-from securebench.fs.safe_open import OPEN_FILE, TreeRefusedError, printable
+from securebench.fs.safe_open import OPEN_FILE, TreeRefusedError
 from securebench.fs.tar_reader import MemberKind, TarReader
 from securebench.fs.tree_writer import TreeWriter
 from securebench.fs.walk import KEPT_MODE, MAX_OFFENDERS
 from securebench.limits import MIB
 from securebench.pack_paths import LANE_ROOTS, folded, is_at_or_below
+from securebench.printable import printable_name
 from securebench.resources import Component, Visibility
 from securebench.sandboxes.base import Mount
 from securebench.verifiers.faults import CandidateFailedError
@@ -140,7 +141,7 @@ def _written(reader: TarReader, writer: TreeWriter, links: dict[bytes, bytes]) -
     for member in reader:
         path = member.path.rstrip(b"/")
         if _interferes(path, member):
-            yield printable(path)
+            yield printable_name(path)
         elif member.kind is MemberKind.DIRECTORY:
             writer.make_directory(path, member.mode & KEPT_MODE)
         elif member.kind is MemberKind.SYMLINK:
@@ -175,12 +176,12 @@ def _require_links_elsewhere(links: WorkspaceLinks) -> None:
         if leads == UNKNOWN:
             raise CandidateFailedError(
                 FailureReason.UNSAFE_WORKSPACE,
-                f"the workspace holds a link through /proc, /dev or '..' of another directory: {printable(path)}",
+                f"the workspace holds a link through /proc, /dev or '..' of another directory: {printable_name(path)}",
             )
         below = links.below_root(leads) if leads is not None else None
         if below is not None and _is_judging(below):
             raise CandidateFailedError(
-                FailureReason.TAMPERED, f"the workspace holds a link to what judges: {printable(path)}"
+                FailureReason.TAMPERED, f"the workspace holds a link to what judges: {printable_name(path)}"
             )
 
 

@@ -9,8 +9,9 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 from securebench.errors import MaterializationError
-from securebench.fs.safe_open import TreeRefusal, TreeRefusedError, printable
+from securebench.fs.safe_open import TreeRefusal, TreeRefusedError
 from securebench.pack_paths import LANE_ROOTS, is_at_or_below
+from securebench.printable import printable_name
 from securebench.resources import Visibility
 from securebench.sandboxes.base import SandboxSpec, workspace_user
 from securebench.verifiers.python_imports import first_needed_module
@@ -102,7 +103,9 @@ class _Start:
         of_shell = self._is_line and programs == self._words[:1]
         programs = [self._absolute(program) if "/" in program else program for program in programs]
         if missing := context.probe.missing_programs(context.driver, spec, programs, shell=of_shell):
-            raise _unusable(f"its image has no program {printable(os.fsencode(missing[0]))}, or may not execute it")
+            raise _unusable(
+                f"its image has no program {printable_name(os.fsencode(missing[0]))}, or may not execute it"
+            )
         self._require_script(spec, context)
 
     def _require_script(self, spec: SandboxSpec, context: VerifyContext) -> None:

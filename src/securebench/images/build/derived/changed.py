@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Final
 
 from securebench.errors import ImageError
 from securebench.fs.archives import ArchiveLimits
-from securebench.fs.safe_open import OPEN_DIRECTORY, OPEN_FILE, open_below, opened, printable
+from securebench.fs.safe_open import OPEN_DIRECTORY, OPEN_FILE, open_below, opened
 from securebench.fs.tar_reader import MemberKind, TarReader
 from securebench.fs.walk import EntryKind
 from securebench.images.build.derived.host_tree import content, walk
 from securebench.images.build.derived.layer import END, LayerEntry, written
 from securebench.images.store.ids import COUNT
 from securebench.images.store.tree_builder import OPAQUE, WHITEOUT
+from securebench.printable import printable_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -187,7 +188,7 @@ def _inner(number: int, shift: int) -> int:
 
 def _unfit(path: bytes, problem: str) -> ImageError:
     return ImageError(
-        f"the steps have left {printable(path)!r}: {problem}",
+        f"the steps have left {printable_name(path)!r}: {problem}",
         code="image-build-failed",
         hint="remove it in a last step",
     )

@@ -8,12 +8,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from securebench.errors import ConfigError
-from securebench.fs.safe_open import OPEN_DIRECTORY, opened, printable
+from securebench.fs.safe_open import OPEN_DIRECTORY, opened
 from securebench.fs.walk import EntryKind
 from securebench.images.build.derived.host_tree import content, walk
 from securebench.images.build.derived.layer import END, LayerEntry, written
 from securebench.images.build.git.model import LINK
 from securebench.images.build.git.writing import fresh_repository
+from securebench.printable import printable_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -102,7 +103,7 @@ def _recipe_directory(directory: Path, name: str) -> Iterator[int]:
 
 def _taken(found: TreeEntry, path: bytes, what: str) -> Iterator[bytes]:
     if found.name.startswith(b".wh."):
-        raise _unfit(f"{what}/{printable(found.path)}", "has a name that removes files of an image")
+        raise _unfit(f"{what}/{printable_name(found.path)}", "has a name that removes files of an image")
     if found.kind is EntryKind.DIRECTORY:
         yield from written(LayerEntry(path=path, kind=tarfile.DIRTYPE, mode=0o755))
     elif found.kind is EntryKind.LINK:
@@ -111,7 +112,7 @@ def _taken(found: TreeEntry, path: bytes, what: str) -> Iterator[bytes]:
         entry = LayerEntry(path=path, mode=0o755 if found.executable else 0o644, size=found.size)
         yield from written(entry, content(found))
     else:
-        raise _unfit(f"{what}/{printable(found.path)}", "is not a file, directory or link")
+        raise _unfit(f"{what}/{printable_name(found.path)}", "is not a file, directory or link")
 
 
 def _unfit(path: str, problem: str) -> ConfigError:

@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from securebench.errors import ImageError
-from securebench.fs.safe_open import TreeRefusedError, printable
+from securebench.fs.safe_open import TreeRefusedError
 from securebench.fs.walk import STATUS, UNPACKED, walk_descriptor
+from securebench.printable import printable_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,4 +34,6 @@ def content(entry: TreeEntry) -> Iterator[bytes]:
     try:
         yield from entry.chunks()
     except TreeRefusedError:
-        raise ImageError(f"{printable(entry.path)!r} changed while it was read", code="image-build-failed") from None
+        raise ImageError(
+            f"{printable_name(entry.path)!r} changed while it was read", code="image-build-failed"
+        ) from None

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Final
 from docker.utils.build import Pattern
 
 from securebench.errors import ConfigError
-from securebench.fs.safe_open import OPEN_DIRECTORY, opened, printable
+from securebench.fs.safe_open import OPEN_DIRECTORY, opened
 from securebench.fs.walk import EntryKind
 from securebench.images.build.derived.host_tree import content, walk
 from securebench.images.build.derived.layer import END, LayerEntry, written
+from securebench.printable import printable_name
 from securebench.strict_input.files import read_text
 
 if TYPE_CHECKING:
@@ -91,4 +92,4 @@ def _member(found: TreeEntry) -> Iterator[bytes]:
     if found.kind is EntryKind.FILE:
         entry = LayerEntry(path=found.path, mode=0o755 if found.executable else 0o644, size=found.size)
         return written(entry, content(found))
-    raise ConfigError(f"{printable(found.path)!r} is not a file, directory or link", code="recipe-invalid")
+    raise ConfigError(f"{printable_name(found.path)!r} is not a file, directory or link", code="recipe-invalid")

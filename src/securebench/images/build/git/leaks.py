@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from securebench.errors import ImageError
-from securebench.fs.safe_open import OPEN_DIRECTORY, OPEN_FILE, open_below, opened, printable
+from securebench.fs.safe_open import OPEN_DIRECTORY, OPEN_FILE, open_below, opened
 from securebench.fs.walk import EntryKind
 from securebench.images.build.derived.host_tree import walk
 from securebench.images.build.git.objects import GitObjects
+from securebench.printable import printable_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +47,7 @@ def image_leaks(root: Path) -> list[Leak]:
     with opened(root, OPEN_DIRECTORY) as top:
         found = [e.path for e in walk(top, content=False) if e.name == b".git" and e.kind is EntryKind.DIRECTORY]
     return [
-        Leak(f"/{printable(path.removesuffix(b'/.git'))}", leak.place, leak.what)
+        Leak(f"/{printable_name(path.removesuffix(b'/.git'))}", leak.place, leak.what)
         for path in found
         for leak in repository_leaks(root / os.fsdecode(path).removesuffix(".git"))
     ]
@@ -109,7 +110,7 @@ class _Repository:
             if self._read(name).strip():
                 yield name, "objects of another repository are reached"
         if remotes := re.findall(rb'(?m)^\s*\[remote\s+"([^"\n]*)"', self._read("config")):
-            yield "config", f"it has the remotes {_few(map(printable, remotes))}"
+            yield "config", f"it has the remotes {_few(map(printable_name, remotes))}"
         for kind in ("modules", "worktrees"):
             if any(path.startswith(f"{kind}/") for path in self._paths):
                 yield kind, "there are other repositories in it"
@@ -129,7 +130,7 @@ class _Repository:
             elif name.startswith("refs/remotes/"):
                 yield name, "there is a branch of a remote"
             elif commit != head:
-                yield name, f"it leads to {printable(commit)}, which is not HEAD"
+                yield name, f"it leads to {printable_name(commit)}, which is not HEAD"
 
     def _all_refs(self) -> dict[str, bytes]:
         refs: dict[str, bytes] = {}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from securebench.errors import ImageError
-from securebench.fs.safe_open import printable
+from securebench.printable import printable_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,7 +45,7 @@ def check_path(path: bytes, what: str) -> None:
     # A repository inside a repository would be a history that nobody looks at.
     bad = any(part in {b"", b".", b".."} or part.lower() == b".git" for part in parts)
     if bad or b"\0" in path or len(parts) > MAX_DEPTH:
-        raise unusable(what, f"it has a file {printable(path)!r}")
+        raise unusable(what, f"it has a file {printable_name(path)!r}")
 
 
 def unusable(what: str, problem: str, hint: str = "") -> ImageError:

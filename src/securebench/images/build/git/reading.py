@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from securebench.fs.safe_open import printable
 from securebench.images.build.git.model import (
     DIRECTORY,
     EXECUTABLE,
@@ -19,6 +18,7 @@ from securebench.images.build.git.model import (
     unusable,
 )
 from securebench.images.build.git.objects import GitObjects
+from securebench.printable import printable_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,7 +79,7 @@ class _Reading:
             return
         mode = FILE if mode == _GROUP_WRITABLE else mode
         if mode not in {FILE, EXECUTABLE, LINK}:
-            raise unusable(self._what, f"{printable(path)!r} has the mode {mode:o}")
+            raise unusable(self._what, f"{printable_name(path)!r} has the mode {mode:o}")
         data = self._objects.read(wanted, b"blob")
         self._bytes += len(data)
         if len(self._files) >= MAX_FILES or self._bytes > MAX_BYTES:
