@@ -84,12 +84,14 @@ def _gives(accepted: str, question: str, written: str) -> bool:
         ("refraction", "refraction (reflection)"),
         ("refraction", "refraction and called reflection"),
         ("refraction", "refraction with reflection"),
+        ("refraction", "refraction with total reflection"),
         ("refraction", "the Raman refraction"),
         ("vitamin D", "vitamin D (B12)"),
         ("in", "in the"),
         ("yes", "yes, it is false"),
         ("no", "No, it is"),
         ("no", "No, it really is"),
+        ("no", "No, it is truly"),
     ],
 )
 def test_what_could_be_another_answer_is_no_description(accepted: str, written: str) -> None:
@@ -112,6 +114,7 @@ def test_what_could_be_another_answer_is_no_description(accepted: str, written: 
         ("forty two of them", "42 of them"),
         ("the one", "the one"),
         ("three-body", "three-body"),
+        ("forty two-year plans", "forty two-year plans"),
         ("forty-two of 50", "forty-two of 50"),
     ],
 )

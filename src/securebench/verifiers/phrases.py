@@ -125,7 +125,7 @@ def question_words(question: str) -> frozenset[str]:
 class Phrase:
     """An answer in words, and the words that say nothing beside it.
 
-    ``question`` has the words of the question.
+    ``question`` has the :func:`question_words`.
     """
 
     def __init__(self, accepted: str, question: frozenset[str]) -> None:
