@@ -40,6 +40,10 @@ class ExtensionKind(StrEnum):
     DRIVER = "drivers"
 
 
+AUTO_DRIVER: Final = "auto"
+"""The name that users give where the run should choose a driver of its own."""
+
+
 _OURS: Final[Mapping[ExtensionKind, Mapping[str, str]]] = MappingProxyType(
     {
         ExtensionKind.HARNESS: {
@@ -138,6 +142,16 @@ def names(kind: ExtensionKind) -> tuple[str, ...]:
 def is_known(kind: ExtensionKind, name: str) -> bool:
     """Whether something has this name. Installed packages are looked at only for a name that is not ours."""
     return name in _OURS[kind] or (kind, name) in _registered or name in _entry_points(kind)
+
+
+def choices(kind: ExtensionKind) -> tuple[str, ...]:
+    """Return every name that a user may give: :func:`names`, and for a driver :data:`AUTO_DRIVER` first."""
+    return ((AUTO_DRIVER,) if kind is ExtensionKind.DRIVER else ()) + names(kind)
+
+
+def is_choice(kind: ExtensionKind, name: str) -> bool:
+    """Whether ``name`` is one of :func:`choices`."""
+    return (kind is ExtensionKind.DRIVER and name == AUTO_DRIVER) or is_known(kind, name)
 
 
 def load(kind: ExtensionKind, name: str) -> Any:

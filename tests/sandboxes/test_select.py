@@ -10,6 +10,8 @@ import pytest
 from securebench.errors import EngineError, InfrastructureError
 from securebench.sandboxes import oci
 from securebench.sandboxes.docker import driver as docker_driver_module
+from securebench.sandboxes.docker.driver import DockerDriver
+from securebench.sandboxes.oci import OciDriver
 from securebench.sandboxes.select import open_driver
 
 NO_CRUN = EngineError("crun is not installed", code="runtime-unavailable", hint="apt-get install crun")
@@ -28,19 +30,39 @@ class Machine:
         self.closed: list[str] = []
         self.told: list[str] = []
 
-    def oci(self, *, runtime: str | None) -> Any:
-        """Stand in for the class of the oci driver."""
-        if self.no_oci:
-            raise self.no_oci
-        self.opened.append(f"oci {runtime}")
-        return SimpleNamespace(name="oci", prove=self._prove, close=lambda: self.closed.append("oci"))
+    def oci(self) -> type[OciDriver]:
+        """Return a class that stands in for the oci driver."""
+        machine = self
 
-    def docker(self, *, run_id: str, runtime: str | None) -> Any:
-        """Stand in for the class of the Docker driver."""
-        if self.no_docker:
-            raise self.no_docker
-        self.opened.append(f"docker {runtime} {run_id}")
-        return SimpleNamespace(name="docker")
+        class Oci(OciDriver):
+            name = "oci"
+
+            def __init__(self, *, runtime: str | None = None, **_: object) -> None:
+                if machine.no_oci:
+                    raise machine.no_oci
+                machine.opened.append(f"oci {runtime}")
+
+            def prove(self) -> Any:
+                return machine._prove()
+
+            def close(self) -> None:
+                machine.closed.append("oci")
+
+        return Oci
+
+    def docker(self) -> type[DockerDriver]:
+        """Return a class that stands in for the Docker driver."""
+        machine = self
+
+        class Docker(DockerDriver):
+            name = "docker"
+
+            def __init__(self, *, run_id: str = "", runtime: str | None = None, **_: object) -> None:
+                if machine.no_docker:
+                    raise machine.no_docker
+                machine.opened.append(f"docker {runtime} {run_id}")
+
+        return Docker
 
     def open(self, driver: str, runtime: str | None = None) -> Any:
         """Open a driver."""
@@ -56,8 +78,8 @@ class Machine:
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     """Give a machine on which both drivers work."""
     machine = Machine()
-    monkeypatch.setattr(oci, "OciDriver", machine.oci)
-    monkeypatch.setattr(docker_driver_module, "DockerDriver", machine.docker)
+    monkeypatch.setattr(oci, "OciDriver", machine.oci())
+    monkeypatch.setattr(docker_driver_module, "DockerDriver", machine.docker())
     return machine
 
 

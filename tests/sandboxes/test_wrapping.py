@@ -10,7 +10,7 @@ import pytest
 from securebench.sandboxes.base import Sandbox, SandboxDriver, SandboxProcess
 from securebench.sandboxes.wrapping import WrappedDriver, WrappedProcess, WrappedSandbox
 
-OWN = {"identity", "from_settings", "run", "settings_model"}
+OWN = {"identity", "from_settings", "open_for_run", "run", "settings_model"}
 """What a wrapper has itself: it is an extension of its own, and runs commands by its own ``open``."""
 
 

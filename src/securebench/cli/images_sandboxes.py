@@ -72,9 +72,10 @@ class BuildSandboxes:
     def _open(self) -> SandboxDriver | None:
         """Return the best driver. A weaker one is acceptable, because the user chose to run this recipe."""
         from securebench.errors import InfrastructureError
+        from securebench.plugins import AUTO_DRIVER
         from securebench.sandboxes.select import open_driver
 
-        for name in ("auto", "oci"):
+        for name in (AUTO_DRIVER, "oci"):
             with suppress(InfrastructureError):
                 return open_driver(name, None, "images build", self._report)
         return None

@@ -38,8 +38,8 @@ def _known_driver(_ctx: click.Context, _option: click.Parameter, name: str | Non
     from securebench import plugins
     from securebench.plugins import ExtensionKind
 
-    if name is not None and name != "auto" and not plugins.is_known(ExtensionKind.DRIVER, name):
-        known = ", ".join(("auto", *plugins.names(ExtensionKind.DRIVER)))
+    if name is not None and not plugins.is_choice(ExtensionKind.DRIVER, name):
+        known = ", ".join(plugins.choices(ExtensionKind.DRIVER))
         raise click.BadParameter(f"{name!r} is not one of {known}.")
     return name
 

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Final
 from securebench.doctor.fixes import as_root, install
 from securebench.doctor.model import Finding, State
 from securebench.errors import EngineError, InfrastructureError
-from securebench.sandboxes.enforcement import ENFORCEABLE
+from securebench.sandboxes.enforcement import in_words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from securebench.doctor.model import Machine
 
 
@@ -51,7 +49,9 @@ def oci_driver(machine: Machine) -> Finding:
         return Finding("oci_driver", State.MISSING, error.message, "the oci driver cannot create sandboxes", error.hint)
     if isolation.weaker:
         found = "a test sandbox was created"
-        return Finding("oci_driver", State.WEAKER, found, _in_words(isolation.weaker), "see the lines above")
+        return Finding(
+            "oci_driver", State.WEAKER, found, f"not enforced: {in_words(isolation.weaker)}", "see the lines above"
+        )
     return Finding("oci_driver", State.OK, "a test sandbox was created", "every restriction is enforced")
 
 
@@ -66,7 +66,7 @@ def docker_engine(machine: Machine) -> Finding:
     # Docker has no user namespace by default. 'auto' compares the oci driver with that.
     beyond = [name for name in engine.info.weaker if name != "user-namespace"]
     if beyond:
-        return Finding("docker_engine", State.WEAKER, found, _in_words(beyond))
+        return Finding("docker_engine", State.WEAKER, found, f"not enforced: {in_words(beyond)}")
     without = ", without a user namespace" if engine.info.weaker else ""
     return Finding("docker_engine", State.OK, found, f"the docker driver can be used{without}")
 
@@ -111,7 +111,3 @@ def _runtime(machine: Machine, name: str, meaning: str) -> Finding:
         fix = as_root(machine, f"apt-get install --only-upgrade {name}") if machine.has("apt-get") else ""
         return Finding(name, State.WEAKER, found, runtime.warning, fix)
     return Finding(name, State.OK, f"{runtime.version}, {runtime.path}", meaning)
-
-
-def _in_words(names: Iterable[str]) -> str:
-    return "not enforced: " + ", ".join(ENFORCEABLE[name] for name in names)

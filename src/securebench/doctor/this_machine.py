@@ -129,10 +129,11 @@ class ThisMachine:
 
     def chosen(self) -> tuple[DriverInfo, str]:
         """Open the driver that a run would use."""
+        from securebench.plugins import AUTO_DRIVER
         from securebench.sandboxes.select import open_driver
 
         messages: list[str] = []
-        driver = open_driver("auto", None, "", messages.append)
+        driver = open_driver(AUTO_DRIVER, None, "", messages.append)
         try:
             return driver.info(), "; ".join(messages)
         finally:

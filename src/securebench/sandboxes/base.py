@@ -22,7 +22,7 @@ from enum import StrEnum
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias
 
-from securebench.errors import PathPolicyError
+from securebench.errors import ConfigError, PathPolicyError
 from securebench.limits import MIB as MIB  # noqa: PLC0414 - part of this contract, defined where tester_config may see it
 from securebench.limits import Limits as Limits  # noqa: PLC0414 - as above
 from securebench.plugins import Extension
@@ -259,6 +259,23 @@ class SandboxDriver(Extension, ABC):
         """
         del run_id
         return cls(settings) if cls.settings_model else cls()  # type: ignore[call-arg]
+
+    @classmethod
+    def open_for_run(
+        cls, run_id: str, runtime: str | None, settings: WireModel | None, notify: Callable[[str], None]
+    ) -> Self:
+        """Return a driver that a user named, with ``settings``, by default its own defaults.
+
+        A driver that runs on several runtimes overrides this; ``runtime`` is the one that was named, if any. ``notify``
+        is given what users should know about the driver on this machine. Raises :class:`ConfigError`
+        (``runtime-unavailable``), and what :meth:`from_settings` raises.
+        """
+        del notify
+        if runtime:
+            raise ConfigError("this driver has no choice of runtimes", code="runtime-unavailable")
+        from securebench.strict_input.models import WireModel
+
+        return cls.from_settings(settings or (cls.settings_model or WireModel)(), run_id)
 
     @abstractmethod
     def info(self) -> DriverInfo:

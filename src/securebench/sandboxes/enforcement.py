@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 ENFORCEABLE: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -27,6 +27,11 @@ ENFORCEABLE: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 """Each restriction, and its name for people, which follows 'not enforced:' in messages."""
+
+
+def in_words(names: Iterable[str]) -> str:
+    """Return restrictions, out of :data:`ENFORCEABLE`, as a list for people."""
+    return ", ".join(ENFORCEABLE[name] for name in names)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,22 +1,19 @@
-"""Which driver makes the sandboxes of a run: the one that was asked for, or the best that works on this machine."""
+"""Which driver creates the sandboxes of a run: the named one, or the best that works on this machine."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 from securebench import plugins
-from securebench.errors import ConfigError, EngineError, InfrastructureError
-from securebench.plugins import ExtensionKind
+from securebench.errors import EngineError, InfrastructureError
+from securebench.plugins import AUTO_DRIVER, ExtensionKind
+from securebench.sandboxes.enforcement import in_words
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from securebench.sandboxes.base import SandboxDriver
-    from securebench.sandboxes.oci import OciDriver
     from securebench.strict_input.models import WireModel
-
-DRIVERS: Final = ("docker", "oci")
-"""What a tester YAML may ask for by name, beside ``auto``."""
 
 _HOW_TO_GET_ONE: Final = (
     "'apt-get install crun tini' gives the oci driver what it needs, 'apt-get install docker.io' an engine; "
@@ -35,42 +32,31 @@ def open_driver(
     notify: Callable[[str], None],
     settings: WireModel | None = None,
 ) -> SandboxDriver:
-    """Return an open driver: ``docker``, ``oci``, or with ``auto`` the oci driver where nothing about it is weaker.
+    """Return an open driver: the named one, or with ``auto`` the oci driver where nothing about it is weaker.
 
-    Any other name is that of an installed driver, with ``settings``, by default its own defaults.
+    ``runtime`` is the runtime beneath it, ``None`` the driver's own choice. ``settings`` are those of an installed
+    driver. ``notify`` is given, in plain words, why ``auto`` uses Docker, and what is weaker about a named driver.
 
-    ``runtime`` is the runtime beneath it, ``None`` the driver's own choice. ``notify`` is told, in plain words, why
-    ``auto`` took Docker, and what is weaker about an oci driver that was asked for by name.
-
-    Raises :class:`InfrastructureError`: as the driver does, and for ``auto``, where neither can be had,
-    :class:`EngineError` (``driver-unavailable``) with the reasons of both.
+    Raises :class:`InfrastructureError` as the driver does; for ``auto``, where neither works, :class:`EngineError`
+    (``driver-unavailable``) with the reasons of both.
     """
-    if driver == "docker":
-        return _docker(runtime, run_id)
-    if driver == "oci":
-        oci, weaker = _proven_oci(runtime)
-        if weaker:
-            notify(f"sandboxes are weaker on this machine. Not enforced: {_in_words(weaker)}. See 'securebench doctor'")
-        return oci
-    if driver == "auto":
+    if driver == AUTO_DRIVER:
         return _best(runtime, run_id, notify)
-    from securebench.strict_input.models import WireModel
-
-    installed: type[SandboxDriver] = plugins.load(ExtensionKind.DRIVER, driver)
-    if runtime:
-        raise ConfigError(f"the driver {driver!r} has no choice of runtimes", code="runtime-unavailable")
-    return installed.from_settings(settings or (installed.settings_model or WireModel)(), run_id)
+    found: type[SandboxDriver] = plugins.load(ExtensionKind.DRIVER, driver)
+    return found.open_for_run(run_id, runtime, settings, notify)
 
 
 def _best(runtime: str | None, run_id: str, notify: Callable[[str], None]) -> SandboxDriver:
+    from securebench.sandboxes.oci import OciDriver
+
     try:
-        oci, weaker = _proven_oci(runtime)
+        oci, weaker = OciDriver.open_proven(runtime)
     except InfrastructureError as error:
         return _docker_instead(runtime, run_id, error, notify)
     if not weaker:
         return oci
     oci.close()
-    trouble = EngineError(f"it works but is weaker than Docker. Not enforced: {_in_words(weaker)}")
+    trouble = EngineError(f"it works but is weaker than Docker. Not enforced: {in_words(weaker)}")
     return _docker_instead(runtime, run_id, trouble, notify, weaker=True)
 
 
@@ -82,8 +68,10 @@ def _docker_instead(
     *,
     weaker: bool = False,
 ) -> SandboxDriver:
+    from securebench.sandboxes.docker.driver import DockerDriver
+
     try:
-        docker = _docker(runtime, run_id)
+        docker = DockerDriver(run_id=run_id, runtime=runtime)
     except EngineError as error:
         problem = "no driver was chosen" if weaker else "no driver can make sandboxes here"
         raise EngineError(
@@ -93,30 +81,6 @@ def _docker_instead(
         ) from error
     notify(f"using Docker, not the oci driver: {why.message}")
     return docker
-
-
-def _proven_oci(runtime: str | None) -> tuple[OciDriver, tuple[str, ...]]:
-    """Return an oci driver that has made a sandbox, and what is weaker about it."""
-    from securebench.sandboxes.oci import OciDriver
-
-    driver = OciDriver(runtime=runtime)
-    try:
-        return driver, tuple(driver.prove().weaker)
-    except BaseException:
-        driver.close()
-        raise
-
-
-def _docker(runtime: str | None, run_id: str) -> SandboxDriver:
-    from securebench.sandboxes.docker.driver import DockerDriver
-
-    return DockerDriver(run_id=run_id, runtime=runtime)
-
-
-def _in_words(names: Iterable[str]) -> str:
-    from securebench.sandboxes.enforcement import ENFORCEABLE
-
-    return ", ".join(ENFORCEABLE[name] for name in names)
 
 
 def _and_hint(error: InfrastructureError) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from securebench import plugins
 from securebench.dangerous_commands import VerificationPolicy
 from securebench.errors import ConfigError
 from securebench.limits import Limits
-from securebench.plugins import ExtensionKind
+from securebench.plugins import AUTO_DRIVER, ExtensionKind
 from securebench.strict_input.faults import Fault, Problems, did_you_mean, name_of
 from securebench.strict_input.files import open_regular, read_text
 from securebench.strict_input.models import WireModel, describe, fit
@@ -39,9 +39,6 @@ _TASKS = ("benchmark", "tasks")
 _OUTPUT = ("run", "output_dir")
 _AGENT = ("harness", "config", "agent_dir")
 
-_AUTO: Final = "auto"
-"""What ``sandbox.driver`` is where the run is to choose one."""
-
 
 def load_tester_config(path: Path) -> TesterConfig:
     """Read a tester YAML of schema version 0.2. Raises :class:`ConfigError` with every problem.
@@ -68,13 +65,16 @@ def _fit_settings(value: Any, base: Path) -> tuple[dict[_Place, WireModel], list
     faults: list[Fault] = []
     for kind, place, key in _extensions(value):
         section = _at(value, place)
-        name, config = section.get(key, _AUTO if kind is ExtensionKind.DRIVER else None), section.get("config", {})
+        name, config = (
+            section.get(key, AUTO_DRIVER if kind is ExtensionKind.DRIVER else None),
+            section.get("config", {}),
+        )
         if not isinstance(name, str) or not isinstance(config, dict):
             continue  # the model of the file says what is wrong
-        is_auto = kind is ExtensionKind.DRIVER and name == _AUTO
-        if not is_auto and not plugins.is_known(kind, name):
+        if not plugins.is_choice(kind, name):
             faults.append(_unknown(kind, name, (*place, key)))
             continue
+        is_auto = kind is ExtensionKind.DRIVER and name == AUTO_DRIVER
         model = WireModel if is_auto else plugins.load(kind, name).settings_model or WireModel
         settings, of_settings = fit(model, config, context={"base": base})
         if isinstance(settings, ProviderSettings):
@@ -105,7 +105,7 @@ def _at(value: Any, place: _Place) -> dict[str, Any]:
 
 
 def _unknown(kind: ExtensionKind, name: str, path: _Place) -> Fault:
-    known = ((_AUTO,) if kind is ExtensionKind.DRIVER else ()) + plugins.names(kind)
+    known = plugins.choices(kind)
     wanted = f"{', '.join(map(repr, known[:-1]))} or {known[-1]!r}"
     hint = did_you_mean(name, known) or "another one needs the package that provides it"
     return Fault("field-value", f"{name_of(path)} must be {wanted}, but is {describe(name)}", path, hint)

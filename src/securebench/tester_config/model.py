@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from securebench.dangerous_commands import VerificationPolicy
 from securebench.limits import Limits
+from securebench.plugins import AUTO_DRIVER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,7 +55,7 @@ class VerifierConfig:
 class SandboxConfig:
     """Which driver makes the sandboxes, with which runtime, and what each sandbox may use."""
 
-    driver: str = "auto"
+    driver: str = AUTO_DRIVER
     runtime: str | None = None
     limits: Limits = field(default_factory=Limits)
     settings: WireModel | None = None

@@ -6,8 +6,9 @@ import os
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from securebench import plugins
 from securebench.harnesses.registry import build_harness_producer
-from securebench.sandboxes.select import DRIVERS
+from securebench.plugins import AUTO_DRIVER, ExtensionKind
 from securebench.verifiers.registry import verifier_for
 
 if TYPE_CHECKING:
@@ -74,7 +75,9 @@ def driver_asked_for(sandbox: SandboxConfig, override: str | None, earlier: RunH
     """
     asked = sandbox if override in (None, sandbox.driver) else replace(sandbox, driver=str(override), settings=None)
     begun = earlier.decisive.get("sandbox") if earlier else None
-    if asked.driver != "auto" or not isinstance(begun, dict) or begun.get("driver") not in DRIVERS:
+    if asked.driver != AUTO_DRIVER or not isinstance(begun, dict):
+        return asked
+    if begun.get("driver") not in plugins.own_names(ExtensionKind.DRIVER):  # the only ones that are chosen
         return asked
     runtime = begun.get("runtime")
     return replace(asked, driver=str(begun["driver"]), runtime=asked.runtime or (str(runtime) if runtime else None))

@@ -6,7 +6,7 @@ import atexit
 import logging
 import secrets
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from securebench.engine.client import connect
 from securebench.errors import InfrastructureError
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from securebench.images.store.image_store import ImageStore
     from securebench.images.store.leases import TreeLease
     from securebench.sandboxes.base import DriverInfo, SandboxSpec
+    from securebench.strict_input.models import WireModel
 
 __all__ = ["DockerDriver", "DockerSandbox"]
 
@@ -67,6 +68,14 @@ class DockerDriver(SandboxDriver):
         self._resolving = threading.Lock()
         self._trees = EngineTrees(self.engine, store)
         atexit.register(self.close)
+
+    @classmethod
+    def open_for_run(
+        cls, run_id: str, runtime: str | None, settings: WireModel | None, notify: Callable[[str], None]
+    ) -> Self:
+        """Return a driver that labels what it makes with ``run_id``. It has no settings."""
+        del settings, notify
+        return cls(run_id=run_id, runtime=runtime)
 
     def info(self) -> DriverInfo:
         """Say which engine and runtime this is."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import atexit
 import secrets
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from securebench.errors import InfrastructureError
 from securebench.sandboxes.base import DriverInfo, SandboxDriver
 from securebench.sandboxes.collecting import check_collect, require_directory
+from securebench.sandboxes.enforcement import in_words
 from securebench.sandboxes.forwarding import check_forwarded_ports
 from securebench.sandboxes.mounts import NAME_FILES
 from securebench.sandboxes.oci import reaper
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from securebench.images.store.image_store import ImageStore, TreeLease
     from securebench.sandboxes.base import SandboxSpec
     from securebench.sandboxes.oci.isolation import Isolation
+    from securebench.strict_input.models import WireModel
 
 __all__ = ["OciDriver"]
 
@@ -57,6 +59,27 @@ class OciDriver(SandboxDriver):
         self._closed = False
         self._proved = False
         atexit.register(self.close)
+
+    @classmethod
+    def open_proven(cls, runtime: str | None) -> tuple[Self, tuple[str, ...]]:
+        """Return a driver that has created a sandbox, and what is weaker about it. Raises :class:`EngineError`."""
+        driver = cls(runtime=runtime)
+        try:
+            return driver, tuple(driver.prove().weaker)
+        except BaseException:
+            driver.close()
+            raise
+
+    @classmethod
+    def open_for_run(
+        cls, run_id: str, runtime: str | None, settings: WireModel | None, notify: Callable[[str], None]
+    ) -> Self:
+        """Return a proven driver, and report what is weaker about it. It has no settings."""
+        del run_id, settings
+        driver, weaker = cls.open_proven(runtime)
+        if weaker:
+            notify(f"sandboxes are weaker on this machine. Not enforced: {in_words(weaker)}. See 'securebench doctor'")
+        return driver
 
     @property
     def store(self) -> ImageStore:
