@@ -5,7 +5,6 @@ from __future__ import annotations
 import filecmp
 import json
 import os
-import stat
 import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from securebench.benchmark_compiler import compile_benchmark_pack
 from securebench.benchmark_pack import load_benchmark_pack
 from securebench.errors import ConfigError, Problem
+from securebench.fs.digest import tree_digest
+from securebench.fs.safe_open import TreeRefusedError
 from securebench.importers.row import skippable
 
 if TYPE_CHECKING:
@@ -115,17 +116,10 @@ def _fill(directory: Path, files: Mapping[str, TaskFile]) -> None:
 
 
 def _same_tree(one: Path, other: Path) -> bool:
-    return not other.is_symlink() and other.is_dir() and _listing(one) == _listing(other)
-
-
-def _listing(directory: Path) -> dict[str, tuple[int, bytes]]:
-    """Return every entry below ``directory``: its kind and executable bit, and its content where it is a file."""
-    found = {}
-    for path in sorted(directory.rglob("*")):
-        mode = path.lstat().st_mode
-        content = path.read_bytes() if stat.S_ISREG(mode) else b""
-        found[str(path.relative_to(directory))] = (stat.S_IFMT(mode) | (mode & stat.S_IXUSR), content)
-    return found
+    try:
+        return tree_digest(one) == tree_digest(other)
+    except TreeRefusedError:  # the other one is a link, say, or holds a pipe
+        return False
 
 
 def _write_manifest(path: Path, manifest: Mapping[str, Any]) -> None:

@@ -1,18 +1,19 @@
-"""The files of a task's directory: read once, within bounds, and no link is followed."""
+"""The files of a task's directory: read once, within limits, and through no link."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from securebench.errors import ConfigError, SourceLocation
+from securebench.fs.safe_open import TreeRefusedError
+from securebench.fs.walk import EntryKind, TreeLimits, walk
 from securebench.pack_paths import MAX_PATH_DEPTH, relative_path_fault
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from securebench.resources import JsonValue
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
 MAX_FILES: Final = 10_000
 MAX_BYTES: Final = 512 * 1024 * 1024
 """Of one task: the largest that we know brings a model of 100 MB into its image."""
-
-_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +39,23 @@ def refused(place: Path | str, message: str, hint: str = "") -> ConfigError:
 def read_tree(directory: Path) -> dict[str, TaskFile]:
     """Return every file below ``directory`` by its relative path.
 
-    Raises :class:`ConfigError` (``import-task-refused``) for links, special files, unsafe names, and what is too much.
+    Raises :class:`ConfigError` (``import-task-refused``) for links, special files, unsafe names, and too much data.
     """
+    found: dict[str, TaskFile] = {}
+    limits = TreeLimits(total_bytes=MAX_BYTES, entries=2 * MAX_FILES, depth=MAX_PATH_DEPTH)  # also directories
     try:
-        descriptor = os.open(directory, _DIRECTORY)
+        for entry in walk(directory, limits):
+            path = os.fsdecode(entry.path)
+            if relative_path_fault(path):
+                raise refused(directory, f"it holds a file with the unsafe name {path!r}")
+            if entry.kind is EntryKind.FILE:
+                found[path] = TaskFile(b"".join(entry.chunks()), entry.executable)
+            if len(found) > MAX_FILES:
+                raise refused(directory, f"it holds more than {MAX_FILES} files")
+    except TreeRefusedError as error:
+        raise refused(directory, f"its files cannot be imported: {error}", "copy the targets of links") from None
     except OSError as error:
         raise refused(directory, f"it cannot be read: {error.strerror}") from None
-    found: dict[str, TaskFile] = {}
-    room = MAX_BYTES
-    for path, file in _walk(descriptor, "", directory):
-        room -= len(file.data)
-        found[path] = file
-        if room < 0 or len(found) > MAX_FILES:
-            raise refused(directory, f"it holds more than {MAX_FILES} files or {MAX_BYTES} bytes")
     return found
 
 
@@ -85,33 +87,6 @@ def tree_digest(files: Mapping[str, TaskFile]) -> str:
     for path, file in sorted(files.items()):
         whole.update(f"{path}\0{file.executable:d}{_sha256(file.data)}\0".encode())
     return whole.hexdigest()[:12]
-
-
-def _walk(descriptor: int, prefix: str, directory: Path) -> Iterator[tuple[str, TaskFile]]:
-    """Yield the files of an open directory, in order, and close it."""
-    try:
-        for name in sorted(os.listdir(descriptor)):
-            path = f"{prefix}{name}"
-            if relative_path_fault(path) or path.count("/") >= MAX_PATH_DEPTH:
-                raise refused(directory, f"it holds a file with the unsafe name {path!r}")
-            kind = os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mode
-            if stat.S_ISDIR(kind):
-                yield from _walk(os.open(name, _DIRECTORY, dir_fd=descriptor), f"{path}/", directory)
-            elif stat.S_ISREG(kind):
-                yield path, _read(descriptor, name, directory)
-            else:
-                raise refused(directory / path, "it is a link or no regular file", "copy what it leads to")
-    finally:
-        os.close(descriptor)
-
-
-def _read(parent: int, name: str, directory: Path) -> TaskFile:
-    with os.fdopen(os.open(name, _FILE, dir_fd=parent), "rb") as file:
-        mode = os.fstat(file.fileno()).st_mode
-        data = file.read(MAX_BYTES + 1) if stat.S_ISREG(mode) else b""
-    if not stat.S_ISREG(mode) or len(data) > MAX_BYTES:
-        raise refused(directory / name, "it is not a regular file, or too large")
-    return TaskFile(data, bool(mode & stat.S_IXUSR))
 
 
 def _sha256(data: bytes) -> str:

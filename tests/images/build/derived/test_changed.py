@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import stat
 import tarfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,7 +20,6 @@ from securebench.images.store.unpack import Layer, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
 SHIFT = 0x7000_0000
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes what an overlay has")
@@ -54,6 +55,25 @@ def _archive(tree: Path, *parts: tuple[tarfile.TarInfo, bytes]) -> dict[str, tar
 def test_nothing_changed_is_an_empty_layer() -> None:
     """An overlay that was never written to has no directory."""
     assert _members(layer_of_overlay(-1, "trusted.overlay.opaque", 0)) == {}
+
+
+def test_a_layer_is_the_same_everywhere(tmp_path: Path) -> None:
+    """Images are known by the digests of their layers, which must not change between releases."""
+    (tmp_path / "a/b").mkdir(parents=True)
+    (tmp_path / "a/b/file").write_bytes(b"content\n")
+    (tmp_path / "run").write_bytes(b"#!/bin/sh\n")
+    (tmp_path / "a.txt").write_bytes(b"")
+    (tmp_path / "a" / ("n" * 200)).write_bytes(b"x" * 5000)
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff")).write_bytes(b"odd")
+    for path in tmp_path.rglob("*"):
+        path.chmod(0o755 if path.is_dir() or path.name == "run" else 0o640)
+    (tmp_path / "a/link").symlink_to("../run")
+    descriptor = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        layer_bytes = b"".join(layer_of_overlay(descriptor, "trusted.overlay.opaque", 0))
+    finally:
+        os.close(descriptor)
+    assert hashlib.sha256(layer_bytes).hexdigest() == "eea3288e5622b4b369db13e2e2338911623045ca1789ee588a87f11916ed153c"
 
 
 @as_root
