@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from types import TracebackType
 
 
 class CuttableSocket:
@@ -29,12 +28,7 @@ class CuttableSocket:
         threading.Thread(target=self._accept, daemon=True).start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.cut()
 
     def cut(self) -> None:

@@ -23,7 +23,6 @@ from securebench.strict_input.files import open_regular
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-    from types import TracebackType
 
     from securebench.agents.installing import Arrived
     from securebench.agents.listing import Installed
@@ -57,9 +56,7 @@ class AgentStore:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def resolve(self, name: str, version: str | None = None, platform: str | None = None) -> PackageRelease:

@@ -19,7 +19,6 @@ from securebench.sandboxes.forwarding import ForwardedPort
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Mapping
-    from types import TracebackType
 
     from securebench.egress.model import EgressPlan, EgressReport, ProbeReport, RelayPlan
     from securebench.resources import JsonValue
@@ -85,13 +84,11 @@ class EgressSession:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         try:
             self.close()
         except EgressError:
-            if error is None:
+            if kind is None:
                 raise
 
     def _serve(self, forwarded_port: str, listener: socket.socket) -> None:

@@ -10,7 +10,6 @@ from securebench.errors import EgressError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import TracebackType
 
     from securebench.candidates.artifact import CandidateArtifact
     from securebench.egress.gateway import EgressSession
@@ -69,9 +68,7 @@ class AgentSession:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Let go of everything. Raises nothing of its own while an error is on its way."""
 
 
@@ -106,9 +103,7 @@ class EgressAgentSession(AgentSession):
             return SessionEnd(fault=error)
         return SessionEnd(fault=fault, metadata={"usage": {"egress": egress_of(report)}})
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """See :meth:`AgentSession.__exit__`."""
         with suppress(EgressError):  # after end() it is closed; before it another error is on its way
             self._session.close()

@@ -14,7 +14,6 @@ from securebench.fs.durable import storage_errors
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from types import TracebackType
 
 OWNER_FILE: Final = "owner.json"
 """Says who holds the directory, for people. The lock itself is the kernel's, and dies with its process."""
@@ -39,12 +38,7 @@ class RunLock:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         try:
             (self._directory / OWNER_FILE).unlink(missing_ok=True)
         except OSError:

@@ -31,7 +31,6 @@ from securebench.sandboxes.forwarding import ForwardedPort as ForwardedPort  # n
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from types import TracebackType
 
     from securebench.images.model import ResolvedImage
     from securebench.images.store.leases import TreeLease
@@ -236,12 +235,7 @@ class Sandbox(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -19,7 +19,6 @@ from securebench.sandboxes.base import MIB, resolve_sandbox_host_path
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-    from types import TracebackType
 
 READ_LIMIT = 64 * MIB
 """Bytes that :meth:`HostSandbox.read` returns at most, unless told otherwise."""
@@ -96,9 +95,7 @@ class HostSandbox:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @contextmanager

@@ -15,7 +15,7 @@ from securebench.errors import SecureBenchError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import FrameType, TracebackType
+    from types import FrameType
 
     from securebench.execution import RunControl
     from securebench.sandboxes.base import SandboxDriver
@@ -70,12 +70,7 @@ class Watch:
             self._before = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._over = True
         self._notes.put(False)  # wake the thread up
         self._thread.join()

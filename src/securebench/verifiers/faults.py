@@ -1,4 +1,4 @@
-"""Why a candidate does not pass, as the verifiers that run one command over what it left say it."""
+"""Why a candidate does not pass, as verifiers that run it, or tests of it, raise it."""
 
 from __future__ import annotations
 

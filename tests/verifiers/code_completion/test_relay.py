@@ -164,7 +164,7 @@ def test_a_candidate_that_ends_early_fails(phase: str, state: ExitState | None, 
     fault = _fault(
         _Script(said, state), _Script([frame(REQUEST).encode(), PASSED.encode()]), Deadlines(total=0.05, call=0.05)
     )
-    assert (fault.reason, fault.phase) == (reason, phase)
+    assert (fault.reason, fault.step) == (reason, phase)
 
 
 @pytest.mark.parametrize("code", [0, 1, 137])

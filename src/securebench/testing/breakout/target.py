@@ -22,7 +22,6 @@ from securebench.testing.breakout.inside.base import Host
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import TracebackType
 
 _SETTINGS: Final = ("core_pattern", "modprobe", "hostname", "panic_on_oops", "ctrl-alt-del")
 _LEAVING_SECONDS: Final = 20.0
@@ -98,9 +97,7 @@ class Target:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _start_victim(self) -> subprocess.Popen[bytes]:

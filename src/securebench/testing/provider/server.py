@@ -18,7 +18,6 @@ from securebench.testing.provider.handler import Handler
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
-    from types import TracebackType
 
     from securebench.testing.provider.answering import Received, ScriptBook
     from securebench.testing.provider.faults import Delivery, FaultPlan
@@ -82,9 +81,7 @@ class ScriptedProvider:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

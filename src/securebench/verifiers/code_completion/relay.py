@@ -14,6 +14,7 @@ from securebench.errors import FailureReason
 from securebench.verifiers.code_completion.channel import ChannelEndedError, End, Frame
 from securebench.verifiers.code_completion.explain import NOTES
 from securebench.verifiers.code_completion.guest.wire import FAILED, READY, REPLY, REQUEST, VERDICT
+from securebench.verifiers.faults import CandidateFailedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,14 +47,12 @@ class Deadlines:
         return cls(timeout_seconds, timeout_seconds)
 
 
-class JudgingEndedError(Exception):
-    """A judgement ended without a verdict of the tests. ``phase`` is how far it had come."""
+class JudgingEndedError(CandidateFailedError):
+    """A judgement ended without a verdict of the tests. ``step`` is how far it had come."""
 
-    def __init__(self, reason: FailureReason, message: str, phase: str) -> None:
-        super().__init__(message)
-        self.reason = reason
-        self.message = message
-        self.phase = phase
+    def __init__(self, reason: FailureReason, message: str, step: str) -> None:
+        super().__init__(reason, message)
+        self.step = step
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,7 @@ class CodeCompletionVerifier(Verifier):
             session = self._session(request, context, details)
             reason, message = self._settle(session.run(), details)
         except JudgingEndedError as fault:
-            details["phase"], reason, message = fault.phase, fault.reason, fault.message
+            details["phase"], reason, message = fault.step, fault.reason, fault.message
         details["reason"] = reason.value if reason else None
         details["duration_seconds"] = time.monotonic() - started
         return VerificationResult(
