@@ -92,6 +92,14 @@ def test_the_package_of_the_documentation_works(installed: Path) -> None:
     assert changed.returncode == 1
 
 
+def test_the_unit_test_of_the_documentation_passes() -> None:
+    """The example of a scripted sandbox does what it asserts."""
+    (text,) = (text for name, _, text in blocks("extend.md") if name == "test_scripted.py")
+    names: dict[str, Any] = {}
+    exec(text, names)
+    names["test_a_scripted_command"]()
+
+
 @pytest.mark.slow
 def test_a_change_of_a_package_is_noticed(installed: Path) -> None:
     """The digest covers every file of the package, and nothing that Python wrote beside them."""

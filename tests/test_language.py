@@ -72,8 +72,6 @@ DATA: Final = frozenset({"verifiers/vocabulary.py"})
 LIMITS: Final = """
 docs/explanation/security.md 26
 
-docs/reference/records.md 0
-
 docs/reference/text-answers.md 2
 
 docs/tutorial/first-benchmark.md 4
@@ -90,7 +88,7 @@ src/securebench/egress 62
 
 src/securebench/engine 5
 
-src/securebench/execution 9
+src/securebench/execution 8
 
 src/securebench/families 10
 
@@ -110,7 +108,7 @@ src/securebench/strict_input 20
 
 src/securebench/tester_config 14
 
-src/securebench/testing 59
+src/securebench/testing 50
 
 src/securebench/verifiers 113
 

@@ -14,7 +14,7 @@ from securebench.progress import TaskDone
 from securebench.results.record import Failure, Output
 from securebench.results.summary import RunEnd
 from securebench.tester_run.breaker import FAILED_STARTS, START_SECONDS, Breaker
-from securebench.testing.fake_sandbox import FakeDriver
+from securebench.testing.scripted_sandbox import ScriptedDriver
 from tester_run.running import make_parts, records, run, write_run
 
 TYPO = "python3: can't open file 'agnet.py'"
@@ -39,7 +39,7 @@ OTHER = failed_start(producer=Output(stderr="another error"))
 
 def stops(*seen: Any, is_resumed: bool = False) -> list[str]:
     """Return what the breaker says after each record."""
-    breaker = Breaker(FakeDriver(), is_resumed=is_resumed)
+    breaker = Breaker(ScriptedDriver(), is_resumed=is_resumed)
     return [breaker.trips(one) for one in seen]
 
 

@@ -1,7 +1,7 @@
 """The contract of a sandbox: what may be asked of any driver, and what it guarantees.
 
-A :class:`SandboxDriver` makes sandboxes from a :class:`SandboxSpec`. A :class:`Sandbox` runs commands. The same
-conformance suite (``securebench.testing.conformance``) holds every driver, and the fake, to this page.
+A :class:`SandboxDriver` makes sandboxes from a :class:`SandboxSpec`. A :class:`Sandbox` runs commands. One conformance
+suite, ``securebench.testing.conformance``, checks every driver against this page.
 
 Guarantees of every driver:
 

@@ -1,1 +1,1 @@
-"""Testing: fakes, and the conformance suites that any driver must pass."""
+"""Testing: a scripted sandbox driver and a model provider for unit tests, and suites that every driver must pass."""

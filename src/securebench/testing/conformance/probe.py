@@ -1,8 +1,7 @@
 """The program that conformance checks run in a sandbox: ``python3 -c SOURCE ACTION [ARGUMENT...]``.
 
 It runs inside, on whatever Python 3 the image has, so it imports nothing but the standard library and lies in one
-file. Every action answers on stdout; the fake implements the same actions in
-:mod:`securebench.testing.fake_probe`.
+file. Every action answers on stdout.
 """
 
 from __future__ import annotations
