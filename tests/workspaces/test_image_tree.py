@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from securebench.errors import MaterializationError
+from securebench.fs.walk import TreeLimits
 from securebench.patches.model import FileVersion
+from securebench.workspaces import image_tree
 from securebench.workspaces.image_tree import HostTree
 
 
@@ -66,3 +68,10 @@ def test_descriptors_are_closed(root: Path) -> None:
     tree.close()
     tree.close()
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_an_image_that_is_too_much_is_no_fault_of_a_candidate(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is an error of the machine, which is never a score."""
+    monkeypatch.setattr(image_tree, "UNPACKED", TreeLimits(entries=1))
+    with HostTree.of_image(root, "/srv/repo") as tree, pytest.raises(OSError, match="image's tree"):
+        list(tree.files())

@@ -5,12 +5,13 @@ What is in it was unpacked from layers that anybody may have made: it is reached
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from typing import TYPE_CHECKING, Self
 
 from securebench.errors import MaterializationError
-from securebench.fs.safe_open import OPEN_DIRECTORY, OPEN_FILE, open_below, opened
+from securebench.fs.safe_open import OPEN_DIRECTORY, OPEN_FILE, TreeRefusedError, open_below, opened
 from securebench.fs.walk import STATUS, UNPACKED, EntryKind, walk_descriptor
 from securebench.patches.model import FileVersion
 
@@ -101,6 +102,8 @@ class HostTree:
             for entry in walk_descriptor(descriptor, UNPACKED, STATUS):
                 if entry.kind is not EntryKind.DIRECTORY:
                     yield prefix + entry.path
+        except TreeRefusedError as refused:  # the image is at fault: it must not count as a candidate's failure
+            raise OSError(errno.EFBIG, f"the image's tree cannot be read: {refused}") from None
         finally:
             os.close(descriptor)
 
