@@ -286,7 +286,7 @@ def test_without_a_relay_or_an_answer_nothing_was_started() -> None:
 @pytest.mark.parametrize("outcome", AgentOutcome)
 def test_every_outcome_is_described(outcome: AgentOutcome) -> None:
     """A reader of records finds each in docs/reference/records.md."""
-    page = Path(__file__).resolve().parents[2] / "docs" / "reference" / "records.md"
+    page = Path(__file__).resolve().parents[3] / "docs" / "reference" / "records.md"
     section = page.read_text().partition("## How an agent program ended")[2].partition("\n## ")[0]
     assert f"`{outcome.value}`" in section
 

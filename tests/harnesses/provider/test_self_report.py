@@ -186,7 +186,7 @@ def test_denials_are_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("account", "failed", "answer"),
+    ("parser", "failed", "answer"),
     [
         (
             CodexEventParser,
@@ -236,7 +236,7 @@ _VALUES = st.recursive(
 )
 
 
-@pytest.mark.parametrize("account", PARSERS)
+@pytest.mark.parametrize("parser", PARSERS)
 @given(heard=st.lists(st.dictionaries(_KEYS, _VALUES, max_size=5), max_size=6))
 def test_no_event_raises(parser: type[EventParser], heard: list[dict[str, Any]]) -> None:
     """Whatever an event holds, it is taken, and what comes of it can be written down."""

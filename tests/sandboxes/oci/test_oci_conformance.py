@@ -8,6 +8,7 @@ import pytest
 
 from securebench.errors import EngineError
 from securebench.sandboxes.oci import OciDriver
+from securebench.sandboxes.oci.optimisations import Optimisations
 from securebench.testing.conformance import CHECKS, expected_failure
 
 if TYPE_CHECKING:
@@ -17,16 +18,19 @@ if TYPE_CHECKING:
     from securebench.images.model import ResolvedImage
     from securebench.testing.conformance import Check
 
+NO_OPTIMISATIONS = "crun without optimisations"
+
 pytestmark = [pytest.mark.oci, pytest.mark.long]
 
 
-@pytest.fixture(scope="module", params=["crun", "runc", "runsc"])
+@pytest.fixture(scope="module", params=["crun", "runc", "runsc", NO_OPTIMISATIONS])
 def oci_driver(request: pytest.FixtureRequest, conforming: tuple[str, ...]) -> Iterator[OciDriver]:
-    """Give a driver on each runtime that is installed, but those that ``test_conformance`` runs on."""
+    """Give a driver on each runtime that is installed and that ``test_conformance`` does not run on."""
     if request.param in conforming:
         pytest.skip(f"test_conformance holds {request.param} to every check")
+    switched = Optimisations.none() if request.param == NO_OPTIMISATIONS else None
     try:
-        driver = OciDriver(runtime=request.param)
+        driver = OciDriver(runtime=request.param.split()[0], optimisations=switched)
     except EngineError as error:
         if error.code != "runtime-unavailable":
             raise

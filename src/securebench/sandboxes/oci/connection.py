@@ -19,6 +19,7 @@ from securebench.sandboxes.oci.wire import write_request
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from securebench.sandboxes.oci.optimisations import Optimisations
     from securebench.sandboxes.oci.runtime import OciRuntime
 
 _READY_SECONDS: Final = 30.0
@@ -48,7 +49,9 @@ class SupervisorConnection:
     ``files`` are shown below ``run`` by their names. Thread safe.
     """
 
-    def __init__(self, run: Path, group: str, files: Mapping[str, str], runtime: OciRuntime) -> None:
+    def __init__(
+        self, run: Path, group: str, files: Mapping[str, str], runtime: OciRuntime, optimisations: Optimisations
+    ) -> None:
         """Start it. Raises :class:`EngineError` (``sandbox-unavailable``) where that cannot even be tried."""
         self._sending = threading.Lock()
         self._hello: Hello | None = None
@@ -57,7 +60,8 @@ class SupervisorConnection:
             "group": group,
             "inner_groups": runtime.owns_cgroups,
             "unreadable": tree_shift() if runtime.runs_unreadable else None,
-            "sealed": runtime.path if runtime.copies_itself else None,
+            "sealed": runtime.path if runtime.copies_itself and optimisations.sealed_runtime else None,
+            "pooled": optimisations.cgroup_pool,
         }
         owner = os.pidfd_open(os.getpid())
         try:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import Command, SandboxSpec
     from securebench.sandboxes.oci.connection import Hello, SupervisorConnection
     from securebench.sandboxes.oci.handle import ProcessHandle
+    from securebench.sandboxes.oci.optimisations import Optimisations
     from securebench.sandboxes.oci.runtime import OciRuntime
     from securebench.sandboxes.oci.sandbox import OciSandbox
     from securebench.sandboxes.oci.streams import Pipes
@@ -55,6 +56,7 @@ class OciContext:
     group: str
     shown: Mapping[Path, str]
     init: Path
+    optimisations: Optimisations
     sandboxes: OpenSandboxes[OciSandbox] = field(default_factory=OpenSandboxes)
     warm_pool: WarmPool = field(default_factory=WarmPool)
     numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
@@ -168,7 +170,7 @@ class OciContainer:
             sources=sources,
             uid_map=uid_map,
             gid_map=gid_map,
-            seccomp=seccomp_for(self._spec),
+            seccomp=seccomp_for(self._spec, keep=self._context.optimisations.compiled_filters),
             runtime=self._context.runtime,
             network=f"{self._directory}/{NETWORK}" if self._spec.forwarded_ports else None,
             cgroup=f"/securebench/{self._context.group}/{self._name}" if self._is_grouped() else None,

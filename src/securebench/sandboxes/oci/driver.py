@@ -16,6 +16,7 @@ from securebench.sandboxes.mounts import NAME_FILES
 from securebench.sandboxes.oci import reaper
 from securebench.sandboxes.oci.connection import SupervisorConnection
 from securebench.sandboxes.oci.container import OciContext
+from securebench.sandboxes.oci.optimisations import Optimisations
 from securebench.sandboxes.oci.runtime import find_init, find_runtime
 from securebench.sandboxes.oci.sandbox import OciSandbox, PersistentOciSandbox
 from securebench.sandboxes.self_test import require_isolation
@@ -37,21 +38,26 @@ class OciDriver(SandboxDriver):
     """A driver on crun, runc or runsc of this machine, with the images of ``store``.
 
     ``runtime`` names one; by default the best that is installed is taken. The supervisor starts in the background:
-    where it cannot, the first question that needs it says so. Raises :class:`EngineError`.
+    if it cannot, the first call that needs it raises. ``optimisations`` are those of the environment by default.
+
+    Raises :class:`EngineError`, and :class:`ConfigError` (``optimisation-unknown``).
     """
 
-    def __init__(self, *, runtime: str | None = None, store: ImageStore | None = None) -> None:
+    def __init__(
+        self, *, runtime: str | None = None, store: ImageStore | None = None, optimisations: Optimisations | None = None
+    ) -> None:
+        optimisations = optimisations or Optimisations.from_environment()
         found, init = find_runtime(runtime), find_init()
         shown = {init: "init", **{path: path.name for path in NAME_FILES}}
         run, group = reaper.make_run_directory(secrets.token_hex(8))
         try:
             files = {name: str(path) for path, name in shown.items()}
-            connection = SupervisorConnection(run, group, files, found)
+            connection = SupervisorConnection(run, group, files, found, optimisations)
         except InfrastructureError:
             reaper.remove_run(run, group)
             raise
         self._store = store
-        self._context = OciContext(connection, found, run, group, shown, init)
+        self._context = OciContext(connection, found, run, group, shown, init, optimisations)
         self._images: dict[str, ResolvedImage] = {}
         self._leases: dict[str, TreeLease] = {}
         self._resolving = threading.Lock()

@@ -76,7 +76,7 @@ class OciSandbox(DriverSandbox[OciProcess]):
 
     def _take(self, command: Command) -> Started | None:
         """Return what was started ahead for such a command, if it can be and was."""
-        kind = ContainerKind.of(self._spec, command)
+        kind = ContainerKind.of(self._spec, command) if self._context.optimisations.warm_pool else None
         if kind is None:
             return None
         started = self._context.warm_pool.take(kind)

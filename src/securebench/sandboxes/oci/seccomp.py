@@ -43,12 +43,14 @@ class Seccomp:
     document: Mapping[str, Any]
 
 
-def seccomp_for(spec: SandboxSpec, directory: Path | None = None) -> Seccomp:
-    """Return the filter of a sandbox of ``spec``, kept in ``directory``, by default the user's own cache.
+def seccomp_for(spec: SandboxSpec, directory: Path | None = None, *, keep: bool = True) -> Seccomp:
+    """Return the filter of a sandbox of ``spec``.
+
+    With ``keep`` it is read from ``directory``, by default the user's own cache, and written there once compiled.
 
     Raises :class:`EngineError` (``seccomp-unavailable``) where it cannot be compiled.
     """
-    return _seccomp(tuple(granted_capabilities(spec)), directory or cache_directory())
+    return _seccomp(tuple(granted_capabilities(spec)), (directory or cache_directory()) if keep else None)
 
 
 def cache_directory() -> Path:
@@ -60,7 +62,7 @@ def cache_directory() -> Path:
 
 
 @cache
-def _seccomp(capabilities: tuple[str, ...], directory: Path) -> Seccomp:
+def _seccomp(capabilities: tuple[str, ...], directory: Path | None) -> Seccomp:
     machine = os.uname().machine
     try:
         document = profile(machine, capabilities)
@@ -68,12 +70,13 @@ def _seccomp(capabilities: tuple[str, ...], directory: Path) -> Seccomp:
         raise unavailable(f"there is no profile for {machine}") from None
     library = Library()
     key = hashlib.sha256(json.dumps([document, library.version, RECIPE]).encode()).hexdigest()
-    kept = _read(directory, key)
-    if kept is None:
-        kept = library.compile(document)
-        with suppress(OSError):  # it is only slower without
-            _write(directory, key, kept)
-    return Seccomp(kept, document)
+    program = _read(directory, key) if directory else None
+    if program is None:
+        program = library.compile(document)
+        if directory:
+            with suppress(OSError):  # without the file, the next process compiles it again
+                _write(directory, key, program)
+    return Seccomp(program, document)
 
 
 def _read(directory: Path, name: str) -> bytes | None:

@@ -75,7 +75,7 @@ class CgroupPool:
     def refill(self) -> None:
         """Create cgroups until there are enough. If the runtime creates its own, or none can be created, do nothing."""
         around = self._context
-        while around.hierarchies and not around.inner_groups and len(self._ready) < _COUNT:
+        while around.pooled and around.hierarchies and not around.inner_groups and len(self._ready) < _COUNT:
             self._ready.append(PooledCgroup(self._groups.pop() if self._groups else self._new_group()))
 
     def keep(self, group: Group) -> bool:

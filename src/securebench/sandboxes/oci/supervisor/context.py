@@ -15,21 +15,30 @@ _RETRY_SECONDS = 0.01
 
 
 class SupervisorContext:
-    """The surroundings of every cell. ``run`` is the supervisor's directory, ``group`` the name of its groups.
+    """What every container of a supervisor shares. ``run`` is its directory, ``group`` the name of its cgroups.
 
-    ``inner_groups``: the runtime makes groups of its own within those of a cell, in every hierarchy there is.
+    ``inner_groups``: the runtime makes groups of its own within those of a container, in every hierarchy.
     ``program`` is a descriptor of a copy of the runtime, where it should be run from one.
+    ``pooled``: cgroups are made before they are asked for.
     ``unreadable`` is the owner of the programs that sandboxes are shown, which nobody in them may read, only run.
     """
 
     def __init__(
-        self, run: str, group: str, *, inner_groups: bool, unreadable: int | None = None, sealed: str | None = None
+        self,
+        run: str,
+        group: str,
+        *,
+        inner_groups: bool,
+        unreadable: int | None = None,
+        sealed: str | None = None,
+        pooled: bool = True,
     ) -> None:
         """Look around. Nothing is made yet. ``sealed`` is the path of a runtime that is to be run from a copy."""
         self.run = run
         self.group = group
         self.inner_groups = inner_groups
         self.unreadable = unreadable
+        self.pooled = pooled
         self.program = None if sealed is None else _sealed_copy(sealed)
         self.nested = _read("/proc/self/uid_map").split() != ["0", "0", "4294967295"]
         self.hierarchies = cgroups.find_hierarchies(other_controllers=inner_groups)

@@ -1,0 +1,62 @@
+"""What makes sandboxes start faster and changes nothing else.
+
+Each part is a layer of its own and can be switched off, for example to find out whether it causes a fault::
+
+    SECUREBENCH_DISABLE=warm-pool,cgroup-pool securebench run tester.yaml
+    SECUREBENCH_DISABLE=all securebench run tester.yaml
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Final
+
+from securebench.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+VARIABLE: Final = "SECUREBENCH_DISABLE"
+"""The environment variable that lists optimisations to switch off, separated by commas, or ``all``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Optimisations:
+    """Which optimisations are on.
+
+    ``warm_pool``: containers are started before they are asked for (:mod:`~securebench.sandboxes.oci.warm_pool`).
+    ``cgroup_pool``: processes wait in cgroups to become a runtime
+    (:mod:`~securebench.sandboxes.oci.supervisor.cgroup_pool`). ``compiled_filters``: compiled seccomp filters are kept
+    on disk (:mod:`~securebench.sandboxes.oci.seccomp`). ``sealed_runtime``: crun runs from a copy in memory that cannot
+    be changed, so that it need not copy itself for every sandbox.
+    """
+
+    warm_pool: bool = True
+    cgroup_pool: bool = True
+    compiled_filters: bool = True
+    sealed_runtime: bool = True
+
+    @classmethod
+    def none(cls) -> Optimisations:
+        """Return a value with all of them off."""
+        return cls(**dict.fromkeys(_names(), False))
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Optimisations:
+        """Return what :data:`VARIABLE` leaves on. Raises :class:`ConfigError` (``optimisation-unknown``)."""
+        listed = {name.strip().replace("-", "_") for name in environ.get(VARIABLE, "").split(",")} - {""}
+        if listed == {"all"}:
+            return cls.none()
+        if unknown := sorted(listed - set(_names())):
+            known = ", ".join(name.replace("_", "-") for name in _names())
+            raise ConfigError(
+                f"{VARIABLE}: unknown optimisation {unknown[0]!r}",
+                code="optimisation-unknown",
+                hint=f"use 'all' or a list of these, separated by commas: {known}",
+            )
+        return cls(**dict.fromkeys(listed, False))
+
+
+def _names() -> tuple[str, ...]:
+    return tuple(one.name for one in fields(Optimisations))

@@ -1,0 +1,86 @@
+"""Optimisations of the oci driver: each can be switched off, and without them everything still works."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from securebench.errors import ConfigError
+from securebench.sandboxes.oci.optimisations import VARIABLE, Optimisations
+
+if TYPE_CHECKING:
+    from securebench.images.model import ResolvedImage
+
+
+def test_a_list_switches_off_what_it_names() -> None:
+    """Names are separated by commas; ``all`` stands for every one; nothing leaves all on."""
+    assert Optimisations.from_environment({}) == Optimisations()
+    some = Optimisations.from_environment({VARIABLE: "warm-pool, sealed-runtime"})
+    assert some == Optimisations(warm_pool=False, sealed_runtime=False)
+    assert Optimisations.from_environment({VARIABLE: "all"}) == Optimisations.none()
+
+
+@pytest.mark.parametrize("listed", ["warm", "all,warm-pool", "WARM-POOL"])
+def test_an_unknown_name_is_refused(listed: str) -> None:
+    """A mistyped name would leave an optimisation on, and the user would not know."""
+    with pytest.raises(ConfigError, match=VARIABLE) as caught:
+        Optimisations.from_environment({VARIABLE: listed})
+    assert caught.value.code == "optimisation-unknown"
+    assert "warm-pool, cgroup-pool, compiled-filters, sealed-runtime" in caught.value.hint
+
+
+@pytest.mark.oci
+def test_without_them_nothing_is_prepared(base_image: ResolvedImage) -> None:
+    """No process waits in a cgroup and no container is started early; results are the same."""
+    found = {
+        switched: json.loads(
+            subprocess.run(
+                [sys.executable, "-c", _LOOK, base_image.reference],
+                env={**os.environ, VARIABLE: "all" if switched else ""},
+                stdout=subprocess.PIPE,
+                check=True,
+            ).stdout
+        )
+        for switched in (True, False)
+    }
+    assert found[True] == {"outputs": ["42", "42"], "ready": 0, "waiting": 0}
+    assert found[False]["outputs"] == ["42", "42"]
+    assert found[False]["ready"] == 1
+    if os.geteuid() == 0:
+        assert found[False]["waiting"] > 0, "the test looks for the wrong processes"
+
+
+_LOOK = """
+import json, sys, time
+from contextlib import closing
+from pathlib import Path
+from securebench.sandboxes.base import Command, SandboxSpec
+from securebench.sandboxes.oci import OciDriver
+
+def spares():
+    group = driver._context.group
+    found = set()
+    for path in Path("/sys/fs/cgroup").glob(f"**/{group}/spare-*/cgroup.procs"):
+        found |= set(path.read_text().split())
+    return len(found)
+
+with closing(OciDriver(runtime="crun")) as driver:
+    image = driver.resolve_image(sys.argv[1])
+    outputs = []
+    for _ in range(2):
+        with driver.create(SandboxSpec(image=image)) as sandbox:
+            command = Command(argv=("python3", "-c", "print(6 * 7)"), waits=True)
+            outputs.append(sandbox.run(command).stdout.decode().strip())
+    time.sleep(0.5)  # the supervisor prepares cgroups after it has answered
+    result = {
+        "outputs": outputs,
+        "ready": len(driver._context.warm_pool._ready),
+        "waiting": spares(),
+    }
+print(json.dumps(result))
+"""
