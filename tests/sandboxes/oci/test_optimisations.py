@@ -14,7 +14,7 @@ from securebench.errors import ConfigError
 from securebench.sandboxes.oci.optimisations import VARIABLE, Optimisations
 
 if TYPE_CHECKING:
-    from securebench.images.model import ResolvedImage
+    from securebench.sandboxes.oci import OciDriver
 
 
 def test_a_list_switches_off_what_it_names() -> None:
@@ -35,12 +35,12 @@ def test_an_unknown_name_is_refused(listed: str) -> None:
 
 
 @pytest.mark.oci
-def test_without_them_nothing_is_prepared(base_image: ResolvedImage) -> None:
+def test_without_them_nothing_is_prepared(oci_driver: OciDriver) -> None:
     """No process waits in a cgroup and no container is started early; results are the same."""
     found = {
         switched: json.loads(
             subprocess.run(
-                [sys.executable, "-c", _LOOK, base_image.reference],
+                [sys.executable, "-c", _LOOK, "securebench/python:3.11"],
                 env={**os.environ, VARIABLE: "all" if switched else ""},
                 stdout=subprocess.PIPE,
                 check=True,
@@ -74,7 +74,7 @@ with closing(OciDriver(runtime="crun")) as driver:
     outputs = []
     for _ in range(2):
         with driver.create(SandboxSpec(image=image)) as sandbox:
-            command = Command(argv=("python3", "-c", "print(6 * 7)"), waits=True)
+            command = Command(argv=("python3", "-c", "print(6 * 7)"), timeout_seconds=30, waits=True)
             outputs.append(sandbox.run(command).stdout.decode().strip())
     time.sleep(0.5)  # the supervisor prepares cgroups after it has answered
     result = {
