@@ -102,7 +102,7 @@ src/securebench/patches 12
 
 src/securebench/results 38
 
-src/securebench/sandboxes 125
+src/securebench/sandboxes 122
 
 src/securebench/strict_input 20
 
