@@ -1,4 +1,4 @@
-"""What a harness does beside one agent's work: its way out, and what its words mean."""
+"""An agent session: what a harness does while one agent works on one task (egress, event parsing)."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionEnd:
-    """What an agent's end means, as far as its harness can tell. ``failure`` replaces what its exit code would say.
+    """How an agent ended, as its harness judges it. ``failure`` overrides the failure derived from the exit code.
 
-    ``stdout`` stands in the record in place of what the program printed, if it is not ``None``. With a ``fault`` it was
-    not the agent that failed, and the rest is what it used until then.
+    ``stdout``, unless it is ``None``, replaces the program's stdout in the record. A ``fault`` means that the
+    infrastructure failed, not the agent; the other fields then describe what the agent used up to that point.
     """
 
     failure: CandidateError | None = None
@@ -37,43 +37,43 @@ class SessionEnd:
 
 
 class AgentSession:
-    """One agent's work on one task, attended. A context manager around the life of its sandbox.
+    """A session of one agent on one task: a context manager around the life of its sandbox.
 
-    This one has no way out and understands nothing: a plain command's.
+    This base class is for a plain command: it opens no egress and parses no output.
     """
 
     forwarded_ports: tuple[ForwardedPort, ...] = ()
     environment: Mapping[str, str] = {}
 
     def start(self, sandbox: Sandbox) -> None:
-        """Note the sandbox in which the agent is about to run: closing it, from any thread, ends the work."""
+        """Receive the sandbox in which the agent is about to run. Closing it, from any thread, ends the agent."""
 
     def on_output(self, chunk: Chunk) -> None:
-        """Take what the agent prints, as it comes."""
+        """Receive a chunk of the agent's output."""
 
     def end(
         self, result: CommandResult, candidate: CandidateArtifact | None, failure: CandidateError | None
     ) -> SessionEnd:
-        """Say what came of it. Nothing of the agent lives any more; ``candidate`` is what it left to be judged.
+        """Return how the agent ended. Called after all its processes are gone.
 
-        ``failure`` is what the exit code, the time limit and the like say.
+        ``candidate`` is its sealed candidate. ``failure`` is derived from the exit code, the time limit and so on.
         """
         del result, candidate
         return SessionEnd(failure=failure)
 
     def void(self, fault: InfrastructureError) -> SessionEnd:
-        """Say what the agent used until ``fault`` ended its work. Nothing of it lives any more."""
+        """Return what the agent used before ``fault`` ended it. Called after all its processes are gone."""
         return SessionEnd(fault=fault)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let go of everything. Raises nothing of its own while an error is on its way."""
+        """Release everything. Raises nothing of its own while another error propagates."""
 
 
 class EgressAgentSession(AgentSession):
-    """An agent with a way out. If that dies, so does its sandbox, and its end is an :class:`EgressError`."""
+    """A session with egress. If the gateway dies, the sandbox is closed and the fault is an :class:`EgressError`."""
 
     def __init__(self, session: EgressSession) -> None:
         self._session = session
@@ -87,7 +87,7 @@ class EgressAgentSession(AgentSession):
     def end(
         self, result: CommandResult, candidate: CandidateArtifact | None, failure: CandidateError | None
     ) -> SessionEnd:
-        """See :meth:`AgentSession.end`. It is a fault if the way out died."""
+        """See :meth:`AgentSession.end`. Returns a fault if the gateway died."""
         del result, candidate
         try:
             report = self._session.close()
@@ -96,7 +96,7 @@ class EgressAgentSession(AgentSession):
         return SessionEnd(failure=failure, metadata={"usage": {"egress": egress_of(report)}})
 
     def void(self, fault: InfrastructureError) -> SessionEnd:
-        """See :meth:`AgentSession.void`. If the gateway died, that is why the sandbox ended, so it is the fault."""
+        """See :meth:`AgentSession.void`. If the gateway died, that is the cause, so its error replaces ``fault``."""
         try:
             report = self._session.close()
         except EgressError as error:
@@ -105,17 +105,17 @@ class EgressAgentSession(AgentSession):
 
     def __exit__(self, *_: object) -> None:
         """See :meth:`AgentSession.__exit__`."""
-        with suppress(EgressError):  # after end() it is closed; before it another error is on its way
+        with suppress(EgressError):  # after end() it is closed already; before end() another error propagates
             self._session.close()
 
 
 def open_egress(task_id: str, plan: EgressPlan, context: ProduceContext) -> EgressSession:
-    """Open the way out of one task. Raises :class:`EgressError`."""
+    """Open the egress of one task. Raises :class:`EgressError`."""
     if context.gateway is None:
         raise EgressError("this run has no egress for its agents")
     return context.gateway.open(task_id, plan)
 
 
 def egress_of(report: EgressReport) -> dict[str, JsonValue]:
-    """Return what the proxy did, for a record."""
+    """Return the proxy's report as it appears in a record."""
     return {"decisions": dict(report.decisions), "hosts": dict(report.hosts), "bytes": report.bytes}

@@ -1,4 +1,4 @@
-"""What a harness is: it turns an agent's view of a task into a sealed candidate, or a typed failure."""
+"""The harness interface: a harness turns an agent's view of a task into a sealed candidate or a typed failure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What earlier tries of a task asked of a model's provider: they count against the task's budget."""
+    """What earlier tries of a task used at the model provider. It counts against the task's budget."""
 
     requests: int = 0
     tokens: int = 0
@@ -36,30 +36,30 @@ class Spent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProduceContext:
-    """What the run lends to a harness: a driver, a place for the workspace, a store to seal into."""
+    """What a harness gets for one task: a sandbox driver, a workspace path, a candidate store."""
 
     driver: SandboxDriver
     store: CandidateStore
     workspace: Path
-    """The host directory of this task's workspace. It is emptied first, and is the agent's alone."""
+    """The host directory of this task's workspace. It is emptied first; only this agent uses it."""
     report: Reporter
     limits: Limits
     environment: Mapping[str, str] = field(default_factory=dict)
     """The variables named by ``harness.env``, with their values."""
     gateway: Gateway | None = None
-    """The way out, where agents have one."""
+    """The egress gateway, if agents have egress."""
     pause: Callable[[float], None] = time.sleep
-    """Wait for so many seconds; raises if the run is stopped meanwhile."""
+    """Sleep for this many seconds; raises if the run is stopped meanwhile."""
     spent: Spent = field(default_factory=Spent)
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentResult:
-    """What came of an agent: a candidate, a failure, or both (an agent that failed after it left something).
+    """The result of an agent: a candidate, a failure, or both (the agent failed but left something to seal).
 
-    With a ``fault`` it is neither: the infrastructure failed the agent while it worked. The rest tells what this used
-    and how far it came.
+    A ``fault`` replaces both: the infrastructure failed while the agent worked. The other fields then describe what
+    the agent used and how far it got.
     """
 
     candidate: CandidateArtifact | None
@@ -69,17 +69,17 @@ class AgentResult:
     stderr: str = ""
     metadata: Mapping[str, JsonValue] = field(default_factory=dict)
     trajectory: str = ""
-    """What the agent did, step by step, as JSON lines: its own words, bounded. Empty if it tells none."""
+    """The agent's steps as JSON lines, as the agent reported them, bounded in size. Empty if it reports none."""
     image_id: str = ""
     duration_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunContext:
-    """What a run lends to its harness before the first task.
+    """What a harness gets before the first task of a run.
 
-    ``images`` are those that agents will run in. ``variables`` are the tester's, from the environment and the env
-    file. ``agent`` is what an earlier part of the same run said of its agent (:meth:`HarnessProducer.prepare`).
+    ``images`` are the images that agents will run in. ``variables`` are the tester's, from the environment and the env
+    file. ``agent`` is what :meth:`HarnessProducer.prepare` returned before the run was resumed.
     """
 
     driver: SandboxDriver
@@ -90,31 +90,31 @@ class RunContext:
 
 
 class HarnessProducer(Extension, ABC):
-    """A harness. One a run, shared by its threads: it keeps no state between tasks."""
+    """A harness. One instance serves all threads of a run and keeps no state between tasks."""
 
     name: str
     settings_model: ClassVar[type[HarnessSettings]] = HarnessSettings
-    """The model of its ``harness.config``."""
+    """The configuration model of ``harness.config``."""
 
     @classmethod
     def from_settings(cls, settings: HarnessSettings) -> Self:
         """Return a harness with these settings, which are an instance of ``settings_model``."""
-        return cls(settings)  # type: ignore[call-arg]  # a subclass decides what it is made of
+        return cls(settings)  # type: ignore[call-arg]  # the constructor of the subclass takes its settings
 
     @property
     def needs_gateway(self) -> bool:
-        """Whether its agents have a way out."""
+        """Whether its agents need egress."""
         return False
 
     @property
     def credentials(self) -> tuple[str, ...]:
-        """The secrets that it holds on the host's side. They stand in no record and no log."""
+        """The secrets that it holds on the host. They are redacted from every record and log."""
         return ()
 
     def prepare(self, run: RunContext) -> Mapping[str, JsonValue]:
-        """Get ready, once a run, before any task, and say which agent it is: the same answer means the same agent.
+        """Prepare the run, once, before any task, and return the agent's identity: equal values mean the same agent.
 
-        It stands in ``run.json``, where it decides whether a run may go on, and in every record. Raises
+        The identity is stored in ``run.json`` and in every record; a run can only be resumed with an equal one. Raises
         :class:`ConfigError` and :class:`InfrastructureError`.
         """
         del run
@@ -123,20 +123,20 @@ class HarnessProducer(Extension, ABC):
     def check_provider(
         self, open_gateway: Callable[[], Gateway], notify: Callable[[str], None]
     ) -> Mapping[str, JsonValue]:
-        """Ask the model's provider, if there is one, whether key and model are right. Called before the first task.
+        """Check the key and the model with the model provider, if there is one. Called before the first task.
 
-        Returns what that used. Raises :class:`ConfigError` for a key or a model that is not accepted; of trouble that
-        may pass by ``notify`` is told. ``open_gateway`` makes a gateway, which is closed again here.
+        Returns the usage of the check. Raises :class:`ConfigError` if the provider rejects the key or the model; calls
+        ``notify`` with problems that may be temporary. ``open_gateway`` makes a gateway; this method closes it.
         """
         del open_gateway, notify
         return {}
 
     @abstractmethod
     def produce(self, view: AgentView, context: ProduceContext) -> AgentResult:
-        """Run the agent on one task and seal what it left.
+        """Run the agent on one task and seal its candidate.
 
-        Whatever the agent does is in the returned :class:`AgentResult`, and so is what the infrastructure did once the
-        agent had begun (``fault``). Before that :class:`InfrastructureError` is raised; at any time
-        :class:`StorageError`, :class:`ConfigError` and :class:`MaterializationError` (a pack file that changed under
-        the run) are.
+        Failures of the agent are returned in the :class:`AgentResult`, and so are infrastructure failures after the
+        agent has started (``fault``). Raises :class:`InfrastructureError` before that, and at any time
+        :class:`StorageError`, :class:`ConfigError` and :class:`MaterializationError` (a pack file changed during the
+        run).
         """

@@ -1,4 +1,4 @@
-"""The command harness: the agent is a command of the tester's."""
+"""The command harness: the agent is a command that the tester provides."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from securebench.tasks import AgentView
 
 AGENT_TARGET: Final = "/opt/securebench/agent"
-"""Where ``harness.config.agent_dir`` is found in the sandbox, read-only."""
+"""Where ``harness.config.agent_dir`` is mounted in the sandbox, read-only."""
 
 
 _READ_BY_OTHERS = stat.S_IROTH | stat.S_IXOTH
 
 
 class CommandHarnessProducer(Harness):
-    """Runs ``config.command`` in the workspace. Its answer is its stdout, or the file ``config.artifact_path``.
+    """Runs ``config.command`` in the workspace. Its answer is its stdout or the file ``config.artifact_path``.
 
-    With ``config.allowed_domains`` a proxy to these is all that it can reach, without them there is nothing.
+    The agent can reach only the domains in ``config.allowed_domains``, through a proxy; by default, none.
 
     Raises :class:`ConfigError`: ``agent-dir-missing``, ``agent-dir-unreadable``.
     """
@@ -43,18 +43,18 @@ class CommandHarnessProducer(Harness):
 
     @property
     def needs_gateway(self) -> bool:
-        """Whether its agents have a way out."""
+        """Whether its agents need egress."""
         return bool(self._config.allowed_domains)
 
     def open_session(self, view: AgentView, context: ProduceContext) -> AgentSession:
-        """Open the way to the allowed domains, if there are any. Raises :class:`EgressError`."""
+        """Open egress to the allowed domains, if any. Raises :class:`EgressError`."""
         if not self.needs_gateway:
             return AgentSession()
         plan = EgressPlan(domains=self._config.allowed_domains)
         return EgressAgentSession(open_egress(view.task_id, plan, context))
 
     def invocation(self, view: AgentView) -> Invocation:
-        """Return the command; the shorter of the tester's and the task's time limits holds."""
+        """Return the command; the shorter of the tester's and the task's time limits applies."""
         config, task_limit = self._config, view.environment.timeout_seconds
         return Invocation(
             argv=config.command,
@@ -74,8 +74,9 @@ def _agent_directory(path: Path) -> Path:
         )
     if os.getuid() == 0 and path.stat().st_mode & _READ_BY_OTHERS != _READ_BY_OTHERS:
         raise ConfigError(
-            f"harness.config.agent_dir: {path} is closed to the sandbox's user: root runs agents as nobody",
+            f"harness.config.agent_dir: the sandbox user cannot read {path}: when root runs SecureBench, "
+            "agents run as nobody",
             code="agent-dir-unreadable",
-            hint=f"open it: chmod -R a+rX {path}",
+            hint=f"make it readable: chmod -R a+rX {path}",
         )
     return path.resolve()

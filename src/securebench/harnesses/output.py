@@ -1,4 +1,4 @@
-"""What an agent prints, on its way to events and records: bounded, decoded, never trusted."""
+"""Agent output for events and records: bounded, decoded, never trusted."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import Chunk
 
 MAX_RECORDED_BYTES: Final = 64 * 1024
-"""What a record keeps of each stream."""
+"""Bytes of each stream that a record keeps."""
 
 MAX_LINE_BYTES: Final = 1024 * 1024
-"""What is reported of one line: all of it or nothing. In parts it could not be looked through for secrets."""
+"""Longer lines are not reported: a secret that is split between two parts would not be redacted."""
 
 MAX_REPORTED_BYTES: Final = 4 * 1024 * 1024
-"""What is reported of each stream of one task; the rest is dropped, so that no flood reaches a terminal."""
+"""Bytes reported of each stream of one task. The rest is dropped so that no flood reaches a terminal."""
 
 
 def recorded(data: bytes) -> str:
-    """Return the beginning of ``data`` as text. Control characters stay: the record escapes them."""
+    """Return the beginning of ``data`` as text. The record escapes control characters, so they are kept here."""
     text = data[:MAX_RECORDED_BYTES].decode("utf-8", "replace")
     rest = len(data) - MAX_RECORDED_BYTES
     return f"{text}\n[{rest} more bytes]\n" if rest > 0 else text
 
 
 class OutputReporter:
-    """Takes chunks and reports them as ``agent_output`` events of whole lines."""
+    """Reports chunks of output as ``agent_output`` events of whole lines."""
 
     def __init__(self, report: Reporter) -> None:
         self._report = report
         self._lines = {stream: _Lines() for stream in Stream}
 
     def __call__(self, chunk: Chunk) -> None:
-        """Take one chunk."""
+        """Add one chunk."""
         stream, data = chunk
         self._emit(stream, self._lines[stream].take(data))
 
     def finish(self) -> None:
-        """Report the last lines, which have no end."""
+        """Report the last, unterminated line of each stream."""
         for stream, lines in self._lines.items():
             self._emit(stream, lines.rest())
 
@@ -51,16 +51,16 @@ class OutputReporter:
 
 
 class _Lines:
-    """One stream, cut at the ends of its lines. What goes beyond a bound is left out, with the line that it is in."""
+    """Splits one stream into whole lines. A line that exceeds a limit is dropped as a whole."""
 
     def __init__(self) -> None:
         self._waiting = bytearray()
         self._left = MAX_REPORTED_BYTES
         self._is_left_out = False
-        """Whether the line that is waited for has begun beyond what was kept."""
+        """Whether the beginning of the current line was dropped."""
 
     def take(self, data: bytes) -> bytes:
-        """Return what now has come to an end."""
+        """Add ``data`` and return the lines that are complete."""
         taken, self._left = data[: self._left], self._left - min(len(data), self._left)
         if self._is_left_out:
             _, line_end, taken = taken.partition(b"\n")
@@ -75,7 +75,7 @@ class _Lines:
         return whole
 
     def rest(self) -> bytes:
-        """Return the last line, which has no end."""
+        """Return the last, unterminated line."""
         rest = bytes(self._waiting)
         self._waiting.clear()
         return rest

@@ -1,8 +1,8 @@
-"""Taking a workspace back that the root of a container has written in.
+"""Take back ownership of a workspace that a container's root user has written to.
 
-Where a driver says so (``DriverInfo.foreign_files``), that root is another user of the host than the one who runs
-SecureBench, as on Docker: what it left belongs to that user, and may carry set-id bits. A sandbox that sees nothing but
-the workspace gives it all to whom the workspace belongs, which takes those bits away.
+With some drivers (``DriverInfo.foreign_files``), such as Docker, the container's root is a different host user from
+the one who runs SecureBench. The files it leaves belong to that user and may carry set-id bits. A sandbox with
+only the workspace mounted runs ``chown`` on them, which also clears those bits.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
     from securebench.harnesses.base import ProduceContext
     from securebench.images.model import ResolvedImage
 
-_GIVE: Final = (
+_CHOWN: Final = (
     f"chown -hR --reference={WORKSPACE_TARGET} {WORKSPACE_TARGET} || "
     f'exec chown -hR "$(stat -c %u:%g {WORKSPACE_TARGET})" {WORKSPACE_TARGET}'
 )
-"""The first is GNU's alone; under Debian 12's gVisor its ``stat`` knows no owner. The second is what busybox has."""
-_SECONDS: Final = 120.0
-_LOOKED_AT: Final = 10_000
+"""``--reference`` needs GNU chown; busybox lacks it. Debian 12's gVisor breaks ``stat`` there, so it comes second."""
+_CHOWN_SECONDS: Final = 120.0
+_MAX_ENTRIES: Final = 10_000
 
 
 def chown_workspace(context: ProduceContext, image: ResolvedImage) -> None:
-    """Give what lies in the workspace to its owner, where something of it is somebody else's.
+    """Give all files in the workspace to its owner, if any belongs to another user.
 
-    Nothing of the agent's sandbox lives any more. Raises :class:`StorageError` (``workspace-stuck``) if that cannot be
-    done and matters, and :class:`InfrastructureError`.
+    The agent's sandbox must be gone. Raises :class:`StorageError` (``workspace-stuck``) if ``chown`` fails and
+    SecureBench does not run as root, and :class:`InfrastructureError`.
     """
     workspace = context.workspace.resolve()
     if not _is_foreign(workspace):
@@ -50,20 +50,20 @@ def chown_workspace(context: ProduceContext, image: ResolvedImage) -> None:
         labels=context.labels,
     )
     with context.driver.create(spec) as sandbox:
-        result = sandbox.run(Command(argv=("/bin/sh", "-c", _GIVE), timeout_seconds=_SECONDS))
+        result = sandbox.run(Command(argv=("/bin/sh", "-c", _CHOWN), timeout_seconds=_CHOWN_SECONDS))
     if result.exit_code and os.geteuid():
         raise StorageError(
-            f"what the agent left in {workspace} cannot be taken back: chown ended with {result.exit_code}",
+            f"cannot change the owner of the files in {workspace}: chown exited with status {result.exit_code}",
             code="workspace-stuck",
-            hint="remove it as root, then run again with --resume",
+            hint="remove the directory as root, then run again with --resume",
         )
 
 
 def _is_foreign(workspace: Path) -> bool:
-    """Return whether anything in it may belong to another user. What cannot be read, or is too much, counts as such."""
+    """Return whether a file may belong to another user. True also if the tree is too large or cannot be read."""
     owner = workspace.stat().st_uid
     try:
-        entries = walk(workspace, TreeLimits(entries=_LOOKED_AT), STATUS)
+        entries = walk(workspace, TreeLimits(entries=_MAX_ENTRIES), STATUS)
         return any(entry.status.st_uid != owner for entry in entries)
     except (OSError, TreeRefusedError):
         return True

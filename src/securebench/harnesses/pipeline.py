@@ -1,12 +1,12 @@
-"""The one way from an agent's view of a task to a sealed candidate, which every harness shares.
+"""The pipeline that all harnesses share: from an agent's view of a task to a sealed candidate.
 
 ::
 
-    plan the files ─ fresh workspace ─ lay out ─ run the agent in a sandbox ─ sandbox gone ─ check assets ─ seal
+    plan the files ─ make a fresh workspace ─ write the files ─ run the agent ─ remove the sandbox ─ check assets ─ seal
 
-A harness only says how its agent is called (:class:`Invocation`). The agent's sandbox is ephemeral: when its command
-has ended, so has every process in it, and only then is anything of the workspace read. Whatever the agent does becomes
-a typed failure; what it left is sealed all the same, where it can be, as evidence.
+A harness only defines how its agent is invoked (:class:`Invocation`). The agent's sandbox is ephemeral: when its
+command exits, all other processes in it are killed, and only then is the workspace read. Agent failures become typed
+failures; the candidate is sealed all the same, if possible, as evidence.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ _MATERIALIZER = VisibilityAwareMaterializer(Component.AGENT)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invocation:
-    """How an agent is called on one task. ``artifact_path``: the workspace file with its answer, else it is stdout.
+    """How to run an agent on one task. ``artifact_path`` is the workspace file with its answer; by default, stdout.
 
-    ``home`` is an empty tmpfs of its own for the agent's home; without one it is ``/tmp``, which is one as well.
+    ``home`` is mounted as an empty tmpfs for the agent's home; the default is ``/tmp``, also a tmpfs.
     """
 
     argv: tuple[str, ...]
@@ -83,20 +83,20 @@ class Invocation:
 class Harness(HarnessProducer):
     """A harness that runs one command in a sandbox with the workspace in it.
 
-    A subclass says how its agent is called (:meth:`invocation`); everything else is the same for all.
+    A subclass defines how its agent is invoked (:meth:`invocation`); the rest is the same for all.
     """
 
     @abstractmethod
     def invocation(self, view: AgentView) -> Invocation:
-        """Say how the agent is called on this task. Pure."""
+        """Return how to run the agent on this task. Pure."""
 
     def open_session(self, view: AgentView, context: ProduceContext) -> AgentSession:
-        """Return what goes on beside the agent's work on this task: its way out, and what its words mean."""
+        """Return the agent session of this task: it provides egress and parses the agent's events."""
         del view, context
         return AgentSession()
 
     def produce(self, view: AgentView, context: ProduceContext) -> AgentResult:
-        """See :meth:`HarnessProducer.produce`; also raises :class:`MaterializationError` for a pack that changed."""
+        """See :meth:`HarnessProducer.produce`."""
         started = time.monotonic()
         invocation = self.invocation(view)
         plan = plan_workspace(view, invocation.task_file)
@@ -136,7 +136,7 @@ class Harness(HarnessProducer):
         )
 
     def _void(self, ending: SessionEnd, image: ResolvedImage, started: float) -> AgentResult:
-        """Return what is left of a work that the machine ended: no candidate, and what it used."""
+        """Return the result of an agent that an infrastructure failure ended: its usage and no candidate."""
         return AgentResult(
             candidate=None,
             fault=ending.fault,
@@ -148,9 +148,9 @@ class Harness(HarnessProducer):
         )
 
     def _metadata(
-        self, invocation: Invocation, result: CommandResult, second: CandidateError | None
+        self, invocation: Invocation, result: CommandResult, seal_failure: CandidateError | None
     ) -> dict[str, JsonValue]:
-        """Say how the agent ended; ``second`` is why nothing was sealed, where that is not the failure itself."""
+        """Return the record's metadata. ``seal_failure`` is why nothing was sealed, if the failure is another one."""
         metadata: dict[str, JsonValue] = {
             "harness": self.name,
             "exit_code": result.exit_code,
@@ -158,13 +158,13 @@ class Harness(HarnessProducer):
             "stdout_truncated": result.stdout_truncated,
             "stderr_truncated": result.stderr_truncated,
         }
-        if second is not None:
-            metadata["seal_failure"] = {"reason": second.reason.value, "message": second.message}
+        if seal_failure is not None:
+            metadata["seal_failure"] = {"reason": seal_failure.reason.value, "message": seal_failure.message}
         return metadata
 
 
 def plan_workspace(view: AgentView, task_file: str = DEFAULT_TASK_FILE) -> MaterializationPlan:
-    """Return where the agent's files go. Pure.
+    """Plan where to put the agent's files. Pure.
 
     Raises :class:`PathPolicyError` for unsafe or colliding paths.
     """
@@ -174,10 +174,10 @@ def plan_workspace(view: AgentView, task_file: str = DEFAULT_TASK_FILE) -> Mater
 def _prepare_workspace(
     plan: MaterializationPlan, place: WorkPlace, context: ProduceContext, image: ResolvedImage, tree: HostTree | None
 ) -> tuple[tuple[MaterializedAsset, ...], Filled | None]:
-    """Make the workspace anew, below a private directory, and lay out its files for whoever runs in the sandbox.
+    """Make a fresh workspace in a private directory and write its files, owned by the sandbox user.
 
-    Who is root there may have no right to what is anybody's here: all may write in that workspace, which nobody else
-    reaches.
+    If that user is the container's root, it may be unprivileged on the host. The workspace is therefore
+    world-writable; the private parent directory keeps other host users out.
     """
     workspace, is_open = context.workspace, place.user == ROOT
     owner = workspace_user() if os.getuid() == 0 else None
@@ -187,7 +187,7 @@ def _prepare_workspace(
     except StorageError as error:
         if error.code != "workspace-stuck" or not is_open:
             raise
-        chown_workspace(context, image)  # a run that was killed may have left what is root's
+        chown_workspace(context, image)  # a killed run may have left files owned by root
         make_fresh_directory(workspace, owner)
     if is_open:
         workspace.chmod(0o777)
@@ -203,7 +203,7 @@ def _agent_spec(
     assets: tuple[MaterializedAsset, ...],
     agent_session: AgentSession,
 ) -> SandboxSpec:
-    workspace, target = context.workspace.resolve(), place.workspace  # a mount's source passes through no link
+    workspace, target = context.workspace.resolve(), place.workspace  # no symlinks in a mount's source
     home = invocation.home or BASE_ENVIRONMENT["HOME"]
     read_only = (Mount(workspace / a.target, f"{target}/{a.target}") for a in assets if a.read_only)
     return SandboxSpec(
@@ -231,7 +231,7 @@ def _agent_spec(
 
 @dataclass(slots=True)
 class _Work:
-    """One agent's work on one task, and what was sealed of it while its sandbox still was there, dead."""
+    """One agent's work on one task. A patch is sealed before the stopped sandbox is removed, into ``sealed``."""
 
     view: AgentView
     invocation: Invocation
@@ -241,7 +241,7 @@ class _Work:
     ignored: Mapping[str, int] = field(default_factory=dict)
 
     def run(self, spec: SandboxSpec, agent_session: AgentSession) -> CommandResult:
-        """Run the agent to its end. When this returns, no process of it is left."""
+        """Run the agent until it exits. When this returns, none of its processes is left."""
         invocation = self.invocation
         command = Command(argv=invocation.argv, timeout_seconds=invocation.timeout_seconds, capture=MAX_CANDIDATE_BYTES)
         output = OutputReporter(self.context.report)
@@ -269,14 +269,14 @@ class _Work:
 
 def _agent_failure(result: CommandResult, invocation: Invocation) -> CandidateError | None:
     if result.timed_out:
-        message = f"the agent did not end within {invocation.timeout_seconds:g} seconds"
+        message = f"the agent did not finish within {invocation.timeout_seconds:g} seconds"
         return _failure(FailureReason.AGENT_TIMEOUT, message)
     if result.out_of_memory:
-        return _failure(FailureReason.AGENT_OUT_OF_MEMORY, "the agent used more memory than its sandbox has")
+        return _failure(FailureReason.AGENT_OUT_OF_MEMORY, "the agent used more memory than its sandbox allows")
     if result.output_limit_exceeded:
-        return _failure(FailureReason.AGENT_OUTPUT_LIMIT, "the agent wrote more output than its sandbox may")
+        return _failure(FailureReason.AGENT_OUTPUT_LIMIT, "the agent wrote more output than its sandbox allows")
     if result.exit_code != 0:
-        return _failure(FailureReason.AGENT_EXIT, f"the agent ended with exit code {result.exit_code}")
+        return _failure(FailureReason.AGENT_EXIT, f"the agent exited with status {result.exit_code}")
     return None
 
 
@@ -285,7 +285,7 @@ def _failure(reason: FailureReason, message: str) -> CandidateError:
 
 
 def _tampering(view: AgentView, workspace: Path, assets: tuple[MaterializedAsset, ...]) -> CandidateError | None:
-    """Say whether an agent put something else in the place of a read-only asset: a directory above it is its own."""
+    """Return a failure if the agent replaced a read-only asset, which it can do by renaming a parent directory."""
     if view.candidate_kind is not CandidateKind.WORKSPACE:
         return None
     changed = [asset.target for asset in assets if asset.read_only and not _is_unchanged(workspace, asset)]

@@ -1,4 +1,4 @@
-"""Where an agent works: for most tasks its workspace, for a repository the image itself."""
+"""Where an agent works: in its workspace for most tasks, in the image itself for a repository."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ ROOT: Final = (0, 0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkPlace:
-    """Where an agent finds its ``workspace``, where it starts, and as whom. Absolute paths in its sandbox.
+    """The agent's ``workspace``, working directory and user. Paths are absolute, inside its sandbox.
 
-    ``image_directory`` is the directory of the image that the task is about, if there is one: a repository, which
-    ``is_changed`` where it lies, or what the workspace begins with.
+    ``image_directory`` is the directory of the image that the task is about, if any: either a repository that the agent
+    changes in place (``is_changed``), or the directory whose files are copied into the workspace.
     """
 
     workspace: str = WORKSPACE_TARGET
@@ -39,15 +39,15 @@ class WorkPlace:
 def place_of(view: AgentView, image: ResolvedImage) -> WorkPlace:
     """Return where the agent works on this task.
 
-    A repository belongs to root in the images that there are, so its agent is root, without capabilities. Raises
-    :class:`MaterializationError` (``image-workdir-missing``) where neither task nor image say where it is.
+    In existing images root owns the repository, so its agent runs as root, without capabilities. Raises
+    :class:`MaterializationError` (``image-workdir-missing``) if neither the task nor the image names a directory.
     """
     if view.candidate_kind is CandidateKind.PATCH:
         repository = _directory(view, image)
         return WorkPlace(workdir=repository, user=ROOT, image_directory=repository, is_changed=True)
     is_workspace = view.candidate_kind is CandidateKind.WORKSPACE
     target = (view.environment.workdir if is_workspace else None) or WORKSPACE_TARGET
-    # A manifest's default may say so for the terminal tasks of a mixed pack: it means nothing to other families.
+    # A mixed pack may set this in its manifest's defaults for its terminal tasks; other families ignore it.
     filled = is_workspace and view.environment.materialize_workdir_from_image
     directory = _directory(view, image) if filled else None
     return WorkPlace(workspace=target, workdir=target, user=workspace_user(), image_directory=directory)
@@ -55,9 +55,9 @@ def place_of(view: AgentView, image: ResolvedImage) -> WorkPlace:
 
 @contextmanager
 def image_directory(place: WorkPlace, driver: SandboxDriver, image: ResolvedImage) -> Iterator[HostTree | None]:
-    """Give the directory of the image that the task is about, as it is on the host, or nothing.
+    """Yield the host's tree of the image directory that the task is about, or ``None``.
 
-    Raises :class:`MaterializationError` (``image-workdir-missing``), and as the driver does.
+    Raises :class:`MaterializationError` (``image-workdir-missing``) and the driver's errors.
     """
     if place.image_directory is None:
         yield None
@@ -73,5 +73,5 @@ def _directory(view: AgentView, image: ResolvedImage) -> str:
     raise MaterializationError(
         f"neither the task nor its image {image.reference} names a working directory",
         code="image-workdir-missing",
-        hint="give environment.workdir",
+        hint="set environment.workdir in the task",
     )

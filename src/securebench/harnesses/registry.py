@@ -1,4 +1,4 @@
-"""Which harness a tester's configuration means, and which tasks it can run."""
+"""Build the configured harness, and check that it can run the tasks."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def build_harness_producer(config: HarnessConfig) -> HarnessProducer:
 
 
 def require_supported(views: Iterable[AgentView], task_file: str = DEFAULT_TASK_FILE) -> None:
-    """Raise one :class:`ConfigError` with every problem that would keep an agent from running on these tasks.
+    """Raise one :class:`ConfigError` with all problems that prevent an agent from running on these tasks.
 
-    ``path-unsafe``: its files cannot be laid out.
+    ``path-unsafe``: a task's files cannot be written to a workspace.
     """
     problems: list[Problem] = []
     for view in views:

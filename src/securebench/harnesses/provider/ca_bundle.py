@@ -1,4 +1,4 @@
-"""One more authority for a provider's certificate: the tester's own, for a server of the tester's own."""
+"""An additional CA bundle for the provider's certificate, for a server that the tester operates."""
 
 from __future__ import annotations
 
@@ -11,49 +11,52 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 VARIABLE: Final = "SSL_CERT_FILE"
-"""Names a file of certificates, for all programs that use OpenSSL."""
+"""The standard OpenSSL variable that names a file of CA certificates."""
 
 MAX_FILE: Final = 4 * 1024 * 1024
-"""What is read of it. A system's whole collection, as which it is often set, takes a quarter of a megabyte."""
+"""Bytes read from the file. It is often the system's whole bundle, about a quarter of a megabyte."""
 
 MAX_BYTES: Final = 64 * 1024
-"""An authority or a few: what is in the file beside those that the system knows anyway."""
+"""Bytes of additional certificates, which are a few at most. The system's own are not counted."""
 
 _CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----[\sA-Za-z0-9+/=]+-----END CERTIFICATE-----")
 
 
 def read_ca_bundle(variables: Mapping[str, str], notify: Callable[[str], None]) -> str | None:
-    """Return the certificates in the file that the tester's variable names, in PEM, or ``None`` without one.
+    """Return the additional certificates in the file that the tester's variable names, in PEM, or ``None``.
 
-    Those that the system knows are left out. As with OpenSSL a file that is not there, or holds no certificate, is
-    none; ``notify`` is told.
+    The system's own certificates are left out. Like OpenSSL, this ignores a file that is missing or has no
+    certificate; ``notify`` gets a warning.
     """
     path = variables.get(VARIABLE)
     if not path:
         return None
     found = _certificates(path, MAX_FILE)
     if not found:
-        notify(f"{VARIABLE} names no file with certificates: only the system's are known")
+        notify(f"{VARIABLE}: no certificates found in the file; using only the system's CA certificates")
         return None
-    known = _known()
+    known = _system_certificates()
     added = "".join(f"{one}\n" for one in found if one not in known)
     if len(added) > MAX_BYTES:
-        notify(f"{VARIABLE} adds more than {MAX_BYTES} bytes of certificates to the system's, which alone are known")
+        notify(
+            f"{VARIABLE}: the file adds more than {MAX_BYTES} bytes of certificates; "
+            "using only the system's CA certificates"
+        )
         return None
     return added or None
 
 
-def _known() -> frozenset[str]:
-    """Return the certificates of the system, as OpenSSL finds them without any variable."""
+def _system_certificates() -> frozenset[str]:
+    """Return the system's certificates: those that OpenSSL loads by default."""
     paths = ssl.get_default_verify_paths()
     files = [Path(paths.openssl_cafile), *Path(paths.openssl_capath).glob("*")]
     return frozenset(one for file in files for one in _certificates(str(file), MAX_FILE))
 
 
 def _certificates(path: str, limit: int) -> list[str]:
-    """Return the certificates in a file of at most ``limit`` bytes, as they stand there; none where it has none."""
+    """Return the PEM certificates in a file, unchanged. An unreadable file, or one above ``limit`` bytes, has none."""
     try:
-        with open(path, "rb") as file:  # noqa: PTH123 - the text of a variable, which need not be a path
+        with open(path, "rb") as file:  # noqa: PTH123 - the variable's text need not be a valid path
             data = file.read(limit + 1)
     except (OSError, ValueError):
         return []

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from securebench.harnesses.provider.harness import Call
 
 _RETRIES: Final = "5"
-"""How often it asks again: half a minute. By itself it would try for many."""
+"""Retries of a request, about half a minute. The program's own default is many minutes."""
 
 _QUIET: Final = (
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
@@ -25,19 +25,19 @@ _QUIET: Final = (
     "DISABLE_ERROR_REPORTING",
     "DISABLE_TELEMETRY",
 )
-"""Switches for what would reach other hosts."""
+"""Switches off features that connect to other hosts."""
 
 _ALIASES: Final = frozenset({"best", "default", "fable", "haiku", "opus", "opusplan", "sonnet"})
-"""Names that the program itself turns into a model's, but not where a variable holds one for its small requests."""
+"""Aliases that the program resolves to a model, except in the variable for its small requests."""
 
 _PROVIDER_TOOLS: Final = "WebSearch,WebFetch"
-"""Tools that the provider runs, or that ask other hosts first."""
+"""Tools that run at the provider or connect to other hosts."""
 
 
 class ClaudeCodeHarnessProducer(ProviderHarness):
-    """Runs Claude Code with all its tools allowed, but for those of the provider unless ``provider_tools`` admits them.
+    """Runs Claude Code with all tools allowed. Provider tools need ``provider_tools: true``.
 
-    It reads no settings of anybody's, and starts no server that a repository names.
+    It reads no settings files and starts no server that a repository configures.
     """
 
     name = "claude_code"
@@ -75,11 +75,11 @@ class ClaudeCodeHarnessProducer(ProviderHarness):
         return {
             "HOME": HOME,
             "IS_SANDBOX": "1",
-            "ANTHROPIC_BASE_URL": call.base_url.removesuffix("/v1"),  # it adds the version itself
+            "ANTHROPIC_BASE_URL": call.base_url.removesuffix("/v1"),  # the program appends the version
             "CLAUDE_CODE_SUBAGENT_MODEL": model,
             **({} if is_alias else dict.fromkeys(small, model)),
             "CLAUDE_CODE_MAX_RETRIES": _RETRIES,
-            # Longer than the relay waits, so that it is the relay that knows why there was no answer.
+            # Longer than the relay's timeout, so that the relay records why there was no answer.
             "API_TIMEOUT_MS": str(timeout_ms(self.config.provider_timeouts.whole_answer)),
             **dict.fromkeys(_QUIET, "1"),
         }

@@ -1,4 +1,4 @@
-"""What the events of ``claude -p --output-format stream-json`` mean."""
+"""Parse the events of ``claude -p --output-format stream-json``."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from securebench.harnesses.provider.events import Event
 
 _SYNTHETIC: Final = "<synthetic>"
-"""The model that the program names where it speaks in place of one: of an error."""
+"""The model name in messages that the program itself writes, such as errors."""
 
 _SHOWN: Final = ("command", "file_path", "notebook_path", "pattern", "path", "query", "url", "prompt", "description")
-"""What tells most of a tool's use, in this order."""
+"""The input fields that describe a tool call best, in order of preference."""
 
 
 class ClaudeEventParser(EventParser):
-    """What Claude Code tells. ``is_error`` says how it ended, not ``subtype``, and no exit code."""
+    """Parses Claude Code's events. ``is_error`` tells whether it failed; ``subtype`` and the exit code do not."""
 
     def take(self, event: Event) -> None:
         """See :meth:`EventParser.take`."""
@@ -35,7 +35,7 @@ class ClaudeEventParser(EventParser):
 
     def _take_answer(self, message: Event) -> None:
         if message.get("model") == _SYNTHETIC:
-            return  # the result says the same, and with a status
+            return  # the result event repeats it, with a status
         self.self_report.answer()
         for block in objects_of(message.get("content")):
             match block.get("type"):
@@ -71,7 +71,7 @@ class ClaudeEventParser(EventParser):
 
 
 def _tokens(usage: Event) -> dict[str, int]:
-    """Return the counts of tokens. The program does not count as input what a cache held; here that is a part of it."""
+    """Return the token counts. The program reports cached input separately; here it is included in the input."""
     if not usage:
         return {}
     cached, written = (
@@ -87,7 +87,7 @@ def _tokens(usage: Event) -> dict[str, int]:
 
 
 def _trouble(status: Any, message: Any = "API Error: Unable to connect") -> Trouble | None:
-    """Return what a status says; none at all is that of no connection, where the words say so."""
+    """Return the trouble that a status means. Without a status, the message tells a failed connection."""
     if status is None:
         return Trouble.UNREACHABLE if text_of(message, MAX_TEXT).startswith("API Error: Unable to connect") else None
     return trouble_of_status(number_of(status))

@@ -17,21 +17,21 @@ if TYPE_CHECKING:
     from securebench.harnesses.provider.harness import Call
 
 _PROVIDER: Final = "securebench"
-"""What the endpoint is called in its configuration. Its built-in provider would not take the address of another."""
+"""The endpoint's name in Codex's configuration. The address of its built-in provider cannot be changed."""
 
 _RETRIES: Final = {"request_max_retries": 3, "stream_max_retries": 4}
-"""What it does before it gives up on its provider: less than a minute of trying."""
+"""Retries before Codex gives up on its provider: less than a minute."""
 
 _OFF: Final = ("plugins", "apps", "unbounded_connection_retries")
-"""Features that ask other hosts, and one that waits for a lost network until the end of time."""
+"""Features that connect to other hosts, and one that waits for a lost network without limit."""
 
 _QUIET: Final = ("analytics.enabled=false", 'otel.metrics_exporter="none"', "check_for_update_on_startup=false")
 
 
 class CodexHarnessProducer(ProviderHarness):
-    """Runs Codex without its own sandbox, which cannot work in ours, and says nothing where it does not.
+    """Runs Codex without its own sandbox, which cannot work inside SecureBench's and fails silently there.
 
-    The provider-side web search is off unless ``provider_tools`` admits it.
+    The provider-side web search is off unless ``provider_tools`` is set.
     """
 
     name = "codex"
@@ -66,7 +66,7 @@ class CodexHarnessProducer(ProviderHarness):
         )
 
     def settings(self, call: Call) -> Mapping[str, str]:
-        """See :meth:`ProviderHarness.settings`. Where it keeps its state, it does not make by itself: home is there."""
+        """See :meth:`ProviderHarness.settings`. Codex does not create its state directory, so this uses its home."""
         del call
         return {"HOME": HOME, "CODEX_HOME": HOME}
 
@@ -82,11 +82,11 @@ class CodexHarnessProducer(ProviderHarness):
             "env_key": call.key_name,
             "wire_api": "responses",
             **_RETRIES,
-            # Longer than the relay waits, so that it is the relay that knows why there was no answer.
+            # Longer than the relay's timeout, so that the relay records why there was no answer.
             "stream_idle_timeout_ms": timeout_ms(max(timeouts.first_byte, timeouts.between_bytes)),
         }
 
 
 def _toml(value: str | int) -> str:
-    """Return ``value`` as TOML: its basic strings take what JSON's do, but for DEL, which no setting of ours holds."""
+    """Return ``value`` as TOML. JSON strings are valid TOML basic strings, except for DEL, which never occurs here."""
     return json.dumps(value, ensure_ascii=False)

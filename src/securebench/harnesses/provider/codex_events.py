@@ -1,4 +1,4 @@
-"""What the events of ``codex exec --json`` mean."""
+"""Parse the events of ``codex exec --json``."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _WORDS: Final = (
     ("waiting for network", Trouble.UNREACHABLE),
     ("Connection failed", Trouble.UNREACHABLE),
 )
-"""What Codex says where it names no status, as seen of version 0.169."""
+"""Codex's error messages without an HTTP status, as of version 0.169."""
 
 
 class CodexEventParser(EventParser):
-    """What Codex tells. Its errors name the provider's trouble in words only."""
+    """Parses Codex's events. Its errors describe provider trouble only in their message text."""
 
     def take(self, event: Event) -> None:
         """See :meth:`EventParser.take`."""
@@ -53,7 +53,7 @@ class CodexEventParser(EventParser):
 
     def _take_item(self, item: Event) -> None:
         kind = text_of(item.get("type"), MAX_TEXT)
-        if kind == "error":  # a warning, such as of a model that it does not know
+        if kind == "error":  # a warning, for example about an unknown model
             self.trajectory.add("error", text=text_of(item.get("message"), MAX_TEXT))
             return
         self.self_report.answer()

@@ -1,4 +1,4 @@
-"""Where an agent's provider is, and who holds the key to it."""
+"""The provider endpoint of an agent, and who holds its key."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from securebench.tester_config import ProviderSettings
 
 PLACEHOLDER: Final = "held-outside-the-sandbox"
-"""What a sandbox has for a key where a relay holds it."""
+"""The value of the key variables in a sandbox if a relay holds the real key."""
 
 RELAY: Final = "relay"
 PASSTHROUGH: Final = "passthrough"
@@ -25,7 +25,7 @@ PASSTHROUGH: Final = "passthrough"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderFacts:
-    """What is known of a provider: its own endpoint with the version, and the variables that a key may stand in."""
+    """A provider's public endpoint, including the API version, and the variables that may contain its key."""
 
     provider: Provider
     base_url: str
@@ -34,7 +34,7 @@ class ProviderFacts:
 
 @dataclass(frozen=True, slots=True)
 class ProviderKey:
-    """A provider's key, and the name of the variable that it was found in. An empty value is none."""
+    """A provider's key and the variable it came from. An empty value means that there is no key."""
 
     name: str
     value: str = field(repr=False)
@@ -42,17 +42,17 @@ class ProviderKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderEndpoint:
-    """The way to a provider of one configuration."""
+    """The provider endpoint of one configuration."""
 
     facts: ProviderFacts
     base_url: str
     is_own: bool
-    """Whether it is the provider's own, and no other that speaks like it."""
+    """Whether this is the provider's public endpoint, not another server with the same API."""
     credentials: str
 
     @property
     def host(self) -> str:
-        """Its host."""
+        """The host name."""
         return urlsplit(self.base_url).hostname or ""
 
     @property
@@ -63,15 +63,15 @@ class ProviderEndpoint:
     def key(self, variables: Mapping[str, str]) -> ProviderKey:
         """Return the key among the tester's variables. Raises :class:`ConfigError` (``env-missing``).
 
-        An endpoint other than the provider's own may do without one.
+        An endpoint other than the provider's public one may work without a key.
         """
         names = self.facts.key_names
         found = next((ProviderKey(name, value) for name in names if (value := variables.get(name, "").strip())), None)
         if found is None and self.is_own:
             raise ConfigError(
-                f"the provider's key is missing: {' or '.join(names)} is not set",
+                f"the provider key is missing: {' or '.join(names)} is not set",
                 code="env-missing",
-                hint="set it in the environment or in the env file; it stays outside of sandboxes"
+                hint="set it in the environment or in the env file; it stays outside the sandboxes"
                 if self.is_relayed
                 else "set it in the environment or in the env file",
             )
@@ -80,12 +80,12 @@ class ProviderEndpoint:
     def plan(
         self, config: ProviderSettings, key: ProviderKey, authority: str | None = None, spent: Spent | None = None
     ) -> EgressPlan:
-        """Return the way out of one try at a task. ``authority`` is one more for the relay's TLS, in PEM.
+        """Return the egress plan of one try of a task. ``authority`` is an extra CA bundle for the relay, in PEM.
 
         ``spent`` is what earlier tries used of the task's budget.
 
-        The relay's provider is not among the domains of the proxy: through it an agent with a key of its own could take
-        out what it read.
+        The proxy does not allow the relayed provider's host: an agent with its own key could otherwise use it to
+        exfiltrate what it read.
         """
         if not self.is_relayed:
             return EgressPlan(domains=tuple(dict.fromkeys((*config.allowed_domains, self.host))))
@@ -94,7 +94,7 @@ class ProviderEndpoint:
         return EgressPlan(domains=config.allowed_domains, relay=relay)
 
     def relay_plan(self, config: ProviderSettings, key: ProviderKey, authority: str | None = None) -> RelayPlan:
-        """Return the way to the provider alone: for the relay of a task, and for the gateway's own questions."""
+        """Return the plan for the relay alone: for the relay of a task, and for the gateway's own probes."""
         budget = config.budget
         return RelayPlan(
             provider=self.facts.provider,
@@ -110,19 +110,19 @@ class ProviderEndpoint:
         )
 
     def warning(self, config: ProviderSettings) -> str:
-        """Return what a tester should know of this configuration, or nothing."""
+        """Return a warning about this configuration, or an empty string."""
         admitting = [name for name in config.allowed_domains if self.host == name or self.host.endswith(f".{name}")]
         if not self.is_relayed or not admitting:
             return ""
         return (
-            f"harness.config.allowed_domains: {admitting[0]} lets agents reach {self.host} past the relay: with a key "
-            "of their own they can ask whatever model they like, and take out what they read"
+            f"harness.config.allowed_domains: {admitting[0]} lets agents reach {self.host} without the relay: with "
+            "their own key they can use any model and exfiltrate what they read"
         )
 
     def key_variables(self, given: Mapping[str, str], key: ProviderKey) -> dict[str, str]:
-        """Return the variables of the sandbox that have to do with the key. ``given`` are those of ``harness.env``.
+        """Return the sandbox's key variables. ``given`` are the variables of ``harness.env``.
 
-        Where a relay holds the key, a placeholder stands in its usual place, and wherever else it was given.
+        If a relay holds the key, a placeholder replaces it in its usual variable and in any other that contains it.
         """
         if not self.is_relayed:
             return {key.name: key.value or PLACEHOLDER}
@@ -131,7 +131,7 @@ class ProviderEndpoint:
 
 
 def endpoint_of(facts: ProviderFacts, config: ProviderSettings) -> ProviderEndpoint:
-    """Return the endpoint that a configuration means."""
+    """Return the endpoint of a configuration."""
     return ProviderEndpoint(
         facts=facts,
         base_url=(config.base_url or facts.base_url).rstrip("/"),

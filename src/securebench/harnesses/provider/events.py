@@ -1,7 +1,7 @@
-"""The event stream of an agent program: JSON objects, a line each, from a writer that nobody trusts.
+"""The event stream of an agent program: one JSON object per line, from an untrusted writer.
 
-Whoever runs in the sandbox can write to this stream, so an event is a claim. Reading it is bounded in time and memory
-whatever it holds: what is too long, too deep, too much or no JSON is skipped and counted, and nothing is raised.
+Any process in the sandbox can write to this stream, so an event is only a claim. Reading it is bounded in time and
+memory: lines that are too long, nested too deep, too many or not valid JSON are skipped and counted; nothing is raised.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 MAX_LINE: Final = MIB
-"""Bytes of one event. A program shows what a command printed in one line."""
+"""Bytes of one event. A program puts the whole output of a command into one line."""
 
 MAX_EVENTS: Final = 100_000
-"""Events of one task: a thousand times what a long piece of work has."""
+"""Events of one task: a thousand times more than a long task has."""
 
 MAX_NUMBER: Final = 10**15
-"""What a count of anything may claim."""
+"""The largest count that is accepted."""
 
 MAX_ITEMS: Final = 1000
-"""What is looked at of a list in an event."""
+"""Items read from a list in an event."""
 
 Event = dict[str, Any]
 
 
 class EventReader:
-    """Cuts a stream into events and hands each on. Not thread safe. ``skipped`` counts lines that are none."""
+    """Splits a stream into events and passes each on. Not thread safe. ``skipped`` counts the invalid lines."""
 
     def __init__(self, take: Callable[[Event], None]) -> None:
         self._take = take
@@ -41,7 +41,7 @@ class EventReader:
         self.skipped = 0
 
     def feed(self, data: bytes) -> None:
-        """Take the next bytes of the stream."""
+        """Add the next bytes of the stream."""
         *whole, rest = data.split(b"\n")
         for part in whole:
             self._add(part)
@@ -49,7 +49,7 @@ class EventReader:
         self._add(rest)
 
     def finish(self) -> None:
-        """End the line that is being read, as the end of the stream does."""
+        """End the current line, as at the end of the stream."""
         line, is_too_long = bytes(self._line), self._is_too_long
         self._line.clear()
         self._is_too_long = False
@@ -69,9 +69,9 @@ class EventReader:
 
 
 def parse_event(line: bytes) -> Event | None:
-    """Return the JSON object that ``line`` is, or ``None``: not JSON, not an object, nested too deep, or not finite.
+    """Parse ``line`` as a JSON object, or return ``None``: not JSON, not an object, nested too deep, or not finite.
 
-    The interpreter's own limit ends what is nested without an end; whoever reads an event must not recurse into it.
+    The interpreter's recursion limit bounds the nesting here; code that reads an event must not recurse into it.
     """
     try:
         event = json.loads(line, parse_constant=_refuse, parse_float=_finite)
@@ -81,29 +81,29 @@ def parse_event(line: bytes) -> Event | None:
 
 
 def text_of(value: Any, limit: int) -> str:
-    """Return ``value`` if it is text, up to ``limit`` characters and free of what cannot be encoded, else nothing."""
+    """Return the first ``limit`` characters of ``value``, encodable as UTF-8, or ``""`` if it is not text."""
     return value[:limit].encode("utf-8", "replace").decode() if isinstance(value, str) else ""
 
 
 def number_of(value: Any) -> int:
-    """Return ``value`` if it is a count that can be, else 0."""
+    """Return ``value`` if it is a plausible count, else 0."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_NUMBER else 0
 
 
 def amount_of(value: Any) -> float | None:
-    """Return ``value`` if it is a finite number that is not negative, rounded to a millionth, else ``None``."""
+    """Return ``value`` rounded to six decimals if it is a finite, non-negative number, else ``None``."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_NUMBER:
         return None
     return round(float(value), 6)
 
 
 def object_of(value: Any) -> Event:
-    """Return ``value`` if it is an object, else an empty one."""
+    """Return ``value`` if it is an object, else an empty dictionary."""
     return value if isinstance(value, dict) else {}
 
 
 def objects_of(value: Any) -> Iterator[Event]:
-    """Yield the objects in the list ``value``, if it is one."""
+    """Yield the objects in ``value`` if it is a list."""
     if isinstance(value, list):
         yield from (item for item in value[:MAX_ITEMS] if isinstance(item, dict))
 

@@ -1,6 +1,6 @@
-"""What every agent program with a provider has in common: it is installed, checked, called, heard and judged alike.
+"""The base of harnesses for agent programs with a model provider: install, check, run, monitor and judge.
 
-A harness of one program says only which program and provider that are, and how it is called.
+A subclass defines only the program, its provider and its command line.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ if TYPE_CHECKING:
     from securebench.tester_config import ProviderSettings
 
 PROGRAMS_TARGET: Final = "/opt/securebench/programs"
-"""Where the program is found in the sandbox, read-only."""
+"""Where the program is mounted in the sandbox, read-only."""
 
 HOME: Final = "/opt/securebench/home"
-"""The program's home: an empty tmpfs of its own, so that nothing of one task is found in the next."""
+"""The program's home: an empty tmpfs, so that no task sees the files of another."""
 
-_LONGER: Final = 60.0
-"""Seconds for which programs wait longer than the relay does."""
+_EXTRA_SECONDS: Final = 60.0
+"""Seconds that a program's timeout exceeds the relay's."""
 
-_LOCAL: Final = dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1,localhost")
-"""Keeps a program from asking a proxy for the relay, whatever proxy its image names."""
+_NO_PROXY: Final = dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1,localhost")
+"""Makes programs connect to the relay directly, even if the image configures a proxy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """What a program is called with. ``base_url`` is the provider's, with the version, as seen from the sandbox."""
+    """The parameters of one program call. ``base_url`` includes the API version, as seen from the sandbox."""
 
     executable: str
     base_url: str
@@ -64,7 +64,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ready:
-    """What :meth:`ProviderHarness.prepare` found."""
+    """The result of :meth:`ProviderHarness.prepare`."""
 
     key: ProviderKey
     authority: str | None
@@ -72,10 +72,10 @@ class _Ready:
 
 
 class ProviderHarness(Harness):
-    """A harness that runs an agent program with a provider. It must be prepared before it produces.
+    """A harness that runs an agent program with a provider. Call :meth:`prepare` before :meth:`produce`.
 
-    Raises :class:`ConfigError` when prepared: ``env-missing``, ``agent-unfit`` and what the cache of
-    programs raises.
+    :meth:`prepare` raises :class:`ConfigError`: ``env-missing``, ``agent-unfit`` and the errors of the
+    program store.
     """
 
     facts: ClassVar[ProviderFacts]
@@ -96,20 +96,20 @@ class ProviderHarness(Harness):
 
     @abstractmethod
     def parser(self) -> EventParser:
-        """Return what reads the events of one task."""
+        """Return a new event parser for one task."""
 
     @property
     def needs_gateway(self) -> bool:
-        """Whether its agents have a way out: always, to their provider."""
+        """Whether its agents need egress: always, to their provider."""
         return True
 
     @property
     def credentials(self) -> tuple[str, ...]:
-        """The key, once prepared."""
+        """The provider key, after :meth:`prepare`."""
         return tuple(filter(None, [self._ready.key.value])) if self._ready else ()
 
     def prepare(self, run: RunContext) -> Mapping[str, JsonValue]:
-        """See :meth:`HarnessProducer.prepare`. The program is the same for all images of one kind of C library."""
+        """See :meth:`HarnessProducer.prepare`. Images with the same kind of C library share one program."""
         key = self._endpoint.key(run.variables)
         installation = install(self._store, self.name, self.config.version, run, PROGRAMS_TARGET)
         authority = read_ca_bundle(run.variables, run.notify)
@@ -130,7 +130,7 @@ class ProviderHarness(Harness):
             raise ConfigError(
                 f"the model provider at {self._endpoint.host} does not accept the key: {report.message}",
                 code="provider-refused",
-                hint=f"check {ready.key.name}, and that its account may use the model {self.config.model}",
+                hint=f"check {ready.key.name} and that its account may use the model {self.config.model}",
             )
         if report.model_unknown:
             raise ConfigError(
@@ -143,7 +143,7 @@ class ProviderHarness(Harness):
         return probes_of([report])
 
     def invocation(self, view: AgentView) -> Invocation:
-        """Return the program's command line; the shorter of the tester's and the task's time limits holds."""
+        """Return the program's command line; the shorter of the tester's and the task's time limits applies."""
         config, task_limit = self.config, view.environment.timeout_seconds
         program, is_relayed = self._program(view), self._endpoint.is_relayed
         call = Call(
@@ -157,13 +157,13 @@ class ProviderHarness(Harness):
             timeout_seconds=config.timeout_seconds if task_limit is None else min(config.timeout_seconds, task_limit),
             artifact_path=ANSWER_FILES.get(view.candidate_kind),
             task_file=config.task_file,
-            environment={**self.settings(call), **(_LOCAL if is_relayed else {})},
+            environment={**self.settings(call), **(_NO_PROXY if is_relayed else {})},
             mounts=(Mount(program.directory, PROGRAMS_TARGET),),
             home=HOME,
         )
 
     def open_session(self, view: AgentView, context: ProduceContext) -> AgentSession:
-        """Open the way to the provider. Raises :class:`EgressError`."""
+        """Open egress to the provider. Raises :class:`EgressError`."""
         ready, program = self._prepared, self._program(view)
         asking = self._endpoint.relay_plan(self.config, ready.key, ready.authority)
         plan = self._endpoint.plan(self.config, ready.key, ready.authority, context.spent)
@@ -180,7 +180,7 @@ class ProviderHarness(Harness):
         return ProviderSession(session, setup)
 
     def _assurance(self) -> dict[str, Any]:
-        """Say who its provider is, and what holds it."""
+        """Return what records state about the provider and the protection of its key."""
         endpoint = self._endpoint
         relayed = endpoint.is_relayed
         return {
@@ -200,19 +200,19 @@ class ProviderHarness(Harness):
     @property
     def _prepared(self) -> _Ready:
         if self._ready is None:
-            raise AssertionError("a harness is prepared before it produces")
+            raise AssertionError("call prepare() before produce()")
         return self._ready
 
 
 def timeout_ms(seconds: float) -> int:
-    """Return how long a program is to wait, in milliseconds, where the relay waits for ``seconds``."""
-    return int((seconds + _LONGER) * 1000)
+    """Return a program's timeout in milliseconds; the relay's timeout is ``seconds``."""
+    return int((seconds + _EXTRA_SECONDS) * 1000)
 
 
 def _warning(report: ProbeReport) -> str:
-    """Return what to tell of a provider that did not answer the first question well, but may answer the next."""
+    """Return the warning about a provider that failed the first probe but may recover."""
     if report.trouble in PROVIDER_TROUBLES:
-        return f"the model provider does not answer well now: {report.message}; tasks will find out"
+        return f"the model provider may be unavailable: {report.message}; continuing, tasks will retry"
     if report.trouble is Trouble.REJECTED:
-        return f"the model provider does not take the question that checks key and model: {report.message}"
+        return f"cannot check the key and the model: the provider rejected the test request: {report.message}"
     return ""

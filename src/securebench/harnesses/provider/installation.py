@@ -1,4 +1,4 @@
-"""An agent program got ready for a run: one version, fit for each image, and seen to start in a sandbox."""
+"""Install an agent program for a run: one version, compatible with each image, and test that it starts."""
 
 from __future__ import annotations
 
@@ -23,38 +23,38 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """The program of each image, by the image's reference. All are of one version."""
+    """The installed program of each image, by image reference. All have the same version."""
 
     programs: Mapping[str, AgentProgram]
 
     def identity(self) -> dict[str, JsonValue]:
-        """Say which program it is: the same answer means the same program."""
+        """Return the program's identity: equal values mean the same program."""
         by_platform = {program.platform: program for program in self.programs.values()}
         integrity: dict[str, JsonValue] = {name: by_platform[name].integrity for name in sorted(by_platform)}
         return {"version": next((program.version for program in by_platform.values()), ""), "integrity": integrity}
 
 
 def install(store: AgentStore, name: str, version: str | None, run: RunContext, target: str) -> Installation:
-    """Install a program for all images of a run, and ask it for its version where it will be mounted, at ``target``.
+    """Install a program for all images of a run, and start it once per platform, mounted at ``target``.
 
-    ``latest`` is what it was when the run began. Raises :class:`ConfigError` (``agent-unfit`` and others of the
-    agents' cache) and :class:`InfrastructureError`.
+    ``latest`` is resolved when the run begins. Raises :class:`ConfigError` (``agent-unfit`` and the errors of the
+    program store) and :class:`InfrastructureError`.
     """
     wanted = _version(name, version, run.agent)
     programs: dict[str, AgentProgram] = {}
-    asked: set[str] = set()
+    checked: set[str] = set()
     for image in run.images:
         program = _install(store, name, wanted, run, image)
         wanted = program.version
         programs[image.reference] = program
-        if program.platform not in asked:
-            _ask(program, run, image, target)
-            asked.add(program.platform)
+        if program.platform not in checked:
+            _require_start(program, run, image, target)
+            checked.add(program.platform)
     return Installation(programs)
 
 
 def _version(name: str, version: str | None, earlier: Mapping[str, JsonValue]) -> str | None:
-    """Return the version to install: ``latest`` is resolved once a run, however often that is resumed."""
+    """Return the version to install. A resumed run keeps the version that ``latest`` was resolved to at first."""
     known = earlier.get("version")
     if version == LATEST and earlier.get("program") == name and isinstance(known, str):
         return known
@@ -69,7 +69,7 @@ def _install(store: AgentStore, name: str, version: str | None, run: RunContext,
     return program
 
 
-def _ask(program: AgentProgram, run: RunContext, image: ResolvedImage, target: str) -> None:
+def _require_start(program: AgentProgram, run: RunContext, image: ResolvedImage, target: str) -> None:
     spec = SandboxSpec(image=image, mounts=(Mount(program.directory, target),))
     command = Command(argv=version_command(program, target), timeout_seconds=VERSION_SECONDS)
     with run.driver.create(spec) as sandbox:

@@ -1,21 +1,22 @@
-"""What came of an agent's work, judged by what no agent can write.
+"""Judge how an agent's work ended, from evidence that the agent cannot forge.
 
-Three things speak: the sandbox (how the program ended), the relay (what became of its requests) and the program's own
-events. The first two are evidence. The third is a claim: whoever runs in the sandbox can write there.
+There are three sources: the sandbox (how the program exited), the relay (the results of its requests) and the
+program's own events. The first two are evidence. The third is a claim: any process in the sandbox can write it.
 
-* Before the first answer of a model nothing that is not trusted has acted. Whatever went wrong until then is no fault
-  of an agent: infrastructure. An answer counts from its beginning: a program runs commands while it still comes, and a
-  command can end the program.
-* After it, an agent that ended in failure has failed, unless the provider was in trouble at last, *and* is in trouble
-  when the gateway asks it by itself once the agent is dead. What an agent's own last request met proves nothing: an
-  agent can flood a provider, ask it for what its account may not do, or leave a slow answer unread.
-* A refusal by policy, the model's or its provider's, is an agent that refused: a failure, whenever it comes.
-* That the provider found a request wrong is the failure of who made it. An agent whose budget is used up has failed.
-* Without a relay (``passthrough``) the program's claims stand in for it, and the record says so. The gateway asks all
-  the same.
+* Until the model's first answer, no untrusted code has acted, so any failure before it is an infrastructure error. An
+  answer counts from its first byte: a program runs commands while the answer streams, and a command can kill the
+  program.
+* After the first answer, an agent that exits with a failure has failed, unless the provider's last response was an
+  error *and* the provider still fails when the gateway probes it after the agent is dead. An error on the agent's
+  last request proves nothing alone: an agent can flood a provider, request what its account may not use, or leave a
+  slow answer unread.
+* A policy refusal by the model or the provider is a failure of the agent at any time.
+* A request that the provider rejects as invalid is a failure of the agent, and so is an exhausted budget.
+* Without a relay (``passthrough``) the program's claims replace the relay's report, and the record says so. The
+  gateway still probes the provider.
 
-So nothing that an agent prints makes its failure an infrastructure error where a relay saw success, and no claim makes
-a failure of a success.
+So no agent output can turn a failure into an infrastructure error if the relay saw success, and no claim can turn a
+success into a failure.
 """
 
 from __future__ import annotations
@@ -34,18 +35,18 @@ if TYPE_CHECKING:
 
 
 class AgentOutcome(StrEnum):
-    """How an agent's work on a task ended. Closed: nothing else stands in a record."""
+    """How an agent's work on a task ended. A closed set: records contain no other value."""
 
     WORKED = "worked"
-    """It ended by itself and left something."""
+    """It finished and left a candidate."""
     GAVE_UP = "gave_up"
-    """It ended by itself and left nothing that could be judged."""
+    """It finished and left no candidate that can be judged."""
     DENIED = "denied"
-    """The same, and its program refused it tools."""
+    """It finished without a candidate, and its program denied it tools."""
     REFUSED = "refused"
-    """The model would not do it, or its provider's policy stopped it: neither a crash nor a key that is refused."""
+    """The model refused the task, or the provider's policy stopped it. Not a crash and not a rejected key."""
     NOT_STARTED = "not_started"
-    """Its program ended before any model answered it, and no provider is to blame."""
+    """Its program exited before any model answer, and the provider was not the cause."""
     PROVIDER_REFUSED = "provider_refused"
     PROVIDER_REJECTED = "provider_rejected"
     RATE_LIMITED = "rate_limited"
@@ -57,15 +58,15 @@ class AgentOutcome(StrEnum):
     OUT_OF_MEMORY = "out_of_memory"
     TOO_MUCH_OUTPUT = "too_much_output"
     CRASHED = "crashed"
-    """Its program ended in an error."""
+    """Its program failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeEvidence:
-    """All that is known. ``failure`` is what the sandbox saw of the program's end; ``relay`` is absent without one.
+    """All evidence about an agent's work. ``failure`` is what the sandbox saw; ``relay`` is ``None`` without a relay.
 
-    ``has_candidate``: it left something that may be judged. ``ask_provider`` has the gateway ask the provider by
-    itself; it is called only where the answer matters.
+    ``has_candidate``: the agent left a candidate that can be judged. ``ask_provider`` makes the gateway probe the
+    provider; it is called only if the result matters.
     """
 
     self_report: SelfReport
@@ -77,7 +78,7 @@ class OutcomeEvidence:
 
 @dataclass(frozen=True, slots=True)
 class JudgedOutcome:
-    """An outcome, with the failure that it is, if it is one."""
+    """An outcome, and the failure unless it is a success."""
 
     outcome: AgentOutcome
     failure: CandidateError | None = None
@@ -98,11 +99,11 @@ _ENDS: Final = {
     FailureReason.AGENT_OUTPUT_LIMIT: AgentOutcome.TOO_MUCH_OUTPUT,
 }
 _CODES: Final = {
-    Trouble.REJECTED: ("provider-rejected", "see that the provider has the model, under the name in the configuration"),
-    Trouble.REFUSED: ("provider-refused", "see that the key is right, and that its account may use the model"),
-    Trouble.RATE_LIMITED: ("provider-rate-limited", "use fewer workers, or raise the limits of the account"),
-    Trouble.FAILED: ("provider-failed", "see the provider's status page; --resume asks again"),
-    Trouble.UNREACHABLE: ("provider-unreachable", "see that this machine reaches the endpoint; --resume asks again"),
+    Trouble.REJECTED: ("provider-rejected", "check that the configured model name exists at the provider"),
+    Trouble.REFUSED: ("provider-refused", "check that the key is valid and that its account may use the model"),
+    Trouble.RATE_LIMITED: ("provider-rate-limited", "use fewer workers, or raise the account's rate limits"),
+    Trouble.FAILED: ("provider-failed", "check the provider's status page; --resume tries again"),
+    Trouble.UNREACHABLE: ("provider-unreachable", "check the network and the endpoint's address; --resume tries again"),
 }
 
 _NOT_STARTED: Final = "agent-not-started"
@@ -112,15 +113,15 @@ _OUTCOMES_BY_CODE: Final = {code: _OUTCOMES[trouble] for trouble, (code, _) in _
 
 
 def outcome_of(error: InfrastructureError) -> AgentOutcome | None:
-    """Return the outcome of an agent whose work ``error`` ended, where it was its provider or its start."""
+    """Return the outcome for ``error`` if it came from the provider or the program's start, else ``None``."""
     return _OUTCOMES_BY_CODE.get(error.code)
 
 
 def judge(evidence: OutcomeEvidence) -> JudgedOutcome:
-    """Say what came of an agent's work.
+    """Judge how an agent's work ended.
 
-    Raises :class:`ProviderError` where the provider kept it from working, and :class:`InfrastructureError`
-    (``agent-not-started``) where its program ended before any answer.
+    Raises :class:`ProviderError` if the provider prevented it from working, and :class:`InfrastructureError`
+    (``agent-not-started``) if its program exited before any model answer.
     """
     trouble, answered = _seen(evidence)
     failure = evidence.failure
@@ -144,7 +145,7 @@ def judge(evidence: OutcomeEvidence) -> JudgedOutcome:
 
 
 def _end(evidence: OutcomeEvidence) -> AgentOutcome:
-    """Name the end of an agent that did not work: the program's claims only tell ways to fail apart."""
+    """Return the outcome of an agent that did not fail. The program's claims only choose between empty outcomes."""
     self_report, failure = evidence.self_report, evidence.failure
     if failure is not None and failure.reason in _ENDS:
         return _ENDS[failure.reason]
@@ -154,7 +155,7 @@ def _end(evidence: OutcomeEvidence) -> AgentOutcome:
 
 
 def _seen(evidence: OutcomeEvidence) -> tuple[Trouble | None, bool]:
-    """Return the last trouble with the provider, and whether a model ever began to answer."""
+    """Return the last provider error, and whether a model answer ever began."""
     relay, self_report = evidence.relay, evidence.self_report
     if relay is None:
         return self_report.trouble, self_report.answered
@@ -166,9 +167,9 @@ def _ended_in_failure(evidence: OutcomeEvidence) -> bool:
 
 
 def _troubled(trouble: Trouble, evidence: OutcomeEvidence) -> JudgedOutcome:
-    """Return the failure that ``trouble`` is, or raise the error that it is where no model had answered."""
+    """Return ``trouble`` as a failure of the agent, or raise it as a provider error if no model had answered."""
     if trouble is Trouble.OUT_OF_BUDGET:
-        message = "the agent used up what it may ask of its provider on one task"
+        message = "the agent used up its provider budget for the task"
         return JudgedOutcome(_OUTCOMES[trouble], _failure(FailureReason.AGENT_OUT_OF_BUDGET, message))
     if trouble is Trouble.DECLINED:
         return _refused()
@@ -181,29 +182,29 @@ def _troubled(trouble: Trouble, evidence: OutcomeEvidence) -> JudgedOutcome:
 
 
 def _refused() -> JudgedOutcome:
-    message = "the model refused the task, or its provider's policy stopped it"
+    message = "the model refused the task, or the provider's policy stopped it"
     return JudgedOutcome(AgentOutcome.REFUSED, _failure(FailureReason.AGENT_REFUSED, message))
 
 
-def _provider_error(trouble: Trouble, said: str, retry_after: float | None = None) -> ProviderError:
+def _provider_error(trouble: Trouble, detail: str, retry_after: float | None = None) -> ProviderError:
     code, hint = _CODES[trouble]
     message = f"the agent's provider did not let it work ({_OUTCOMES[trouble].value})"
-    error = ProviderError(f"{message}{f': {said}' if said else ''}", code=code, hint=hint)
+    error = ProviderError(f"{message}{f': {detail}' if detail else ''}", code=code, hint=hint)
     error.retry_after = retry_after
     return error
 
 
 def _not_started(evidence: OutcomeEvidence) -> InfrastructureError:
-    """Return the error of a program that ended before any answer, with no trouble that would explain it."""
+    """Return the error of a program that exited before any model answer without a provider error to explain it."""
     relay, failure = evidence.relay or RelayReport(), evidence.failure
-    end = "it ended by itself" if failure is None else failure.message
+    end = "it exited with status 0" if failure is None else failure.message
     if relay.requests and failure is not None and failure.reason is FailureReason.AGENT_TIMEOUT:
         return _provider_error(Trouble.UNREACHABLE, f"it did not answer; {end}")
     refused = f"; the relay refused {', '.join(sorted(relay.refused))}" if relay.refused else ""
     return InfrastructureError(
-        f"no model answered the agent's program ({AgentOutcome.NOT_STARTED.value}): {end}{refused}",
+        f"the agent exited before any model response ({AgentOutcome.NOT_STARTED.value}): {end}{refused}",
         code=_NOT_STARTED,
-        hint="--show-agent-output keeps what it printed: the image may lack what it needs, or the sandbox memory",
+        hint="check its output with --show-agent-output; the image may lack a dependency, or the sandbox memory",
     )
 
 

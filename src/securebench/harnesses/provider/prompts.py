@@ -1,6 +1,6 @@
-"""What an agent program is told: what to read, where to leave its answer, and what an answer is.
+"""The prompts for agent programs: what to read, where to write the answer, and what an answer is.
 
-The task itself is in the task file and never in here: an argument is in every list of processes, and is short.
+The task itself is only in the task file: arguments are visible in process lists and limited in length.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ANSWER_FILES: Final[Mapping[CandidateKind, str]] = {
     CandidateKind.TEXT: "candidate.txt",
     CandidateKind.CODE: "candidate.py",
 }
-"""Where an answer is left, in the directory where the agent starts. Other kinds are what it changed there."""
+"""The answer file, in the agent's working directory. Other candidate kinds are the changes to that directory."""
 
 _COMMON: Final = (
     "Work on the task that is described in the JSON file whose path the environment variable SECUREBENCH_TASK_FILE "
@@ -61,9 +61,9 @@ _KINDS: Final[Mapping[CandidateKind, str]] = {
     CandidateKind.PATCH: _FAMILIES["repo_patch"],
     CandidateKind.WORKSPACE: _FAMILIES["terminal_task"],
 }
-"""For families that have no words of their own."""
+"""For families without a prompt of their own."""
 
 
 def prompt_for(view: AgentView) -> str:
-    """Return what an agent is told of this task. It depends on family and kind alone."""
+    """Return the prompt for this task. It depends only on the family and the candidate kind."""
     return f"{_COMMON}\n\n{_FAMILIES.get(view.family, _KINDS[view.candidate_kind])}"

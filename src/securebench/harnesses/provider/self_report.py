@@ -1,4 +1,4 @@
-"""What an agent program says of its own work, and how that becomes a trajectory. Nothing of it is evidence."""
+"""An agent program's self-report, and the trajectory built from it. None of it is evidence."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from securebench.resources import JsonValue
 
 MAX_TEXT: Final = 16 * 1024
-"""Characters of one text in a trajectory: a message, a command, what it printed."""
+"""Characters of one text in a trajectory: a message, a command, its output."""
 
 MAX_MESSAGE: Final = 64 * 1024
 """Characters of a program's last message."""
@@ -33,12 +33,11 @@ _SERVER_ERROR: Final = 500
 
 @dataclass(slots=True)
 class SelfReport:
-    """What a program said until now.
+    """What a program has reported so far.
 
-    ``answered``: a model's answer came. ``finished``: it says that its work is done; ``failed``: that it ended in an
-    error, which ``error`` tells; ``refused``: that the model would not do this. ``trouble`` is the last thing that it
-    said of its provider, nothing once an answer came after it. ``tokens`` are counts by name, ``cost_usd`` its own
-    estimate.
+    ``answered``: a model answered. ``finished``: the work is done. ``failed``: it failed with ``error``. ``refused``:
+    the model refused the task. ``trouble`` is the last provider error, reset by the next answer. ``tokens`` are counts
+    by name; ``cost_usd`` is the program's own estimate.
     """
 
     answered: bool = False
@@ -54,14 +53,14 @@ class SelfReport:
     tokens: dict[str, int] = field(default_factory=dict)
 
     def answer(self) -> None:
-        """Note that a model answered: whatever kept it from that is over."""
+        """Note that a model answered: earlier provider trouble is over."""
         self.answered, self.trouble, self.error = True, None, ""
 
 
 class Trajectory:
-    """Steps of an agent, a JSON object a line, ASCII. What is too much is left out at the end, and a last line says so.
+    """An agent's steps, one JSON object per line, in ASCII.
 
-    It holds at most ``limit`` bytes and that line.
+    It holds at most ``limit`` bytes. Later steps are dropped, and one more line says how many.
     """
 
     def __init__(self, limit: int = MAX_TRAJECTORY) -> None:
@@ -69,11 +68,11 @@ class Trajectory:
         self._lines: list[str] = []
         self._is_full = False
 
-    def add(self, kind: str, **said: JsonValue) -> None:
+    def add(self, kind: str, **fields: JsonValue) -> None:
         """Add a step. Texts are clipped."""
         if self._is_full:
             return
-        line = _line({"step": len(self._lines) + 1, "kind": kind, **{key: _clip(item) for key, item in said.items()}})
+        line = _line({"step": len(self._lines) + 1, "kind": kind, **{key: _clip(item) for key, item in fields.items()}})
         if len(line) > self._left:
             self._is_full, line = True, _line({"step": len(self._lines) + 1, "kind": "clipped"})
         self._left -= len(line)
@@ -85,7 +84,7 @@ class Trajectory:
 
 
 class EventParser(ABC):
-    """What one program tells of one task, event by event. Not thread safe."""
+    """Parses one program's events of one task. Not thread safe."""
 
     def __init__(self) -> None:
         self.self_report = SelfReport()
@@ -93,10 +92,10 @@ class EventParser(ABC):
 
     @abstractmethod
     def take(self, event: Event) -> None:
-        """Take the next event. Whatever it holds, this raises nothing."""
+        """Process the next event. Never raises, whatever the event contains."""
 
     def _fail(self, message: Any, trouble: Trouble | None) -> None:
-        """Note an error, and what it says of the provider."""
+        """Note an error and the provider trouble that it means."""
         self.self_report.error = text_of(message, MAX_TEXT)
         self.self_report.trouble = trouble
         self.trajectory.add("error", text=self.self_report.error)
@@ -107,14 +106,14 @@ class EventParser(ABC):
 
 
 def trouble_of_status(status: int) -> Trouble | None:
-    """Return what an HTTP status says of a provider, or ``None`` if it is none of an error."""
+    """Return the provider trouble that an HTTP status means, or ``None`` if it is not an error."""
     if status in _REFUSED:
         return Trouble.REFUSED
     if status == _RATE_LIMITED:
         return Trouble.RATE_LIMITED
     if status >= _SERVER_ERROR:
         return Trouble.FAILED
-    return Trouble.REJECTED if status >= 400 else None  # noqa: PLR2004 - where errors begin
+    return Trouble.REJECTED if status >= 400 else None  # noqa: PLR2004 - the first HTTP error status
 
 
 def _line(step: dict[str, JsonValue]) -> str:

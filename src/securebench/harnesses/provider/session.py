@@ -1,4 +1,4 @@
-"""One task's work of an agent with a provider: its events heard, its way out held, its end judged."""
+"""The session of an agent with a provider: parse its events, provide its egress, judge how it ended."""
 
 from __future__ import annotations
 
@@ -25,24 +25,26 @@ if TYPE_CHECKING:
 
 
 PAUSE_SECONDS: Final = 1.0
-"""Between questions to a provider that is well: a failing one fails now and then."""
+"""Seconds between probes of a provider that works: it may fail intermittently."""
 
 QUESTIONS: Final = 3
-"""How often a provider must answer well before it is said to be well."""
+"""Successful probes before a provider counts as working."""
 
 RATE_LIMIT_PAUSES: Final = (5.0, 20.0, 40.0)
-"""Seconds before a provider that limits its rate is asked again. Limits are a minute's: once that has passed, what an
-agent's own flood used up is there again, and only a limit that others use up, too, is left."""
+"""Seconds before each new probe of a provider that limits its rate.
+Limits are per minute: after a minute, the quota that the agent's own requests used is free again, so a limit that
+persists is not the agent's doing.
+"""
 
 _MAX_PAUSE: Final = 60.0
-"""Of what a provider itself asks for before it is asked again."""
+"""The longest ``Retry-After`` that is respected, in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderSetup:
-    """What is attended: the program's account of itself, variables for its sandbox, and which agent it is.
+    """The event parser, the sandbox variables and the agent's identity.
 
-    ``ask`` has the gateway put a question of its own to the model of this name; ``model`` is the configured one.
+    ``ask`` makes the gateway probe the model of this name; ``model`` is the configured one.
     """
 
     parser: EventParser
@@ -54,7 +56,7 @@ class ProviderSetup:
 
 
 class ProviderSession(EgressAgentSession):
-    """Hears the events of one agent and judges its end by what the relay saw."""
+    """Parses the events of one agent, and judges how it ended by the relay's report."""
 
     def __init__(self, session: EgressSession, setup: ProviderSetup) -> None:
         super().__init__(session)
@@ -74,7 +76,7 @@ class ProviderSession(EgressAgentSession):
     def end(
         self, result: CommandResult, candidate: CandidateArtifact | None, failure: CandidateError | None
     ) -> SessionEnd:
-        """See :meth:`AgentSession.end`: judged as :func:`judge` does."""
+        """See :meth:`AgentSession.end`. Uses :func:`judge`."""
         del result
         self._reader.finish()
         try:
@@ -94,18 +96,18 @@ class ProviderSession(EgressAgentSession):
             return self._ending(error, report)
 
     def void(self, fault: InfrastructureError) -> SessionEnd:
-        """See :meth:`AgentSession.void`. A gateway that died is why its sandbox ended, so it is told first."""
+        """See :meth:`AgentSession.void`. If the gateway died, that is the cause, so its error replaces ``fault``."""
         self._reader.finish()
         try:
             return self._ending(fault, self._session.close())
         except EgressError as error:
             return self._ending(error, EgressReport())
 
-    def _ending(self, came: JudgedOutcome | InfrastructureError, report: EgressReport) -> SessionEnd:
-        if isinstance(came, InfrastructureError):
-            outcome, failure, fault = outcome_of(came), None, came
+    def _ending(self, end: JudgedOutcome | InfrastructureError, report: EgressReport) -> SessionEnd:
+        if isinstance(end, InfrastructureError):
+            outcome, failure, fault = outcome_of(end), None, end
         else:
-            outcome, failure, fault = came.outcome, came.failure, None
+            outcome, failure, fault = end.outcome, end.failure, None
         return SessionEnd(
             failure=failure,
             fault=fault,
@@ -119,10 +121,10 @@ class ProviderSession(EgressAgentSession):
         )
 
     def _ask_provider(self, trouble: Trouble, relay: RelayReport | None) -> ProbeReport:
-        """Find out whether the provider is in trouble, now that no agent can have a hand in it.
+        """Probe the provider after the agent is dead and can no longer influence the result.
 
-        Any trouble at any of several questions is one: a provider may fail now and then. A rate limit must outlast the
-        minute for which an agent alone could have brought it about.
+        One failed probe of several is enough: a provider may fail intermittently. A rate limit must last longer than
+        a minute, because the agent alone could have caused a shorter one.
         """
         model = relay.model if relay and relay.model else self._setup.model
         pauses = iter(RATE_LIMIT_PAUSES)
@@ -132,14 +134,14 @@ class ProviderSession(EgressAgentSession):
             if report.trouble is Trouble.RATE_LIMITED and (pause := next(pauses, None)) is not None:
                 self._setup.pause(max(pause, min(report.retry_after or 0.0, _MAX_PAUSE)))
                 continue
-            well = sum(probe.trouble not in PROVIDER_TROUBLES for probe in self._probes)
-            if report.trouble in PROVIDER_TROUBLES or well >= (1 if trouble is Trouble.RATE_LIMITED else QUESTIONS):
+            working = sum(probe.trouble not in PROVIDER_TROUBLES for probe in self._probes)
+            if report.trouble in PROVIDER_TROUBLES or working >= (1 if trouble is Trouble.RATE_LIMITED else QUESTIONS):
                 break
             self._setup.pause(PAUSE_SECONDS)
         return report
 
     def _usage(self, report: EgressReport) -> dict[str, JsonValue]:
-        """Return all counts. Tokens are the relay's where there is one: no agent can write those."""
+        """Return all counts. Token counts come from the relay if there is one: agents cannot forge those."""
         self_report = self._parser.self_report
         usage: dict[str, JsonValue] = {
             **self_report.tokens,
@@ -154,7 +156,7 @@ class ProviderSession(EgressAgentSession):
 
 
 def probes_of(probes: Sequence[ProbeReport]) -> dict[str, JsonValue]:
-    """Return what the gateway's own questions came to, for a record."""
+    """Return the gateway's own probes, for a record."""
     troubles: list[JsonValue] = [probe.trouble.value if probe.trouble else None for probe in probes]
     return {
         "requests": len(probes),
