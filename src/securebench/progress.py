@@ -58,12 +58,13 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True)
 class RunStart(Event):
-    """A run is about to execute ``to_do`` of its ``tasks``."""
+    """A run is about to execute ``to_do`` of its ``tasks``. The whole pack has ``pack_tasks``."""
 
     kind = EventKind.RUN_START
     run_id: str
     benchmark_id: str
     tasks: int
+    pack_tasks: int
     to_do: int
     workers: int
     output_dir: str

@@ -19,7 +19,7 @@ def lines(*events: Event) -> list[str]:
 
 def start(to_do: int = 3, workers: int = 2) -> RunStart:
     """Return the beginning of a run."""
-    return RunStart(run_id="r", benchmark_id="b", tasks=4, to_do=to_do, workers=workers, output_dir="/o")
+    return RunStart(run_id="r", benchmark_id="b", tasks=4, pack_tasks=4, to_do=to_do, workers=workers, output_dir="/o")
 
 
 def done(task_id: str, status: str = "passed", reason: str = "", time: float = 0.0, **changes: Any) -> TaskDone:
@@ -46,6 +46,12 @@ def test_a_run() -> None:
         "[1/3] PASSED t (2.5 s)",
         "[2/3] FAILED u: wrong_answer (0.0 s)",
     ]
+
+
+def test_a_limited_run_names_the_size_of_the_pack() -> None:
+    """With ``--limit 1`` the first line says how many tasks the whole pack has."""
+    begun = RunStart(run_id="r", benchmark_id="b", tasks=1, pack_tasks=2, to_do=1, workers=1, output_dir="/o")
+    assert lines(begun) == ["run r: 1 of 2 tasks of b, 1 worker"]
 
 
 def test_a_weak_pass_says_so() -> None:

@@ -88,6 +88,13 @@ def test_failures_and_where_the_results_are() -> None:
     assert "Results: /out/candidates.jsonl" in text
 
 
+def test_a_failure_without_a_message_is_its_reason() -> None:
+    """Nothing follows the reason of a failure whose verifier gives no message."""
+    failures = (replace(entry(), message=""),)
+    assert "  failed  pack/one\n          wrong_answer\n" in shown(failures=failures)
+    assert "  failed pack/one wrong_answer" in plain(failures=failures)
+
+
 def test_failures_are_bounded() -> None:
     """More failures than are named are counted."""
     counts = Counts(100, 0, 100)

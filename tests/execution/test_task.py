@@ -185,9 +185,9 @@ def test_a_harness_that_returns_nothing_is_an_error(tmp_path: Path) -> None:
 
 
 def test_the_text_of_a_defect_is_not_recorded(tmp_path: Path) -> None:
-    """A defect of ours is recorded by type and place: its text may hold an answer (F13)."""
+    """An internal error is recorded by type and place: its text may hold an answer (F13)."""
     record = run(make_context(tmp_path, verifier=FakeVerifier(hook=raising(KeyError("some text of a test")))))
-    assert record["failure_message"].startswith("KeyError at test_task.py:")
+    assert record["failure_message"].startswith("internal error in SecureBench (KeyError at test_task.py:")
     assert "some text" not in json.dumps(record)
 
 

@@ -41,7 +41,7 @@ def test_no_tasks() -> None:
 @pytest.mark.parametrize("workers", [0, -1])
 def test_no_workers(workers: int) -> None:
     """At least one worker is needed."""
-    with pytest.raises(ValueError, match="at least one"):
+    with pytest.raises(ValueError, match="at least 1"):
         LocalExecutor(workers)
 
 

@@ -47,9 +47,9 @@ class PlainSink:
 
 
 def run_line(event: RunStart) -> str:
-    """Return which tasks a run is going to run."""
+    """Return how many tasks of the pack a run is about to execute."""
     workers = "1 worker" if event.workers == 1 else f"{event.workers} workers"
-    tasks = "1 task" if event.tasks == 1 else f"{event.tasks} tasks"
+    tasks = "1 task" if event.pack_tasks == 1 else f"{event.pack_tasks} tasks"
     return printable(f"run {event.run_id}: {event.to_do} of {tasks} of {event.benchmark_id}, {workers}")
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
+    from securebench.results.record import RecordEntry
     from securebench.results.summary import Counts, TesterRunSummary
     from securebench.results.usage import Usage
 
@@ -49,7 +50,7 @@ def summary_lines(summary: TesterRunSummary) -> list[str]:
     if summary.failures:
         lines.append("Did not pass:")
         for entry in summary.failures:
-            lines.append(f"  {entry.status} {_line(entry.task_id)} {entry.reason}: {_line(entry.message)}")
+            lines.append(f"  {entry.status} {_line(entry.task_id)} {_reason(entry)}")
             lines += [f"    agent's stderr: {_line(entry.agent_stderr)}"] if entry.agent_stderr else []
         lines += [f"  {more}"] if (more := _more(summary)) else []
     return [*lines, *_footer(summary)]
@@ -84,10 +85,15 @@ def _failures(summary: TesterRunSummary) -> list[RenderableType]:
     lines = [Text("Did not pass:", style="bold")]
     for entry in summary.failures:
         lines.append(Text(f"  {entry.status:<6}  {_line(entry.task_id)}", overflow="fold"))
-        below = [f"{entry.reason}: {_line(entry.message)}"]
+        below = [_reason(entry)]
         below += [f"agent's stderr: {_line(entry.agent_stderr)}"] if entry.agent_stderr else []
         lines += [Text(f"          {line}", style="dim", overflow="ellipsis", no_wrap=True) for line in below]
     return [*lines, *([Text(f"  {more}", style="dim")] if (more := _more(summary)) else [])]
+
+
+def _reason(entry: RecordEntry) -> str:
+    """Return the failure reason, and its message if there is one."""
+    return f"{entry.reason}: {_line(entry.message)}" if entry.message else entry.reason
 
 
 def _counted(number: str, name: str) -> str:

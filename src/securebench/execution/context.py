@@ -1,4 +1,4 @@
-"""What a run lends to each of its tasks, and how it stops them."""
+"""What the tasks of a run share, and how the run stops them."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ if TYPE_CHECKING:
 
 
 class RunStoppedError(Exception):
-    """The run was stopped while a task ran: whatever came of the task means nothing, and is not recorded."""
+    """The run was stopped while a task ran. The task's result is void and is not recorded."""
 
 
 class RunControl:
-    """Says whether a run goes on. Any thread may ask and tell."""
+    """Stops a run. Thread safe."""
 
     def __init__(self) -> None:
         self._draining = threading.Event()
         self._stopping = threading.Event()
 
     def drain(self) -> None:
-        """Hand out no more tasks; those in flight end as they may."""
+        """Start no more tasks; those in flight finish normally."""
         self._draining.set()
 
     def stop(self) -> None:
-        """Hand out no more tasks, and void those in flight. To be called before their sandboxes are ended."""
+        """Start no more tasks, and void those in flight. Call this before closing their sandboxes."""
         self._draining.set()
         self._stopping.set()
 
     @property
     def draining(self) -> bool:
-        """Whether no more tasks are handed out."""
+        """Whether no more tasks are started."""
         return self._draining.is_set()
 
     @property
@@ -54,7 +54,7 @@ class RunControl:
         return self._stopping.is_set()
 
     def pause(self, seconds: float) -> None:
-        """Wait. Raises :class:`RunStoppedError` as soon as the run is stopped."""
+        """Sleep. Raises :class:`RunStoppedError` as soon as the run is stopped."""
         if self._stopping.wait(seconds):
             raise RunStoppedError
 
@@ -64,16 +64,16 @@ class RunControl:
 
 
 def _ignore(_point: str) -> None:
-    """Pass by."""
+    """Do nothing: the default checkpoint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskContext:
-    """What a run lends to each of its tasks. Shared by all threads; nothing in it is a task's own.
+    """What all tasks of a run share. Used by all threads.
 
-    ``provenance`` is what all records of the run say of it; ``commitment`` makes what they say of hidden content.
-    ``credentials`` are the harness's own secrets; ``gateway`` is there if its agents have a way out. ``checkpoint`` is
-    called with the name of every point at which a run may be killed: tests kill it there.
+    ``provenance`` goes into every record of the run; ``commitment`` makes the commitments to hidden content in them.
+    ``credentials`` are the harness's secrets; ``gateway`` is set if its agents need egress. ``checkpoint`` is called
+    with a name at each point where tests kill the run.
     """
 
     run_id: str
@@ -95,14 +95,14 @@ class TaskContext:
     control: RunControl = field(default_factory=RunControl)
     checkpoint: Callable[[str], None] = _ignore
     note_problem: Callable[[str], None] = _ignore
-    """Told what concerns the run as a whole. Called by any thread."""
+    """Reports a problem that concerns the whole run. Called from any thread."""
     verifier_output: Path | None = None
-    """Where it is kept what verifiers' commands print, if the tester asks for it."""
+    """The directory for the output of verifiers' commands, if the tester wants it."""
     show_verifier_output: Callable[[str, str], None] | None = None
-    """Given a task's id and the same, if the tester asks for it. Called by any thread."""
+    """Called with a task's id and its verifier's output, if the tester wants it. Called from any thread."""
     probe: ImageProbe = field(default_factory=ImageProbe)
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What stands in no record and no event, whatever the task."""
+        """The values that are redacted from every record and event."""
         return (*self.environment.values(), *self.credentials)

@@ -1,4 +1,4 @@
-"""What a run knows of a task from before: how often it was tried, what that used, and what is left to do."""
+"""The earlier attempts at a task: their number, their usage, and whether only verification is left to do."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """The history of one task. ``spent`` is what all attempts before this one used.
+    """The history of one task. ``spent`` is the usage of all earlier attempts.
 
-    ``unverified`` is the record of the last attempt if the agent had worked then, its candidate was sealed, and only
-    the verification failed for no fault of the candidate's: nobody has to run, or to pay, the agent again.
+    ``unverified`` is the record of the last attempt if its candidate was sealed and only the verification failed, by
+    no fault of the candidate. The agent then does not have to run, and cost money, again.
     """
 
     attempt: int = 1
@@ -30,7 +30,7 @@ class History:
 
 
 def agent_result_before(task: SecureBenchTask, store: CandidateStore, record: Mapping[str, Any]) -> AgentResult | None:
-    """Return what the agent of an ``unverified`` record left, or ``None`` if that is no longer as it was sealed."""
+    """Return the sealed result of an ``unverified`` record, or ``None`` if the candidate is missing or altered."""
     try:
         candidate = store.load(task.candidate_kind, record["candidate_digest"])
     except StorageError as error:

@@ -1,4 +1,4 @@
-"""A driver that reports what is done with its sandboxes."""
+"""A driver wrapper that reports every use of a sandbox as events."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     )
 
 _SHOWN: Final = 2000
-"""Bytes of output, and characters of a command, that an event carries."""
+"""Bytes of output and characters of a command in an event."""
 
 
 class ObservedDriver(WrappedDriver):
-    """Passes everything on, and reports it.
+    """Delegates to another driver and reports each call.
 
-    Output and arguments are reported only with ``show_output``: a verifier's commands and what they print are made of
-    evaluation inputs, and pieces of those are not always recognised. ``printed`` takes a verifier's output where the
-    tester asks for it.
+    Output and arguments are reported only with ``show_output``: a verifier's commands and their output contain
+    evaluation inputs, and redaction does not recognise every fragment of those. ``printed`` collects a verifier's
+    output if the tester wants it.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class _ObservedSandbox(WrappedSandbox):
         self._report.emit(SandboxCommand(command=shown[:_SHOWN]))
         process = self._sandbox.open(command)
         self._report.emit(SandboxStart())
-        # What a verifier captures of stdout it reads itself: that is a protocol, and not for people.
+        # Stdout that a verifier captures is a protocol, not text for people.
         printed = None
         if self._printed is not None:
             printed = self._printed.command(command.argv[0], stdout=command.capture == 0)

@@ -1,4 +1,4 @@
-"""From what came of a task to its record."""
+"""The outcome of a task, and the record made from it."""
 
 from __future__ import annotations
 
@@ -40,34 +40,34 @@ CANDIDATE_CAP: Final = 1024 * 1024
 
 @dataclass(slots=True)
 class TaskOutcome:
-    """What came of a task so far. One thread's own."""
+    """The outcome of a task so far. Not thread safe."""
 
     verifier: Verifier | None
     history: History = field(default_factory=History)
     agent_result: AgentResult | None = None
-    """What came of the last try of the agent."""
+    """The result of the agent's last try."""
     failed_tries: list[dict[str, JsonValue]] = field(default_factory=list)
-    """What the tries used that the infrastructure ended, and how far they came."""
+    """The tries that an infrastructure failure ended: their usage and how far they got."""
     spent: Usage = field(default_factory=Usage)
-    """What all tries of this attempt used."""
+    """The usage of all tries of this attempt."""
     is_verified_again: bool = False
-    """The agent had worked in an earlier attempt, whose record says all that there is to say of it."""
+    """Whether only verification runs: an earlier attempt's record already describes the agent's work."""
     trajectory: Mapping[str, JsonValue] = field(default_factory=dict)
-    """Where it is kept, if the agent told any."""
+    """Where the trajectory is stored; empty if the agent reported none."""
     verdict: VerificationResult | None = None
     refusal: CandidateError | None = None
-    """The agent's or the candidate's fault, where it was raised instead of returned."""
+    """A failure of the agent or the candidate that was raised instead of returned."""
     fault: Failure | None = None
-    """The trouble with the machine, or with us, that ended the task before its verdict."""
+    """The infrastructure failure or internal error that ended the task before its verdict."""
 
     @property
     def candidate(self) -> CandidateArtifact | None:
-        """What the agent left."""
+        """The agent's candidate."""
         return self.agent_result.candidate if self.agent_result else None
 
     @property
     def judged(self) -> CandidateArtifact | None:
-        """What is to be judged: what an agent left that did not fail."""
+        """The candidate to judge: that of an agent that did not fail."""
         agent_result = self.agent_result
         return None if agent_result is None or agent_result.failure or agent_result.fault else agent_result.candidate
 
@@ -91,7 +91,7 @@ class TaskOutcome:
 def build_record(
     task: SecureBenchTask, context: TaskContext, outcome: TaskOutcome, trail: Trail, redactor: Redactor
 ) -> TaskRecord:
-    """Return the record of a task. Everything in it that is not ours has gone through ``redactor``."""
+    """Return the record of a task. Everything in it from outside SecureBench is redacted by ``redactor``."""
     status, failure = outcome.result()
     return TaskRecord(
         run_id=context.run_id,
@@ -156,7 +156,7 @@ def _provenance(
 
 
 def _work(outcome: TaskOutcome, redactor: Redactor) -> dict[str, JsonValue]:
-    """Return what provenance says of the agent's work: where its steps are kept, what it used, and its void tries."""
+    """Return the provenance of the agent's work: where its trajectory is stored, its usage and its void tries."""
     if outcome.is_verified_again and (record := outcome.history.unverified):
         return {name: record["provenance"][name] for name in _WORK if name in record["provenance"]}
     agent_result = outcome.agent_result

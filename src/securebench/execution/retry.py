@@ -1,4 +1,4 @@
-"""How long to wait before something is tried again that was not the agent's fault."""
+"""How long to wait before retrying after an infrastructure failure."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ if TYPE_CHECKING:
     from securebench.errors import InfrastructureError
 
 BACK_OFF: Sequence[float] = (0.5, 2.0)
-"""Seconds before each further try of a phase that the infrastructure failed."""
+"""Seconds before each retry of a phase after an infrastructure failure."""
 
 PROVIDER_BACK_OFF: Sequence[float] = (2.0, 10.0)
-"""The same where a model's provider failed it: others wait for that one, too."""
+"""Seconds before each retry after a failure of the model provider, which other tasks wait for too."""
 
 SPREAD: Final = 0.5
-"""The part by which a pause for a provider is longer or shorter, so that forty tasks do not come back at once."""
+"""The random variation of a provider pause, as a fraction, so that tasks do not all retry at the same moment."""
 
 MAX_RETRY_AFTER: Final = 120.0
-"""Seconds that a provider may ask to be left alone. One that asks for more is left to ``--resume``."""
+"""The longest ``Retry-After`` in seconds that a task waits for. Beyond it, the task is left to ``--resume``."""
 
 _FINAL: Final = frozenset({"provider-refused", "provider-rejected"})
-"""A key or a model that is not accepted now is not accepted in a moment either: these codes are not tried again."""
+"""Codes that are not retried: a rejected key or model stays rejected."""
 
 _chance = random.SystemRandom()
 
 
 def pause_before_retry(error: InfrastructureError, tries: int) -> float | None:
-    """Return for how many seconds to wait after the try with this number, or ``None`` if it was the last.
+    """Return how many seconds to wait after this try, counted from 1, or ``None`` if it was the last.
 
-    No provider is asked again before the time that it gave itself.
+    A provider's ``Retry-After`` is always respected.
     """
     if not isinstance(error, ProviderError):
         return BACK_OFF[tries - 1] if tries <= len(BACK_OFF) else None

@@ -1,4 +1,4 @@
-"""One task, straight through: workspace, agent, sealed candidate, verdict, record."""
+"""Execute one task: run the agent, seal its candidate, verify it, build the record."""
 
 from __future__ import annotations
 
@@ -40,233 +40,220 @@ from securebench.verifiers.base import VerifyContext
 from securebench.workspaces.materialization import ASSET_CHANGED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from securebench.candidates.artifact import CandidateArtifact
     from securebench.execution.context import TaskContext
     from securebench.harnesses.base import AgentResult
     from securebench.progress import Reporter
-    from securebench.resources import JsonValue
     from securebench.results.record import TaskRecord
-    from securebench.tasks import AgentView, SecureBenchTask, VerifierView
+    from securebench.tasks import SecureBenchTask, VerifierView
     from securebench.verifiers.base import VerificationResult, Verifier
 
 _log = logging.getLogger(__name__)
 
-_DISK_TROUBLE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG})
+_DISK_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG})
 
 
 def execute_task(task: SecureBenchTask, context: TaskContext, history: History | None = None) -> TaskRecord:
-    """Run the agent on ``task``, judge what it left, and return the record, redacted.
+    """Run the agent on ``task``, verify its candidate, and return the redacted record.
 
-    Where the ``history`` of the task holds a sealed candidate that only could not be judged, that is judged, and no
-    agent runs.
+    If ``history`` has a sealed candidate that is only unverified, the agent does not run again.
 
-    Whatever the agent, its candidate or the machine did is in the record; a verdict is a pass only if a verifier said
-    so. Raises :class:`StorageError` when the run directory cannot be written, and :class:`RunStoppedError` when the run
-    was stopped meanwhile: an agent whose sandbox was taken away looks like one that crashed.
+    Failures of the agent, the candidate or the machine are in the record; only a verifier's pass is a pass. Raises
+    :class:`StorageError` if the run directory cannot be written, and :class:`RunStoppedError` if the run was stopped
+    meanwhile: an agent whose sandbox was closed would otherwise look like one that crashed.
     """
-    redactor = Redactor.for_task(task, context.secrets)
-    report = context.report.task(task.id, scrub=redactor.mapping)
     history = history or History()
-    report.emit(TaskStart(family=task.task_type, attempt=history.attempt))
-    trail = Trail(history.attempt)
+    redactor = Redactor.for_task(task, context.secrets)
     outcome = TaskOutcome(verifier=context.verifier_for(task.task_type), history=history)
+    execution = _TaskExecution(
+        task=task,
+        context=context,
+        outcome=outcome,
+        redactor=redactor,
+        report=context.report.task(task.id, scrub=redactor.mapping),
+        trail=Trail(history.attempt),
+    )
+    execution.report.emit(TaskStart(family=task.task_type, attempt=history.attempt))
     if context.verifier_output is not None:
-        discard(output_file(context.verifier_output, task_directory_name(task.id)))
+        discard(output_file(context.verifier_output, execution.directory))
     try:
-        if history.unverified is not None:
-            outcome.agent_result = agent_result_before(task, context.store, history.unverified)
-            outcome.is_verified_again = outcome.agent_result is not None
-        if not outcome.is_verified_again:
-            _check_task(task.verifier_view(), outcome, context, report, trail)
-            _produce(task, context, outcome, _Told(report, redactor, trail))
-        context.checkpoint("produced")
-        outcome.verdict = _verify(task.verifier_view(), outcome, context, report, trail, redactor)
-        context.checkpoint("verified")
+        execution.run()
     except (StorageError, RunStoppedError):
         context.control.check()
         raise
     except CandidateError as error:
         outcome.refusal = error
-    except Exception as error:  # noqa: BLE001 - whatever went wrong here is a record without a verdict, never a pass
+    except Exception as error:  # noqa: BLE001 - any other error makes a record without a verdict, never a pass
         context.control.check()
-        outcome.fault = _fault(error, trail.phase)
+        outcome.fault = _failure_of(error, execution.trail.phase)
         if isinstance(error, MaterializationError) and error.code == ASSET_CHANGED:
             context.note_problem(f"task {task.id}: {error.message}")
     context.control.check()
-    return build_record(task, context, outcome, trail, redactor)
+    return build_record(task, context, outcome, execution.trail, redactor)
 
 
-def _check_task(view: VerifierView, outcome: TaskOutcome, context: TaskContext, report: Reporter, trail: Trail) -> None:
-    """Let the verifier refuse a task that cannot be judged, before its agent is run and paid."""
-    verifier = outcome.verifier
-    if verifier is None:
-        return
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _TaskExecution:
+    """One attempt at a task. Its results go into ``outcome``."""
 
-    def check() -> None:
-        with _lent(view, context, report, None, make_scratch=False) as lent:
-            verifier.check_task(view, lent)
-
-    trail.try_phase(FailurePhase.PREFLIGHT, check, context.control)
-
-
-@dataclass(frozen=True, slots=True)
-class _Told:
-    """To whom, and how, it is told what becomes of a task."""
-
-    report: Reporter
+    task: SecureBenchTask
+    context: TaskContext
+    outcome: TaskOutcome
     redactor: Redactor
+    report: Reporter
     trail: Trail
 
+    @property
+    def directory(self) -> str:
+        """The name of the task's own directories and files in the run directory."""
+        return task_directory_name(self.task.id)
 
-def _produce(task: SecureBenchTask, context: TaskContext, outcome: TaskOutcome, told: _Told) -> None:
-    """Run the agent, again where the infrastructure failed it, and note what came of every try in ``outcome``."""
-    view, directory = task.agent_view(), task_directory_name(task.id)
+    def run(self) -> None:
+        """Run all phases, or only the verification of an earlier attempt's candidate."""
+        outcome, context = self.outcome, self.context
+        if outcome.history.unverified is not None:
+            outcome.agent_result = agent_result_before(self.task, context.store, outcome.history.unverified)
+            outcome.is_verified_again = outcome.agent_result is not None
+        if not outcome.is_verified_again:
+            self._check_task()
+            self._produce()
+        context.checkpoint("produced")
+        self._verify()
+        context.checkpoint("verified")
 
-    def once() -> AgentResult:
+    def _check_task(self) -> None:
+        """Let the verifier reject a task that cannot be judged, before its agent runs and costs money."""
+        verifier, view = self.outcome.verifier, self.task.verifier_view()
+        if verifier is None:
+            return
+
+        def check() -> None:
+            # The verifier makes the scratch directory itself if it needs one; most of these checks do not.
+            with self._verify_context(None, make_scratch=False) as context:
+                verifier.check_task(view, context)
+
+        self.trail.try_phase(FailurePhase.PREFLIGHT, check, self.context.control)
+
+    def _produce(self) -> None:
+        """Run the agent, and retry it on infrastructure failures. Every try is noted in ``outcome``."""
+        self.report.emit(ProducerStart())
+        agent_result = self.trail.try_phase(FailurePhase.PRODUCE, self._run_agent, self.context.control)
+        reason = agent_result.failure.reason.value if agent_result.failure else None
+        self.report.emit(ProducerDone(reason=reason, duration_seconds=agent_result.duration_seconds))
+
+    def _run_agent(self) -> AgentResult:
+        """Try to run the agent once. Raises an infrastructure failure that ended it."""
+        outcome, context, view = self.outcome, self.context, self.task.agent_view()
         outcome.agent_result = None
         outcome.trajectory = {}
         number = len(outcome.failed_tries) + 1
-        file = trajectory_file(context.trajectories, directory, outcome.history.attempt, number)
+        file = trajectory_file(context.trajectories, self.directory, outcome.history.attempt, number)
         discard(file)
+        spent = outcome.history.spent + outcome.spent
+        produce_context = ProduceContext(
+            driver=ObservedDriver(context.driver, self.report, show_output=True),
+            store=context.store,
+            workspace=context.workspaces / self.directory,
+            report=self.report,
+            limits=context.limits,
+            environment=context.environment,
+            gateway=context.gateway,
+            pause=context.control.pause,
+            spent=Spent(max(0, spent.requests - spent.forgiven), spent.input_tokens + spent.output_tokens, spent.bytes),
+            labels={"task": self.directory},
+        )
         try:
-            agent_result = context.producer.produce(view, _lent_to_agent(view, context, outcome, told.report))
+            agent_result = context.producer.produce(view, produce_context)
         except InfrastructureError as error:
             outcome.failed_tries.append({"error": error.code, "message": error.message})
             raise
         outcome.agent_result = agent_result
         outcome.spent += read_usage(agent_result.metadata.get("usage")) or Usage()
         if agent_result.trajectory:
-            outcome.trajectory = keep_trajectory(file, agent_result.trajectory, told.redactor)
+            outcome.trajectory = keep_trajectory(file, agent_result.trajectory, self.redactor)
         if agent_result.fault is not None:
-            outcome.failed_tries.append(_failed_try(agent_result.fault, agent_result, outcome.trajectory))
-            raise agent_result.fault
+            reported = {name: value for name, value in agent_result.metadata.items() if name in {"outcome", "usage"}}
+            stored = {"trajectory": dict(outcome.trajectory)} if outcome.trajectory else {}
+            fault = agent_result.fault
+            outcome.failed_tries.append({"error": fault.code, "message": fault.message, **reported, **stored})
+            raise fault
         return agent_result
 
-    told.report.emit(ProducerStart())
-    agent_result = told.trail.try_phase(FailurePhase.PRODUCE, once, context.control)
-    reason = agent_result.failure.reason.value if agent_result.failure else None
-    told.report.emit(ProducerDone(reason=reason, duration_seconds=agent_result.duration_seconds))
+    def _verify(self) -> None:
+        """Verify the sealed candidate, unless the agent failed or the family has no verifier."""
+        candidate, verifier = self.outcome.judged, self.outcome.verifier
+        if candidate is None or verifier is None:
+            return
+        sealed = self.context.store.load(candidate.kind, candidate.digest)  # hashed again: nothing may have changed it
+        self.report.emit(VerifierStart(verifier=verifier.family, version=verifier.version))
+        verdict = self.trail.try_phase(
+            FailurePhase.VERIFY, lambda: self._verify_once(verifier, sealed), self.context.control
+        )
+        reason = verdict.reason.value if verdict.reason else None
+        self.report.emit(VerifierDone(passed=verdict.passed, reason=reason))
+        self.outcome.verdict = verdict
 
+    def _verify_once(self, verifier: Verifier, candidate: CandidateArtifact) -> VerificationResult:
+        context, view = self.context, self.task.verifier_view()
+        wanted = context.verifier_output is not None or context.show_verifier_output is not None
+        printed = VerifierOutput() if wanted else None
+        try:
+            with self._verify_context(printed) as verify_context:
+                return verifier.verify(view, candidate, verify_context)
+        finally:
+            text = printed.text(_with_files(self.redactor, view)) if printed is not None else ""
+            if text and context.verifier_output is not None:
+                keep_output(output_file(context.verifier_output, self.directory), text)
+            if text and context.show_verifier_output is not None:
+                context.show_verifier_output(view.task_id, text)
 
-def _lent_to_agent(view: AgentView, context: TaskContext, outcome: TaskOutcome, report: Reporter) -> ProduceContext:
-    spent = outcome.history.spent + outcome.spent
-    return ProduceContext(
-        driver=ObservedDriver(context.driver, report, show_output=True),
-        store=context.store,
-        workspace=context.workspaces / task_directory_name(view.task_id),
-        report=report,
-        limits=context.limits,
-        environment=context.environment,
-        gateway=context.gateway,
-        pause=context.control.pause,
-        spent=Spent(max(0, spent.requests - spent.forgiven), spent.input_tokens + spent.output_tokens, spent.bytes),
-        labels={"task": task_directory_name(view.task_id)},
-    )
-
-
-def _failed_try(
-    error: InfrastructureError, agent_result: AgentResult, trajectory: Mapping[str, JsonValue]
-) -> dict[str, JsonValue]:
-    """Return what a record says of a try that the infrastructure ended while the agent worked."""
-    said = {name: agent_result.metadata[name] for name in ("outcome", "usage") if name in agent_result.metadata}
-    where = {"trajectory": dict(trajectory)} if trajectory else {}
-    return {"error": error.code, "message": error.message, **said, **where}
-
-
-def _verify(
-    view: VerifierView, outcome: TaskOutcome, context: TaskContext, report: Reporter, trail: Trail, redactor: Redactor
-) -> VerificationResult | None:
-    """Judge what was sealed, hashed again, unless the agent failed or nobody can judge it."""
-    candidate, verifier = outcome.judged, outcome.verifier
-    if candidate is None or verifier is None:
-        return None
-    sealed = context.store.load(candidate.kind, candidate.digest)
-    report.emit(VerifierStart(verifier=verifier.family, version=verifier.version))
-    verdict = trail.try_phase(
-        FailurePhase.VERIFY, lambda: _verify_once(verifier, view, sealed, context, report, redactor), context.control
-    )
-    reason = verdict.reason.value if verdict.reason else None
-    report.emit(VerifierDone(passed=verdict.passed, reason=reason))
-    return verdict
-
-
-def _verify_once(
-    verifier: Verifier,
-    view: VerifierView,
-    candidate: CandidateArtifact,
-    context: TaskContext,
-    report: Reporter,
-    redactor: Redactor,
-) -> VerificationResult:
-    wanted = context.verifier_output is not None or context.show_verifier_output is not None
-    printed = VerifierOutput() if wanted else None
-    try:
-        with _lent(view, context, report, printed) as lent:
-            return verifier.verify(view, candidate, lent)
-    finally:
-        text = printed.text(_with_files(redactor, view)) if printed is not None else ""
-        if text and context.verifier_output is not None:
-            keep_output(output_file(context.verifier_output, task_directory_name(view.task_id)), text)
-        if text and context.show_verifier_output is not None:
-            context.show_verifier_output(view.task_id, text)
+    @contextmanager
+    def _verify_context(self, printed: VerifierOutput | None, *, make_scratch: bool = True) -> Iterator[VerifyContext]:
+        """Yield a verifier's context. Its scratch directory is fresh and is removed afterwards."""
+        context = self.context
+        scratch = context.scratch / self.directory
+        if make_scratch:
+            make_fresh_directory(scratch)
+        try:
+            yield VerifyContext(
+                driver=ObservedDriver(context.driver, self.report, show_output=False, printed=printed),
+                policy=context.policy,
+                report=self.report,
+                limits=context.limits,
+                scratch=scratch,
+                probe=context.probe,
+                labels={"task": scratch.name},
+            )
+        finally:
+            remove_tree(scratch)
 
 
 def _with_files(redactor: Redactor, view: VerifierView) -> Redactor:
-    """Return a redactor that also knows what the files say that the verifier has and the agent has not."""
+    """Return a redactor that also redacts the text of files that only the verifier sees."""
     resources = [*view.test_sandbox, *view.evaluator]
     public = [resource for resource in resources if resource.visibility is Visibility.PUBLIC]
     hidden = [resource for resource in resources if resource.visibility is not Visibility.PUBLIC]
     return redactor.with_files(file_texts(hidden, view.eval_assets), file_texts(public, view.public_assets))
 
 
-@contextmanager
-def _lent(
-    view: VerifierView,
-    context: TaskContext,
-    report: Reporter,
-    printed: VerifierOutput | None,
-    *,
-    make_scratch: bool = True,
-) -> Iterator[VerifyContext]:
-    """Give what a verifier works with, and a scratch directory that did not exist before and does not after.
-
-    Without ``make_scratch`` it is the verifier's to make, if it needs one: most checks of tasks do not.
-    """
-    scratch = context.scratch / task_directory_name(view.task_id)
-    if make_scratch:
-        make_fresh_directory(scratch)
-    try:
-        yield VerifyContext(
-            driver=ObservedDriver(context.driver, report, show_output=False, printed=printed),
-            policy=context.policy,
-            report=report,
-            limits=context.limits,
-            scratch=scratch,
-            probe=context.probe,
-            labels={"task": scratch.name},
-        )
-    finally:
-        remove_tree(scratch)
-
-
-def _fault(error: Exception, phase: FailurePhase) -> Failure:
-    """Return the failure that ``error`` is. Raises :class:`StorageError` for trouble with our own disk."""
+def _failure_of(error: Exception, phase: FailurePhase) -> Failure:
+    """Return ``error`` as a failure. Raises :class:`StorageError` for errors of the run directory's disk."""
     match error:
         case InfrastructureError():
             return Failure(error.reason, phase, str(error))
         case MaterializationError() | ConfigError():
             return Failure(FailureReason.TASK_UNUSABLE, phase, str(error))
-        case OSError(errno=code) if code in _DISK_TROUBLE:
+        case OSError(errno=code) if code in _DISK_ERRORS:
             raise StorageError(f"cannot write to the run directory: {error.strerror}") from error
-    return _defect(error, phase)
+    return _internal_error(error, phase)
 
 
-def _defect(error: Exception, phase: FailurePhase) -> Failure:
-    """Return the failure that a defect of ours is: its type and place, not its text, which may hold anything."""
+def _internal_error(error: Exception, phase: FailurePhase) -> Failure:
+    """Return an unexpected error as a failure: its type and place, but not its text, which may contain anything."""
     frames = traceback.extract_tb(error.__traceback__)
-    _log.debug("a defect: %s\n%s", type(error).__name__, "".join(traceback.format_tb(error.__traceback__)))
+    _log.debug("internal error: %s\n%s", type(error).__name__, "".join(traceback.format_tb(error.__traceback__)))
     place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "an unknown place"
-    message = f"{type(error).__name__} at {place}: a defect of SecureBench; please report it"
+    message = f"internal error in SecureBench ({type(error).__name__} at {place}); please report it"
     return Failure(FailureReason.INTERNAL_ERROR, phase, message)

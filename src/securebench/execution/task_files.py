@@ -1,4 +1,4 @@
-"""The text of a task's files, for redaction: bounded, and read only where a verifier's output is kept or shown."""
+"""The text of a task's files, for redaction: bounded, and read only if a verifier's output is kept or shown."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from securebench.tasks import AssetRoot
 
 MAX_FILE: Final = MIB // 4
-"""Bytes of one file: longer ones are data, of which no line tells much."""
+"""Bytes of one file. Longer files are data, whose single lines reveal little."""
 MAX_ALL: Final = MIB
-"""Bytes of all of them."""
+"""Bytes of all files together."""
 
 
 def file_texts(resources: Iterable[Resource], root: AssetRoot | None) -> Iterator[str]:
-    """Yield the texts of the files that ``resources`` refer to below ``root``.
+    """Yield the texts of the files below ``root`` that ``resources`` refer to.
 
-    Files that are not UTF-8, are too large, or cannot be read are left out, as is what goes beyond ``MAX_ALL``. Where
-    that matters, the verifier says so: nothing here may change a verdict.
+    Skips files that are not UTF-8, too large or unreadable, and everything beyond ``MAX_ALL``. The verifier reports
+    unusable files itself; nothing here can change a verdict.
     """
     if root is None:
         return

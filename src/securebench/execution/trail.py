@@ -1,4 +1,4 @@
-"""What is noted while a task is executed: tries, times, and how far it came."""
+"""What is recorded about a task's execution: tries, durations and the current phase."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Trail:
-    """The trail of one attempt at a task. One thread's own."""
+    """The trail of one attempt at a task. Not thread safe."""
 
     def __init__(self, attempt: int) -> None:
         self._attempt = attempt
@@ -31,9 +31,9 @@ class Trail:
         self.phase = FailurePhase.PREFLIGHT
 
     def try_phase(self, phase: FailurePhase, once: Callable[[], T], control: RunControl) -> T:
-        """Return what ``once`` returns, called again after a pause when the infrastructure failed it.
+        """Call ``once`` and return its result, retrying after a pause on infrastructure failures.
 
-        A failure of the agent or its candidate is a result, not a reason to try again; nor is a full disk of ours.
+        A failure of the agent or its candidate is a result and is not retried; nor is a :class:`StorageError`.
         Raises the last :class:`InfrastructureError`, and :class:`RunStoppedError`.
         """
         self.phase = phase
@@ -52,7 +52,7 @@ class Trail:
                     control.pause(pause)
 
     def to_json(self) -> dict[str, JsonValue]:
-        """Return what a record's provenance says of the attempt. Durations in seconds."""
+        """Return the attempt as it appears in a record's provenance. Durations are in seconds."""
         return {
             "attempt": self._attempt,
             "tries": dict(self._tries),

@@ -1,4 +1,4 @@
-"""What a verifier's commands print, for the owner of a pack: bounded, and only where it is asked for."""
+"""The output of a verifier's commands, for pack authors: bounded, and collected only on request."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import Chunk, ExitState
 
 _END: Final = 32 * 1024
-"""Bytes that are kept of the beginning, and as many of the end, of each stream."""
+"""Bytes kept of the beginning of each stream, and as many of its end."""
 _ALL: Final = MIB
-"""Characters of one verification."""
+"""Characters kept of one verification."""
 
 
 class VerifierOutput:
-    """What the commands of one verification printed. One thread starts commands; each has its own :class:`Printed`."""
+    """The output of one verification. One thread starts the commands; each has its own :class:`Printed`."""
 
     def __init__(self) -> None:
         self._printed: list[Printed] = []
 
     def command(self, program: str, *, stdout: bool) -> Printed:
-        """Return what takes the output of ``program``. Without ``stdout``, that stream is a protocol and is dropped."""
+        """Return a collector for the output of ``program``. Without ``stdout``, stdout is a protocol and is dropped."""
         printed = Printed(program, stdout=stdout)
         self._printed.append(printed)
         return printed
 
     def text(self, redactor: Redactor) -> str:
-        """Return all of it, redacted as everything that was printed where the secrets were, and safe for a terminal."""
+        """Return all output, redacted and safe for a terminal."""
         return printable(redactor.text("".join(printed.text() for printed in self._printed), cap=_ALL, lines=True))
 
 
 class Printed:
-    """What one command printed: of each stream the beginning and the end."""
+    """The output of one command: the beginning and the end of each stream."""
 
     def __init__(self, program: str, *, stdout: bool) -> None:
         self._program = program
@@ -50,7 +50,7 @@ class Printed:
         self._left_out = dict.fromkeys(kept, 0)
 
     def add(self, chunk: Chunk) -> None:
-        """Take one chunk."""
+        """Add one chunk."""
         stream, data = chunk
         if stream not in self._heads:
             return
@@ -63,11 +63,11 @@ class Printed:
             del tail[:excess]
 
     def end(self, state: ExitState) -> None:
-        """Take note of how the command ended."""
+        """Note how the command ended."""
         self._end = "timed out" if state.timed_out else f"exit {state.exit_code}"
 
     def text(self) -> str:
-        """Return it for people: the program, how it ended, and each stream that is not empty."""
+        """Return the output for people: the program, how it ended, and each stream that is not empty."""
         parts = [f"$ {self._program} ({self._end or 'ended with its sandbox'})\n"]
         for stream, head in self._heads.items():
             if head:
@@ -79,12 +79,12 @@ class Printed:
 
 
 def output_file(directory: Path, name: str) -> Path:
-    """Return where the output lies of the task whose directories are called ``name``."""
+    """Return the output file of the task whose directory name is ``name``."""
     return directory / f"{name}.log"
 
 
 def keep_output(path: Path, text: str) -> None:
-    """Write the output of a task, readable by this user alone: it may show what is hidden."""
+    """Write the output of a task, readable only by this user: it may contain hidden data."""
     with storage_errors(path):
         path.parent.mkdir(mode=0o700, exist_ok=True)
     write_durably(path, text.encode("utf-8", "backslashreplace"), mode=0o600)

@@ -1,1 +1,1 @@
-"""Executors: how the tasks of a run are spread over workers."""
+"""Executors: they distribute the tasks of a run over workers."""

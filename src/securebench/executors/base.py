@@ -1,4 +1,4 @@
-"""What an executor is: it works through tasks, several at once, and hands back what came of each."""
+"""The executor interface: an executor runs tasks concurrently and yields their results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ R = TypeVar("R")
 
 
 class Executor(ABC):
-    """Works through tasks."""
+    """Runs tasks concurrently."""
 
     @abstractmethod
     def run(
@@ -24,10 +24,11 @@ class Executor(ABC):
         draining: Callable[[], bool],
         abandoned: Callable[[], None],
     ) -> Generator[R]:
-        """Yield what ``work`` returns for each task, as it ends; ``None`` is left out.
+        """Yield the result of ``work`` for each task as it finishes; ``None`` is skipped.
 
-        No task is handed out before it can start, nor once ``draining()`` is true; those in flight are waited for.
-        Nothing is kept of what was yielded. An exception of ``work`` is raised here, and ends the iteration. When it
-        ends early, so or because the generator is closed, ``abandoned()`` is called, which should make the tasks in
-        flight end soon; then they are waited for, and what comes of them is dropped.
+        A task is taken from ``tasks`` only when a worker is free, and none once ``draining()`` is true; tasks in
+        flight are awaited. Results are not kept after they are yielded. An exception from ``work`` is raised here and
+        ends the iteration. If the iteration ends early, by an exception or because the generator is closed,
+        ``abandoned()`` is called; it should make the tasks in flight end soon. They are awaited and their results
+        dropped.
         """

@@ -1,4 +1,4 @@
-"""Tasks on threads of this process."""
+"""The local executor: tasks run on threads of this process."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _POLL_SECONDS = 0.1
 
 
 class LocalExecutor(Executor):
-    """``workers`` threads, each with one task at a time. A task's work is waiting for its sandboxes, not computing."""
+    """Runs tasks on ``workers`` threads. Threads suffice: a task mostly waits for its sandboxes."""
 
     def __init__(self, workers: int = 1) -> None:
         if workers < 1:
-            raise ValueError(f"{workers} workers; at least one is needed")
+            raise ValueError(f"workers must be at least 1, got {workers}")
         self.workers = workers
 
     def run(
@@ -33,19 +33,19 @@ class LocalExecutor(Executor):
         draining: Callable[[], bool],
         abandoned: Callable[[], None],
     ) -> Generator[R]:
-        """Yield what ``work`` returns for each task, as :class:`Executor` has it."""
-        crew = _Crew(iter(tasks), work, draining, self.workers)
+        """See :meth:`Executor.run`."""
+        workers = _WorkerThreads(iter(tasks), work, draining, self.workers)
         try:
-            yield from crew.results()
+            yield from workers.results()
         except BaseException:
             abandoned()
             raise
         finally:
-            crew.dismiss()
+            workers.close()
 
 
-class _Crew(Generic[T, R]):
-    """The threads of one run. What they have done waits in a queue as long as they are many, so memory stays flat."""
+class _WorkerThreads(Generic[T, R]):
+    """The threads of one run. The result queue is bounded by their number, so memory use stays constant."""
 
     def __init__(
         self, tasks: Iterator[T], work: Callable[[T], R | None], draining: Callable[[], bool], size: int
@@ -54,16 +54,16 @@ class _Crew(Generic[T, R]):
         self._work = work
         self._draining = draining
         self._lock = threading.Lock()
-        self._dismissed = False
+        self._is_closed = False
         self._done: queue.Queue[R | BaseException | None] = queue.Queue(maxsize=size)
         self._threads = [
-            threading.Thread(target=self._labour, name=f"securebench-worker-{n}", daemon=True) for n in range(size)
+            threading.Thread(target=self._work_loop, name=f"securebench-worker-{n}", daemon=True) for n in range(size)
         ]
         for thread in self._threads:
             thread.start()
 
     def results(self) -> Iterator[R]:
-        """Yield results until every thread has left, which each says with a ``None``."""
+        """Yield results until every thread has finished; each thread puts a final ``None``."""
         working = len(self._threads)
         while working:
             result = self._done.get()
@@ -74,37 +74,37 @@ class _Crew(Generic[T, R]):
             else:
                 yield result
 
-    def dismiss(self) -> None:
-        """Hand out nothing more, and wait for the threads."""
-        self._dismissed = True
+    def close(self) -> None:
+        """Start no more tasks, and wait for the threads."""
+        self._is_closed = True
         for thread in self._threads:
             while thread.is_alive():
-                self._make_room()
+                self._discard_results()
                 thread.join(_POLL_SECONDS)
 
-    def _make_room(self) -> None:
-        """Let a thread go that waits to hand over a result that nobody wants any more."""
+    def _discard_results(self) -> None:
+        """Discard queued results, so that no thread blocks on a full queue."""
         try:
             while True:
                 self._done.get_nowait()
         except queue.Empty:
             return
 
-    def _labour(self) -> None:
+    def _work_loop(self) -> None:
         try:
             while (task := self._next()) is not None:
                 result = self._work(task[0])
                 del task
                 if result is not None:
                     self._done.put(result)
-        except BaseException as error:  # noqa: BLE001 - it is raised in the thread that reads the results
+        except BaseException as error:  # noqa: BLE001 - raised again in the thread that reads the results
             self._done.put(error)
         finally:
             self._done.put(None)
 
     def _next(self) -> tuple[T] | None:
         with self._lock:
-            if self._dismissed or self._draining():
+            if self._is_closed or self._draining():
                 return None
             for task in self._tasks:
                 return (task,)

@@ -189,6 +189,7 @@ class _Run:
                 run_id=self._plan.config.run.id,
                 benchmark_id=self._plan.pack.id,
                 tasks=len(self._plan.tasks),
+                pack_tasks=len(self._plan.all_tasks),
                 to_do=to_do,
                 workers=self._plan.workers,
                 output_dir=str(self._plan.directory),
