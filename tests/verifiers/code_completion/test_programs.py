@@ -28,20 +28,29 @@ def test_a_program_fits_into_a_pipe(program: Program) -> None:
 
 @pytest.mark.parametrize("module", sorted(Path(guest.__path__[0]).glob("*.py")), ids=lambda path: path.stem)
 def test_a_module_is_sent_without_what_it_does_not_need(module: Path) -> None:
-    """What is sent is the module's own code: docstrings and imports for type checkers are all that it lacks."""
+    """What is sent is the module's code without docstrings, return types and imports for type checkers."""
     source = module.read_text(encoding="utf-8")
     sent = programs._bare(source)
-    assert ast.dump(ast.parse(sent)) == ast.dump(_Stripped().visit(ast.parse(source)))
+    stripped = _Stripped()
+    assert ast.dump(stripped.visit(ast.parse(sent))) == ast.dump(stripped.visit(ast.parse(source)))
     assert '"""' not in sent
 
 
 class _Stripped(ast.NodeTransformer):
-    """Empties docstrings, and blocks that are for type checkers alone."""
+    """Empties docstrings and blocks for type checkers, and removes return types."""
 
-    def visit_If(self, node: ast.If) -> ast.If:
+    def visit_If(self, node: ast.If) -> ast.AST:
         if isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
             node.body = [ast.Pass()]
-        return node
+        return self.generic_visit(node)
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
+        node.returns = None
+        return self.generic_visit(node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        node.returns = None
+        return self.generic_visit(node)
 
     def visit_Expr(self, node: ast.Expr) -> ast.Expr:
         if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):

@@ -87,6 +87,8 @@ _EFFORT: Final = 7
 _INDENT: Final = 4
 _QUOTES: Final = '"""'
 _COMMENT: Final = re.compile(r"""(^|  )#[^"']*$""")
+_RETURNS: Final = re.compile(r"(?<=\)) -> [^:()]+:$")
+"""The type that a function returns, at the end of its head."""
 PIPE_BYTES: Final = 65536
 """What a pipe holds on Linux. A program that is longer waits for its guest to start, and so does the other one."""
 
@@ -129,7 +131,7 @@ def _compiled(name: str, source: str) -> CodeType:
 
 
 def _bare(source: str) -> str:
-    """Return a module without docstrings, comments, imports for type checkers, blank lines and wide indentation.
+    """Return a module without docstrings, comments, return types, imports for type checkers, and wide indentation.
 
     It goes by lines, because parsing costs every run a tenth of a second, and in Python 3.11 two threads cannot safely
     make trees of ``ast`` at once. That is enough for the guests' modules, and a test compares the trees: a text with
@@ -142,7 +144,7 @@ def _bare(source: str) -> str:
         if starts or in_text:
             in_text = not code.endswith(_QUOTES) or (code == _QUOTES and starts)
             code = '""' if starts else ""
-        code = _COMMENT.sub("", code)
+        code = _RETURNS.sub(":", _COMMENT.sub("", code))
         skips = skips and (line.startswith(" ") or not code)
         if code and not skips:
             skips = code == "if TYPE_CHECKING:"
