@@ -46,8 +46,9 @@ def group(*, as_new: bool = True) -> Group:
 
 
 class Around:
-    """Surroundings in which groups can be made."""
+    """A context in which groups can be made."""
 
+    pooled = True
     hierarchies = (object(),)
     inner_groups = False
     group = "run"
