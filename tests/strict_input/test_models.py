@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
 import pytest
 from pydantic import Field
 
-from securebench.strict_input.models import WireModel, fit
+from securebench.strict_input.models import WireModel, fit, matching
+
+Letters = Annotated[str, matching(re.compile("[a-z]+"), "a word")]
 
 
 class Model(WireModel):
@@ -18,6 +21,7 @@ class Model(WireModel):
     answers: Annotated[list[str], Field(min_length=1, max_length=2)] = Field(default_factory=list)
     name: Annotated[str, Field(min_length=1, max_length=3)] = "a"
     flag: bool = True
+    ports: dict[Letters, int] = Field(default_factory=dict)
 
 
 @pytest.mark.parametrize(
@@ -50,4 +54,13 @@ def test_a_secret_value_is_not_shown() -> None:
     assert [fault.message for fault in faults] == [
         "workers must be at least 1, but is a number",
         "name must have at most 3 characters, but is a string",
+    ]
+
+
+def test_a_wrong_key_of_a_mapping_is_reported_at_the_key() -> None:
+    """A wrong value is reported at the value."""
+    _, faults = fit(Model, {"ports": {"A": 1, "b": "2"}})
+    assert [(fault.message, fault.path, fault.at_key) for fault in faults] == [
+        ("the key 'A' is not a word", ("ports", "A"), True),
+        ("ports.b must be a whole number, but is the string '2'", ("ports", "b"), False),
     ]

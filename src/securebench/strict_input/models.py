@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 from pydantic_core import PydanticCustomError
 
 from securebench.strict_input.faults import Fault, Path, did_you_mean, name_of, shown
@@ -63,6 +63,17 @@ def refusal(code: str, message: str, hint: str = "") -> PydanticCustomError:
     return PydanticCustomError(code, "{message}", {"message": message, "hint": hint})
 
 
+def matching(pattern: re.Pattern[str], what: str) -> AfterValidator:
+    """Return the validator of a string that must match ``pattern`` in full. ``what`` names such strings."""
+
+    def check(text: str) -> str:
+        if not pattern.fullmatch(text):
+            raise refusal("field-value", f"is not {what}")
+        return text
+
+    return AfterValidator(check)
+
+
 def fit(
     model: type[_ModelT], value: Any, *, secret: bool = False, context: Mapping[str, Any] | None = None
 ) -> tuple[_ModelT | None, list[Fault]]:
@@ -94,10 +105,11 @@ def _fault(model: type[BaseModel], value: Any, detail: ErrorDetails, *, secret: 
     if kind in ("missing", "extra_forbidden"):
         return _key_fault(model, value, kind, loc)
     path = _path_in(value, loc)
-    name = name_of(path) or "the whole"
+    at_key = path != loc and loc[-1:] == ("[key]",)
+    name = f"the key {shown(str(path[-1]))}" if at_key else name_of(path) or "the whole"
     context = detail.get("ctx", {})
     if "-" in kind:
-        return Fault(kind, f"{name} {context['message']}", path, context["hint"])
+        return Fault(kind, f"{name} {context['message']}", path, context["hint"], at_key)
     got = describe(detail["input"], secret=secret)
     if kind in _EXPECTED:
         return Fault("field-type", f"{name} must be {_EXPECTED[kind]}, but is {got}", path)

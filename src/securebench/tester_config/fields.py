@@ -13,7 +13,7 @@ from pydantic_core import PydanticKnownError
 from securebench.families.fields import MAX_ARGUMENTS, Argument, source
 from securebench.limits import MIB
 from securebench.pack_paths import RESERVED_MOUNTS, folded, is_at_or_below, relative_path_fault
-from securebench.strict_input.models import describe, refusal
+from securebench.strict_input.models import describe, matching, refusal
 
 SCHEMA_VERSION: Final = "0.2"
 
@@ -127,15 +127,6 @@ def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-def _matching(pattern: re.Pattern[str], what: str) -> AfterValidator:
-    def check(text: str) -> str:
-        if not pattern.fullmatch(text):
-            raise refusal("field-value", f"is not {what}")
-        return text
-
-    return AfterValidator(check)
-
-
 def _size(value: Any) -> Any:
     """Take a number of bytes, or a number with ``k``, ``m`` or ``g`` behind it (1024, its square, its cube)."""
     if isinstance(value, str) and (match := _SIZE.fullmatch(value)):
@@ -164,8 +155,8 @@ Domains: TypeAlias = Annotated[
     BeforeValidator(_tuple, json_schema_input_type=list[str]),
     AfterValidator(_distinct),
 ]
-Model: TypeAlias = Annotated[str, _matching(_MODEL, "the name of a model")]
-Version: TypeAlias = Annotated[str, _matching(_VERSION, "an exact version such as '1.2.3', or 'latest'")]
+Model: TypeAlias = Annotated[str, matching(_MODEL, "the name of a model")]
+Version: TypeAlias = Annotated[str, matching(_VERSION, "an exact version such as '1.2.3', or 'latest'")]
 Workers: TypeAlias = Annotated[int, Field(ge=1, le=MAX_WORKERS)]
 Size: TypeAlias = Annotated[int, BeforeValidator(_size, json_schema_input_type=int | str)]
 """A size in bytes, which may be written as ``512m``."""

@@ -1,84 +1,101 @@
-"""``recipe.yaml``, read strictly: which kind of recipe it is, and what it says."""
+"""The strict reader of ``recipe.yaml``. A pack's recipe is untrusted input."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import re
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
-from securebench.errors import ConfigError, Problem, SourceLocation
+from securebench.errors import ConfigError
+from securebench.families.fields import Argument
 from securebench.images.build.recipe_kinds import DerivedRecipe, DockerfileRecipe, GitSource, PypiSource, SystemRecipe
 from securebench.images.reference import check_reference
+from securebench.strict_input.faults import Problems
+from securebench.strict_input.files import read_text
+from securebench.strict_input.models import OPTIONAL, WireModel, fit, matching, refusal
+from securebench.strict_input.yaml_text import MAX_YAML_BYTES, parse_yaml
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from typing import Any, Self
 
     from securebench.images.build.recipe_kinds import Recipe, Source
 
-_KEPT_OUT = ("/proc", "/sys", "/dev", "/tmp", "/run")  # noqa: S108 - paths inside an image
+_NOT_KEPT = ("/proc", "/sys", "/dev", "/tmp", "/run")  # noqa: S108 - paths inside an image
 
 
 def _checked_reference(reference: str) -> str:
     try:
         check_reference(reference)
     except ConfigError as error:
-        raise ValueError(error.message) from None
+        raise refusal(error.code, "is not an image reference", error.hint) from None
     return reference
 
 
-def _inside(path: str) -> str:
-    """Take a directory of an image that is not laid over when a sandbox is made."""
+def _image_path(path: str) -> str:
+    """Accept a directory of an image that no sandbox mounts over."""
     parts = path.split("/")
-    if not path.startswith("/") or ".." in parts or "." in parts or "" in parts[1:] or "\0" in path:
-        raise ValueError("write it as an absolute path without '.', '..' or doubled slashes")
-    if any(path == top or path.startswith(f"{top}/") for top in _KEPT_OUT):
-        raise ValueError(f"nothing of {', '.join(_KEPT_OUT)} is kept in an image")
+    if not path.startswith("/") or {"..", "."} & set(parts) or "" in parts[1:] or "\0" in path:
+        raise refusal("field-value", "must be an absolute path without '.', '..' or repeated slashes")
+    if any(path == top or path.startswith(f"{top}/") for top in _NOT_KEPT):
+        raise refusal("field-value", "must not be below /proc, /sys, /dev, /tmp or /run: images do not keep them")
     return path
 
 
-def _beside(path: str) -> str:
-    """Take a relative path that does not lead out of the recipe's directory."""
+def _local_path(path: str) -> str:
+    """Accept a relative path that stays inside the recipe's directory."""
     if path.startswith("/") or ".." in path.split("/") or "\0" in path or not path.strip("/"):
-        raise ValueError("write it as a relative path below the recipe's directory, without '..'")
+        raise refusal("path-unsafe", "must be a relative path inside the recipe's directory, without '..'")
     return path
 
 
-Text = Annotated[str, StringConstraints(min_length=1)]
-Tagged = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+([._/-][a-z0-9]+)*:[A-Za-z0-9_][A-Za-z0-9_.-]*$")]
-Reference = Annotated[str, AfterValidator(_checked_reference)]
-Package = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9+.-]+$")]
-Suite = Annotated[str, StringConstraints(pattern=r"^[a-z]+$")]
-ImagePath = Annotated[str, AfterValidator(_inside)]
-BesidePath = Annotated[str, AfterValidator(_beside)]
-Variable = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
-Value = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
-Project = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$")]
-Version = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._+!-]*[A-Za-z0-9])?$")]
-Pin = Annotated[
-    str, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?==[A-Za-z0-9]([A-Za-z0-9._+!-]*)$")
+def _pattern(pattern: str, what: str) -> AfterValidator:
+    return matching(re.compile(pattern, re.ASCII), what)
+
+
+_PROJECT = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
+
+Text = Annotated[str, Field(min_length=1)]
+Tagged = Annotated[
+    str,
+    _pattern(
+        r"[a-z0-9]+(?:[._/-][a-z0-9]+)*:[A-Za-z0-9_][A-Za-z0-9_.-]*",
+        "the name of an image with a tag, such as 'securebench/tool:1'",
+    ),
 ]
-Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-Commit = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
-Url = Annotated[str, StringConstraints(pattern=r"^https://[A-Za-z0-9.-]+(:[0-9]+)?/[A-Za-z0-9._~/%+-]+$")]
-PythonVersion = Annotated[str, StringConstraints(pattern=r"^3\.[0-9]{1,2}$")]
-Argument = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
+Reference = Annotated[str, AfterValidator(_checked_reference)]
+Package = Annotated[str, _pattern(r"[a-z0-9][a-z0-9+.-]+", "the name of a Debian package")]
+Suite = Annotated[str, _pattern(r"[a-z]+", "the name of a Debian release, such as 'bookworm'")]
+ImagePath = Annotated[str, AfterValidator(_image_path)]
+LocalPath = Annotated[str, AfterValidator(_local_path)]
+Variable = Annotated[str, _pattern(r"[A-Za-z_][A-Za-z0-9_]*", "the name of a variable")]
+Project = Annotated[str, _pattern(_PROJECT, "the name of a Python project")]
+Version = Annotated[str, _pattern(r"[A-Za-z0-9](?:[A-Za-z0-9._+!-]*[A-Za-z0-9])?", "a version, such as '1.2.3'")]
+Pin = Annotated[
+    str, _pattern(rf"{_PROJECT}==[A-Za-z0-9][A-Za-z0-9._+!-]*", "an exact requirement, such as 'pytest==8.3.3'")
+]
+Sha256 = Annotated[str, _pattern(r"[0-9a-f]{64}", "a SHA-256 digest: 64 digits 0 to 9 and a to f")]
+Commit = Annotated[str, _pattern(r"[0-9a-f]{40}", "the full id of a commit: 40 digits 0 to 9 and a to f")]
+Url = Annotated[
+    str,
+    _pattern(
+        r"https://[A-Za-z0-9.-]+(?::[0-9]+)?/[A-Za-z0-9._~/%+-]+",
+        "an https address without a user, such as 'https://example.com/project.git'",
+    ),
+]
+PythonVersion = Annotated[str, _pattern(r"3\.[0-9]{1,2}", "a version of Python, such as '3.11'")]
 Step = Annotated[list[Argument], Field(min_length=1)]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class _Common(_Strict):
+class _Common(WireModel):
     reference: Tagged
     summary: Text
     checks: list[Step]
 
     def common(self, directory: Path) -> dict[str, Any]:
-        """Return what every recipe says."""
+        """Return what every kind of recipe has."""
         return {
             "name": directory.name,
             "directory": directory,
@@ -88,7 +105,7 @@ class _Common(_Strict):
         }
 
 
-class _Debian(_Strict):
+class _Debian(WireModel):
     suite: Suite
     packages: list[Package]
     environment: dict[str, str]
@@ -110,59 +127,59 @@ class _SystemFile(_Common):
         )
 
 
-class _Pypi(_Strict):
+class _Pypi(WireModel):
     name: Project
     version: Version
-    sha256: Sha256 | None = None
+    sha256: Sha256 = OPTIONAL
 
 
-class _Git(_Strict):
+class _Git(WireModel):
     commit: Commit
-    url: Url | None = None
-    path: Text | None = None
+    url: Url = OPTIONAL
+    path: Text = OPTIONAL
 
     @model_validator(mode="after")
     def _one_place(self) -> Self:
-        if (self.url is None) == (self.path is None):
-            raise ValueError("say where the clone is, with either 'url' or 'path'")
+        if len(self.model_fields_set & {"url", "path"}) != 1:
+            raise refusal("recipe-invalid", "must have either 'url' or 'path'")
         return self
 
 
-class _Source(_Strict):
-    pypi: _Pypi | None = None
-    git: _Git | None = None
+class _Source(WireModel):
+    pypi: _Pypi = OPTIONAL
+    git: _Git = OPTIONAL
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
-        if (self.pypi is None) == (self.git is None):
-            raise ValueError("say where the source is from, with either 'pypi' or 'git'")
+        if len(self.model_fields_set) != 1:
+            raise refusal("recipe-invalid", "must have either 'pypi' or 'git'")
         return self
 
     def source(self, directory: Path) -> Source:
-        if self.pypi:
+        if "pypi" in self.model_fields_set:
             return PypiSource(name=self.pypi.name, version=self.pypi.version, sha256=self.pypi.sha256 or "")
-        assert self.git
-        path = directory / Path(self.git.path) if self.git.path else None
+        path = directory / self.git.path if "path" in self.git.model_fields_set else None
         return GitSource(commit=self.git.commit, url=self.git.url or "", path=path)
 
 
 class _DerivedFile(_Common):
     base: Reference
-    workdir: ImagePath | None = None
-    environment: dict[Variable, Value] = Field(default_factory=dict)
-    files: dict[BesidePath, ImagePath] = Field(default_factory=dict)
+    workdir: ImagePath = OPTIONAL
+    environment: dict[Variable, Argument] = Field(default_factory=dict)
+    files: dict[LocalPath, ImagePath] = Field(default_factory=dict)
     python: PythonVersion = "3.11"
     requirements: list[Pin] = Field(default_factory=list)
-    source: _Source | None = None
+    source: _Source = OPTIONAL
     install: list[Step] = Field(default_factory=list)
     run: list[Step] = Field(default_factory=list)
     checks: list[Step] = Field(default_factory=list)
 
-    @model_validator(mode="after")
-    def _somewhere(self) -> Self:
-        if self.source and (self.workdir is None or self.workdir == "/"):
-            raise ValueError("a source needs a 'workdir' to lie in")
-        return self
+    @field_validator("source")
+    @classmethod
+    def _has_workdir(cls, source: _Source, info: ValidationInfo) -> _Source:
+        if info.data.get("workdir", "") in (None, "/"):
+            raise refusal("recipe-invalid", "needs a 'workdir' other than '/', where it is unpacked")
+        return source
 
     def recipe(self, directory: Path) -> Recipe:
         return DerivedRecipe(
@@ -173,17 +190,17 @@ class _DerivedFile(_Common):
             files=self.files,
             python=self.python,
             requirements=tuple(self.requirements),
-            source=self.source.source(directory) if self.source else None,
+            source=self.source.source(directory) if "source" in self.model_fields_set else None,
             install=tuple(map(tuple, self.install)),
             run=tuple(map(tuple, self.run)),
         )
 
 
 class _DockerfileFile(_Common):
-    dockerfile: BesidePath
-    context: BesidePath | Literal["."] = "."
+    dockerfile: LocalPath
+    context: LocalPath = "."
     base_images: dict[Reference, Reference] = Field(default_factory=dict)
-    build_args: dict[Variable, Value] = Field(default_factory=dict)
+    build_args: dict[Variable, Argument] = Field(default_factory=dict)
     network: Literal["default", "none", "host"] = "default"
     checks: list[Step] = Field(default_factory=list)
 
@@ -198,25 +215,26 @@ class _DockerfileFile(_Common):
         )
 
 
+_MODELS: dict[str, type[_SystemFile | _DockerfileFile]] = {"debian": _SystemFile, "dockerfile": _DockerfileFile}
+"""The kinds of recipe by the key that only one kind has. All others are derived images."""
+
+
 def read_recipe(path: Path) -> Recipe:
-    """Return the recipe of a file. Raises :class:`ConfigError` (``recipe-invalid``) with all that is wrong with it."""
-    try:
-        value = YAML(typ="safe").load(path)
-        return _model(value).model_validate(value).recipe(path.parent)
-    except ValidationError as error:
-        raise ConfigError(problems=[_problem(path, item["loc"], item["msg"]) for item in error.errors()]) from None
-    except (YAMLError, OSError, UnicodeDecodeError) as error:
-        raise ConfigError(problems=[_problem(path, (), str(error))]) from None
+    """Return the recipe of a file. Raises :class:`ConfigError` with every problem and its line and column."""
+    text, _ = read_text(path, "recipe", MAX_YAML_BYTES)
+    value, source, faults = parse_yaml(text, str(path))
+    problems = Problems()
+    problems.extend(faults, source)
+    problems.raise_if_any()
+    model, faults = fit(_model(value), value)
+    problems.extend(faults, source)
+    problems.raise_if_any()
+    assert model is not None
+    return model.recipe(path.parent)
 
 
-def _model(value: object) -> type[_SystemFile | _DerivedFile | _DockerfileFile]:
-    """Choose by the one key that only one kind has."""
-    keys = value.keys() if isinstance(value, dict) else ()
-    if "debian" in keys:
-        return _SystemFile
-    return _DockerfileFile if "dockerfile" in keys else _DerivedFile
-
-
-def _problem(path: Path, keys: tuple[int | str, ...], message: str) -> Problem:
-    pointer = "".join(f"/{key}" for key in keys)
-    return Problem("recipe-invalid", message, SourceLocation(str(path), pointer=pointer))
+def _model(value: Any) -> type[_SystemFile | _DerivedFile | _DockerfileFile]:
+    """Choose the model by its key, also if the key is misspelled: the problems must fit the kind that was meant."""
+    keys = value if isinstance(value, dict) else ()
+    found = [near for key in keys for near in get_close_matches(key, _MODELS, n=1, cutoff=0.8)]
+    return _MODELS[found[0]] if found else _DerivedFile
