@@ -110,7 +110,7 @@ src/securebench/tester_config 14
 
 src/securebench/testing 50
 
-src/securebench/verifiers 113
+src/securebench/verifiers 86
 
 src/securebench/workspaces 13
 """

@@ -1,4 +1,4 @@
-"""Verifiers: from a sealed candidate to a verdict."""
+"""Verifiers: judge a sealed candidate and return a verdict."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""What a verifier is: it judges a sealed candidate, in its own process or in fresh sandboxes."""
+"""The interface of verifiers: judge a sealed candidate, in this process or in fresh sandboxes."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyContext:
-    """What the run lends to a verifier."""
+    """What the run provides to a verifier."""
 
     driver: SandboxDriver
     policy: VerificationPolicy
     report: Reporter
     limits: Limits
     scratch: Path
-    """An empty host directory of this verification alone, removed after it."""
+    """An empty host directory for this verification only. The run removes it afterwards."""
     probe: ImageProbe = field(default_factory=ImageProbe)
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerificationResult:
-    """A verdict. Binary: ``reason`` is ``None`` exactly when it passed.
+    """A binary verdict: ``reason`` is ``None`` exactly when the candidate passed.
 
-    ``metadata`` always holds ``verifier``, ``version`` and ``phase`` (the last phase reached). ``message`` is for
-    people and never holds a hidden value or an evaluation input.
+    ``metadata`` always has ``verifier``, ``version`` and ``phase`` (the last phase reached). ``message`` is written for
+    people and never contains a hidden value or an evaluation input.
     """
 
     reason: FailureReason | None
@@ -54,7 +54,7 @@ class VerificationResult:
 
     @property
     def passed(self) -> bool:
-        """Whether the candidate is right."""
+        """Whether the candidate passed."""
         return self.reason is None
 
     @property
@@ -64,28 +64,28 @@ class VerificationResult:
 
 
 class Verifier(Extension, ABC):
-    """A verifier of one family. One a run, shared by its threads: it keeps no state between tasks."""
+    """A verifier for one family. The threads of a run share one instance, so it keeps no state between tasks."""
 
     family: str
     version: str
-    """Raised whenever a verdict could change; recorded with every verdict."""
+    """Incremented whenever a verdict could change; recorded with every verdict."""
     settings_model: ClassVar[type[WireModel] | None] = None
-    """The model of its ``config`` in ``verification.verifiers``. Without one it has no settings."""
+    """The model of its ``config`` in ``verification.verifiers``, or ``None`` if it has no settings."""
 
     @classmethod
     def from_settings(cls, settings: WireModel) -> Self:
-        """Return a verifier with these settings, which are an instance of ``settings_model``."""
+        """Return a verifier with these settings, an instance of ``settings_model``."""
         return cls(settings) if cls.settings_model else cls()  # type: ignore[call-arg]
 
     def check_task(self, view: VerifierView, context: VerifyContext) -> None:
-        """Find out that a task can be judged, before an agent works on it: called once for each attempt.
+        """Check that a task can be judged, before an agent works on it. Called once per attempt.
 
-        ``context.scratch`` is not there yet: a check that needs it makes it.
+        ``context.scratch`` does not exist yet: a check that needs it creates it.
 
-        Raises :class:`MaterializationError` or :class:`ConfigError` for a task that no candidate could pass or fail by
-        its own doing, and :class:`InfrastructureError`. What is not certain is no reason.
+        Raises :class:`MaterializationError` or :class:`ConfigError` if the verdict on this task could not depend on the
+        candidate, and :class:`InfrastructureError`. When in doubt, does not raise.
         """
 
     @abstractmethod
     def verify(self, view: VerifierView, candidate: CandidateArtifact, context: VerifyContext) -> VerificationResult:
-        """Judge ``candidate``. Raises :class:`InfrastructureError`; never anything for what a candidate did."""
+        """Judge ``candidate``. Raises :class:`InfrastructureError`, and no error for anything that a candidate did."""

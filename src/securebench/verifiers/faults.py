@@ -1,4 +1,4 @@
-"""Why a candidate does not pass, as verifiers that run it, or tests of it, raise it."""
+"""Failures of a candidate, raised by verifiers that run it or its tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class CandidateFailedError(Exception):
-    """The reason why a candidate does not pass."""
+    """The candidate fails: why, and in which phase."""
 
     def __init__(self, reason: FailureReason, message: str, phase: FailurePhase = FailurePhase.VERIFY) -> None:
         super().__init__(message)
@@ -21,14 +21,10 @@ class CandidateFailedError(Exception):
 
 
 def require_own_end(result: CommandResult, seconds: float, what: str) -> None:
-    """Raise :class:`CandidateFailedError` if ``what``, which had ``seconds``, was ended from outside."""
+    """Raise :class:`CandidateFailedError` if ``what`` was stopped by its timeout of ``seconds`` or another limit."""
     if result.timed_out:
-        raise CandidateFailedError(FailureReason.CANDIDATE_TIMEOUT, f"{what} did not end within {seconds:g} seconds")
+        raise CandidateFailedError(FailureReason.CANDIDATE_TIMEOUT, f"{what} did not finish within {seconds:g} seconds")
     if result.out_of_memory:
-        raise CandidateFailedError(
-            FailureReason.CANDIDATE_OUT_OF_MEMORY, f"{what} used more memory than the sandbox has"
-        )
+        raise CandidateFailedError(FailureReason.CANDIDATE_OUT_OF_MEMORY, f"{what} exceeded the sandbox's memory limit")
     if result.output_limit_exceeded:
-        raise CandidateFailedError(
-            FailureReason.CANDIDATE_OUTPUT_LIMIT, f"{what} wrote more output than the sandbox may"
-        )
+        raise CandidateFailedError(FailureReason.CANDIDATE_OUTPUT_LIMIT, f"{what} exceeded the sandbox's output limit")

@@ -1,14 +1,15 @@
-"""The one rule by which an agent's final answer is read from what it wrote.
+"""Extract the final answer from an agent's text.
 
-1. An answer in a marked form is the final one: ``{"answer": ...}``, ``<answer>...</answer>``, a LaTeX box, or
-   ``#### ...``. Two of a form that differ contradict each other.
-2. Else what follows the last cue (``Answer:``, ``The answer is``) on the last line, or at the start of an earlier one.
-3. Else the last line, or the first if the last one is none. Blank lines, code fences and the lines of a LaTeX display
-   do not count.
-4. A text whose final answer settles nothing may still, *as a whole*, be an answer of several lines.
+1. A marked answer is final: ``{"answer": ...}``, ``<answer>...</answer>``, a LaTeX box, or ``#### ...``. Two
+   different answers with the same marker contradict each other.
+2. Otherwise, the final answer follows the last cue (``Answer:``, ``The answer is``) on the last line or at the start
+   of an earlier line.
+3. Otherwise, it is the last line, or the first line if the last one is not an answer. Blank lines, code fences and
+   the delimiter lines of LaTeX displays are skipped.
+4. If none of these is an answer, the *whole* text may still be an answer of several lines.
 
-What follows the answer is a **remark**: verifiers check that it is an explanation and not a second answer. Every
-step is linear in the length of the text.
+The text after the answer is its **remark**: verifiers check that it is an explanation and not a second answer. Every
+step takes time linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -25,24 +26,24 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MAX_TEXT_BYTES: Final = 256 * 1024
-"""More than a person would read for one answer; room for a long chain of thought before it."""
+"""Longer than a person would read for one answer, with room for a long chain of thought before it."""
 
 MAX_ANSWER_CHARACTERS: Final = 10_000
-"""A final answer beyond this is none."""
+"""A longer text is not accepted as a final answer."""
 
 MAX_PARTS: Final = 6
-"""Ways to divide an answer and the remark after it on one line."""
+"""How many ways to split a line into an answer and a remark are tried."""
 
 MAX_RIVALS: Final = 10
-"""Different answers behind earlier cues that are looked at."""
+"""How many different answers after earlier cues are considered."""
 
 MAX_LISTED_WORDS: Final = 3
-"""A list of guesses, one a line, has no longer lines."""
+"""The most words in a line of a list of guesses."""
 
 MAX_POLITE_CHARACTERS: Final = 200
 
 MAX_OPERATOR_CHARACTERS: Final = 40
-"""How far back from a marked answer an operator is looked for."""
+"""How far before a marked answer to look for an operator."""
 
 CUE: Final = re.compile(
     r"\bans(?:wer)?[*_`]{0,3}\s?(?:(?::|=|is\b:?|\u2192|[-=]>)[*_`]{0,3}|[-\u2013\u2014]\s(?=\s?[^\W\d]))",
@@ -51,7 +52,7 @@ CUE: Final = re.compile(
 _OPENING_CUE: Final = re.compile(
     r"[\W_]{0,8}(?:so|thus|hence|therefore)?,?\s?(?:the|my)?\s?(?:final|correct|right)?\s?" + CUE.pattern, re.IGNORECASE
 )
-"""A cue at the start of a line: what an earlier line must have to hold the final answer."""
+"""A cue at the start of a line. An earlier line needs one to contain the final answer."""
 
 _OPENING_TAG: Final = r"(?:<(?:final_?)?answer>|\[(?:final_?)?answer\])"
 _TAGGED: Final = re.compile(
@@ -64,7 +65,7 @@ _ANSWER_KEY: Final = re.compile(
 _RIVAL_KEY: Final = re.compile(
     r"answer|correct|right|wrong|valid|true|false|alternativ|other|guess|candidate|second|retract|actual", re.IGNORECASE
 )
-"""Keys beside the answer's whose values would be other answers, or say that it is none."""
+"""Keys of other answers, or of a statement that the answer is wrong, in the same JSON object."""
 
 _UNIT_KEY: Final = re.compile(r"units?|currency|scale", re.IGNORECASE)
 _APPLIED: Final = re.compile(
@@ -73,15 +74,15 @@ _APPLIED: Final = re.compile(
     | \\(?:times|cdot|div|pm|mp|neq?|neg|lnot|not|leq?|geq?|lt|gt|over|sqrt(?:\[[^\[\]]{0,9}\])?)$
     | \\(?!text|math|mbox|bf|boxed|fbox)[a-z]+(?:\[[^\[\]]{0,9}\])?(?:\{[^{}]{0,20}\})?\{$"""
 )
-"""What, right before a marked answer, makes another answer of it: a sign, an operator, a factor, a root."""
+"""Text before a marked answer that changes its value: a sign, an operator, a factor, a root."""
 
 _CLOSED: Final = re.compile(r"\A(?:[$\])}.]|\\[\])])+")
-"""What closes around a marked answer."""
+"""Closing delimiters after a marked answer."""
 
 _ORNAMENTS: Final = dict.fromkeys(
     [0x2705, 0x2714, 0x2611, 0x2728, 0x2B50, 0xFE0F, 0x1F389, 0x1F38A, 0x1F31F, 0x1F3AF, 0x1F44D, 0x1F600, 0x1F60A]
 )
-"""Signs that say yes, and nothing else, beside an answer."""
+"""Emoji of approval or decoration next to an answer."""
 
 _POLITE_LINE: Final = re.compile(
     r"\W*(?:please )?(?:(?:let me know|feel free to (?:ask|reach out)) if you (?:have|need|want|would like) "
@@ -92,19 +93,19 @@ _POLITE_LINE: Final = re.compile(
     r"|confidence(?: level| score)?\W{1,6}(?:\d{1,3} ?%?|[01]?\.\d{1,4}|(?:very )?high))\W*",
     re.IGNORECASE,
 )
-"""A polite last line, or one that says how sure the answer is: it is no answer."""
+"""A polite closing line, or a statement of confidence. Neither is an answer."""
 
 _HASHES: Final = re.compile(r"^[ \t]*####(?!#)[ \t]*(\S.*)$", re.MULTILINE)
 _LINE_END: Final = re.compile(r"\r\n|\r|\n")
 _FENCES: Final = ("```", "~~~")
 _DISPLAY: Final = frozenset({"\\[", "\\]", "$$", "\\(", "\\)"})
 _MARGIN: Final = re.compile(r"\s*(?:#{1,6}\s+|####|[\u2192\u21d2\u2234]|>\s*(?=[^\W\d_]|[*_`\"'(]))*\s*")
-"""Marks of a heading or quotation at the start of a line. A dash may be a minus, and ``> 5`` is not 5."""
+"""Heading or quotation marks at the start of a line. A dash may be a minus, and ``> 5`` is not 5."""
 
 _EXPLANATION: Final = re.compile(
     r"[\W_]{0,8}(?:explanation|reasoning|reason|rationale|justification|because)\b", re.IGNORECASE
 )
-"""The beginning of a line that explains the answer on the line above it."""
+"""The start of a line that explains the answer on the line above it."""
 
 _DIVISION: Final = re.compile(
     r"""(?x) (?<=[.!?;])\s+(?!\u2248|\\approx) | \n | ,?\s+(?=(?:because|since)\b)
@@ -112,33 +113,33 @@ _DIVISION: Final = re.compile(
     | \s+[-\u2013]\s+(?![\d$.]) | \s+\u2014\s+ | \s*\u2014\s* | \s+(?=\() | :\s+""",
     re.IGNORECASE,
 )
-"""Where a remark may begin on the line of its answer. A dash before a number is a minus."""
+"""Where a remark may begin on the same line as its answer. A dash before a number is a minus."""
 
 _OPENING: Final = "(\"'`*“\u2018«"
 _CLOSING: Final = ")\"'`*”\u2019».,;:"
-"""What may cling to a word without being part of it. No sign, decimal point before a digit, or unit is among them."""
+"""Punctuation around a word that is not part of it. A sign, unit or leading decimal point is part of the word."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerReading:
-    """What may be the final answer: what precedes it in its sentence, the answer, and all that follows it."""
+    """A possible final answer, the text before it in its sentence (``lead``) and all text after it (``remark``)."""
 
     answer: str
     remark: str = ""
     lead: str = ""
     contradicted: bool = False
-    """The text gives another answer in the same marked form."""
+    """The text gives a different answer with the same marker."""
     whole: bool = False
-    """The whole of a text of several lines: an answer only exactly as it is."""
+    """The answer is a whole text of several lines. It must match exactly."""
     rivals: tuple[str, ...] = ()
-    """What follows the cues of earlier lines, where it differs: other answers, if they are answers."""
+    """Different texts after earlier cues. They are rival answers if they are answers at all."""
     listed: tuple[str, ...] = ()
-    """The other lines of a text that has nothing but short lines: a list, if they are answers."""
+    """The other lines of a text that consists of short lines only. It is a list of guesses if they are answers."""
     is_first: bool = False
-    """The first line of a text, where the last one may be its explanation."""
+    """The answer is the first line of a text whose last line may be its explanation."""
 
     def parts(self) -> Iterator[AnswerReading]:
-        """Yield the reading itself, then each way to divide its answer into an answer and a remark on one line."""
+        """Yield this reading, then each way to split its answer into an answer and a remark on the same line."""
         yield replace(self, answer=unwrapped(self.answer))
         if self.whole:
             return
@@ -149,7 +150,7 @@ class AnswerReading:
 
 
 def readings(text: str) -> tuple[AnswerReading, ...]:
-    """Return what may be the final answer of ``text``, most decisive first: none of an empty text, at most three."""
+    """Return up to three possible final answers of ``text``, most decisive first, or none if it is empty."""
     shown = (_unadorned(line) for line in _LINE_END.split(text))
     lines = [line for line in shown if _counts(line)]
     while len(lines) > 1 and len(lines[-1]) < MAX_POLITE_CHARACTERS and _POLITE_LINE.fullmatch(lines[-1]):
@@ -164,7 +165,7 @@ def readings(text: str) -> tuple[AnswerReading, ...]:
 
 
 def _undeclared(lines: list[str]) -> list[AnswerReading]:
-    """Return the last line, then the first one with the others as a remark, then all of them."""
+    """Return the last line, then the first line with the others as its remark, then all lines together."""
     shown = [_MARGIN.sub("", line, count=1) for line in lines]
     if len(lines) == 1:
         return [AnswerReading(shown[0])]
@@ -175,13 +176,13 @@ def _undeclared(lines: list[str]) -> list[AnswerReading]:
 
 
 def _unadorned(line: str) -> str:
-    """Return ``line`` without the ornaments beside what it says; one of ornaments alone as it is."""
+    """Return ``line`` without emoji. A line of nothing but emoji is returned unchanged."""
     bare = line.translate(_ORNAMENTS)
     return bare.rstrip() if bare != line and bare.strip() else line
 
 
 def _marked(text: str, lines: list[str]) -> list[AnswerReading] | None:
-    """Return the answer that ``text`` gives in a marked form, or ``None``. The first form that is there decides."""
+    """Return the marked answer of ``text``, or ``None``. The first kind of marker found decides."""
     if given := _json_answers(text, lines):
         return [_agreed([(0, len(text), answer) for answer in given], text)]
     tagged = [(match.start(), match.end(), match[1].strip()) for match in _TAGGED.finditer(text)]
@@ -189,7 +190,7 @@ def _marked(text: str, lines: list[str]) -> list[AnswerReading] | None:
         return [_agreed(found, text)]
     hashed = [(match.start(), match.end(), match[1]) for match in _HASHES.finditer(text)]
     if hashed and (hashed[-1][1] == len(text) or _has_digit(hashed[-1][2])):
-        # Other lines with four hashes may be headings: rivals are those with a number, and those right above.
+        # Other lines with four hashes may be headings. Rivals are those with a number, and the line right above.
         rivals = [one for one in hashed[:-1] if _has_digit(one[2])]
         above = [one for one in hashed[-2:-1] if one[1] + 1 == hashed[-1][0]]
         return [_agreed([*rivals, *above, hashed[-1]], text)]
@@ -197,7 +198,7 @@ def _marked(text: str, lines: list[str]) -> list[AnswerReading] | None:
 
 
 def _agreed(given: list[tuple[int, int, str]], text: str) -> AnswerReading:
-    """Return the last of several answers in one form (start, end, answer), contradicted if another differs."""
+    """Return the last of several answers with one marker (start, end, answer), contradicted if another one differs."""
     start, end, answer = given[-1]
     differ = len({normalize_text(unwrapped(one)) for _, _, one in given}) > 1
     line = text.rfind("\n", 0, start) + 1
@@ -211,12 +212,12 @@ def _agreed(given: list[tuple[int, int, str]], text: str) -> AnswerReading:
 
 
 def _is_continued(after: str) -> bool:
-    """Whether the character right after a marked answer makes it another: ``[18]0``, ``[18]^2``, ``[18]/2``."""
+    """Whether the character right after a marked answer changes its value: ``[18]0``, ``[18]^2``, ``[18]/2``."""
     return bool(after) and (after.isalnum() or after in "^/!")
 
 
 def _json_answers(text: str, lines: list[str]) -> list[str]:
-    """Return the answers of a text that is one JSON object, or of each line that is one if the last line is."""
+    """Return the answers of a text that is a JSON object, or of each such line if the last line is one."""
     if not lines[-1].rstrip().endswith("}"):
         return []
     if whole := _json_answer(text):
@@ -227,9 +228,9 @@ def _json_answers(text: str, lines: list[str]) -> list[str]:
 
 
 def _json_answer(text: str) -> list[str]:
-    """Return the answer of a JSON object that has one, then the values of other keys that speak of an answer.
+    """Return the answer of a JSON object, if it has one, then the values of other keys that name an answer.
 
-    Numbers stay as they are written, and a unit under a key of its own follows the answer.
+    Numbers keep their spelling. A unit under its own key is appended to the answer.
     """
     if not text.lstrip().startswith("{"):
         return []
@@ -251,7 +252,7 @@ def _plain_json(value: Any) -> Any:
 
 
 def _on_last_line(lines: list[str]) -> list[AnswerReading] | None:
-    """Return what follows the last cue of the last line."""
+    """Return the text after the last cue of the last line."""
     line = _MARGIN.sub("", lines[-1], count=1)
     cues = list(CUE.finditer(line))
     if cues and normalize_text(answer := line[cues[-1].end() :]):
@@ -261,9 +262,9 @@ def _on_last_line(lines: list[str]) -> list[AnswerReading] | None:
 
 
 def _declared(lines: list[str]) -> list[AnswerReading]:
-    """Return what follows the last cue that begins a line, where everything after that line is a remark.
+    """Return the text after the last cue that begins a line. Everything after that line is its remark.
 
-    Without a cue it is the first line, if the next one begins to explain it.
+    Without a cue, return the first line if the second one begins an explanation.
     """
     explained = len(lines) > 1 and _EXPLANATION.match(lines[1])
     *earlier, (number, answer) = _cued(lines[:-1]) or [(0, lines[0] if explained else "")]
@@ -274,33 +275,33 @@ def _declared(lines: list[str]) -> list[AnswerReading]:
 
 
 def _cued(lines: list[str]) -> list[tuple[int, str]]:
-    """Return the number of each line that begins with a cue, and what follows it."""
+    """Return the number of each line that begins with a cue, and the text after the cue."""
     return [(number, line[cue.end() :]) for number, line in enumerate(lines) if (cue := _OPENING_CUE.match(line))]
 
 
 def _with_rivals(reading: AnswerReading, cued: list[tuple[int, str]]) -> AnswerReading:
-    """Return ``reading`` with the answers of other cues that differ from its own. Too many of them contradict it."""
+    """Return ``reading`` with the different answers of other cues as rivals, contradicted if there are too many."""
     answers = {normalize_text(unwrapped(answer)): answer for _, answer in cued}
     rivals = [answer for key, answer in answers.items() if key not in {"", normalize_text(unwrapped(reading.answer))}]
     return replace(reading, rivals=tuple(rivals[:MAX_RIVALS]), contradicted=len(rivals) > MAX_RIVALS)
 
 
 def _announcement(line: list[str]) -> str:
-    """Return the line above an answer if it ends in a colon: ``This is wrong:``, then the answer."""
+    """Return the line above an answer if it ends in a colon, such as ``This is wrong:``."""
     return f"{line[0].strip()} " if line and line[0].rstrip(" *_").endswith(":") else ""
 
 
 def words(text: str) -> tuple[str, ...]:
-    """Return the words of ``text``, normalised, without the brackets, quotes and stops that cling to them.
+    """Return the words of ``text``, normalised, without surrounding brackets, quotes and punctuation.
 
-    A word keeps its sign, decimal point and unit: ``-5``, ``.5``, ``5%`` and ``5`` are four words.
+    A word keeps its sign, decimal point and unit: ``-5``, ``.5``, ``5%`` and ``5`` are four different words.
     """
     spaced = normalize_text(text).replace("\u2019", "'").split()
     return tuple(word.lstrip(_OPENING).rstrip(_CLOSING) or word for word in spaced)
 
 
 def position(part: tuple[str, ...], whole: tuple[str, ...], start: int = 0) -> int:
-    """Return where ``part`` first stands in ``whole``, word for word, at or after ``start``; -1 if it does not."""
+    """Return where the words ``part`` first occur in ``whole`` at or after ``start``, or -1 if they do not."""
     if not part:
         return -1
     last = len(whole) - len(part)

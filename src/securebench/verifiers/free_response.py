@@ -1,4 +1,4 @@
-"""Free response: a structured rubric ``contains_any`` is met, and nothing that it rejects is said."""
+"""Free response: the text meets a ``contains_any`` rubric and contains nothing that the rubric rejects."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
     from securebench.resources import JsonValue, ResourceBundle
 
 MAX_WORDS: Final = 1_000
-"""A longer response could list every answer there is."""
+"""A longer response could list every possible answer."""
 
 _SILENT: Final = frozenset({"", "the", "a", "an", "in", "at", "on", "of", "to"})
-"""Looks of words that a denial may have between it and what it denies. Of markup nothing is left."""
+"""Skeletons of words that may separate a negation from the phrase that it denies. Markup has an empty skeleton."""
 
 _SENTENCE_END: Final = re.compile(r"(?<![.!?])[.!?][\"'*_)\u201d\u2019]*$")
-"""A stop, and not an ellipsis, at the end of a word."""
+"""The end of a sentence, but not an ellipsis, at the end of a word."""
 
 _STOPS: Final = ".,;:!?"
 
 
 @dataclass(frozen=True, slots=True)
 class Rubric:
-    """``contains_any``: phrases of which one is enough, phrases that none may be, and a token F1 that is enough."""
+    """A ``contains_any`` rubric: accepted phrases, rejected phrases, and the token F1 that is enough to pass."""
 
     accepted: tuple[str, ...]
     rejected: tuple[str, ...] = ()
@@ -50,15 +50,15 @@ class FreeResponseVerifier(TextVerifier):
     version = "3"
 
     def judge(self, text: str, resources: ResourceBundle) -> TextVerdict:
-        """Judge the whole of ``text``. Raises :class:`ConfigError` (``rubric-unsupported``) for another rubric."""
+        """Judge the whole ``text``. Raises :class:`ConfigError` (``rubric-unsupported``) for other kinds of rubric."""
         return judge_response(text, rubric_of(resources["rubric"].value))
 
 
 def rubric_of(value: JsonValue) -> Rubric:
-    """Return the rubric that ``value`` describes. Raises :class:`ConfigError` (``rubric-unsupported``)."""
+    """Parse a rubric. Raises :class:`ConfigError` (``rubric-unsupported``)."""
     if not isinstance(value, dict) or value.get("type") != "contains_any" or not value.get("accepted_answers"):
         raise ConfigError(
-            "the rubric is not of type 'contains_any' with 'accepted_answers', the only kind that can be judged",
+            "unsupported rubric: expected type 'contains_any' with 'accepted_answers'",
             code="rubric-unsupported",
             hint='write {"type": "contains_any", "accepted_answers": [...]}',
         )
@@ -71,7 +71,7 @@ def rubric_of(value: JsonValue) -> Rubric:
 
 
 def judge_response(text: str, rubric: Rubric) -> TextVerdict:
-    """Judge ``text``: rejection first, then a phrase that occurs in it and is not taken back, then token F1."""
+    """Judge ``text``: first rejected phrases, then accepted phrases that are not taken back, then token F1."""
     spoken = words(text)
     if len(spoken) > MAX_WORDS:
         return TextVerdict(FailureReason.CANDIDATE_TOO_LARGE, "length")
@@ -88,7 +88,7 @@ def judge_response(text: str, rubric: Rubric) -> TextVerdict:
 
 
 def token_f1(wanted: tuple[str, ...], given: tuple[str, ...]) -> float:
-    """Return the harmonic mean of precision and recall of the words, each counted as often as it occurs; 0.0 to 1.0."""
+    """Return the harmonic mean of precision and recall over words (with multiplicity), from 0.0 to 1.0."""
     common = (Counter(wanted) & Counter(given)).total()
     return 2 * common / (len(wanted) + len(given)) if common else 0.0
 
@@ -101,10 +101,10 @@ def _positions(phrase: tuple[str, ...], spoken: tuple[str, ...]) -> Iterator[int
 
 
 def _rejections(text: str, rubric: Rubric) -> Iterator[tuple[set[str], str]]:
-    """Yield rejected phrases, and the text in which none of them may stand.
+    """Yield rejected phrases, and the text that must not contain any of them.
 
-    An accepted phrase that differs from a rejected one by accents alone (``pêche``, ``péché``) is not mistaken for it
-    where it is written exactly.
+    An accepted phrase may differ from a rejected one only by accents (``pêche``, ``péché``). Where the accepted phrase
+    is written exactly, it is not counted as the rejected one.
     """
     looks = {phrase: skeleton(phrase) for phrase in rubric.rejected}
     accepted = {phrase: skeleton(phrase) for phrase in rubric.accepted} if looks else {}
@@ -118,10 +118,10 @@ def _rejections(text: str, rubric: Rubric) -> Iterator[tuple[set[str], str]]:
 
 
 def _is_taken_back(phrase: tuple[str, ...], text: str) -> bool:
-    """Whether ``text`` denies or hedges a phrase right beside it: ``not the X``, ``unlike X``, ``X or Y``, ``X. No.``.
+    """Whether ``text`` denies or hedges a phrase beside it: ``not the X``, ``unlike X``, ``X or Y``, ``X. No.``.
 
-    A denial counts within its sentence, and where it stands alone right after the phrase; a hedge counts across the end
-    of a sentence, too. Both do in any look-alike spelling: ``n\u043et``, with a Cyrillic letter.
+    A denial counts within the sentence of the phrase, or alone right after it. A hedge counts across the end of a
+    sentence as well. Both are also found when written with confusable letters, such as a Cyrillic ``o``.
     """
     spoken, written = words(text), normalize_text(text).split()
     for at in _positions(phrase, spoken):
@@ -139,7 +139,7 @@ def _is_taken_back(phrase: tuple[str, ...], text: str) -> bool:
 
 
 def _denies(spoken: tuple[str, ...], at: int) -> bool:
-    """Whether the word at this place denies what follows it, or sets something against it: ``rather than``."""
+    """Whether the word at this position denies what follows it, or contrasts with it, such as ``rather than``."""
     word = _look(spoken[at])
     return word in NEGATIONS | CONTRASTS or (word == "than" and _look(spoken[at - 1]) in {"rather", "other"})
 
@@ -149,7 +149,7 @@ def _look(word: str) -> str:
 
 
 def _is_near(phrase: tuple[str, ...], spoken: tuple[str, ...], min_token_f1: float) -> bool:
-    """Whether ``spoken`` shares words with ``phrase``, and enough of them, and denies and hedges just as it does."""
+    """Whether ``spoken`` has enough words in common with ``phrase``, and the same denials and hedges."""
     score = token_f1(phrase, spoken)
     return 0 < score >= min_token_f1 and _denials(phrase) == _denials(spoken)
 

@@ -1,4 +1,4 @@
-"""Markdown and LaTeX that a model puts around an answer, taken off before answers are compared."""
+"""Remove the Markdown and LaTeX that models put around answers, before comparing answers."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ _FONTS: Final = re.compile(
     r"\\(?:text(?:bf|it|rm|sf|tt|normal)?|math(?:rm|bf|it|sf|tt|normal)|mbox|operatorname|fbox|boxed)\s?\{([^{}]*)\}"
 )
 _MATH: Final = re.compile(r"(?<![$\w])\$(?!\s)([^$\n]*[^\s$])\$(?![\d$])")
-"""Inline mathematics, by pandoc's rule: no space inside the dollars, no digit after them. ``$5 and $6`` is none."""
+"""Inline mathematics by pandoc's rule: no space inside the dollars, no digit after them. ``$5 and $6`` is text."""
 
 _SPACES: Final = re.compile(r"\\[,;:> ]|(?<=\S)~(?=\S)|\\\(|\\\)|\\\[|\\\]|\$\$|\\q?quad\b")
 _GROUP: Final = re.compile(r"(?<=\d)\\,(?=\d{3}(?!\d))")
-"""A thin space of LaTeX as a thousands separator."""
+"""A LaTeX thin space as a thousands separator."""
 
 _CALCULATION: Final = re.compile(r"<<[^<>\n]*>>(?=[$.\d])")
-"""How GSM8K shows what a calculator was asked, right before its result: ``5*4=<<5*4=20>>20``."""
+"""GSM8K's calculator annotations, right before their result: ``5*4=<<5*4=20>>20``."""
 
 _LOOSE_STOP: Final = re.compile(r"(?<=\S)[ ]+([.,;:])(?=\s|$)")
-"""A stop that stands alone once the dollars before it are gone."""
+"""Punctuation left alone when the dollar sign before it is removed."""
 
 _ESCAPED_DOLLAR: Final = "\ue000"
 _MAX_NESTING: Final = 8
 
 _WRAPPERS: Final = (("**", "**"), ("__", "__"), ("*", "*"), ("`", "`"), ("$", "$"))
 _BULLET: Final = re.compile(r"[*\u2022]\s+(?=\S)")
-"""A bullet before the answer. A dash is not one: it may be a minus."""
+"""A bullet before the answer. A dash is not a bullet because it may be a minus."""
 
 _EXCLAMATION: Final = re.compile(r"(?:(?<=[^\W\d_]{2})|(?<=[^\W\d_]{2}[*_\"'`)]))!+$")
-"""Exclamation marks after a word: ``5!`` and ``n!`` are other numbers than ``5`` and ``n``."""
+"""Exclamation marks after a word. ``5!`` and ``n!`` are factorials and keep them."""
 
 _ENTITY: Final = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,31});?")
 _BLOCK: Final = re.compile(
     r"</?(?:br|hr|p|div|pre|blockquote|[uod]l|li|d[td]|table|t[hdr]|h[1-6]|section|article)\b[^<>]*>", re.IGNORECASE
 )
-"""Tags that begin a new line."""
+"""Tags that start a new line."""
 
 _TAG: Final = re.compile(r"<[^<>]*>")
 _LINK: Final = re.compile(r"!?\[([^\[\]]*)\]\([^()\[\]]*\)")
@@ -45,10 +45,10 @@ _MARKS: Final = re.compile(r"[*_`~\\]")
 
 
 def rendered(text: str) -> str:
-    """Return ``text`` about as a page would show it, for finding what is rejected or denied, never for accepting.
+    """Return ``text`` roughly as a web page would show it, for finding rejected phrases and denials, never to accept.
 
-    HTML's entities are decoded; tags, comments, the targets of links, emphasis, code marks, backslashes, LaTeX's fonts
-    and hyphens at the end of a line go.
+    Decodes HTML entities. Removes tags, comments, link targets, emphasis, code marks, backslashes, LaTeX fonts and
+    hyphens at the end of a line.
     """
     decoded = _ENTITY.sub(lambda entity: html.unescape(entity[0]), text)
     inline = _TAG.sub("", _BLOCK.sub("\n", _HYPHENATED.sub("", decoded)))
@@ -56,7 +56,7 @@ def rendered(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """Return ``text`` without LaTeX's fonts, spaces and delimiters, and with its escapes undone."""
+    """Return ``text`` without LaTeX fonts, spaces and delimiters, and with escapes resolved."""
     text = text.replace("\\$", _ESCAPED_DOLLAR).replace("\\%", "%").replace("{,}", ",").replace("\\!", "")
     text = _GROUP.sub(",", _CALCULATION.sub("", text))
     for _ in range(_MAX_NESTING):
@@ -68,7 +68,7 @@ def plain(text: str) -> str:
 
 
 def unwrapped(answer: str) -> str:
-    """Return ``answer`` without the bullet, emphasis, code marks or LaTeX around the whole of it."""
+    """Return ``answer`` without a bullet, and without emphasis, code marks or LaTeX that enclose all of it."""
     answer = _BULLET.sub("", plain(answer).strip(), count=1) if _BULLET.match(answer.strip()) else plain(answer)
     for _ in range(_MAX_NESTING):
         answer = _EXCLAMATION.sub("", answer.strip())
@@ -82,7 +82,7 @@ def unwrapped(answer: str) -> str:
 
 
 def boxes(text: str) -> list[tuple[int, int, str]]:
-    r"""Return start, end and content of each ``\boxed{...}`` whose braces match, in one pass over ``text``."""
+    r"""Return the start, end and content of each ``\boxed{...}`` with matching braces, in one pass over ``text``."""
     found, position = [], 0
     while (start := text.find("\\boxed{", position)) >= 0:
         depth, end = 1, start + len("\\boxed{")

@@ -41,33 +41,33 @@ _WIDE: Final = str.maketrans(
         "\u3001": ",",
     }
 )
-"""Full-width letters and East Asian brackets, as models that write Chinese or Japanese put around a label."""
+"""Full-width letters and East Asian brackets, which models writing Chinese or Japanese put around labels."""
 
 _DASHES: Final = frozenset("-\u2013\u2014=:")
 _LOOSE_SPACE: Final = re.compile(r"(?<![^\W_]) | (?![^\W_])")
 _OWN_LABEL: Final = re.compile(r"\s\((?:option\s)?[A-Z]{1,2}\)")
-"""A label in parentheses, after the text of its choice."""
+"""A label in parentheses after the text of its choice."""
 
 _LEADING_LABEL: Final = re.compile(r"[\s*(]*([A-Z]{1,2})[*]{0,2}[).:,][*]{0,2}\s+(\S.*)", re.DOTALL)
-"""A label and punctuation at the beginning of an answer, and the rest."""
+"""A label and punctuation at the start of an answer, and the rest of it."""
 
 _CONCLUSION: Final = re.compile(r"[,;.]\s+(?:and\s)?(?:so|thus|hence|therefore),?\s(?=[^,;]*$)", re.IGNORECASE)
-"""Before the last clause of a line, where it draws the conclusion: ``..., so B is correct.``"""
+"""Introduces the last clause of a line as a conclusion: ``..., so B is correct.``"""
 
 _PRONOUN: Final = re.compile(
     r"\b(?:I (?=choose|chose|think|believe|pick|select|would|will|am|go|must)|A (?=[a-z]{2,}\b(?<!is)))"
 )
-"""``I`` as a pronoun and ``A`` as an article: no labels."""
+"""``I`` as a pronoun and ``A`` as an article. They are not labels."""
 
 
 class MultipleChoiceVerifier(TextVerifier):
-    """Judges ``choices`` (public) against ``answer`` (hidden); ``question`` (public) tells filler from guesses."""
+    """Judges ``choices`` (public) against ``answer`` (hidden). ``question`` (public) identifies filler."""
 
     family = "multiple_choice"
     version = "3"
 
     def judge(self, text: str, resources: ResourceBundle) -> TextVerdict:
-        """Judge ``text`` by label or by text of a choice."""
+        """Judge ``text`` by the label or the text of the choice that it names."""
         choices = cast("list[str]", resources["choices"].value)
         answer = cast("Answer | list[Answer]", resources["answer"].value)
         question = resources["question"].value if "question" in resources else ""
@@ -77,7 +77,7 @@ class MultipleChoiceVerifier(TextVerifier):
 def judge_choice(
     text: str, choices: Sequence[str], acceptable: frozenset[int], question: frozenset[str] = frozenset()
 ) -> TextVerdict:
-    """Judge ``text``: it passes if its final answer names exactly one choice, and that is an acceptable one."""
+    """Pass ``text`` if its final answer names exactly one choice and that choice is acceptable."""
     found = readings(text)
     if any(reading.contradicted for reading in found):
         return TextVerdict(FailureReason.AMBIGUOUS_ANSWER, "choice")
@@ -100,7 +100,7 @@ def judge_choice(
 
 
 def _concluded(found: Sequence[AnswerReading], choices: Sequence[str]) -> frozenset[int]:
-    """Return the choice whose label ends the last line as a conclusion, if nothing before it names another choice."""
+    """Return the choice whose label ends the last line as a conclusion, unless the text before it names another one."""
     for reading in found:
         end = _CONCLUSION.search(reading.answer)
         if end is None or reading.whole or reading.is_first or is_denied(reading.lead):
@@ -115,11 +115,11 @@ def _concluded(found: Sequence[AnswerReading], choices: Sequence[str]) -> frozen
 
 
 def named_choices(answer: str, choices: Sequence[str], question: frozenset[str] = frozenset()) -> frozenset[int]:
-    """Return the choices that ``answer`` is a name of: a label, a text, a label and its own text, or a sentence.
+    """Return the choices that ``answer`` names: by label, by text, by label and matching text, or in a sentence.
 
-    Texts are compared after normalisation, then without regard to the spaces beside signs and stops. Words that say
-    nothing, as in ``It is option (B)``, are passed over, and so are the question's own around the text of a choice. A
-    choice that only occurs in ``answer`` is not named by it.
+    Texts are compared after normalisation, then without spaces beside punctuation. Filler, as in ``It is option (B)``,
+    is skipped, and so are words of the question around the text of a choice. It is not enough that the text of a
+    choice occurs in ``answer``.
     """
     exact = _equal(answer, choices) or _equal(unwrapped(answer), [plain(choice) for choice in choices])
     if exact:
@@ -143,9 +143,9 @@ def _equal(answer: str, choices: Sequence[str]) -> frozenset[int]:
 
 
 def _by_label(answer: str, choices: Sequence[str]) -> frozenset[int]:
-    """Return the choice of ``It is option B``, or of ``B: its text``; none for a label with anything else beside it.
+    """Return the choice of ``It is option B`` or ``B: text of B``, or none if other text surrounds the label.
 
-    A capital letter is a label anywhere among words that say nothing, a small one only after them.
+    A capital letter is a label anywhere among filler. A small letter is a label only after filler.
     """
     labels = choice_labels(len(choices))
     whole = {word for choice in choices if len(words(choice)) == 1 for word in words(choice)}
@@ -164,14 +164,14 @@ def _by_label(answer: str, choices: Sequence[str]) -> frozenset[int]:
 
 
 def _by_label_and_sentence(answer: str, choices: Sequence[str], question: frozenset[str]) -> frozenset[int]:
-    """Return the choice of ``B) Paris, in the north``: a label before a sentence that gives the choice's text."""
+    """Return the choice of ``B) Paris, in the north``: a label, then a sentence with the text of the same choice."""
     labelled = _LEADING_LABEL.match(answer)
     named = _labels_in(labelled[1], choices) if labelled else frozenset()
     return named if labelled and named == _in_a_sentence(labelled[2], choices, question) else frozenset()
 
 
 def _core(spoken: tuple[str, ...], choices: Sequence[str]) -> tuple[str, ...]:
-    """Return ``spoken`` without the fillers at its ends. No label, and no word of a choice, is a filler."""
+    """Return ``spoken`` without filler at both ends. Labels and words of choices are not filler."""
     named = {label.casefold() for label in choice_labels(len(choices))}
     fillers = CHOICE_FILLERS.difference(named, *map(words, choices))
     front = tuple(dropwhile(fillers.__contains__, spoken))
@@ -179,7 +179,7 @@ def _core(spoken: tuple[str, ...], choices: Sequence[str]) -> tuple[str, ...]:
 
 
 def _in_a_sentence(answer: str, choices: Sequence[str], question: frozenset[str]) -> frozenset[int]:
-    """Return the choice whose text is all that ``answer`` says beside words of the question: at most one."""
+    """Return the one choice whose text is all that ``answer`` contains apart from words of the question, if any."""
     spoken, phrases = words(plain(answer)), [words(choice) for choice in choices]
     standing = [i for i, phrase in enumerate(phrases) if position(phrase, spoken) >= 0]
     longest = max(standing, key=lambda i: len(phrases[i]), default=None)
@@ -193,7 +193,7 @@ def _in_a_sentence(answer: str, choices: Sequence[str], question: frozenset[str]
 
 
 def _as_a_result(answer: str, choices: Sequence[str]) -> frozenset[int]:
-    """Return the choice that is the number at the end of an equation, unless the line names a choice before it."""
+    """Return the choice that equals the result of an equation, unless the line names another choice before it."""
     result = unwrapped(result_of(answer))
     if result == answer or strict_decimal(normalize_text(result)) is None or _labels_in(answer, choices):
         return frozenset()
@@ -205,7 +205,7 @@ def _as_a_result(answer: str, choices: Sequence[str]) -> frozenset[int]:
 def _is_taken_back(
     part: AnswerReading, named: frozenset[int], choices: Sequence[str], question: frozenset[str]
 ) -> bool:
-    """Whether what stands around an answer denies it, or names another choice by its label or as a sentence."""
+    """Whether the text around an answer denies it, or names another choice by label or in a sentence."""
     if is_denied(part.lead) or is_too_long(part.remark):
         return True
     asked = frozenset(word for word in question if word.isalpha())
@@ -221,7 +221,7 @@ def _is_taken_back(
 
 
 def _is_aside(sentence: str, rivals: frozenset[str]) -> bool:
-    """Whether ``sentence`` is in parentheses, and neither denies anything nor has a word of another choice."""
+    """Whether ``sentence`` is in parentheses, denies nothing and has no word of another choice."""
     said = frozenset(words(sentence))
     other = rivals | NEGATIONS | DOUBTS | HEDGES | DISBELIEF
     is_free = said.isdisjoint(other) and not any(word[:1].isdigit() for word in said) and "?" not in sentence
@@ -229,28 +229,28 @@ def _is_aside(sentence: str, rivals: frozenset[str]) -> bool:
 
 
 def _shown(answer: str) -> list[str]:
-    """Return the words of ``answer`` in their case, without what clings to them, articles and pronouns."""
+    """Return the words of ``answer`` with their case, without surrounding punctuation, articles and pronouns."""
     return [word.strip(_CLINGING) or word for word in _PRONOUN.sub("", plain(answer).translate(_WIDE)).split()]
 
 
 def _labels_in(answer: str, choices: Sequence[str]) -> frozenset[int]:
-    """Return the choices whose labels, in capitals, are words of ``answer``."""
+    """Return the choices whose labels occur in ``answer`` as words in capitals."""
     labels = choice_labels(len(choices))
     return frozenset(labels.index(word) for word in _shown(answer) if word in labels)
 
 
 def _mentioned(answer: str, choices: Sequence[str]) -> set[int]:
-    """Return every choice whose label or text stands somewhere in ``answer``: it tells a list from a wrong answer."""
+    """Return every choice whose label or text occurs in ``answer``, to distinguish a list from a wrong answer."""
     spoken = words(answer)
     by_label = {i for i, label in enumerate(choice_labels(len(choices))) if label.casefold() in spoken}
     return by_label | {i for i, choice in enumerate(choices) if position(words(choice), spoken) >= 0}
 
 
 def _tight(text: str) -> str:
-    """Return ``text`` without the spaces beside a sign or stop: ``0, 1`` is ``0,1``, but ``1 2`` is not ``12``."""
+    """Return ``text`` without spaces beside punctuation: ``0, 1`` becomes ``0,1``, but ``1 2`` is kept."""
     return _LOOSE_SPACE.sub("", text)
 
 
 def _bare(shown: Sequence[str]) -> str:
-    """Return what a label's own text is compared by: the label has named the choice already."""
+    """Return the text after a label in the form in which it is compared with the text of the choice."""
     return normalize_text("".join(shown).replace(",", ""))

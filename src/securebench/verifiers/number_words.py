@@ -19,7 +19,7 @@ _VALUES: Final = {
 
 _WORD: Final = "(?:" + "|".join([*sorted(_VALUES, key=len, reverse=True), *_LARGE]) + ")"
 _RUN: Final = re.compile(rf"(?<![\w.-])(?>{_WORD}(?:(?:-|\s+(?:and\s+)?){_WORD})*)(?![\w-])", re.IGNORECASE)
-"""A number in words, to its end: ``three-body`` is another word."""
+"""A whole number in words. ``three-body`` is another word and does not match."""
 
 _PRONOUN: Final = re.compile(
     r"\b(?:the|no|any|every|each|this|that|which) one\b|\bone (?:of|another|more)\b", re.IGNORECASE
@@ -30,9 +30,9 @@ _AND_WORDS: Final = re.compile(rf"(?<![\w.,])(?P<figures>{_FIGURES})\s?\((?P<wor
 
 
 def with_figures(text: str) -> str:
-    """Return ``text`` with its number in figures: ``They have 8 legs``, and ``8`` for ``eight (8)`` or ``8 (eight)``.
+    """Return ``text`` with its number as figures: ``They have 8 legs``, and ``8`` for ``eight (8)`` or ``8 (eight)``.
 
-    A text with another number, in figures or in words, is returned as it is.
+    A text with a second number, in figures or in words, is returned unchanged.
     """
     for both in (_AND_FIGURES, _AND_WORDS):
         text = both.sub(lambda found: _agreed(found, found["words"], found["figures"]), text)
@@ -48,7 +48,7 @@ def _agreed(found: re.Match[str], words: str, figures: str) -> str:
 
 
 def _value(run: str) -> int | None:
-    """Return the value of a number in words, or ``None`` if it is not written as one: ``two three``, ``ten-one``."""
+    """Return the value of a number in words, or ``None`` if it is not well formed: ``two three``, ``ten-one``."""
     words = [word for word in re.split(r"[\s-]+", run.lower()) if word != "and"]
     total = group = 0
     for word in words:

@@ -1,4 +1,4 @@
-"""Numbers as models write them: with a currency sign, thousands separators, a unit, or at the end of an equation."""
+"""Parse numbers as models write them: with currency signs, separators, units, or at the end of an equation."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ _NUMBER: Final = re.compile(
     re.IGNORECASE,
 )
 _ATTACHED: Final = re.compile(r"(?<=\d)(?:h|hrs?|mins?|secs?|ms|[mck]m|ft|mi|[mk]g|lbs?|oz|ml|\xb0[cfk])")
-"""Units that may follow a number without a space. No single letter that could be a variable or a magnitude."""
+"""Units that may follow a number without a space. Single letters are missing: they may be variables or magnitudes."""
 
 _LOOSE_GROUP: Final = re.compile(r"(?<=\d)[\u2009\u202f\xa0](?=\d{3}(?!\d))")
 _POWER_OF_TEN: Final = re.compile(
     r"(?<=\d)\s?(?:[\u00d7x*]|\\times|\\cdot)\s?10\^(?:\{([-\u2212]?\d{1,3})\}|([-\u2212]?\d{1,3}))(?![\d.^])"
 )
 _UNIT_POWER: Final = re.compile(r"(?<=[mftnd])\}?\^\{?([23])\}?(?![\d.])")
-"""A power of a unit of length: ``m^2``, ``\\text{m}^2``."""
+"""An exponent of a unit of length: ``m^2``, ``\\text{m}^2``."""
 
 _ACCOUNTING: Final = re.compile(rf"\(\s*\\?[{CURRENCIES}][\d.,]+\s*\)")
-"""An amount in parentheses is a loss."""
+"""An amount in parentheses, which accountants use for a loss."""
 
 _PER_CENT: Final = re.compile(r"\bper cent\b", re.IGNORECASE)
 _EQUALS: Final = re.compile(r"(?<![<>!=~:\u2248\u2260])=(?!=)")
 _REASON: Final = re.compile(
     r"(?<=\S)\s+(?:(?:because|since|given|due)|(?<=,\s)(?:as|where|which)|(as|where|when|if|using|by))\b", re.IGNORECASE
 )
-"""Where an explanation begins: an equation after it is none of the answer's. Some need an answer before them."""
+"""The start of an explanation. An equation after it does not belong to the answer. Some need an answer before them."""
 
 _ABOUT: Final = re.compile(r"\u2248|\\approx\b|\\sim\b|(?<![^\s$])~(?=\s?[$\d.])")
 _SPOKEN_EQUALS: Final = re.compile(
@@ -57,7 +57,7 @@ _SPOKEN_EQUALS: Final = re.compile(
 _ROUNDING: Final = re.compile(
     r"(?<![\d.,])(\d[\d,]{0,30}\.\d{1,30})(?:\.{3}|\u2026)?\s?(?:\u2248|\\approx)\s?\$?(\d[\d.,]{0,30})"
 )
-"""A number, and what it is rounded to: ``41.67 \u2248 42``."""
+"""A number and its rounded value: ``41.67 \u2248 42``."""
 
 _COMPUTED: Final = re.compile(
     r"[-+*/\u00d7\u00b7\u00f7\u2212^\u03c0\u221a\xb2\xb3]|\\(?:times|cdot|div|frac|sqrt|pi)\b"
@@ -66,7 +66,7 @@ _COMPUTED: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number, and how it is written: its sign and digits without separators, its currency, whether in percent."""
+    """A number and its notation: sign and digits without separators, currency, and whether it is a percentage."""
 
     value: Fraction
     written: str
@@ -75,7 +75,7 @@ class Number:
 
 
 def parse_number(word: str) -> Number | None:
-    """Return the number that one ``word`` is, with its sign, separators and currency; ``None`` if it is none."""
+    """Parse one ``word`` with an optional sign, separators and currency. Returns ``None`` if it is not a number."""
     match = _NUMBER.fullmatch(word)
     if match is None or (match["sign"] and match["inner"]):
         return None
@@ -92,7 +92,7 @@ def parse_number(word: str) -> Number | None:
 
 
 def read_number(answer: str, question: Question) -> Number | None:
-    """Return the one number that ``answer`` gives, among words that say nothing and before the words of a unit."""
+    """Return the only number in ``answer``, if the words around it are filler and its unit. Otherwise ``None``."""
     figures = with_figures(answer) if question.is_for_a_number else answer
     figures = _UNIT_POWER.sub(lambda power: "\xb2\xb3"[int(power[1]) - 2], figures)
     exact = _ROUNDING.sub(_rounded, plain(_POWER_OF_TEN.sub(_as_exponent, _LOOSE_GROUP.sub(",", figures))))
@@ -118,16 +118,16 @@ def read_number(answer: str, question: Question) -> Number | None:
 
 
 def _without_subject(spoken: list[str], question: Question) -> list[str]:
-    """Return ``spoken`` without the question's expression before *is*: ``9 squared is 81``."""
+    """Return ``spoken`` without an expression of the question before *is*: ``9 squared is 81``."""
     verb = next((at for at, word in enumerate(spoken) if word in COPULAS), 0)
     asked = {*words(question.text.replace("?", " "))}
     return spoken[verb + 1 :] if verb and any(map(_has_digit, spoken[:verb])) and {*spoken[:verb]} <= asked else spoken
 
 
 def _without_circumstances(spoken: list[str], question: Question) -> list[str]:
-    """Return ``spoken`` without the numbers of the question's that come after ``in the``, ``out of`` and their like.
+    """Return ``spoken`` without numbers of the question after ``in the``, ``out of`` and similar words.
 
-    ``9 points in the 40 minutes`` gives one number where the question speaks of 40 minutes.
+    ``9 points in the 40 minutes`` has one number if the question mentions 40 minutes.
     """
     figures = [at for at, word in enumerate(spoken) if _has_digit(word)]
     known = given_values(question) if len(figures) > 1 else set()
@@ -143,7 +143,7 @@ def _without_circumstances(spoken: list[str], question: Question) -> list[str]:
 
 
 def is_rounded(lead: str, answer: str) -> bool:
-    """Whether ``answer``, marked, is what the number at the end of ``lead`` is rounded to, or no sign says *about*."""
+    """Whether marked ``answer`` correctly rounds the number at the end of ``lead``, unless it lacks an *about* sign."""
     about = list(_ABOUT.finditer(lead))
     if not about or lead[about[-1].end() :].strip("$ "):
         return True
@@ -153,7 +153,7 @@ def is_rounded(lead: str, answer: str) -> bool:
 
 
 def _rounded(step: re.Match[str]) -> str:
-    """Return the rounded number of a step that rounds to fewer decimals, and any other step as it is."""
+    """Return the rounded number of a step that rounds to fewer decimals. Other steps are returned unchanged."""
     exact, result = parse_number(step[1]), parse_number(step[2].rstrip(".,"))
     decimals = [len(number.partition(".")[2]) for number in (step[1], step[2].rstrip(".,"))]
     near = exact and result and abs(exact.value - result.value) * 10 ** decimals[1] < 1
@@ -170,7 +170,7 @@ def _written_out(text: str) -> str:
 
 
 def _divided(spoken: list[str]) -> list[str]:
-    """Return ``spoken`` with a number and the unit attached to it as two words: ``5km``."""
+    """Return ``spoken`` with numbers separated from attached units: ``5km`` becomes two words."""
     return [part for word in spoken for part in _parted(word)]
 
 
@@ -180,14 +180,14 @@ def _parted(word: str) -> tuple[str, ...]:
 
 
 def is_unit(text: str, question: Question) -> bool:
-    """Whether ``text`` after a marked number, such as a box, is the unit that it is in, as in ``[42] dollars``."""
+    """Whether ``text`` after a marked number, such as a box, is its unit, as in ``[42] dollars``."""
     unit = words(plain(text))
     fits = 0 < len(unit) <= MAX_UNIT_WORDS and all(map(may_be_a_unit, unit))
     return fits and question.is_in_the_unit_asked_for(unit)
 
 
 def is_same_number(given: Number, wanted: Number, tolerance: Fraction | None) -> bool:
-    """Whether ``given`` is ``wanted``: within ``tolerance``, and without one written with the same digits."""
+    """Whether the numbers differ by at most ``tolerance``. Without one, their digits must be equal."""
     if given.currency and wanted.currency and given.currency != wanted.currency:
         return False
     if tolerance is None:
@@ -198,9 +198,9 @@ def is_same_number(given: Number, wanted: Number, tolerance: Fraction | None) ->
 
 
 def ends_in_another_number(remark: Iterable[str], number: Number, question: Question) -> bool:
-    """Whether the last sentence of a remark that gives numbers does not give ``number``.
+    """Whether the last sentence with numbers in a remark lacks ``number``.
 
-    A sum of the question's numbers, as in ``42 (7 trays x 6 rolls)``, gives none.
+    A calculation with numbers of the question, as in ``42 (7 trays x 6 rolls)``, does not count.
     """
     for sentence in reversed(list(remark)):
         values = values_in(sentence)
@@ -210,21 +210,21 @@ def ends_in_another_number(remark: Iterable[str], number: Number, question: Ques
 
 
 def given_values(question: Question) -> set[Fraction]:
-    """Return the values of the numbers that a ``question`` speaks of."""
+    """Return the values of the numbers in ``question``."""
     return values_in(question.text.replace("?", " "))
 
 
 def values_in(sentence: str) -> set[Fraction]:
-    """Return the values of the numbers that are words of a ``sentence``."""
+    """Return the values of the numbers that are words of ``sentence``."""
     found = [parse_number(word) for word in words(_EQUALS.sub(" = ", sentence))]
     return {one.value for one in found if one is not None}
 
 
 def result_of(answer: str) -> str:
-    """Return what follows the last equals sign of an equation, and any other answer as it is.
+    """Return the right side of the last equals sign in an equation. Other answers are returned unchanged.
 
     ``x = 5`` and ``2 + 3 = 5`` give 5. ``x = 4, x = 5`` gives two values, unless the last one is computed. In
-    ``4 because 3 + 2 = 5`` the equation explains another answer.
+    ``4 because 3 + 2 = 5`` the equation only explains an answer.
     """
     signs = list(_EQUALS.finditer(answer))
     if not signs:
@@ -237,9 +237,9 @@ def result_of(answer: str) -> str:
 
 
 def _is_explained(left: str) -> bool:
-    """Whether the left side of an equation gives an answer and the beginning of a reason for it.
+    """Whether the left side of an equation contains an answer and the start of an explanation for it.
 
-    Before ``by`` and its like an answer is a number: ``Dividing by 2, we get x = 5`` gives none but 5.
+    Before ``by`` and similar words, only a number is an answer: ``Dividing by 2, we get x = 5`` has no answer but 5.
     """
     reasons = list(_REASON.finditer(left))
     before = left[: reasons[-1].start()] if reasons else ""

@@ -1,16 +1,15 @@
 """Whether a sentence gives a phrase as its answer, and nothing that could be another answer.
 
     sentence    = before, phrase, after
-    before      = filler, words of the question, and what the phrase is: "the English novelist", "it is due to"
-    after       = the same, then a description, if any
+    before      = filler, words of the question, and a role or verb: "the English novelist", "it is due to"
+    after       = the same, then an optional description
     description = relative clause, circumstance or participle: "who ...", "in 1818", "also known as ..."
                 | apposition: "the English author"
                 | parenthesis: "(1797-1851)"
                 | contrast with another name: "not Sydney"
 
-The phrase is the head of the sentence, since nothing but filler comes before it. A sentence has one head, so no text
-gives two answers. A description has no word of doubt and no other name, unless that name is a place, date or the like
-after a preposition.
+The phrase is the head of the sentence because only filler precedes it. A sentence has one head, so no text gives two
+answers. A description has no word of doubt, and no other name except as a place, date or similar after a preposition.
 """
 
 from __future__ import annotations
@@ -54,20 +53,20 @@ from securebench.verifiers.vocabulary import (
 )
 
 MAX_OTHER_WORDS: Final = 24
-"""A final answer of more words beside the accepted one is a discussion, not an answer."""
+"""A final answer with more words beside the accepted one is a discussion, not an answer."""
 
 _FEW_WORDS: Final = 3
-"""A description of a common noun has as many words, or it could be another answer."""
+"""The fewest words in a description of a common noun. A shorter one could be another answer."""
 
 _GOVERNED: Final = 3
-"""A name after a preposition is at most so many other words away: ``by the famous physicist Max Planck``."""
+"""The most words between a preposition and a name that it governs: ``by the famous physicist Max Planck``."""
 
 _LONGEST_ABBREVIATION: Final = 6
 _CHEMICAL_SYMBOL: Final = 2
-"""Letters of a symbol such as ``Hg``, which is not an answer in words."""
+"""The length of a symbol such as ``Hg``, which is not an answer in words."""
 
 _SHORTEST_ADJECTIVE: Final = 5
-"""Letters that an adjective shares with a name of the question: ``Japanese`` with ``Japan``."""
+"""How many letters an adjective must share with a name of the question: ``Japanese`` with ``Japan``."""
 
 _LETTERS: Final = re.compile(r"[^\W\d_]+")
 _QUESTION_WORD: Final = re.compile(r"[^\W\d_]+|\d(?:[\d.,]*\d)?")
@@ -82,29 +81,29 @@ _ARTICLES: Final = frozenset({"the", "a", "an"})
 
 @dataclass(frozen=True, slots=True)
 class _Token:
-    """A word of a sentence, as :func:`words` gives it, and as it is written but for quotes and emphasis around it."""
+    """A word of a sentence: as :func:`words` normalises it, and as written without quotes and emphasis."""
 
     word: str
     written: str
 
     @property
     def is_name(self) -> bool:
-        """Whether it begins with a capital letter, and is more than that letter, or an initial."""
+        """Whether it begins with a capital letter and is longer than one letter, or is an initial."""
         return self._bare[:1].isupper() and (self._bare[1:2].isalpha() or self._bare[1:2] == ".")
 
     @property
     def is_shouted(self) -> bool:
-        """Whether it is in capitals."""
+        """Whether all its letters are capitals."""
         return self._bare.isupper()
 
     @property
     def opens(self) -> bool:
-        """Whether a parenthesis begins with it."""
+        """Whether it opens a parenthesis."""
         return self.written.startswith("(")
 
     @property
     def closes(self) -> bool:
-        """Whether a parenthesis ends with it."""
+        """Whether it closes a parenthesis."""
         return ")" in self.ends
 
     @property
@@ -118,14 +117,14 @@ class _Token:
 
 
 def question_words(question: str) -> frozenset[str]:
-    """Return the words of ``question`` that are letters or figures alone."""
+    """Return the words of ``question`` that consist only of letters or only of figures."""
     return frozenset(_QUESTION_WORD.findall(normalize_text(question)))
 
 
 class Phrase:
-    """An answer in words, and the words that say nothing beside it.
+    """An accepted answer in words, and the filler that may surround it.
 
-    ``question`` has the :func:`question_words`.
+    ``question`` contains the :func:`question_words`.
     """
 
     def __init__(self, accepted: str, question: frozenset[str]) -> None:
@@ -154,21 +153,21 @@ class Phrase:
         return self._may_precede(said[:at]) and self._may_follow(said[end:], said[at:end])
 
     def is_described_by(self, sentence: str, answer: str) -> bool:
-        """Whether a ``sentence`` after an ``answer`` that gives this phrase describes it, and gives no other answer."""
+        """Whether ``sentence``, after an ``answer`` with this phrase, describes it without giving another answer."""
         said, given = _tokens(sentence), _tokens(answer)
         at = max(0, position(self.words, tuple(token.word for token in given)))
         is_name = self._is_name and _is_written_as_name(given[at : at + len(self.words)])
         return bool(said) and (self._repeats_question(said) or self._describes(said, is_name=is_name))
 
     def _repeats_question(self, said: list[_Token]) -> bool:
-        """Whether ``said`` has nothing but words of the question: ``Yes - they are fruits``."""
+        """Whether ``said`` consists of words of the question: ``Yes - they are fruits``."""
         is_question = any("?" in token.ends for token in said)
         return (
             self.words != ("no",) and not is_question and all(self._is_silent(token.word, PRONOUNS) for token in said)
         )
 
     def _is_repeated(self, rest: list[str]) -> bool:
-        """Whether ``rest`` says *no* again: "No, it is not" denies nothing. "No, it is" does."""
+        """Whether ``rest`` repeats a *no*: "No, it is not" repeats it, "No, it is" contradicts it."""
         denials = [word for word in rest if word in NEGATIONS]
         others = [word for word in rest if word not in denials]
         said_again = all(word in POLARITY or self._is_silent(word, PRONOUNS) for word in others)
@@ -182,7 +181,7 @@ class Phrase:
             for token, following in pairwise([*before, None])
             if token
         )
-        # "the author of Mary Shelley" is somebody else, but "the city of Paris" is Paris.
+        # "the author of Mary Shelley" is another person, but "the city of Paris" is Paris.
         nouns = [token.word for token in before if token.word not in _ARTICLES]
         return silent and not (nouns[-1:] == ["of"] and any(map(_is_role, nouns[-2:-1])))
 
@@ -207,7 +206,7 @@ class Phrase:
         return True
 
     def _describes(self, said: list[_Token], *, is_name: bool) -> bool:
-        """Whether ``said`` describes the phrase and has no other name."""
+        """Whether ``said`` describes the phrase and contains no other name."""
         if not self._fillers:
             return False
         if is_name and self._is_contrast(said):
@@ -223,7 +222,7 @@ class Phrase:
         return form(spoken) and not self._has_another_name(said)
 
     def _is_note(self, said: list[_Token]) -> bool:
-        """Whether ``said`` is a note in parentheses that names nothing else: years, a size, a symbol or its meaning."""
+        """Whether ``said`` is a parenthesis without another name: years, a size, a symbol or its meaning."""
         if not any(_LETTERS.search(token.word) for token in said):
             return True
         word = said[0].word
@@ -234,21 +233,21 @@ class Phrase:
         return said[0].opens and (is_abbreviation or is_meaning or _is_measured(said))
 
     def _is_a_reason(self, spoken: list[str]) -> bool:
-        """Whether ``spoken`` explains a yes or no, and does not answer the question again: ``No, it is a sphere``."""
+        """Whether ``spoken`` explains a yes or no without answering the question again: ``No, it is a sphere``."""
         verb = next((at for at, word in enumerate(spoken) if word in COPULAS | POLARITY), -1)
         content = {*spoken[verb + 1 :]} - FUNCTION_WORDS - POLARITY
         again = EMPHASIS | NUMBER_WORDS | {word for polar in _POLAR for word in polar}
         return bool(content) and not any(word in again or self._is_silent(word) for word in content)
 
     def _is_contrast(self, said: list[_Token]) -> bool:
-        """Whether ``said`` is ``not Sydney``: a denial of other names alone."""
+        """Whether ``said`` only denies other names: ``not Sydney``."""
         names = [token for token in said[1:] if token.word not in {"or", "nor"}]
         known = {*self.words} | FUNCTION_WORDS | _REJECTING | VERDICTS | EMPHASIS
         others = all(token.is_name and not token.is_shouted and token.word not in known for token in names)
         return said[0].word == "not" and bool(names) and others
 
     def _has_another_name(self, said: list[_Token]) -> bool:
-        """Whether ``said`` has a name that is not this phrase's or the question's, and not after a preposition."""
+        """Whether ``said`` has a name that is not in this phrase or the question, and does not follow a preposition."""
         known = {*self.words} | self._question | FUNCTION_WORDS
         governed = 0
         for at, token in enumerate(said):
@@ -264,10 +263,10 @@ class Phrase:
         return False
 
     def _is_silent(self, word: str, more: frozenset[str] = frozenset()) -> bool:
-        """Whether ``word`` says nothing beside the phrase: filler, or a word of the question in any form.
+        """Whether ``word`` adds nothing to the phrase: it is filler, or a word of the question in any inflected form.
 
-        An answer of function words has no filler. A question lends no words when it offers a choice (``red or blue?``)
-        or holds all of the answer, and never a negation.
+        An answer of function words has no filler. Words of the question do not count if it offers a choice (``red or
+        blue?``) or contains the whole answer. Negations never count.
         """
         if not self._fillers:
             return False
@@ -282,7 +281,7 @@ class Phrase:
         return word in self._kinds or (self._is_name and _is_role(word))
 
     def _is_adjective(self, token: _Token, following: _Token | None) -> bool:
-        """Whether ``token`` names an origin: ``English novelist``, or ``Japanese`` where the question has ``Japan``."""
+        """Whether ``token`` names an origin: ``English novelist``, or ``Japanese`` if the question has ``Japan``."""
         if not token.is_name or not self._lends or token.ends:
             return False
         if following and not following.is_name and self._says_what(following.word):
@@ -294,7 +293,7 @@ class Phrase:
 
 
 def _begins_a_description(spoken: list[str], *, is_name: bool) -> bool:
-    """Whether ``spoken`` has the form of a description. That of a name has fewer rules: other names have capitals."""
+    """Whether ``spoken`` looks like a description. Names need fewer rules because other names have capitals."""
     first, rest = spoken[0], spoken[1:]
     if first in PREPOSITIONS:
         return bool(rest)
@@ -311,12 +310,12 @@ def _begins_a_description(spoken: list[str], *, is_name: bool) -> bool:
 
 
 def _is_role(word: str) -> bool:
-    """Whether ``word`` says what somebody is, by a closed list or by its ending: ``physicist``, ``astronaut``."""
+    """Whether ``word`` is a profession or role, by a closed list or by its ending: ``physicist``, ``astronaut``."""
     return word in ROLES or bool(_ROLE.fullmatch(word))
 
 
 def _is_measured(said: list[_Token]) -> bool:
-    """Whether ``said`` is nothing but numbers and units: ``0.49 km²``."""
+    """Whether ``said`` consists of numbers and units: ``0.49 km²``."""
     units = {unit for scale in SCALES for unit in scale}
     return all(token.word[0].isdigit() or unit_name(token.word.rstrip("\xb2\xb3")) in units for token in said)
 
@@ -332,5 +331,5 @@ def _is_written_as_name(phrase: list[_Token]) -> bool:
 
 
 def _tokens(text: str) -> list[_Token]:
-    """Return the words of ``text``, without the markup around them."""
+    """Return the words of ``text`` without the markup around them."""
     return [_Token(word, raw.strip(_QUOTES)) for raw in plain(text).split() for word in words(raw)]

@@ -1,4 +1,4 @@
-"""What an image has, found out in sandboxes without a candidate: whether a task can be judged in it at all."""
+"""Probe images for what a task needs, in sandboxes without a candidate, to decide whether it can be judged at all."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 _SECONDS: Final = 60.0
 _END: Final = b"end\n"
-"""What a probe prints last: without it, it did not run to its end, and nothing is known."""
+"""The last line that a probe prints. Without it the probe did not finish, and its result is unknown."""
 
 _PROGRAMS: Final = r"""
-# A link may lead to where only a candidate has something, as /usr/local/bin/app -> /workspace/app: it counts as there.
+# A link may point to a file that only a candidate creates, as /usr/local/bin/app -> /workspace/app: count it as found.
 may_be() {
   [ -f "$1" ] && [ -x "$1" ] && return 0
   path=$1
@@ -82,10 +82,10 @@ print("end")
 
 
 class ImageProbe:
-    """Asks images, and remembers the answers for a run. Its threads share it.
+    """Probes images and caches the results for a run. Thread-safe.
 
-    Each question is put in a fresh sandbox of the given spec, which holds nothing of a candidate. "Missing" is what
-    the image was seen not to have; where an image cannot be asked, nothing counts as missing. Methods raise
+    Each probe runs in a fresh sandbox of the given spec, without anything from a candidate. A result lists what the
+    image certainly lacks: if an image cannot be probed, nothing is missing. Methods raise
     :class:`InfrastructureError` as the driver does.
     """
 
@@ -96,16 +96,16 @@ class ImageProbe:
     def missing_programs(
         self, driver: SandboxDriver, spec: SandboxSpec, programs: Sequence[str], *, shell: bool = True
     ) -> list[str]:
-        """Return those of ``programs`` (names on PATH, or paths) that a shell could not start there.
+        """Return those of ``programs`` (names on PATH, or paths) that a shell could not start in the image.
 
-        Without ``shell``, what only a shell knows is missing, too.
+        Without ``shell``, builtins of the shell count as missing.
         """
         return self._missing(driver, spec, ("/bin/sh", "-c", _PROGRAMS, "sh" if shell else "exec"), programs)
 
     def missing_modules(
         self, driver: SandboxDriver, spec: SandboxSpec, modules: Sequence[str], python: Sequence[str] = ("python3",)
     ) -> list[str]:
-        """Return those of the top-level ``modules`` that ``python``, a program and its options, does not find."""
+        """Return those of the top-level ``modules`` that ``python``, a program with its options, does not find."""
         return self._missing(driver, spec, (*python, "-c", _MODULES), modules)
 
     def compiles(
@@ -115,7 +115,7 @@ class ImageProbe:
         source: str | bytes,
         python: Sequence[str] = ("python3", "-I", "-B"),
     ) -> bool:
-        """Return whether ``python``, a program of the image and its options, compiles ``source``."""
+        """Return whether ``python``, a program of the image with its options, can compile ``source``."""
         data = source.encode("utf-8", "surrogatepass") if isinstance(source, str) else source
         return not self._ask(driver, spec, (*python, "-c", _COMPILES), data)
 
@@ -129,8 +129,8 @@ class ImageProbe:
     def _ask(
         self, driver: SandboxDriver, spec: SandboxSpec, argv: tuple[str, ...], stdin: bytes = b""
     ) -> tuple[int, ...]:
-        """Return the numbers that ``argv`` prints, one a line, if it runs to its end; otherwise none."""
-        # Mounts are a task's own: an answer that may depend on them holds for this task alone.
+        """Return the numbers that ``argv`` prints, one per line, or none if it does not finish."""
+        # Mounts belong to one task: a result that may depend on them is cached for that task only.
         place = "".join(f"{mount.target}\0{mount.source}\0" for mount in spec.mounts)
         who = f"{spec.user} {spec.cap_add} {sorted(spec.environment.items())}"
         key = (spec.image.id, place, spec.workdir, who, hashlib.sha256(stdin).hexdigest(), *argv)

@@ -1,4 +1,4 @@
-"""The modules that a Python source needs in any case, read from its text."""
+"""Find the modules that a Python source always imports, from its text."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 def needed_modules(source: str | bytes) -> list[str]:
-    """Return the top-level names of modules that ``source`` imports whatever happens, without the standard library's.
+    """Return the top-level modules that ``source`` always imports, without those of the standard library.
 
-    Imports in functions, conditions and ``try`` statements may be optional and are left out. Nothing is returned for
-    what is not Python, nor for a source that touches the import system, which could find modules anywhere.
+    Imports in functions, conditions and ``try`` statements may be optional and are left out. Returns an empty list if
+    ``source`` is not valid Python or touches the import system, as it could then find modules anywhere.
     """
     try:
         tree = parse_python(source)
@@ -29,10 +29,10 @@ def needed_modules(source: str | bytes) -> list[str]:
 
 
 def first_needed_module(source: str | bytes, own: Collection[str]) -> str | None:
-    """Return the first module that ``source`` imports beyond the standard library, if nothing was done before that.
+    """Return the first third-party module that ``source`` imports, if no other code runs before the import.
 
-    Code before an import, and a module that is imported before, could change where modules are found. ``own`` are
-    names that the source's neighbours have: it is ``None`` as well if one of them comes first.
+    Code or another module that runs earlier could change where modules are found. ``own`` are the names of modules
+    beside the source. Returns ``None`` if one of them is imported first.
     """
     try:
         tree = parse_python(source)

@@ -1,4 +1,4 @@
-"""What a question says of the number that it asks for: its unit, and which words say nothing beside it."""
+"""What a question reveals about the number it asks for: its unit, and which words in an answer are mere filler."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MAX_UNIT_WORDS: Final = 3
-"""Words of a unit after a number: ``square feet``, ``fluid ounces``."""
+"""The most words in the unit after a number: ``square feet``, ``fluid ounces``."""
 
 _LETTERS: Final = re.compile(r"[^\W\d_]+")
 _SENTENCE: Final = re.compile(r"(?<=[.!?])\s+")
@@ -52,29 +52,29 @@ _SHORTEST_STEM: Final = 3
 
 @dataclass(frozen=True)
 class Question:
-    """A question that is answered by a number."""
+    """A question whose answer is a number."""
 
     raw: str
     rounded: bool = False
-    """Whether an accepted answer is no whole number, or is accepted with a tolerance."""
+    """Whether an accepted answer is not an integer, or has a tolerance."""
     percent: bool = False
     """Whether an accepted answer has a percent sign."""
     is_for_a_number: bool = False
-    """Whether an accepted answer is a number: one in words is read only then."""
+    """Whether an accepted answer is a number. Only then are number words read as numbers."""
 
     @cached_property
     def text(self) -> str:
-        """The question, normalised."""
+        """The normalised question."""
         return normalize_text(self.raw).replace("\u2019", "'")
 
     @cached_property
     def words(self) -> frozenset[str]:
-        """Its words that are letters alone."""
+        """The words of the question that consist of letters only."""
         return frozenset(_LETTERS.findall(self.text))
 
     @cached_property
     def asking(self) -> tuple[str, ...]:
-        """The words of the sentence that asks: the last one with a question mark, or else the last."""
+        """The words of the sentence that asks: the last one with a question mark, or else the last one."""
         sentences = _SENTENCE.split(self.text)
         asking = [sentence for sentence in sentences if sentence.endswith("?")]
         return tuple(_LETTERS.findall((asking or sentences)[-1]))
@@ -86,7 +86,7 @@ class Question:
 
     @cached_property
     def is_approximate(self) -> bool:
-        """Whether ``about 3.14`` answers it as ``3.14`` does: the answer is a rounded value."""
+        """Whether ``about 3.14`` is as good an answer as ``3.14``, because the answer is a rounded value."""
         return self.rounded or bool(_ROUNDED.search(self.text))
 
     @cached_property
@@ -95,24 +95,24 @@ class Question:
 
     @cached_property
     def _periods(self) -> frozenset[str]:
-        """The times of rates that adjectives ask for: ``monthly``."""
+        """The periods of rates that the question asks for with an adjective, such as ``monthly``."""
         return frozenset(PERIODS[word] for word in self.words if word in PERIODS)
 
     @cached_property
     def _stems(self) -> frozenset[str]:
-        """The stems of words that an answer may repeat. A question that offers a choice (``5 or 6?``) lends none."""
+        """Stems of words that an answer may repeat. Empty if the question offers a choice (``5 or 6?``)."""
         return frozenset() if self.words & HEDGES else stems(self.words - NEGATIONS - NOT_UNITS)
 
     @cached_property
     def _asked(self) -> frozenset[str]:
-        """The words of the sentence that asks which elsewhere make another number: ``more``, ``each``, ``dozen``."""
+        """Words of the asking sentence that would otherwise change a number: ``more``, ``each``, ``dozen``."""
         if self.words & HEDGES:
             return frozenset()
         asked = frozenset(word for word in NOT_UNITS - NUMBER_WORDS - OPERATIONS if {word, f"{word}s"} & {*self.asking})
         return asked | {"than"} if asked & COMPARISONS else asked
 
     def is_silent(self, word: str) -> bool:
-        """Whether ``word`` says nothing beside a number: filler, or a word of the question in any of its forms."""
+        """Whether ``word`` adds nothing to a number: it is filler, or a word of the question in any inflected form."""
         if word in NUMBER_FILLERS or (self.asks_for_percent and word in {"percent", "percentage"}):
             return True
         if self.is_approximate and word in APPROXIMATIONS:
@@ -121,13 +121,13 @@ class Question:
         return word not in NOT_UNITS | NEGATIONS and bool(parts) and all(stem(part) in self._stems for part in parts)
 
     def says_only(self, before: list[str], after: list[str], currency: str = "") -> bool:
-        """Whether what stands around a number says nothing, or is its unit. ``currency`` is the sign at the number."""
+        """Whether the words around a number are filler or its unit. ``currency`` is the currency sign of the number."""
         if before and unit_name(before[-1]) in _MONEY:
             *before, currency = before
         if before[-1:] == ["by"] and (self._dated or "by" not in self.asking):
             return False  # "Dividing by 4" is a step.
         if COPULAS & {*before}:
-            # Before "is", the sentence names what the question asks for: "the remainder is", "pi is".
+            # Before "is", the sentence names the subject of the question: "the remainder is", "pi is".
             end = max(at for at, word in enumerate(before) if word in COPULAS)
             before = [word for at, word in enumerate(before) if at > end or word not in self._asked - COMPARISONS]
         before = [word for at, word in enumerate(before) if not self._is_for_each(word, before[at + 1 :])]
@@ -146,34 +146,34 @@ class Question:
         )
 
     def _is_silent_after(self, word: str, rest: list[str]) -> bool:
-        """Whether ``word`` says nothing after a number. ``40 are not in it`` repeats a ``not`` of the question."""
+        """Whether ``word`` adds nothing after a number. ``40 are not in it`` may repeat a ``not`` of the question."""
         dated = self._dated and word in {"ad", "ce"}
         repeated = word in NEGATIONS and (word, *rest[:1]) in {*pairwise(self.asking)}
         return dated or repeated or word in self._asked or self.is_silent(word)
 
     def _is_for_each(self, word: str, rest: list[str]) -> bool:
-        """Whether ``word`` repeats that the question asks for one of something: ``each ticket costs``."""
+        """Whether ``word`` repeats that the question asks for a rate: ``each ticket costs``."""
         return word in RATES and any((rate, *rest[:1]) in {*pairwise(self.asking)} for rate in RATES)
 
     def _without_rates(self, after: list[str]) -> list[str]:
-        """Return ``after`` without the rate that the question asks for: ``per week`` where it says ``a week``."""
+        """Return ``after`` without the rate that the question asks for: ``per week`` if the question has ``a week``."""
         asked = {unit_name(right) for left, right in pairwise(self.asking) if left in RATES} | self._periods
         rates = {at for at, (left, right) in enumerate(pairwise(after)) if left in RATES and unit_name(right) in asked}
         return [word for at, word in enumerate(after) if not {at, at - 1} & rates]
 
     def _is_a_pack(self, after: list[str]) -> bool:
-        """Whether a number counts something that holds what the question asks for: ``8 pairs of legs``."""
+        """Whether a number counts containers of the things that the question asks for: ``8 pairs of legs``."""
         asked = {unit_name(word) for word in _ASKED.findall(self.text)}
         places = (at for at, word in enumerate(after[1:], 1) if word == "of" and after[at - 1] not in self.words)
         return any(unit_name(word) in asked for at in places for word in after[at:])
 
     def _is_another_rate(self, after: list[str]) -> bool:
-        """Whether a number is for another time than the question's: ``18 a week`` where it asks for one per day."""
+        """Whether a number has a different period from the question's: ``18 a week`` if it asks for a rate per day."""
         times = ({unit_name(word) for word in self.words} & SCALES[0]) | self._periods
         return any(left in RATES and unit_name(right) in SCALES[0] - times for left, right in pairwise(after))
 
     def is_in_the_unit_asked_for(self, spoken: Iterable[str]) -> bool:
-        """Whether no word beside a number is of another scale than the question's: cents where it asks for dollars."""
+        """Whether no unit beside a number differs from the question's, such as cents if it asks for dollars."""
         spoken = list(spoken)
         asked = {unit_name(word) for word in _ASKED.findall(self.text)}
         mentioned = {unit_name(word) for word in self.words if len(word) > 1} | {
@@ -196,7 +196,7 @@ class Question:
 
 
 def stem(word: str) -> str:
-    """Return about what the forms of a word have in common: of ``stop`` and ``stopped``, ``buy`` and ``bought``."""
+    """Return an approximate common stem of inflected forms: ``stop`` and ``stopped``, ``buy`` and ``bought``."""
     base = _SUFFIX.sub("", IRREGULAR.get(word, word)).rstrip("eiy")
     if len(base) < _SHORTEST_STEM:
         return word
@@ -210,18 +210,18 @@ def stems(words: frozenset[str]) -> frozenset[str]:
 
 
 def may_be_a_unit(word: str) -> bool:
-    """Whether ``word`` after a number may be a part of its unit."""
+    """Whether ``word`` after a number may be part of its unit."""
     return bool(_UNIT.fullmatch(word)) and word not in NOT_UNITS | NEGATIONS | HEDGES
 
 
 def unit_name(word: str) -> str:
-    """Return the name of a unit in the singular, as :data:`SCALES` has it."""
+    """Return the singular name of a unit, as in :data:`SCALES`."""
     if any(word in scale for scale in SCALES):
         return word
     return UNIT_NAMES.get(word) or UNIT_NAMES.get(word.removesuffix("s")) or word.removesuffix("s")
 
 
 def _is_rate_of(unit: str, asked: set[str]) -> bool:
-    """Whether ``unit`` is a rate of what the question asks for: ``km/h`` where it asks for kilometres."""
+    """Whether ``unit`` is a rate of the unit that the question asks for: ``km/h`` if it asks for kilometres."""
     name = unit_name(unit.partition("/")[0])
     return any(name in scale and asked & scale for scale in SCALES)

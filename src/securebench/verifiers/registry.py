@@ -1,4 +1,4 @@
-"""Which verifier judges which family. A family without one ends as ``pending``."""
+"""Find the verifier of a family. Candidates of a family without one get the status ``pending``."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def verifier_for(family: str, config: VerifierConfig | None = None) -> Verifier | None:
-    """Return a new verifier of ``family``: the one that ``config`` names, or else the one of the family's name.
+    """Return a new verifier for ``family``: the one named in ``config``, or the one with the family's name.
 
-    Returns ``None`` where no one judges the family. Raises :class:`ConfigError`.
+    Returns ``None`` if there is none. Raises :class:`ConfigError`.
     """
     name = config.type if config else family
     if config is None and not plugins.is_known(ExtensionKind.VERIFIER, name):
@@ -25,8 +25,8 @@ def verifier_for(family: str, config: VerifierConfig | None = None) -> Verifier 
     verifier = found.from_settings(config.settings) if config else found()
     if verifier.family != family:
         raise ConfigError(
-            f"the verifier {name!r} judges {verifier.family}, not {family}",
+            f"the verifier {name!r} judges the family {verifier.family!r}, not {family!r}",
             code="verifier-unfit",
-            hint="name a verifier of that family in verification.verifiers",
+            hint="choose a verifier for that family in verification.verifiers",
         )
     return verifier

@@ -1,4 +1,4 @@
-"""Whether a phrase occurs in a text in any spelling that looks like it, or with something put between its letters."""
+"""Find a phrase in a text in any confusable spelling, or with other characters between its letters."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 _PIECE: Final = re.compile(r"[^\W_]+")
 _DIGITS: Final = tuple(str.maketrans({"0": "o", "1": one}) for one in "li")
-"""Digits read as the letters that they look like: ``L0ndon``. A one is read both ways."""
+"""Digits read as the letters that they resemble: ``L0ndon``. A one is read as both ``l`` and ``i``."""
 
 _CAPITAL_I: Final = str.maketrans(dict.fromkeys("I\u0399\u0406\u04c0\u0196\u2c92\uff29", "l"))
-"""Capitals that look like a small ``l``: ``PoIand``."""
+"""Capital letters that resemble a small ``l``: ``PoIand``."""
 
 
 def says_any(phrases: Iterable[str], text: str) -> bool:
-    """Whether one of ``phrases`` stands in ``text``, as it is written or as a page would show it.
+    """Whether one of ``phrases`` occurs in ``text``, either as written or as a web page would show it.
 
-    A phrase of letters alone is found between any signs, and with its words broken up by signs (``Lon-don``) or spelled
-    out (``L o n d o n``). Any other phrase is found word for word, as ``-5`` and ``5`` differ by a sign alone.
+    A phrase of letters only is found between any punctuation, split by punctuation (``Lon-don``), and spelled out
+    (``L o n d o n``). Any other phrase has to match word for word, because ``-5`` and ``5`` differ only in punctuation.
     """
     wanted = {skeleton(phrase) for phrase in phrases}
     spelled = {phrase for phrase in wanted if all(part.isalpha() for part in phrase.split())}
@@ -44,7 +44,7 @@ def says_any(phrases: Iterable[str], text: str) -> bool:
 
 
 def _with_letters(look: str) -> set[str]:
-    """Return ``look`` with the digits in its words as letters, in each way to read them."""
+    """Return the variants of ``look`` with digits inside words replaced by letters."""
     if "0" not in look and "1" not in look:
         return {look}
     return {
@@ -55,13 +55,13 @@ def _with_letters(look: str) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Spelling:
-    """The letters of a text without what stands between them."""
+    """The letters of a text without spaces and punctuation."""
 
     letters: str
     bounds: frozenset[int]
-    """Where pieces begin and end in :attr:`letters`: a phrase begins and ends at a bound."""
+    """Where words begin and end in :attr:`letters`. A match must begin and end at a bound."""
     gaps: tuple[int, ...]
-    """Where a word cannot go on: at a space, except between letters that are spelled out one by one."""
+    """Where one word cannot continue: at a space, unless single letters are spelled out on both sides."""
 
     @classmethod
     def of(cls, look: str) -> _Spelling:
@@ -71,7 +71,7 @@ class _Spelling:
         return cls("".join(piece[0] for piece in pieces), frozenset({0, *ends}), tuple(gaps))
 
     def holds(self, wanted: list[str]) -> bool:
-        """Whether the ``wanted`` words stand in a row, whole: one search, and a look at the gaps of each find."""
+        """Whether the ``wanted`` words occur in sequence as whole words."""
         phrase = "".join(wanted)
         ends = set(accumulate(map(len, wanted)))
         at = self.letters.find(phrase)
@@ -85,6 +85,6 @@ class _Spelling:
 
 
 def _goes_on(left: re.Match[str], right: re.Match[str]) -> bool:
-    """Whether a word may go on from ``left`` to ``right``: over signs without a space, or letter by letter."""
+    """Whether one word may continue from ``left`` to ``right``: across punctuation, or letter by letter."""
     between = left.string[left.end() : right.start()]
     return " " not in between or (len(left[0]) == len(right[0]) == 1)

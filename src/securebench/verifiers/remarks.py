@@ -1,6 +1,6 @@
-"""Whether what surrounds an answer is an explanation, or takes the answer back.
+"""Decide whether the text around an answer explains the answer or takes it back.
 
-A closed list of English words, and the shape of sentences: what cannot be told from a second answer counts as one.
+Uses a closed list of English words and the structure of sentences. When in doubt, a sentence is another answer.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 MAX_REMARK_CHARACTERS: Final = 10_000
 MAX_SENTENCES: Final = 200
-"""A longer remark is a text of its own, not an explanation of an answer. Each sentence is compared with each choice."""
+"""A longer remark is no explanation any more. This limit bounds time: each sentence is compared with each choice."""
 
 _SENTENCE_END: Final = re.compile(r"(?<=[.!?;])\s+|\n")
 _CLAUSE_END: Final = re.compile(r"[.,;:!?]\s")
@@ -39,23 +39,23 @@ _FEW_WORDS: Final = 3
 
 
 _STEP_WORDS: Final = 5
-"""A sentence without figures and with fewer words may name a number in words."""
+"""A sentence with fewer words and no figures may give a number in words."""
 
 
 def sentences(text: str) -> Iterator[str]:
-    """Yield the sentences and lines of ``text`` that show something."""
+    """Yield the sentences and lines of ``text`` that have visible content."""
     yield from (part for part in _SENTENCE_END.split(plain(text)) if words(part))
 
 
 def is_too_long(remark: str) -> bool:
-    """Whether a ``remark`` is more than an explanation."""
+    """Whether ``remark`` is too long to be an explanation."""
     return len(remark) > MAX_REMARK_CHARACTERS or len(_SENTENCE_END.findall(remark)) > MAX_SENTENCES
 
 
 def is_denied(lead: str, *, shared: bool = True) -> bool:
     """Whether the clause right before an answer denies or doubts it: ``I don't think that the answer is``.
 
-    Without ``shared``, a word of doubt that the working of a number has as well is none.
+    If not ``shared``, words of doubt that also occur in calculations are ignored.
     """
     doubts = DOUBTS if shared else DOUBTS - SHARED_WORDS
     *earlier, clause = _CLAUSE_END.split(lead)
@@ -66,7 +66,7 @@ def is_denied(lead: str, *, shared: bool = True) -> bool:
 
 
 def _announces_a_denial(spoken: list[str], *, colon: bool) -> bool:
-    """Whether the sentence before that of an answer denies it: ``It is a lie:`` or ``This is not true:``."""
+    """Whether the sentence before an answer denies it: ``It is a lie:`` or ``This is not true:``."""
     said = set(spoken)
     if not (colon or "following" in said):
         return False
@@ -78,7 +78,7 @@ def _announces_a_denial(spoken: list[str], *, colon: bool) -> bool:
 def is_second_thought(sentence: str, question: frozenset[str], rivals: frozenset[str] | None = None) -> bool:
     """Whether a ``sentence`` after an answer takes it back, or could be another answer.
 
-    Where all other answers are known, ``rivals`` are their words: a short sentence without any of them is none.
+    ``rivals`` are the words of all other answers, if these are known: a short sentence without any of them is harmless.
     """
     spoken = _spoken(sentence)
     said = set(spoken)
@@ -92,7 +92,7 @@ def is_second_thought(sentence: str, question: frozenset[str], rivals: frozenset
     if _begins_with_a_reason(spoken):
         return len(content) <= 1 and not any(word[:1].isdigit() for word in content)
     spare = len(content) > 1 or question.issuperset(content)
-    # Where choices are numbers, another way to write one is a rival, too.
+    # If the choices are numbers, other spellings of a number are rivals too.
     numeric = rivals is not None and _has_figures([*rivals]) and _has_figures(content)
     if rivals is not None and spare and not numeric and said & FUNCTION_WORDS and rivals.isdisjoint(said):
         return False
@@ -102,7 +102,7 @@ def is_second_thought(sentence: str, question: frozenset[str], rivals: frozenset
 
 
 def is_working(sentence: str) -> bool:
-    """Whether a ``sentence`` may be a step of the working of a number: in figures, in several words, or a heading."""
+    """Whether ``sentence`` may be a step of a calculation: it has figures or several words, or is a heading."""
     spoken = _spoken(sentence)
     said = set(spoken)
     if CUE.search(sentence) or said & (DOUBTS - SHARED_WORDS | NEGATIONS) or "####" in sentence or "boxed" in sentence:
@@ -113,13 +113,13 @@ def is_working(sentence: str) -> bool:
 
 
 def explains(sentence: str) -> bool:
-    """Whether a ``sentence`` gives a reason, and in more than a word or two."""
+    """Whether ``sentence`` gives a reason in more than one or two words."""
     spoken = _spoken(sentence)
     return _begins_with_a_reason(spoken) and len(_content(spoken)) >= _FEW_WORDS
 
 
 def _begins_with_a_reason(spoken: list[str]) -> bool:
-    """Whether ``because`` or its like comes first, or after words that say nothing: ``This is because``."""
+    """Whether ``spoken`` begins with ``because`` or similar, possibly after filler: ``This is because``."""
     first = next((word for word in spoken if word not in FUNCTION_WORDS), "")
     return first in REASONS
 

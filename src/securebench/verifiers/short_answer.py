@@ -1,4 +1,4 @@
-"""Short answer: the final answer is an accepted one, or says an accepted one and nothing else."""
+"""Short answer: the final answer is an accepted one, or a sentence that gives an accepted one and no other."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from securebench.resources import JsonValue, ResourceBundle
 
 MAX_RIVAL_WORDS: Final = 3
-"""What follows an earlier cue in more words is a thought about the answer."""
+"""The most words of a rival after an earlier cue. A longer text is reasoning about the answer."""
 
 _LATEX_FRACTION: Final = re.compile(r"(?<![\d}])\\[dt]?frac\{(\d{1,20})\}\{(\d{1,20})\}(?!\d)")
 _LOOSE_SLASH: Final = re.compile(r"(?<=\d) ?[/\u2044] ?(?=\d)")
@@ -42,7 +42,7 @@ _FRACTION: Final = re.compile(r"-?\d{1,20}/\d{1,20}")
 
 @dataclass(frozen=True)
 class ExpectedAnswer:
-    """What is accepted: texts, the largest difference of two numbers (``None``: as texts), the question."""
+    """The accepted texts, the largest accepted difference of numbers (``None``: compare digits), and the question."""
 
     accepted: tuple[str, ...]
     tolerance: Fraction | None = None
@@ -50,7 +50,7 @@ class ExpectedAnswer:
 
     @property
     def words(self) -> frozenset[str]:
-        """The words of the question that are letters alone."""
+        """The words of the question that consist of letters only."""
         return frozenset(word for word in question_words(self.question) if word.isalpha())
 
     @cached_property
@@ -61,7 +61,7 @@ class ExpectedAnswer:
 
     @cached_property
     def asked(self) -> Question:
-        """The question, as one for a number."""
+        """The question as one that asks for a number."""
         numbers = [one for one in map(parse_number, map(normalize_text, self.accepted)) if one]
         rounded = bool(self.tolerance) or any(one.value.denominator > 1 for one in numbers)
         percent = any(one.percent for one in numbers)
@@ -69,9 +69,9 @@ class ExpectedAnswer:
 
 
 class ShortAnswerVerifier(TextVerifier):
-    """Judges by ``accepted_answers`` and ``tolerance`` (hidden); ``question`` (public) tells filler from guesses.
+    """Judges ``accepted_answers`` and ``tolerance`` (hidden). ``question`` (public) identifies filler.
 
-    Accepted answers that are all JSON numbers are compared as numbers, without a tolerance exactly.
+    If all accepted answers are JSON numbers, they are compared as numbers, exactly unless there is a tolerance.
     """
 
     family = "short_answer"
@@ -95,20 +95,20 @@ class ShortAnswerVerifier(TextVerifier):
 
 
 def judge_short_answer(text: str, expected: ExpectedAnswer) -> TextVerdict:
-    """Judge ``text`` by its final answer: exactly, then as a number, then as words among words that say nothing."""
+    """Judge the final answer of ``text``: as an exact match, then as a number, then as words with filler."""
     found = readings(text)
     if any(reading.contradicted for reading in found):
         return TextVerdict(FailureReason.AMBIGUOUS_ANSWER, "none")
     for reading in found:
         if reading.whole or reading.is_first:
-            continue  # an explanation below an answer in words cannot be told from another answer
+            continue  # below an answer in words, an explanation looks like another answer
         parts = tuple(reading.parts())
         numbers = [read_number(part.answer, expected.asked) for part in parts]
         if len({number.written for number in numbers if number}) > 1:
             return TextVerdict(FailureReason.AMBIGUOUS_ANSWER, "none")
         for part, number in zip(parts, numbers, strict=True):
             if any(numbers) and number is None:
-                # What states a number in one division of the line cannot be another answer in another division.
+                # One split of the line gives a number, so another split cannot give an answer without one.
                 continue
             if rule := _rule(part.answer, expected):
                 taken_back = _is_taken_back(part, expected)
@@ -123,7 +123,7 @@ def judge_short_answer(text: str, expected: ExpectedAnswer) -> TextVerdict:
 
 
 def _rule(answer: str, expected: ExpectedAnswer) -> str:
-    """Return the rule by which ``answer`` is accepted, or nothing."""
+    """Return the name of the rule that accepts ``answer``, or an empty string."""
     if _is_exact(answer, expected):
         return "exact"
     if _number(answer, expected) is not None:
@@ -140,25 +140,25 @@ def _is_exact(answer: str, expected: ExpectedAnswer) -> bool:
 
 
 def _fraction_key(text: str) -> str:
-    """Return ``text`` normalised, with a fraction of two whole numbers as ``3/4`` in each way to write it."""
+    """Return ``text`` normalised, with all notations of a fraction of two integers as ``3/4``."""
     return normalize_text(_with_slashes(text))
 
 
 def _with_slashes(text: str) -> str:
-    """Return ``text`` with its fractions of two whole numbers as ``3/4``."""
+    """Return ``text`` with its fractions of two integers as ``3/4``."""
     written = _LATEX_FRACTION.sub(r"\1/\2", text)
     return _LOOSE_SLASH.sub("/", _VULGAR.sub(lambda sign: unicodedata.normalize("NFKC", sign[0]), written))
 
 
 def _number(answer: str, expected: ExpectedAnswer) -> Number | None:
-    """Return the number that ``answer`` gives if it is an accepted one."""
+    """Return the number in ``answer`` if it is an accepted one."""
     given = read_number(answer, expected.asked)
     wanted = (parse_number(normalize_text(accepted)) for accepted in expected.accepted)
     return given if given and any(one and is_same_number(given, one, expected.tolerance) for one in wanted) else None
 
 
 def _settles(reading: AnswerReading, expected: ExpectedAnswer) -> bool:
-    """Whether ``reading`` is an answer at all. Where numbers are accepted, it has a digit."""
+    """Whether ``reading`` is an answer at all. If numbers are accepted, it needs a digit."""
     numeric = all(parse_number(normalize_text(accepted)) for accepted in expected.accepted)
     return not numeric or any(character.isdigit() for character in reading.answer)
 
@@ -178,7 +178,7 @@ def _is_taken_back(part: AnswerReading, expected: ExpectedAnswer) -> bool:
     said = list(sentences(rest))
     remark = [one for one in said if not _rule(one, expected)]
     if number is not None:
-        # The working of a number differs from another answer in the number that it ends in.
+        # A calculation differs from another answer by its last number.
         aside, remark = [one for one in said if not explains(one)], [one for one in remark if not is_working(one)]
         return ends_in_another_number(aside, number, expected.asked) or any(
             is_second_thought(one, expected.words) for one in remark
@@ -191,7 +191,7 @@ def _is_taken_back(part: AnswerReading, expected: ExpectedAnswer) -> bool:
 
 
 def _is_rival(answer: str, expected: ExpectedAnswer) -> bool:
-    """Whether what follows an earlier cue is an answer, and not an accepted one."""
+    """Whether the text after an earlier cue is an answer, but not an accepted one."""
     parts = [part.answer for part in AnswerReading(answer).parts()]
     if any(_rule(part, expected) for part in parts):
         return False

@@ -1,4 +1,4 @@
-"""What the verifiers of text answers share: they judge a string against values, in this process, without a sandbox."""
+"""The base of verifiers of text answers: they compare a string with values in this process, without a sandbox."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 _MESSAGES: Final[Mapping[FailureReason, str]] = MappingProxyType(
     {
         FailureReason.CANDIDATE_NOT_TEXT: "the candidate is not text",
-        FailureReason.CANDIDATE_TOO_LARGE: "the candidate is longer than an answer may be",
-        FailureReason.CANDIDATE_EMPTY: "the candidate holds no visible character",
+        FailureReason.CANDIDATE_TOO_LARGE: "the candidate is too long for an answer",
+        FailureReason.CANDIDATE_EMPTY: "the candidate has no visible characters",
         FailureReason.WRONG_ANSWER: "the final answer is not an accepted one",
-        FailureReason.AMBIGUOUS_ANSWER: "the final answer gives more than one answer, or takes one back",
-        FailureReason.REJECTED_ANSWER: "the answer holds a phrase that the rubric rejects",
+        FailureReason.AMBIGUOUS_ANSWER: "the final answer is ambiguous: it gives several answers or takes one back",
+        FailureReason.REJECTED_ANSWER: "the answer contains a phrase that the rubric rejects",
     }
 )
-"""Constant texts: a message never holds a part of the candidate or of a hidden value."""
+"""Constants: a message never contains a part of the candidate or of a hidden value."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextVerdict:
-    """A verdict on a text. ``rule`` names the comparison that decided; ``reason`` is ``None`` for a pass."""
+    """A verdict on a text. ``rule`` names the deciding comparison; ``reason`` is ``None`` for a pass."""
 
     reason: FailureReason | None
     rule: str
@@ -47,7 +47,7 @@ class TextVerdict:
 
 
 class TextVerifier(Verifier):
-    """A verifier that reads the candidate's text and the evaluator's resources, and nothing else."""
+    """A verifier that reads only the candidate's text and the evaluator's resources."""
 
     def verify(
         self,
@@ -62,12 +62,12 @@ class TextVerifier(Verifier):
         return self._result(self.judge(candidate.text, view.evaluator), phase="comparison")
 
     def check_task(self, view: VerifierView, context: VerifyContext) -> None:  # noqa: ARG002 - as above
-        """Judge any text: values that cannot be judged by raise :class:`ConfigError` whatever the text is."""
+        """Judge an arbitrary text, because invalid hidden values raise :class:`ConfigError` for every text."""
         self.judge("any", view.evaluator)
 
     @abstractmethod
     def judge(self, text: str, resources: ResourceBundle) -> TextVerdict:
-        """Judge ``text``, which is neither empty nor too long, by public and hidden values. Pure."""
+        """Judge ``text``, which is neither empty nor too long, using public and hidden values. No side effects."""
 
     def _result(self, judgement: TextVerdict, *, phase: str) -> VerificationResult:
         return VerificationResult(
@@ -84,7 +84,7 @@ class TextVerifier(Verifier):
 
 
 def refusal(text: str | None) -> FailureReason | None:
-    """Return why ``text`` cannot be an answer at all, or ``None`` if it may be one."""
+    """Return why ``text`` cannot be an answer at all, or ``None``."""
     if text is None:
         return FailureReason.CANDIDATE_NOT_TEXT
     if len(text.encode("utf-8", "surrogatepass")) > MAX_TEXT_BYTES:

@@ -1,6 +1,6 @@
-"""The closed lists of English words that separate an answer from the words around it.
+"""Closed lists of English words that separate an answer from the words around it.
 
-Other wordings and other languages are not recognised: an answer in them is read as the bare text that it is.
+Other wordings and languages are not recognised: answers in them are compared as plain text.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ FILLERS: Final = _words(
     """the a an it it's its is was are were be that that's this so thus hence therefore i we my answer think believe
     would in at of on to by for from there result solution conclusion"""
 )
-"""Words that say nothing beside an answer."""
+"""Filler beside any answer."""
 
 FUNCTION_WORDS: Final = FILLERS | _words(
     """he she they you him her them me us his our your their who whom what which when where why how there here these
     those and but if then than as with within into onto over under after before about between through during up down
     off out am been being do does did has have had can could may might must shall should will"""
 )
-"""An answer made of these alone, such as a pronoun, cannot be told from filler: nothing may stand beside it."""
+"""An answer of only these words, such as a pronoun, looks like filler, so no other words may accompany it."""
 
 CHOICE_FILLERS: Final = FILLERS | _words(
     """option choice statement letter correct right best final one choose chose pick select go with i'd i'll must
     conclude answered"""
 )
-"""Words that say nothing beside the label of a choice."""
+"""Filler beside the label of a choice."""
 
 KINDS: Final = _words(
     """city town village country state province region island continent river lake ocean sea mountain planet star
@@ -38,20 +38,20 @@ KINDS: Final = _words(
     phenomenon process principle law theory theorem method concept type kind form book novel play poem film song work
     year number letter"""
 )
-"""What an answer in words may be called, even in ``the city of Paris``."""
+"""Common nouns before a name that mean the same thing: ``the city of Paris``."""
 
 ROLES: Final = _words(
     """author writer novelist poet playwright painter artist sculptor composer musician singer actor actress director
     architect inventor discoverer scientist physicist chemist biologist mathematician astronomer engineer explorer
     philosopher historian economist politician president leader founder creator capital"""
 )
-"""What somebody or something that answers a question may be called, in relation to something else."""
+"""What a person or thing may be called in relation to another: ``the author of``."""
 
 MAKERS: Final = _words(
     """wrote written authored created made discovered invented composed painted developed formulated designed built
     founded directed"""
 )
-"""Verbs that say what somebody is known for, where the question has another: ``it was written by``."""
+"""Verbs for what a person is known for, even if the question uses another one: ``it was written by``."""
 
 CONNECTORS: Final = _words(
     """because due caused called known named termed referred credited considered as official officially correct
@@ -59,16 +59,16 @@ CONNECTORS: Final = _words(
     sir dame lord lady dr mr mrs ms professor saint
     makes yields produces sure certainly okay ok well"""
 )
-"""Words before an answer in words: ``it is due to``, ``this is known as``, ``Sure!``"""
+"""Filler before an answer in words: ``it is due to``, ``this is known as``, ``Sure!``"""
 
 PREPOSITIONS: Final = _words("by in within from at on during for near around")
-"""Words before a place, a time, an origin or the like. ``of`` and ``with`` may join another answer."""
+"""Words before a place, time or origin. ``of`` and ``with`` are missing because they may join another answer."""
 
 CLAUSES: Final = _words("who which where whose when due to")
-"""The first words of a clause that describes, or gives a cause."""
+"""The first words of a descriptive or causal clause."""
 
 EMPHASIS: Final = _words("really indeed certainly definitely absolutely truly surely")
-"""Words that say a yes or no again."""
+"""Words that repeat a yes or no for emphasis."""
 
 PRONOUNS: Final = _words("he she it they this")
 
@@ -81,10 +81,10 @@ NEGATIONS: Final = _words(
     """not no never none neither nor cannot without except isn't wasn't aren't weren't don't doesn't didn't can't won't
     wrong incorrect false untrue"""
 )
-"""Words that take an answer back."""
+"""Words that deny an answer."""
 
 CONTRASTS: Final = _words("unlike opposed contrast contrary instead besides excluding")
-"""Words before what the answer is not: ``unlike X``, ``as opposed to X``."""
+"""Words before something that the answer is not: ``unlike X``, ``as opposed to X``."""
 
 NUMBER_FILLERS: Final = FILLERS | _words(
     """total sum result value number amount altogether all together overall final equals equal he she they you have has
@@ -93,14 +93,14 @@ NUMBER_FILLERS: Final = FILLERS | _words(
     subtracting summing calculating solving
     typically usually normally generally"""
 )
-"""Words that say nothing beside a number. None compares, rounds or counts."""
+"""Filler beside a number. No word of comparison, rounding or counting."""
 
 NUMBER_WORDS: Final = _words(
     """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen
     eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred thousand million billion trillion
     lakh crore half halves third thirds quarter quarters fifth tenth double triple twice"""
 )
-"""Words that are numbers, or multiply or divide one."""
+"""Words that are numbers, or that multiply or divide one."""
 
 COMPARISONS: Final = _words("more less fewer greater larger smaller higher lower older younger")
 
@@ -116,19 +116,19 @@ NOT_UNITS: Final = (
         too low high seems seem looks feels sounds appears hardly"""
     )
 )
-"""Words after a number that make it another number, or no number at all."""
+"""Words after a number that change its value or make it something other than a number."""
 
 CURRENCIES: Final = "$\u20ac\u00a3\u00a5\u20b9\u20a9\u20bd\u20ba\u20aa\u20ab\u0e3f\u20b4\u20a6"
-"""Signs of money, each a name in :data:`UNIT_NAMES`."""
+"""Currency signs. Each is a name in :data:`UNIT_NAMES`."""
 
 APPROXIMATIONS: Final = _words("approximately approx")
-"""Words before a number that is rounded. *About* and *roughly* are hedges."""
+"""Words before a rounded number. *About* and *roughly* are hedges."""
 
 COPULAS: Final = _words("is are was were equals equal")
-"""Between what the question asks for and a number: ``the remainder is 5``."""
+"""Words between the subject of a question and a number: ``the remainder is 5``."""
 
 CIRCUMSTANCES: Final = _words("in after of for at on within during with when by")
-"""Before a number of the question's: ``in the 40 minutes``."""
+"""Words before a number that repeats one of the question: ``in the 40 minutes``."""
 
 NAMELY: Final = _words("i.e i.e. ie namely which is that's")
 """Words between the label of a choice and its text."""
@@ -136,13 +136,13 @@ NAMELY: Final = _words("i.e i.e. ie namely which is that's")
 RATES: Final = _words("a an per each every one")
 
 OPERATIONS: Final = _words("squared cubed plus minus factorial modulo mod point")
-"""Words that make another number even where the question has them: ``81 squared``."""
+"""Words that change a number even if the question has them: ``81 squared``."""
 
 
 PERIODS: Final = MappingProxyType(
     {"hourly": "hour", "daily": "day", "weekly": "week", "monthly": "month", "yearly": "year", "annual": "year"}
 )
-"""Adjectives that ask for a rate."""
+"""Adjectives that ask for a rate, and its period."""
 
 IRREGULAR: Final = MappingProxyType(
     {
@@ -164,7 +164,7 @@ IRREGULAR: Final = MappingProxyType(
         for form in forms.split(",")
     }
 )
-"""Verbs of questions (``How much did she spend?``) by the forms that answers have (``She spent $5.``)."""
+"""The verb in a question (``How much did she spend?``) for each form of it in answers (``She spent $5.``)."""
 
 SCALES: Final = (
     _words("millisecond second minute hour day week fortnight month year decade century"),
@@ -177,7 +177,7 @@ SCALES: Final = (
     _words("milliliter centiliter liter teaspoon tablespoon cup pint quart gallon"),
     _words("celsius fahrenheit kelvin"),
 )
-"""Units of one kind, in the singular: a number in one of them is another amount in the next."""
+"""Groups of units (singular) of one quantity: the same number in another unit of its group is another amount."""
 
 UNIT_NAMES: Final = MappingProxyType(
     {
@@ -236,7 +236,7 @@ UNIT_NAMES: Final = MappingProxyType(
         for short in shorts.split()
     }
 )
-"""Short, irregular and British names of units, and the name in :data:`SCALES`."""
+"""Short, irregular and British unit names, and their names in :data:`SCALES`."""
 
 DOUBTS: Final = _words(
     """wait actually sorry correction oops instead rather alternatively alternative reconsider reconsidering mistake
@@ -244,38 +244,38 @@ DOUBTS: Final = _words(
     disregard ignore forget doubt doubtful allegedly supposedly presumably wrongly falsely mistakenly addition besides
     strike kidding joking joke revise revised misread apologies choose chose pick select"""
 )
-"""Words of somebody who has, or may have, another answer."""
+"""Words that announce another answer."""
 
 SHARED_WORDS: Final = _words("second another other could might may choose select instead rather otherwise")
-"""Words of doubt that the working of a number has as well: ``another 2 hours``."""
+"""Words of doubt that also occur in calculations: ``another 2 hours``."""
 
 OTHER_ANSWERS: Final = _words("worst least misleading opposite lie half twice double triple nobody")
-"""Words before a cue that make it the cue of another answer: ``the worst answer is``."""
+"""Words before a cue that announce something other than the final answer: ``the worst answer is``."""
 
 VERDICTS: Final = _words("sure certain correct right true think believe answer answers option choice")
-"""With a negation, words that take an answer back: ``I am not sure``. Without one they say nothing."""
+"""With a negation, these take an answer back: ``I am not sure``. Without one they are filler."""
 
 DISBELIEF: Final = _words(
     "wrong incorrect false untrue lie lies joke joking kidding misleading nonsense mistake mistaken"
 )
-"""Words of a sentence that announces an answer only to deny it: ``It is a lie: the answer is``."""
+"""Words of a sentence that announces an answer in order to deny it: ``It is a lie: the answer is``."""
 
 ANNOUNCEMENTS: Final = _words("it it's this that that's following next below")
-"""What such a sentence calls the answer."""
+"""Names for the answer in such a sentence."""
 
 OTHER_CHOICES: Final = _words(
     "first second third fourth fifth last latter former other others next previous above below both all same"
 )
-"""Words that may name a choice without its label or text."""
+"""Words that may refer to a choice without its label or text."""
 
 REASONS: Final = _words("because since due reason explanation reasoning given using")
 """The first words of a sentence that explains."""
 
 POLITE: Final = _words("hope helps help correct thanks thank let know questions")
-"""Words of a polite ending."""
+"""Words of a polite closing line."""
 
 POLARITY: Final = _words("do does did can could will would should may must")
 """Verbs that repeat a yes or no: ``No, it does not``."""
 
 HEDGES: Final = _words("or either maybe perhaps possibly probably unless versus vs and/or")
-"""Words that set another answer beside one."""
+"""Words that join another answer to an answer."""
