@@ -86,8 +86,6 @@ src/securebench/benchmark_pack 11
 
 src/securebench/candidates 6
 
-src/securebench/egress 62
-
 src/securebench/engine 5
 
 src/securebench/families 10

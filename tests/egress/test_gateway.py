@@ -230,7 +230,7 @@ def test_a_key_is_not_in_what_a_plan_or_an_error_shows() -> None:
 
 def test_a_plan_that_cannot_be_served_harms_no_other(outside: World) -> None:
     """A domain that is none fails its own session, and names no other reason than that."""
-    with pytest.raises(EgressError, match="cannot serve this task"):
+    with pytest.raises(EgressError, match="cannot open a session for this task"):
         outside.gateway.open("bad", EgressPlan(domains=("127.0.0.1",)))
     outside.gateway.open("good", PLAN).close()
 

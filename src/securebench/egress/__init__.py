@@ -1,1 +1,1 @@
-"""The way out of a sandbox: a proxy to allowed domains, and a relay to one provider that holds the key."""
+"""Egress from sandboxes: a proxy to allowed domains, and a relay to one model provider that adds the API key."""

@@ -1,4 +1,4 @@
-"""Plans and reports as the JSON of frames, and back. What comes from the gateway's process is checked strictly."""
+"""Convert plans and reports to and from the JSON of frames. Data from the gateway process is checked strictly."""
 
 from __future__ import annotations
 
@@ -24,36 +24,36 @@ if TYPE_CHECKING:
 
 
 def plan_to_json(plan: EgressPlan) -> dict[str, Any]:
-    """Return ``plan`` for a frame. It holds the key."""
+    """Return ``plan`` as JSON for a frame. The result contains the key."""
     return {"domains": list(plan.domains), "relay": relay_to_json(plan.relay) if plan.relay else None}
 
 
 def plan_from_json(found: Mapping[str, Any]) -> EgressPlan:
-    """Return the plan of a frame."""
+    """Return the plan in a frame."""
     relay = found["relay"]
     return EgressPlan(domains=tuple(found["domains"]), relay=relay_from_json(relay) if relay else None)
 
 
 def relay_to_json(plan: RelayPlan) -> dict[str, Any]:
-    """Return ``plan`` for a frame. It holds the key."""
+    """Return ``plan`` as JSON for a frame. The result contains the key."""
     return asdict(plan)
 
 
 def relay_from_json(found: Mapping[str, Any]) -> RelayPlan:
-    """Return the plan of a frame."""
+    """Return the relay plan in a frame."""
     timeouts = ProviderTimeouts(**found["timeouts"])
     return RelayPlan(**{**found, "provider": Provider(found["provider"]), "timeouts": timeouts})
 
 
 def settings_to_json(rules: ProxyRules, caps: Caps) -> dict[str, Any]:
-    """Return what holds for a whole gateway, for a frame."""
+    """Return the settings of a gateway as JSON for its first frame."""
     names = {name: list(addresses) for name, addresses in rules.names.items()}
     ports = {str(port): other for port, other in rules.ports.items()}
     return {"names": names, "ports": ports, "trusted": list(rules.trusted), "caps": asdict(caps)}
 
 
 def settings_from_json(found: Mapping[str, Any]) -> tuple[ProxyRules, Caps]:
-    """Return what holds for a whole gateway."""
+    """Return the settings in a gateway's first frame."""
     rules = ProxyRules(
         names={name: tuple(addresses) for name, addresses in found["names"].items()},
         ports={int(port): other for port, other in found["ports"].items()},
@@ -63,7 +63,7 @@ def settings_from_json(found: Mapping[str, Any]) -> tuple[ProxyRules, Caps]:
 
 
 def report_to_json(report: EgressReport) -> dict[str, Any]:
-    """Return ``report`` for a frame."""
+    """Return ``report`` as JSON for a frame."""
     relay = {item.name: getattr(report.relay, item.name) for item in fields(report.relay)} if report.relay else None
     counts = {"decisions": dict(report.decisions), "hosts": dict(report.hosts), "bytes": report.bytes}
     if relay:
@@ -72,7 +72,7 @@ def report_to_json(report: EgressReport) -> dict[str, Any]:
 
 
 def report_from_json(found: object) -> EgressReport:
-    """Return the report of a frame. Raises :class:`FrameError` for anything else."""
+    """Return the report in a frame. Raises :class:`FrameError` if it is invalid."""
     report = _object(found)
     relay = None if report.get("relay") is None else _relay_report(_object(report["relay"]))
     return EgressReport(
@@ -84,12 +84,12 @@ def report_from_json(found: object) -> EgressReport:
 
 
 def probe_to_json(report: ProbeReport) -> dict[str, Any]:
-    """Return ``report`` for a frame."""
+    """Return ``report`` as JSON for a frame."""
     return asdict(report)
 
 
 def probe_from_json(found: object) -> ProbeReport:
-    """Return the report of a frame. Raises :class:`FrameError` for anything else."""
+    """Return the probe report in a frame. Raises :class:`FrameError` if it is invalid."""
     report = _object(found)
     return ProbeReport(
         trouble=_trouble(report.get("trouble")),
@@ -120,20 +120,20 @@ def _trouble(found: object) -> Trouble | None:
     try:
         return Trouble(_text(found))
     except ValueError:
-        raise FrameError("a report names an unknown trouble") from None
+        raise FrameError("the report contains an unknown trouble") from None
 
 
 def _seconds(found: object) -> float | None:
     if found is None:
         return None
     if not isinstance(found, int | float) or isinstance(found, bool) or not (math.isfinite(found) and found >= 0):
-        raise FrameError("a report holds a number of seconds that is not one")
+        raise FrameError("the report contains an invalid number of seconds")
     return float(found)
 
 
 def _object(found: object) -> dict[str, Any]:
     if not isinstance(found, dict):
-        raise FrameError("a report is not a JSON object")
+        raise FrameError("the report is not a JSON object")
     return found
 
 
@@ -143,11 +143,11 @@ def _counts(found: object) -> dict[str, int]:
 
 def _count(found: object) -> int:
     if not isinstance(found, int) or isinstance(found, bool) or found < 0:
-        raise FrameError("a report holds something else than a count")
+        raise FrameError("the report contains an invalid count: expected an integer of at least 0")
     return found
 
 
 def _text(found: object) -> str:
     if not isinstance(found, str):
-        raise FrameError("a report holds something else than a text")
+        raise FrameError("the report contains a value that is not a string")
     return found

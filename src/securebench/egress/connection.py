@@ -1,7 +1,7 @@
-"""A run's connection to its gateway: starting the process, sending it requests, and noticing at once when it exits.
+"""A run's connection to its gateway: start the process, send it requests, and notice at once when it exits.
 
 The gateway answers its settings, the first frame, with ``ready``. Then the run sends ``open``, ``listen`` (with a
-listening socket) and ``close`` for each session, and ``probe`` to have a provider asked. The gateway answers
+listening socket) and ``close`` for each session, and ``probe`` to send a provider a test request. The gateway answers
 ``opened``, ``closed`` or ``probed`` with a report, or ``failed``, and sends ``log`` in between. Keys are sent to the
 gateway only, inside ``open`` and ``probe``. The gateway serves untrusted peers, so what it sends is checked.
 """
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 _START_SECONDS: Final = 30.0
 _ANSWER_SECONDS: Final = 15.0
-"""For an answer: the process ends a session in a third of that."""
+"""Timeout of an answer. The process needs at most a third of it to close a session."""
 _PROBE_SECONDS: Final = 60.0
-"""For the answer of a provider: the process gives up after half of that."""
+"""Timeout of a probe. The process gives up on the provider after half of it."""
 _END_SECONDS: Final = 5.0
 _H11: Final = str(Path(h11.__file__).resolve().parents[1])
-"""Where the process finds its one dependency."""
+"""The directory of h11, the only dependency of the process."""
 
 
 @dataclass(slots=True)
@@ -47,14 +47,14 @@ class Line:
     answer: dict[str, Any] = field(default_factory=dict)
     on_death: list[Callable[[], None]] = field(default_factory=list)
     fault: Exception | None = None
-    """Why a line of the log could not be written."""
+    """The error of the log line that could not be written."""
 
 
 class GatewayConnection:
-    """A gateway's process. Thread safe. Every wait has a time limit."""
+    """The connection to a gateway process. Thread safe. Every wait has a time limit."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
-        """Start it and wait until it serves. Raises :class:`EgressError`."""
+        """Start the process and wait until it is ready. Raises :class:`EgressError`."""
         self._lock = threading.Lock()
         self._sending = threading.Lock()
         self._lines: dict[int, Line] = {}
@@ -74,7 +74,7 @@ class GatewayConnection:
 
     @property
     def is_dead(self) -> bool:
-        """Whether the process has ended."""
+        """Whether the process has exited."""
         return self._dead.is_set()
 
     def open(self, number: int, request: Mapping[str, Any], log: Callable[[Mapping[str, JsonValue]], None]) -> None:
@@ -89,46 +89,46 @@ class GatewayConnection:
             if answer.get("is") != "opened":
                 self._forget(number)
         if answer.get("is") != "opened":
-            raise EgressError(f"the gateway cannot serve this task: {answer.get('why')}")
+            raise EgressError(f"the egress gateway cannot open a session for this task: {answer.get('why')}")
 
     def listen(self, number: int, forwarded_port: str, listener: socket.socket) -> None:
-        """Let the process serve ``forwarded_port`` of a session on ``listener``, which is closed here. Raises nothing.
+        """Have the process serve ``forwarded_port`` of a session on ``listener``. Closes ``listener``. Never raises.
 
-        If the process is gone, everyone who waits for the session gets an error elsewhere.
+        If the process has exited, the other calls for the session raise the error.
         """
         with listener, suppress(EgressError):
             self._send({"do": "listen", "session": number, "forwarded_port": forwarded_port}, (listener.fileno(),))
 
     def finish(self, number: int) -> EgressReport:
-        """End a session. Raises :class:`EgressError`, also where its log could not be written."""
+        """Close a session. Raises :class:`EgressError`, also if a line of its log could not be written."""
         line = self._lines[number]
         try:
             report = report_from_json(self._ask(line, {"do": "close", "session": number}).get("report"))
         except FrameError as error:
-            raise EgressError(f"the gateway's report is damaged: {error}") from error
+            raise EgressError(f"the egress gateway sent an invalid report: {error}") from error
         finally:
             self._forget(number)
         if line.fault:
-            raise EgressError(f"the egress log cannot be written: {line.fault}") from line.fault
+            raise EgressError(f"cannot write the egress log: {line.fault}") from line.fault
         return report
 
     def probe(self, number: int, request: Mapping[str, Any]) -> ProbeReport:
-        """Have the process send a provider a request of SecureBench's own. Raises :class:`EgressError`."""
+        """Have the process send a test request to a provider. Raises :class:`EgressError`."""
         line = Line(lambda _line: None)
         with self._lock:
             self._lines[number] = line
         try:
             answer = self._ask(line, {"do": "probe", "session": number, **request}, _PROBE_SECONDS)
             if answer.get("is") != "probed":
-                raise EgressError(f"the gateway cannot ask the provider: {answer.get('why')}")
+                raise EgressError(f"the egress gateway cannot send a request to the provider: {answer.get('why')}")
             return probe_from_json(answer.get("report"))
         except FrameError as error:
-            raise EgressError(f"the gateway's report is damaged: {error}") from error
+            raise EgressError(f"the egress gateway sent an invalid report: {error}") from error
         finally:
             self._forget(number)
 
     def on_death(self, number: int, call: Callable[[], None]) -> None:
-        """Call ``call`` when the process exits while the session is open; at once if it has."""
+        """Call ``call`` if the process exits while the session is open, or immediately if it has already exited."""
         with self._lock:
             line = self._lines.get(number)
             if line and not self._dead.is_set():
@@ -138,7 +138,7 @@ class GatewayConnection:
             call()
 
     def close(self) -> None:
-        """End the process, and wait for its end. Idempotent."""
+        """Stop the process and wait until it has exited. Idempotent."""
         self._closed = True
         if self._child:
             self._child.stop(_END_SECONDS)
@@ -172,8 +172,8 @@ class GatewayConnection:
         except FrameError as error:
             raise EgressError(str(error)) from error
         except OSError as error:
-            self._kill()  # it has exited, or does not read any more
-            self._dead.wait(_END_SECONDS)  # the other thread then knows why
+            self._kill()  # it has exited or no longer reads
+            self._dead.wait(_END_SECONDS)  # until the other thread has recorded the reason
             raise self.error() from error
 
     def _forget(self, number: int) -> None:
@@ -185,7 +185,7 @@ class GatewayConnection:
             self._child.kill()
 
     def _run(self, settings: dict[str, Any]) -> None:
-        """Start the process, receive its frames until it exits, and wake everyone who waits for it."""
+        """Start the process, receive its frames until it exits, then wake all waiting threads."""
         try:
             self._child = SupervisedChild("securebench.egress.process", settings, paths=(_H11,))
             self._child.await_ready(_START_SECONDS)
@@ -210,14 +210,14 @@ class GatewayConnection:
 
     def _write(self, line: Line, entry: object) -> None:
         if not isinstance(entry, dict) or any(isinstance(value, dict | list) for value in entry.values()):
-            raise FrameError("a line of the log is not a flat object")
+            raise FrameError("the gateway sent a log line that is not a flat JSON object")
         try:
             line.log(entry)
-        except Exception as error:  # noqa: BLE001 - it fails this session, and no other
+        except Exception as error:  # noqa: BLE001 - it fails only this session
             line.fault = error
 
     def _end(self) -> None:
-        """End the process if it still runs, and wake everyone who waits for it."""
+        """Stop the process if it is still running, and wake all waiting threads."""
         if self._child:
             self._child.stop(_END_SECONDS)
             self._reason = self._reason or self._child.exit_reason()
@@ -230,10 +230,10 @@ class GatewayConnection:
         for line in lines:
             line.answered.set()
             for call in () if self._closed else line.on_death:
-                # Each closes a sandbox, which takes time.
+                # Each callback closes a sandbox, which takes time.
                 threading.Thread(target=_call, args=(call,), name="securebench-gateway-gone", daemon=True).start()
 
 
 def _call(call: Callable[[], None]) -> None:
-    with suppress(InfrastructureError):  # that session ends in an error anyway
+    with suppress(InfrastructureError):  # the session reports an error anyway
         call()

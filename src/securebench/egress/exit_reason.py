@@ -1,4 +1,4 @@
-"""What the gateway's process says of a defect: where it happened and what kind it is. Never its text: that quotes."""
+"""Report an internal error of the gateway process: its type and traceback, never its text, which may quote a key."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import traceback
 from contextlib import suppress
 
 
-def say(error: BaseException) -> None:
-    """Write to standard error where ``error`` came from. An error of the system is named, other texts are left out.
+def write_reason(error: BaseException) -> None:
+    """Write the traceback and type of ``error`` to standard error, and the message only if the OS wrote it.
 
-    A library that dislikes a header says which, and a header may hold a key.
+    Other messages are left out: a library that rejects a header quotes it, and a header may contain a key.
     """
     kind = type(error).__name__
     reason = error.strerror if isinstance(error, OSError) else None
-    with suppress(OSError):  # there is only so much room for it
+    with suppress(OSError):  # the size of standard error is limited
         traceback.print_tb(error.__traceback__)
         sys.stderr.write(f"{kind}: {reason}\n" if reason else f"{kind}\n")
         sys.stderr.flush()

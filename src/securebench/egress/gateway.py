@@ -1,4 +1,4 @@
-"""The gateway: the process outside all sandboxes that their forwarded ports lead to. One a run."""
+"""The egress gateway: one process per run, outside all sandboxes, that serves their forwarded ports."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from securebench.resources import JsonValue
 
 PROXY_PORT: Final = 3128
-"""Where a sandbox finds its proxy, on its own loopback."""
+"""The port of the proxy on a sandbox's loopback interface."""
 
 RELAY_PORT: Final = 8788
-"""Where a sandbox finds its provider, on its own loopback."""
+"""The port of the provider relay on a sandbox's loopback interface."""
 
 _PROXY_URL: Final = f"http://127.0.0.1:{PROXY_PORT}"
 _HERE: Final = "127.0.0.1,localhost"
@@ -38,11 +38,11 @@ _PROXY_VARIABLES: Final = {
 
 
 class EgressSession:
-    """One task's way out. A context manager.
+    """The egress of one task. A context manager.
 
-    ``forwarded_ports`` belong into the spec of its sandbox, ``environment`` into its environment: the variables of the
-    proxy,
-    if there is one. ``relay_url`` is where its provider is found from inside, with no slash at its end, or empty.
+    Pass ``forwarded_ports`` to the spec of the task's sandbox, and ``environment`` (the proxy variables, if there is a
+    proxy) to its environment. ``relay_url`` is the URL of the provider inside the sandbox, without a trailing slash, or
+    empty if there is no relay.
     """
 
     forwarded_ports: tuple[ForwardedPort, ...]
@@ -63,13 +63,13 @@ class EgressSession:
         self.relay_url = f"http://127.0.0.1:{RELAY_PORT}" if plan.relay else ""
 
     def on_death(self, call: Callable[[], None]) -> None:
-        """Call it, from another thread, if the gateway dies while this session is open; at once if it has."""
+        """Call ``call`` from another thread if the gateway exits while this session is open, or at once if it has."""
         self._connection.on_death(self._number, call)
 
     def close(self) -> EgressReport:
-        """End it, with all its connections, and return what became of it all. Idempotent.
+        """Close the session and all its connections, and return its report. Idempotent.
 
-        Raises :class:`EgressError` (``egress-failed``) if the gateway died meanwhile.
+        Raises :class:`EgressError` (``egress-failed``) if the gateway has exited.
         """
         with self._lock:
             if self._outcome is None:
@@ -96,9 +96,9 @@ class EgressSession:
 
 
 class Gateway:
-    """The gateway of a run. Its process starts with the first session, and anew after a death. Thread safe.
+    """The gateway of a run. Its process starts with the first session, and again if it exits. Thread safe.
 
-    ``log`` is given each decision as it is made: a flat JSON object, for a line of ``egress.jsonl``. It may be
+    ``log`` receives each decision as it is made: a flat JSON object, which is one line of ``egress.jsonl``. It may be
     called from any thread. ``rules`` are for tests: see :class:`ProxyRules`.
     """
 
@@ -117,17 +117,17 @@ class Gateway:
         self._closed = False
 
     def open(self, task_id: str, plan: EgressPlan) -> EgressSession:
-        """Open a way out for a task. Raises :class:`EgressError`."""
+        """Open an egress session for a task. Raises :class:`EgressError`."""
         connection = self._live_connection()
         number = next(self._numbers)
         connection.open(number, {"task_id": task_id, "plan": plan_to_json(plan)}, self._log)
         return EgressSession(connection, number, plan)
 
     def probe(self, task_id: str, plan: RelayPlan, model: str) -> ProbeReport:
-        """Ask the provider of ``plan`` for one short answer of ``model``, and return what came of it.
+        """Request one short answer of ``model`` from the provider of ``plan``, and return the result.
 
-        No agent takes part in it. ``task_id`` is whose log line it becomes, empty for the run's own. Takes half a
-        minute at most. Raises :class:`EgressError`.
+        The request does not come from an agent. ``task_id`` is the task in its log line, empty for the run itself.
+        Takes at most 30 seconds. Raises :class:`EgressError`.
         """
         connection, started = self._live_connection(), time.monotonic()
         report = connection.probe(next(self._numbers), {"plan": relay_to_json(plan), "model": model})
@@ -146,7 +146,7 @@ class Gateway:
         return report
 
     def close(self) -> None:
-        """End the process and whatever it serves. Idempotent."""
+        """Stop the process and all its sessions. Idempotent."""
         with self._lock:
             self._closed = True
             if self._connection:
@@ -155,7 +155,7 @@ class Gateway:
     def _live_connection(self) -> GatewayConnection:
         with self._lock:
             if self._closed:
-                raise EgressError("the gateway is closed")
+                raise EgressError("the egress gateway is already closed")
             if self._connection is None or self._connection.is_dead:
                 self._connection = GatewayConnection(self._settings)
             return self._connection

@@ -1,4 +1,4 @@
-"""What the gateway's process gives up before it serves anybody. It has nothing but sockets to lose."""
+"""Drop the privileges of the gateway process before it serves untrusted peers. Afterwards it has only sockets."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _SET_DUMPABLE: Final = 4
 _SET_NO_NEW_PRIVS: Final = 38
 _FILES: Final = 65536
 _WRITTEN: Final = 64 * 1024
-"""Bytes of its standard error, the one file that it writes."""
+"""Maximum bytes of its standard error, the only file that it writes."""
 
 
 def harden() -> None:
-    """Become nobody if root, without a way back; open to no debugger; gone when its parent is. Raises ``OSError``.
+    """Irrevocably switch from root to ``nobody``, forbid debuggers, and exit with the parent. Raises ``OSError``.
 
-    All that is ever imported has to be there by then: nobody may not read every place that Python lives in.
+    Import every module before this call: ``nobody`` may not be allowed to read the Python installation.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run's to handle, which then closes this
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run handles Ctrl-C and then stops this process
     _raise_files()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (_WRITTEN, _WRITTEN))
@@ -31,7 +31,7 @@ def harden() -> None:
         _become_nobody()
     _prctl(_SET_NO_NEW_PRIVS, 1)
     _prctl(_SET_DUMPABLE, 0)
-    _prctl(_SET_PDEATHSIG, signal.SIGKILL)  # after the change of user, which would take it back
+    _prctl(_SET_PDEATHSIG, signal.SIGKILL)  # last: a change of user clears it
 
 
 def _raise_files() -> None:
@@ -46,7 +46,7 @@ def _become_nobody() -> None:
         os.setresgid(_NOBODY, _NOBODY, _NOBODY)
         os.setresuid(_NOBODY, _NOBODY, _NOBODY)
     except OSError as error:
-        # Root of a user namespace, or of a container without capabilities, may have nobody else to be.
+        # Root in a user namespace or in a container without capabilities may not be allowed to change its user.
         if error.errno not in {errno.EPERM, errno.EINVAL}:
             raise
 

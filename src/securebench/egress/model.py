@@ -1,4 +1,4 @@
-"""What a task's way out is made of, and what is known of its use afterwards. Plain data, which crosses a process."""
+"""The egress plan of a task and the report of its use: plain data, which is sent between processes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Provider(StrEnum):
-    """Whose API a relay speaks."""
+    """The provider whose API a relay implements."""
 
     OPENAI = "openai"
     """The Responses API."""
@@ -22,35 +22,35 @@ class Provider(StrEnum):
 
 
 class Trouble(StrEnum):
-    """What kept a provider from answering. Seen by the relay, where no agent can write."""
+    """Why a provider did not answer. Observed by the relay, so an agent cannot forge it."""
 
     REJECTED = "rejected"
-    """The provider found the request itself wrong (400, 404, 413, 422)."""
+    """The provider rejected the request as invalid (400, 404, 413, 422)."""
     REFUSED = "refused"
-    """The key is not accepted, or not for this (401, 402, 403)."""
+    """The provider does not accept the key, or does not permit this request (401, 402, 403)."""
     RATE_LIMITED = "rate_limited"
-    """Too much was asked of the provider (429)."""
+    """The provider's rate limit was exceeded (429)."""
     FAILED = "failed"
-    """The provider itself failed (5xx, and an answer that broke off)."""
+    """The provider failed (5xx, or an incomplete answer)."""
     UNREACHABLE = "unreachable"
-    """No connection to the provider, or no answer in time."""
+    """The provider could not be reached, or did not answer in time."""
     OUT_OF_BUDGET = "out_of_budget"
-    """Our own budget for the task was used up."""
+    """The task's own budget is used up."""
     DECLINED = "declined"
-    """The provider's policy stopped the answer: a safety filter, or a model that refuses. Nobody's outage."""
+    """The provider's policy stopped the answer: a safety filter, or the model refused. This is not an outage."""
 
 
 PROVIDER_TROUBLES: Final = frozenset({Trouble.REFUSED, Trouble.RATE_LIMITED, Trouble.FAILED, Trouble.UNREACHABLE})
-"""Troubles that the provider is to blame for, if it is really in trouble."""
+"""Troubles that may be the provider's fault. A probe confirms it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelayPlan:
-    """The way to one provider.
+    """How to reach one provider, and the limits for one task.
 
-    ``base_url`` is the whole of it, with the version (``https://host/v1``) where there is one. ``key`` is put into each
-    request, none if it is ``None``. The bounds are those of one task. ``authority`` is one more, in PEM, whose
-    word is taken for the provider's certificate: its text, since the process that needs it may read no files.
+    ``base_url`` includes the version if there is one (``https://host/v1``). ``key`` is added to each request, unless it
+    is ``None``. ``authority`` is the PEM text of an additional CA certificate: its text rather than its path, because
+    the gateway process cannot read files.
     """
 
     provider: Provider
@@ -64,14 +64,14 @@ class RelayPlan:
     authority: str | None = None
     timeouts: ProviderTimeouts = field(default_factory=ProviderTimeouts)
     spent_requests: int = 0
-    """What earlier tries of the same task used of the bounds; likewise the next two."""
+    """What earlier attempts at the same task used; likewise ``spent_tokens`` and ``spent_bytes``."""
     spent_tokens: int = 0
     spent_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EgressPlan:
-    """The way out of one task's sandbox. No domains: no proxy. No relay: no provider."""
+    """The egress of one task's sandbox. Without ``domains`` there is no proxy; without ``relay``, no provider."""
 
     domains: tuple[str, ...] = ()
     relay: RelayPlan | None = None
@@ -79,21 +79,21 @@ class EgressPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelayReport:
-    """What a relay saw.
+    """What a relay observed.
 
-    ``answered`` are requests for a model's answer that ended well. ``statuses`` counts the provider's answers by
-    status, ``refused`` the requests that were never passed on, by reason. ``trouble`` is what became of the last
-    request for a model's answer, ``None`` if it ended well or there was none.
+    ``answered`` counts the model requests that were answered completely. ``statuses`` counts the provider's responses
+    by status, and ``refused`` the requests that were not forwarded, by reason. ``trouble`` is why the last model
+    request failed: ``None`` if it succeeded or there was none.
     """
 
     requests: int = 0
     forgiven: int = 0
-    """Requests that the provider failed at. They do not count against the budget."""
+    """Requests that failed because of the provider. They do not count against the budget."""
     answered: int = 0
     model: str = ""
-    """The model that the last answered request asked for."""
+    """The model named in the last answered request."""
     models: Mapping[str, int] = field(default_factory=dict)
-    """How many answers came from which model, in the provider's own words."""
+    """The number of answers by model, as named by the provider."""
     statuses: Mapping[str, int] = field(default_factory=dict)
     refused: Mapping[str, int] = field(default_factory=dict)
     input_tokens: int = 0
@@ -101,16 +101,16 @@ class RelayReport:
     bytes: int = 0
     trouble: Trouble | None = None
     message: str = ""
-    """What there is to say of the trouble: a status and our own words, nothing of a body."""
+    """A description of the trouble. It never quotes a response body."""
     retry_after: float | None = None
-    """For how many more seconds the provider asked to be left alone, where the last trouble says so."""
+    """Seconds until the provider may be asked again, if its last error said so (``Retry-After``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeReport:
-    """What a provider answered when the gateway itself asked it. ``trouble`` is ``None`` where all was well.
+    """How a provider answered the gateway's own test request. ``trouble`` is ``None`` if it succeeded.
 
-    ``status`` is 0 if no answer came. ``model_unknown``: the provider has no such model.
+    ``status`` is 0 if there was no response. ``model_unknown``: the provider does not have the model.
     """
 
     trouble: Trouble | None = None
@@ -124,7 +124,7 @@ class ProbeReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EgressReport:
-    """What became of one task's way out: decisions of the proxy by reason (``allowed`` is one), and by host."""
+    """The egress of one task: the proxy's decisions by reason (including ``allowed``) and by host, and the relay."""
 
     decisions: Mapping[str, int] = field(default_factory=dict)
     hosts: Mapping[str, int] = field(default_factory=dict)

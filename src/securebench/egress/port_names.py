@@ -1,4 +1,4 @@
-"""What the forwarded ports of a session are called between a run and its gateway."""
+"""The names of a session's forwarded ports in the protocol between a run and its gateway."""
 
 from __future__ import annotations
 

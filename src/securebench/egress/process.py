@@ -1,6 +1,6 @@
-"""The gateway's process: it serves sessions until its run is gone.
+"""The gateway process: it serves sessions until its run exits.
 
-Everything that it ever needs is imported here, before it gives up its rights.
+Every module that it needs is imported here, before it drops its privileges.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from securebench.egress.codec import (
     report_to_json,
     settings_from_json,
 )
-from securebench.egress.exit_reason import say
+from securebench.egress.exit_reason import write_reason
 from securebench.egress.hardening import harden
 from securebench.egress.relay.probe import ask_provider
 from securebench.egress.sessions import ServedSession
@@ -33,18 +33,18 @@ if TYPE_CHECKING:
     from securebench.resources import JsonValue
 
 _RESOLVERS: Final = 64
-"""Threads that wait for name servers."""
+"""Threads for DNS lookups."""
 
 
 class Outbox:
-    """Frames to the run, in order. Posting never blocks: what the socket has no room for is sent later."""
+    """Sends frames to the run in order. Posting never blocks: frames wait until the socket is writable."""
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control
         self._kept: deque[bytes] = deque()
 
     def post(self, frame: dict[str, Any]) -> None:
-        """Send a frame. If the run is gone it is dropped: the end of the channel ends this process soon."""
+        """Send a frame. It is dropped if the run has exited: the closed channel will soon end this process too."""
         self._kept.append(pack(frame))
         if len(self._kept) == 1:
             self._flush()
@@ -64,18 +64,18 @@ class Outbox:
 
 
 class Service:
-    """Handles frames in their order. Closing sessions and asking providers takes time, and runs in the background."""
+    """Handles frames in order. Closing a session and probing a provider take time and run in the background."""
 
     def __init__(self, control: socket.socket, settings: tuple[ProxyRules, Caps]) -> None:
         self._control = control
         self._settings = settings
         self._outbox = Outbox(control)
         self._sessions: dict[int, ServedSession] = {}
-        self._beside: set[asyncio.Task[None]] = set()
+        self._background: set[asyncio.Task[None]] = set()
         self._frames: asyncio.Queue[Frame | None] = asyncio.Queue()
 
     async def run(self) -> None:
-        """Serve until the run closes the connection, or is gone."""
+        """Serve until the run closes the connection or exits."""
         loop = asyncio.get_running_loop()
         loop.set_default_executor(concurrent.futures.thread.ThreadPoolExecutor(_RESOLVERS))
         loop.add_reader(self._control, self._receive)
@@ -88,8 +88,8 @@ class Service:
             self._frames.put_nowait(receive(self._control, 1))
         except BlockingIOError:
             return
-        except (OSError, FrameError) as error:  # a request is lost, and nobody knows which: better to exit
-            say(error)
+        except (OSError, FrameError) as error:  # an unknown request was lost, so it is safer to exit
+            write_reason(error)
             self._frames.put_nowait(None)
 
     async def _do(self, frame: dict[str, Any], descriptors: list[int]) -> None:
@@ -105,8 +105,8 @@ class Service:
 
     def _start(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.ensure_future(work)
-        self._beside.add(task)
-        task.add_done_callback(self._beside.discard)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
 
     def _open(self, frame: dict[str, Any]) -> None:
         number = frame["session"]
@@ -117,8 +117,8 @@ class Service:
         try:
             plan = plan_from_json(frame["plan"])
             self._sessions[number] = ServedSession(frame["task_id"], plan, self._settings, log)
-        except Exception as error:  # noqa: BLE001 - whatever it is, this session fails, and the others go on
-            # Other words than ours might hold the key.
+        except Exception as error:  # noqa: BLE001 - this session fails; the others continue
+            # Messages of other exceptions might contain the key.
             why = error.message if isinstance(error, EgressError) else type(error).__name__
             self._outbox.post({"is": "failed", "session": number, "why": why})
         else:
@@ -126,7 +126,7 @@ class Service:
 
     async def _listen(self, frame: dict[str, Any], listener: socket.socket) -> None:
         session = self._sessions.get(frame["session"])
-        if session is None:  # closed meanwhile
+        if session is None:  # closed in the meantime
             listener.close()
         else:
             listener.setblocking(False)
@@ -135,8 +135,8 @@ class Service:
     async def _close(self, number: int) -> None:
         try:
             report = await self._sessions.pop(number).close()
-        except Exception as error:  # noqa: BLE001 - a defect of ours: this session has no report, and the others go on
-            say(error)
+        except Exception as error:  # noqa: BLE001 - an internal error: this session has no report; the others continue
+            write_reason(error)
             self._outbox.post({"is": "failed", "session": number})
         else:
             self._outbox.post({"is": "closed", "session": number, "report": report_to_json(report)})
@@ -153,18 +153,18 @@ class Service:
 
 
 def main(descriptor: int) -> None:
-    """Serve the run at the other end of ``descriptor``, and never return."""
+    """Serve the run at the other end of ``descriptor``. Never returns."""
     code = 1
     try:
         control, settings = inherited_channel(descriptor)
         control.setblocking(False)
         harden()
         loop = asyncio.new_event_loop()
-        loop.set_exception_handler(lambda _, context: say(context.get("exception") or RuntimeError()))
+        loop.set_exception_handler(lambda _, context: write_reason(context.get("exception") or RuntimeError()))
         loop.run_until_complete(Service(control, settings_from_json(settings.body)).run())
         code = 0
-    except BaseException as error:  # noqa: BLE001 - its reason is the last that it writes
-        say(error)
+    except BaseException as error:  # noqa: BLE001 - the reason is reported, then the process exits
+        write_reason(error)
     finally:
-        # Threads may still wait for a name server, and nothing needs their answers. The kernel closes everything.
+        # Do not join threads that still wait for DNS: their answers are no longer needed.
         os._exit(code)

@@ -1,4 +1,4 @@
-"""What a gateway may be told beside the plans: its bounds; and, for tests, a small world of its own."""
+"""Settings of a whole gateway: its limits and, for tests, its own names, ports and trusted networks."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ _MIB: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caps:
-    """What one task may use of the proxy. Bytes count both directions; times are seconds."""
+    """Limits of the proxy for one task. Bytes are the sum of both directions; times are in seconds."""
 
     session_bytes: int = 4096 * _MIB
     connection_bytes: int = 2048 * _MIB
     connections: int = 64
-    """At once. Programs that fetch packages open tens."""
+    """Simultaneous connections. Package managers open tens."""
     connection_seconds: float = 3600.0
     idle_seconds: float = 600.0
-    """With nothing sent either way. Models think for minutes without a byte."""
+    """Without a byte in either direction. Models think for minutes before they send anything."""
     head_seconds: float = 30.0
-    """For the head of a request, once the connection is there, and for the first message of TLS."""
+    """For the head of a request once the connection is open, and for the TLS ClientHello."""
     resolve_seconds: float = 10.0
     connect_seconds: float = 10.0
     lookups: int = 4
-    """At once. A name server that does not answer must not keep other tasks from theirs."""
+    """Simultaneous DNS lookups. A name server that does not answer must not block other tasks."""
     log_lines: int = 2000
-    """Later ones are counted only."""
+    """Further lines are counted but not logged."""
     hosts: int = 100
-    """Distinct names in the report; the others are counted together."""
+    """Distinct host names in the report. Further hosts are counted together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyRules:
-    """A world for tests, given in Python and nowhere else: no file and no variable leads here.
+    """Overrides for tests. They can only be set in Python: no file and no environment variable sets them.
 
-    ``names`` are resolved to these addresses and not asked for elsewhere; connections to one of ``ports`` go to another
-    port; addresses in the networks ``trusted`` may be reached though they would be refused.
+    ``names`` maps host names to addresses, without DNS. ``ports`` maps the requested port to the port that is connected
+    to. Addresses in the networks ``trusted`` are allowed although they are not public.
     """
 
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""One task's way out, as the gateway's process serves it: listeners, connections, and what became of them."""
+"""The egress of one task inside the gateway process: its listeners, connections and report."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from securebench.egress.exit_reason import say
+from securebench.egress.exit_reason import write_reason
 from securebench.egress.port_names import PROXY, RELAY
 from securebench.egress.proxy.decisions import Decision, Ledger, ProxyAttempt, Reason
 from securebench.egress.proxy.server import Proxy
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 _CLOSE_SECONDS: Final = 5.0
 _WAITING: Final = 128
-"""Connections that the kernel keeps until they are taken."""
+"""The backlog of a listener."""
 
 Serve: TypeAlias = "Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[None, None, None]]"
 
 
 class ServedSession:
-    """A task's proxy and relay. It belongs to one event loop. ``post`` is given each line of the log."""
+    """A task's proxy and relay. It belongs to one event loop. ``post`` receives each log line."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class ServedSession:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def listen(self, forwarded_port: str, listener: socket.socket) -> None:
-        """Serve ``forwarded_port`` on ``listener``, which is this session's from now on. Raises ``OSError``."""
+        """Serve ``forwarded_port`` on ``listener``, and take ownership of it. Raises ``OSError``."""
         serve = self._ports[forwarded_port]
 
         def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -60,7 +60,7 @@ class ServedSession:
         self._servers.append(await asyncio.start_server(connected, sock=listener, backlog=_WAITING))
 
     async def close(self) -> EgressReport:
-        """End every connection, and return what became of it all. Takes some seconds at most."""
+        """Close all connections and return the report. Takes at most a few seconds."""
         for server in self._servers:
             server.close()
         for task in self._tasks:
@@ -80,8 +80,8 @@ class ServedSession:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()):
-            # A defect of ours: one connection is lost, and the process's last words say why.
-            say(error)
+            # An internal error: one connection is lost, and the process's standard error has the reason.
+            write_reason(error)
 
     def _log_relay(self, line: Mapping[str, JsonValue]) -> None:
         self._ledger.log({"kind": RELAY, **line})

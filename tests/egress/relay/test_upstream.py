@@ -48,7 +48,7 @@ def test_few_connections_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     async def play() -> None:
         async with relayed() as setting:
             await asyncio.gather(*(setting.ask() for _ in range(4)))
-            assert len(setting.relay._way.upstream._idle) == 1
+            assert len(setting.relay._context.upstream._idle) == 1
 
     asyncio.run(play())
 

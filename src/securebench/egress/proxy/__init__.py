@@ -1,1 +1,1 @@
-"""The proxy: single domains, by names that are allowed and addresses that were checked."""
+"""The HTTP proxy: it connects only to allowed host names whose addresses were checked."""

@@ -1,4 +1,4 @@
-"""Which addresses a proxy may connect to: public ones, of other machines."""
+"""Which addresses the proxy may connect to: public addresses of other machines."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 Address: TypeAlias = IPv4Address | IPv6Address
 Network: TypeAlias = IPv4Network | IPv6Network
 
-# Written out, and not left to ``is_global``: what that says differs between versions of Python, and it holds addresses
-# for global that lead back into this network (relays of 6to4, the address at which Azure serves metadata).
+# Listed here because ``ipaddress.is_global`` differs between Python versions, and because it accepts addresses that
+# lead back into this network (6to4 relays, Azure's metadata address).
 _REFUSED_4: Final = tuple(
     map(
         IPv4Network,
@@ -41,14 +41,14 @@ _REFUSED_4: Final = tuple(
     )
 )
 _PUBLIC_6: Final = IPv6Network("2000::/3")
-"""The only global unicast addresses of IPv6: loopback, private, link-local, multicast, mapped ones lie outside."""
+"""All global unicast IPv6 addresses. It excludes loopback, private, link-local, multicast and IPv4-mapped ones."""
 _REFUSED_6: Final = tuple(
     map(
         IPv6Network,
         (
             "2001::/23",  # protocol assignments: Teredo, benchmarking, ORCHID
             "2001:db8::/32",  # documentation
-            "2002::/16",  # 6to4: an address of IPv4 inside
+            "2002::/16",  # 6to4: contains an IPv4 address
             "2620:4f:8000::/48",  # AS112
             "3fff::/20",  # documentation
         ),
@@ -58,14 +58,14 @@ _NAT64: Final = IPv6Network("64:ff9b::/96")
 
 
 def networks(texts: Iterable[str]) -> tuple[Network, ...]:
-    """Return the networks that ``texts`` name."""
+    """Return ``texts`` as networks. Raises ``ValueError``."""
     return tuple(map(ip_network, texts))
 
 
 def is_public(address: Address) -> bool:
-    """Whether ``address`` belongs to the public internet, as far as its number says.
+    """Whether ``address`` is in a public range.
 
-    Behind a NAT64, an address of IPv4 comes inside one of IPv6: the inner one is judged.
+    A NAT64 address contains an IPv4 address: that one is checked.
     """
     if isinstance(address, IPv4Address):
         return not any(address in network for network in _REFUSED_4)
@@ -75,9 +75,9 @@ def is_public(address: Address) -> bool:
 
 
 def is_own(address: Address) -> bool:
-    """Whether ``address`` is one of this machine's: what is sent there never leaves it.
+    """Whether ``address`` belongs to this machine.
 
-    Nothing is sent to find out. A machine that has no way to ``address`` says no.
+    Connecting a UDP socket selects a route without sending anything. Returns ``False`` if there is no route.
     """
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6  # noqa: PLR2004 - of IP
     with socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as probe:
@@ -89,7 +89,7 @@ def is_own(address: Address) -> bool:
 
 
 def may_connect(address: Address, trusted: Iterable[Network]) -> bool:
-    """Whether to connect to ``address``: to what is public and not this machine, and to what is trusted."""
+    """Whether the proxy may connect to ``address``: it is trusted, or public and not this machine's."""
     if any(address in network for network in trusted):
         return True
     return is_public(address) and not is_own(address)

@@ -1,6 +1,6 @@
-"""How somebody in a sandbox is told that a request is not served: one line, of which nothing is a secret.
+"""Error responses to programs in a sandbox: one line without secrets.
 
-The list of what is allowed is not in it: it says what this request would need.
+A response says what this request would need. It does not list the allowed domains.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ _FORBIDDEN: Final = 403
 _LINGER_SECONDS: Final = 1.0
 _LINGER_BYTES: Final = 1024 * 1024
 _ALERT: Final = bytes((21, 3, 3, 0, 2, 2, 49))
-"""A record of TLS: the fatal alert ``access_denied``."""
+"""A TLS record with the fatal alert ``access_denied``."""
 
 _TEXTS: Final[Mapping[Reason, str]] = {
-    Reason.REQUEST_INVALID: "not a request that a proxy understands",
-    Reason.SCHEME_REFUSED: "only http:// is served here, and https:// through CONNECT",
-    Reason.HOST_INVALID: "that is not the name of a host",
-    Reason.HOST_IS_ADDRESS: "hosts are reached by their names, not by addresses",
-    Reason.HOST_MISMATCH: "the Host header names another host than the URL",
-    Reason.PORT_REFUSED: "only port 443 (CONNECT) and port 80 (http://) can be reached",
-    Reason.DOMAIN_NOT_ALLOWED: "{host} would have to be in allowed_domains of the tester's configuration",
-    Reason.UPGRADE_REFUSED: "connections cannot be upgraded to another protocol",
-    Reason.ADDRESS_REFUSED: "the name leads to an address that is not on the public internet",
-    Reason.UNRESOLVED: "the name of the host could not be resolved",
+    Reason.REQUEST_INVALID: "invalid proxy request",
+    Reason.SCHEME_REFUSED: "unsupported scheme: use http://, or https:// through CONNECT",
+    Reason.HOST_INVALID: "invalid host name",
+    Reason.HOST_IS_ADDRESS: "IP addresses are not allowed: use a host name",
+    Reason.HOST_MISMATCH: "the Host header and the URL name different hosts",
+    Reason.PORT_REFUSED: "port not allowed: use port 443 (CONNECT) or port 80 (http://)",
+    Reason.DOMAIN_NOT_ALLOWED: "{host} is not in allowed_domains of the tester's configuration",
+    Reason.UPGRADE_REFUSED: "protocol upgrades are not allowed",
+    Reason.ADDRESS_REFUSED: "the host name resolves to an address that is not public",
+    Reason.UNRESOLVED: "the host name could not be resolved",
     Reason.UNREACHABLE: "the host could not be reached",
 }
 
 
 async def refuse(client: HttpPeer, attempt: ProxyAttempt, error: RefusalError) -> None:
-    """Tell ``client`` that its request is not served. Raises ``OSError``."""
+    """Send ``client`` the error response for ``error``. Raises ``OSError``."""
     text = _TEXTS.get(error.reason, "{host} cannot be reached").format(host=attempt.host)
     await answer(client, _status(error), f"{error.decision}: {text}")
 
 
 async def answer(client: HttpPeer, status: int, text: str) -> None:
-    """Answer with a line of our own, after which the connection has to be closed. Raises ``OSError``."""
+    """Send a one-line response. The caller must then close the connection. Raises ``OSError``."""
     body = f"securebench: {text}\n".encode("ascii")
     headers = [("Content-Type", "text/plain"), ("Content-Length", str(len(body))), ("Connection", "close")]
     for event in (h11.Response(status_code=status, headers=headers), h11.Data(data=body), h11.EndOfMessage()):
@@ -61,20 +61,20 @@ async def answer(client: HttpPeer, status: int, text: str) -> None:
 
 
 async def alert(client: HttpPeer) -> None:
-    """Tell ``client`` in TLS that its tunnel leads nowhere, after which it has to be closed. Raises ``OSError``."""
+    """Send a TLS alert into a refused tunnel. The caller must then close it. Raises ``OSError``."""
     client.writer.write(_ALERT)
     await linger(client)
 
 
 async def linger(client: HttpPeer) -> None:
-    """Say that nothing more comes, and take what is still on its way: else the last words might be lost to a reset."""
-    taken = 0
+    """Close the sending side and discard incoming data: otherwise a TCP reset could destroy the response unread."""
+    discarded = 0
     with suppress(TimeoutError):
         async with asyncio.timeout(_LINGER_SECONDS):
             await client.writer.drain()
             client.writer.write_eof()
-            while taken < _LINGER_BYTES and (piece := await client.reader.read(PIECE)):
-                taken += len(piece)
+            while discarded < _LINGER_BYTES and (piece := await client.reader.read(PIECE)):
+                discarded += len(piece)
 
 
 def _status(error: RefusalError) -> int:

@@ -1,7 +1,7 @@
-"""The first message of TLS: for whom it is meant. Read in time linear in its length, and refused when in doubt.
+"""Read the server name (SNI) of a TLS ClientHello, in linear time. Anything ambiguous is refused.
 
-The layout is that of RFC 8446, sections 4.1.2 and 5.1, which TLS 1.2 shares; the server's name is in RFC 6066, section
-3, its encrypted form (ECH) in RFC 9849.
+The layout is that of RFC 8446, sections 4.1.2 and 5.1, which TLS 1.2 shares. The server name is defined in RFC 6066,
+section 3, and its encrypted form (ECH) in RFC 9849.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 from securebench.egress.proxy.decisions import Reason
 
 MAX_HELLO: Final = 32 * 1024
-"""Bytes up to the end of the message. The largest in use, with keys that withstand quantum computers, take two KiB."""
+"""Maximum bytes of the message with its record headers. The largest in use, with post-quantum keys, have two KiB."""
 
 _CHANGE_CIPHER_SPEC: Final = 20
 _HANDSHAKE: Final = 22
@@ -21,19 +21,19 @@ _MESSAGE_HEADER: Final = 4
 _CHANGE_LENGTH: Final = 6
 _MAX_RECORD: Final = 1 << 14
 _MAX_RECORDS: Final = 64
-"""Some clients cut the message into a few. More would only cost time."""
+"""Some clients split the message into a few records. More would only cost time."""
 _MAJOR_VERSION: Final = 3
 _RANDOM: Final = 2 + 32
 _SERVER_NAME: Final = 0
 _HOST_NAME: Final = 0
 _ENCRYPTED: Final = frozenset({0xFE0D, 0xFFCE})
-"""Encrypted ClientHello, and the encrypted name of the drafts before it: the real name would be inside, unseen."""
+"""Encrypted ClientHello, and the encrypted SNI of earlier drafts: both hide the real server name."""
 _EARLY_DATA: Final = 42
-"""Ciphertext before the server has answered: a second ClientHello could come after it, unseen."""
+"""Early data is encrypted before the server has answered: a second ClientHello could follow it unnoticed."""
 
 
 class HelloError(ValueError):
-    """It is not the first message of TLS, or not for a name that can be seen. ``reason`` says which."""
+    """The data is not a TLS ClientHello with a readable server name. ``reason`` says why."""
 
     def __init__(self, reason: Reason) -> None:
         super().__init__(reason)
@@ -41,9 +41,10 @@ class HelloError(ValueError):
 
 
 class Introduction:
-    """What a client says until its words are ciphertext: each ClientHello of it has to be for ``host``.
+    """Checks what a client sends before its data is encrypted: each ClientHello must name ``host``.
 
-    There is a second one where the server asked for another key, and a server may go by the name in that.
+    The client sends a second ClientHello if the server requests another key (HelloRetryRequest), and a server may use
+    the name in that one.
     """
 
     def __init__(self, host: str) -> None:
@@ -51,10 +52,10 @@ class Introduction:
         self._held = b""
         self._is_over = False
         self.is_made = False
-        """Whether the first message was there, and for ``host``."""
+        """Whether a complete ClientHello for ``host`` was received."""
 
     def feed(self, data: bytes) -> bytes:
-        """Take what the client sent, and return what of it may go on by now. Raises :class:`HelloError`."""
+        """Add data from the client, and return the data that may now be forwarded. Raises :class:`HelloError`."""
         if self._is_over:
             return data
         self._held += data
@@ -65,11 +66,11 @@ class Introduction:
         return passed
 
     def _next(self, at: int) -> int:
-        """Judge what begins at ``at``, and return where it ends, or ``at`` if there is more to come."""
+        """Check the record or message at ``at`` and return its end, or ``at`` if it is incomplete."""
         start = self._held[at : at + _RECORD_HEADER + 1]
         if not self.is_made or start[:1] == b"":
             return self._hello(at)
-        if start[0] == _CHANGE_CIPHER_SPEC:  # means nothing any more, and is still sent
+        if start[0] == _CHANGE_CIPHER_SPEC:  # has no meaning in TLS 1.3 but is still sent
             return self._change(at)
         is_short = len(start) <= _RECORD_HEADER or start[3:_RECORD_HEADER] == bytes(2)
         if start[0] == _HANDSHAKE and (is_short or start[-1] == _CLIENT_HELLO):
@@ -94,9 +95,9 @@ class Introduction:
 
 
 def read_hello(data: bytes) -> tuple[str, int] | None:
-    """Return the server's name, in lower case, and where the message ends, once ``data`` holds all of it.
+    """Return the server name in lower case and the end of the message, or ``None`` if ``data`` is incomplete.
 
-    ``data`` begins with the message, in records of any size. Raises :class:`HelloError`.
+    ``data`` starts with the message, in records of any size. Raises :class:`HelloError`.
     """
     joined = b""
     at = 0
@@ -107,14 +108,14 @@ def read_hello(data: bytes) -> tuple[str, int] | None:
         at += _RECORD_HEADER + len(record)
         if len(joined) >= _MESSAGE_HEADER and len(joined) >= _end(joined):
             break
-    # Neither may it come in endless pieces, nor may the last record hold anything else.
+    # Refuse a message in too many records, and a last record that contains other data too.
     if len(joined) < _MESSAGE_HEADER or len(joined) != _end(joined):
         raise HelloError(Reason.TLS_REQUIRED)
     return _name(_extensions(joined[_MESSAGE_HEADER:])), at
 
 
 def _record(data: bytes, at: int) -> bytes | None:
-    """Return the body of the record that begins at ``at``, or ``None`` if there is more to come of it."""
+    """Return the body of the record at ``at``, or ``None`` if it is incomplete."""
     header = data[at : at + _RECORD_HEADER]
     if header and not bytes((_HANDSHAKE, _MAJOR_VERSION)).startswith(header[:2]):
         raise HelloError(Reason.TLS_REQUIRED)
@@ -128,7 +129,7 @@ def _record(data: bytes, at: int) -> bytes | None:
 
 
 def _end(joined: bytes) -> int:
-    """Return where the message ends, by its header."""
+    """Return the end of the message according to its header."""
     end = _MESSAGE_HEADER + int.from_bytes(joined[1:_MESSAGE_HEADER])
     if joined[0] != _CLIENT_HELLO or end > MAX_HELLO:
         raise HelloError(Reason.TLS_REQUIRED)
@@ -136,7 +137,7 @@ def _end(joined: bytes) -> int:
 
 
 def _extensions(message: bytes) -> dict[int, bytes]:
-    """Return the extensions by their number, of which none may come twice."""
+    """Return the extensions by number. A duplicate is refused."""
     left = message[_RANDOM:]
     for width in (1, 2, 1):  # session, cipher suites, compression
         _, left = _vector(left, width)
@@ -152,7 +153,7 @@ def _extensions(message: bytes) -> dict[int, bytes]:
 
 
 def _name(extensions: dict[int, bytes]) -> str:
-    """Return the one name of the server."""
+    """Return the server name. There must be exactly one."""
     if not _ENCRYPTED.isdisjoint(extensions):
         raise HelloError(Reason.SERVER_NAME_ENCRYPTED)
     if _EARLY_DATA in extensions:
@@ -169,7 +170,7 @@ def _name(extensions: dict[int, bytes]) -> str:
 
 
 def _vector(data: bytes, width: int) -> tuple[bytes, bytes]:
-    """Split what has its length, in ``width`` bytes, before it from what follows."""
+    """Split a vector, which starts with its length in ``width`` bytes, from the data that follows it."""
     end = width + int.from_bytes(data[:width])
     if len(data) < max(end, width):
         raise HelloError(Reason.TLS_REQUIRED)
@@ -177,7 +178,7 @@ def _vector(data: bytes, width: int) -> tuple[bytes, bytes]:
 
 
 def _only(data: bytes) -> bytes:
-    """Return what has its length before it, and nothing behind it."""
+    """Return the body of a vector with a two-byte length. Data after it is refused."""
     body, rest = _vector(data, 2)
     if rest:
         raise HelloError(Reason.TLS_REQUIRED)

@@ -1,4 +1,4 @@
-"""Names of hosts: one spelling of each, and which are allowed."""
+"""Host names: their canonical form, and which are allowed."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 _MAX_NAME: Final = 253
 _LABEL: Final = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 _NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
-"""What the last label of a name must not be: some take ``0x7f.1``, ``017700000001`` or ``1.1`` for an address."""
+"""Forbidden as the last label: some programs parse ``0x7f.1``, ``017700000001`` or ``1.1`` as an IP address."""
 
 
 class HostError(ValueError):
-    """A host is no name that could be allowed. ``reason`` says why."""
+    """A host name is invalid or an IP address. ``reason`` says which."""
 
     def __init__(self, reason: Reason) -> None:
         super().__init__(reason)
@@ -25,10 +25,10 @@ class HostError(ValueError):
 
 
 def canonical(host: str) -> str:
-    """Return ``host`` in lower case and without the dot of the root. Raises :class:`HostError`.
+    """Return ``host`` in lower case and without a trailing dot. Raises :class:`HostError`.
 
-    An international name is taken in its ASCII form (``xn--``) alone, so that nothing that only looks like an allowed
-    name can be one.
+    International names are accepted only in their ASCII form (``xn--``), so that no confusable name matches an allowed
+    one.
     """
     name = host.lower().removesuffix(".") if host.isascii() else ""
     labels = name.split(".")
@@ -40,13 +40,13 @@ def canonical(host: str) -> str:
 
 
 class AllowedDomains:
-    """Some domains, each with all its subdomains."""
+    """The allowed domains, each with all its subdomains."""
 
     def __init__(self, domains: Iterable[str]) -> None:
-        """Take names as a tester writes them. Raises :class:`HostError`."""
+        """Parse ``domains`` as a tester writes them. Raises :class:`HostError`."""
         self._domains = frozenset(map(canonical, domains))
 
     def admits(self, host: str) -> bool:
-        """Whether ``host``, canonical, is one of the domains or below one."""
+        """Whether ``host``, in canonical form, is one of the domains or a subdomain."""
         labels = host.split(".")
         return any(".".join(labels[start:]) in self._domains for start in range(len(labels)))

@@ -1,4 +1,4 @@
-"""One request of plain HTTP, passed on to its server, and its answer. h11 frames both sides anew."""
+"""Forward one plain HTTP request to its server and the response back. h11 frames both again."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 async def exchange(client: HttpPeer, server: HttpPeer, head: h11.Request, meter: TunnelMeter) -> None:
-    """Send ``head`` and the client's body to the server, and its answer to the client.
+    """Send ``head`` and the client's body to the server, and its response to the client.
 
-    Ends with the answer, also where the body was not asked for. Raises ``LimitError``, ``OSError`` and
-    ``h11.ProtocolError``.
+    Returns when the response is complete, even if the server did not read the body. Raises ``LimitError``, ``OSError``
+    and ``h11.ProtocolError``.
     """
     await server.send(head)
     body = asyncio.ensure_future(_request_body(client, server, meter))
@@ -47,7 +47,7 @@ async def _response(client: HttpPeer, server: HttpPeer, meter: TunnelMeter) -> N
     while isinstance(event, h11.InformationalResponse):
         event = await server.next_event()
     if not isinstance(event, h11.Response):
-        raise h11.RemoteProtocolError("the server closed the connection without an answer")
+        raise h11.RemoteProtocolError("the server closed the connection without a response")
     headers = end_to_end(list(event.headers))
     await client.send(h11.Response(status_code=event.status_code, headers=headers, reason=event.reason))
     async for piece in server.body():

@@ -1,4 +1,4 @@
-"""What a request to the proxy asks for: judged by its head alone, each request anew."""
+"""Parse and check a request to the proxy. Each request is checked on its own, by its head only."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ _HOP_BY_HOP: Final = frozenset(
     {b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te"}
     | {b"trailer", b"upgrade", b"expect", b"host"}
 )
-"""Between two neighbours alone; ``expect`` is answered here, and ``host`` is written anew."""
+"""Hop-by-hop headers, which are not forwarded; also ``expect``, answered here, and ``host``, which is rewritten."""
 
 Headers = list[tuple[bytes, bytes]]
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A request that was read. ``target`` is what the server is asked for, empty for a tunnel."""
+    """A parsed request. ``target`` is the request target for the server, empty for a tunnel."""
 
     attempt: ProxyAttempt
     target: str = ""
 
 
 class UnreadableError(RefusalError):
-    """A request whose host cannot be named. ``attempt`` is what is known of it."""
+    """A request whose host cannot be parsed. ``attempt`` has the readable parts."""
 
     def __init__(self, attempt: ProxyAttempt, reason: Reason) -> None:
         super().__init__(reason)
@@ -46,7 +46,7 @@ class UnreadableError(RefusalError):
 
 
 def read(request: h11.Request) -> Wanted:
-    """Return what ``request`` wants, allowed or not. Raises :class:`UnreadableError` where nobody could say."""
+    """Parse ``request``, whether or not it is allowed. Raises :class:`UnreadableError`."""
     target = request.target.decode("ascii", "replace")
     if request.method == b"CONNECT":
         return Wanted(_attempt("connect", target, default=None))
@@ -61,7 +61,7 @@ def read(request: h11.Request) -> Wanted:
 
 
 def judge(wanted: Wanted, request: h11.Request, allowed: AllowedDomains) -> None:
-    """Check ``wanted`` against what is allowed, and for what could mean two things. Raises :class:`RefusalError`."""
+    """Check that ``wanted`` is allowed and that ``request`` is unambiguous. Raises :class:`RefusalError`."""
     attempt = wanted.attempt
     port = TLS_PORT if attempt.kind == "connect" else HTTP_PORT
     if not allowed.admits(attempt.host):
@@ -74,13 +74,13 @@ def judge(wanted: Wanted, request: h11.Request, allowed: AllowedDomains) -> None
 
 
 def forwarded(wanted: Wanted, request: h11.Request) -> Headers:
-    """Return the headers of the request that goes on to the server."""
+    """Return the headers of the request for the server."""
     host = (b"Host", wanted.attempt.host.encode("ascii"))
     return [host, *end_to_end(list(request.headers)), (b"Connection", b"close")]
 
 
 def end_to_end(headers: Headers) -> Headers:
-    """Return the headers that are for the other end, and not for the next neighbour."""
+    """Return the end-to-end headers, without the hop-by-hop ones."""
     named = {token.strip().lower() for name, value in headers if name == b"connection" for token in value.split(b",")}
     dropped = _HOP_BY_HOP | (named - {b"content-length", b"transfer-encoding"})
     return [(name, value) for name, value in headers if name not in dropped]
@@ -98,7 +98,7 @@ def _attempt(kind: str, authority: str, *, default: int | None) -> ProxyAttempt:
 
 
 def _port(digits: str | None, default: int | None) -> int:
-    """Return the port, or 0 for one that is none: it is then refused as a port."""
+    """Return the port, or 0 if it is invalid: it is then refused as a port."""
     if digits is None and default is not None:
         return default
     usable = digits and len(digits) <= _MAX_PORT_LENGTH and not digits.startswith("0")
@@ -106,7 +106,7 @@ def _port(digits: str | None, default: int | None) -> int:
 
 
 def _check_framing(request: h11.Request) -> None:
-    """Refuse what would let two readers see two requests, or become something else than requests."""
+    """Refuse ambiguous framing (request smuggling) and protocol upgrades."""
     names = {name for name, _ in request.headers}
     if b"upgrade" in names:
         raise RefusalError(Reason.UPGRADE_REFUSED)
@@ -116,7 +116,7 @@ def _check_framing(request: h11.Request) -> None:
 
 
 def _check_host(attempt: ProxyAttempt, request: h11.Request) -> None:
-    """Refuse a Host header, by which the server would go, that names another host than the URL."""
+    """Refuse a Host header that differs from the host in the URL, because the server would use the header."""
     named = [value.decode("ascii", "replace") for name, value in request.headers if name == b"host"]
     try:
         others = {_attempt("http", host, default=HTTP_PORT) for host in named} - {attempt}

@@ -1,4 +1,4 @@
-"""From the name of a host to a connection: resolved once, every address judged, and nothing else connected to."""
+"""Connect to a host by name: resolve it once, check every address, and connect only to a checked address."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 _MAX_TRIED: Final = 4
-"""Addresses of one name that are connected to in turn."""
+"""How many addresses of a name are tried in turn."""
 
 
 class RefusalError(Exception):
     """A request is not served.
 
-    ``decision`` and ``reason`` are those to log, ``address`` the one it is about, if any.
+    ``decision`` and ``reason`` are for the log. ``address`` is the address concerned, if any.
     """
 
     def __init__(self, reason: Reason, decision: Decision = Decision.DENIED, address: str = "") -> None:
@@ -34,7 +34,7 @@ class RefusalError(Exception):
 
 
 class Dialer:
-    """Connects to hosts by their names, for one task."""
+    """Connects to hosts by name, for one task."""
 
     def __init__(self, rules: ProxyRules, caps: Caps) -> None:
         self._rules = rules
@@ -45,7 +45,7 @@ class Dialer:
     async def dial(self, host: str, port: int) -> tuple[str, Streams]:
         """Return an address of ``host`` and a connection to it. Raises :class:`RefusalError`.
 
-        One refused address among those of a name refuses the name: whoever answers for it is not to be trusted.
+        If any address of a name is refused, the name is refused: its DNS zone is not trustworthy.
         """
         addresses = await self._resolve(host)
         for address in addresses:
@@ -66,24 +66,24 @@ class Dialer:
 
     async def _look_up(self, host: str) -> list[str]:
         await self._lookups.acquire()
-        # The dot at its end keeps the search domains of this machine out; bytes, any encoding that looks alike.
+        # The trailing dot disables the search domains of this machine; bytes avoid IDNA, which maps confusable names.
         name = f"{host}.".encode("ascii")
         loop = asyncio.get_running_loop()
         lookup = asyncio.ensure_future(loop.getaddrinfo(name, None, type=socket.SOCK_STREAM))
         lookup.add_done_callback(self._looked_up)
-        # Nothing stops a lookup that has begun: it keeps its place also when nobody waits for it any more.
+        # A running lookup cannot be cancelled: it keeps its slot even if its caller has given up.
         return [str(place[0]) for *_, place in await asyncio.shield(lookup)]
 
     def _looked_up(self, lookup: asyncio.Future[Any]) -> None:
         self._lookups.release()
         if not lookup.cancelled():
-            lookup.exception()  # seen, so that nobody is told that it was not
+            lookup.exception()  # retrieve it: asyncio logs exceptions that were never retrieved
 
     async def _connect(self, addresses: list[Address], port: int) -> tuple[str, Streams]:
         tried = [str(address) for address in addresses[:_MAX_TRIED]]
         for address in tried:
             try:
-                # Each has its share of the time: the first may be of a network that this machine has no way to.
+                # Share the time between the addresses: this machine may have no route to the first one.
                 async with asyncio.timeout(self._caps.connect_seconds / len(tried)):
                     return address, await asyncio.open_connection(address, port)
             except (OSError, TimeoutError):

@@ -1,7 +1,7 @@
-"""The proxy: HTTP/1.1 from inside a sandbox, to the domains that its task may reach and to nothing else.
+"""The HTTP/1.1 proxy of a sandbox: it reaches only the domains that the task allows.
 
-Each request is judged anew, by the name of its host; the name is resolved here, every address judged, and only an
-address that was judged is connected to. In a tunnel the first message has to be TLS for the same name.
+Each request is checked on its own, by host name. The proxy resolves the name, checks every address, and connects only
+to a checked address. A tunnel must start with a TLS ClientHello for the same name.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ _OK: Final = 200
 
 
 class Proxy:
-    """One task's proxy. It belongs to one event loop. ``ledger`` is told each decision."""
+    """One task's proxy. It belongs to one event loop. ``ledger`` records each decision."""
 
     def __init__(self, domains: Iterable[str], ledger: Ledger, rules: ProxyRules) -> None:
-        """Take the domains. Raises :class:`~securebench.egress.proxy.domains.HostError` for one that is none."""
+        """Allow ``domains``. Raises :class:`~securebench.egress.proxy.domains.HostError` if one is invalid."""
         self._allowed = AllowedDomains(domains)
         self._ledger = ledger
         self._dialer = Dialer(rules, ledger.caps)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one connection from the sandbox, and close it. Raises nothing but cancellation."""
+        """Serve one connection from the sandbox, then close it. Raises only ``CancelledError``."""
         client = HttpPeer(h11.SERVER, reader, writer)
         try:
             with suppress(*_BROKEN):
@@ -53,7 +53,7 @@ class Proxy:
             await client.close()
 
     async def _serve_one(self, client: HttpPeer) -> bool:
-        """Serve one request. Whether another may follow on the same connection."""
+        """Serve one request, and return whether another may follow on the same connection."""
         try:
             async with asyncio.timeout(self._ledger.caps.head_seconds):
                 request = await client.next_event()
@@ -85,13 +85,13 @@ class Proxy:
         await refuse(client, attempt, error)
 
     async def _forward(
-        self, client: HttpPeer, asked: tuple[ProxyAttempt, h11.Request], address: str, outside: Streams
+        self, client: HttpPeer, request: tuple[ProxyAttempt, h11.Request], address: str, outside: Streams
     ) -> bool:
-        attempt, head = asked
+        attempt, head = request
         server = HttpPeer(h11.CLIENT, *outside)
         await self._metered(attempt, address, lambda meter: exchange(client, server, head, meter))
         if client.connection.our_state is h11.SEND_RESPONSE:
-            await answer(client, BAD_GATEWAY, "the host broke off, or a bound was reached")
+            await answer(client, BAD_GATEWAY, "the host closed the connection, or a limit was reached")
         return client.connection.our_state is client.connection.their_state is h11.DONE
 
     async def _tunnel(self, client: HttpPeer, attempt: ProxyAttempt, address: str, outside: Streams) -> bool:
@@ -114,7 +114,7 @@ class Proxy:
         return False
 
     async def _hello(self, client: HttpPeer, introduction: Introduction) -> bytes:
-        """Return what the client says first, once it is TLS for the right host. Raises :class:`RefusalError`."""
+        """Return the client's first data once it is a ClientHello for the right host. Raises :class:`RefusalError`."""
         data, _ = client.connection.trailing_data
         try:
             async with asyncio.timeout(self._ledger.caps.head_seconds):
@@ -131,7 +131,7 @@ class Proxy:
     async def _metered(
         self, attempt: ProxyAttempt, address: str, work: Callable[[TunnelMeter], Coroutine[None, None, None]]
     ) -> None:
-        """Do what was allowed, and log its end, however it comes."""
+        """Run ``work`` for an allowed request, and log its end."""
         self._ledger.decide(attempt, Decision.ALLOWED, Reason.ALLOWED, address)
         meter = TunnelMeter(self._ledger)
         reason = Reason.SESSION_CLOSED  # unless something else ends it

@@ -1,4 +1,4 @@
-"""Bytes both ways between two connections, within bounds."""
+"""Copy bytes in both directions between two connections, within limits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PIECE: Final = 64 * 1024
 
 
 class LimitError(Exception):
-    """A bound cuts a connection. ``reason`` says which."""
+    """A connection exceeded a limit. ``reason`` says which."""
 
     def __init__(self, reason: Reason) -> None:
         super().__init__(reason)
@@ -28,7 +28,7 @@ class LimitError(Exception):
 
 
 class TunnelMeter:
-    """The bounds of one connection that was allowed, and what it used of them."""
+    """Measures one allowed connection and enforces its limits."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.usage = TunnelUsage()
@@ -37,7 +37,7 @@ class TunnelMeter:
 
     @property
     def seconds(self) -> float:
-        """How long it lasted so far."""
+        """Seconds since the connection was opened."""
         return time.monotonic() - self._started
 
     def sent(self, count: int) -> None:
@@ -51,17 +51,17 @@ class TunnelMeter:
         self._count(count)
 
     async def watch(self, work: Coroutine[None, None, None]) -> None:
-        """Do ``work`` until it is done, or a time is over: :class:`LimitError`."""
+        """Run ``work`` to its end. Raises :class:`LimitError` when a time limit is reached."""
         task = asyncio.ensure_future(work)
         try:
             while not task.done():
-                await asyncio.wait((task,), timeout=self._patience())
+                await asyncio.wait((task,), timeout=self._seconds_left())
             task.result()
         finally:
             await stop(task)
 
-    def _patience(self) -> float:
-        """Return the seconds until a time may be over."""
+    def _seconds_left(self) -> float:
+        """Return the seconds until the next time limit. Raises :class:`LimitError` if one was reached."""
         caps = self._ledger.caps
         now = time.monotonic()
         left = self._started + caps.connection_seconds - now
@@ -78,10 +78,10 @@ class TunnelMeter:
 
 
 async def tunnel(inside: Streams, outside: Streams, meter: TunnelMeter, introduction: Introduction) -> None:
-    """Carry bytes until both sides have ended, or one breaks.
+    """Copy bytes until both sides have closed or one fails.
 
-    What the client has said in ``introduction`` so far is carried already. Raises :class:`LimitError`, ``HelloError``
-    and ``OSError``.
+    The data that ``introduction`` has already accepted was forwarded by the caller. Raises :class:`LimitError`,
+    ``HelloError`` and ``OSError``.
     """
 
     async def up() -> None:
@@ -104,19 +104,19 @@ async def tunnel(inside: Streams, outside: Streams, meter: TunnelMeter, introduc
 
 
 async def stop(*tasks: asyncio.Future[None]) -> None:
-    """End ``tasks``, however they end: what they had to say was heard, or matters no more."""
+    """Cancel ``tasks`` and wait for them. Their results and exceptions are discarded."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def write(writer: asyncio.StreamWriter, piece: bytes) -> None:
-    """Send ``piece``, and wait while the other end is slower. Raises ``OSError``."""
+    """Send ``piece``, with flow control. Raises ``OSError``."""
     writer.write(piece)
     await writer.drain()
 
 
 def _end(writer: asyncio.StreamWriter) -> None:
-    """Say that nothing more comes, where that can be said."""
+    """Close the sending side, if it is still open."""
     with suppress(OSError):
         writer.write_eof()

@@ -1,1 +1,1 @@
-"""The relay: one provider's API, read before it is passed on, with the key put in outside of the sandbox."""
+"""The provider relay: it checks each API request before forwarding it, and adds the key outside the sandbox."""

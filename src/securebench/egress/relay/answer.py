@@ -1,4 +1,4 @@
-"""One admitted request on its way to the provider, and the answer on its way back, piece by piece."""
+"""Forward one accepted request to the provider, and stream the answer back."""
 
 from __future__ import annotations
 
@@ -29,18 +29,17 @@ if TYPE_CHECKING:
     from securebench.egress.relay.upstream import Upstream
 
 MAX_ERROR_BYTES: Final = 64 * 1024
-"""The body of an error. A longer one is not passed on: half of one is no JSON."""
+"""Maximum body of an error response. A longer one is not forwarded, because truncated JSON is useless."""
 
 MAX_INTERIM: Final = 16
-"""Interim answers (1xx) before an answer."""
+"""Maximum interim responses (1xx) before a response."""
 
 HANGING_SECONDS: Final = 60.0
-"""After which it is the provider that was waited for, if a task ends before a streamed answer begins. Silence until the
-end is normal for an answer that is not streamed, so it says nothing."""
-
+"""If a task ends after this long a wait for a streamed answer to begin, the provider is considered unreachable. An
+answer that is not streamed is normally silent until its end, so a wait for it means nothing."""
 
 AGENT_SECONDS: Final = 60.0
-"""For the agent to send what it said that it sends, and to take what is sent to it. It is beside the relay."""
+"""Timeout for the agent to send the announced body, and to read what is sent to it. The connection is local."""
 
 _SHOULD_RETRY: Final = b"x-should-retry"
 _NUMBER: Final = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
@@ -48,7 +47,7 @@ _NUMBER: Final = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
 
 @dataclass(frozen=True, slots=True)
 class RelayContext:
-    """What all requests of one relay have in common."""
+    """The shared state of all requests of one relay."""
 
     plan: RelayPlan
     dialect: Dialect
@@ -59,7 +58,7 @@ class RelayContext:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What is sent for an admitted request."""
+    """An accepted request, ready to be forwarded."""
 
     route: Route
     headers: list[Header]
@@ -68,7 +67,7 @@ class Order:
 
 
 class NoAnswerError(Exception):
-    """No answer came, or not all of it. ``status`` is for the agent, if nothing has been passed on to it yet."""
+    """The answer is missing or incomplete. ``status`` is for the agent, unless it already received a part."""
 
     def __init__(self, trouble: Trouble, message: str, status: int = 502) -> None:
         super().__init__(message)
@@ -78,22 +77,22 @@ class NoAnswerError(Exception):
 
 
 class AgentGoneError(Exception):
-    """The agent does not take what it asked for."""
+    """The agent closed the connection or stopped reading."""
 
 
 class Passage:
-    """One request and its answer."""
+    """Forwards one request and its answer."""
 
-    def __init__(self, way: RelayContext, agent: HttpPeer, order: Order, entry: RequestEntry) -> None:
-        self._way = way
+    def __init__(self, context: RelayContext, agent: HttpPeer, order: Order, entry: RequestEntry) -> None:
+        self._context = context
         self._agent = agent
         self._order = order
         self._entry = entry
-        self._timeouts = way.plan.timeouts
+        self._timeouts = context.plan.timeouts
         self._deadline = monotonic() + self._timeouts.whole_answer
 
     async def run(self) -> None:
-        """Send the order, and pass on what is answered. Raises :class:`NoAnswerError` and :class:`AgentGoneError`."""
+        """Send the request and forward the answer. Raises :class:`NoAnswerError` and :class:`AgentGoneError`."""
         server = await self._connect()
         try:
             await self._ask(server)
@@ -107,33 +106,33 @@ class Passage:
         except BaseException:
             drop(server)
             raise
-        self._way.upstream.give_back(server)
+        self._context.upstream.give_back(server)
 
     async def _connect(self) -> HttpPeer:
         try:
-            return await self._way.upstream.take()
+            return await self._context.upstream.take()
         except OSError as error:
             why = type(error).__name__
             raise NoAnswerError(Trouble.UNREACHABLE, f"no connection to the provider ({why})") from None
 
     async def _ask(self, server: HttpPeer) -> None:
-        way, order = self._way, self._order
+        context, order = self._context, self._order
         own: list[Header] = [
-            (b"host", way.upstream.authority),
-            (b"accept-encoding", b"identity"),  # what is compressed cannot be counted
+            (b"host", context.upstream.authority),
+            (b"accept-encoding", b"identity"),  # tokens in a compressed answer could not be counted
             (b"content-type", b"application/json"),
             (b"content-length", str(len(order.body)).encode()),
         ]
-        if way.plan.key is not None:
-            own.append(way.dialect.authorise(way.plan.key))
-        target = way.dialect.upstream_path(way.upstream.path, order.route)
+        if context.plan.key is not None:
+            own.append(context.dialect.authorise(context.plan.key))
+        target = context.dialect.upstream_path(context.upstream.path, order.route)
         try:
             async with asyncio.timeout(self._timeouts.between_bytes):
                 await server.send(h11.Request(method=b"POST", target=target.encode(), headers=own + order.headers))
                 await server.send(h11.Data(data=order.body))
                 await server.send(h11.EndOfMessage())
         except OSError:
-            raise NoAnswerError(Trouble.UNREACHABLE, "the provider did not take the request") from None
+            raise NoAnswerError(Trouble.UNREACHABLE, "could not send the request to the provider") from None
 
     async def _head(self, server: HttpPeer) -> h11.Response:
         since = monotonic()
@@ -145,10 +144,10 @@ class Passage:
             if self._order.is_stream and monotonic() - since >= HANGING_SECONDS:
                 self._entry.trouble, self._entry.message = Trouble.UNREACHABLE, "the provider did not begin to answer"
             raise
-        raise NoAnswerError(Trouble.FAILED, "the provider does not come to its answer")
+        raise NoAnswerError(Trouble.FAILED, "the provider sent too many interim responses")
 
     async def _next(self, server: HttpPeer, silence: float | None = None) -> h11.Event:
-        """Return what the provider sends next, after at most ``silence`` seconds. Raises :class:`NoAnswerError`."""
+        """Return the provider's next event within ``silence`` seconds. Raises :class:`NoAnswerError`."""
         silence = silence or self._timeouts.between_bytes
         left = self._deadline - monotonic()
         is_last_wait = not self._order.is_stream or left < silence
@@ -160,24 +159,24 @@ class Passage:
             message = whole if is_last_wait else f"the provider sent nothing for {silence:g} seconds"
             raise NoAnswerError(Trouble.UNREACHABLE, message) from None
         except (OSError, h11.RemoteProtocolError):
-            raise NoAnswerError(Trouble.FAILED, "the provider's answer broke off") from None
+            raise NoAnswerError(Trouble.FAILED, "the provider's answer is incomplete") from None
         if not isinstance(event, h11.Event) or isinstance(event, h11.ConnectionClosed):
             raise NoAnswerError(Trouble.FAILED, "the provider closed the connection")
         return event
 
     async def _pass_error(self, server: HttpPeer, response: h11.Response) -> None:
-        """Hand the provider's error to the agent, as it is but for the key."""
+        """Forward the provider's error to the agent, with the key removed."""
         entry, status = self._entry, response.status_code
         data = await self._error_body(server, status)
         entry.status, entry.received = status, len(data)
-        self._way.spent.bytes += len(data)
-        entry.trouble = self._way.dialect.error_trouble(status, read_object(data))
+        self._context.spent.bytes += len(data)
+        entry.trouble = self._context.dialect.error_trouble(status, read_object(data))
         entry.message = f"the provider answered {status}"
         entry.note_retry_after(retry_after(response.headers))
-        data = erased(data, self._way.plan.key)
+        data = erased(data, self._context.plan.key)
         headers = [*self._shown_headers(response), (b"content-length", str(len(data)).encode())]
         if entry.trouble is Trouble.REFUSED:
-            # No repetition makes a key right: Claude Code would otherwise ask five more times, for half a minute.
+            # Retrying does not help a rejected key. Without this header, Claude Code retries five times in 30 seconds.
             headers = [header for header in headers if header[0] != _SHOULD_RETRY] + [(_SHOULD_RETRY, b"false")]
         await self._give(h11.Response(status_code=status, headers=headers))
         await self._give(h11.Data(data=data))
@@ -188,15 +187,15 @@ class Passage:
         while isinstance(event := await self._next(server), h11.Data):
             data += bytes(event.data)
             if len(data) > MAX_ERROR_BYTES:
-                message = f"the provider answered {status}, at length"
-                raise NoAnswerError(self._way.dialect.error_trouble(status, {}), message, status)
+                message = f"the provider answered {status}, with a body of more than {MAX_ERROR_BYTES} bytes"
+                raise NoAnswerError(self._context.dialect.error_trouble(status, {}), message, status)
         return data
 
     async def _pass_answer(self, server: HttpPeer, response: h11.Response) -> None:
-        """Pass an answer on as it comes. Whatever becomes of it, what it took is counted."""
+        """Forward an answer while it arrives. Its tokens are counted even if it fails."""
         kind = dict(response.headers).get(b"content-type", b"").lower()
         is_stream = kind.startswith(b"text/event-stream")
-        meter = AnswerMeter(self._way.dialect, asked=len(self._order.body), is_stream=is_stream)
+        meter = AnswerMeter(self._context.dialect, asked=len(self._order.body), is_stream=is_stream)
         self._entry.status = response.status_code
         is_model = self._order.route.is_model
         try:
@@ -210,7 +209,7 @@ class Passage:
             self._judge(meter)
 
     async def _pieces(self, server: HttpPeer, meter: AnswerMeter) -> None:
-        eraser = Eraser(self._way.plan.key)
+        eraser = Eraser(self._context.plan.key)
         while isinstance(event := await self._next(server), h11.Data):
             piece = bytes(event.data)
             meter.feed(piece)
@@ -224,37 +223,39 @@ class Passage:
 
     def _count(self, length: int) -> None:
         self._entry.received += length
-        self._way.spent.bytes += length
-        if self._way.spent.bytes > self._way.plan.bytes:
-            raise NoAnswerError(Trouble.OUT_OF_BUDGET, f"the task's {self._way.plan.bytes} bytes are used up")
+        self._context.spent.bytes += length
+        if self._context.spent.bytes > self._context.plan.bytes:
+            raise NoAnswerError(Trouble.OUT_OF_BUDGET, f"the task's {self._context.plan.bytes} bytes are used up")
 
     def _judge(self, meter: AnswerMeter) -> None:
-        """Say how an answer ended that was passed on whole: its reader knows as much."""
+        """Record the outcome of a completely forwarded answer."""
         if meter.trouble is Trouble.DECLINED:
             self._entry.trouble, self._entry.message = meter.trouble, "the provider's policy stopped the answer"
         elif meter.trouble is not None:
             self._entry.trouble, self._entry.message = meter.trouble, "the provider's stream ended in an error"
         elif not meter.ended:
-            self._entry.trouble, self._entry.message = Trouble.FAILED, "the provider's answer has no end"
+            self._entry.trouble, self._entry.message = Trouble.FAILED, "the provider's answer ended early"
         else:
             self._entry.is_answered = True
 
     def _shown_headers(self, response: h11.Response) -> list[Header]:
-        """Return the headers of an answer that the agent may see."""
-        given = self._way.dialect.answered_headers([(bytes(name), bytes(value)) for name, value in response.headers])
-        return [(name, erased(value, self._way.plan.key)) for name, value in given]
+        """Return the headers of an answer that the agent may see, with the key removed."""
+        given = self._context.dialect.answered_headers(
+            [(bytes(name), bytes(value)) for name, value in response.headers]
+        )
+        return [(name, erased(value, self._context.plan.key)) for name, value in given]
 
     async def _give(self, event: h11.Event) -> None:
-        """Hand one event to the agent. Raises :class:`AgentGoneError`."""
+        """Send one event to the agent. Raises :class:`AgentGoneError`."""
         try:
-            async with asyncio.timeout(self._way.agent_seconds):
+            async with asyncio.timeout(self._context.agent_seconds):
                 await self._agent.send(event)
         except (OSError, h11.LocalProtocolError):
             raise AgentGoneError from None
 
 
 def retry_after(headers: Iterable[tuple[bytes, bytes]]) -> float | None:
-    """Return for how many seconds a provider asks to be left alone, or ``None`` if it does not say."""
+    """Return the seconds in a ``Retry-After`` header, or ``None`` if there is no valid one."""
     given = {bytes(name): bytes(value).decode("latin-1").strip() for name, value in headers}
     seconds, date = given.get(b"retry-after-ms", ""), given.get(b"retry-after", "")
     try:
@@ -263,15 +264,15 @@ def retry_after(headers: Iterable[tuple[bytes, bytes]]) -> float | None:
         if _NUMBER.fullmatch(date):
             return float(date)
         return max(0.0, (parsedate_to_datetime(date) - datetime.now(UTC)).total_seconds())
-    except (TypeError, ValueError, OverflowError):  # no date, a date without a zone, a year out of range
+    except (TypeError, ValueError, OverflowError):  # not a date, no time zone, or a year out of range
         return None
 
 
 def check_readable(response: h11.Response) -> None:
-    """Raise :class:`NoAnswerError` for an answer that leads elsewhere, or that cannot be read."""
+    """Raise :class:`NoAnswerError` for a redirect or an unreadable answer."""
     if not 200 <= response.status_code < 300:  # noqa: PLR2004 - a status is its own name
-        message = f"the provider answered {response.status_code}, which is not followed"
+        message = f"the provider answered {response.status_code}, which the relay does not follow"
         raise NoAnswerError(Trouble.FAILED, message)
     encodings = [value.lower() for name, value in response.headers if name == b"content-encoding"]
     if encodings not in ([], [b"identity"]):
-        raise NoAnswerError(Trouble.FAILED, "the provider's answer is compressed, which was not asked for")
+        raise NoAnswerError(Trouble.FAILED, "the provider's answer is compressed although the request forbade it")

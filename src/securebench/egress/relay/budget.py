@@ -1,4 +1,4 @@
-"""What one task may ask of its provider, and what is left of it."""
+"""The provider budget of one task."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Spending:
-    """What was spent by this try; a plan says what earlier tries did. ``bytes`` are those of bodies, both ways.
+    """What this attempt has used; the plan has what earlier attempts used. ``bytes`` counts bodies in both directions.
 
-    ``failed`` are those of the requests that the provider is to blame for: programs repeat them, and its bad hour is
-    not to use up the budget. As many as there may be requests are forgiven, so that nobody repeats without end.
+    ``failed`` counts the requests that failed because of the provider. Agents retry them, and an outage must not use up
+    the budget. At most ``plan.requests`` of them are forgiven, so that retries end.
     """
 
     requests: int = 0
@@ -24,11 +24,11 @@ class Spending:
     bytes: int = 0
 
     def over(self, plan: RelayPlan) -> str:
-        """Return which bound of ``plan`` leaves no room for another request, in words; nothing if none does."""
+        """Return a description of the exhausted limit of ``plan``, or an empty string if a request is possible."""
         return self._reached(plan, min(self.failed, plan.requests))
 
     def is_used_up(self, plan: RelayPlan) -> bool:
-        """Return whether there would be no room either if all that the provider failed at were forgiven."""
+        """Return whether the budget would be exhausted even if all failed requests were forgiven."""
         return bool(self._reached(plan, self.failed))
 
     def _reached(self, plan: RelayPlan, forgiven: int) -> str:

@@ -1,8 +1,8 @@
-"""The gateway's own question to a provider, which tells real trouble from what an agent made look like it.
+"""The gateway's own test request to a provider. It distinguishes an outage from errors that an agent provoked.
 
-An agent chooses its own requests, so an error that it got proves nothing about the provider: it can flood it, send what
-its account may not ask, or leave an answer unread. The gateway asks one small question of its own, which no agent can
-influence, after the agent is dead; and once before a run's first task, for key and model.
+An agent chooses its own requests, so an error response proves nothing about the provider: an agent can exceed the rate
+limit, send forbidden requests, or leave an answer unread. The gateway therefore sends one small request of its own
+after the agent has exited, and once before a run's first task to check key and model.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from securebench.egress.relay.providers.base import Dialect, Header, ProbeRequest
 
 PROBE_SECONDS: Final = 30.0
-"""For the whole question. Its answer is a few tokens long: a provider that needs longer serves nobody."""
+"""Timeout of the whole probe. Its answer has a few tokens: a provider that needs longer is unusable."""
 
 MAX_ANSWER_BYTES: Final = 1024 * 1024
 
 
 async def ask_provider(plan: RelayPlan, model: str, seconds: float = PROBE_SECONDS) -> ProbeReport:
-    """Ask the provider of ``plan`` one small question of our own, and return what came of it.
+    """Send the provider of ``plan`` one small request, and return the result.
 
-    Raises :class:`EgressError` for a plan whose base URL, authority or key cannot be used.
+    Raises :class:`EgressError` if the base URL, CA certificate or key of the plan is invalid.
     """
     require_key(plan)
     upstream = Upstream(plan.base_url, plan.authority, min(plan.timeouts.connect, seconds))
@@ -53,7 +53,7 @@ async def ask_provider(plan: RelayPlan, model: str, seconds: float = PROBE_SECON
     except NoAnswerError as error:
         return ProbeReport(trouble=error.trouble, message=error.message)
     except h11.RemoteProtocolError:
-        return ProbeReport(trouble=Trouble.FAILED, message="the provider's answer broke off")
+        return ProbeReport(trouble=Trouble.FAILED, message="the provider's answer is incomplete")
     except OSError as error:
         message = f"no connection to the provider ({type(error).__name__})"
         return ProbeReport(trouble=Trouble.UNREACHABLE, message=message)
@@ -92,7 +92,7 @@ async def _answer(server: HttpPeer, dialect: Dialect, question: ProbeRequest) ->
         data += piece
         meter.feed(piece)
         if len(data) > MAX_ANSWER_BYTES:
-            raise NoAnswerError(Trouble.FAILED, "the provider's answer to a question of ours has no end")
+            raise NoAnswerError(Trouble.FAILED, "the provider's answer to the test request is too long")
     if status >= 400:  # noqa: PLR2004 - a status is its own name
         body = read_object(data)
         return ProbeReport(
@@ -106,5 +106,5 @@ async def _answer(server: HttpPeer, dialect: Dialect, question: ProbeRequest) ->
     meter.finish()
     taken, given = meter.tokens() if question.body is not None else (0, 0)
     trouble = meter.trouble or (None if meter.ended else Trouble.FAILED)
-    message = "" if trouble is None else "the provider's answer ended in an error, or had no end"
+    message = "" if trouble is None else "the provider's answer ended in an error or is incomplete"
     return ProbeReport(trouble=trouble, message=message, status=status, input_tokens=taken, output_tokens=given)

@@ -1,4 +1,4 @@
-"""Why a relay does not pass a request on."""
+"""Why a relay refuses a request."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from typing import Final
 
 
 class RelayRefusal(StrEnum):
-    """The reasons, as they stand in reports and in logs."""
+    """The reasons, as written to reports and logs."""
 
     MALFORMED = "malformed"
-    """It is no HTTP/1.1, or its framing can be read in two ways."""
+    """Not HTTP/1.1, or ambiguous framing."""
     PATH = "path"
-    """Not one of the provider's paths that an agent needs, with their known queries."""
+    """The path and query are not on the list of those that agents need."""
     METHOD = "method"
-    """The path takes another method."""
+    """The path requires another method."""
     UPGRADE = "upgrade"
-    """Another protocol over the same connection, as a WebSocket is."""
+    """An upgrade to another protocol, such as WebSocket."""
     HEADER = "header"
-    """A header says what the relay cannot check: a compressed body, another type, a beta of provider-side tools."""
+    """A header that the relay cannot allow: a compressed body, another content type, a beta of provider-side tools."""
     TOO_LARGE = "too_large"
-    """The body is larger than a relay holds, or holds too many values."""
+    """The body is too large or contains too many values."""
     JSON = "json"
-    """The body is not the strict JSON of one object."""
+    """The body is not a strict JSON object."""
     FIELD = "field"
-    """A parameter that is not admitted, or not with this value."""
+    """A parameter or its value is not allowed."""
     MODEL = "model"
-    """Another model than the configured one."""
+    """The model is not the configured one."""
     TOOL = "tool"
-    """A tool that the provider would run."""
+    """The provider would run the tool."""
     CONTENT = "content"
-    """Content that the provider would fetch, or that is not known to be inert."""
+    """The provider would fetch the content, or the content type is unknown."""
     BUDGET = "budget"
     """The task's budget is used up."""
 
@@ -45,11 +45,11 @@ STATUS: Final = MappingProxyType(
         RelayRefusal.BUDGET: 429,
     }
 )
-"""What the agent is answered, 400 otherwise: programs give up at 400 at once, and repeat at 403 and at 5xx."""
+"""The status sent to the agent; 400 for all other reasons, since agents retry 403 and 5xx but not 400."""
 
 
 class RefusedError(Exception):
-    """A request is not passed on. ``message`` is for the agent, and holds nothing that it may not know."""
+    """A request is refused. ``message`` is sent to the agent and contains no secrets."""
 
     def __init__(self, reason: RelayRefusal, message: str) -> None:
         super().__init__(message)
@@ -58,5 +58,5 @@ class RefusedError(Exception):
 
     @property
     def status(self) -> int:
-        """What the agent is answered."""
+        """The HTTP status sent to the agent."""
         return STATUS.get(self.reason, 400)

@@ -1,4 +1,4 @@
-"""What an agent sends to a relay: read within bounds, and strictly, so that it cannot be read otherwise elsewhere."""
+"""Read requests from an agent, with limits and strictly, so that the provider cannot interpret them differently."""
 
 from __future__ import annotations
 
@@ -20,41 +20,39 @@ if TYPE_CHECKING:
     from securebench.egress.relay.providers.base import Header, Object
 
 MAX_BODY_BYTES: Final = 32 * 1024 * 1024
-"""One body: what the Messages API takes."""
+"""Maximum size of a body: the limit of the Messages API."""
 
 MAX_HELD_BYTES: Final = 2 * MAX_BODY_BYTES
-"""The bodies that one relay holds at once, so that no agent takes the memory of the others'."""
+"""Maximum size of all bodies in a relay's memory, so that one agent cannot exhaust the memory of the others."""
 
 DRAIN_SECONDS: Final = 5.0
-"""What is left of a refused request may take this long: it comes from beside, and nobody waits for it."""
+"""Timeout for reading the rest of a refused request. The connection is local."""
 
 MAX_VALUES: Final = 200_000
-"""Values in one body. A session that fills a model's context of a million tokens holds some ten thousands."""
+"""Maximum values in one body. A session that fills a context of a million tokens has tens of thousands."""
 
 _STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
-"""A JSON string, or what is left of one at the end: always a match, so that the scan takes time in proportion."""
+"""A JSON string, also an unterminated one at the end: it always matches, so that the scan is linear."""
 
 _MARKS: Final = (b",", b"[", b"{")
 _PLAIN_JSON: Final = re.compile(rb"application/json(?: *; *charset=utf-8)?", re.IGNORECASE)
 
 
 def check_framing(headers: Collection[Header]) -> None:
-    """Look at how a request says where its body ends and what it is. Raises :class:`RefusedError`."""
+    """Check the headers that describe the body. Raises :class:`RefusedError`."""
     given = dict(headers)
     if b"transfer-encoding" in given and b"content-length" in given:
-        raise RefusedError(RelayRefusal.MALFORMED, "the body has two lengths")
+        raise RefusedError(RelayRefusal.MALFORMED, "the request has both Content-Length and Transfer-Encoding")
     if given.get(b"content-encoding", b"identity").lower() != b"identity":
-        raise RefusedError(
-            RelayRefusal.HEADER, "the body is compressed, which is to be turned off in the agent's settings"
-        )
+        raise RefusedError(RelayRefusal.HEADER, "the body is compressed: turn compression off in the agent's settings")
     if not _PLAIN_JSON.fullmatch(given.get(b"content-type", b"").strip()):
-        raise RefusedError(RelayRefusal.HEADER, "the body is not application/json")
+        raise RefusedError(RelayRefusal.HEADER, "the Content-Type is not application/json")
     if int(given.get(b"content-length", b"0")) > MAX_BODY_BYTES:
         raise _too_large()
 
 
 class Bodies:
-    """The bodies that a relay holds at once."""
+    """Limits the memory of all request bodies in a relay."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -62,9 +60,9 @@ class Bodies:
 
     @asynccontextmanager
     async def read(self, agent: HttpPeer) -> AsyncIterator[bytes]:
-        """Hold the body of the request that ``agent`` sends.
+        """Read the body of the current request, and count it as held inside the ``with`` block.
 
-        Raises :class:`RefusedError`, ``h11.RemoteProtocolError``, and ``OSError``, whose ``TimeoutError`` is one.
+        Raises :class:`RefusedError`, ``h11.RemoteProtocolError``, and ``OSError`` (including ``TimeoutError``).
         """
         data = bytearray()
         try:
@@ -81,12 +79,13 @@ class Bodies:
     def _bound(self, length: int) -> None:
         if length > MAX_BODY_BYTES or self._held > MAX_HELD_BYTES:
             raise RefusedError(
-                RelayRefusal.TOO_LARGE, f"the body is larger than {MAX_BODY_BYTES} bytes, or not the only one"
+                RelayRefusal.TOO_LARGE,
+                f"the body has more than {MAX_BODY_BYTES} bytes, or too many requests run at once",
             )
 
 
 async def drain(agent: HttpPeer) -> None:
-    """Read what is left of a request, within bounds, and forget it. Raises nothing but cancellation."""
+    """Read and discard the rest of a request, within limits. Raises only ``CancelledError``."""
     left = MAX_BODY_BYTES
     with suppress(OSError, h11.RemoteProtocolError):
         async with asyncio.timeout(DRAIN_SECONDS):
@@ -96,9 +95,9 @@ async def drain(agent: HttpPeer) -> None:
 
 
 def decode(data: bytes) -> Object:
-    """Return the one object that a body is. Raises :class:`RefusedError`."""
+    """Return the JSON object in a body. Raises :class:`RefusedError`."""
     if _too_many(data):
-        raise RefusedError(RelayRefusal.TOO_LARGE, f"the body holds more than {MAX_VALUES} values")
+        raise RefusedError(RelayRefusal.TOO_LARGE, f"the body contains more than {MAX_VALUES} values")
     try:
         value, _ = decode_json(data.decode("utf-8"), MAX_VALUES)
     except UnicodeDecodeError:
@@ -106,21 +105,21 @@ def decode(data: bytes) -> Object:
     except UnfitJsonError as error:
         raise RefusedError(RelayRefusal.JSON, f"the body is not strict JSON: {error}") from None
     if not isinstance(value, dict):
-        raise RefusedError(RelayRefusal.JSON, "the body is not an object")
+        raise RefusedError(RelayRefusal.JSON, "the body is not a JSON object")
     return value
 
 
 def encode(body: Object) -> bytes:
-    """Return what is sent for a body that was checked: what another reader makes of it is what was checked."""
+    """Serialize a checked body again, so that the provider parses exactly what was checked."""
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def _too_large() -> RefusedError:
-    return RefusedError(RelayRefusal.TOO_LARGE, f"the body is larger than {MAX_BODY_BYTES} bytes, or others are held")
+    return RefusedError(RelayRefusal.TOO_LARGE, f"the body has more than {MAX_BODY_BYTES} bytes")
 
 
 async def _invite(agent: HttpPeer) -> None:
-    """Send the interim answer that some clients wait for before they send a body."""
+    """Send ``100 Continue`` if the client waits for it before it sends the body."""
     if agent.connection.they_are_waiting_for_100_continue:
         await agent.send(h11.InformationalResponse(status_code=100, headers=[]))
 
@@ -131,7 +130,7 @@ def _is_sending(agent: HttpPeer) -> bool:
 
 
 def _too_many(data: bytes) -> bool:
-    """Return whether there are too many values, before any of them takes memory."""
+    """Return whether ``data`` contains too many values, without parsing it, which could exhaust the memory."""
     if sum(data.count(mark) for mark in _MARKS) <= MAX_VALUES:
         return False
     found = end = 0

@@ -1,4 +1,4 @@
-"""A key, taken out of whatever passes by."""
+"""Remove the key from forwarded data."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _REDACTED: Final = REDACTED.encode()
 
 
 class Eraser:
-    """Takes one key out of a stream of bytes, also where it is cut in two. No key: nothing is changed.
+    """Removes a key from a stream of bytes, even if it is split between pieces. Without a key, nothing changes.
 
-    A piece is passed on at once, except for an end of it that the key could begin with.
+    Data is returned at once, except for a suffix that may be the beginning of the key.
     """
 
     def __init__(self, key: str | None) -> None:
@@ -20,7 +20,7 @@ class Eraser:
         self._held = b""
 
     def feed(self, piece: bytes) -> bytes:
-        """Return what can be passed on."""
+        """Add a piece, and return the data that can be forwarded."""
         if not self._key:
             return piece
         data = (self._held + piece).replace(self._key, _REDACTED)
@@ -29,17 +29,17 @@ class Eraser:
         return data[: len(data) - held]
 
     def finish(self) -> bytes:
-        """Return the rest."""
+        """Return the remaining data."""
         rest, self._held = self._held, b""
         return rest
 
     def _begun(self, data: bytes) -> int:
-        """Return how many bytes at the end of ``data`` the key begins with."""
+        """Return the length of the longest suffix of ``data`` that is a proper prefix of the key."""
         longest = min(len(self._key) - 1, len(data))
         return next((size for size in range(longest, 0, -1) if data.endswith(self._key[:size])), 0)
 
 
 def erased(data: bytes, key: str | None) -> bytes:
-    """Return ``data`` without ``key``."""
+    """Return ``data`` with ``key`` replaced by the redaction mark."""
     eraser = Eraser(key)
     return eraser.feed(data) + eraser.finish()

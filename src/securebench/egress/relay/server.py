@@ -1,4 +1,4 @@
-"""The relay: what a sandbox has in place of a provider's address and key."""
+"""The relay server: the sandbox connects to it instead of the provider, and never sees the key."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from securebench.resources import JsonValue
 
 MAX_CONNECTIONS: Final = 64
-"""Connections of one agent at once. More are closed as they come."""
+"""Simultaneous connections of one agent. Further connections are closed immediately."""
 
 MAX_AT_ONCE: Final = 16
-"""Requests of one agent that are under way at once. More wait: agents with helpers have some ten."""
+"""Simultaneous requests of one agent. Further requests wait. Agents with subagents send about ten."""
 
 _VERSIONS: Final = (b"1.0", b"1.1")
 
@@ -39,10 +39,10 @@ _KEY: Final = re.compile(r"[!-~]+")
 
 
 class ProviderRelay:
-    """One task's way to its provider. It belongs to one event loop.
+    """The relay of one task. It belongs to one event loop.
 
-    ``log`` is given a line a request: counts and names, never a body, never a key. Raises :class:`EgressError` for a
-    plan whose base URL, authority or key is none.
+    ``log`` receives a line for each request: counts and names, never a body or a key. Raises :class:`EgressError` if
+    the base URL, CA certificate or key of the plan is invalid.
     """
 
     def __init__(
@@ -56,14 +56,14 @@ class ProviderRelay:
         require_key(plan)
         self._tally = Tally(log)
         upstream = upstream or Upstream(plan.base_url, plan.authority, plan.timeouts.connect)
-        self._way = RelayContext(plan, dialect_of(plan.provider), upstream, agent_seconds, self._tally.spent)
+        self._context = RelayContext(plan, dialect_of(plan.provider), upstream, agent_seconds, self._tally.spent)
         self._bodies = Bodies(agent_seconds)
         self._slots = asyncio.Semaphore(MAX_AT_ONCE)
         self._tasks: set[asyncio.Task[object]] = set()
         self._is_closed = False
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one connection of the agent's, and close it. Raises nothing but the cancellation of others."""
+        """Serve one connection from the agent, then close it. Raises only a ``CancelledError`` from the caller."""
         agent, task = HttpPeer(h11.SERVER, reader, writer), asyncio.current_task()
         try:
             if task is not None and len(self._tasks) < MAX_CONNECTIONS and not self._is_closed:
@@ -77,17 +77,17 @@ class ProviderRelay:
             await agent.close()
 
     def report(self) -> RelayReport:
-        """Return what was seen so far. What is under way counts when it is over, or with :meth:`close`."""
+        """Return the report so far. A running request is counted when it ends, at the latest in :meth:`close`."""
         return self._tally.report()
 
     async def close(self) -> None:
-        """End whatever is under way, and close all connections. Idempotent."""
+        """Cancel running requests and close all connections. Idempotent."""
         self._is_closed = True
         tasks = [task for task in self._tasks if task is not asyncio.current_task()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._way.upstream.close()
+        self._context.upstream.close()
 
     async def _serve_all(self, agent: HttpPeer) -> None:
         with suppress(OSError, h11.ProtocolError, AgentGoneError):
@@ -95,7 +95,7 @@ class ProviderRelay:
                 agent.connection.start_next_cycle()
 
     async def _serve_next(self, agent: HttpPeer) -> bool:
-        """Serve one request, and return whether the connection can take another."""
+        """Serve one request, and return whether another may follow on the connection."""
         request = await _request(agent)
         if isinstance(request, h11.ConnectionClosed):
             return False
@@ -110,11 +110,11 @@ class ProviderRelay:
 
     async def _handle(self, agent: HttpPeer, request: h11.Request | None, entry: RequestEntry) -> None:
         if request is None:
-            await self._refuse(agent, entry, RefusedError(RelayRefusal.MALFORMED, "this is not HTTP/1.1"))
+            await self._refuse(agent, entry, RefusedError(RelayRefusal.MALFORMED, "the request is not valid HTTP/1.1"))
             return
         entry.method, entry.path = request.method.decode("latin-1"), request.target.decode("latin-1")
         try:
-            if (entry.method, entry.path) in self._way.dialect.local:
+            if (entry.method, entry.path) in self._context.dialect.local:
                 await self._answer(agent, entry, 200, b"")
             else:
                 await self._relay(agent, request, entry)
@@ -122,27 +122,29 @@ class ProviderRelay:
             await self._refuse(agent, entry, refused)
         except (h11.RemoteProtocolError, TimeoutError):
             await self._refuse(
-                agent, entry, RefusedError(RelayRefusal.MALFORMED, "the body does not come as its head says")
+                agent,
+                entry,
+                RefusedError(RelayRefusal.MALFORMED, "the body does not match the headers, or did not arrive in time"),
             )
         except NoAnswerError as error:
             await self._fail(agent, entry, error)
 
     async def _relay(self, agent: HttpPeer, request: h11.Request, entry: RequestEntry) -> None:
         headers = [(bytes(name), bytes(value)) for name, value in request.headers]
-        route = self._way.dialect.route(entry.method, entry.path, headers)
+        route = self._context.dialect.route(entry.method, entry.path, headers)
         entry.is_model = route.is_model
         check_framing(headers)
-        self._way.dialect.check_headers(headers, self._way.plan)
+        self._context.dialect.check_headers(headers, self._context.plan)
         async with self._bodies.read(agent) as data:
             body = decode(data)
-            self._way.dialect.check(body, self._way.plan)
-            order = Order(route, self._way.dialect.headers(headers), encode(body), body.get("stream") is True)
+            self._context.dialect.check(body, self._context.plan)
+            order = Order(route, self._context.dialect.headers(headers), encode(body), body.get("stream") is True)
             entry.model = str(body.get("model", ""))
             self._spend(entry, order)
-            await Passage(self._way, agent, order, entry).run()
+            await Passage(self._context, agent, order, entry).run()
 
     def _spend(self, entry: RequestEntry, order: Order) -> None:
-        if bound := self._tally.spent.over(self._way.plan):
+        if bound := self._tally.spent.over(self._context.plan):
             raise RefusedError(RelayRefusal.BUDGET, f"the budget of this task is used up: {bound}")
         entry.sent = len(order.body)
         self._tally.passed_on(entry)
@@ -154,13 +156,13 @@ class ProviderRelay:
         await self._explain(agent, entry, refused.status, refused.message)
 
     def _trouble_of(self, refused: RefusedError) -> Trouble | None:
-        """Return what a refusal means. Where the provider's failures alone used the budget up, it is still theirs."""
+        """Return the trouble of a refusal: ``None`` if only the provider's own failures used up the budget."""
         if refused.reason is not RelayRefusal.BUDGET:
             return Trouble.REJECTED
-        return Trouble.OUT_OF_BUDGET if self._tally.spent.is_used_up(self._way.plan) else None
+        return Trouble.OUT_OF_BUDGET if self._tally.spent.is_used_up(self._context.plan) else None
 
     async def _fail(self, agent: HttpPeer, entry: RequestEntry, error: NoAnswerError) -> None:
-        """Tell the agent that there is no answer, and break it off where it has begun: a cut is no end."""
+        """Send the agent an error, or abort the connection if the answer has begun, so that it looks incomplete."""
         entry.trouble, entry.message = error.trouble, error.message
         if agent.connection.our_state is not h11.SEND_RESPONSE:
             agent.writer.transport.abort()
@@ -168,11 +170,11 @@ class ProviderRelay:
         await self._explain(agent, entry, error.status, error.message)
 
     async def _explain(self, agent: HttpPeer, entry: RequestEntry, status: int, message: str) -> None:
-        error = self._way.dialect.error(status, f"SecureBench: {message}")
+        error = self._context.dialect.error(status, f"SecureBench: {message}")
         await self._answer(agent, entry, status, json.dumps(error).encode())
 
     async def _answer(self, agent: HttpPeer, entry: RequestEntry, status: int, body: bytes) -> None:
-        """Answer in the relay's own name, after all of the request: who still sends does not read."""
+        """Send the relay's own answer. The rest of the request is read first: a client that sends does not read."""
         entry.status = status
         headers: list[Header] = [
             (b"content-type", b"application/json"),
@@ -187,13 +189,15 @@ class ProviderRelay:
 
 
 def require_key(plan: RelayPlan) -> None:
-    """Raise :class:`EgressError` for a key that no header can carry."""
+    """Raise :class:`EgressError` if the key cannot be sent in a header."""
     if plan.key is not None and not _KEY.fullmatch(plan.key):
-        raise EgressError("the provider's key is empty, or holds what a header cannot")
+        raise EgressError(
+            "the provider's API key is empty or contains characters that are not allowed in an HTTP header"
+        )
 
 
 async def _request(agent: HttpPeer) -> h11.Request | h11.ConnectionClosed | None:
-    """Return the head of the next request, ``None`` if it is no HTTP/1.1. Raises ``OSError``."""
+    """Return the head of the next request, or ``None`` if it is not HTTP/1.1. Raises ``OSError``."""
     try:
         event = await agent.next_event()
     except h11.RemoteProtocolError:

@@ -1,4 +1,4 @@
-"""What a relay saw: counts, and a line a request. Nothing of a body."""
+"""Count and log the requests of a relay. Bodies are never logged."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from securebench.resources import JsonValue
 
 MAX_REFUSED_LINES: Final = 1000
-"""Lines of refused requests in a log: an agent can make as many as it likes. All are counted."""
+"""Maximum log lines for refused requests, because an agent can send any number of them. All are counted."""
 
 _MAX_MODELS: Final = 16
-"""Names of models in a report: what a provider says is not trusted to be short."""
+"""Maximum model names in a report, because a provider may send any number of them."""
 _MAX_PATH: Final = 200
 _NOT_PLAIN: Final = re.compile(r"[^ -~]")
 
 
 @dataclass(slots=True)
 class RequestEntry:
-    """One request, as it becomes known. ``sent`` and ``received`` are bytes of bodies, to and from the provider."""
+    """One request, filled in as it is handled. ``sent`` and ``received`` are body bytes to and from the provider."""
 
     method: str = ""
     path: str = ""
@@ -38,27 +38,27 @@ class RequestEntry:
     status: int = 0
     refusal: RelayRefusal | None = None
     answer: int = 0
-    """The provider's own status; ``status`` is what the agent was answered."""
+    """The provider's status; ``status`` is the one sent to the agent."""
     sent: int = 0
     received: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
     is_answered: bool = False
     model: str = ""
-    """The model that was asked for, which is one that the plan admits."""
+    """The requested model, which the plan allows."""
     answering: str = ""
-    """The model that answered, in the provider's words."""
+    """The model that answered, as named by the provider."""
     trouble: Trouble | None = None
     message: str = ""
     retry_at: float | None = None
-    """When, on the monotonic clock, the provider may be asked again by its own word."""
+    """The monotonic time at which the provider may be asked again, according to its ``Retry-After``."""
 
     def note_retry_after(self, seconds: float | None) -> None:
-        """Note for how long the provider asks to be left alone."""
+        """Record the seconds of a ``Retry-After`` header."""
         self.retry_at = None if seconds is None else monotonic() + seconds
 
     def line(self) -> dict[str, JsonValue]:
-        """Return what a log says of it."""
+        """Return the log line of the request."""
         return {
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "kind": "relay",
@@ -81,7 +81,7 @@ class RequestEntry:
 
 
 class Tally:
-    """Everything that one relay counts."""
+    """The counters of one relay."""
 
     def __init__(self, log: Callable[[dict[str, JsonValue]], None]) -> None:
         self._log = log
@@ -94,12 +94,12 @@ class Tally:
         self.spent = Spending()
 
     def passed_on(self, entry: RequestEntry) -> None:
-        """Count a request as it leaves for the provider."""
+        """Count a request that is about to be forwarded to the provider."""
         self.spent.requests += 1
         self.spent.bytes += entry.sent
 
     def close(self, entry: RequestEntry) -> None:
-        """Count a request that is over, and log it."""
+        """Count a finished request and log it."""
         self.spent.failed += entry.refusal is None and entry.trouble in PROVIDER_TROUBLES
         if entry.refusal is not None:
             self._refused[entry.refusal.value] += 1
@@ -112,13 +112,13 @@ class Tally:
             self._model = entry.model
             if entry.answering and (entry.answering in self._models or len(self._models) < _MAX_MODELS):
                 self._models[entry.answering] += 1
-        if self._is_news(entry):
+        if self._is_outcome(entry):
             self._last = entry
         if entry.refusal is None or self._refused.total() <= MAX_REFUSED_LINES:
             self._log(entry.line())
 
     def report(self) -> RelayReport:
-        """Return what was counted so far."""
+        """Return the counts so far."""
         retry_at = self._last.retry_at
         return RelayReport(
             requests=self.spent.requests,
@@ -136,8 +136,8 @@ class Tally:
             message=self._last.message,
         )
 
-    def _is_news(self, entry: RequestEntry) -> bool:
-        """Return whether a request says how things stand. A budget that is used up stays so."""
+    def _is_outcome(self, entry: RequestEntry) -> bool:
+        """Return whether ``entry`` replaces the last outcome. A used-up budget is final."""
         if self._last.trouble is Trouble.OUT_OF_BUDGET or not entry.is_model:
             return False
         return entry.is_answered or entry.trouble is not None

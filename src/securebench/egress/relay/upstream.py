@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import encodings.idna  # noqa: F401 - names are looked up with it, by a process that by then may read no Python files
+import encodings.idna  # noqa: F401 - DNS lookups import it, and the hardened process cannot read Python files
 import re
 import ssl
 from functools import lru_cache
@@ -17,20 +17,20 @@ from securebench.egress.http_streams import PIECE, HttpPeer
 from securebench.errors import EgressError
 
 IDLE_SECONDS: Final = 10.0
-"""How long a connection is kept for the next request. Servers close theirs after a minute or more, and a request that
-meets a closing connection is lost: it may not be repeated, since its answer may have been paid for."""
+"""How long an idle connection is kept for the next request. Servers close idle connections after a minute or more. A
+request on a connection that is being closed is lost, and must not be retried because it may already be billed."""
 
 MAX_IDLE: Final = 8
-"""Connections that are kept at once: agents that work beside each other."""
+"""Maximum idle connections, for subagents that work in parallel."""
 
 _PATH: Final = re.compile(r"[!-~]*")
 _PORTS: Final = {"http": 80, "https": 443}
 
 
 class Upstream:
-    """Where a provider is found: the host of ``base_url``, and no other. TLS is verified with the system's authorities.
+    """Connects to the host of ``base_url``, and to no other. TLS certificates are verified with the system's CAs.
 
-    ``authority`` is one more authority, in PEM. Raises :class:`EgressError` for a URL or an authority that is none.
+    ``authority`` is an additional CA certificate in PEM. Raises :class:`EgressError` if it or the URL is invalid.
     """
 
     def __init__(self, base_url: str, authority: str | None = None, connect_seconds: float = 30.0) -> None:
@@ -40,17 +40,17 @@ class Upstream:
             self._host, self._port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
             self._tls = _tls(authority) if parts.scheme == "https" else None
             if not self._host or not _PATH.fullmatch(parts.path) or parts.query or parts.fragment:
-                raise ValueError("it is more, or less, than a host and a path")  # noqa: TRY301 - as urlsplit does
+                raise ValueError("expected a host and a path, without query and fragment")  # noqa: TRY301 - as urlsplit does
         except (KeyError, ValueError, OSError) as error:
-            raise EgressError(f"the provider's base URL or authority cannot be used: {error!r}") from None
+            raise EgressError(f"invalid base URL or CA certificate of the provider: {error!r}") from None
         self.path = parts.path.rstrip("/")
-        """The path of the base URL, with no slash at its end."""
+        """The path of the base URL, without a trailing slash."""
         self.authority = parts.netloc.rpartition("@")[2].encode("ascii", "replace")
-        """Host and port, as a request names them."""
+        """Host and port, as in the ``Host`` header."""
         self._idle: list[tuple[float, HttpPeer]] = []
 
     async def take(self) -> HttpPeer:
-        """Return a connection: one that was given back, or a new one. Raises ``OSError`` and its ``TimeoutError``."""
+        """Return an idle or a new connection. Raises ``OSError`` (including ``TimeoutError``)."""
         while self._idle:
             since, peer = self._idle.pop()
             if monotonic() - since < IDLE_SECONDS and not peer.reader.at_eof():
@@ -60,7 +60,7 @@ class Upstream:
             return await self._connect()
 
     def give_back(self, peer: HttpPeer) -> None:
-        """Keep a connection whose answer was read to its end, and close any other."""
+        """Keep a connection if its answer was read completely; otherwise close it."""
         connection = peer.connection
         if connection.our_state is connection.their_state is h11.DONE and len(self._idle) < MAX_IDLE:
             connection.start_next_cycle()
@@ -69,7 +69,7 @@ class Upstream:
             drop(peer)
 
     def close(self) -> None:
-        """Close the connections that are kept. Idempotent."""
+        """Close the idle connections. Idempotent."""
         while self._idle:
             drop(self._idle.pop()[1])
 
@@ -85,13 +85,13 @@ class Upstream:
 
 
 def drop(peer: HttpPeer) -> None:
-    """Close a connection of which nothing more is wanted, at once: a good-bye over TLS takes a server's time."""
+    """Abort a connection without a TLS shutdown, which would have to wait for the server."""
     peer.writer.transport.abort()
 
 
 @lru_cache(maxsize=8)
 def _tls(authority: str | None) -> ssl.SSLContext:
-    """Return how certificates are verified. Kept, since reading the system's authorities takes tens of milliseconds."""
+    """Return the TLS context. It is cached because loading the system's CAs takes tens of milliseconds."""
     context = ssl.create_default_context()
     if authority is not None:
         context.load_verify_locations(cadata=authority)

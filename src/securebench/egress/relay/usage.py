@@ -1,4 +1,4 @@
-"""What an answer says of itself while it passes: its tokens, and how it ended. In bounded memory."""
+"""Read the token counts and the outcome of an answer while it is forwarded, in bounded memory."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ if TYPE_CHECKING:
     from securebench.egress.relay.providers.base import Dialect, EventReading
 
 MAX_EVENT_BYTES: Final = 8 * 1024 * 1024
-"""What one line of a stream, or a whole answer, is kept of to be read: the last event of a stream repeats the answer.
-What is longer is passed on unread, and counted by its length."""
+"""Maximum size of a stream line or an unstreamed answer that is parsed: the last event of a stream repeats the answer.
+Longer ones are forwarded without parsing, and their tokens are estimated from their length."""
 
 BYTES_A_TOKEN: Final = 4
-"""How many bytes are counted as a token where the provider does not say: few, so that nobody is better off unsaid."""
+"""Bytes per token for an estimate if the provider does not report tokens: a low value, so that it overestimates."""
 
 _DATA: Final = b"data:"
 _MODEL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+\[\]-]{0,119}")
 
 
 class AnswerMeter:
-    """Reads one answer while it passes. ``asked`` is the size of its request in bytes."""
+    """Reads one answer while it is forwarded. ``asked`` is the size of the request body in bytes."""
 
     def __init__(self, dialect: Dialect, *, asked: int, is_stream: bool) -> None:
         self._dialect = dialect
@@ -35,14 +35,14 @@ class AnswerMeter:
         self._input: int | None = None
         self._output: int | None = None
         self.ended = False
-        """The answer came to its end."""
+        """Whether the answer is complete."""
         self.trouble: Trouble | None = None
-        """What the answer itself says that went wrong."""
+        """The trouble that the answer itself reports."""
         self.model = ""
-        """The model that answered, in the provider's words, as far as they are plain."""
+        """The model that answered, as named by the provider, if the name is well-formed."""
 
     def feed(self, piece: bytes) -> None:
-        """Take the next piece of the body. Raises nothing, whatever it holds."""
+        """Read the next piece of the body. Never raises."""
         self._length += len(piece)
         if not self._is_stream:
             self._hold(piece)
@@ -54,16 +54,16 @@ class AnswerMeter:
         self._hold(rest)
 
     def finish(self) -> None:
-        """Take the end of the body."""
+        """Handle the end of the body."""
         if self._is_stream:
             self._read_line()
         elif self._too_long:
-            self.ended = True  # for all that can be told
+            self.ended = True  # it was not parsed, so assume that it is complete
         elif answer := read_object(bytes(self._held)):
             self._take(self._dialect.read_whole(answer))
 
     def tokens(self) -> tuple[int, int]:
-        """Return the tokens of input and of output: what the provider said, and an estimate where it did not."""
+        """Return the input and output tokens as reported by the provider, estimated where it did not report them."""
         output = self._output or 0
         if not (self.ended and self._output is not None):
             output = max(output, self._length // BYTES_A_TOKEN)
@@ -94,5 +94,5 @@ class AnswerMeter:
             self.model = reading.model
 
 
-def _larger(known: int | None, said: int | None) -> int | None:
-    return said if known is None else max(known, said or 0)
+def _larger(known: int | None, reported: int | None) -> int | None:
+    return reported if known is None else max(known, reported or 0)

@@ -1,4 +1,4 @@
-"""What each provider's API looks like: what of it an agent needs, and what its answers say."""
+"""The providers' APIs: what agents may use of them, and how to read their answers."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ __all__ = ["dialect_of"]
 
 
 def dialect_of(provider: Provider) -> Dialect:
-    """Return how ``provider`` is spoken to."""
+    """Return the dialect of ``provider``."""
     return Anthropic() if provider is Provider.ANTHROPIC else OpenAI()

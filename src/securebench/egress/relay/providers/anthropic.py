@@ -58,8 +58,8 @@ _FIELDS: Final = frozenset(
         "top_p",
     }
 )
-"""Not among them: ``container`` and ``mcp_servers``, which the provider would reach; ``fallbacks``, which are other
-models; ``speed``, which costs more than the tester reckoned with."""
+"""Excluded: ``container`` and ``mcp_servers``, which the provider would connect to; ``fallbacks``, which are other
+models; ``speed``, which costs more than the tester expects."""
 
 _LINES: Final = ("fable", "haiku", "opus", "sonnet")
 _ALIASES: Final = {line: (line,) for line in _LINES} | {
@@ -67,13 +67,13 @@ _ALIASES: Final = {line: (line,) for line in _LINES} | {
     "default": _LINES,
     "opusplan": ("opus", "sonnet"),
 }
-"""Names that Claude Code turns into a model of a line, by its own version's list."""
+"""Aliases that Claude Code resolves to a model of one of these lines. The model depends on the program's version."""
 
 _LONG_CONTEXT: Final = "[1m]"
-"""Stands after a model's name for Claude Code alone: it becomes a beta."""
+"""A suffix of model names that only Claude Code understands: it removes the suffix and requests a beta."""
 
 _CLIENT_TOOL: Final = re.compile(r"(?:bash|computer|memory|text_editor|tool_search_tool_(?:bm25|regex))_\d{8}")
-"""Tools of the provider's making that the agent runs; and the search among the tools of the request itself."""
+"""Tools that the provider defines and the agent runs, and the search among the tools of the request."""
 _PROVIDER_TOOL: Final = re.compile(r"(?:code_execution|web_fetch|web_search)_\d{8}")
 
 _BLOCKS: Final = frozenset(
@@ -121,13 +121,13 @@ _TROUBLES: Final = {
 _VERSION: Final = (b"anthropic-version", b"2023-06-01")
 _REFUSAL: Final = "refusal"
 _FILTERED: Final = "content filtering policy"
-"""Stands in the message of an error that is a refusal by policy: its type is that of a malformed request."""
+"""Part of the message of a policy refusal, whose error type is that of a malformed request."""
 _NO_CREDIT: Final = "credit balance is too low"
-"""Of an account without money: a 400 as for a malformed request, told from it by its text alone."""
+"""Part of the message for an empty account: a 400 like a malformed request; only the message differs."""
 
 
 class Anthropic(Dialect):
-    """The Messages API. Paths are those below the host, with the version."""
+    """The Messages API. Agents send paths with the version."""
 
     marks = (b"message_start", b"message_delta", b"message_stop", b'"error"')
     routes = {  # noqa: RUF012 - see Dialect
@@ -163,19 +163,19 @@ class Anthropic(Dialect):
         return (b"x-api-key", key.encode())
 
     def upstream_path(self, base: str, route: Route) -> str:
-        """Return the path below the base URL, whether or not that ends in the version."""
+        """Return the request target. The base URL may end in the version."""
         return base.removesuffix("/v1") + route.path
 
     def check_headers(self, given: Collection[Header], plan: RelayPlan) -> None:
-        """Refuse the betas of what is refused in a body. Raises :class:`RefusedError`."""
+        """Refuse the betas of features that are refused in a body. Raises :class:`RefusedError`."""
         refused = _REFUSED_BETAS if plan.provider_tools else _REFUSED_BETAS + _PROVIDER_BETAS
         values = [value.decode("latin-1").lower() for name, value in given if name == b"anthropic-beta"]
         for beta in (beta.strip() for value in values for beta in value.split(",")):
             if beta.startswith(refused):
-                raise RefusedError(RelayRefusal.HEADER, f"the beta {shown(beta)} is not admitted")
+                raise RefusedError(RelayRefusal.HEADER, f"the beta {shown(beta)} is not allowed")
 
     def check(self, body: Object, plan: RelayPlan) -> None:
-        """Look at parameters, model, tools and every block of content. Raises :class:`RefusedError`."""
+        """Check the parameters, the model, the tools and every content block. Raises :class:`RefusedError`."""
         only(body, _FIELDS)
         if not _is_model(body.get("model"), plan.model):
             raise RefusedError(RelayRefusal.MODEL, f"the model {shown(body.get('model'))} is not the configured one")
@@ -186,7 +186,7 @@ class Anthropic(Dialect):
             checks.blocks(message.get("content"))
 
     def question(self, base: str, model: str) -> ProbeRequest:
-        """See :meth:`Dialect.question`. Streamed, as Claude Code asks."""
+        """See :meth:`Dialect.question`. It is streamed, like the requests of Claude Code."""
         base, name = base.removesuffix("/v1"), model.removesuffix(_LONG_CONTEXT)
         if name in _ALIASES:
             return ProbeRequest(f"{base}/v1/models?limit=1", None, (_VERSION,))
@@ -195,17 +195,17 @@ class Anthropic(Dialect):
         return ProbeRequest(f"{base}/v1/messages", body, (_VERSION,))
 
     def is_unknown_model(self, body: Object) -> bool:
-        """See :meth:`Dialect.is_unknown_model`. The message names the model; a 404 alone may be of another path."""
+        """See :meth:`Dialect.is_unknown_model`. The message mentions the model; another 404 may be about the path."""
         error = part(body, "error")
         return error.get("type") == "not_found_error" and "model" in str(error.get("message"))
 
     def error(self, status: int, message: str) -> Object:
-        """Return an error in the form of the API."""
+        """Return an error in the API's format."""
         kind = error_kind(status, "rate_limit_error", "api_error")
         return {"type": "error", "error": {"type": kind, "message": message}}
 
     def read(self, event: Object) -> EventReading:
-        """Return usage, end or failure. What the input was stands at the start, and the output so far at each delta."""
+        """Return usage, end or failure. The start event has the input tokens, each delta the output tokens so far."""
         match event.get("type"):
             case "message_start":
                 message = part(event, "message")
@@ -220,12 +220,12 @@ class Anthropic(Dialect):
                 return NOTHING
 
     def read_whole(self, answer: Object) -> EventReading:
-        """Return usage and end of an answer."""
+        """Return the usage and the outcome of an answer."""
         usage = _usage(part(answer, "usage"))
         return replace(usage, ended=True, trouble=_refusal(answer), model=_model(answer))
 
     def error_trouble(self, status: int, body: Object) -> Trouble:
-        """Return what an error means: its text tells an empty account from a malformed request."""
+        """Classify an error. Only its message distinguishes an empty account from a malformed request."""
         message = str(part(body, "error").get("message"))
         if _FILTERED in message:
             return Trouble.DECLINED
@@ -233,7 +233,7 @@ class Anthropic(Dialect):
 
 
 def _refusal(answer: Object) -> Trouble | None:
-    """Return what the reason says why an answer, or its last part, stopped."""
+    """Return ``DECLINED`` if the stop reason is a refusal."""
     return Trouble.DECLINED if answer.get("stop_reason") == _REFUSAL else None
 
 
@@ -249,22 +249,22 @@ def _trouble(error: Object) -> Trouble | None:
 
 
 def _usage(usage: Object) -> EventReading:
-    """Return what was counted, ``None`` for what is not said. What the cache held was input too."""
+    """Return the token counts, ``None`` if not reported. Cached tokens count as input."""
     read = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
     taken = sum(count(usage.get(key)) for key in read) if "input_tokens" in usage else None
     return EventReading(taken, count(usage.get("output_tokens")) if "output_tokens" in usage else None)
 
 
-def _is_model(asked: JsonValue, configured: str) -> bool:
-    if not isinstance(asked, str):
+def _is_model(requested: JsonValue, configured: str) -> bool:
+    if not isinstance(requested, str):
         return False
     name = configured.removesuffix(_LONG_CONTEXT)
     lines = _ALIASES.get(name, ())
-    return asked == name or (asked.startswith("claude-") and bool(set(asked.split("-")) & set(lines)))
+    return requested == name or (requested.startswith("claude-") and bool(set(requested.split("-")) & set(lines)))
 
 
 class _Checks:
-    """What a request brings, looked through for what the provider would run or fetch."""
+    """Checks a request for everything that the provider would run or fetch."""
 
     def __init__(self, *, provider_tools: bool) -> None:
         self._provider_tools = provider_tools
@@ -272,7 +272,7 @@ class _Checks:
         self._sources = _SOURCES | {"url"} if provider_tools else _SOURCES
 
     def tools(self, given: JsonValue) -> None:
-        """Look at a list of tools."""
+        """Check a list of tools."""
         for tool in objects(given, "tools"):
             kind = kind_of(tool, "custom")
             if self._provider_tools and _PROVIDER_TOOL.fullmatch(kind):
@@ -281,13 +281,13 @@ class _Checks:
                 raise tool_refused(kind)
 
     def blocks(self, given: JsonValue) -> None:
-        """Look at content: a text, or blocks, which may hold others."""
+        """Check content: a string, or blocks that may contain further blocks."""
         if isinstance(given, str):
             return
         for block in objects(given, "content"):
             kind = kind_of(block, "")
             if kind not in self._blocks:
-                raise RefusedError(RelayRefusal.CONTENT, f"content of type {shown(kind)} is not admitted")
+                raise RefusedError(RelayRefusal.CONTENT, f"content of type {shown(kind)} is not allowed")
             self._source(block)
             if kind in _NESTING:
                 self.blocks(block.get("content"))
@@ -299,5 +299,5 @@ class _Checks:
         no_references(source)
         kind = kind_of(source, "")
         if kind not in self._sources:
-            raise RefusedError(RelayRefusal.CONTENT, f"a source of type {shown(kind)} is not admitted")
+            raise RefusedError(RelayRefusal.CONTENT, f"a source of type {shown(kind)} is not allowed")
         self.blocks(source.get("content"))

@@ -1,4 +1,4 @@
-"""One provider's API, as a relay sees it."""
+"""The interface of a provider's API as the relay uses it, with shared checks."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ Object: TypeAlias = "dict[str, JsonValue]"
 Header: TypeAlias = tuple[bytes, bytes]
 
 _SHOWN: Final = 80
-"""Characters of the agent's own words that a refusal repeats."""
+"""Maximum characters of the agent's text that a refusal quotes."""
 
 _NOT_PLAIN: Final = re.compile(r"[^ -~]")
 
 _REFERENCES: Final = frozenset(
     {"container", "connector_id", "file_id", "file_ids", "file_url", "server_url", "vector_store_ids"}
 )
-"""Keys by which a tool or a piece of content names what lies with the provider, or elsewhere."""
+"""Keys that refer to data stored at the provider or elsewhere."""
 
 _HEADERS: Final = frozenset({b"accept", b"user-agent"})
 
@@ -37,7 +37,7 @@ _ANSWER_HEADERS: Final = frozenset({b"content-type", b"retry-after", b"request-i
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A way that is open. ``path`` follows the base URL. ``is_model``: a model answers, and its tokens count."""
+    """An allowed API path, relative to the base URL. ``is_model``: a model answers, and its tokens are counted."""
 
     path: str
     is_model: bool = True
@@ -45,14 +45,14 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class EventReading:
-    """What one event of an answer, or a whole one, says. Tokens are so far in this answer, ``None`` if unsaid."""
+    """The content of an event or of a whole answer. Tokens are totals of the answer so far, ``None`` if unknown."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
     ended: bool = False
     trouble: Trouble | None = None
     model: str = ""
-    """The model that answers, where the event names it."""
+    """The model that answers, if the event names it."""
 
 
 NOTHING: Final = EventReading()
@@ -60,7 +60,7 @@ NOTHING: Final = EventReading()
 
 @dataclass(frozen=True, slots=True)
 class ProbeRequest:
-    """The smallest request of the gateway's own. ``path`` is upstream's, below the base URL; no ``body`` means GET."""
+    """The gateway's own test request. ``path`` is the full request path; without a ``body`` the method is GET."""
 
     path: str
     body: Object | None
@@ -68,38 +68,38 @@ class ProbeRequest:
 
 
 QUESTION: Final = "Reply with the word OK."
-"""What the gateway asks a model when it asks by itself."""
+"""The prompt of the gateway's test request."""
 
 
 class Dialect(ABC):
-    """How one provider is spoken to. Without state."""
+    """The API of one provider. Stateless."""
 
     marks: ClassVar[tuple[bytes, ...]]
-    """An event of a stream is read only if one of these stands in it: most hold a word of text, and no more."""
+    """Only stream events that contain one of these are parsed, because most events are just a piece of text."""
     routes: ClassVar[Mapping[str, Route]]
-    """Where a model is asked by POST, by the target of the request: path and query, letter for letter."""
+    """The allowed POST routes by request target: the exact path and query."""
     local: ClassVar[frozenset[tuple[str, str]]]
-    """Methods and targets that the relay answers itself, with 200 and nothing."""
+    """Methods and targets that the relay itself answers with 200 and an empty body."""
     request_headers: ClassVar[frozenset[bytes]]
     answer_headers: ClassVar[frozenset[bytes]]
     answer_prefixes: ClassVar[tuple[bytes, ...]]
 
     def route(self, method: str, target: str, headers: Collection[Header]) -> Route:
-        """Return the way that a request asks for. Raises :class:`RefusedError`."""
+        """Return the route of a request. Raises :class:`RefusedError`."""
         if any(name == b"upgrade" for name, _ in headers):
-            raise RefusedError(RelayRefusal.UPGRADE, "no other protocol over this connection: use HTTP")
+            raise RefusedError(RelayRefusal.UPGRADE, "protocol upgrades are not allowed: use plain HTTP")
         if (found := self.routes.get(target)) is None:
-            raise RefusedError(RelayRefusal.PATH, "this path is not open to agents")
+            raise RefusedError(RelayRefusal.PATH, "this path is not allowed")
         if method != "POST":
-            raise RefusedError(RelayRefusal.METHOD, "this path takes POST alone")
+            raise RefusedError(RelayRefusal.METHOD, "this path accepts only POST")
         return found
 
     def headers(self, given: Collection[Header]) -> list[Header]:
-        """Return those of the agent's headers that are passed on: names that are known to be harmless."""
+        """Return the agent's headers that are forwarded: only names that are known to be harmless."""
         return [(name, value) for name, value in given if name in _HEADERS | self.request_headers]
 
     def answered_headers(self, given: Collection[Header]) -> list[Header]:
-        """Return those of the provider's headers that the agent is shown."""
+        """Return the provider's headers that are forwarded to the agent."""
         admitted = _ANSWER_HEADERS | self.answer_headers
         return [(name, value) for name, value in given if name in admitted or name.startswith(self.answer_prefixes)]
 
@@ -109,47 +109,47 @@ class Dialect(ABC):
 
     @abstractmethod
     def upstream_path(self, base: str, route: Route) -> str:
-        """Return the target of ``route`` below the path of the base URL, which has no slash at its end."""
+        """Return the request target of ``route``. ``base`` is the path of the base URL without a trailing slash."""
 
     @abstractmethod
     def check_headers(self, given: Collection[Header], plan: RelayPlan) -> None:
-        """Look at what a header alone could ask for. Raises :class:`RefusedError`."""
+        """Check the headers that can enable features. Raises :class:`RefusedError`."""
 
     @abstractmethod
     def check(self, body: Object, plan: RelayPlan) -> None:
-        """Look at all that a body asks for. Raises :class:`RefusedError`."""
+        """Check everything that a body requests. Raises :class:`RefusedError`."""
 
     @abstractmethod
     def question(self, base: str, model: str) -> ProbeRequest:
-        """Return a request that costs next to nothing and is answered if key, model and provider are well.
+        """Return a very cheap request that succeeds if key, model and provider work.
 
-        ``base`` is the path of the base URL. For a name that only an agent program turns into a model's, it asks for
-        the list of models, which shows the key alone.
+        ``base`` is the path of the base URL. If ``model`` is an alias that only the agent program can resolve, the
+        request lists the models instead, which checks only the key.
         """
 
     @abstractmethod
     def is_unknown_model(self, body: Object) -> bool:
-        """Return whether an error means that the provider has no such model. Raises nothing."""
+        """Return whether an error body says that the provider does not have the model. Never raises."""
 
     @abstractmethod
     def error(self, status: int, message: str) -> Object:
-        """Return an error in the provider's own form. 429 is one that no repetition helps."""
+        """Return an error body in the provider's format. For 429, it is an error that clients do not retry."""
 
     @abstractmethod
     def read(self, event: Object) -> EventReading:
-        """Return what one event of a streamed answer says. Raises nothing, whatever the event is."""
+        """Read one event of a streamed answer. Never raises, whatever the event contains."""
 
     @abstractmethod
     def read_whole(self, answer: Object) -> EventReading:
-        """Return what an answer that is no stream says. Raises nothing, whatever the answer is."""
+        """Read an answer that is not streamed. Never raises, whatever the answer contains."""
 
     @abstractmethod
     def error_trouble(self, status: int, body: Object) -> Trouble:
-        """Return what an error of the provider's means. Raises nothing, whatever the body is."""
+        """Classify an error response of the provider. Never raises, whatever the body contains."""
 
 
 def trouble_of(status: int) -> Trouble:
-    """Return what a status other than 2xx means, where the body says no more."""
+    """Classify a status other than 2xx by its number alone."""
     if status in (401, 402, 403):
         return Trouble.REFUSED
     if status == 429:  # noqa: PLR2004 - a status is its own name
@@ -158,26 +158,26 @@ def trouble_of(status: int) -> Trouble:
 
 
 def error_kind(status: int, too_much: str, failed: str) -> str:
-    """Return the name of an error of the relay's own, in a provider's words for too much and for its own failure."""
+    """Return the error type for the relay's own ``status``, given the provider's types for 429 and 502."""
     return {429: too_much, 502: failed}.get(status, "invalid_request_error")
 
 
 def only(given: Object, known: Collection[str]) -> None:
-    """Raise :class:`RefusedError` for a parameter that is not among ``known``."""
+    """Raise :class:`RefusedError` if ``given`` has a parameter that is not in ``known``."""
     for name, value in given.items():
         if name not in known and value is not None:
-            raise RefusedError(RelayRefusal.FIELD, f"the parameter {shown(name)} is not admitted")
+            raise RefusedError(RelayRefusal.FIELD, f"the parameter {shown(name)} is not allowed")
 
 
 def objects(value: JsonValue, what: str) -> Iterator[Object]:
-    """Yield the objects of a list, nothing for ``None``. Raises :class:`RefusedError` for whatever else it is."""
+    """Yield the objects in a list; nothing for ``None``. Raises :class:`RefusedError` for any other type."""
     if value is None:
         return
     if not isinstance(value, list):
         raise RefusedError(RelayRefusal.FIELD, f"{what} is not a list")
     for member in value:
         if not isinstance(member, dict):
-            raise RefusedError(RelayRefusal.FIELD, f"{what} holds what is not an object")
+            raise RefusedError(RelayRefusal.FIELD, f"{what} contains a value that is not an object")
         yield member
 
 
@@ -187,7 +187,7 @@ def kind_of(value: Object, default: str) -> str:
     if kind is None:
         return default
     if not isinstance(kind, str):
-        raise RefusedError(RelayRefusal.FIELD, "a type is not text")
+        raise RefusedError(RelayRefusal.FIELD, "a type is not a string")
     return kind
 
 
@@ -198,36 +198,36 @@ def no_references(value: Object) -> None:
         if isinstance(found, dict):
             no_references(found)
         elif found is not None:
-            raise RefusedError(RelayRefusal.CONTENT, f"{key} is not admitted: a request must hold what it is about")
+            raise RefusedError(RelayRefusal.CONTENT, f"{key} is not allowed: include the content in the request")
 
 
 def tool_refused(kind: str) -> RefusedError:
-    """Return the refusal of a tool that is not run by the agent."""
+    """Return the refusal of a tool that the agent does not run itself."""
     return RefusedError(
         RelayRefusal.TOOL,
-        f"the tool {shown(kind)} is run by the provider, or not known: it is to be turned off in the agent's"
-        " settings. For web search, file fetch and code execution there is harness.config.provider_tools",
+        f"the tool {shown(kind)} is unknown or run by the provider: turn it off in the agent's settings."
+        " To allow web search, web fetch and code execution, set harness.config.provider_tools",
     )
 
 
 def shown(text: JsonValue) -> str:
-    """Return the agent's own word, fit to be repeated to it."""
+    """Return ``text`` from the agent shortened and escaped, to be quoted in a message."""
     return repr(_NOT_PLAIN.sub("?", str(text)[:_SHOWN]))
 
 
 def count(value: JsonValue) -> int:
-    """Return a number of tokens as a provider gives it, 0 for what is none."""
+    """Return a token count from a provider, or 0 if it is invalid."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
 
 def part(value: JsonValue, key: str) -> Object:
-    """Return the object under ``key``, or an empty one."""
+    """Return the object under ``key``, or an empty object."""
     found = value.get(key) if isinstance(value, dict) else None
     return found if isinstance(found, dict) else {}
 
 
 def read_object(data: bytes) -> Object:
-    """Return the object that ``data`` is as JSON, and an empty one if it is none. For what a provider sends."""
+    """Parse ``data`` from a provider as a JSON object. Returns an empty object if it is invalid."""
     try:
         value = json.loads(data)
     except (ValueError, RecursionError):

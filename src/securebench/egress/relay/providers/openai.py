@@ -62,16 +62,16 @@ _FIELDS: Final = frozenset(
         "user",
     }
 )
-"""Not among them, since they lead to what is kept with the provider, or go on when the agent is gone: ``background``,
-``conversation``, ``previous_response_id``, ``prompt``."""
+"""Excluded because they use data stored at the provider, or continue after the agent has exited: ``background``,
+``conversation``, ``previous_response_id`` and ``prompt``."""
 
 _TIERS: Final = (None, "auto", "default", "flex")
-"""Not ``priority``, which costs more than the tester reckoned with."""
+"""Excludes ``priority``, which costs more than the tester expects."""
 
 _TOOLS: Final = frozenset({"custom", "function", "local_shell"})
 _GROUP: Final = "namespace"
 _SEARCH: Final = "tool_search"
-"""The agent's own search among its tools, if ``execution`` says so."""
+"""A search among the request's tools. The agent runs it if ``execution`` is ``client``."""
 
 _PROVIDER_TOOLS: Final = ("web_search", "code_interpreter")
 
@@ -115,11 +115,11 @@ _INLINE: Final = "data:"
 _ENDED: Final = ("response.completed", "response.incomplete")
 
 _LEAST_OUTPUT: Final = 16
-"""The fewest tokens that the API lets a request be bounded to."""
+"""The minimum of ``max_output_tokens``."""
 
 _FILTERED: Final = "content_filter"
 _POLICIES: Final = ("_policy", "_policy_violation")
-"""How the codes of policy refusals end: ``cyber_policy``, ``bio_policy``, ``content_policy_violation``."""
+"""Suffixes of the error codes for policy refusals: ``cyber_policy``, ``bio_policy``, ``content_policy_violation``."""
 
 _TROUBLES: Final = {
     "insufficient_quota": Trouble.REFUSED,
@@ -131,7 +131,7 @@ _TROUBLES: Final = {
 
 
 class OpenAI(Dialect):
-    """The Responses API. Paths are those below the base URL, with the version or without."""
+    """The Responses API. Agents may send paths with or without the version."""
 
     marks = (b"response.created", b"response.completed", b"response.incomplete", b"response.failed", b'"error"')
     routes = {"/responses": Route("/responses"), "/v1/responses": Route("/responses")}  # noqa: RUF012 - see Dialect
@@ -162,44 +162,44 @@ class OpenAI(Dialect):
         return (b"authorization", b"Bearer " + key.encode())
 
     def upstream_path(self, base: str, route: Route) -> str:
-        """Return the path below the base URL, which holds the version."""
+        """Return the request target. The base URL contains the version."""
         return base + route.path
 
     def check_headers(self, given: Collection[Header], plan: RelayPlan) -> None:
-        """Nothing: none of the headers that are passed on turns anything on that the body does not ask for."""
+        """Accept all: no forwarded header enables anything that the body does not request."""
 
     def check(self, body: Object, plan: RelayPlan) -> None:
-        """Look at parameters, model, tools and every item of the input. Raises :class:`RefusedError`."""
+        """Check the parameters, the model, the tools and every input item. Raises :class:`RefusedError`."""
         only(body, _FIELDS)
         if body.get("model") != plan.model:
             raise RefusedError(RelayRefusal.MODEL, f"the model {shown(body.get('model'))} is not the configured one")
         if body.get("store") is not False:
-            raise RefusedError(RelayRefusal.FIELD, "store must be false: nothing is kept with the provider")
+            raise RefusedError(RelayRefusal.FIELD, "store must be false: the provider must not store data")
         if body.get("service_tier") not in _TIERS:
-            raise RefusedError(RelayRefusal.FIELD, "this service_tier is not admitted")
+            raise RefusedError(RelayRefusal.FIELD, "this service_tier is not allowed")
         checks = _Checks(provider_tools=plan.provider_tools)
         checks.tools(body.get("tools"))
         checks.items(body.get("input"))
 
     def question(self, base: str, model: str) -> ProbeRequest:
-        """See :meth:`Dialect.question`. Streamed, as Codex asks."""
-        asked: Object = {"model": model, "input": QUESTION, "max_output_tokens": _LEAST_OUTPUT}
-        return ProbeRequest(f"{base}/responses", {**asked, "store": False, "stream": True})
+        """See :meth:`Dialect.question`. It is streamed, like the requests of Codex."""
+        body: Object = {"model": model, "input": QUESTION, "max_output_tokens": _LEAST_OUTPUT}
+        return ProbeRequest(f"{base}/responses", {**body, "store": False, "stream": True})
 
     def is_unknown_model(self, body: Object) -> bool:
         """See :meth:`Dialect.is_unknown_model`. A 404 without a code may come from a server without this API."""
         error = part(body, "error")
         message = str(error.get("message"))
-        # The second is how servers of one's own, such as vLLM, say it.
+        # The second form is that of self-hosted servers such as vLLM.
         return error.get("code") == "model_not_found" or ("model" in message and "does not exist" in message)
 
     def error(self, status: int, message: str) -> Object:
-        """Return an error in the form of the API: quota is the one that Codex does not try again."""
+        """Return an error in the API's format. For 429 it is a quota error, which Codex does not retry."""
         kind = error_kind(status, "insufficient_quota", "server_error")
         return {"error": {"message": message, "type": kind, "code": kind, "param": None}}
 
     def read(self, event: Object) -> EventReading:
-        """Return usage, end or failure: the last event of a stream holds the whole answer."""
+        """Return the model, the usage, the end or the failure. The last event of a stream contains the whole answer."""
         kind = event.get("type")
         if kind == "response.created":
             return EventReading(model=_model(part(event, "response")))
@@ -211,7 +211,7 @@ class OpenAI(Dialect):
         return EventReading(trouble=_trouble(part(event, "error") or event)) if kind == "error" else NOTHING
 
     def read_whole(self, answer: Object) -> EventReading:
-        """Return usage and end of an answer."""
+        """Return the usage and the outcome of an answer."""
         if answer.get("status") == "failed":
             return _usage(answer, trouble=_trouble(part(answer, "error")))
         if part(answer, "incomplete_details").get("reason") == _FILTERED or _is_refusal(answer):
@@ -219,7 +219,7 @@ class OpenAI(Dialect):
         return _usage(answer, ended=True)
 
     def error_trouble(self, status: int, body: Object) -> Trouble:
-        """Return what an error means: its code says more than its status."""
+        """Classify an error by its code, which is more precise than the status."""
         return _trouble(part(body, "error"), trouble_of(status))
 
 
@@ -229,14 +229,14 @@ def _trouble(error: Object, otherwise: Trouble = Trouble.FAILED) -> Trouble:
         return otherwise
     if code == _FILTERED or code.endswith(_POLICIES):
         return Trouble.DECLINED
-    # Flagged prompts have the code of malformed ones, and are told from them by the text alone.
+    # A prompt rejected by policy has the same code as a malformed one; only the message differs.
     if code == "invalid_prompt" and "usage policy" in str(error.get("message")):
         return Trouble.DECLINED
     return _TROUBLES.get(code, otherwise)
 
 
 def _is_refusal(answer: Object) -> bool:
-    """Return whether a model declined in so many words: a message whose content is a refusal."""
+    """Return whether the model declined explicitly: a message has a refusal as content."""
     output = answer.get("output")
     items = [item for item in output if isinstance(item, dict)] if isinstance(output, list) else []
     contents = [item.get("content") for item in items]
@@ -259,14 +259,14 @@ def _usage(answer: Object, *, ended: bool = False, trouble: Trouble | None = Non
 
 
 class _Checks:
-    """What a request brings, looked through for what the provider would run or fetch."""
+    """Checks a request for everything that the provider would run or fetch."""
 
     def __init__(self, *, provider_tools: bool) -> None:
         self._tools = _PROVIDER_TOOLS if provider_tools else ()
         self._items = _ITEMS | _PROVIDER_ITEMS if provider_tools else _ITEMS
 
     def tools(self, given: JsonValue) -> None:
-        """Look at a list of tools. Newer models have theirs not beside the input but in it."""
+        """Check a list of tools. With newer models the tools are part of the input."""
         for tool in objects(given, "tools"):
             kind = kind_of(tool, "")
             if kind == _GROUP:
@@ -279,13 +279,13 @@ class _Checks:
                 raise tool_refused(kind)
 
     def items(self, given: JsonValue) -> None:
-        """Look at the input: a text, or items of which each may hold content and tools."""
+        """Check the input: a string, or items that may contain content and tools."""
         if isinstance(given, str):
             return
         for item in objects(given, "input"):
             kind = kind_of(item, "message")
             if kind not in self._items:
-                raise RefusedError(RelayRefusal.CONTENT, f"an input of type {shown(kind)} is not admitted")
+                raise RefusedError(RelayRefusal.CONTENT, f"input of type {shown(kind)} is not allowed")
             self.tools(item.get("tools"))
             for key in _HELD_PARTS:
                 self._parts(item.get(key))
@@ -296,10 +296,10 @@ class _Checks:
         for piece in objects(given, "content"):
             kind = kind_of(piece, "text")
             if kind not in _PARTS:
-                raise RefusedError(RelayRefusal.CONTENT, f"content of type {shown(kind)} is not admitted")
+                raise RefusedError(RelayRefusal.CONTENT, f"content of type {shown(kind)} is not allowed")
             no_references(piece)
             url = piece.get("image_url")
             if url is not None and not (isinstance(url, str) and url.startswith(_INLINE)):
                 raise RefusedError(
-                    RelayRefusal.CONTENT, "an image must be in the request: image_url must be a data URL"
+                    RelayRefusal.CONTENT, "images must be part of the request: image_url must be a data URL"
                 )
