@@ -92,13 +92,11 @@ src/securebench/families 10
 
 src/securebench/harnesses 1
 
-src/securebench/images 55
+src/securebench/images 54
 
 src/securebench/importers 25
 
 src/securebench/patches 12
-
-src/securebench/results 38
 
 src/securebench/sandboxes 122
 

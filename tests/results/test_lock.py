@@ -56,7 +56,7 @@ def test_an_unreadable_note(tmp_path: Path, note: str) -> None:
     """The note is for people: what stands in it decides nothing."""
     with RunLock(tmp_path):
         (tmp_path / OWNER_FILE).write_text(note, errors="surrogateescape")
-        with pytest.raises(ConfigError, match="its owner is unknown"), RunLock(tmp_path):
+        with pytest.raises(ConfigError, match="process unknown"), RunLock(tmp_path):
             pass
 
 

@@ -86,7 +86,7 @@ def test_damage_is_refused(tmp_path: Path, content: str) -> None:
 def test_a_run_of_another_format_is_told_from_damage(tmp_path: Path, version: int) -> None:
     """Who upgrades in the middle of a run is told so, and not to restore what is whole."""
     (tmp_path / HEADER).write_text(f'{{"header_version": {version}, "of_that_version": 1}}')
-    with pytest.raises(ConfigError, match=f"format {version}, this version uses {HEADER_VERSION}") as caught:
+    with pytest.raises(ConfigError, match=f"expected format {HEADER_VERSION}, got {version}") as caught:
         read_header(tmp_path)
     assert caught.value.code == "run-version"
 

@@ -529,7 +529,9 @@ def test_records_of_another_run_are_not_counted(root: Path) -> None:
     lines = (other / "results" / JOURNAL).read_bytes().splitlines(keepends=True)
     with (root / "results" / JOURNAL).open("ab") as journal:
         journal.write(lines[2])
-    with pytest.raises(ConfigError, match=r"candidates.jsonl:3: a record of another run: it comes from another pack"):
+    with pytest.raises(
+        ConfigError, match=r"candidates.jsonl:3: the record belongs to another run: it comes from another pack"
+    ):
         run(root, resume=True)
 
 

@@ -1,9 +1,9 @@
-"""Commitments: what a run publishes of its pack in place of digests of hidden content.
+"""Commitments: a run publishes them instead of digests of hidden content.
 
-A plain digest of a row lets every reader of a record test guesses: the hidden part of a multiple-choice row has four
-possible values. A commitment is an HMAC of that digest under a random key of the run, which is kept in a file that is
-not published with the records. Whoever has the key and the pack can check which rows were run; whoever has the records
-alone can test nothing. See ADR 0016.
+A plain digest of a row would let every reader of a record test guesses: the hidden part of a multiple-choice row has
+only four possible values. A commitment is an HMAC of the digest with a random key of the run. The key is in a file that
+is not published with the records. With the key and the pack, one can check which rows were run; with only the records,
+one can test nothing. See ADR 0016.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 KEY_FILE: Final = "commitment.key"
-"""The file of the run directory that holds the key, in hex, readable by its owner alone."""
+"""The file with the key in the run directory, in hex, readable only by its owner."""
 
 _KEY_BYTES: Final = 32
 
@@ -48,7 +48,7 @@ class Commitment:
         except (OSError, ValueError) as error:
             raise _unusable(path, str(error)) from error
         if len(key) != _KEY_BYTES:
-            raise _unusable(path, f"it holds {len(key)} bytes, not {_KEY_BYTES}")
+            raise _unusable(path, f"expected a key of {_KEY_BYTES} bytes, got {len(key)}")
         return cls(key)
 
     def write(self, directory: Path) -> None:
@@ -56,7 +56,7 @@ class Commitment:
         write_durably(directory / KEY_FILE, self._key.hex().encode("ascii") + b"\n", mode=0o600)
 
     def to(self, digest: str) -> str:
-        """Return the commitment (hex) to the content that has ``digest``."""
+        """Return the commitment (hex) to the content with this ``digest``."""
         return hmac.digest(self._key, digest.encode("ascii"), "sha256").hex()
 
 

@@ -1,7 +1,7 @@
-"""``egress.jsonl``: every decision about a host that an agent wanted to reach, one JSON object on each line.
+"""``egress.jsonl``: every decision about an agent's network request, one JSON object per line.
 
-Each decision is written as it is made. Hosts and paths come from hostile agents: texts are clipped and redacted, and
-no task can fill the disk or keep the lines of other tasks out.
+Each decision is written as it is made. Hosts and paths come from untrusted agents: texts are clipped and redacted, and
+no task can fill the disk or displace the lines of other tasks.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ if TYPE_CHECKING:
 EGRESS_LOG: Final = "egress.jsonl"
 
 MAX_LINES_A_TASK: Final = 10_000
-"""Lines of one task in the log. The summary in its record counts the others, too."""
+"""Maximum lines of one task. The summary in its record also counts the others."""
 
 MAX_BYTES: Final = 256 * 1024 * 1024
-"""The largest size of the whole log."""
+"""Maximum size of the log."""
 
 _MAX_TEXT: Final = 512
-"""Characters of one text. The longest host name has 253."""
+"""Maximum characters of one text. The longest host name has 253."""
 
 _MAX_FIELDS: Final = 32
 
 
 class EgressLog:
-    """The open log; a context manager. Any thread may call it.
+    """The open log; a context manager. Thread safe.
 
-    ``trouble`` says why decisions are missing, once the log is full.
+    ``trouble`` says why decisions are missing after the log has become full.
     """
 
     def __init__(self, path: Path, redactor: Redactor) -> None:
-        """Open the log, after the lines of an earlier part of the run. Raises :class:`StorageError`."""
+        """Open the log for appending. Raises :class:`StorageError`."""
         self._redactor = redactor
         self._lock = threading.Lock()
         self._lines: Counter[str] = Counter()
@@ -82,4 +82,4 @@ class EgressLog:
         if self._log.is_closed or self.trouble:
             return
         if not self._log.append(line):
-            self.trouble = f"{self._log.path} is full: requests after its first {self._log.size} bytes are not logged"
+            self.trouble = f"{self._log.path} is full: later requests are not logged (size {self._log.size} bytes)"

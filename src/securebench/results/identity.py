@@ -1,4 +1,4 @@
-"""Which run a record belongs to: one that belongs to another is noticed before anything is counted."""
+"""Check that a record belongs to its run, before it is counted."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunIdentity:
-    """What all records of a run say of it.
+    """The values that all records of a run have in common.
 
-    ``tasks`` holds the family and the row's provenance of each task; ``verifiers`` what the provenance names as the
-    verifier of a family, ``None`` for one that has none; ``driver`` the name and runtime of the sandbox driver.
+    ``tasks`` maps task ids to the family and the row's provenance. ``verifiers`` maps families to the provenance of
+    their verifier, or ``None`` if there is none. ``driver`` has the name and runtime of the sandbox driver.
     """
 
     run_id: str
@@ -28,23 +28,23 @@ class RunIdentity:
     images: Mapping[str, str] = field(default_factory=dict)
 
     def foreign(self, record: Mapping[str, Any]) -> str:
-        """Return what in ``record`` is not of this run, in words; nothing if it belongs here."""
+        """Return a description of the first value in ``record`` that differs from this run; empty if there is none."""
         return next(self._mismatches(record), "")
 
     def _mismatches(self, record: Mapping[str, Any]) -> Iterator[str]:
         for name, own in (("run_id", self.run_id), ("benchmark_id", self.benchmark_id)):
             if record.get(name) != own:
-                yield f"its {name} is {record.get(name)!r}, not {own!r}"
+                yield f"expected {name} {own!r}, got {record.get(name)!r}"
         task_id = record.get("task_id")
         family, row = self.tasks.get(task_id, ("", None)) if isinstance(task_id, str) else ("", None)
         if not family:
             yield f"the pack has no task {task_id!r}"
             return
         if record.get("task_type") != family:
-            yield f"its task_type is {record.get('task_type')!r}, and that of the task is {family!r}"
+            yield f"expected task_type {family!r}, got {record.get('task_type')!r}"
         verifier, status = self.verifiers[family], record.get("verification_status")
         if "failure_reason" not in record and (status == "pending") is not (verifier is None):
-            yield f"its status is {status!r}, which no record of its family can have"
+            yield f"its status is {status!r}, which is impossible for family {family!r}"
         yield from self._other_sources(record["provenance"], {**self.provenance, "row": row, "verifier": verifier})
 
     def _other_sources(self, found: Mapping[str, Any], expected: Mapping[str, JsonValue]) -> Iterator[str]:
@@ -56,6 +56,6 @@ class RunIdentity:
             yield "it comes from another driver"
         image = found.get("image")
         if not isinstance(image, dict) or not {"reference", "id"} <= image.keys():
-            yield "it does not say which image it comes from"
+            yield "it does not name its image"
         elif image["id"] and self.images.get(str(image["reference"])) != image["id"]:
             yield f"it comes from another image {image['reference']!r}"

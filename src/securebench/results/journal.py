@@ -1,8 +1,8 @@
-"""The journal, ``candidates.jsonl``: the truth about a run.
+"""The journal, ``candidates.jsonl``: the authoritative records of a run.
 
-Each record is one line in an append-only log, on disk before the run continues. Opening the journal repairs what a
-killed writer left: a whole record without its newline gets one, and a torn record is moved aside. Any other damage
-stops the run.
+Each record is one line in an append-only log, and is on disk before the run continues. Opening the journal repairs the
+traces of a killed writer: a complete record without its newline gets one, and a partial record is moved aside. Any
+other damage is an error.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 JOURNAL: Final = "candidates.jsonl"
 SUPERSEDED: Final = "superseded.jsonl"
-"""Where the ``error`` records of tasks that were run again are kept."""
+"""The file for the ``error`` records of tasks that were run again."""
 
-_RESTORE: Final = "restore the file from a copy, or start again in another --output-dir"
+_RESTORE: Final = "restore the file from a backup, or start a new run with another --output-dir"
 
 
 class Journal:
@@ -39,7 +39,7 @@ class Journal:
     """
 
     def __init__(self, directory: Path, identity: RunIdentity | None = None) -> None:
-        """Open and repair. All records must belong to the run ``identity``, if it is given.
+        """Open and repair the journal. If ``identity`` is given, all records must belong to that run.
 
         Raises :class:`ConfigError` (``journal-damaged``, ``record-foreign``, ``file-not-regular``) and
         :class:`StorageError`.
@@ -48,9 +48,9 @@ class Journal:
         self.path = directory / JOURNAL
         self._superseded = directory / SUPERSEDED
         for path in (self.path, self._superseded):
-            if os.path.lexists(path):  # a pipe in its place would be waited for
+            if os.path.lexists(path):  # opening a FIFO would block
                 open_regular(path, "journal").close()
-        # Read before anything is repaired: a damaged journal stays as it is.
+        # Read everything before the repair, so that a damaged journal is not changed.
         self.entries = self._read_entries()
         past = self._read_superseded()
         self._past = {entry.task_id: entry for entry in past}
@@ -64,32 +64,32 @@ class Journal:
         self._log.close()
 
     def append(self, record: TaskRecord) -> RecordEntry:
-        """Write ``record`` to disk. Raises :class:`StorageError`; then the file is as it was before."""
+        """Write ``record`` to disk. Raises :class:`StorageError`; the file is then unchanged."""
         line = record.line(self._sequence)
         entry = read_entry(line)
         if entry.task_id in self.entries:
-            raise ValueError(f"task {entry.task_id!r} has a record already")
+            raise ValueError(f"task {entry.task_id!r} already has a record")
         self._log.append(line)
         self.entries[entry.task_id] = entry
         self._sequence += 1
         return entry
 
     def attempts(self, task_id: str) -> int:
-        """Return how many attempts at a task are on disk, here or superseded."""
+        """Return the number of attempts at a task, including superseded ones."""
         known = (self.entries.get(task_id), self._past.get(task_id))
         return max((entry.attempt for entry in known if entry), default=0)
 
     def spent(self, task_id: str) -> Usage:
-        """Return what all attempts at a task used that are on disk."""
+        """Return the usage of all recorded attempts at a task."""
         entry = self.entries.get(task_id) or self._past.get(task_id)
         return (entry.usage if entry else None) or Usage()
 
     def set_aside(self) -> Iterator[RecordEntry]:
-        """Yield what the last superseded record of each task says that has no other record."""
+        """Yield the last superseded record of each task that has no other record."""
         return (entry for name, entry in self._past.items() if name not in self.entries)
 
     def unverified(self, task_id: str) -> dict[str, Any] | None:
-        """Return the superseded record of a task whose sealed candidate only has to be judged, or ``None``."""
+        """Return the superseded record of a task whose sealed candidate only needs verification, or ``None``."""
         entry = self._past.get(task_id)
         if entry is None or not entry.can_be_verified:
             return None
@@ -99,7 +99,7 @@ class Journal:
         return record
 
     def supersede(self, task_ids: Collection[str]) -> None:
-        """Move the records of ``task_ids`` out of the journal, into ``superseded.jsonl``. All or nothing."""
+        """Move the records of ``task_ids`` from the journal to ``superseded.jsonl``, atomically."""
         if not task_ids:
             return
         with storage_errors(self.path), self.path.open("rb") as file:
@@ -131,26 +131,28 @@ class Journal:
             ]
 
     def _require_sequence(self, superseded: list[int]) -> int:
-        """Return the number of the next record, if none is missing before it: of all records none is ever removed."""
+        """Return the next sequence number. Raises :class:`ConfigError` if a record is missing: none is ever deleted."""
         here = [entry.sequence for entry in self.entries.values()]
         for path, numbers in ((self.path, here), (self._superseded, superseded)):
             if numbers != sorted(set(numbers)):
-                raise _damaged("its records do not stand in the order of their numbers", SourceLocation(str(path)))
-        # What a run that was killed between two writes left in both files is one record.
+                raise _damaged("its records are not in the order of their sequence numbers", SourceLocation(str(path)))
+        # If a run was killed between the two writes, both files contain the same record: count it once.
         known = {*here, *superseded}
         if missing := sorted(set(range(len(known))) - known):
-            raise _damaged(f"the record with the sequence number {missing[0]} is gone", SourceLocation(str(self.path)))
+            raise _damaged(
+                f"the record with the sequence number {missing[0]} is missing", SourceLocation(str(self.path))
+            )
         return len(known)
 
     def _keep_aside(self, lines: list[bytes]) -> None:
-        """Add ``lines`` to ``superseded.jsonl``, but for those that a killed run put there before."""
-        there = self._superseded.read_bytes() if self._superseded.exists() else b""
-        known = set(there.splitlines(keepends=True))
-        write_durably(self._superseded, there + b"".join(line for line in lines if line not in known))
+        """Add ``lines`` to ``superseded.jsonl``, except those that a killed run already added."""
+        present = self._superseded.read_bytes() if self._superseded.exists() else b""
+        known = set(present.splitlines(keepends=True))
+        write_durably(self._superseded, present + b"".join(line for line in lines if line not in known))
 
 
 def iterate_entries(path: Path) -> Iterator[RecordEntry]:
-    """Yield what each line of a journal says, one at a time. Raises :class:`ConfigError` (``journal-damaged``)."""
+    """Yield the summary of each line of a journal. Raises :class:`ConfigError` (``journal-damaged``)."""
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             yield _read(line, SourceLocation(str(path), number))
@@ -158,7 +160,7 @@ def iterate_entries(path: Path) -> Iterator[RecordEntry]:
 
 def _add(entries: dict[str, RecordEntry], entry: RecordEntry, location: SourceLocation) -> None:
     if entry.task_id in entries:
-        raise _damaged(f"a second record of task {entry.task_id!r}", location)
+        raise _damaged(f"task {entry.task_id!r} has more than one record", location)
     entries[entry.task_id] = entry
 
 
@@ -167,10 +169,10 @@ def _read(line: bytes, location: SourceLocation, identity: RunIdentity | None = 
         record = read_record(line)
         entry = entry_of(record)
     except (ValueError, TypeError, RecursionError) as error:
-        raise _damaged(f"not a record: {error}", location) from error
+        raise _damaged(f"invalid record: {error}", location) from error
     if identity is not None and (why := identity.foreign(record)):
         raise ConfigError(
-            f"a record of another run: {why}",
+            f"the record belongs to another run: {why}",
             code="record-foreign",
             hint=f"records of two runs are never mixed: {_RESTORE}",
             location=location,
@@ -188,7 +190,7 @@ def _damaged(what: str, location: SourceLocation) -> ConfigError:
 
 
 def _is_record(line: bytes) -> bool:
-    """Return whether a last line without its newline is a whole record."""
+    """Return whether a last line without a newline is a complete record."""
     try:
         read_entry(line)
     except (ValueError, TypeError, RecursionError):

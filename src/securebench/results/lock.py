@@ -1,4 +1,4 @@
-"""The run directory belongs to one process at a time."""
+"""A lock so that only one process at a time writes to a run directory."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 OWNER_FILE: Final = "owner.json"
-"""Says who holds the directory, for people. The lock itself is the kernel's, and dies with its process."""
+"""Names the owner of the lock, for error messages. The lock itself is ``flock``, which ends with its process."""
 
 
 class RunLock:
-    """An exclusive lock on a directory; a context manager. Raises :class:`ConfigError` when another process has it."""
+    """An exclusive lock on a directory; a context manager. Raises :class:`ConfigError` if another process holds it."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -42,7 +42,7 @@ class RunLock:
         try:
             (self._directory / OWNER_FILE).unlink(missing_ok=True)
         except OSError:
-            pass  # a note for people; the next owner overwrites it
+            pass  # only informative; the next owner overwrites it
         finally:
             os.close(self._descriptor)
 
@@ -53,13 +53,13 @@ class RunLock:
             raise ConfigError(
                 f"another run is writing to {self._directory} ({self._holder()})",
                 code="output-dir-locked",
-                hint="wait for it to end, or give this run another --output-dir",
+                hint="wait until it has finished, or choose another --output-dir for this run",
             ) from None
         except OSError as error:
             if error.errno not in {errno.ENOLCK, errno.EOPNOTSUPP, errno.EBADF, errno.ENOSYS, errno.EINVAL}:
                 raise StorageError(f"cannot lock {self._directory}: {error.strerror}") from error
             raise ConfigError(
-                f"{self._directory} lies on a file system without locks: {error.strerror}",
+                f"the file system of {self._directory} does not support locks: {error.strerror}",
                 code="output-dir-unlockable",
                 hint="choose an --output-dir on a local disk",
             ) from error
@@ -69,7 +69,7 @@ class RunLock:
             owner = json.loads((self._directory / OWNER_FILE).read_text(encoding="ascii"))
             return f"process {int(owner['pid'])}, since {owner['since']!s:.40}"
         except (OSError, ValueError, KeyError, TypeError):
-            return "its owner is unknown"
+            return "process unknown"
 
 
 def _owner() -> dict[str, str | int]:

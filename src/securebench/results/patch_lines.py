@@ -1,4 +1,4 @@
-"""The lines that a patch adds: found by counting, as git does, and not by how they look."""
+"""Find the added lines of a patch by counting the lines of each hunk, as git does, not by their first character."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _HUNK: Final = re.compile(r"@@ -[0-9]+(?:,([0-9]+))? \+[0-9]+(?:,([0-9]+))? @@.*
 
 
 def added_lines(lines: list[str]) -> Iterator[list[int]]:
-    """Yield, for each file of a patch of ours, the numbers of the lines that add text to it."""
+    """Yield, for each file of a patch that SecureBench rendered, the indices of its added lines."""
     added: list[int] = []
     old = new = 0
     for number, line in enumerate(lines):

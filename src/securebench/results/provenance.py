@@ -1,4 +1,4 @@
-"""Where a verdict comes from: digests of everything that could change it."""
+"""The provenance of a verdict: digests of everything that could affect it."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def agent_digest(directory: Path) -> str:
         raise ConfigError(
             f"cannot read the agent's directory {directory}: {error}",
             code="agent-dir-unreadable",
-            hint="the agent's directory must hold only files that this user can read",
+            hint="make sure that it contains only files and directories that you can read",
         ) from error
 
 
 def extension_provenance(part: HarnessProducer | Verifier | Family | SandboxDriver) -> dict[str, JsonValue]:
-    """Return whose code ``part`` of a run is, under the key ``extension``; nothing for this framework's own.
+    """Return the package that ``part`` of a run comes from, under the key ``extension``; empty for built-in parts.
 
     Raises :class:`ConfigError` (``plugin-no-source``).
     """
@@ -55,9 +55,9 @@ def extension_provenance(part: HarnessProducer | Verifier | Family | SandboxDriv
 
 
 def harness_provenance(config: HarnessConfig, producer: HarnessProducer) -> dict[str, JsonValue]:
-    """Return the harness's name, and the digest of its configuration and of its agent's files.
+    """Return the harness's name and the digest of its configuration and its agent's files.
 
-    Of the variables in ``harness.env`` only the names count: their values are nobody's business. Raises
+    The digest includes only the names of the variables in ``harness.env``, because the values may be secret. Raises
     :class:`ConfigError`, as :func:`extension_provenance` and :func:`agent_digest` do.
     """
     fields = config.config.model_dump(mode="json", exclude={"agent_dir"})
@@ -71,9 +71,9 @@ def harness_provenance(config: HarnessConfig, producer: HarnessProducer) -> dict
 
 
 def row_provenance(task: SecureBenchTask, commitment: Commitment) -> dict[str, JsonValue]:
-    """Return what is published of a task's row: a commitment to all of it, and a digest of its public part.
+    """Return the published data of a task's row: a commitment to the whole row, and a digest of its public part.
 
-    With a family of an installed package, it also says whose code that is.
+    If an installed package provides the family, the package is included.
     """
     family = FAMILIES.get(task.task_type)
     return {
@@ -85,19 +85,19 @@ def row_provenance(task: SecureBenchTask, commitment: Commitment) -> dict[str, J
 
 @cache
 def framework_provenance() -> Mapping[str, JsonValue]:
-    """Return this framework's version, and the digest of its source files as they are installed."""
+    """Return SecureBench's version and the digest of its installed source files."""
     return {"version": __version__, "digest": source_digest(Path(__file__).parent.parent)}
 
 
 def verifier_provenance(verifier: Verifier | None) -> dict[str, JsonValue] | None:
-    """Return what a record says of the verifier of its family."""
+    """Return the provenance of a verifier for a record."""
     if verifier is None:
         return None
     return {"family": verifier.family, "version": verifier.version, **extension_provenance(verifier)}
 
 
 def driver_provenance(info: DriverInfo) -> dict[str, JsonValue]:
-    """Return what a record says of the sandbox driver: what it is, what it holds every sandbox to, and what not."""
+    """Return the provenance of the sandbox driver: name, version, and what it enforces and does not enforce."""
     return {
         "name": info.name,
         "runtime": info.runtime,

@@ -1,4 +1,4 @@
-"""The record of one task: what stands in ``candidates.jsonl``, one JSON object a line.
+"""The record of one task: a line of ``candidates.jsonl``, which contains one JSON object.
 
 Fields and their meaning are documented in ``docs/reference/records.md``.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from securebench.results.usage import Usage
 
 RECORD_VERSION: Final = 2
-"""Raised when the meaning or the shape of a field changes. What each version changed is in ``records.md``."""
+"""Incremented when the meaning or the shape of a field changes. ``records.md`` lists the changes of each version."""
 
 VOLATILE: Final = frozenset(
     {
@@ -33,7 +33,7 @@ VOLATILE: Final = frozenset(
         *("controls", "controls_failed", "control_bits", "styles"),
     }
 )
-"""Keys that differ between two honest runs of the same thing, wherever they stand in provenance and metadata.
+"""Keys that may differ between two correct runs of the same task, at any depth of provenance and metadata.
 
 Those of the last line describe tests that must fail, which are drawn at random for each verification.
 """
@@ -43,31 +43,31 @@ _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
 
 class VerificationStatus(StrEnum):
-    """What became of a task."""
+    """The verification status of a task."""
 
     PENDING = "pending"
-    """No verifier is registered for its family."""
+    """There is no verifier for the task's family."""
     PASSED = "passed"
     FAILED = "failed"
     ERROR = "error"
-    """The infrastructure failed: no score, redone on ``--resume``, left out of the pass rate."""
+    """The infrastructure failed: no score, run again with ``--resume``, excluded from the pass rate."""
 
 
 class Assurance(StrEnum):
-    """What a verdict rests on: which of the candidate's ways to forge it are closed."""
+    """How well a verdict is protected from forgery by the candidate."""
 
     FULL = "full"
-    """The candidate never shared a process with what judged it."""
+    """The candidate never shared a process with the code that judged it."""
     TEST_BY_TEST = "test_by_test"
-    """Its repository's tests reported one by one, and controls that must fail did."""
+    """The repository's tests reported one by one, and the controls that must fail did fail."""
     EXIT_CODE = "exit_code"
-    """Nothing but the exit code of a command that runs the candidate's code."""
+    """Only the exit code of a command that runs the candidate's code."""
     SHARED = "shared"
     """The tests ran in the candidate's own process."""
 
 
 def assurance_of(metadata: Mapping[str, Any]) -> Assurance:
-    """Return what a verdict rests on, from its verifier's metadata as it was before redaction."""
+    """Return the assurance of a verdict, from its verifier's metadata before redaction."""
     if metadata.get("isolation") == Assurance.SHARED:
         return Assurance.SHARED
     evidence = metadata.get("evidence")
@@ -76,14 +76,14 @@ def assurance_of(metadata: Mapping[str, Any]) -> Assurance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """What a harness or a verifier left to read: capped and redacted."""
+    """The output of a harness or a verifier, clipped and redacted."""
 
     stdout: str = ""
     stderr: str = ""
     metadata: Mapping[str, JsonValue] = field(default_factory=dict)
 
     def fields(self, owner: str) -> dict[str, JsonValue]:
-        """Return the three fields of a record that ``owner`` has."""
+        """Return the three record fields for ``owner`` (``producer`` or ``verifier``)."""
         return {
             f"{owner}_stdout": self.stdout,
             f"{owner}_stderr": self.stderr,
@@ -93,7 +93,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a task failed, or ended in an infrastructure error."""
+    """Why a task failed or ended in an infrastructure error."""
 
     reason: FailureReason
     phase: FailurePhase
@@ -102,7 +102,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRecord:
-    """One task's outcome. ``verifier`` is what the verifier said, if one ran; ``failure`` is ``None`` for a pass."""
+    """One task's outcome. ``verifier`` is the verifier's output, if one ran. ``failure`` is ``None`` for a pass."""
 
     run_id: str
     task_id: str
@@ -116,10 +116,10 @@ class TaskRecord:
     failure: Failure | None
     provenance: Mapping[str, JsonValue]
     assurance: Assurance | None = None
-    """Set exactly where a verifier gave a verdict."""
+    """Set if and only if a verifier gave a verdict."""
 
     def to_json(self, sequence: int) -> dict[str, JsonValue]:
-        """Return the record's JSON object, its keys in the documented order. ``sequence`` is the journal's."""
+        """Return the record as JSON, its keys in the documented order. ``sequence`` is its number in the journal."""
         return {
             "record_version": RECORD_VERSION,
             "sequence": sequence,
@@ -140,7 +140,7 @@ class TaskRecord:
         }
 
     def line(self, sequence: int) -> bytes:
-        """Return the record as one line of ASCII JSON: no control character of an agent's stands raw in it."""
+        """Return the record as one line of ASCII JSON, so that control characters from an agent are escaped."""
         return json.dumps(self.to_json(sequence), ensure_ascii=True, allow_nan=False).encode("ascii") + b"\n"
 
     def _score(self) -> dict[str, JsonValue]:
@@ -162,9 +162,9 @@ class TaskRecord:
 def candidate_fields(
     candidate: CandidateArtifact | None, text: str | None, *, redacted: bool = False
 ) -> dict[str, JsonValue]:
-    """Return the candidate fields: one names the candidate by its kind, a workspace by its digest alone.
+    """Return the candidate fields. The field for the candidate's kind has its text, or the digest of a workspace.
 
-    ``redacted`` says that ``text`` is not all of the candidate: something was taken out of it, or it was clipped.
+    ``redacted``: ``text`` is not the complete candidate, because it was redacted or clipped.
     """
     fields: dict[str, JsonValue] = {
         "candidate_text": None,
@@ -187,7 +187,7 @@ def candidate_fields(
 
 @dataclass(frozen=True, slots=True)
 class RecordEntry:
-    """What a run keeps in memory of a record that is on disk. ``message`` is cut short."""
+    """The summary of a record on disk that a run keeps in memory. ``message`` is truncated."""
 
     sequence: int
     run_id: str
@@ -198,13 +198,13 @@ class RecordEntry:
     reason: str = ""
     message: str = ""
     usage: Usage | None = None
-    """What all attempts at the task used until this record."""
+    """The usage of all attempts at the task, including this one."""
     can_be_verified: bool = False
-    """It is an error of the verification alone, and the candidate was sealed."""
+    """Only the verification failed, with an infrastructure error, so the sealed candidate can be verified again."""
     candidate_digest: str | None = None
     assurance: Assurance | None = None
     agent_stderr: str = ""
-    """The last line that the agent wrote to stderr, cut short; kept only for a task that did not pass."""
+    """The last line of the agent's stderr, truncated. Empty for a task that passed."""
 
 
 _CANDIDATES: Final = ("candidate_text", "candidate_patch", "candidate_workspace")
@@ -219,42 +219,42 @@ FIELDS: Final = frozenset(_FIELDS_TEXT.split())
 
 
 def read_record(line: bytes) -> dict[str, Any]:
-    """Return the record that a line of the journal is.
+    """Parse a line of the journal.
 
-    Raises ``ValueError``, ``TypeError`` or ``RecursionError`` for anything but a whole record that does not contradict
-    itself. A key that stands twice is refused: two readers might each take another one.
+    Raises ``ValueError``, ``TypeError`` or ``RecursionError`` if the record is incomplete or contradicts itself.
+    Duplicate keys are refused, because two readers could use different ones.
     """
     record = json.loads(line.decode("ascii"), parse_constant=_refuse_constant, object_pairs_hook=unique_keys)
     if not isinstance(record, dict):
-        raise TypeError(f"a record is a JSON object, not {type(record).__name__}")
+        raise TypeError(f"expected a JSON object, got {type(record).__name__}")
     if (version := _field(record, "record_version", int)) != RECORD_VERSION:
-        raise ValueError(f"'record_version' is {version}, not {RECORD_VERSION}")
+        raise ValueError(f"expected 'record_version' {RECORD_VERSION}, got {version}")
     if unknown := sorted(record.keys() - FIELDS):
-        raise ValueError(f"the key {unknown[0][:80]!r} is unknown")
+        raise ValueError(f"unknown key {unknown[0][:80]!r}")
     if record.get("hidden_values") != REDACTED:
         raise ValueError(f"'hidden_values' is not {REDACTED!r}")
     if sum(record.get(name) is not None for name in _CANDIDATES) > 1:
-        raise ValueError("there are two candidates")
+        raise ValueError("more than one candidate field has a value")
     if (sequence := _field(record, "sequence", int)) < 0:
-        raise ValueError(f"'sequence' is {sequence}")
+        raise ValueError(f"'sequence' is negative: {sequence}")
     status = VerificationStatus(_field(record, "verification_status", str))
     _require_score(record, status)
     _require_failure(record, status)
     digest = record.get("candidate_digest")
     if digest is not None and not (isinstance(digest, str) and _DIGEST.fullmatch(digest)):
-        raise ValueError("'candidate_digest' is not a sha256")
+        raise ValueError("'candidate_digest' is not a SHA-256 in hex")
     if (attempt := _field(_field(record, "provenance", dict), "attempt", int)) < 1:
-        raise ValueError(f"'attempt' is {attempt}")
+        raise ValueError(f"'attempt' must be at least 1, got {attempt}")
     return record
 
 
 def read_entry(line: bytes) -> RecordEntry:
-    """Return what a line of the journal says. Raises as :func:`read_record` does."""
+    """Return the summary of a journal line. Raises the same errors as :func:`read_record`."""
     return entry_of(read_record(line))
 
 
 def entry_of(record: Mapping[str, Any]) -> RecordEntry:
-    """Return what a run keeps in memory of ``record``. Raises ``ValueError`` and ``TypeError`` for what is odd."""
+    """Return the summary of ``record``. Raises ``ValueError`` and ``TypeError`` if a value is invalid."""
     status = VerificationStatus(record["verification_status"])
     provenance = record["provenance"]
     return RecordEntry(
@@ -277,13 +277,13 @@ def entry_of(record: Mapping[str, Any]) -> RecordEntry:
 
 
 def last_line(text: str) -> str:
-    """Return the last line of ``text`` that is not blank, cut short; empty if there is none."""
+    """Return the last line of ``text`` that is not blank, truncated; empty if there is none."""
     lines = text.strip().splitlines()
     return lines[-1].strip()[:_ENTRY_MESSAGE] if lines else ""
 
 
 def _require_score(record: Mapping[str, Any], status: VerificationStatus) -> None:
-    """Raise ``ValueError`` unless ``passed`` and ``score`` are what the status says."""
+    """Raise ``ValueError`` if ``passed`` or ``score`` does not match the status."""
     is_scored = status in {VerificationStatus.PASSED, VerificationStatus.FAILED}
     passed = status is VerificationStatus.PASSED
     wanted = {"passed": passed, "score": 1.0 if passed else 0.0} if is_scored else {}
@@ -291,44 +291,44 @@ def _require_score(record: Mapping[str, Any], status: VerificationStatus) -> Non
         value = record.get(name)
         is_right = (type(value), value) == (kind, wanted[name]) if name in wanted else name not in record
         if not is_right:
-            raise ValueError(f"{name!r} is {value!r} beside the status {status.value!r}")
+            raise ValueError(f"{name!r} is {value!r}, which contradicts the status {status.value!r}")
 
 
 def _require_failure(record: Mapping[str, Any], status: VerificationStatus) -> None:
-    """Raise ``ValueError`` unless a failure stands there exactly where the status says that there is one."""
+    """Raise ``ValueError`` if the failure fields do not match the status."""
     names = ("failure_reason", "failure_phase", "failure_message")
     if status in {VerificationStatus.PASSED, VerificationStatus.PENDING}:
         if found := [name for name in names if name in record]:
-            raise ValueError(f"{found[0]!r} stands beside the status {status.value!r}")
+            raise ValueError(f"{found[0]!r} is not allowed with the status {status.value!r}")
         return
     reason, phase, _ = (_field(record, name, str) for name in names)
     FailurePhase(phase)
     if (FailureReason(reason) in INFRASTRUCTURE_REASONS) is not (status is VerificationStatus.ERROR):
-        raise ValueError(f"the reason {reason!r} stands beside the status {status.value!r}")
+        raise ValueError(f"the reason {reason!r} contradicts the status {status.value!r}")
 
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the object of ``pairs``, for ``json.loads``. Raises ``ValueError`` if a key stands in it twice."""
-    made = dict(pairs)
-    if len(made) != len(pairs):
+    """Convert ``pairs`` to a dict, for ``json.loads``. Raises ``ValueError`` for a duplicate key."""
+    unique = dict(pairs)
+    if len(unique) != len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the key {twice[:80]!r} stands twice in one object")
-    return made
+        raise ValueError(f"duplicate key {twice[:80]!r}")
+    return unique
 
 
 def _assurance(record: Mapping[str, Any], status: VerificationStatus) -> Assurance | None:
-    """Return what the verdict rests on. A pass without it is refused: it would count as better than it is."""
+    """Return the assurance. A pass without one is refused, because it would count as better than it is."""
     if "assurance" in record or status is VerificationStatus.PASSED:
         return Assurance(_field(record, "assurance", str))
     return None
 
 
 def comparable(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``record`` without what may differ between two honest runs of the same thing.
+    """Return ``record`` without the keys that may differ between two correct runs of the same task.
 
-    Two runs are equal when the sets of their comparable records are: the order of a journal is that in which
-    tasks ended. Dropped are the keys in :data:`VOLATILE`, at any depth of provenance and metadata.
+    Two runs are equal if the sets of their comparable records are equal, since a journal is in the order in which tasks
+    finished. The keys in :data:`VOLATILE` are dropped, at any depth of provenance and metadata.
     """
     kept = {key: value for key, value in record.items() if key not in VOLATILE}
     for name in ("provenance", "producer_metadata", "verifier_metadata"):
@@ -348,9 +348,9 @@ def _without_volatile(value: Any) -> Any:
 def _field(record: Mapping[str, Any], name: str, kind: type) -> Any:
     value = record.get(name)
     if not isinstance(value, kind) or isinstance(value, bool):
-        raise TypeError(f"{name!r} is {type(value).__name__}, not {kind.__name__}")
+        raise TypeError(f"{name!r}: expected {kind.__name__}, got {type(value).__name__}")
     return value
 
 
 def _refuse_constant(text: str) -> Any:
-    raise ValueError(f"{text} is not JSON")
+    raise ValueError(f"{text} is not valid JSON")

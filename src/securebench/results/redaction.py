@@ -1,15 +1,15 @@
-"""Redaction: no hidden value and no evaluation input stands in a record or a log, nor does a credential.
+"""Redaction: remove hidden values, evaluation inputs and credentials from records and logs.
 
-By field: a key that names a secret resource, or says that it holds what was expected, loses its value whatever it is.
-By value: a secret string is found in any text as it is, JSON-escaped, as a Python literal, in base64, hex and URL
-encoding, in either case, and with white space put into it (wrapped, split over lines).
+By field: the value of a key is removed if the key names a secret resource or an expected result.
+By value: a secret string is found in any text in plain form, JSON-escaped, as a Python literal, and in base64, hex and
+URL encoding; in upper or lower case; and with white space inserted (wrapped or split over lines).
 
-What keeps records readable: a short value is redacted by field only, as an answer ``A`` must not blank every A. A value
-that the public lane holds as well stays: it is no secret, and to blank just the right one of four choices would point
-at it. What a family declares to be structure (paths, directories, limits, policies) stays as well. Of a patch only the
-text of added lines is redacted, so that it can still be applied.
+Records stay readable: short values are redacted by field only, since an answer ``A`` must not blank every A. A value
+that is also in the public lane stays: it is not secret, and blanking only the right one of four choices would reveal
+it. Values that a family declares as structure (paths, directories, limits, policies) stay too. In a patch only the text
+of added lines is redacted, so that it still applies.
 
-Texts are hostile: the time grows with the length of a text, and with the logarithm of the number of secrets.
+Texts are untrusted: the time is linear in the length of a text, and logarithmic in the number of secrets.
 """
 
 from __future__ import annotations
@@ -34,29 +34,30 @@ if TYPE_CHECKING:
     from securebench.tasks import SecureBenchTask
 
 MIN_VALUE: Final = 8
-"""The least length, in characters that are not white space, from which a value is looked for in texts."""
+"""Minimum length of a value that is searched for in texts, in characters other than white space."""
 
 MIN_CREDENTIAL: Final = 4
-"""The same for credentials, which nobody needs to read."""
+"""The same for credentials. It is shorter because no reader needs them."""
 
 MIN_LINE: Final = 12
-"""The same for a single line of a secret, or a quoted text in a hidden file, in what a verifier printed."""
+"""The same for a single line of a secret, or a quoted string in a hidden file, in the output of a verifier."""
 
 CAP: Final = 64 * 1024
-"""Characters of one text that a record keeps, unless it is told otherwise."""
+"""Default maximum characters of one text in a record."""
 
 _PREFIX: Final = MIN_CREDENTIAL
 _HEAD: Final = 256
-"""The characters of a form that are found by a binary search. Few forms are longer, and fewer share so much."""
+"""How many characters of a form the binary search compares. Few forms are longer, and fewer have a common prefix of
+this length."""
 _QUOTED: Final = re.compile(r"""(["'])((?:(?!\1)[^\\\n]|\\.)*)\1""")
 _ESCAPED: Final = frozenset("\\\"'")
 _BASE64_WRAP: Final = 3
 _STEADY: Final = str.maketrans({"\u0130": "i", "\u03a3": "\u03c3", "\u03c2": "\u03c3"})
-"""Letters whose lower case has another length or depends on what follows: I with a dot, and sigma."""
+"""Letters whose lower case has another length (I with a dot) or depends on the next letter (sigma)."""
 
 _URL: Final = {byte: urllib.parse.quote(bytes([byte]), safe="") for byte in range(256)}
-"""The URL encoding of each byte. All that is to be encoded is as long as a test: byte by byte, ``quote`` takes longer
-for it than all other encodings together."""
+"""The URL encoding of each byte. Secrets can be as long as a test file, and ``urllib.parse.quote`` would be slower than
+all other encodings together."""
 
 _FIELDS: Final = frozenset(
     {"answer", "answers", "answer_key", "gold", "reference", "canonical_solution", "ground_truth"}
@@ -64,13 +65,13 @@ _FIELDS: Final = frozenset(
 _KEPT_FIELDS: Final = frozenset(
     {"harness", "verifier", "version", "phase", "reason", "rule", "isolation", "assurance", "kind"}
 )
-"""Fields with words of ours, in which an answer may be that very word."""
+"""Fields with fixed vocabulary of SecureBench. They are kept even if an answer is the same word."""
 
 
 class Redactor:
-    """Knows the secrets of one task, and takes them out of texts and JSON values. Immutable; any thread may use it.
+    """Removes the secrets of one task from texts and JSON values. Immutable and thread safe.
 
-    ``fields`` are the names of secret resources; ``credentials`` are looked for even where they are public.
+    ``fields`` are the names of secret resources. ``credentials`` are removed even if they also occur in ``public``.
     """
 
     def __init__(
@@ -95,7 +96,7 @@ class Redactor:
 
     @classmethod
     def for_task(cls, task: SecureBenchTask, credentials: Iterable[str] = ()) -> Redactor:
-        """Return the redactor of a task: all content outside its public lane is secret, to its innermost string."""
+        """Return the redactor of a task. Every string outside its public lane is secret, however deeply nested."""
         secret = list(secret_strings(task))
         public = [resource.value for resource in task.resources if resource.visibility is Visibility.PUBLIC]
         shown = [*structure_strings(task), *(text for value in public for text in strings(value))]
@@ -107,9 +108,9 @@ class Redactor:
         )
 
     def with_files(self, hidden: Iterable[str], public: Iterable[str]) -> Redactor:
-        """Return one that with ``lines`` also takes out lines and quoted texts of the task's ``hidden`` files.
+        """Return a redactor that with ``lines`` also removes lines and quoted strings of the task's ``hidden`` files.
 
-        What stands in its ``public`` files as well stays. Arguments are the contents of text files.
+        Text that also occurs in the ``public`` files stays. Arguments are the contents of text files.
         """
         known = {_squeeze(piece) for text in public for piece in _pieces(text)}
         pieces = {_squeeze(piece): piece for text in hidden for piece in _pieces(text)}
@@ -122,16 +123,15 @@ class Redactor:
     def text(self, text: str, *, cap: int = CAP, lines: bool = False) -> str:
         """Return ``text`` without secrets, clipped to about ``cap`` characters.
 
-        ``lines`` takes out the single lines of a secret as well: for what was printed where the secret was.
+        ``lines`` also removes single lines of a secret: use it for output of programs that could read the secret.
         """
         return (self._lines if lines else self._whole).redact(text, cap)
 
     def patch(self, text: str, *, cap: int) -> str:
-        """Return a patch of ours with secrets taken out of the lines that it adds, so that git still applies it.
+        """Return a patch that SecureBench rendered, with secrets removed from its added lines. It still applies.
 
-        Names, context and removed lines are the repository's own and stay. Files that do not fit into ``cap``
-        characters are left out as a whole, and a last line says so. Only a credential is taken out wherever it stands,
-        such as in a name.
+        File names, context and removed lines come from the repository and stay. Files that do not fit into ``cap``
+        characters are omitted, and a last line says so. Credentials are removed everywhere, including file names.
         """
         lines = text.split("\n")
         for numbers in added_lines(lines):
@@ -142,7 +142,7 @@ class Redactor:
         return self._keys.redact(shown, len(shown))
 
     def value(self, value: JsonValue, *, lines: bool = False) -> JsonValue:
-        """Return a JSON value without secrets: by field, by equal string and by value. Numbers stay finite."""
+        """Return a JSON value without secrets: by field, by equal string and by value. Infinities become strings."""
         if isinstance(value, str):
             return REDACTED if value in self._exact else self.text(value, lines=lines)
         if isinstance(value, dict):
@@ -154,7 +154,7 @@ class Redactor:
         return value
 
     def mapping(self, value: Mapping[str, JsonValue], *, lines: bool = False) -> dict[str, JsonValue]:
-        """Return the same of an object."""
+        """Return a JSON object without secrets, like :meth:`value`."""
         return {
             self.text(key, lines=lines): REDACTED if self._names_secret(key) else self._item(key, item, lines=lines)
             for key, item in value.items()
@@ -169,7 +169,7 @@ class Redactor:
 
 
 class _Forms:
-    """The forms of all secrets, sorted: one pass over a text finds all."""
+    """The encoded forms of all secrets, sorted. One pass over a text finds all of them."""
 
     def __init__(self, forms: Iterable[str], also: _Forms | None = None) -> None:
         squeezed = frozenset(form for form in map(_squeeze, forms) if len(form) >= _PREFIX)
@@ -180,10 +180,10 @@ class _Forms:
         for form in sorted(self.all, key=len, reverse=True):
             self._by_head.setdefault(form[:_HEAD], []).append(form)
         self._heads = sorted(self._by_head)
-        self._shorter = _longest_beginnings(self._heads)
+        self._shorter = _longest_prefixes(self._heads)
 
     def redact(self, text: str, cap: int) -> str:
-        """Replace every form in the first ``cap`` characters, also one that goes on beyond them."""
+        """Replace every form that starts in the first ``cap`` characters."""
         window = text[: cap + 2 * self._longest]
         pieces, position = [], 0
         for start, end in self._spans(window):
@@ -196,7 +196,7 @@ class _Forms:
         return "".join(pieces) + (f"\n[clipped: {left_out} more characters]" if left_out > 0 else "")
 
     def redact_lines(self, text: str) -> list[str]:
-        """Return the lines of ``text``, as many as there were, with each part of a form replaced on its own line."""
+        """Return the redacted lines of ``text``, in the same number. A form over several lines is replaced on each."""
         spans = list(self._spans(text))
         lines, start, passed = [], 0, 0
         for line in text.split("\n"):
@@ -213,7 +213,7 @@ class _Forms:
         return lines
 
     def _spans(self, text: str) -> Iterator[tuple[int, int]]:
-        """Yield where forms stand, as offsets into ``text``, in order and without overlap."""
+        """Yield the start and end of each form in ``text``, in order and without overlap."""
         squeezed = _squeeze(text)
         merged: list[list[int]] = []
         for start, end in self._matches(squeezed):
@@ -235,9 +235,9 @@ class _Forms:
                 yield start, start + len(form)
 
     def _longest_at(self, squeezed: str, start: int) -> str:
-        """Return the longest form that stands at ``start``, or an empty text.
+        """Return the longest form that starts at ``start``, or an empty string.
 
-        What ``window`` begins with sorts before it, and everything between the two begins with it as well.
+        A prefix of ``window`` sorts before it, and all heads sorted between the two start with that prefix too.
         """
         window = squeezed[start : start + _HEAD]
         at = bisect_right(self._heads, window) - 1
@@ -252,14 +252,14 @@ class _Forms:
 
 
 def _from(spans: list[tuple[int, int]], number: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yield the spans from this one on that begin before ``end``."""
+    """Yield the spans from index ``number`` on that start before ``end``."""
     while number < len(spans) and spans[number][0] < end:
         yield spans[number]
         number += 1
 
 
-def _longest_beginnings(heads: list[str]) -> list[int]:
-    """Return for each of these sorted texts where the longest other one stands that it begins with, or -1."""
+def _longest_prefixes(heads: list[str]) -> list[int]:
+    """Return for each of the sorted ``heads`` the index of its longest proper prefix among them, or -1."""
     found: list[int] = []
     for number, head in enumerate(heads):
         at = number - 1
@@ -270,7 +270,7 @@ def _longest_beginnings(heads: list[str]) -> list[int]:
 
 
 def _whole_files(patch: str, cap: int) -> str:
-    """Return as many whole files of a patch as fit into ``cap`` characters."""
+    """Return the first files of a patch that fit completely into ``cap`` characters."""
     if len(patch) <= cap:
         return patch
     end = patch.rfind("\ndiff --git ", 0, cap) + 1
@@ -278,7 +278,7 @@ def _whole_files(patch: str, cap: int) -> str:
 
 
 class _Offsets:
-    """From an offset into a squeezed text to the one into the text itself."""
+    """Converts an offset in the squeezed text to the offset in the original text."""
 
     def __init__(self, text: str) -> None:
         self._text_starts: list[int] = []
@@ -295,20 +295,20 @@ class _Offsets:
 
 
 def _squeeze(text: str) -> str:
-    """Return ``text`` without white space and in lower case, a character for a character."""
+    """Return ``text`` without white space and in lower case. Every other character stays one character."""
     squeezed = "".join(text.split())
     return squeezed.lower() if squeezed.isascii() else squeezed.translate(_STEADY).lower()
 
 
 def _lines_of(text: str) -> Iterator[str]:
-    """Yield the lines of ``text``, and of a patch the lines that it adds as they stand afterwards."""
+    """Yield the lines of ``text``, without the ``+`` of a patch's added lines."""
     return (line.removeprefix("+") for line in text.splitlines())
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """Yield the lines of a file and the quoted texts in them, where they are long enough to tell something.
+    """Yield the lines of a file and its quoted strings, if they are long enough to be specific.
 
-    What is too long for that is cut, and looked for in parts.
+    Longer ones are split, and each part is searched for.
     """
     for whole in (*_lines_of(text), *(quoted for _, quoted in _QUOTED.findall(text))):
         if MIN_LINE <= len(squeezed := "".join(whole.split())) <= _HEAD:
@@ -318,7 +318,7 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def _escapes(text: str) -> Iterator[str]:
-    """Yield ``text`` as it is, and as it stands in JSON (also in JSON in JSON) and in a Python literal."""
+    """Yield ``text`` in plain form, as a JSON string (also nested in JSON), and as a Python literal."""
     yield text
     if text.isascii() and text.isprintable() and not _ESCAPED.intersection(text):
         return
@@ -330,7 +330,7 @@ def _escapes(text: str) -> Iterator[str]:
 
 
 def _encodings(text: str) -> Iterator[str]:
-    """Yield every form in which ``text`` is looked for."""
+    """Yield every form of ``text`` that is searched for."""
     yield from _escapes(text)
     if len(text) < MIN_VALUE:
         return
@@ -347,7 +347,7 @@ def _encodings(text: str) -> Iterator[str]:
 
 
 def _base64_core(data: bytes, shift: int) -> str:
-    """Return the base64 characters that ``data`` alone decides when it stands ``shift`` bytes into a group of three."""
+    """Return the base64 characters that depend only on ``data``, if it starts ``shift`` bytes into a 3-byte group."""
     encoded = base64.b64encode(b"\0" * shift + data).decode("ascii").rstrip("=")
     undecided = 1 if (shift + len(data)) % _BASE64_WRAP else 0
     first = (0, 2, 3)[shift]

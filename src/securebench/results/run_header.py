@@ -1,4 +1,4 @@
-"""``run.json``: what a run is, and whether ``--resume`` may go on with it."""
+"""``run.json``: the description of a run, and the check whether ``--resume`` may continue it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 HEADER: Final = "run.json"
 HEADER_VERSION: Final = 2
-"""Raised when an older SecureBench, or a newer one, would misread the header or the records beside it."""
+"""Incremented when another version of SecureBench would misread the header or the records."""
 
 _KEYS: Final = {
     "created_at": str,
@@ -47,10 +47,10 @@ def _now() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunHeader:
-    """What a run is.
+    """The description of a run.
 
-    ``decisive`` holds, by section, everything that must be the same when a run is resumed; ``images`` the id of every
-    image reference that was resolved so far; ``information`` what is good to know and decides nothing.
+    ``decisive`` contains, by section, everything that must be unchanged when a run is resumed. ``images`` maps each
+    image reference that was resolved so far to its id. ``information`` affects nothing.
     """
 
     decisive: Mapping[str, JsonValue]
@@ -59,14 +59,14 @@ class RunHeader:
     created_at: str = field(default_factory=_now)
     nonce: str = field(default_factory=lambda: secrets.token_hex(16))
     problems: tuple[str, ...] = ()
-    """What happened to the run as a whole, in any part of it: no later part takes it back."""
+    """Problems of the run as a whole. They stay when the run is resumed."""
     provider_checks: tuple[Mapping[str, JsonValue], ...] = ()
-    """What was used to check key and model, once for each part of the run that had tasks to do."""
+    """The usage of each check of key and model: one for each start or resumption that had tasks to run."""
 
     def resumed_by(self, now: RunHeader) -> RunHeader:
-        """Return the header of this run when it goes on as ``now``.
+        """Return the header of this run after it is resumed as ``now``.
 
-        Raises :class:`ConfigError` (``resume-mismatch``) with everything that is not as it was.
+        Raises :class:`ConfigError` (``resume-mismatch``) with every difference.
         """
         before, after = _shared(self.images, now.images)
         then, today = _without_growth(self.decisive, now.decisive)
@@ -77,11 +77,11 @@ class RunHeader:
         return replace(self, decisive=_grown(self.decisive, now.decisive), images=images, information=now.information)
 
     def checked(self, usage: Mapping[str, JsonValue]) -> RunHeader:
-        """Return the header with one more check of the provider, unless that used nothing."""
+        """Return the header with the usage of another provider check, unless ``usage`` is empty."""
         return replace(self, provider_checks=(*self.provider_checks, usage)) if usage else self
 
     def with_problem(self, problem: str) -> RunHeader:
-        """Return the header with one more problem, unless it is known."""
+        """Return the header with ``problem`` added, unless it is already listed."""
         return self if problem in self.problems else replace(self, problems=(*self.problems, problem))
 
     def write(self, directory: Path) -> None:
@@ -102,7 +102,7 @@ class RunHeader:
 def read_header(directory: Path) -> RunHeader | None:
     """Return the header of the run in ``directory``, if there is one.
 
-    Raises :class:`ConfigError`: ``run-version`` for a run of another format, ``run-header-damaged``,
+    Raises :class:`ConfigError`: ``run-version`` for another format version, ``run-header-damaged``,
     ``file-not-regular``.
     """
     path = directory / HEADER
@@ -117,29 +117,29 @@ def read_header(directory: Path) -> RunHeader | None:
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         missing = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise ConfigError(
-            f"{path} is not the header of a run: {missing}",
+            f"{path} is not a valid run header: {missing}",
             code="run-header-damaged",
             hint="restore it, or start a new run with another --output-dir",
         ) from error
 
 
 def _require_version(path: Path, content: Any) -> None:
-    """Raise :class:`ConfigError` for the header of another format: what else it holds is not looked at."""
+    """Raise :class:`ConfigError` if the header has another format version, before anything else is checked."""
     version = content.get("header_version") if isinstance(content, dict) else None
     if type(version) is int and version != HEADER_VERSION:
         raise ConfigError(
-            f"{path} is of another version of SecureBench: it has format {version}, this version uses {HEADER_VERSION}",
+            f"{path} was written by another version of SecureBench: expected format {HEADER_VERSION}, got {version}",
             code="run-version",
-            hint="resume the run with the version that began it, or start a new one with another --output-dir",
+            hint="resume the run with the version that started it, or start a new run with another --output-dir",
         )
 
 
 def _from_json(content: Any) -> RunHeader:
-    """Return the header that ``content`` is. Raises ``KeyError``, ``TypeError`` or ``ValueError`` if it is none."""
+    """Convert ``content`` to a header. Raises ``KeyError``, ``TypeError`` or ``ValueError`` if it is invalid."""
     if not isinstance(content, dict):
         raise TypeError("it is not a JSON object")
     if unknown := sorted(content.keys() - {"header_version", *_KEYS}):
-        raise ValueError(f"the key {unknown[0]!r} is unknown")
+        raise ValueError(f"unknown key {unknown[0]!r}")
     for name, kind in _KEYS.items():
         if not isinstance(content.get(name, kind()) if name in _MAY_LACK else content[name], kind):
             raise TypeError(f"{name!r} is not {_NAMES[kind]}")
@@ -147,11 +147,11 @@ def _from_json(content: Any) -> RunHeader:
         raise TypeError(f"'header_version' is {version!r}, not a number")
     problems, checks = content.get("problems", []), content.get("provider_checks", [])
     if not all(isinstance(problem, str) for problem in problems):
-        raise TypeError("'problems' holds something else than strings")
+        raise TypeError("'problems' must contain only strings")
     if not all(isinstance(usage, dict) for usage in checks):
-        raise TypeError("'provider_checks' holds something else than objects")
+        raise TypeError("'provider_checks' must contain only objects")
     if any(isinstance(value, int | float) and value < 0 for usage in checks for value in usage.values()):
-        raise ValueError("'provider_checks' holds a number below zero")
+        raise ValueError("'provider_checks' contains a negative number")
     return RunHeader(
         decisive=content["decisive"],
         images=content["images"],
@@ -164,20 +164,23 @@ def _from_json(content: Any) -> RunHeader:
 
 
 def _shared(then: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what both have: an image, or a build of a program, that only one of two runs needed is no difference."""
+    """Return both mappings restricted to their common keys.
+
+    An image or program build that only one of two runs needed is not a difference.
+    """
     names = then.keys() & now.keys()
     return {name: then[name] for name in names}, {name: now[name] for name in names}
 
 
 def _builds(decisive: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return what the agent's program was held to, by platform: images of another kind need another build of it."""
+    """Return the integrity values of the agent's program by platform: each image platform needs its own build."""
     agent = decisive.get("agent")
     builds = agent.get("integrity") if isinstance(agent, dict) else None
     return builds if isinstance(builds, dict) else None
 
 
 def _without_growth(then: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Return both with those builds alone that both have."""
+    """Return both headers restricted to their common builds."""
     before, after = _builds(then), _builds(now)
     if before is None or after is None:
         return then, now
@@ -186,7 +189,7 @@ def _without_growth(then: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[Ma
 
 
 def _grown(then: Mapping[str, Any], now: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what is decisive from now on: what was, with all builds."""
+    """Return ``then`` with the builds of ``now`` added."""
     builds = _builds(now)
     return then if builds is None else _with_builds(then, {**(_builds(then) or {}), **builds})
 
@@ -196,7 +199,7 @@ def _with_builds(decisive: Mapping[str, Any], builds: Mapping[str, Any]) -> dict
 
 
 def _differences(then: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> Iterator[Problem]:
-    """Yield a problem for every leaf that is not the same."""
+    """Yield a problem for every leaf that differs."""
     for name in sorted({*then, *now}):
         before, after = then.get(name), now.get(name)
         if isinstance(before, dict) and isinstance(after, dict):

@@ -1,4 +1,4 @@
-"""The summary of a run, counted from its records and from nothing else."""
+"""The summary of a run, counted only from its records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from securebench.results.record import RecordEntry
 
 SHOWN_FAILURES: Final = 20
-"""Failed tasks that a summary names; the rest are in the records."""
+"""Maximum failed tasks that a summary lists. All are in the records."""
 
 
 class RunStatus(StrEnum):
@@ -35,12 +35,12 @@ class RunEnd(StrEnum):
     FINISHED = "finished"
     INTERRUPTED = "interrupted"
     STOPPED = "stopped"
-    """It could not go on: the engine went away, or everything fails."""
+    """The run could not continue: the engine became unavailable, or every task failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Tasks by what became of them. ``not_run`` have no record."""
+    """Numbers of tasks by outcome. ``not_run`` counts tasks without a record."""
 
     tasks: int = 0
     passed: int = 0
@@ -48,7 +48,7 @@ class Counts:
     errors: int = 0
     pending: int = 0
     passed_by_assurance: Mapping[Assurance, int] = field(default_factory=dict)
-    """The passed tasks by what their verdicts rest on; without those that are zero."""
+    """The passed tasks by the assurance of their verdicts, without zeros."""
 
     @property
     def scored(self) -> int:
@@ -62,7 +62,7 @@ class Counts:
 
     @property
     def pass_rate(self) -> float | None:
-        """Passed of scored, between 0 and 1; ``None`` when nothing is scored. Errors and pending tasks are left out."""
+        """Passed / scored, between 0 and 1; ``None`` if nothing is scored. Errors and pending tasks are excluded."""
         return self.passed / self.scored if self.scored else None
 
     @property
@@ -89,9 +89,9 @@ class Counts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TesterRunSummary:
-    """What came of a run. ``failures`` holds the first :data:`SHOWN_FAILURES` that failed or ended in an error."""
+    """The result of a run. ``failures`` has the first :data:`SHOWN_FAILURES` tasks that failed or had an error."""
 
-    __test__: ClassVar[bool] = False  # its name begins as pytest's test classes do
+    __test__: ClassVar[bool] = False  # pytest would collect a class named Test...
 
     run_id: str
     benchmark_id: str
@@ -100,10 +100,10 @@ class TesterRunSummary:
     families: Mapping[str, Counts]
     failures: tuple[RecordEntry, ...] = ()
     usage: Usage = field(default_factory=Usage)
-    """What the recorded attempts used of their models, as far as it was told."""
+    """The reported model usage of the recorded attempts."""
     ending: RunEnd = RunEnd.FINISHED
     problems: tuple[str, ...] = field(default=())
-    """What happened to the run as a whole, and what to do about it."""
+    """Problems of the run as a whole, and how to fix them."""
 
     @property
     def verification_status(self) -> RunStatus:
@@ -137,7 +137,7 @@ class TesterRunSummary:
 
     @property
     def pass_rate(self) -> float | None:
-        """Passed of scored; ``None`` when nothing is scored."""
+        """Passed / scored; ``None`` if nothing is scored."""
         return self.total.pass_rate
 
     def to_json(self) -> dict[str, JsonValue]:
@@ -156,9 +156,9 @@ class TesterRunSummary:
 
 
 class Counted(NamedTuple):
-    """What records come to: counts by family, in order of name, and all the usage that they tell.
+    """The totals of some records: counts by family, sorted by name, and the reported usage.
 
-    ``failures`` are the first :data:`SHOWN_FAILURES` that failed or ended in an error.
+    ``failures`` has the first :data:`SHOWN_FAILURES` tasks that failed or had an error.
     """
 
     families: dict[str, Counts]
@@ -169,7 +169,7 @@ class Counted(NamedTuple):
 def count(planned: Mapping[str, str], entries: Iterable[RecordEntry]) -> Counted:
     """Count records. ``planned`` maps task ids to families.
 
-    A record of a task that is not planned (a resumed run with a smaller ``--limit``) is counted as planned.
+    Tasks that have a record but are not planned (a resumed run with a smaller ``--limit``) count as planned.
     """
     tasks = dict(planned)
     seen: Counter[tuple[str, VerificationStatus]] = Counter()

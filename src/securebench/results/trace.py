@@ -1,4 +1,4 @@
-"""``agent-trace.log``: the output of a run's agents, as it arrives."""
+"""``agent-trace.log``: the live output of a run's agents."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 class TraceLog:
-    """A sink, and a context manager. Each line starts with its task; its text was redacted before.
+    """An event sink and context manager. Each line starts with the task id; its text is already redacted.
 
-    Lines are escaped as in JSON, so that the log is safe to show on a terminal. Raises :class:`StorageError`.
+    Lines are escaped as in JSON, so that they are safe to print on a terminal. Raises :class:`StorageError`.
     """
 
     def __init__(self, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""``trajectories/``: what each agent did, step by step, in its own words: redacted, bounded, never evidence."""
+"""``trajectories/``: each agent's own log of its steps. It is redacted and limited in size, and is never evidence."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ if TYPE_CHECKING:
 TRAJECTORIES: Final = "trajectories"
 
 MAX_TRAJECTORY: Final = 4 * 1024 * 1024
-"""Bytes of one task's file. Redaction takes seconds for so much, on the time of all that the run is at."""
+"""Maximum bytes of one task's file. Redacting as much takes seconds, during which other tasks of the run are slower."""
 
 MAX_LINES: Final = 20_000
-"""Steps of one task: the shorter they are, the more each byte costs."""
+"""Maximum steps of one task, because many short lines take longer to redact than a few long ones."""
 
 
 def trajectory_file(directory: Path, name: str, attempt: int = 1, number: int = 1) -> Path:
-    """Return where the trajectory of one try lies. ``name`` is what the directories of its task are called.
+    """Return the path of one try's trajectory. ``name`` is the directory name of its task.
 
-    Tries are counted from 1 in each attempt. All but the very first have their numbers in the name, so that what an
-    agent did stays also where a run goes on: it was paid for.
+    Tries are numbered from 1 in each attempt. All but the first have both numbers in the name, so that a resumed run
+    keeps earlier trajectories, which were paid for.
     """
     return directory / (f"{name}.jsonl" if (attempt, number) == (1, 1) else f"{name}.{attempt}-{number}.jsonl")
 
 
 def keep_trajectory(path: Path, text: str, redactor: Redactor) -> dict[str, JsonValue]:
-    """Write a trajectory, all or nothing, and return what the record says of it. Raises :class:`StorageError`.
+    """Write a trajectory atomically, and return its description for the record. Raises :class:`StorageError`.
 
-    Each line of ``text`` becomes one JSON value; a line that is none is kept as ``{"text": …}``. What is too much is
-    left out at the end, and a last line says how much that is: ``{"left_out": lines}``.
+    Each line of ``text`` becomes one JSON value; a line that is not JSON becomes ``{"text": …}``. Lines beyond the
+    limits are omitted, and a last line counts them: ``{"left_out": lines}``.
     """
     lines = [line for line in text.split("\n") if line.strip()]
     kept, size = [], 0

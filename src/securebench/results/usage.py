@@ -1,4 +1,4 @@
-"""What agents used of their models, added up. As their programs and the relay say it: for people, never a verdict."""
+"""The model usage of agents, as reported by their programs and the relay. It never affects a verdict."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ if TYPE_CHECKING:
     from securebench.resources import JsonValue
 
 _MOST: Final = 10**15
-"""More of anything than one task can use: a program that says so is not believed."""
+"""More than one task can use. A larger reported value is ignored as false."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Tokens, turns, and the cost in US dollars where a program told one. Nothing is what was not told."""
+    """Tokens, turns and, if the agent's program reports it, the cost in US dollars. Unreported counts are 0."""
 
     input_tokens: int = 0
     output_tokens: int = 0
     turns: int = 0
     cost_usd: float | None = None
     requests: int = 0
-    """Those that a relay passed on; of these the provider failed at the ``forgiven``."""
+    """Requests that a relay forwarded; ``forgiven`` of them failed because of the provider."""
     forgiven: int = 0
     bytes: int = 0
 
@@ -43,7 +43,7 @@ class Usage:
         return any(counts) or self.cost_usd is not None
 
     def to_json(self) -> dict[str, JsonValue]:
-        """Return it as JSON; what a relay counts and the cost only where there are such."""
+        """Return the usage as JSON. The relay's counts and the cost are omitted if there are none."""
         relayed = {"requests": self.requests, "forgiven": self.forgiven, "bytes": self.bytes} if self.requests else {}
         cost = {} if self.cost_usd is None else {"cost_usd": round(self.cost_usd, 6)}
         tokens = {"input_tokens": self.input_tokens, "output_tokens": self.output_tokens}
@@ -51,19 +51,19 @@ class Usage:
 
 
 def read_usage(value: Any) -> Usage | None:
-    """Return what a record's ``provenance.usage`` or ``spent`` says, or ``None`` if that is nothing.
+    """Return the usage in a record's ``provenance.usage`` or ``spent``, or ``None`` if there is none.
 
-    What is odd is left out. Tokens of the gateway's own questions to the provider count as well.
+    Invalid values are ignored. The tokens of the gateway's own test requests count too.
     """
     if not isinstance(value, dict):
         return None
     cost: Any = value.get("cost_usd")
     probes = value.get("probes")
-    asked = probes if isinstance(probes, dict) else {}
+    probed = probes if isinstance(probes, dict) else {}
     relay: dict[str, Any] = {**value, **(value["relay"] if isinstance(value.get("relay"), dict) else {})}
     usage = Usage(
-        input_tokens=_count(value.get("input_tokens")) + _count(asked.get("input_tokens")),
-        output_tokens=_count(value.get("output_tokens")) + _count(asked.get("output_tokens")),
+        input_tokens=_count(value.get("input_tokens")) + _count(probed.get("input_tokens")),
+        output_tokens=_count(value.get("output_tokens")) + _count(probed.get("output_tokens")),
         turns=_count(value.get("turns")),
         cost_usd=float(cost) if _is_amount(cost) else None,
         requests=_count(value.get("requests")),
