@@ -223,7 +223,7 @@ def test_a_task_of_the_lock_that_is_refused_is_left_out_like_any_other(
     assert _ids(tmp_path / "pack") == ["harbor/one"]
     assert "odd: NOT imported" in result.output
     lock.write_text(json.dumps({"benchmark": "harbor", "rows": {"harbor/gone": None, "harbor/one": None}}))
-    with pytest.raises(ConfigError, match="harbor/gone is in the lock, not in the source"):
+    with pytest.raises(ConfigError, match="harbor/gone is in the lock but not in the source"):
         _run(*arguments, "--output", tmp_path / "other")
 
 

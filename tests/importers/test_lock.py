@@ -56,14 +56,14 @@ def test_a_row_that_differs_is_named_with_its_place(tmp_path: Path) -> None:
 def test_a_row_that_the_source_lacks_is_named(tmp_path: Path) -> None:
     """A lock is met in full or not at all."""
     path = _written(tmp_path / "lock.json", ROWS)
-    with pytest.raises(ConfigError, match="demo/1 is in the lock, not in the source") as caught:
+    with pytest.raises(ConfigError, match="demo/1 is in the lock but not in the source") as caught:
         load_lock(path, "demo").rows_in([ROWS[0], ROWS[2]])
     assert str(path) in str(caught.value)
 
 
 def test_a_row_that_the_lock_does_not_hold_is_refused() -> None:
     """Rows that are checked against a lock must all be in it."""
-    with pytest.raises(ConfigError, match="the lock does not hold it"):
+    with pytest.raises(ConfigError, match="the lock does not contain it"):
         Lock("demo", {"demo/0": ROWS[0].digest}).check(ROWS[:2])
 
 

@@ -67,7 +67,7 @@ def test_rows_are_chosen_by_position_and_number(
 
 def test_a_row_beyond_the_last_is_refused() -> None:
     """A position that no row has is an error that says how many there are."""
-    with pytest.raises(ConfigError, match="no row 5: the source has 5"):
+    with pytest.raises(ConfigError, match="row 5 does not exist: the source has 5 rows"):
         selected(ROWS, [0, 5], None)
 
 
@@ -83,7 +83,7 @@ def test_problems_of_all_records_are_told_at_once() -> None:
         rows_of(["bad one", "a", "a", "bad two"], make)
     assert [problem.message for problem in caught.value.problems] == [
         "bad one is bad",
-        "a stands here again",
+        "duplicate id a",
         "bad two is bad",
     ]
     assert {problem.code for problem in caught.value.problems} == {"import-row-invalid"}

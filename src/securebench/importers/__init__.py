@@ -1,1 +1,1 @@
-"""Importers: from a public benchmark, as its authors publish it, to a pack."""
+"""Importers: they convert a public benchmark, as its authors publish it, to a pack."""

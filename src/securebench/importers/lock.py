@@ -1,4 +1,4 @@
-"""The lock of a recipe: which rows of a benchmark belong to a pack, and the digest of each as the authors wrote it."""
+"""The lock file of a benchmark: which rows belong to a pack, and the digest of each of the authors' records."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 class Lock:
     """The rows of a pack in order: id to sha256 (hex) of the authors' record.
 
-    A digest is empty where the lock's author knew the row by name alone. Such a row is refused, unless the user says
-    ``trust_new``: then whatever bears the name is taken.
+    A digest is empty if the lock's author knew only the row's name. Such a row is rejected, unless ``trust_new`` is
+    set: then any record with that name is accepted.
     """
 
     benchmark: str
@@ -36,9 +36,9 @@ class Lock:
     trust_new: bool = False
 
     def rows_in(self, rows: Sequence[ImportedRow], refused: Collection[str] = ()) -> list[ImportedRow]:
-        """Return those of ``rows`` that belong to the pack, in the lock's order. Raises as :meth:`check` does.
+        """Return the ``rows`` that belong to the pack, in the lock's order. Raises as :meth:`check` does.
 
-        Tasks that are in the source and were ``refused`` are not missed.
+        Tasks that were ``refused`` do not count as missing.
         """
         by_id = {row.id: row for row in rows}
         found = [by_id[name] for name in self.rows if name in by_id]
@@ -47,15 +47,18 @@ class Lock:
         return found
 
     def checked(self, rows: Sequence[ImportedRow]) -> Sequence[ImportedRow]:
-        """Return ``rows``, which need not be all of the lock's. Raises as :meth:`check` does."""
+        """Check ``rows``, which may be a part of the lock's, and return them. Raises as :meth:`check` does."""
         self.check(rows)
         return rows
 
     def check(self, rows: Sequence[ImportedRow], absent: Sequence[str] = ()) -> None:
-        """Raise :class:`ConfigError` (``import-lock-mismatch``) naming each row that is not what the lock says."""
+        """Raise :class:`ConfigError` (``import-lock-mismatch``) with each row that differs from the lock."""
         place = SourceLocation(str(self.path)) if self.path else None
         problems = [
-            *(Problem("import-lock-mismatch", f"{name} is in the lock, not in the source", place) for name in absent),
+            *(
+                Problem("import-lock-mismatch", f"{name} is in the lock but not in the source", place)
+                for name in absent
+            ),
             *(problem for row in rows if (problem := self._mismatch(row))),
         ]
         if problems:
@@ -68,16 +71,16 @@ class Lock:
         if wanted == "":
             return Problem(
                 "import-lock-unpinned",
-                f"the lock names {row.id}, and holds no digest of it; this one has {row.digest}",
+                f"the lock has no digest for {row.id}; the downloaded record has {row.digest}",
                 row.location,
-                "if you trust where it comes from: --trust-new, and --write-lock --lock FILE keeps its digest",
+                "if you trust the source, pass --trust-new; --write-lock --lock FILE stores the digest",
             )
-        expected = f"the lock expects {wanted}" if wanted else "the lock does not hold it"
+        expected = f"the lock expects {wanted}" if wanted else "the lock does not contain it"
         return Problem(
             "import-lock-mismatch",
             f"{row.id} has digest {row.digest}; {expected}",
             row.location,
-            "take the authors' original data, or write a new lock with --write-lock",
+            "use the authors' original data, or write a new lock with --write-lock",
         )
 
 
@@ -92,7 +95,7 @@ def load_lock(path: Path, benchmark: str, *, trust_new: bool = False) -> Lock:
         raise _invalid(path, "expected an object with 'benchmark' and 'rows'")
     name, rows = value["benchmark"], value["rows"]
     if name != benchmark:
-        raise _invalid(path, f"it is of benchmark {name!r}, expected {benchmark!r}")
+        raise _invalid(path, f"it is for benchmark {name!r}, expected {benchmark!r}")
     if not isinstance(rows, dict) or not rows:
         raise _invalid(path, "'rows' must be an object from task id to sha256")
     digests = {key: digest or "" for key, digest in rows.items() if _is_digest(digest)}
@@ -103,18 +106,18 @@ def load_lock(path: Path, benchmark: str, *, trust_new: bool = False) -> Lock:
 
 
 def _is_digest(value: JsonValue) -> TypeGuard[str | None]:
-    """Whether ``value`` is a digest, or ``null``, which stands for one that is not known."""
+    """Whether ``value`` is a digest, or ``null`` for an unknown one."""
     return value is None or (isinstance(value, str) and bool(_DIGEST.fullmatch(value)))
 
 
 def lock_text(benchmark: str, rows: Sequence[ImportedRow]) -> str:
-    """Return the lock of ``rows``, as a file holds it."""
+    """Return the text of a lock file for ``rows``."""
     return json.dumps({"benchmark": benchmark, "rows": {row.id: row.digest for row in rows}}, indent=2) + "\n"
 
 
 def _invalid(path: Path, message: str) -> ConfigError:
     return ConfigError(
-        f"the lock cannot be used: {message}",
+        f"invalid lock file: {message}",
         code="import-lock-invalid",
         location=SourceLocation(str(path)),
         hint="restore it, or write a new one with --write-lock",

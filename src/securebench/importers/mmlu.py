@@ -1,7 +1,7 @@
-"""MMLU, and data sets of the same shape: questions with choices, as CSV files without a header.
+"""MMLU and data sets in its format: multiple-choice questions in CSV files without a header.
 
-A line holds a question, its choices, and the letter of the right one. The authors publish a file a subject and split,
-``<subject>_<split>.csv``, in an archive with a directory a split.
+A line contains a question, its choices, and the letter of the correct one. The authors publish one file per subject
+and split, ``<subject>_<split>.csv``, in an archive with one directory per split.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MANIFEST: Final[dict[str, Any]] = {
     "version": 1,
     "defaults": {"family": "multiple_choice", "environment": {"timeout_seconds": 120}},
 }
-"""The manifest of a pack that has none of its own."""
+"""The manifest written if the output directory has none."""
 
 SPLITS: Final = ("test", "val", "dev")
 _FEWEST_FIELDS: Final = 4
@@ -45,15 +45,15 @@ _FEWEST_FIELDS: Final = 4
 
 
 def subject_and_split(source: str) -> tuple[str, str]:
-    """Return subject and split of a file named ``<subject>_<split>.csv``, and two empty strings of any other."""
+    """Return subject and split of a file named ``<subject>_<split>.csv``; two empty strings for any other name."""
     subject, _, split = source_name(source).removesuffix(".csv").rpartition("_")
     return (subject, split) if split in SPLITS and source_name(source).endswith(".csv") else ("", "")
 
 
 def mmlu_document(source: str, subject: str, split: str) -> tuple[str, bytes]:
-    """Return name and content of a subject's CSV file in ``source``: itself, a directory, or a tar archive.
+    """Return name and content of a subject's CSV file. ``source`` is the file, a directory, or a tar archive.
 
-    Raises :class:`ConfigError`: ``import-file-missing``, ``import-file-ambiguous``, and as :func:`opened` does.
+    Raises :class:`ConfigError`: ``import-file-missing``, ``import-file-ambiguous``, and the errors of :func:`opened`.
     """
     file_name = f"{subject}_{split}.csv"
     if not is_url(source) and Path(source).is_dir():
@@ -74,15 +74,15 @@ def all_documents(source: str, split: str) -> list[tuple[str, str, bytes]]:
     else:
         with opened(source) as stream:
             if not is_tar(stream):
-                message = f"{source} is one file: all subjects are in a directory or a tar archive"
+                message = f"{source} is a single file; all subjects need a directory or a tar archive"
                 raise ConfigError(message, code="import-file-missing")
             members = tar_documents(stream, source, lambda name: subject_and_split(name)[1] == split)
             found = [(f"{source}!{name}", data) for name, data in members]
     subjects = {subject_and_split(PurePosixPath(name).name)[0]: (name, data) for name, data in found}
     if len(subjects) < len(found):
-        raise ConfigError(f"{source} holds two files of one subject", code="import-file-ambiguous")
+        raise ConfigError(f"{source} contains two files for one subject", code="import-file-ambiguous")
     if not subjects:
-        raise ConfigError(f"{source} holds no file named <subject>_{split}.csv", code="import-file-missing")
+        raise ConfigError(f"{source} contains no file named <subject>_{split}.csv", code="import-file-missing")
     return [(subject, *subjects[subject]) for subject in sorted(subjects)]
 
 
@@ -91,8 +91,8 @@ def mmlu_rows(
 ) -> list[ImportedRow]:
     """Return a row for each record of CSV files, given as subject, name and content.
 
-    Raises :class:`ConfigError` with every problem found; or adds them to ``left_out``, but for a file that cannot be
-    read as CSV at all: how many rows it has is not known.
+    Raises :class:`ConfigError` with all problems, or adds them to ``left_out``. A file that is not valid CSV always
+    raises, because its number of rows is unknown.
     """
     records = (
         (record, f"{BENCHMARK}/{subject}/{split}/{number}")
@@ -103,26 +103,26 @@ def mmlu_rows(
 
 
 def _all_in_directory(directory: Path, split: str) -> list[Path]:
-    """Return the files of all subjects in the first place of the authors' layouts that has any."""
+    """Return the files of all subjects from the first of the authors' layouts that has any."""
     places = (directory, directory / split, directory / "data" / split)
     found = ([path for path in place.glob(f"*_{split}.csv") if path.is_file()] for place in places)
     return next(filter(None, found), [])
 
 
 def _in_directory(directory: Path, file_name: str, split: str) -> Path:
-    """Return the file in the authors' layout: in the directory of its split, or of everything."""
+    """Return the file in one of the authors' layouts: in the directory of its split, or directly in ``directory``."""
     places = [directory / file_name, directory / split / file_name, directory / "data" / split / file_name]
     found = [place for place in places if place.is_file()]
     if not found:
         hint = f"looked for {', '.join(str(place) for place in places)}"
-        raise ConfigError(f"{directory} holds no file {file_name}", code="import-file-missing", hint=hint)
+        raise ConfigError(f"{directory} contains no file {file_name}", code="import-file-missing", hint=hint)
     if len(found) > 1:
-        raise ConfigError(f"{directory} holds {found[0]} and {found[1]}", code="import-file-ambiguous")
+        raise ConfigError(f"{directory} contains both {found[0]} and {found[1]}", code="import-file-ambiguous")
     return found[0]
 
 
 def _records(data: bytes, name: str) -> Iterator[tuple[SourceLocation, list[str]]]:
-    """Yield each record that is not blank, and where it starts. Raises :class:`ConfigError` for what is no CSV."""
+    """Yield each record that is not blank, and where it starts. Raises :class:`ConfigError` for invalid CSV."""
     text, fault = decode(data)
     if fault is not None:
         raise ConfigError(fault.message, code=fault.code, location=JsonSource(name, "").locate(fault))
@@ -140,12 +140,12 @@ def _records(data: bytes, name: str) -> Iterator[tuple[SourceLocation, list[str]
 def _row(placed: tuple[SourceLocation, list[str]], task_id: str) -> ImportedRow:
     location, record = placed
     if len(record) < _FEWEST_FIELDS:
-        hint = "a record holds a question, two choices or more, and the letter of the right one"
+        hint = "a record contains a question, two or more choices, and the letter of the correct one"
         raise bad_record(location, f"{len(record)} fields, expected at least {_FEWEST_FIELDS}", hint)
     question, *choices, answer = record
     labels = choice_labels(len(choices))
     if answer not in labels:
-        raise bad_record(location, f"field {len(record)} is not a letter of a choice, {labels[0]} to {labels[-1]}")
+        raise bad_record(location, f"field {len(record)} must be the letter of a choice, {labels[0]} to {labels[-1]}")
     task = {
         "id": task_id,
         "family": "multiple_choice",

@@ -1,4 +1,4 @@
-"""Writing an imported pack: checked as any pack is, in one piece, and never over something else."""
+"""Write an imported pack: validated like any pack, atomically, and never over other files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TASKS_NAME: Final = "tasks.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class WrittenPack:
-    """What was written: the tasks file, its rows, and why others were left out, by their ids."""
+    """The result: the tasks file, its rows, and the reasons why others were left out, by id."""
 
     tasks: Path
     rows: tuple[ImportedRow, ...]
@@ -47,10 +47,9 @@ def write_pack(
 ) -> WrittenPack:
     """Write ``tasks.jsonl`` into ``directory``, and ``manifest`` beside it if there is none.
 
-    Rows are held to the rules of packs. One that breaks them is an error at its place in the authors' data, or is
-    left out with ``skip_unusable``; where none is left then, no tasks file is written. Raises :class:`ConfigError`,
-    also ``import-output-exists`` for another tasks file that is there, unless ``force``, and
-    ``import-output-unwritable``.
+    Rows are validated. An invalid row is an error at its place in the authors' data, or is left out with
+    ``skip_unusable``; if no row remains, no tasks file is written. Raises :class:`ConfigError`, including
+    ``import-output-exists`` for a different existing tasks file, unless ``force``, and ``import-output-unwritable``.
     """
     tasks = directory / TASKS_NAME
     try:
@@ -61,7 +60,7 @@ def write_pack(
             unusable = [row for row in usable if row.location in {problem.location for problem in found}]
             if not skip_unusable or not unusable:
                 raise ConfigError(problems=found)
-            # There may be more problems than are found at once: those that are left are looked at again.
+            # One validation reports a limited number of problems, so the remaining rows are validated again.
             for row in unusable:
                 left_out[row.id] = [problem for problem in found if problem.location == row.location]
             usable = tuple(row for row in usable if row.id not in left_out)
@@ -74,7 +73,7 @@ def write_pack(
 
 
 def write_text(path: Path, text: str, *, force: bool) -> None:
-    """Write a file in one piece. Raises :class:`ConfigError` as :func:`write_pack` does."""
+    """Write a file atomically. Raises :class:`ConfigError` as :func:`write_pack` does."""
     try:
         with _draft(path.parent, text) as draft:
             _put(draft, path, force=force)
@@ -83,9 +82,9 @@ def write_text(path: Path, text: str, *, force: bool) -> None:
 
 
 def put_tree(directory: Path, files: Mapping[str, TaskFile], *, force: bool) -> None:
-    """Make ``directory`` hold exactly ``files``, at once: what a row refers to as a directory holds nothing else.
+    """Atomically make ``directory`` contain exactly ``files``: a row may refer to the whole directory.
 
-    Raises :class:`ConfigError`: ``import-output-exists`` where other files are there, unless ``force``, and
+    Raises :class:`ConfigError`: ``import-output-exists`` if it has other content, unless ``force``, and
     ``import-output-unwritable``.
     """
     try:
@@ -98,7 +97,9 @@ def put_tree(directory: Path, files: Mapping[str, TaskFile], *, force: bool) -> 
                     return
                 if not force:
                     hint = "replace it with --force"
-                    raise ConfigError(f"{directory} is there, and differs", code="import-output-exists", hint=hint)
+                    raise ConfigError(
+                        f"{directory} exists with different content", code="import-output-exists", hint=hint
+                    )
                 directory.rename(Path(scratch) / "old")
             draft.rename(directory)
     except OSError as error:
@@ -123,13 +124,13 @@ def _same_tree(one: Path, other: Path) -> bool:
 
 
 def _write_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
-    """Write a manifest, as JSON, which is YAML too. One that is there is the user's, and stays."""
+    """Write a manifest, as JSON, which is also YAML. An existing one belongs to the user and is kept."""
     if not path.exists():
         write_text(path, json.dumps(manifest, indent=2) + "\n", force=False)
 
 
 def _problems(directory: Path, rows: Sequence[ImportedRow]) -> list[Problem]:
-    """Return what is wrong with the pack of ``rows``; of rows, at the place where the authors' records stand."""
+    """Validate the pack of ``rows`` and return its problems. Those of rows point to the authors' records."""
     with _draft(directory, _lines(rows)) as draft:
         try:
             compile_benchmark_pack(load_benchmark_pack(directory / MANIFEST_NAME, draft))
@@ -153,7 +154,7 @@ def _in_source(problem: Problem, draft: Path, rows: Sequence[ImportedRow]) -> Pr
 
 @contextmanager
 def _draft(directory: Path, text: str) -> Iterator[Path]:
-    """Write ``text`` to a file of its own beside its destination, and remove what is left of that in the end."""
+    """Write ``text`` to a temporary file in ``directory``; remove the file afterwards unless it was renamed."""
     descriptor, name = tempfile.mkstemp(dir=directory, prefix=".import-")
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as file:
@@ -167,7 +168,7 @@ def _draft(directory: Path, text: str) -> Iterator[Path]:
 
 
 def _put(draft: Path, path: Path, *, force: bool) -> None:
-    """Give ``draft`` the name ``path``, at once. Unless ``force``, another file of that name stays, and is an error."""
+    """Rename ``draft`` to ``path`` atomically. Unless ``force``, a different file at ``path`` is an error."""
     if force:
         draft.replace(path)
         return
@@ -176,7 +177,7 @@ def _put(draft: Path, path: Path, *, force: bool) -> None:
     except FileExistsError:
         if not filecmp.cmp(draft, path, shallow=False):
             hint = "replace it with --force"
-            raise ConfigError(f"{path} is there, and differs", code="import-output-exists", hint=hint) from None
+            raise ConfigError(f"{path} exists with different content", code="import-output-exists", hint=hint) from None
 
 
 def _unwritable(directory: Path, error: OSError) -> ConfigError:

@@ -1,4 +1,4 @@
-"""A data file out of a package of the index that pip is set up to use. The package is neither installed nor run."""
+"""A data file from a package on pip's configured index. The package is neither installed nor run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DOWNLOAD_SECONDS: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class PinnedWheel:
-    """One wheel, by requirement and sha256 (hex), and the data file in it."""
+    """A wheel, pinned by requirement and sha256 (hex), and the data file in it."""
 
     requirement: str
     file_name: str
@@ -28,12 +28,12 @@ class PinnedWheel:
 
     @property
     def member_name(self) -> str:
-        """How errors name the data file."""
+        """The name of the data file in errors."""
         return f"{self.file_name}!{self.member}"
 
 
 def wheel_document(wheel: PinnedWheel, cache: Path | None = None) -> bytes:
-    """Return the data file of ``wheel``, unpacked: from ``cache`` if that has it, else downloaded and kept there.
+    """Return the data file of ``wheel``, uncompressed. The wheel is downloaded unless ``cache`` has it.
 
     Raises :class:`ConfigError`: ``import-package-failed``, ``import-archive-invalid``, ``import-too-large``.
     """
@@ -51,7 +51,7 @@ def wheel_document(wheel: PinnedWheel, cache: Path | None = None) -> bytes:
 
 
 def _copy(kept: Path, path: Path, sha256: str) -> bool:
-    """Take over a wheel that was kept, unless it is not the right one; a wrong one is removed."""
+    """Copy a cached wheel if its digest is right; otherwise remove it."""
     if not kept.is_file():
         return False
     shutil.copyfile(kept, path)
@@ -63,7 +63,7 @@ def _copy(kept: Path, path: Path, sha256: str) -> bool:
 
 
 def _pip_download(wheel: PinnedWheel, directory: Path) -> None:
-    """Let this environment's pip fetch the wheel. Wheels alone: to download a source package is to run it."""
+    """Download the wheel with this environment's pip. Wheels only: to download a source package, pip runs its code."""
     wanted = directory / "requirements.txt"
     wanted.write_text(f"{wheel.requirement} --hash=sha256:{wheel.sha256}\n", encoding="utf-8")
     options = ["--quiet", "--no-deps", "--only-binary=:all:", "--require-hashes", "--disable-pip-version-check"]
@@ -90,7 +90,7 @@ def _pip_download(wheel: PinnedWheel, directory: Path) -> None:
 
 def _require(path: Path, wheel: PinnedWheel) -> None:
     if not path.is_file() or _digest(path) != wheel.sha256:
-        raise _failed(wheel, f"what came is not the file {wheel.file_name} with sha256 {wheel.sha256}")
+        raise _failed(wheel, f"the downloaded file is not {wheel.file_name} with sha256 {wheel.sha256}")
 
 
 def _digest(path: Path) -> str:
@@ -102,5 +102,5 @@ def _failed(wheel: PinnedWheel, message: str) -> ConfigError:
     return ConfigError(
         f"cannot download {wheel.requirement} with pip: {message}",
         code="import-package-failed",
-        hint="check the network, or give the authors' file as SOURCE: a path or a URL",
+        hint="check the network, or pass the authors' file as SOURCE: a path or a URL",
     )

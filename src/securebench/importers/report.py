@@ -1,4 +1,4 @@
-"""What became of each task of an import: carried over, changed, lost, or not imported at all, and why."""
+"""The report of an import: for each task, what was kept, changed or lost, or why it was not imported."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class TaskReport:
-    """One task. ``refused`` says why it was not imported, and is empty if it was."""
+    """One task. ``refused`` is the reason why it was not imported, empty if it was."""
 
     name: str
     carried: list[str] = field(default_factory=list)
@@ -25,7 +25,7 @@ class TaskReport:
     refused: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """Return the report as a program reads it."""
+        """Return the report as JSON values."""
         return {
             "task": self.name,
             "imported": not self.refused,
@@ -37,7 +37,7 @@ class TaskReport:
 
 
 class Refusals:
-    """The tasks that cannot be imported, and why. They stop an import, unless the user chose to ``skip`` them."""
+    """The tasks that cannot be imported, and why. They stop an import unless the user chose to ``skip`` them."""
 
     def __init__(self, *, skip: bool) -> None:
         self.reports: list[TaskReport] = []
@@ -51,13 +51,13 @@ class Refusals:
         self.reports.append(TaskReport(name, refused="; ".join(each.message for each in found)))
 
     def settle(self) -> None:
-        """Raise :class:`ConfigError` with the problems of all tasks, unless they are skipped."""
+        """Raise :class:`ConfigError` with the problems of all tasks unless they are skipped."""
         if self._problems and not self._skip:
             raise ConfigError(problems=[*map(skippable, self._problems)])
 
 
 def report_lines(reports: Sequence[TaskReport]) -> list[str]:
-    """Return the closing table: a task a paragraph, nothing left out."""
+    """Return the final report: one paragraph for each task, complete."""
     lines = []
     for one in reports:
         lines.append(f"{one.name}: {'NOT imported' if one.refused else 'imported'}")
@@ -65,4 +65,4 @@ def report_lines(reports: Sequence[TaskReport]) -> list[str]:
         for word, notes in (("carried", one.carried), ("changed", one.changed), ("lost", one.lost)):
             lines += [f"    {word + ':':<8} {note}" for note in notes]
     refused = sum(bool(one.refused) for one in reports)
-    return [*lines, f"{len(reports) - refused} imported, {refused} not"]
+    return [*lines, f"{len(reports) - refused} imported, {refused} not imported"]

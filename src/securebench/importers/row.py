@@ -1,4 +1,4 @@
-"""What an importer makes: rows, each with the authors' record that it comes from."""
+"""Imported rows, each with the authors' record that it comes from."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _Record = TypeVar("_Record")
 
 @dataclass(frozen=True, slots=True)
 class ImportedRow:
-    """One row of a pack. ``record`` is what the authors published, ``location`` where that stands."""
+    """One row of a pack. ``record`` is the authors' record, ``location`` its place."""
 
     task: Mapping[str, Any]
     record: JsonValue
@@ -35,25 +35,25 @@ class ImportedRow:
 
     @property
     def digest(self) -> str:
-        """The sha256 (hex) of the authors' record, independent of how it is mapped."""
+        """The sha256 (hex) of the authors' record, independent of its mapping to a row."""
         return hashlib.sha256(canonical_json(self.record).encode()).hexdigest()
 
     @property
     def line(self) -> str:
-        """The row as a line of ``tasks.jsonl``, without its end: ASCII, fields in the order in which a row is read."""
+        """The row as a line of ``tasks.jsonl``, without the line feed: ASCII, fields in the documented order."""
         return json.dumps(dict(self.task), allow_nan=False)
 
 
 def canonical_json(value: JsonValue) -> str:
-    """Return ``value`` as compact ASCII JSON with sorted keys: the same value is always the same text."""
+    """Return ``value`` as compact ASCII JSON with sorted keys: equal values give equal text."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Records that no row could be made of: by their place among all records, from 0, and why.
+    """Records that could not be imported, by zero-based position, and why.
 
-    ``ids`` are tasks that were refused elsewhere, and are reported there.
+    ``ids`` are tasks that were rejected elsewhere and are reported there.
     """
 
     problems: dict[int, tuple[Problem, ...]] = field(default_factory=dict)
@@ -66,9 +66,9 @@ class LeftOut:
 def selected(
     rows: Sequence[ImportedRow], positions: Iterable[int] | None, limit: int | None, left_out: LeftOut | None = None
 ) -> list[ImportedRow]:
-    """Return the rows at zero-based ``positions`` (all by default), and of these the first ``limit``.
+    """Return the rows at zero-based ``positions`` (all by default), at most ``limit`` of them.
 
-    Positions count the records that were ``left_out``, too: a position means the same row with them and without.
+    Positions also count the records that were ``left_out``, so a position always means the same row.
     Raises :class:`ConfigError` (``import-row-unknown``) for a position beyond the last row.
     """
     gaps = left_out.problems if left_out else {}
@@ -77,7 +77,7 @@ def selected(
     chosen = range(len(records)) if positions is None else list(positions)
     beyond = [position for position in chosen if position >= len(records)]
     if beyond:
-        message = f"there is no row {beyond[0]}: the source has {len(records)}, and the first is row 0"
+        message = f"row {beyond[0]} does not exist: the source has {len(records)} rows, numbered from 0"
         raise ConfigError(message, code="import-row-unknown")
     return [row for position in chosen if (row := records[position])][:limit]
 
@@ -87,7 +87,7 @@ def rows_of(
 ) -> list[ImportedRow]:
     """Return the row of each record.
 
-    Raises :class:`ConfigError` with the problems of all of them; or adds them to ``left_out``, if that is given.
+    Raises :class:`ConfigError` with the problems of all records, or adds them to ``left_out`` if it is given.
     """
     noted = left_out or LeftOut()
     rows: dict[str, ImportedRow] = {}
@@ -95,7 +95,7 @@ def rows_of(
         try:
             row = make(record)
             if row.id in rows:
-                raise bad_record(row.location, f"{row.id} stands here again")
+                raise bad_record(row.location, f"duplicate id {row.id}")
             rows[row.id] = row
         except ConfigError as error:
             noted.problems[place] = error.problems
@@ -105,10 +105,10 @@ def rows_of(
 
 
 def skippable(problem: Problem) -> Problem:
-    """Return a problem of one row with a hint of the option that leaves the row out."""
+    """Return a problem of one row with a hint about the option that leaves the row out."""
     return replace(problem, hint="; ".join(filter(None, (problem.hint, "--skip-unusable leaves such rows out"))))
 
 
 def bad_record(location: SourceLocation, message: str, hint: str = "") -> ConfigError:
-    """Return the error for a record of the authors that no row can be made of."""
+    """Return the error for a record that cannot be imported."""
     return ConfigError(message, code="import-row-invalid", hint=hint, location=location)

@@ -1,4 +1,4 @@
-"""The authors' data, from a path or URL: read once, within limits, and never run or unpacked to disk."""
+"""The authors' data from a path or URL: read once, with limits, never run and never unpacked to disk."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 MAX_SOURCE_BYTES: Final = 512 * 1024 * 1024
-"""The limit of a source, compressed or not: three times the largest archive of a known text benchmark."""
+"""Bytes of a source, compressed or not: three times the largest known archive of a text benchmark."""
 
 MAX_DOCUMENT_BYTES: Final = 64 * 1024 * 1024
-"""The limit of one file of rows, uncompressed."""
+"""Bytes of one file of rows, uncompressed."""
 
 MAX_MEMBERS: Final = 100_000
-"""The limit of members in one archive."""
+"""Members of one archive."""
 
 DOWNLOAD_SECONDS: Final = 600.0
 _CHUNK: Final = 256 * 1024
@@ -42,7 +42,7 @@ _TAR_MAGIC_AT: Final = 257
 
 
 def is_url(source: str) -> bool:
-    """Whether ``source`` is a URL, not a path."""
+    """Whether ``source`` is a URL rather than a path."""
     return source.lower().startswith(("http://", "https://"))
 
 
@@ -53,7 +53,7 @@ def source_name(source: str) -> str:
 
 @contextmanager
 def opened(source: str) -> Iterator[io.BufferedReader]:
-    """Open a file or URL, decompressing gzip, as a stream that fails beyond ``MAX_SOURCE_BYTES``.
+    """Open a file or URL as a stream that fails beyond ``MAX_SOURCE_BYTES``. Decompresses gzip.
 
     Raises :class:`ConfigError`: ``file-missing``, ``import-download-failed``, ``import-too-large``.
     """
@@ -75,7 +75,7 @@ def read_document(stream: IO[bytes], name: str) -> bytes:
 
 
 def is_tar(stream: io.BufferedReader) -> bool:
-    """Whether an unread stream is a tar archive."""
+    """Whether a stream, of which nothing was read yet, is a tar archive."""
     return stream.peek(_TAR_MAGIC_AT + len(_TAR_MAGIC))[_TAR_MAGIC_AT:].startswith(_TAR_MAGIC)
 
 
@@ -149,7 +149,7 @@ class _Bounded(io.RawIOBase):
 
 
 def _read(stream: IO[bytes], size: int, name: str) -> bytes:
-    """Read up to ``size`` bytes in chunks, so that a wrong length in a header does not reserve memory."""
+    """Read up to ``size`` bytes in chunks, so that a forged length in a header does not allocate memory."""
     parts = []
     try:
         while size > 0 and (part := stream.read(min(size, _CHUNK))):
@@ -161,7 +161,7 @@ def _read(stream: IO[bytes], size: int, name: str) -> bytes:
 
 
 def _download(url: str, file: IO[bytes]) -> None:
-    """Download ``url`` into ``file``, and rewind."""
+    """Download ``url`` into ``file`` and rewind it."""
     try:
         http = HttpClient(Deadline(Timeouts(total=DOWNLOAD_SECONDS)))
         for piece in Download(http, parse_address(url, allow_plain=True), MAX_SOURCE_BYTES):
@@ -172,16 +172,16 @@ def _download(url: str, file: IO[bytes]) -> None:
         raise ConfigError(
             f"cannot download {without_password(url)}: {error}",
             code="import-download-failed",
-            hint="download the file with another tool, and pass its path",
+            hint="download the file with another tool and pass its path",
         ) from None
     file.seek(0)
 
 
 def _too_large(name: str, limit: int) -> ConfigError:
-    return ConfigError(f"{name} has more than {limit} bytes, uncompressed", code="import-too-large")
+    return ConfigError(f"{name} is larger than {limit} bytes uncompressed", code="import-too-large")
 
 
 def _invalid(name: str, error: Exception) -> ConfigError:
     return ConfigError(
-        f"{name} cannot be read: {error}", code="import-archive-invalid", hint="it may be incomplete: download it again"
+        f"cannot read {name}: {error}", code="import-archive-invalid", hint="it may be incomplete: download it again"
     )

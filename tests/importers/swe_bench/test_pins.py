@@ -107,7 +107,7 @@ def test_a_setup_becomes_a_recipe(tmp_path: Path) -> None:
         ("requirements:", "requirement:", "3:5", "unknown key 'requirement'"),
         ("pytest==7.3.1", "pytest>=7", "3:20", "must be one version"),
         ("pytest==7.3.1", "pytest==7.3.1; python_version<'4'", "3:20", "must be one version"),
-        ("Jinja2==3.1.2", "PyTest==7.3.2", "3:35", "pytest is pinned above"),
+        ("Jinja2==3.1.2", "PyTest==7.3.2", "3:35", "pytest is already pinned above"),
         ("pallets/flask", "flask", "2:17", "must be owner/name"),
         ('"2.3": {}', '"2.3": {release: {name: Flask, version: "2.2.5"}}', "5:24", "sha256 is missing"),
         ('"2.3": {}', '"2.3": {release: {name: Flask, version: "2.2.5", sha256: "abc"}}', "5:64", "sha256"),
@@ -131,7 +131,7 @@ def test_what_is_wrong_is_told_by_line_and_column(tmp_path: Path, old: str, new:
 def test_a_version_is_set_up_once(tmp_path: Path) -> None:
     """Two setups of one version in one file are an error, at the second."""
     again = GOOD.partition("\n")[2]
-    with pytest.raises(ConfigError, match=r"pins\.yaml:9:7 .*pallets/flask 2\.3 is set up above"):
+    with pytest.raises(ConfigError, match=r"pins\.yaml:9:7 .*pallets/flask 2\.3 already has a setup above"):
         read_pins(written(tmp_path, GOOD + again))
 
 

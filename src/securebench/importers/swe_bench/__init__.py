@@ -1,1 +1,1 @@
-"""SWE-bench, and data sets of the same shape: a real fault in a real repository, judged by the repository's tests."""
+"""SWE-bench and data sets in its format: a real bug in a real repository, judged by the repository's tests."""

@@ -1,4 +1,4 @@
-"""How each repository of SWE-bench runs its tests, and with which of them a test patch is judged."""
+"""The test command of each SWE-bench repository, and the test files that a test patch selects."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PYTEST: Final = ("-m", "pytest", "-rA")
 class Runner:
     """A repository's test command: Python's arguments, then one for each file of the test patch.
 
-    ``note`` says where we do otherwise than the authors' harness.
+    ``note`` describes a difference from the authors' harness.
     """
 
     arguments: tuple[str, ...]
@@ -27,7 +27,7 @@ class Runner:
     is_unittest: bool = False
     note: str = ""
     unfit: Mapping[str, str] = field(default_factory=dict)
-    """Ids of expected tests that cannot be held to, and why."""
+    """Ids of expected tests that cannot be required, and why."""
 
 
 def _django_label(path: str) -> str:
@@ -41,7 +41,7 @@ _REQUESTS_UNFIT: Final = {
         for number in range(2)
     },
     **{
-        f"tests/test_utils.py::TestExtractZippedPaths::test_unzipped_paths_unchanged[/{name}]": "no runner names it so"
+        f"tests/test_utils.py::TestExtractZippedPaths::test_unzipped_paths_unchanged[/{name}]": "no runner prints this"
         for name in ("test_utils.py", "__init__.py", "location")
     },
 }
@@ -82,7 +82,7 @@ _NO_TESTS = frozenset({"__init__.py", "conftest.py"})
 
 
 def changed_paths(patch: str, *, removed: bool = True) -> tuple[str, ...]:
-    """Return the paths that a patch in git's form names, old and new, each once; or those alone that stay."""
+    """Return the old and new paths in a git patch, each once. Without ``removed``, leave out removed files."""
     headers = [section.partition("\n@@")[0] for section in _SECTION.split(patch)[1:]]
     kept = [header for header in headers if removed or not _REMOVED.search(header)]
     paths = [path for header in kept for path in _HEADER_PATH.findall(header) if path != "/dev/null"]
@@ -90,13 +90,13 @@ def changed_paths(patch: str, *, removed: bool = True) -> tuple[str, ...]:
 
 
 def test_files(test_patch: str, tests: Sequence[str]) -> tuple[str, ...]:
-    """Return the files to run: modules of the test patch, else those that the ids of ``tests`` begin with."""
+    """Return the files to run: test modules of the test patch, else the modules in the ids of ``tests``."""
     paths = [path for path in changed_paths(test_patch, removed=False) if _is_test(path)]
     return tuple(paths or dict.fromkeys(test.partition("::")[0] for test in tests if "::" in test))
 
 
 def command(runner: Runner, python: str, files: Sequence[str]) -> list[str]:
-    """Return the command as an argument vector: no shell reads the names of files."""
+    """Return the command as an argument vector, so that no shell interprets file names."""
     return [python, *runner.arguments, *(runner.label(path) for path in files)]
 
 

@@ -1,4 +1,4 @@
-"""The image that an instance runs in: the authors' own, by name, or a recipe of ours for one."""
+"""The image of an instance: the authors' image from a registry, or a generated recipe."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 WORKDIR: Final = "/testbed"
 _REGISTRY_PYTHON: Final = "/opt/miniconda3/envs/testbed/bin/python"
-"""The interpreter of the authors' images, whose shells alone activate its environment."""
+"""The interpreter in the authors' images. Only their login shells activate its environment, hence the path."""
 
 _BUILT_PYTHON: Final = "python3"
 _INSTALL: Final = (
     *("-m", "pip", "install", "--no-index", "--no-deps", "--no-build-isolation"),
-    # As "setup.py develop" did, the repository itself is on the path of modules: some tests import "tests.…" from it.
+    # Like "setup.py develop", this puts the repository on the module path: some tests import "tests.…" from it.
     "--config-settings=editable_mode=compat",
     *("--break-system-packages", "--root-user-action=ignore", "--editable", "."),
 )
@@ -29,9 +29,9 @@ _INSTALL: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """What an instance runs in. ``recipe`` is ``None`` for an image that a registry has.
+    """The image of an instance. ``recipe`` is ``None`` for an image from a registry.
 
-    ``base_commit`` is the commit that the image's repository is at: empty until its source was read.
+    ``base_commit`` is the commit of the image's repository, empty until its source was read.
     """
 
     name: str
@@ -43,12 +43,12 @@ class Image:
 
     @property
     def recipe_text(self) -> str:
-        """The recipe as JSON, which is YAML too."""
+        """The recipe as JSON, which is also YAML."""
         return json.dumps(self.recipe, indent=2) + "\n"
 
 
 def registry_image(instance: Instance) -> Image:
-    """Return the authors' image, by the name under which they publish it."""
+    """Return the authors' published image."""
     name = instance.id.lower().replace("__", "_1776_")
     return Image(f"swebench/sweb.eval.x86_64.{name}:latest", _REGISTRY_PYTHON, instance.base_commit)
 
@@ -56,19 +56,19 @@ def registry_image(instance: Instance) -> Image:
 def built_image(instance: Instance, repositories: Path | None, pins: Pins) -> Image:
     """Return an image to build: from a clone below ``repositories`` at the commit, else from a release.
 
-    Raises :class:`ConfigError` (``import-row-invalid``) for an instance that cannot be built here.
+    Raises :class:`ConfigError` (``import-row-invalid``) for an instance without pins or source.
     """
     setup = pins.setups.get((instance.repository, instance.version))
     if setup is None:
-        hint = f"describe it in a file for --pins, or use --images registry; there are pins for {pins.known}"
+        hint = f"add pins with --pins FILE, or use --images registry; pins exist for {pins.known}"
         raise bad_record(instance.location, f"{instance.id}: no pins for {_what(instance)}", hint)
     clone = _clone(instance, repositories)
     if clone is not None:
         return _from_clone(instance, setup, clone)
     release = pins.releases.get((instance.repository, instance.version))
     if release is None:
-        hint = "give a directory of clones with --repos, or take --images registry"
-        raise bad_record(instance.location, f"{instance.id}: no release stands in for {_what(instance)}", hint)
+        hint = "pass a directory of clones with --repos, or use --images registry"
+        raise bad_record(instance.location, f"{instance.id}: no release can replace a clone of {_what(instance)}", hint)
     return _from_release(instance, setup, release)
 
 
@@ -76,7 +76,7 @@ def _from_clone(instance: Instance, setup: Setup, clone: Path) -> Image:
     name = image_name(instance, instance.base_commit[:12])
     source = {"git": {"path": str(clone), "commit": instance.base_commit}}
     recipe = _recipe(instance, setup, name, source, f"{instance.version}.0")
-    differs = ["history: one fresh commit holds the files of the upstream commit"]
+    differs = ["history: a single new commit contains the files of the upstream commit"]
     return Image(name, _BUILT_PYTHON, "", recipe, differs=differs)
 
 
@@ -87,7 +87,7 @@ def _from_release(instance: Instance, setup: Setup, release: SourceRelease) -> I
     tests = [test for test in (*instance.fail_to_pass, *instance.pass_to_pass) if test in release.absent]
     differs = [
         f"source: {release.name} {release.version}, the nearest release, for commit {instance.base_commit[:12]}",
-        *(f"expected test that {release.name} {release.version} lacks, or that fails here: {test}" for test in tests),
+        *(f"expected test that {release.name} {release.version} lacks or fails: {test}" for test in tests),
     ]
     return Image(name, _BUILT_PYTHON, release.commit, recipe, release.absent, differs)
 
@@ -97,7 +97,7 @@ def _recipe(instance: Instance, setup: Setup, name: str, source: dict[str, Any],
     install = setup.install or ((_BUILT_PYTHON, *_INSTALL),)
     return {
         "reference": name,
-        "summary": f"{instance.repository} as {instance.id} finds it, imported.",
+        "summary": f"{instance.repository} at the base commit of {instance.id}, imported.",
         "base": setup.base,
         "workdir": WORKDIR,
         "python": setup.python,
@@ -109,7 +109,7 @@ def _recipe(instance: Instance, setup: Setup, name: str, source: dict[str, Any],
 
 
 def image_name(instance: Instance, source: str) -> str:
-    """Return the name of a built image: the instance, and what it is made of."""
+    """Return the name of a built image: the instance and its source."""
     plain = "-".join(filter(None, instance.id.lower().replace("_", "-").replace(".", "-").split("-")))
     return f"securebench/swe-bench/{plain}:{source}"
 

@@ -1,4 +1,4 @@
-"""Parquet, which pyarrow reads: an extra that only those install who have such files."""
+"""Parquet files. They need the optional dependency pyarrow."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MAX_ROWS: Final = 100_000
-"""The largest set of this kind has 20,000."""
+"""Rows of a file. The largest known data set has 20,000."""
 
 
 def parquet_records(path: Path) -> Iterable[tuple[SourceLocation, Any]]:
-    """Yield each row's wanted columns, and its zero-based place as a line.
+    """Yield the columns that are used of each row, and its location: its zero-based number as a line.
 
     Raises :class:`ConfigError`: ``import-extra-missing`` without pyarrow, ``import-archive-invalid``,
     ``import-too-large``.
@@ -30,20 +30,20 @@ def parquet_records(path: Path) -> Iterable[tuple[SourceLocation, Any]]:
             rows = _rows(parquet, file, path)
         except ConfigError:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever a native reader says of a file that is not as it should be
-            hint = "it may be cut short: fetch it again"
-            raise ConfigError(f"{path} cannot be read: {error}", code="import-archive-invalid", hint=hint) from None
+        except Exception as error:  # noqa: BLE001 - a native reader raises anything on a malformed file
+            hint = "it may be truncated: download it again"
+            raise ConfigError(f"cannot read {path}: {error}", code="import-archive-invalid", hint=hint) from None
     for number, row in enumerate(rows, start=1):
         yield SourceLocation(str(path), number), {name: _plain(value) for name, value in row.items()}
 
 
 def _rows(parquet: Any, file: Any, path: Path) -> list[dict[str, Any]]:
-    """Return all rows, once the footer says that they are few and small: a column of zeros unpacks a thousandfold."""
+    """Return all rows, after checking the sizes in the footer: compressed columns can expand a thousandfold."""
     table = parquet.ParquetFile(file)
     metadata = table.metadata
     groups = range(metadata.num_row_groups)
     if metadata.num_rows > MAX_ROWS or sum(metadata.row_group(i).total_byte_size for i in groups) > MAX_SOURCE_BYTES:
-        message = f"{path} holds more than {MAX_ROWS} rows or {MAX_SOURCE_BYTES} bytes, unpacked"
+        message = f"{path} contains more than {MAX_ROWS} rows or {MAX_SOURCE_BYTES} bytes uncompressed"
         raise ConfigError(message, code="import-too-large")
     columns = [name for name in table.schema_arrow.names if name in FIELDS]
     rows: list[dict[str, Any]] = table.read(columns=columns).to_pylist()
@@ -55,12 +55,12 @@ def _pyarrow() -> Any:
         return importlib.import_module("pyarrow.parquet")
     except ImportError:
         raise ConfigError(
-            "Parquet files are read with pyarrow, which is not installed",
+            "reading Parquet files needs pyarrow, which is not installed",
             code="import-extra-missing",
-            hint="pip install pyarrow, or give the same rows as JSON Lines",
+            hint="run 'pip install pyarrow', or pass the same rows as JSON Lines",
         ) from None
 
 
 def _plain(value: Any) -> Any:
-    """Return a list column's value as a list: some exports hold the ids of tests so."""
+    """Return the value of a list column as a list: some exports store test ids this way."""
     return list(value) if isinstance(value, tuple) else value

@@ -1,7 +1,7 @@
-"""How repositories are set up on a base image, read from YAML: files of ours, and one that a user gives.
+"""The setup of repositories on a base image, from YAML files: those shipped here and one from the user.
 
-A file holds a list ``setups``. Each says for the versions of one repository which wheels its tests need and, where no
-clone is at hand, which release on the package index stands in for a commit. See docs/how-to/import-a-benchmark.md.
+A file contains a list ``setups``. Each gives, for the versions of one repository, the wheels its tests need and,
+if there is no clone, the release on the package index that replaces a commit. See docs/how-to/import-a-benchmark.md.
 """
 
 from __future__ import annotations
@@ -31,13 +31,15 @@ _REPOSITORY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0
 
 def _pin(text: str) -> str:
     if not _PIN.fullmatch(text):
-        raise refusal("field-value", "must be one version, as name==version", "without ranges, extras and markers")
+        raise refusal(
+            "field-value", "must pin one version, as name==version", "ranges, extras and markers are not allowed"
+        )
     return text
 
 
 def _repository(text: str) -> str:
     if not _REPOSITORY.fullmatch(text):
-        raise refusal("field-value", "must be owner/name, as the rows have it")
+        raise refusal("field-value", "must be owner/name, as in the rows")
     return text
 
 
@@ -53,7 +55,7 @@ _Step = Annotated[list[_Text], Field(min_length=1)]
 
 
 class ReleaseModel(WireModel):
-    """A source distribution of the package index."""
+    """A source distribution on the package index."""
 
     name: _Project
     version: _Version
@@ -63,13 +65,13 @@ class ReleaseModel(WireModel):
 
 
 class VersionModel(WireModel):
-    """What is special of one version."""
+    """Settings of one version."""
 
     release: ReleaseModel = OPTIONAL
 
 
 class SetupModel(WireModel):
-    """How the versions of one repository are set up."""
+    """The setup of the versions of one repository."""
 
     repository: _Repository
     versions: Annotated[dict[_Version, VersionModel], Field(min_length=1)]
@@ -88,10 +90,10 @@ class PinsModel(WireModel):
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """How a repository is set up on ``base``, which has Python ``python``: pins for all that its tests need.
+    """The setup of a repository on the image ``base`` with Python ``python``: pins for everything its tests need.
 
-    ``asks_git`` for one whose build asks git for its version: the history that would answer is not there. ``install``
-    are argvs that install it, from within the repository; by default pip does.
+    ``asks_git`` marks a build that reads its version from git, whose history the image lacks. ``install`` are commands
+    (argument vectors) that install it, run in the repository; by default, pip.
     """
 
     python: str
@@ -102,16 +104,16 @@ class Setup:
 
     @property
     def has_pytest(self) -> bool:
-        """Whether pytest is among the pins."""
+        """Whether pytest is pinned."""
         return any(pin.partition("==")[0].lower() == "pytest" for pin in self.requirements)
 
 
 @dataclass(frozen=True, slots=True)
 class SourceRelease:
-    """A source distribution, by sha256 (hex).
+    """A source distribution, pinned by sha256 (hex).
 
-    ``commit`` is that of the repository which a build makes of it: the content decides it. It is empty where it is not
-    known before. ``absent`` are tests that the upstream commit has and this release has not.
+    ``commit`` is the commit id of the repository that a build makes from it, which depends only on its content; empty
+    if not known in advance. ``absent`` are tests of the upstream commit that this release lacks.
     """
 
     name: str
@@ -123,13 +125,13 @@ class SourceRelease:
 
 @dataclass(frozen=True, slots=True)
 class Pins:
-    """What can be built here, by repository and the authors' ``version``."""
+    """The buildable repositories, by repository and the authors' ``version``."""
 
     setups: Mapping[tuple[str, str], Setup] = field(default_factory=dict)
     releases: Mapping[tuple[str, str], SourceRelease] = field(default_factory=dict)
 
     def over(self, other: Pins) -> Pins:
-        """Return both; for a version that both have, what this one says counts, with its release or without one."""
+        """Merge both. A version in this one, with or without a release, takes precedence."""
         releases = {key: release for key, release in other.releases.items() if key not in self.setups}
         return Pins({**other.setups, **self.setups}, {**releases, **self.releases})
 
@@ -144,7 +146,7 @@ class Pins:
 
 @cache
 def shipped_pins() -> Pins:
-    """Return our own: each was built from its release, and tests of it have passed in a sandbox."""
+    """Return the shipped pins. Each was built from its release, and its tests have passed in a sandbox."""
     pins = Pins()
     for path in sorted(_SHIPPED.glob("*.yaml")):
         pins = read_pins(path).over(pins)
@@ -152,7 +154,7 @@ def shipped_pins() -> Pins:
 
 
 def read_pins(path: Path) -> Pins:
-    """Return the pins of a file. Raises :class:`ConfigError` with everything that is wrong, by line and column."""
+    """Return the pins of a file. Raises :class:`ConfigError` with all problems, by line and column."""
     text, _ = read_text(path, "pins", MAX_YAML_BYTES)
     value, source, faults = parse_yaml(text, str(path))
     problems = Problems()
@@ -161,7 +163,7 @@ def read_pins(path: Path) -> Pins:
     model, unfit = fit(PinsModel, value)
     problems.extend(unfit if model is None else _twice(model), source)
     problems.raise_if_any()
-    assert model is not None  # or there was a problem
+    assert model is not None  # otherwise a problem was raised above
     setups, releases = {}, {}
     for one in model.setups:
         for version, special in one.versions.items():
@@ -172,17 +174,21 @@ def read_pins(path: Path) -> Pins:
 
 
 def _twice(model: PinsModel) -> Iterator[Fault]:
-    """Find versions that two setups of a file claim, and packages that one pins twice."""
+    """Find versions in two setups of a file, and packages pinned twice in one setup."""
     claimed: set[tuple[str, str]] = set()
     for place, one in enumerate(model.setups):
         for version in one.versions:
             if (one.repository, version) in claimed:
-                yield Fault("field-value", f"{one.repository} {version} is set up above", ("setups", place, "versions"))
+                yield Fault(
+                    "field-value",
+                    f"{one.repository} {version} already has a setup above",
+                    ("setups", place, "versions"),
+                )
             claimed.add((one.repository, version))
         names = [pin.partition("==")[0].lower().replace("_", "-").replace(".", "-") for pin in one.requirements]
         for index, name in enumerate(names):
             if name in names[:index]:
-                yield Fault("field-value", f"{name} is pinned above", ("setups", place, "requirements", index))
+                yield Fault("field-value", f"{name} is already pinned above", ("setups", place, "requirements", index))
 
 
 def _setup(model: SetupModel) -> Setup:

@@ -1,4 +1,4 @@
-"""The authors' records: JSON Lines or Parquet, read strictly, and held to the fields that a row is made of."""
+"""The authors' records: JSON Lines or Parquet, read strictly, with the fields that a row needs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 TEXTS: Final = ("instance_id", "repo", "base_commit", "problem_statement", "patch", "test_patch", "version")
 TEST_LISTS: Final = ("FAIL_TO_PASS", "PASS_TO_PASS")
 FIELDS: Final = (*TEXTS, *TEST_LISTS, "hints_text")
-"""What is read of a record. ``hints_text`` may be absent."""
+"""The fields that are read. ``hints_text`` may be absent."""
 
 _INSTANCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,150}")
 _REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -28,7 +28,7 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """One record, and where it stands."""
+    """One record and its location."""
 
     id: str
     repository: str
@@ -44,9 +44,9 @@ class Instance:
 
     @property
     def record(self) -> JsonValue:
-        """What a lock holds the digest of: the fields alone that make the task, whatever file they came in.
+        """The value whose digest a lock contains: the fields that define the task, independent of the file format.
 
-        Hints are not part of it (they may be left out), nor is the order of tests, which exports differ in.
+        It excludes the hints, which are optional, and the order of tests, which differs between exports.
         """
         return {
             "instance_id": self.id,
@@ -64,7 +64,7 @@ class Instance:
 def json_lines(
     data: bytes, name: str, refuse: Callable[[str, Iterable[Problem]], None]
 ) -> Iterable[tuple[SourceLocation, Any]]:
-    """Yield each line's value and place. ``refuse`` is called for what is no strict JSON, with place and problems."""
+    """Yield the value and location of each line. Invalid JSON goes to ``refuse``, with its location and problems."""
     for number, line in enumerate(data.split(b"\n"), start=1):
         place = SourceLocation(name, number, 1)
         try:
@@ -77,7 +77,7 @@ def json_lines(
 def chosen(records: Iterable[tuple[SourceLocation, Any]], wanted: Sequence[str]) -> list[tuple[SourceLocation, Any]]:
     """Return the records of the instances in ``wanted`` (all by default). Raises :class:`ConfigError` for unknown ones.
 
-    Records that are not wanted are not looked at: a file may hold repositories that no row can be made of.
+    Other records are not checked: a file may contain repositories that cannot be imported.
     """
     found = list(records)
     if not wanted:
@@ -94,12 +94,14 @@ def instance(location: SourceLocation, record: Any) -> Instance:
     if not isinstance(record, dict):
         raise bad_record(location, "expected an object")
     texts = {name: _text(location, record, name) for name in TEXTS}
-    _held_to(location, "instance_id", texts["instance_id"], _INSTANCE)
-    _held_to(location, "repo", texts["repo"], _REPOSITORY)
-    _held_to(location, "base_commit", texts["base_commit"], _COMMIT)
+    _require_match(location, "instance_id", texts["instance_id"], _INSTANCE)
+    _require_match(location, "repo", texts["repo"], _REPOSITORY)
+    _require_match(location, "base_commit", texts["base_commit"], _COMMIT)
     fail_to_pass, pass_to_pass = (_tests(location, record, name) for name in TEST_LISTS)
     if not fail_to_pass:
-        raise bad_record(location, "'FAIL_TO_PASS' names no test: nothing tells a fixed repository from a broken one")
+        raise bad_record(
+            location, "'FAIL_TO_PASS' is empty: no test can distinguish a fixed repository from a broken one"
+        )
     return Instance(
         id=texts["instance_id"],
         repository=texts["repo"],
@@ -142,19 +144,19 @@ def _hints(location: SourceLocation, record: dict[str, Any]) -> str:
     return value.strip()
 
 
-def _held_to(location: SourceLocation, name: str, value: str, pattern: re.Pattern[str]) -> None:
+def _require_match(location: SourceLocation, name: str, value: str, pattern: re.Pattern[str]) -> None:
     if not pattern.fullmatch(value) or ".." in value:
-        raise bad_record(location, f"{name!r} is not of the form {pattern.pattern}")
+        raise bad_record(location, f"{name!r} does not match the pattern {pattern.pattern}")
 
 
 def _tests(location: SourceLocation, record: dict[str, Any], name: str) -> tuple[str, ...]:
-    """Return a list of test ids: a list, or, as the authors publish it, a string that holds one in JSON."""
+    """Return a list of test ids. The authors publish it as a string with a JSON list."""
     value = record.get(name)
     if isinstance(value, str):
         try:
             value = decode_json(value)[0]
         except UnfitJsonError as error:
-            raise bad_record(location, f"{name!r} holds no JSON: {error}") from None
+            raise bad_record(location, f"{name!r} is not valid JSON: {error}") from None
     if not isinstance(value, list) or not all(isinstance(test, str) and test.strip() for test in value):
-        raise bad_record(location, f"{name!r} must be a list of test ids, or a string that holds one")
+        raise bad_record(location, f"{name!r} must be a list of test ids, or a string with such a list in JSON")
     return tuple(dict.fromkeys(value))

@@ -1,4 +1,4 @@
-"""From an instance to a row of a pack, and the report of what became of it."""
+"""Convert an instance to a row of a pack and a report."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
 
 BENCHMARK: Final = "swe-bench"
 TEST_SECONDS: Final = 1800
-"""What the authors' harness gives a test run."""
+"""The time limit of a test run in the authors' harness, in seconds."""
 
 MANIFEST: Final[dict[str, Any]] = {
     "id": BENCHMARK,
     "version": 1,
     "defaults": {"family": "repo_patch", "environment": {"workdir": WORKDIR}},
 }
-"""The manifest of a pack that has none of its own."""
+"""The manifest written if the output directory has none."""
 
 _PRINTED = re.compile(r"\w+ \([\w.]+\).*")
-"""A test as unittest prints it, ``test_x (module.Class)``, and not by its description."""
+"""A test as unittest prints it, ``test_x (module.Class)``, rather than by its description."""
 
 
 @dataclass(frozen=True, slots=True)
 class SweBenchChoices:
-    """What the user chose: where images come from, and whether hints are shown to the agent."""
+    """The user's choices: the source of images, and whether the agent sees the hints."""
 
     build: bool = False
     repositories: Path | None = None
@@ -49,20 +49,20 @@ class SweBenchChoices:
 
 @dataclass(frozen=True, slots=True)
 class ImportedInstance:
-    """A row, the image that it needs, and the report."""
+    """A row, its image and its report."""
 
     row: ImportedRow
     image: Image
     report: TaskReport
 
     def at(self, commit: str) -> ImportedInstance:
-        """Return this with another commit, the one that its built image is at."""
+        """Return a copy with another commit: that of its built image."""
         task = {**self.row.task, "input": {**self.row.task["input"], "base_commit": commit}}
         return replace(self, row=replace(self.row, task=task))
 
 
 def imported(instance: Instance, choices: SweBenchChoices) -> ImportedInstance:
-    """Return an instance as a row. Raises :class:`ConfigError` (``import-row-invalid``) where none can be made."""
+    """Convert an instance to a row. Raises :class:`ConfigError` (``import-row-invalid``) if that is impossible."""
     runner = _runner(instance)
     image = built_image(instance, choices.repositories, choices.pins) if choices.build else registry_image(instance)
     files = _files(instance)
@@ -116,28 +116,28 @@ def _task(
 def _runner(instance: Instance) -> Runner:
     runner = RUNNERS.get(instance.repository)
     if runner is None:
-        hint = f"known are {', '.join(RUNNERS)}"
-        raise bad_record(instance.location, f"it is not known how {instance.repository} runs its tests", hint)
+        hint = f"supported repositories: {', '.join(RUNNERS)}"
+        raise bad_record(instance.location, f"no test command is known for {instance.repository}", hint)
     return runner
 
 
 def _files(instance: Instance) -> tuple[str, ...]:
     files = test_files(instance.test_patch, (*instance.fail_to_pass, *instance.pass_to_pass))
     if not files:
-        raise bad_record(instance.location, "the test patch brings no test module, and no test id names one")
+        raise bad_record(instance.location, "neither the test patch nor a test id names a test module")
     if wrong := next((path for path in files if path.startswith("-") or relative_path_fault(path)), ""):
-        raise bad_record(instance.location, f"the test patch names the path {wrong!r}")
+        raise bad_record(instance.location, f"the test patch contains the unsafe path {wrong!r}")
     return files
 
 
 def _policy(instance: Instance, argv: list[str], report: TaskReport) -> dict[str, Any]:
-    """Let a candidate touch the sensitive paths, and files of the test runner, that the gold patch touches itself."""
+    """Allow candidates to change the sensitive paths and test runner files that the gold patch changes."""
     runner = read_command(argv)
     owned = runner.owns if runner is not None else is_sensitive
     paths = [path for path in changed_paths(instance.patch) if is_sensitive(path) or owned(path)]
     if not paths:
         return {}
-    report.changed.append(f"allowed although sensitive, since the gold patch changes it: {', '.join(paths)}")
+    report.changed.append(f"sensitive paths allowed because the gold patch changes them: {', '.join(paths)}")
     return {"candidate_policy": {"allow_sensitive_paths": paths}}
 
 
@@ -148,21 +148,21 @@ def _expected(instance: Instance, runner: Runner, image: Image, report: TaskRepo
         for name, tests in (("fail_to_pass", instance.fail_to_pass), ("pass_to_pass", instance.pass_to_pass))
     }
     if not kept["fail_to_pass"]:
-        raise bad_record(instance.location, "no test of 'FAIL_TO_PASS' is left that a runner could name")
+        raise bad_record(instance.location, "no usable test remains in 'FAIL_TO_PASS'")
     tests = (*instance.fail_to_pass, *instance.pass_to_pass)
     cut = [test for test in tests if runner.is_pytest and _is_cut(test)]
     report.lost += [f"expected test {test}: {runner.unfit[test]}" for test in tests if test in runner.unfit]
-    report.lost += [f"expected test whose id the authors' log parser cut at a space: {test}" for test in cut]
+    report.lost += [f"expected test whose id the authors' log parser truncated at a space: {test}" for test in cut]
     if runner.is_unittest and (described := [test for test in tests if not _PRINTED.fullmatch(test)]):
         report.changed.append(
-            f"{len(described)} expected tests are named by the first line of their docstring, as in the authors' logs: "
-            "where several tests share that line, each must pass"
+            f"{len(described)} expected tests are identified by the first line of their docstring, as in the authors' "
+            "logs: if several tests share that line, all must pass"
         )
     return {name: tests for name, tests in kept.items() if tests}
 
 
 def _is_cut(test: str) -> bool:
-    """Whether an id of pytest's lost its end: the authors' harness reads logs up to the first space."""
+    """Whether a pytest id was truncated: the authors' harness reads logs up to the first space."""
     return "[" in test and not test.endswith("]")
 
 
@@ -170,6 +170,8 @@ def _report(instance: Instance, runner: Runner, image: Image, choices: SweBenchC
     report.carried += ["problem statement, gold patch (hidden), test patch", f"image {image.name}"]
     report.changed += [*filter(None, [runner.note]), *image.differs]
     if instance.hints and not choices.hints:
-        report.lost.append("hints_text, which may give the solution away: --hints carries it over")
+        report.lost.append("hints_text, which may reveal the solution; --hints includes it")
     if instance.repository == "sympy/sympy":
-        report.changed.append("our own runner stands for bin/test, which candidates can change: same rules, same tests")
+        report.changed.append(
+            "SecureBench's runner replaces bin/test, which candidates can change: same rules, same tests"
+        )

@@ -1,1 +1,1 @@
-"""Terminal tasks as Harbor and Terminal-Bench lay them out: a directory a task, judged by a script that runs pytest."""
+"""Terminal tasks in the formats of Harbor and Terminal-Bench: one directory per task, judged by a pytest script."""

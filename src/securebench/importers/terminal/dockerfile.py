@@ -1,4 +1,4 @@
-"""What must be known of a task's Dockerfile before an image is built of it: nothing of it is run here."""
+"""Read facts from a task's Dockerfile without building it."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _FLAGS = re.compile(r"\s*((?:--\S+\s+)*)(.*)", re.DOTALL)
 _URL = re.compile(r"[a-z+]+://|git@")
 _MOUNT = re.compile(r"--mount=(\S+)")
 _WHOLE: Final = "."
-"""The whole context: also what is said of a source that only a build can tell, such as one with a variable."""
+"""The whole context. Also used for a source that only a build can resolve, such as one with a variable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dockerfile:
-    """``bases`` are the images that stages begin with.
+    """``bases`` are the base images of the stages.
 
-    ``copied`` are what COPY, ADD and bind mounts of RUN take from the context, in any stage: a file that a later step
-    removes stays in the layer that brought it, so it counts.
+    ``copied`` are the sources that COPY, ADD and bind mounts of RUN use from the context, in any stage. A file that a
+    later step removes still exists in an earlier layer, so it counts.
     """
 
     bases: tuple[str, ...]
@@ -36,19 +36,19 @@ class Dockerfile:
     user: str = ""
 
     def copies(self, path: str) -> bool:
-        """Whether the file ``path`` of the context may come into the image: itself, or a directory above it."""
+        """Whether the file ``path`` of the context, or a parent directory of it, may be copied into the image."""
         parts = path.split("/")
         return any(_fits(source, parts) for source in self.copied)
 
 
 def read_dockerfile(text: str) -> Dockerfile:
-    """Return the facts of the last stage, and the bases and copies of all."""
+    """Return the facts of the last stage, and the bases and copies of all stages."""
     bases: list[str] = []
     stages: set[str] = set()
     copied: list[str] = []
     workdir, user, has_python = "", "", False
     if re.search(r"^#\s*escape\s*=\s*`", text, re.IGNORECASE | re.MULTILINE):
-        copied.append(_WHOLE)  # lines are joined by other rules than those below
+        copied.append(_WHOLE)  # another escape character: its line continuations are not parsed here
     for name, rest in _instructions(text):
         words = [word for word in rest.split() if not word.startswith("--")]
         if name == "FROM" and words:
@@ -70,9 +70,9 @@ def read_dockerfile(text: str) -> Dockerfile:
 
 
 def _sources(rest: str) -> list[str]:
-    """Return what a COPY or ADD, in either of its forms, takes from the context: not from a stage, URL or heredoc."""
+    """Return the sources of a COPY or ADD, in either form, that are in the context (no stage, URL or heredoc)."""
     match = _FLAGS.fullmatch(rest)
-    assert match is not None  # any text does
+    assert match is not None  # the pattern matches any text
     flags, operands = match[1].split(), match[2].strip()
     if any(flag.startswith("--from=") for flag in flags):
         return []
@@ -82,7 +82,7 @@ def _sources(rest: str) -> list[str]:
 
 
 def _mounted(rest: str) -> list[str]:
-    """Return what the bind mounts of a RUN show of the context."""
+    """Return the sources in the context that a RUN bind-mounts."""
     found = []
     for mount in _MOUNT.findall(rest):
         options = {key: value for key, _, value in (pair.partition("=") for pair in mount.split(","))}
@@ -92,14 +92,14 @@ def _mounted(rest: str) -> list[str]:
 
 
 def _in_context(source: str) -> str:
-    """Return a source as a path, or pattern, relative to the context. It cannot lead out of that."""
+    """Return a source as a path or pattern relative to the context. It cannot escape the context."""
     if "$" in source or "\\" in source or "**" in source:
         return _WHOLE
     return posixpath.normpath(f"/{source}").strip("/") or _WHOLE
 
 
 def _fits(source: str, parts: list[str]) -> bool:
-    """Whether a source is ``parts``, or a directory above it. A ``*`` ends at a slash, as it does in Docker."""
+    """Whether a source matches ``parts`` or a parent directory. A ``*`` does not match a slash, as in Docker."""
     if source == _WHOLE:
         return True
     wanted = [pattern.replace("[^", "[!") for pattern in source.split("/")]
@@ -110,7 +110,7 @@ def _instructions(text: str) -> Iterator[tuple[str, str]]:
     joined = ""
     for line in text.split("\n"):
         if line.lstrip().startswith("#") or (joined and not line.strip()):
-            continue  # neither a comment nor an empty line ends an instruction that goes on
+            continue  # a comment or an empty line does not end a continued instruction
         stripped = line.rstrip()
         if stripped.endswith("\\"):
             joined += stripped[:-1] + " "
@@ -121,6 +121,6 @@ def _instructions(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _triggered(name: str, rest: str) -> tuple[str, str]:
-    """Return the instruction that an ONBUILD holds for images made of this one; any other as it is."""
+    """Return the instruction inside an ONBUILD, which runs in derived builds; any other unchanged."""
     match = _INSTRUCTION.fullmatch(rest) if name == "ONBUILD" else None
     return (match[1].upper(), match[2]) if match else (name, rest)

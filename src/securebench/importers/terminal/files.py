@@ -1,4 +1,4 @@
-"""The files of a task's directory: read once, within limits, and through no link."""
+"""The files of a task's directory: read once, with limits, without following symlinks."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 MAX_FILES: Final = 10_000
 MAX_BYTES: Final = 512 * 1024 * 1024
-"""Of one task: the largest that we know brings a model of 100 MB into its image."""
+"""Bytes of one task. The largest known task contains a model of 100 MB."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskFile:
-    """One file: its content, and whether its owner may run it."""
+    """One file: its content, and whether its owner may execute it."""
 
     data: bytes
     executable: bool = False
 
 
 def refused(place: Path | str, message: str, hint: str = "") -> ConfigError:
-    """Return the error for a task that is not imported, and why."""
+    """Return the error for a task that cannot be imported."""
     return ConfigError(message, code="import-task-refused", hint=hint, location=SourceLocation(str(place)))
 
 
@@ -47,29 +47,31 @@ def read_tree(directory: Path) -> dict[str, TaskFile]:
         for entry in walk(directory, limits):
             path = os.fsdecode(entry.path)
             if relative_path_fault(path):
-                raise refused(directory, f"it holds a file with the unsafe name {path!r}")
+                raise refused(directory, f"the task contains a file with the unsafe name {path!r}")
             if entry.kind is EntryKind.FILE:
                 found[path] = TaskFile(b"".join(entry.chunks()), entry.executable)
             if len(found) > MAX_FILES:
-                raise refused(directory, f"it holds more than {MAX_FILES} files")
+                raise refused(directory, f"the task contains more than {MAX_FILES} files")
     except TreeRefusedError as error:
-        raise refused(directory, f"its files cannot be imported: {error}", "copy the targets of links") from None
+        raise refused(
+            directory, f"cannot import its files: {error}", "replace links with copies of their targets"
+        ) from None
     except OSError as error:
-        raise refused(directory, f"it cannot be read: {error.strerror}") from None
+        raise refused(directory, f"cannot read the directory: {error.strerror}") from None
     return found
 
 
 def below(files: Mapping[str, TaskFile], directory: str) -> dict[str, TaskFile]:
-    """Return the files below ``directory``, by their paths in it."""
+    """Return the files below ``directory``, by their paths relative to it."""
     root = f"{directory}/"
     return {path.removeprefix(root): file for path, file in files.items() if path.startswith(root)}
 
 
 def text_of(files: Mapping[str, TaskFile], path: str, directory: Path) -> str:
-    """Return a file as text. Raises :class:`ConfigError` where it is missing or no UTF-8."""
+    """Return a file as text. Raises :class:`ConfigError` if it is missing or not UTF-8."""
     file = files.get(path)
     if file is None:
-        raise refused(directory, f"it has no {path}")
+        raise refused(directory, f"the task has no {path}")
     try:
         return file.data.decode("utf-8")
     except UnicodeDecodeError:
@@ -77,12 +79,12 @@ def text_of(files: Mapping[str, TaskFile], path: str, directory: Path) -> str:
 
 
 def digest_record(files: Mapping[str, TaskFile]) -> JsonValue:
-    """Return what a lock holds the digest of: every file, its content and whether it is executable."""
+    """Return the value whose digest a lock contains: every file, its content and whether it is executable."""
     return {path: f"{'x' if file.executable else 'f'} {_sha256(file.data)}" for path, file in sorted(files.items())}
 
 
 def tree_digest(files: Mapping[str, TaskFile]) -> str:
-    """Return twelve hexadecimal digits that name this content."""
+    """Return twelve hexadecimal digits that identify this content."""
     whole = hashlib.sha256()
     for path, file in sorted(files.items()):
         whole.update(f"{path}\0{file.executable:d}{_sha256(file.data)}\0".encode())

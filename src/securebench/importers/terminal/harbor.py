@@ -1,4 +1,4 @@
-"""Harbor's format, which Terminal-Bench 2 is published in: ``task.toml``, ``instruction.md``, ``environment/``,
+"""Harbor's format, used by Terminal-Bench 2: ``task.toml``, ``instruction.md``, ``environment/``,
 ``tests/``, ``solution/``.
 """  # noqa: D205 - a list of names
 
@@ -26,8 +26,8 @@ _READ: Final = {
 }  # fmt: skip
 _METADATA: Final = ("difficulty", "category", "tags", "author_name")
 _REFUSED: Final = {
-    ("verifier", "env"): "its tests are given environment variables",
-    ("environment", "mcp_servers"): "it needs servers beside the task",
+    ("verifier", "env"): "its tests need environment variables",
+    ("environment", "mcp_servers"): "it needs MCP servers",
     ("environment", "gpus"): "it needs a GPU",
 }
 
@@ -44,7 +44,7 @@ def read_harbor(directory: Path) -> TerminalTask:
     environment = settings.get("environment", {})
     context = below(files, "environment")
     if "docker-compose.yaml" in context:
-        raise refused(directory, "it runs several containers (environment/docker-compose.yaml)")
+        raise refused(directory, "it needs several containers (environment/docker-compose.yaml)")
     place = directory / MARK
     return TerminalTask(
         benchmark=BENCHMARK,
@@ -88,13 +88,13 @@ def _limits(environment: dict[str, Any], place: Path) -> dict[str, Any]:
 
 
 def _report_unread(settings: dict[str, Any], report: TaskReport) -> None:
-    """Name each setting that nothing here has a place for."""
+    """Report each setting that SecureBench does not support."""
     for table, keys in _READ.items():
         report.lost += [f"{table}.{key} of {MARK}" for key in settings.get(table, {}) if key not in keys]
     known = {*_READ, "metadata", "version", "schema_version"}
     report.lost += [f"{key} of {MARK}" for key in settings if key not in known]
     report.lost += [f"metadata.{key}" for key in settings.get("metadata", {}) if key not in _METADATA]
     if settings.get("environment", {}).get("build_timeout_sec"):
-        report.lost.append("environment.build_timeout_sec: builds have a limit of their own")
+        report.lost.append("environment.build_timeout_sec: SecureBench has its own build time limit")
     if settings.get("environment", {}).get("allow_internet", False):
-        report.lost.append("environment.allow_internet: the tester's harness decides on the network")
+        report.lost.append("environment.allow_internet: the tester's harness configures network access")

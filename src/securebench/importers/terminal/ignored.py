@@ -1,4 +1,4 @@
-"""What ``.dockerignore`` keeps out of a build, as far as that is certain."""
+"""Evaluate ``.dockerignore``, erring on the side of including files."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _UNSURE: Final = frozenset("[]\\")
 
 
 def is_ignored(path: str, context: Mapping[str, TaskFile]) -> bool:
-    """Whether the build leaves out the file ``path`` of its context.
+    """Whether the build ignores the file ``path`` of its context.
 
-    The last pattern that fits the path, or a directory above it, decides, as it does for Docker. A pattern with a
-    character class or an escape is not read: as such it leaves nothing out, and as an exception it brings all back.
+    As in Docker, the last pattern that matches the path or a parent directory decides. A pattern with a character class
+    or an escape is not evaluated: it ignores nothing, and as an exception (``!``) it includes everything.
     """
     file = context.get(IGNORE_FILE)
     ignored = False
@@ -35,7 +35,7 @@ def is_ignored(path: str, context: Mapping[str, TaskFile]) -> bool:
 
 
 def _expression(pattern: str) -> re.Pattern[str]:
-    """Return what fits the paths of a pattern and everything below them."""
+    """Return an expression that matches the paths of a pattern and everything below them."""
     parts = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
     pieces = re.split(r"(\*\*/|\*\*|\*|\?)", pattern)
     body = "".join(parts.get(piece) or re.escape(piece) for piece in pieces)

@@ -1,4 +1,4 @@
-"""Numbers and sizes as the authors of tasks write them, held to what they can mean."""
+"""Parse numbers and sizes as task authors write them, and check that they are plausible."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST: Final = 10_000.0
 
 
 def number(value: Any, place: Path) -> float | None:
-    """Return a positive number, also one written as text. Raises :class:`ConfigError` for anything else."""
+    """Return a positive number, which may be written as text. Raises :class:`ConfigError` for anything else."""
     if value is None:
         return None
     try:
@@ -26,12 +26,12 @@ def number(value: Any, place: Path) -> float | None:
     except (TypeError, ValueError):
         raise refused(place, f"{str(value)[:40]!r} is not a number") from None
     if isinstance(value, bool) or not math.isfinite(found) or not 0 < found <= _MOST * 1024:
-        raise refused(place, f"{found} is not a sensible number")
+        raise refused(place, f"{found} is not a plausible number")
     return found
 
 
 def seconds(value: Any, place: Path) -> float | None:
-    """Return a time limit, cut to the longest that a row may have."""
+    """Return a time limit, capped at the maximum of a row."""
     found = number(value, place)
     return min(found, MAX_TIMEOUT_SECONDS) if found else None
 

@@ -1,4 +1,4 @@
-"""From a terminal task to a row of a pack, the files that the pack needs for it, and the report of it."""
+"""Convert a terminal task to a row of a pack, the files that it needs, and a report."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 _INPUTS: Final = LANE_ROOTS[Visibility.EVALUATION_INPUTS]
 _GUEST: Final = Path(__file__).parent / "guest" / "run_tests.py"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_TELLING: Final = 64
-"""Bytes from which on two equal files are no accident."""
+_MIN_DISTINCTIVE_BYTES: Final = 64
+"""Bytes above which two equal files are not a coincidence."""
 
 MANIFEST_DEFAULTS: Final[dict[str, Any]] = {"family": "terminal_task"}
 
 
 @dataclass(frozen=True, slots=True)
 class TerminalChoices:
-    """What the user chose: stand-ins for images that a Dockerfile begins with, and a directory where none is set."""
+    """The user's choices: replacements for base images, and the working directory if a Dockerfile sets none."""
 
     base_images: Mapping[str, str] = field(default_factory=dict)
     workdir: str = ""
@@ -48,9 +48,9 @@ class TerminalChoices:
 
 @dataclass(frozen=True, slots=True)
 class ImportedTask:
-    """A row, and the trees of files that the pack holds for it, by their directories in the pack.
+    """A row, and its file trees in the pack, by directory.
 
-    ``packages`` are what its tests need besides pytest; ``site`` is where the row expects all of that.
+    ``packages`` are the Python packages its tests need besides pytest; ``site`` is where the row expects them.
     """
 
     row: ImportedRow
@@ -61,9 +61,9 @@ class ImportedTask:
 
 
 def imported(task: TerminalTask, choices: TerminalChoices) -> ImportedTask:
-    """Return a task as a row. Raises :class:`ConfigError` (``import-task-refused``) with the reason."""
+    """Convert a task to a row. Raises :class:`ConfigError` (``import-task-refused``) with the reason."""
     if not _NAME.fullmatch(task.name) or identifier_fault(task.id):
-        raise refused(task.directory, f"its name {task.name!r} cannot be an id")
+        raise refused(task.directory, f"its name {task.name!r} is not a valid task id")
     facts = read_dockerfile(task.dockerfile)
     task = _without_hidden(task, facts)
     workdir = _workdir(task, facts, choices)
@@ -83,7 +83,7 @@ def imported(task: TerminalTask, choices: TerminalChoices) -> ImportedTask:
 
 
 def finished(one: ImportedTask, site: str, site_digest: str) -> tuple[ImportedRow, dict[str, dict[str, TaskFile]]]:
-    """Return the row and its trees once it is known where the layer that tests run from lies in the pack."""
+    """Return the row and its trees, given the location of the test packages in the pack."""
     runner = {
         "run_tests.py": TaskFile(_GUEST.read_bytes()),
         "empty.ini": TaskFile(b"[pytest]\n"),
@@ -130,7 +130,7 @@ def _row(task: TerminalTask, image: str, workdir: str, checker_image: str) -> Im
 
 
 def _command(task: TerminalTask, workdir: str) -> list[str]:
-    """Return the checker: isolated from the candidate's directory, and from the image's packages if the script was."""
+    """Return the checker command: isolated from the candidate's directory and, if the script was, from the image."""
     isolation = ["-I", "-S"] if read_script(task.script).own_environment else ["-I"]
     return ["python3", *isolation, f"{workdir}/{_INPUTS}/run_tests.py"]
 
@@ -141,8 +141,8 @@ def _script(task: TerminalTask) -> VerifierScript:
     except UnreadableScriptError as error:
         raise refused(
             task.directory / task.script_name,
-            f"its verifier script cannot be replaced: {error}",
-            "rewrite such a task as a row: docs/how-to/write-a-pack.md",
+            f"its verifier script cannot be converted: {error}",
+            "write this task as a row by hand: docs/how-to/write-a-pack.md",
         ) from None
 
 
@@ -150,13 +150,13 @@ def _plan(task: TerminalTask, script: VerifierScript, tests: Mapping[str, TaskFi
     paths = [path.partition("::")[0] for path in script.tests]
     missing = [path for path in paths if path != "." and not _is_there(path, tests)]
     if missing:
-        raise refused(task.directory, f"its script runs tests that are not there: {', '.join(missing)}")
+        raise refused(task.directory, f"its script runs tests that do not exist: {', '.join(missing)}")
     try:
         names = expected_names(tests, paths)
     except ValueError as error:
-        raise refused(task.directory, f"a test module cannot be read: {error}") from None
+        raise refused(task.directory, f"cannot parse a test module: {error}") from None
     if not names:
-        raise refused(task.directory, "its tests define no test that could be counted")
+        raise refused(task.directory, "no test function found in its test modules")
     chosen = [f"tests/{path}" if path != "." else "tests" for path in script.tests]
     expected = [] if any("::" in path for path in script.tests) else names
     return {"site": "site", "root": "tests", "tests": chosen, "expected": expected}
@@ -169,7 +169,7 @@ def _is_there(path: str, tests: Mapping[str, TaskFile]) -> bool:
 def _workdir(task: TerminalTask, facts: Dockerfile, choices: TerminalChoices) -> str:
     workdir = facts.workdir or choices.workdir
     if not workdir:
-        hint = "name the directory that its base image starts in with --workdir"
+        hint = "pass the working directory of its base image with --workdir"
         raise refused(task.directory, "its Dockerfile sets no WORKDIR", hint)
     if fault := container_directory_fault(workdir):
         raise refused(task.directory, f"its WORKDIR {workdir!r} {fault}")
@@ -177,26 +177,32 @@ def _workdir(task: TerminalTask, facts: Dockerfile, choices: TerminalChoices) ->
 
 
 def _without_hidden(task: TerminalTask, facts: Dockerfile) -> TerminalTask:
-    """Return the task with a build context that holds no file of its tests or solution.
+    """Return the task with a build context that contains no file of its tests or solution.
 
-    Refuses a task whose Dockerfile takes such a file into the image. One that merely lies in the context is left out.
+    Rejects a task whose Dockerfile copies such a file into the image. A file that is not copied is left out.
     """
-    private = {file.data: path for path, file in {**task.tests, **task.solution}.items() if len(file.data) >= _TELLING}
+    private = {
+        file.data: path
+        for path, file in {**task.tests, **task.solution}.items()
+        if len(file.data) >= _MIN_DISTINCTIVE_BYTES
+    }
     telling = {data for data, path in private.items() if path.endswith((".py", ".sh", ".yaml"))}
     hidden = [path for path, file in task.context.items() if file.data in telling]
     for path in hidden:
         if facts.copies(path) and not is_ignored(path, task.context):
-            message = f"{path} of its image is the same as {private[task.context[path].data]}, which is hidden"
+            message = f"{path} in its image is identical to the hidden file {private[task.context[path].data]}"
             raise refused(task.directory, message)
     if hidden:
-        task.report.changed.append(f"not in the build context, as it is hidden and not copied: {', '.join(hidden)}")
+        task.report.changed.append(
+            f"hidden files removed from the build context, which does not copy them: {', '.join(hidden)}"
+        )
     return replace(task, context={path: file for path, file in task.context.items() if path not in hidden})
 
 
 def _checker_packages(
     task: TerminalTask, script: VerifierScript, facts: Dockerfile, choices: TerminalChoices
 ) -> list[str]:
-    """Return the system packages that the checker needs and the task's image may not have."""
+    """Return the system packages that the checker needs and the task's image may lack."""
     text = "\n".join(file.data.decode("utf-8", "replace") for file in task.tests.values())
     stand_ins = [choices.base_images.get(base, base) for base in facts.bases]
     has_python = facts.has_python or any("python" in base for base in stand_ins[-1:])
@@ -213,7 +219,7 @@ def _recipe(task: TerminalTask, facts: Dockerfile, choices: TerminalChoices) -> 
         "context": "context",
         "base_images": stand_ins,
     }
-    # The context is a directory of its own, and there even if it is empty: recipe and Dockerfile are not in it.
+    # The context is a separate directory, created even if empty: the recipe and the Dockerfile are outside it.
     files = context or {"context/.keep": TaskFile(b"")}
     return {**files, "Dockerfile": TaskFile(task.dockerfile.encode()), "recipe.yaml": _as_json(recipe)}
 
@@ -227,7 +233,7 @@ def _checker_recipe(task: TerminalTask, image: str, packages: list[str], facts: 
     )
     recipe = {
         "reference": _checker_name(task),
-        "summary": f"The image of {task.id} with what its checker needs.",
+        "summary": f"The image of {task.id} with the packages that its checker needs.",
         "dockerfile": "Dockerfile",
         "checks": [["python3", "--version"]],
     }
@@ -235,7 +241,7 @@ def _checker_recipe(task: TerminalTask, image: str, packages: list[str], facts: 
 
 
 def _as_json(value: Any) -> TaskFile:
-    """Return a value as JSON, which is YAML too."""
+    """Return a value as JSON, which is also YAML."""
     return TaskFile(json.dumps(value, indent=2).encode() + b"\n")
 
 
@@ -248,19 +254,19 @@ def _report(task: TerminalTask, script: VerifierScript, workdir: str, changed: l
     times = {"agent": task.agent_seconds, "verifier": task.verifier_seconds}
     report.carried += [f"time limit of the {who}: {seconds:g} s" for who, seconds in times.items() if seconds]
     report.changed.append(
-        f"{task.script_name}: our runner (pytest {PYTEST_VERSION}) stands for {script.replaced} commands"
+        f"{task.script_name}: SecureBench's runner (pytest {PYTEST_VERSION}) replaces {script.replaced} commands"
     )
     if script.pytest_version not in ("", PYTEST_VERSION):
         report.changed.append(f"pytest {PYTEST_VERSION} instead of {script.pytest_version}")
     if script.writes_reward:
-        report.changed.append("the verdict is the runner's exit code: no reward file is read")
-    report.changed += [f"/tests written as the place of the tests here: {path}" for path in changed]
-    report.changed += [f"checker image of its own, with {', '.join(checker)}"] if checker else []
-    report.lost += [f"{name} {value:g}: the tester's limits hold" for name, value in task.limits.items()]
+        report.changed.append("the verdict is the runner's exit code; no reward file is read")
+    report.changed += [f"/tests replaced by the path of the tests in the checker's sandbox: {path}" for path in changed]
+    report.changed += [f"separate checker image with {', '.join(checker)}"] if checker else []
+    report.lost += [f"{name} {value:g}: the tester's limits apply" for name, value in task.limits.items()]
     outside = absolute_paths(task.tests, (workdir, "/tests", "/tmp", "/usr", "/bin", "/dev"))  # noqa: S108 - a container
     if outside:
         report.lost.append(
-            f"what an agent leaves outside of {workdir}, which the tests may look at: {', '.join(outside)}"
+            f"files that an agent writes outside {workdir}, which the tests may read: {', '.join(outside)}"
         )
 
 

@@ -1,8 +1,8 @@
-"""A task's verifier script, recognised command by command: what it installs, which tests it runs, how it says so.
+"""Parse a task's verifier script, command by command: what it installs and which tests it runs.
 
-Such scripts download a test runner, run pytest with it, and write a verdict to a reward file. Here none of that is run:
-our own runner takes its place, once every command of the script is known to be one that it replaces. One command of any
-other kind, and the task is not imported.
+Such scripts download a test runner, run pytest with it, and write a verdict to a reward file. None of that is run
+here: SecureBench's runner replaces the script if every command of it is recognised. A single unknown command rejects
+the task.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 TESTS: Final = "/tests"
-"""Where the authors' harnesses lay a task's tests."""
+"""Where the authors' harnesses put a task's tests."""
 
 _DOWNLOADERS: Final = frozenset({"curl", "wget", "ca-certificates"})
 _RUNNER_PACKAGES: Final = frozenset({"pytest", "pytest-json-ctrf", "pytest-json-report", "uv", "pip"})
-"""What our own runner stands for: pytest, and plugins that write reports which nobody reads here."""
+"""The packages that SecureBench's runner replaces: pytest, and plugins whose reports are not read here."""
 
 _PIN = re.compile(
     r"([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)(?:\[[A-Za-z0-9,_-]+\])?(?:==([A-Za-z0-9][A-Za-z0-9._+!]*))?"
@@ -43,22 +43,22 @@ _OPTIONS_WITH_VALUE: Final = frozenset({"--ctrf", "--junitxml", "--junit-xml", "
 
 @dataclass(slots=True)
 class VerifierScript:
-    """What a script comes to. ``tests`` are paths below the directory of tests."""
+    """A parsed script. ``tests`` are paths below the directory of tests."""
 
     tests: list[str] = field(default_factory=list)
     packages: dict[str, str] = field(default_factory=dict)
-    """Python packages besides the runner's own: name to version, empty where the script pins none."""
+    """Python packages besides the runner's: name to version, empty if the script pins none."""
     pytest_version: str = ""
     system_packages: list[str] = field(default_factory=list)
     own_environment: bool = False
-    """Whether pytest has an environment of its own (uv): else it sees the packages of the image."""
+    """Whether pytest runs in its own environment (uv). Otherwise it sees the image's packages."""
     writes_reward: bool = False
     replaced: int = 0
-    """How many commands our runner stands for."""
+    """The number of commands that SecureBench's runner replaces."""
 
 
 def read_script(text: str) -> VerifierScript:
-    """Return what a script comes to. Raises :class:`UnreadableScriptError` for a command that is not recognised."""
+    """Parse a script. Raises :class:`UnreadableScriptError` for an unknown command."""
     found = VerifierScript()
     depth = 0
     for command in commands(text):
@@ -70,12 +70,12 @@ def read_script(text: str) -> VerifierScript:
             _read(command.line, words, found, inside=depth > 0)
             found.replaced += 1
     if depth or not found.tests:
-        raise UnreadableScriptError(1, "it runs no tests with pytest that could be recognised")
+        raise UnreadableScriptError(1, "no pytest command found")
     return found
 
 
 def _read(line: int, words: Sequence[str], found: VerifierScript, *, inside: bool) -> None:
-    """Recognise one command. Below an ``if`` there may only be what says something, or ends."""
+    """Recognise one command. Inside an ``if``, only messages and exits are allowed."""
     if _is_harmless(words) or _is_verdict(words, found):
         return
     words = _without_environment(words)
@@ -87,11 +87,11 @@ def _read(line: int, words: Sequence[str], found: VerifierScript, *, inside: boo
 
 
 def _unknown(line: int, words: Sequence[str]) -> UnreadableScriptError:
-    return UnreadableScriptError(line, f"it is not known what this command does: {' '.join(words)[:80]}")
+    return UnreadableScriptError(line, f"unknown command: {' '.join(words)[:80]}")
 
 
 def _is_harmless(words: Sequence[str]) -> bool:
-    """Whether a command only says something, sets an option of the shell, or looks at a status."""
+    """Whether a command only prints, sets a shell option, or tests a status."""
     if {">", ">>", "|", "<", "||", "&"} & set(words):
         return False
     text = " ".join(words)
@@ -112,7 +112,7 @@ def _is_harmless(words: Sequence[str]) -> bool:
 
 
 def _is_verdict(words: Sequence[str], found: VerifierScript) -> bool:
-    """Whether a command writes the verdict to the reward file, or makes room for it: nobody reads it here."""
+    """Whether a command writes the reward file or prepares for it. The file is not read here."""
     if words[0] == "mkdir" and all(_REWARD.fullmatch(f"{word}/") or word == "-p" for word in words[1:]):
         return True
     if words[0] == "echo" and words[2:3] in ([">"], [">>"], (">",), (">>",)) and _REWARD.fullmatch(" ".join(words[3:])):
@@ -122,7 +122,7 @@ def _is_verdict(words: Sequence[str], found: VerifierScript) -> bool:
 
 
 def _without_environment(words: Sequence[str]) -> Sequence[str]:
-    """Leave out ``sudo`` and settings for one command that change nothing but its talk."""
+    """Remove ``sudo`` and variables that only change a command's output."""
     rest = list(words)
     while rest and (rest[0] == "sudo" or re.fullmatch(r"(?:DEBIAN_FRONTEND|UV_\w+|PIP_\w+)=\S*", rest[0])):
         rest = rest[1:]
@@ -141,7 +141,7 @@ def _apt(words: Sequence[str], found: VerifierScript) -> bool:
 
 
 def _download(words: Sequence[str], _found: VerifierScript) -> bool:
-    """Recognise the installer of uv, fetched into a shell."""
+    """Recognise the installer of uv, downloaded and piped into a shell."""
     source, bar, shell = words[:-2], words[-2:-1], words[-1:]
     addresses = [word for word in source[1:] if not word.startswith("-")]
     return (
@@ -201,7 +201,7 @@ def _uvx(words: Sequence[str], found: VerifierScript) -> bool:
 
 
 def _pytest(words: Sequence[str], found: VerifierScript) -> bool:
-    """Recognise a run of tests by paths, with options that change nothing of the verdict."""
+    """Recognise a pytest run by paths, with options that do not affect the verdict."""
     if found.tests:
         return False
     rest = list(words[1:])
@@ -220,7 +220,7 @@ def _pytest(words: Sequence[str], found: VerifierScript) -> bool:
 
 
 def _test_path(word: str) -> str | None:
-    """Return a test's path below the directory of tests (``.`` for that itself), or ``None`` for one elsewhere."""
+    """Return a test's path below the directory of tests (``.`` for the directory), or ``None`` if it is elsewhere."""
     plain = _TESTS_VARIABLE.sub(TESTS, word).rstrip("/")
     if plain == TESTS:
         return "."
@@ -258,7 +258,7 @@ _HANDLERS: Final[Mapping[str, Callable[[Sequence[str], VerifierScript], bool]]] 
 
 
 def needed_system_packages(script: VerifierScript, tests: str) -> list[str]:
-    """Return what the tests need of what the script installs: no downloader, unless the tests name it."""
+    """Return the installed system packages that the tests need: no download tool, unless the tests mention it."""
     return [
         name
         for name in script.system_packages

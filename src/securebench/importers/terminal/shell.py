@@ -1,4 +1,4 @@
-"""The little of a shell script that can be read for certain: plain commands, a line or several each."""
+"""A parser for a small, unambiguous part of the shell language: plain commands, with line continuations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PUNCTUATION = ";&|<>()"
 
 
 class UnreadableScriptError(ValueError):
-    """A script has a form that is not recognised. ``line`` is where."""
+    """A script uses unsupported syntax, at ``line``."""
 
     def __init__(self, line: int, message: str) -> None:
         super().__init__(f"line {line}: {message}")
@@ -22,22 +22,22 @@ class UnreadableScriptError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ShellCommand:
-    """One simple command, as words: redirections and pipes stand in it as words of their own."""
+    """One simple command as words. Redirections and pipes are separate words."""
 
     line: int
     words: tuple[str, ...]
 
     @property
     def name(self) -> str:
-        """Its first word."""
+        """The first word."""
         return self.words[0]
 
 
 def commands(script: str) -> Iterator[ShellCommand]:
-    """Yield the commands of a script in order. Raises :class:`UnreadableScriptError` for what is not plain."""
+    """Yield the commands of a script in order. Raises :class:`UnreadableScriptError` for unsupported syntax."""
     for number, text in _logical_lines(script):
         if "`" in text or "$(" in text or "<<" in text:
-            raise UnreadableScriptError(number, f"it computes or embeds something: {text.strip()[:60]}")
+            raise UnreadableScriptError(number, f"unsupported expansion or embedded command: {text.strip()[:60]}")
         words: list[str] = []
         for word in [*_words(number, text), ";"]:
             if word not in _ENDS:
@@ -48,7 +48,7 @@ def commands(script: str) -> Iterator[ShellCommand]:
 
 
 def _logical_lines(script: str) -> Iterator[tuple[int, str]]:
-    """Yield lines with their continuations joined, and where each begins."""
+    """Yield lines with their continuations joined, and the line number of each."""
     start, joined = 1, ""
     for number, line in enumerate(script.split("\n"), start=1):
         start = start if joined else number

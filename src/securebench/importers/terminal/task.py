@@ -1,4 +1,4 @@
-"""A terminal task, whichever format it came in."""
+"""A terminal task, independent of its source format."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TerminalTask:
-    """One task. ``context`` is what its Dockerfile is built with; ``image`` names one that is built already."""
+    """One task. ``context`` is its build context; ``image`` names a prebuilt image."""
 
     benchmark: str
     name: str
@@ -34,7 +34,7 @@ class TerminalTask:
     agent_seconds: float | None = None
     verifier_seconds: float | None = None
     limits: Mapping[str, Any] = field(default_factory=dict)
-    """Memory, cpus and the like: what the authors give a task."""
+    """The authors' resource limits, such as memory and CPUs."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
     @property

@@ -23,8 +23,8 @@ _COMPOSE: Final = "docker-compose.yaml"
 _PRIVATE: Final = ("tests", "run-tests.sh", "solution.sh", "solution.yaml", MARK, _COMPOSE, "solution")
 _METADATA: Final = ("difficulty", "category", "tags", "author_name")
 _READ: Final = {"instruction", "parser_name", "max_agent_timeout_sec", "max_test_timeout_sec", *_METADATA}
-_OF_THE_HARNESS: Final = {"build", "image", "container_name", "command", "environment", "volumes", "deploy"}
-"""Keys of a service that every task's compose file has: they say how the authors' harness starts it."""
+_HARNESS_KEYS: Final = {"build", "image", "container_name", "command", "environment", "volumes", "deploy"}
+"""Compose keys that only tell the authors' harness how to start the service. Every task has them."""
 
 
 def read_terminal_bench(directory: Path) -> TerminalTask:
@@ -33,9 +33,9 @@ def read_terminal_bench(directory: Path) -> TerminalTask:
     settings = _yaml(files, MARK, directory)
     instruction = settings.get("instruction")
     if not isinstance(instruction, str):
-        raise refused(directory / MARK, "it has no single instruction")
+        raise refused(directory / MARK, "it must have exactly one instruction")
     if settings.get("parser_name", "pytest") != "pytest":
-        raise refused(directory / MARK, f"its verdict is parsed as {settings['parser_name']!r}, not pytest's")
+        raise refused(directory / MARK, f"unsupported parser {settings['parser_name']!r}: only 'pytest' is supported")
     report = TaskReport(directory.name)
     report.lost += [f"{key} of {MARK}" for key in settings if key not in _READ]
     dockerfile = text_of(files, "Dockerfile", directory)
@@ -71,27 +71,27 @@ def _yaml(files: dict[str, TaskFile], path: str, directory: Path) -> dict[str, A
 
 
 def _check_copies(dockerfile: str, directory: Path, report: TaskReport) -> None:
-    """Refuse a Dockerfile that brings tests or solution into the agent's image by name; a whole context is cut."""
+    """Reject a Dockerfile that names tests or solution in a COPY. If it copies the whole context, they are left out."""
     for source in read_dockerfile(dockerfile).copied:
         first = source.split("/")[0]
         if first in _PRIVATE:
-            raise refused(directory / "Dockerfile", f"it brings {source} into the agent's image")
+            raise refused(directory / "Dockerfile", f"it copies {source} into the agent's image")
         if first == "." or any(fnmatch.fnmatchcase(name, first) for name in _PRIVATE):
-            report.changed.append("the Dockerfile copies its directory: tests and solution are not in it any more")
+            report.changed.append("the Dockerfile copies its whole directory: tests and solution were removed from it")
 
 
 def _limits(files: dict[str, TaskFile], directory: Path, report: TaskReport) -> dict[str, Any]:
-    """Return the limits of the only service. Raises :class:`ConfigError` where there are several."""
+    """Return the limits of the only service. Raises :class:`ConfigError` if there are several."""
     if _COMPOSE not in files:
         return {}
     services = _yaml(files, _COMPOSE, directory).get("services")
     if not isinstance(services, dict) or len(services) != 1:
-        raise refused(directory / _COMPOSE, "it runs several containers")
+        raise refused(directory / _COMPOSE, "it needs several containers")
     service = next(iter(services.values()))
     if not isinstance(service, dict):
         raise refused(directory / _COMPOSE, "its service is not a mapping")
     limits = {"memory_gib": "mem_limit", "cpus": "cpus"}
-    report.lost += [f"{key} of {_COMPOSE}" for key in service if key not in {*_OF_THE_HARNESS, *limits.values()}]
+    report.lost += [f"{key} of {_COMPOSE}" for key in service if key not in {*_HARNESS_KEYS, *limits.values()}]
     given = _deployed(service)
     place = directory / _COMPOSE
     found = {

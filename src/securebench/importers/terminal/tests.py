@@ -1,4 +1,4 @@
-"""A task's tests, made fit for where they lie here, and the names that a run of them must report."""
+"""A task's tests, adapted to their path in a pack, and the test names that a run must report."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MODULE: Final = re.compile(r"(?:.*/)?(?:test_[^/]*|[^/]*_test)\.py")
 
 
 def moved(tests: Mapping[str, TaskFile], to: str) -> tuple[dict[str, TaskFile], list[str]]:
-    """Return the tests with every ``/tests`` in their texts written as ``to``, and the files in which that changed."""
+    """Return the tests with ``/tests`` replaced by ``to`` in their text, and the files that this changed."""
     made: dict[str, TaskFile] = {}
     changed = []
     for path, file in tests.items():
@@ -37,16 +37,16 @@ def _is_below(path: str, directories: Sequence[str]) -> bool:
 
 
 def expected_names(tests: Mapping[str, TaskFile], chosen: Sequence[str]) -> list[str]:
-    """Return the names of tests in the ``chosen`` modules, as ``name`` or ``Class::name``: read, and never run.
+    """Return the test names in the ``chosen`` modules, as ``name`` or ``Class::name``. The modules are parsed, not run.
 
-    Raises ``ValueError`` for a module that is no Python.
+    Raises ``ValueError`` for a module that is not valid Python.
     """
     names = [name for path in modules(tests, chosen) for name in _names(tests[path].data)]
     return list(dict.fromkeys(names))
 
 
 def absolute_paths(tests: Mapping[str, TaskFile], inside: Sequence[str]) -> list[str]:
-    """Return top-level places that the tests name by an absolute path, outside of ``inside``."""
+    """Return the top-level directories of absolute paths in the tests, except those in ``inside``."""
     found: dict[str, None] = {}
     for path, file in tests.items():
         if path.endswith(".py"):

@@ -1,4 +1,4 @@
-"""The layer that tests run from: pytest and what a task's tests need besides, from wheels, and never run here."""
+"""The Python packages for a task's tests: pytest and its other requirements, unpacked from wheels, not run here."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ RUNNER: Final = (
     ("tomli==2.2.1", "cb55c73c5f4408779d0cf3eef9f762b9c9f147a77de7b258bef0a5628adc85cc"),
     ("exceptiongroup==1.2.2", "3111b9d131c238bec2f8f516e123e14ba243563fb135d3fe885990585aa7795b"),
 )
-"""Wheels of pure Python, by sha256 (hex): what pytest needs on every Python from 3.8 on."""
+"""Pure-Python wheels by sha256 (hex): pytest and its requirements for Python 3.8 and later."""
 
 _DOWNLOAD_SECONDS: Final = 300
-"""For the packages of one task: one that needs gigabytes of them must not hold up the import of the others."""
+"""For the packages of one task, so that one with gigabytes of them does not delay the other imports."""
 
 
 @dataclass(frozen=True, slots=True)
 class WheelSource:
-    """Where wheels come from: a ``directory`` of them, else the index that pip is set up to use.
+    """The source of wheels: a ``directory``, else pip's configured index.
 
-    ``python`` is the version that they must fit, where a package is not pure Python.
+    ``python`` is the target version for packages that are not pure Python.
     """
 
     directory: Path | None = None
@@ -48,7 +48,7 @@ class WheelSource:
 
 
 def site_files(source: WheelSource, packages: Mapping[str, str]) -> tuple[dict[str, TaskFile], list[str]]:
-    """Return the files of the layer, and the wheels' names. ``packages`` are name to version, or to nothing.
+    """Return the unpacked files and the wheels' names. ``packages`` maps names to versions, empty for any version.
 
     Raises :class:`ConfigError` (``import-package-failed``, ``import-archive-invalid``, ``import-too-large``).
     """
@@ -73,7 +73,7 @@ def site_files(source: WheelSource, packages: Mapping[str, str]) -> tuple[dict[s
 
 
 def _download(directory: Path, lines: Sequence[str], source: WheelSource, *options: str) -> None:
-    """Let this environment's pip fetch wheels. Wheels alone: to download a source package is to run it."""
+    """Download wheels with this environment's pip. Wheels only: pip runs code of source packages to download them."""
     wanted = directory / "requirements.txt"
     wanted.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     places = ["--no-index", "--find-links", str(source.directory)] if source.directory else []
@@ -91,28 +91,28 @@ def _download(directory: Path, lines: Sequence[str], source: WheelSource, *optio
     except subprocess.CalledProcessError as error:
         raise _failed(lines, (error.stderr or error.stdout).strip()[-2000:]) from None
     except subprocess.TimeoutExpired:
-        raise _failed(lines, f"it was not done after {_DOWNLOAD_SECONDS} seconds") from None
+        raise _failed(lines, f"timed out after {_DOWNLOAD_SECONDS} seconds") from None
     except OSError as error:
         raise _failed(lines, str(error)) from None
 
 
 def _unpacked(wheel: Path) -> Iterator[tuple[str, TaskFile]]:
-    """Yield the files that a wheel puts on the path of modules: no scripts, headers or data."""
+    """Yield the files that a wheel installs on the module path: no scripts, headers or data."""
     room = MAX_BYTES
     try:
         with zipfile.ZipFile(wheel) as archive:
             members = archive.infolist()
             if len(members) > MAX_FILES:
-                raise _too_large(f"{wheel.name}: it holds more than {MAX_FILES} files")
+                raise _too_large(f"{wheel.name}: it contains more than {MAX_FILES} files")
             for member in members:
                 path = _module_path(member.filename)
                 if not path or member.is_dir():
                     continue
                 room -= member.file_size
                 if room < 0:
-                    raise _too_large(f"{wheel.name}: it holds more than {MAX_BYTES} bytes, unpacked")
+                    raise _too_large(f"{wheel.name}: it is larger than {MAX_BYTES} bytes uncompressed")
                 if relative_path_fault(path) or stat.S_ISLNK(member.external_attr >> 16):
-                    raise _broken(wheel, f"it holds a link, or the unsafe name {path[:100]!r}")
+                    raise _broken(wheel, f"it contains a link or the unsafe name {path[:100]!r}")
                 yield path, TaskFile(_content(archive, member), executable=False)
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
         raise _broken(wheel, str(error)) from None
@@ -127,17 +127,17 @@ def _module_path(name: str) -> str:
 
 
 def _content(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
-    """Return a member's bytes: never more than its header promised, however far it unpacks."""
+    """Return a member's bytes, never more than its header declares."""
     with archive.open(member) as file:
         return io.BytesIO(file.read(member.file_size)).getvalue()
 
 
 def _broken(wheel: Path, message: str) -> ConfigError:
-    return ConfigError(f"{wheel.name}: {message}", code="import-archive-invalid", hint="fetch it again")
+    return ConfigError(f"{wheel.name}: {message}", code="import-archive-invalid", hint="download it again")
 
 
 def _too_large(message: str) -> ConfigError:
-    hint = "build an image that has the packages, and write the task as a row of a pack of your own"
+    hint = "build an image with the packages, and write the task as a row of your own pack"
     return ConfigError(message, code="import-too-large", hint=hint)
 
 
@@ -146,5 +146,5 @@ def _failed(lines: Sequence[str], message: str) -> ConfigError:
     return ConfigError(
         f"cannot download {names} with pip: {message}",
         code="import-package-failed",
-        hint="check the network, or give a directory of wheels with --wheels",
+        hint="check the network, or pass a directory of wheels with --wheels",
     )
