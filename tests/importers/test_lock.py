@@ -70,16 +70,16 @@ def test_a_row_that_the_lock_does_not_hold_is_refused() -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("not json", "cannot be used"),
+        ("not json", "invalid lock file"),
         ('{"benchmark": "demo"}', "expected an object"),
         ("[]", "expected an object"),
-        (json.dumps({"benchmark": "other", "rows": {"a": DIGEST}}), "of benchmark 'other', expected 'demo'"),
+        (json.dumps({"benchmark": "other", "rows": {"a": DIGEST}}), "for benchmark 'other', expected 'demo'"),
         (json.dumps({"benchmark": "demo", "rows": {}}), "'rows' must be an object"),
         (json.dumps({"benchmark": "demo", "rows": []}), "'rows' must be an object"),
         (json.dumps({"benchmark": "demo", "rows": {"a": "123"}}), "the digest of 'a'"),
         (json.dumps({"benchmark": "demo", "rows": {"a": ""}}), "the digest of 'a'"),
         (json.dumps({"benchmark": "demo", "rows": {"a": DIGEST}, "more": 1}), "expected an object"),
-        ('{"benchmark": "demo", "rows": {"a": "' + DIGEST + '", "a": "' + DIGEST + '"}}', "cannot be used"),
+        ('{"benchmark": "demo", "rows": {"a": "' + DIGEST + '", "a": "' + DIGEST + '"}}', "invalid lock file"),
     ],
 )
 def test_a_lock_that_is_none_is_refused(tmp_path: Path, content: str, message: str) -> None:

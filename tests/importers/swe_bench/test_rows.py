@@ -76,7 +76,7 @@ def test_ids_that_no_runner_could_name_are_left_out_by_name() -> None:
     assert made.row.task["eval"]["tests"]["expect"]["pass_to_pass"] == ["tests/test_app.py::test_p[a b]"]
     assert any("test_p[a" in note for note in made.report.lost)
     assert "1 of 1 tests to fix, 1 of 2 to keep" in made.report.carried
-    with pytest.raises(ConfigError, match="no test of 'FAIL_TO_PASS' is left"):
+    with pytest.raises(ConfigError, match="no usable test remains in 'FAIL_TO_PASS'"):
         _made(FAIL_TO_PASS=["tests/test_app.py::test_p[a"])
 
 
@@ -119,12 +119,12 @@ def test_a_clone_is_taken_where_there_is_one(tmp_path: Path, layout: str) -> Non
     ("changes", "build", "message"),
     [
         ({"version": "9.9"}, True, "no pins for pallets/flask 9.9"),
-        ({"version": "2.2"}, True, "no release stands in"),
+        ({"version": "2.2"}, True, "no release can replace"),
         ({"repo": "nobody/nothing"}, False, "no test command is known for nobody/nothing"),
         ({"test_patch": "diff --git a/x.txt b/x.txt\n--- a/x.txt\n", "FAIL_TO_PASS": ["t"], "PASS_TO_PASS": []}, False,
-         "no test module"),
-        ({"test_patch": TEST_PATCH.replace("tests/test_app.py", "-p.py")}, False, "names the path '-p.py'"),
-        ({"test_patch": TEST_PATCH.replace("tests/test_app.py", "../x.py")}, False, "names the path"),
+         "names a test module"),
+        ({"test_patch": TEST_PATCH.replace("tests/test_app.py", "-p.py")}, False, "contains the unsafe path '-p.py'"),
+        ({"test_patch": TEST_PATCH.replace("tests/test_app.py", "../x.py")}, False, "contains the unsafe path"),
     ],
 )  # fmt: skip
 def test_a_row_that_no_task_can_be_made_of_is_refused(changes: dict[str, Any], build: bool, message: str) -> None:
@@ -228,7 +228,7 @@ def test_rows_of_django_expect_tests_by_name() -> None:
     assert tests["expect"] == {"fail_to_pass": DJANGO["FAIL_TO_PASS"], "pass_to_pass": DJANGO["PASS_TO_PASS"]}
     assert read_command(tests["command"]) is not None
     assert not any("exit code" in note for note in made.report.lost)
-    assert any("1 expected tests are named by the first line" in note for note in made.report.changed)
+    assert any("1 expected tests are identified by the first line" in note for note in made.report.changed)
 
 
 def test_rows_of_sympy_expect_functions() -> None:

@@ -165,11 +165,11 @@ def test_a_working_directory_may_be_named_where_the_dockerfile_sets_none(tmp_pat
         ({"environment/Dockerfile": None}, "has no environment/Dockerfile"),
         ({"tests/test.sh": None}, "has no tests/test.sh"),
         ({"tests/test.sh": "./grade\n"}, "line 1: unknown command: ./grade"),
-        ({"tests/test_outputs.py": None}, "tests that are not there"),
-        ({"tests/test_outputs.py": "x = 1\n"}, "no test that could be counted"),
+        ({"tests/test_outputs.py": None}, "tests that do not exist"),
+        ({"tests/test_outputs.py": "x = 1\n"}, "no test function found"),
         ({"tests/test_outputs.py": "def ("}, "not valid Python"),
-        ({"task.toml": "[verifier]\ntimeout_sec = -1"}, "sensible"),
-        ({"task.toml": "[verifier]\ntimeout_sec = nan"}, "sensible"),
+        ({"task.toml": "[verifier]\ntimeout_sec = -1"}, "plausible"),
+        ({"task.toml": "[verifier]\ntimeout_sec = nan"}, "plausible"),
         ({"task.toml": '[environment]\nmemory = "much"'}, "not a size"),
         ({"task.toml": '[verifier.env]\nKEY = "x"'}, "environment variables"),
         ({"environment/docker-compose.yaml": "services: {}"}, "several containers"),
@@ -274,17 +274,17 @@ def test_a_dockerfile_that_copies_its_whole_directory_gets_it_without_the_tests(
         "context/app.log",
         "recipe.yaml",
     ]
-    assert any("copies its directory" in note for note in one.task.report.changed)
+    assert any("copies its whole directory" in note for note in one.task.report.changed)
 
 
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
         ({"Dockerfile": "FROM x\nWORKDIR /app\nCOPY tests/ /tests/\n"}, "it copies tests into the agent's image"),
-        ({"Dockerfile": 'FROM x\nWORKDIR /app\nADD ["solution.sh", "/x"]\n'}, "it brings solution.sh"),
-        ({"Dockerfile": "FROM x\nWORKDIR /app\nCOPY --chown=1 a \\\n  ./run-tests.sh /x/\n"}, "it brings run-tests.sh"),
-        ({"task.yaml": "instruction: x\nparser_name: swebench\n"}, "parsed as 'swebench'"),
-        ({"task.yaml": "descriptions:\n  - x\n"}, "no single instruction"),
+        ({"Dockerfile": 'FROM x\nWORKDIR /app\nADD ["solution.sh", "/x"]\n'}, "it copies solution.sh"),
+        ({"Dockerfile": "FROM x\nWORKDIR /app\nCOPY --chown=1 a \\\n  ./run-tests.sh /x/\n"}, "it copies run-tests.sh"),
+        ({"task.yaml": "instruction: x\nparser_name: swebench\n"}, "unsupported parser 'swebench'"),
+        ({"task.yaml": "descriptions:\n  - x\n"}, "exactly one instruction"),
         ({"task.yaml": "instruction: &a x\nb: *a\n"}, "anchor"),
         ({"docker-compose.yaml": "services:\n  a: {}\n  b: {}\n"}, "several containers"),
         ({"docker-compose.yaml": "services: []\n"}, "several containers"),
