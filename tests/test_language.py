@@ -94,7 +94,7 @@ src/securebench/harnesses 1
 
 src/securebench/images 54
 
-src/securebench/importers 25
+src/securebench/importers 1
 
 src/securebench/patches 12
 
