@@ -1,4 +1,4 @@
-"""Judges what an agent changed in a repository, in a fresh copy of that repository, where no agent ever was.
+"""Judge an agent's changes to a repository in a fresh copy that no agent has touched.
 
 ::
 
@@ -6,17 +6,17 @@
              │                                      │                            │
              └── the sealed candidate's changes ────┴── carried over ────────────┴──→ final tree ─→ fresh sandbox
 
-Everything up to the final tree is computed on the host, without git, from data alone (``plan.py``). The final tree's
-differences from the image are laid over the repository in a new sandbox of the image by a script of ours, before
-anything of the candidate runs there (``layout.py``); then the task's command runs (``checks.py``).
+The host computes the final tree from data alone, without git (``plan.py``). In a new sandbox of the image, a script of
+SecureBench applies the tree's differences to the repository before any code of the candidate runs (``layout.py``).
+Then the task's command runs (``checks.py``).
 
-The candidate's code runs in the process that judges it: no evidence from there is beyond doubt. Where the runner is
-one that we know, tampering shows (``evidence/``): outcomes come on a channel that prints do not reach, expected tests
-must each have passed, controls, which are copies of tests with one assertion inverted, must each have failed, what the
-tests depend on must be what it was before, and the exit code must be what follows from that. Any other command is
-judged by its exit code, and the record says ``assurance: exit_code``.
+The candidate's code runs in the same process as the tests, so no evidence from there is beyond doubt. With a known
+test runner, tampering is detected (``evidence/``): outcomes use a channel that prints do not reach, every expected
+test must pass, every control (a copy of a test with one assertion inverted) must fail, the code that the tests depend
+on must not change, and the exit code must match the outcomes. Any other command is judged by its exit code, and the
+record says ``assurance: exit_code``.
 
-What tests print is not recorded: it is made of evaluation inputs.
+The output of tests is not recorded because it may contain evaluation inputs.
 """
 
 from securebench.verifiers.repo_patch.verifier import RepoPatchVerifier

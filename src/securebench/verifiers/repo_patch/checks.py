@@ -1,4 +1,4 @@
-"""Runs the task's command over the final tree, in a fresh sandbox, and says what it came to."""
+"""Run the task's command on the final tree, in a fresh sandbox, and interpret its result."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from securebench.verifiers.repo_patch.request import RepoPatchRequest
 
 LAYOUT_SECONDS: Final = 300.0
-"""How long it may take to lay a tree out, on a machine that does much else. It is not counted against the candidate."""
+"""The timeout for laying out a tree, generous for busy machines. It does not count against the candidate."""
 
 _ROOT: Final = (0, 0)
 GUEST_FILES: Final = Path(__file__).resolve().parent / "guest"
 _NOT_RUN: Final = (126, 127)
-"""The exit codes by which a shell says that it could not start a program."""
+"""The exit codes with which a shell reports that it could not start a program."""
 
 
 class CommandRun:
-    """One run of a command, or of a test runner with controls, over ``layout``."""
+    """One run of a command, or of a test runner with controls, on the tree of a ``layout``."""
 
     def __init__(
         self, request: RepoPatchRequest, image: ResolvedImage, context: VerifyContext, details: dict[str, Any]
@@ -49,7 +49,7 @@ class CommandRun:
         self._details = details
 
     def run_command(self, layout: PatchLayout) -> None:
-        """Run the command, and take its exit code. Raises :class:`CandidateFailedError` if it is no pass."""
+        """Run the command and check its exit code. Raises :class:`CandidateFailedError` unless it passes."""
         self._details["evidence"] = {"kind": "exit_code"}
         command = Command(
             argv=started(self._request.command),
@@ -63,20 +63,20 @@ class CommandRun:
             raise CandidateFailedError(FailureReason.TESTS_FAILED, message)
 
     def collect(self, layout: PatchLayout, adapter: Adapter) -> ReportedTests | None:
-        """Return the tests that there are in ``layout``, which holds nothing of the candidate; ``None`` if unknown."""
+        """Return the tests in ``layout``, which contains nothing of the candidate, or ``None`` if they are unknown."""
         try:
             _, reported, _ = self._report(layout, adapter, {**self._order(adapter, Controls()), "collect": True})
-        except CandidateFailedError:  # no candidate's: the tests may need what is missing
+        except CandidateFailedError:  # not a failure of the candidate: the tests may need files that are missing
             return None
         found = reported.collected or reported.unloaded
         return reported if found and reported.exit is not None else None
 
     def run_unchanged(self, layout: PatchLayout, adapter: Adapter) -> Mapping[str, str]:
-        """Return the outcomes of the tests in ``layout``, which holds nothing of the candidate; none if unknown."""
+        """Return test outcomes in ``layout``, which contains nothing of the candidate, or none if they are unknown."""
         exit_code = self._details.get("exit_code")
         try:
             _, reported, _ = self._report(layout, adapter, self._order(adapter, Controls()))
-        except CandidateFailedError:  # no candidate's
+        except CandidateFailedError:  # not a failure of the candidate
             return {}
         finally:
             self._details["exit_code"] = exit_code
@@ -92,13 +92,13 @@ class CommandRun:
     ) -> None:
         """Run the command with the reporter and check its evidence. Raises :class:`CandidateFailedError` if it fails.
 
-        ``needed`` are tests that must pass, where the task does not name the ones that it expects. ``unchanged``
-        returns the outcomes of the tests without the candidate's change.
+        ``needed`` are tests that must pass if the task does not name the expected ones. ``unchanged`` returns the
+        outcomes of the tests without the candidate's change.
         """
         self._details["evidence"] = {"kind": "test_by_test"}
         result, reported, conversation = self._report(layout, adapter, self._order(adapter, controls))
         if not reported.started:
-            message = f"{adapter.runner} did not start as it does without changes: exit code {result.exit_code}"
+            message = f"{adapter.runner} did not start, but starts without the change: exit code {result.exit_code}"
             raise CandidateFailedError(FailureReason.NO_VERDICT, message)
         judge = Judge(adapter, controls, self._request, self._details, needed, unchanged)
         judge.judge(reported, result, conversation)
@@ -106,7 +106,7 @@ class CommandRun:
     def _report(
         self, layout: PatchLayout, adapter: Adapter, order: dict[str, Any]
     ) -> tuple[CommandResult, ReportedTests, ReportedRun]:
-        """Run the command, and return what its reporter said."""
+        """Run the command and return its result with the reporter's messages."""
         conversation = ReportedRun(order)
         command = Command(
             argv=adapter.argv,
@@ -117,11 +117,13 @@ class CommandRun:
         )
         result = self._run(layout, command, adapter.environment, conversation)
         if result.stdout_truncated:
-            raise CandidateFailedError(FailureReason.CANDIDATE_OUTPUT_LIMIT, "the tests wrote more output than is kept")
+            raise CandidateFailedError(
+                FailureReason.CANDIDATE_OUTPUT_LIMIT, "the tests exceeded the output limit of the test result channel"
+            )
         return result, read_channel(result.stdout, conversation.mark), conversation
 
     def _order(self, adapter: Adapter, controls: Controls) -> dict[str, Any]:
-        """Return what the reporter is to do."""
+        """Return the instructions for the reporter."""
         return {
             "protected": list(adapter.protected),
             "libraries": list(controls.libraries),
@@ -154,7 +156,7 @@ class CommandRun:
             if laid.exit_code != 0:
                 said = laid.stderr.decode("utf-8", "replace").strip()[-200:]
                 raise InfrastructureError(
-                    f"the tree to be judged could not be laid out (exit {laid.exit_code}): {said}"
+                    f"could not write the tree under test into the sandbox (exit {laid.exit_code}): {said}"
                 )
             layout.remove()
             result = conversation.run(sandbox, command) if conversation else sandbox.run(command)
@@ -168,5 +170,5 @@ def _require_end(result: CommandResult, request: RepoPatchRequest) -> None:
     require_own_end(result, request.timeout_seconds, "the test run")
     if result.exit_code in _NOT_RUN:
         raise CandidateFailedError(
-            FailureReason.NO_VERDICT, f"the test command could not be run: exit code {result.exit_code}"
+            FailureReason.NO_VERDICT, f"the test command could not start: exit code {result.exit_code}"
         )

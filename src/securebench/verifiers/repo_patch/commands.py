@@ -1,4 +1,4 @@
-"""How a test command is started."""
+"""Build the argv of a test command."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _SHELL: Final = "/bin/sh"
 
 
 def started(command: str | tuple[str, ...]) -> tuple[str, ...]:
-    """Return the argv of ``command``: a text is a shell's; an array is found on PATH by that shell, and not changed."""
+    """Return the argv of ``command``. A shell runs a string; it finds an array's program on PATH."""
     if isinstance(command, str):
         return (_SHELL, "-c", command)
     return (_SHELL, "-c", 'exec "$@"', "sh", *command)

@@ -1,4 +1,4 @@
-"""The environment of a test command: fixed, but for what of the image's own is harmless and needed."""
+"""The environment of a test command: fixed, with a few harmless variables of the image."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ HARMLESS: Final = (
     "RUSTUP_TOOLCHAIN",
     "DOTNET_ROOT",
 )
-"""Variables of an image that say where something is installed, and make no program load or run anything else.
+"""Variables of an image that name installation directories and do not make a program load or run anything else.
 
-Everything else is left out: of ``LD_*``, ``PYTHON*``, ``PYTEST_*``, ``BASH_ENV``, ``NODE_OPTIONS``, ``GIT_*`` and their
-like each can turn a verdict, and no list of those is complete.
+All others are left out. ``LD_*``, ``PYTHON*``, ``PYTEST_*``, ``BASH_ENV``, ``NODE_OPTIONS``, ``GIT_*`` and similar
+variables can change a verdict, and no list of them is complete.
 """
 
 _WRITABLE: Final = ("/tmp", "/var/tmp", "/dev/shm", "/workspace")  # noqa: S108 - in the sandbox
 
 
 def check_environment(image: Mapping[str, str], repository: str) -> dict[str, str]:
-    """Return the environment of a command that judges what is at ``repository``.
+    """Return the environment of a command that tests the code at ``repository``.
 
-    The image's ``PATH`` holds, without what the candidate may have written: relative entries, and those that lie in
-    the repository or in a directory that everybody may write.
+    The image's ``PATH`` is kept without entries that the candidate may have written: relative paths, and directories in
+    the repository or in world-writable directories.
     """
     kept = {name: image[name] for name in HARMLESS if name in image and not _is_candidates(image[name], repository)}
     entries = [entry for entry in image.get("PATH", "").split(":") if _is_trusted(entry, repository)]

@@ -1,9 +1,9 @@
-"""Lays the final tree over the repository in a sandbox, before anything of the candidate runs there.
+"""Apply the final tree to the repository in a sandbox, before any code of the candidate runs there.
 
-What changes is written to a directory of the host, which the sandbox sees read-only, together with the script that
-lays it over. The script uses the image's own ``sh``, ``rm``, ``rmdir`` and ``cp``, names each path in
-single quotes, and looks afterwards whether each is as it should be, and whether tests can run where they are to: not
-every driver refuses a file as a working directory. What it was laid from is gone when tests run.
+The changes and a script are written to a directory of the host, which is mounted read-only in the sandbox. The script
+uses the image's own ``sh``, ``rm``, ``rmdir`` and ``cp`` and puts each path in single quotes. Afterwards it verifies
+every path and the tests' working directory, because not every driver rejects a file as a working directory. The
+source directory is removed before tests run.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
     from securebench.patches.model import Delta, FileVersion
 
 _BATCH: Final = 200
-"""Names given to one program: some hundred kilobytes at most, a fraction of what a kernel takes."""
+"""Names per program call: at most some hundred kilobytes, far below the kernel's limit on arguments."""
 
 TARGET: Final = "/opt/securebench/changes"
-"""Where the sandbox sees what is laid over."""
+"""Where the sandbox mounts the changes."""
 
 NO_WORKDIR: Final = 77
-"""The exit code of the script where all is laid over, and the tests' working directory is no directory."""
+"""The script's exit code if all changes were applied, but the tests' working directory is not a directory."""
 
 _SCRIPT: Final = "apply.sh"
 _FILES: Final = "files"
 
 
 class PatchLayout:
-    """What is to be laid over ``repository``, written to ``directory``, which is made.
+    """Changes to apply to ``repository``, written to ``directory``, which is created.
 
-    ``repository`` and ``workdir``, where the tests are to run, are absolute paths in the sandbox.
+    ``repository`` and ``workdir``, where the tests run, are absolute paths in the sandbox.
     """
 
     def __init__(self, directory: Path, delta: Delta, repository: str, workdir: str) -> None:
@@ -55,16 +55,16 @@ class PatchLayout:
 
     @property
     def mount(self) -> Mount:
-        """What its sandbox is shown."""
+        """The mount that the sandbox needs."""
         return Mount(self._directory, TARGET)
 
     @property
     def argv(self) -> tuple[str, ...]:
-        """The command that lays it over."""
+        """The command that applies the changes."""
         return ("/bin/sh", f"{TARGET}/{_SCRIPT}")
 
     def remove(self) -> None:
-        """Take away what was laid over: a candidate has nothing to learn from it."""
+        """Remove the source directory, so that the candidate's code cannot read it."""
         with opened(self._directory, OPEN_DIRECTORY) as directory:
             for name in (_FILES, _SCRIPT):
                 remove_entry(directory, name)
@@ -80,29 +80,29 @@ def _write(target: Path, version: FileVersion) -> None:
 
 
 def _open_up(directory: Path) -> None:
-    """Let whoever runs in the sandbox read it, whatever this process's umask is."""
+    """Make the directory readable in the sandbox, whatever the umask of this process."""
     directory.chmod(0o755)
     for parent, names, _ in os.walk(directory):
         for name in names:
-            path = os.path.join(parent, name)  # noqa: PTH118 - names are bytes in disguise
+            path = os.path.join(parent, name)  # noqa: PTH118 - names are surrogate-escaped bytes
             if not os.path.islink(path):  # noqa: PTH114
-                os.chmod(path, 0o755)  # noqa: PTH101, S103 - for whoever runs in the sandbox
+                os.chmod(path, 0o755)  # noqa: PTH101, S103 - the sandbox may use any user
 
 
 def _script(delta: Delta, repository: bytes) -> Iterator[bytes]:
-    """Yield the script's lines. It ends with an error at the first thing that is not as it should be.
+    """Yield the script's lines. The script stops with an error at the first failed check.
 
-    It starts few programs, however many files there are: ``[`` is the shell's own.
+    It starts few programs, however many files there are: ``[`` is a shell builtin.
     """
     yield b"set -eu"
     yield b"umask 022"
     yield b"cd %s" % _quoted(repository)
     names = {path: _quoted(b"./" + path) for path in sorted(delta)}
-    for batch in _batches(names.values()):  # by name: a link is gone before anything is looked for below its name
-        yield b"rm -rf -- %s" % b" ".join(batch)  # a directory in the place of a file has no files that stay
+    for batch in _batches(names.values()):  # in order of names: a link is removed before paths below it
+        yield b"rm -rf -- %s" % b" ".join(batch)  # if a file replaces a directory, no files of it are kept
     gone = [path for path in names if delta[path] is None]
     for directory in sorted({parent for path in gone for parent in parents(path)}, reverse=True):
-        yield b"rmdir -- %s 2>/dev/null || :" % _quoted(b"./" + directory)  # which it is only where nothing is left
+        yield b"rmdir -- %s 2>/dev/null || :" % _quoted(b"./" + directory)  # succeeds only for an empty directory
     if len(gone) < len(names):
         yield b"cp -RP -- %s/%s/. ." % (TARGET.encode(), _FILES.encode())
     for path, name in names.items():
@@ -117,7 +117,7 @@ def _batches(names: Iterable[bytes]) -> Iterator[list[bytes]]:
 
 def _check(name: bytes, version: FileVersion | None) -> bytes:
     if version is None:
-        return b"[ ! -f %s ] && [ ! -L %s ] || exit 1" % (name, name)  # it may be a directory now
+        return b"[ ! -f %s ] && [ ! -L %s ] || exit 1" % (name, name)  # a directory may exist here instead
     if version.link:
         return b"[ -L %s ] || exit 1" % name
     size = b"[ -s %s ]" % name if version.content else b"[ ! -s %s ]" % name

@@ -1,4 +1,4 @@
-"""The tree that is judged, computed from data: what is trusted, what the candidate changed, and the tests over both."""
+"""Compute the tree to be judged from data: the trusted tree, the candidate's changes, and the tests over both."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class PristineTree(FileTree, Protocol):
-    """The repository as it is in the image."""
+    """The repository as the image contains it."""
 
     def files(self, top: bytes = b"") -> Iterable[bytes]:
         """Yield the path of every file and link at or below ``top``."""
@@ -30,7 +30,7 @@ class PristineTree(FileTree, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Overlay:
-    """``base`` with ``delta`` made."""
+    """``base`` with the changes of ``delta`` applied."""
 
     base: FileTree
     delta: Delta
@@ -43,9 +43,9 @@ class Overlay:
 def require_allowed(
     candidate: Delta, pristine: FileTree, policy: PathPolicy, owned: Callable[[bytes], bool], details: dict[str, Any]
 ) -> None:
-    """Raise :class:`CandidateFailedError` (``policy_violation``) for changes that no candidate may make; say which.
+    """Raise :class:`CandidateFailedError` (``policy_violation``) for forbidden changes, and name the first one.
 
-    ``owned`` says which paths are files of the repository's own test runner.
+    ``owned`` returns whether a path is a file of the repository's own test runner.
     """
     found = list(violations(candidate, pristine, policy))
     for path in sorted(candidate):
@@ -60,20 +60,22 @@ def require_allowed(
 
 
 def task_patch(data: bytes, base: FileTree, what: str) -> Delta:
-    """Return what a patch of the task's changes. Raises :class:`MaterializationError`: it is the task that is wrong."""
+    """Parse a patch of the task. Raises :class:`MaterializationError`, because a bad patch is an error in the task."""
     if not data:
         return {}
     try:
         return apply_patch(data, base)
     except PatchError as error:
-        message = f"the task's {what} cannot be used"  # and no more: what it says is an evaluation input
-        raise MaterializationError(message, code=error.code, hint="make it from the files of the image") from None
+        message = f"the task's {what} cannot be applied"  # without details: the patch is an evaluation input
+        raise MaterializationError(
+            message, code=error.code, hint="create the patch from the files of the image"
+        ) from None
 
 
 def carried_over(candidate: Delta, pristine: FileTree, setup: Delta) -> Delta:
-    """Return ``candidate`` as changes of the trusted tree, which is ``pristine`` with ``setup`` made.
+    """Return ``candidate`` as changes to the trusted tree, which is ``pristine`` with ``setup`` applied.
 
-    Where both changed a file, the candidate's difference is applied to the trusted version. Raises
+    If both changed a file, the candidate's difference is applied to the trusted version. Raises
     :class:`CandidateFailedError` (``patch_does_not_apply``).
     """
     trusted, carried = Overlay(pristine, setup), dict(candidate)
@@ -83,21 +85,21 @@ def carried_over(candidate: Delta, pristine: FileTree, setup: Delta) -> Delta:
         try:
             carried.update(apply_patch(text.encode("utf-8"), trusted) if text else {})
         except PatchDoesNotApplyError:
-            raise _unfit(f"the change of {shown(path)} does not fit the task's setup") from None
+            raise _unfit(f"the change to {shown(path)} conflicts with the task's setup_patch") from None
     return carried
 
 
 def require_tree(delta: Delta, pristine: PristineTree) -> None:
-    """Raise :class:`CandidateFailedError` (``patch_does_not_apply``) if a file would lie below another file."""
+    """Raise :class:`CandidateFailedError` (``patch_does_not_apply``) if a file would be inside another file."""
     final = Overlay(pristine, delta)
     for path, version in delta.items():
         if version is None:
             continue
         for directory in parents(path):
             if final.get(directory) is not None:
-                raise _unfit(f"{shown(directory)} is a file or link, and not a directory")
+                raise _unfit(f"{shown(directory)} is a file or link, not a directory")
         if any(final.get(below) is not None for below in pristine.files(path) if below != path):
-            raise _unfit(f"{shown(path)} is a directory, and not a file")
+            raise _unfit(f"{shown(path)} is a directory, not a file")
 
 
 def _unfit(message: str) -> CandidateFailedError:

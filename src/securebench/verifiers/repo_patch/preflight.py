@@ -1,4 +1,4 @@
-"""Whether a repository task can be judged at all: its commit, its patches and its command, without a candidate."""
+"""Check that a repository task can be judged at all: its commit, patches and command, without a candidate."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _ROOT = (0, 0)
 def require_judgeable(request: RepoPatchRequest, context: VerifyContext) -> None:
     """Raise :class:`MaterializationError` for a task that no candidate could pass.
 
-    Its repository is not there or not at its commit, its patches do not fit, an option of pytest keeps tests from
-    being run, or the image lacks what its command starts.
+    Its repository is missing or at another commit, its patches do not apply, a pytest option prevents tests from
+    running, or the image lacks a program or module that its command needs.
     """
     image = context.driver.resolve_image(request.image)
     with (
@@ -48,13 +48,13 @@ def require_judgeable(request: RepoPatchRequest, context: VerifyContext) -> None
         labels=context.labels,
     )
     if missing := context.probe.missing_programs(context.driver, spec, program):
-        raise _unusable(f"its image has no program {missing[0]}")
+        raise _unusable(f"the image has no program {missing[0]}")
     if missing := context.probe.missing_modules(context.driver, spec, modules, python):
-        raise _unusable(f"its image has no Python module {missing[0]}")
+        raise _unusable(f"the image has no Python module {missing[0]}")
 
 
 def _require_options(request: RepoPatchRequest, tree: FileTree) -> None:
-    """Raise :class:`MaterializationError` (``tests-not-run``) for options of pytest with which no test would run."""
+    """Raise :class:`MaterializationError` (``tests-not-run``) for pytest options with which no test would run."""
     command = read_command(request.command)
     if command is None or command.runner != "pytest":
         return
@@ -65,15 +65,15 @@ def _require_options(request: RepoPatchRequest, tree: FileTree) -> None:
             raise MaterializationError(
                 f"the task's tests would not run: {place} has {option}",
                 code="tests-not-run",
-                hint=f"take {option} out of {place}"
+                hint=f"remove {option} from {place}"
                 + ("" if place == "the command" else ", or add -o addopts= to the command"),
             )
 
 
 def _starts(request: RepoPatchRequest) -> tuple[list[str], list[str], list[str]]:
-    """Return the program that the command must start, and the modules that it needs of which Python.
+    """Return the program that the command starts, and the modules that it needs with the Python that must find them.
 
-    A program of the repository's own may come with the candidate's change, and is not looked for.
+    A program inside the repository is not included because the candidate's change may create it.
     """
     found = words(request.command)
     program = found[0] if found else ""
@@ -87,5 +87,5 @@ def _unusable(problem: str) -> MaterializationError:
     return MaterializationError(
         f"the task's tests cannot start: {problem}",
         code="checker-missing",
-        hint="name a program of the image, or add to the image what the tests need",
+        hint="use a program of the image, or install the missing one in the image",
     )

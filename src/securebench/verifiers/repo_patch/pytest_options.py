@@ -1,4 +1,4 @@
-"""Options with which pytest runs no tests, or reports none to us: in a task's command, or in its configuration."""
+"""Find pytest options, in a command or a configuration file, with which no test would run or be reported."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WITHOUT_TESTS_TEXT: Final = """
 """
 _WITHOUT_TESTS: Final = frozenset(_WITHOUT_TESTS_TEXT.split())
 _NEEDED: Final = ("securebench_report", "main", "runner", "python", "mark", "fixtures")
-"""Plugins without which there are no tests or no reports of them."""
+"""Plugins that pytest needs to run and report tests."""
 
 _SECTIONS: Final = {
     "pytest.toml": ("pytest",),
@@ -30,11 +30,11 @@ _SECTIONS: Final = {
     "tox.ini": ("pytest",),
     "setup.cfg": ("tool:pytest",),
 }
-"""The section of pytest in each configuration file, in the order in which pytest looks for one."""
+"""The name of pytest's section in each configuration file, in pytest's search order."""
 
 
 def refused_option(arguments: Sequence[str]) -> str:
-    """Return the first of ``arguments`` with which no test would run or be reported; nothing if there is none."""
+    """Return the first of ``arguments`` that prevents tests from running or being reported, or an empty string."""
     for place, word in enumerate(arguments):
         if word.partition("=")[0] in _WITHOUT_TESTS:
             return word
@@ -46,14 +46,14 @@ def refused_option(arguments: Sequence[str]) -> str:
 
 
 def configuration_file(arguments: Sequence[str]) -> str:
-    """Return the configuration file that ``arguments`` name with ``-c`` or ``--config-file``; nothing if none."""
+    """Return the file that ``arguments`` name with ``-c`` or ``--config-file``, or an empty string."""
     for place, word in enumerate(arguments):
         if word in ("-c", "--config-file"):
             return "".join(arguments[place + 1 : place + 2])
         name, _, value = word.partition("=")
         if name == "--config-file":
             return value
-        if word.startswith("-c") and len(word) > 2:  # noqa: PLR2004 - what follows "-c"
+        if word.startswith("-c") and len(word) > 2:  # noqa: PLR2004 - the file name follows "-c" directly
             return word[2:].removeprefix("=")
     return ""
 
@@ -61,11 +61,11 @@ def configuration_file(arguments: Sequence[str]) -> str:
 def added_options(arguments: Sequence[str], tree: FileTree, directories: Sequence[str]) -> tuple[str, list[str]]:
     """Return the file of ``tree`` whose ``addopts`` apply to a command with ``arguments``, and those options.
 
-    ``directories`` are where a file may be, in the repository. A file that cannot be read adds nothing: pytest says
-    why when it runs.
+    ``directories`` of the repository are searched for the file. A file that cannot be read adds no options: pytest
+    reports the error when it runs.
     """
     if any("addopts=" in word for word in arguments):
-        return "", []  # the command overrides what is in a file
+        return "", []  # the command overrides the configuration file
     named = configuration_file(arguments)
     names = [named] if named else list(_SECTIONS)
     for directory in directories:
@@ -80,7 +80,7 @@ def added_options(arguments: Sequence[str], tree: FileTree, directories: Sequenc
 
 
 def _section(path: str, text: str) -> Any:
-    """Return pytest's section of a configuration file; ``None`` if it has none."""
+    """Return pytest's section of a configuration file, or ``None``."""
     name = PurePosixPath(path).name
     try:
         if name.endswith(".toml"):

@@ -1,4 +1,4 @@
-"""The commit that a repository is at, read from its files: git is not asked."""
+"""Read the current commit of a repository from its files, without running git."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ if TYPE_CHECKING:
 _COMMIT = re.compile(rb"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _REFERENCE = re.compile(rb"ref: (refs/[A-Za-z0-9._/+-]{1,500})")
 _MAX_STEPS: Final = 5
-"""How often a reference may lead to another: git's own bound."""
+"""How many symbolic references to follow. Git has the same limit."""
 
 
 def require_commit(pristine: FileTree, wanted: str) -> None:
-    """Raise :class:`MaterializationError` (``base-commit-mismatch``) unless HEAD is at ``wanted``, which may be short.
+    """Raise :class:`MaterializationError` (``base-commit-mismatch``) unless HEAD is at ``wanted``, an abbreviated hash.
 
-    The image is the task's author's: it is the task that is wrong then, and no candidate is judged.
+    The image belongs to the task, so a mismatch is an error in the task and says nothing about a candidate.
     """
     found = head_commit(pristine)
     if found is None or not found.startswith(wanted.lower()):
-        state = f"is at {found}" if found else "is at no commit that can be read"
+        state = f"is at {found}" if found else "has no readable HEAD commit"
         raise MaterializationError(
-            f"the repository in the image {state}, and the task's base_commit is {wanted}",
+            f"the repository in the image {state}, but the task's base_commit is {wanted}",
             code="base-commit-mismatch",
-            hint="build the image from that commit, or name the commit that the image is at",
+            hint="build the image from that commit, or set base_commit to the commit in the image",
         )
 
 
 def head_commit(pristine: FileTree) -> str | None:
-    """Return the commit of HEAD, in full and lower case; ``None`` where ``.git`` is not there or cannot be read."""
+    """Return the full lower-case commit of HEAD, or ``None`` if ``.git`` is missing or cannot be read."""
     name = b"HEAD"
     for _ in range(_MAX_STEPS):
         text = _text(pristine, b".git/" + name)
@@ -54,7 +54,7 @@ def _text(pristine: FileTree, path: bytes) -> bytes | None:
 
 
 def _packed(pristine: FileTree, name: bytes) -> bytes | None:
-    """Return what ``.git/packed-refs`` has for ``name``."""
+    """Return the commit of the reference ``name`` in ``.git/packed-refs``, if any."""
     text = _text(pristine, b".git/packed-refs") or b""
     for line in text.split(b"\n"):
         commit, _, reference = line.rstrip(b"\r").partition(b" ")

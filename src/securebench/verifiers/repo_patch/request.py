@@ -1,4 +1,4 @@
-"""What is to be judged: read from the view."""
+"""Read the parameters of a verification from the task's view."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEFAULT_TIMEOUT_SECONDS: Final = 300.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepoPatchRequest:
-    """One judgement. ``repository`` and ``workdir`` are paths of the image; a ``command`` of text is a shell's."""
+    """The parameters. ``repository`` and ``workdir`` are paths in the image. A ``command`` string is run by a shell."""
 
     image: str
     repository: str
@@ -31,7 +31,7 @@ class RepoPatchRequest:
     fail_to_pass: tuple[str, ...]
     pass_to_pass: tuple[str, ...]
     test_by_test: bool = False
-    """Whether the task refuses a verdict that rests on an exit code alone."""
+    """Whether the task rejects verdicts based only on an exit code."""
 
     @property
     def expected(self) -> tuple[str, ...]:
@@ -40,15 +40,15 @@ class RepoPatchRequest:
 
 
 def read_request(view: VerifierView) -> RepoPatchRequest:
-    """Return what is to be judged. Raises :class:`MaterializationError` for a task that cannot be."""
+    """Read the parameters. Raises :class:`MaterializationError` for a task that cannot be judged."""
     resources = view.test_sandbox
     tests: Any = resources["tests"].value if "tests" in resources else None
     base_commit = resources["base_commit"].value if "base_commit" in resources else None
     repository = view.environment.workdir
     if not isinstance(tests, dict) or tests.get("source") != "command" or not isinstance(base_commit, str):
-        raise _unusable("the task has no tests or no base commit that this verifier can use")
+        raise _unusable("the task lacks a valid test command or base commit")
     if repository is None:
-        raise _unusable("the task does not say where in its image the repository is", "set environment.workdir")
+        raise _unusable("the repository's path in the image is unknown", "set environment.workdir")
     command = tests["command"]
     policy, expect = tests.get("candidate_policy") or {}, tests.get("expect") or {}
     return RepoPatchRequest(
@@ -68,7 +68,7 @@ def read_request(view: VerifierView) -> RepoPatchRequest:
 
 
 def _patch(value: Any) -> bytes:
-    """Return the patch of a row's field; nothing where it has none, or a blank one."""
+    """Return the patch of a row's field, or an empty one if the field is missing or blank."""
     text = value["patch"] if isinstance(value, dict) else ""
     return text.encode("utf-8") if text.strip() else b""
 

@@ -1,4 +1,4 @@
-"""Which files of a repository say what pytest runs, and which it is to run."""
+"""Determine which tests a command runs, and which files of a repository influence that."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _READ_BY_PYTEST: Final = "pytest.ini .pytest.ini pytest.toml .pytest.toml tox.ini setup.cfg pyproject.toml"
 _RUN: Final = "conftest.py sitecustomize.py usercustomize.py entry_points.txt"
 CONFIGURATION: Final = frozenset(f"{_READ_BY_PYTEST} {_RUN}".split())
-"""Names of files that pytest, or Python on its way to it, reads or runs."""
+"""Names of files that pytest reads or runs, or that Python runs before pytest starts."""
 
 
 _TEST_NAME = re.compile(rb"test_.*\.py|.*_test\.py|tests\.py", re.DOTALL)
@@ -29,11 +29,10 @@ _IMPORTABLE: Final = (b".py", b".pyc", b".so")
 
 
 class Selection:
-    """What a command is to run, as paths in the repository: ``tests`` are files.
+    """The tests that a command runs. ``tests`` are paths of files in the repository.
 
-    ``held`` are the files that can hold controls, those with the most to say first: files of tests that the candidate
-    had to fix, files that the task changed, other files of expected tests and of the command, and files in
-    directories that it names.
+    ``held`` are the files that may contain controls, most informative first: test files that the candidate had to fix,
+    files that the task changed, other files of expected tests and of the command, and files in its directories.
     """
 
     def __init__(self, request: RepoPatchRequest, adapter: Adapter, pristine: PristineTree, tests: Delta) -> None:
@@ -63,11 +62,11 @@ class Selection:
         return list(dict.fromkeys(path for path in found if path is not None))
 
     def restored(self, candidate: Iterable[bytes], trusted: FileTree) -> list[bytes]:
-        """Return which paths of ``candidate`` are put back, even where it may change them.
+        """Return which paths of ``candidate`` to restore, even where the policy allows changes.
 
-        Configuration and tests that are named, always. Files of the runner, what would be imported in the place of a
-        test's package, and whatever else looks like a test and is in the ``trusted`` tree: unless the task allows
-        that very path.
+        These are always the configuration and the tests named by the task. Unless the task allows the exact path, they
+        also include files of the runner, files that would be imported instead of a test's package, and files of the
+        ``trusted`` tree that look like tests.
         """
         return sorted(
             path
@@ -84,7 +83,7 @@ class Selection:
         )
 
     def _is_instead(self, path: bytes) -> bool:
-        """Return whether Python would import ``path`` in the place of a test file, or of a directory that holds one."""
+        """Return whether Python would import ``path`` instead of a test file, or of a directory that contains one."""
         if not path.endswith(_IMPORTABLE):
             return False
         directory, _, name = path.rpartition(b"/")
@@ -94,7 +93,7 @@ class Selection:
         return module in packages or module in modules or directory in modules
 
     def _path(self, name: str) -> bytes | None:
-        """Return the path in the repository of what a command, or an id, names; ``None`` where that is not in it."""
+        """Return the path in the repository that a command or test id names, or ``None`` if it is outside."""
         path = PurePosixPath(name.removeprefix("./"))
         if not name or path.is_absolute() or ".." in path.parts:
             return None
@@ -104,26 +103,26 @@ class Selection:
 
 
 def owns(adapter: Adapter, request: RepoPatchRequest, path: bytes) -> bool:
-    """Return whether ``path``, in the repository, is a file of the command's runner: see :meth:`Adapter.owns`."""
+    """Return whether ``path``, in the repository, belongs to the command's runner: see :meth:`Adapter.owns`."""
     absolute = PurePosixPath(request.repository, path.decode("utf-8", "surrogateescape"))
     workdir = PurePosixPath(request.workdir)
     return absolute.is_relative_to(workdir) and adapter.owns(absolute.relative_to(workdir).as_posix())
 
 
 def is_configuration(path: bytes) -> bool:
-    """Return whether ``path`` is a file that pytest, or Python on its way to it, reads or runs."""
+    """Return whether pytest, or Python before pytest starts, reads or runs ``path``."""
     name = path.rpartition(b"/")[2].decode("utf-8", "surrogateescape")
     return name in CONFIGURATION or name.endswith(".pth") or b".egg-info/" in path or b".dist-info/" in path
 
 
 def is_test(path: bytes) -> bool:
-    """Return whether ``path`` lies where tests usually do, or is named like one."""
+    """Return whether ``path`` is in a usual place for tests, or is named like a test."""
     names = path.split(b"/")
     return not {b"test", b"tests"}.isdisjoint(names[:-1]) or _TEST_NAME.fullmatch(names[-1]) is not None
 
 
 def is_test_file(path: bytes) -> bool:
-    """Return whether ``path`` is named like a file of tests."""
+    """Return whether ``path`` is named like a test file."""
     return _TEST_NAME.fullmatch(path.rpartition(b"/")[2]) is not None
 
 

@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 
 
 class RepoPatchVerifier(Verifier):
-    """Runs the task's command over the repository with the candidate's changes, in a fresh sandbox of its image.
+    """Run the task's command on the repository with the candidate's changes, in a fresh sandbox of its image.
 
     Metadata: ``verifier``, ``version``, ``phase`` (``base_commit``, ``candidate_policy``, ``setup_patch``,
     ``candidate_patch``, ``test_patch``, ``checks``, ``verdict``), ``reason``, ``image_id``, ``changed_files``,
-    ``violations`` (path and rule of the first twenty) and ``violation_count``, ``restored`` (paths that were put back),
+    ``violations`` (path and rule of the first twenty) and ``violation_count``, ``restored`` (paths that were restored),
     ``evidence``, whose ``kind`` is ``test_by_test`` or ``exit_code``, ``exit_code`` and ``duration_seconds``.
     """
 
@@ -57,8 +57,8 @@ class RepoPatchVerifier(Verifier):
     def verify(self, view: VerifierView, candidate: CandidateArtifact, context: VerifyContext) -> VerificationResult:
         """Judge ``candidate``.
 
-        Raises :class:`InfrastructureError`, and :class:`MaterializationError` for a task that is wrong in itself;
-        never anything for what a candidate did.
+        Raises :class:`InfrastructureError`, and :class:`MaterializationError` for an invalid task, but no error for
+        anything that a candidate did.
         """
         began = time.monotonic()
         details: dict[str, Any] = {"verifier": self.family, "version": self.version, "phase": "base_commit"}
@@ -75,7 +75,7 @@ class RepoPatchVerifier(Verifier):
 
 @dataclass(frozen=True, slots=True)
 class _Unchanged:
-    """What is judged without the candidate's changes: the differences from the image, and the task's test files."""
+    """The inputs of a run without the candidate: the differences from the image, and the task's test files."""
 
     delta: Delta
     files: Mapping[str, bytes]
@@ -120,7 +120,7 @@ class _Judgement:
             checks.run_tests(layout, self._adapter, self._controls, self._needed(checks), unchanged)
 
     def _needed(self, checks: CommandRun) -> Required | None:
-        """Return the tests that must pass, where the task names none: those that there are without the change."""
+        """Return the tests that must pass if the task names none: those that exist without the change."""
         unchanged = self._unchanged
         collecting = self._adapter.collecting if self._adapter else None
         if self._adapter is None or collecting is None or unchanged is None or self._request.expected:
@@ -129,7 +129,7 @@ class _Judgement:
         return required(reported, unchanged.files, self._adapter, usual_names=unchanged.usual_names)
 
     def _outcomes_unchanged(self, checks: CommandRun) -> Mapping[str, str]:
-        """Return what becomes of the tests without the candidate's change."""
+        """Return the outcomes of the tests without the candidate's change."""
         if self._adapter is None or self._unchanged is None:
             return {}
         return checks.run_unchanged(self._lay_out_unchanged(self._unchanged, "unchanged"), self._adapter)
@@ -139,7 +139,7 @@ class _Judgement:
         return PatchLayout(directory, unchanged.delta, self._request.repository, self._request.workdir)
 
     def _lay_out(self, image: ResolvedImage) -> PatchLayout:
-        """Return the final tree, written down: nothing of the image is held after that."""
+        """Write out the final tree and return it. Nothing of the image is kept in memory afterwards."""
         with (
             self._context.driver.image_tree(image) as lease,
             HostTree.of_image(lease.root, self._request.repository) as pristine,
@@ -149,7 +149,7 @@ class _Judgement:
         return PatchLayout(directory, final, self._request.repository, self._request.workdir)
 
     def _final(self, pristine: PristineTree) -> Delta:
-        """Return what is different from the image in the tree that is judged."""
+        """Return the differences between the image and the tree to be judged."""
         request, details = self._request, self._details
         require_commit(pristine, request.base_commit)
         details["phase"] = "candidate_policy"
@@ -165,7 +165,7 @@ class _Judgement:
         return self._with_tests(carried, trusted, tests, pristine)
 
     def _changes(self, pristine: PristineTree) -> Mapping[bytes, Any]:
-        """Return what the candidate changes, and may."""
+        """Return the candidate's changes, after checking that they are allowed."""
         changes = CandidateStore(self._candidate.path.parent).read_patch(self._candidate)
         self._details["changed_files"] = len(changes)
         if not changes:
@@ -178,7 +178,7 @@ class _Judgement:
         return self._adapter is not None and owns(self._adapter, self._request, path)
 
     def _with_tests(self, carried: Delta, trusted: Overlay, tests: Delta, pristine: PristineTree) -> Delta:
-        """Return what is judged: the tests over the candidate's changes, and controls where a known runner runs."""
+        """Return the candidate's changes with the tests applied over them, and with controls if the runner is known."""
         final = {**trusted.delta, **carried, **tests}
         if self._adapter is not None:
             selection = Selection(self._request, self._adapter, pristine, {**trusted.delta, **tests})

@@ -1,4 +1,4 @@
-"""Evidence about single tests: who reported what, which tests must fail, and what follows from both.
+"""Evidence about single tests: which outcomes were reported, which tests must fail, and the verdict.
 
 ::
 
@@ -7,6 +7,6 @@
     sandbox ─────── channel ─────→ reported outcomes, exit code, fingerprints
                         all of it ─→ judge()         one judge for every runner
 
-An adapter knows its runner and nothing else does. To add a runner: subclass :class:`~.adapter.Adapter`, add it to
-``ADAPTERS`` in ``recognise.py``, and write what runs beside the tests in ``../guest`` with ``securebench_channel``.
+Only the adapter depends on the runner. To add a runner: subclass :class:`~.adapter.Adapter`, add it to ``ADAPTERS`` in
+``recognise.py``, and write a reporter in ``../guest`` with ``securebench_channel``.
 """

@@ -1,4 +1,4 @@
-"""What a test runner is to the evidence: how it is started, what it selects, and how it names tests."""
+"""The interface to a test runner: how to start it, which tests it selects, and how it names them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 GUEST = "/opt/securebench/tests"
-"""Where a sandbox has the modules of ``guest/``."""
+"""Where a sandbox mounts the modules of ``guest/``."""
 
 
 class CasePlace(NamedTuple):
     """Where a test is defined: file name without ``.py``, classes from the outermost, function without parameters.
 
-    Ids of unittest name modules and not files: there the ``stem`` of ``PACKAGE/__init__.py`` is ``PACKAGE``.
+    unittest ids name modules and not files: there, the ``stem`` of ``PACKAGE/__init__.py`` is ``PACKAGE``.
     """
 
     stem: str
@@ -28,50 +28,50 @@ class Adapter(ABC):
     """A test command whose runner reports each test by name."""
 
     runner: ClassVar[str]
-    """The runner's name, as records have it."""
+    """The runner's name in records."""
 
     functions: ClassVar[bool] = True
     """Whether functions outside of classes can be tests."""
 
     plain_classes: ClassVar[bool] = False
-    """Whether methods of classes without a base can be tests."""
+    """Whether methods of classes without a base class can be tests."""
 
     protected: ClassVar[tuple[str, ...]] = ()
-    """Modules of the runner that no honest code changes: see ``securebench_fingerprint`` for their form."""
+    """Modules of the runner that honest code never changes. See ``securebench_fingerprint`` for the format."""
 
     @property
     @abstractmethod
     def argv(self) -> tuple[str, ...]:
-        """The same command, with our reporter. Its own arguments are never changed: tests could see that."""
+        """The same command with the reporter. Its own arguments are never changed because tests could notice."""
 
     @property
     @abstractmethod
     def environment(self) -> Mapping[str, str]:
-        """Variables that it needs beside the environment of every check."""
+        """Variables that the runner needs beside the environment of every check."""
 
     @property
     @abstractmethod
     def selected(self) -> tuple[str, ...]:
-        """The files and directories that it names, as it names them: relative to where it runs."""
+        """The files and directories that the command names, relative to its working directory."""
 
     @property
     @abstractmethod
     def narrows(self) -> bool:
-        """Whether it selects single tests by name or mark, so that controls must be selected by the reporter."""
+        """Whether the command selects single tests by name or mark, so that the reporter must select controls."""
 
     @property
     def collecting(self) -> Adapter | None:
-        """The same command, which only reports the tests that there are; ``None`` for a runner that cannot."""
+        """The same command, only listing the tests; ``None`` if the runner cannot do this."""
         return None
 
     @abstractmethod
     def file(self, test: str) -> str | None:
-        """Return the file of the test id ``test``, relative to where the command runs; ``None`` if it names none."""
+        """Return the file of the test id ``test`` relative to the working directory, or ``None`` if the id has none."""
 
     def owns(self, _path: str) -> bool:
-        """Return whether ``path``, relative to where the command runs, is the runner's and decides outcomes.
+        """Return whether ``path``, relative to the working directory, is the runner's and determines outcomes.
 
-        Candidates may not change such a file, unless the task names it, and it is put back before the tests run.
+        A candidate may not change such a file unless the task allows it by name. It is restored before the tests run.
         """
         return False
 
@@ -80,9 +80,9 @@ class Adapter(ABC):
         return PurePosixPath(path).stem
 
     def names(self, test: str) -> tuple[str, ...]:
-        """Return what logs, and so the ids of a data set, call the test with the reported id ``test``."""
+        """Return the names in logs, and so in data sets, of the test with the reported id ``test``."""
         return (test,)
 
     @abstractmethod
     def place(self, test: str) -> CasePlace | None:
-        """Return where the test with the reported or expected id ``test`` is defined; ``None`` if it does not say."""
+        """Return where the test with this reported or expected id is defined, or ``None`` if the id does not say."""

@@ -1,8 +1,8 @@
 """The channel between the host and the reporter that runs beside the tests.
 
-The host sends one line, its order, before anything runs; the reporter answers in numbered lines that begin with the
-order's mark. After the line ``end`` the host sends a nonce, with which the reporter signs its last fingerprint: an
-answer that was prepared earlier does not fit.
+Before anything runs, the host sends one line, the order. The reporter answers in numbered lines that begin with the
+order's mark. After the line ``end``, the host sends a nonce, and the reporter signs its last fingerprint with it. An
+answer prepared in advance would not match.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import Command, CommandResult, Sandbox
 
 MAX_CHANNEL_BYTES: Final = 48 * 1024 * 1024
-"""What is kept of the channel: some hundred thousand tests."""
+"""How much of the channel is kept: enough for some hundred thousand tests."""
 
 WORST_FIRST: Final = ("contradicted", "error", "failed", "skipped", "xfailed", "xpassed", "passed")
 _LINE = re.compile(rb"([0-9a-f]{32}) (\d{1,9}) (\[.*\])")
@@ -31,13 +31,13 @@ _LINE = re.compile(rb"([0-9a-f]{32}) (\d{1,9}) (\[.*\])")
 
 @dataclass(slots=True)
 class ReportedTests:
-    """What was reported. ``outcomes`` by the id of each test; ``exit`` is ``None`` where the end was not announced.
+    """The reported results. ``outcomes`` are by test id; ``exit`` is ``None`` if the end was not announced.
 
-    ``descriptions`` are what a log may show of a test in the place of its id.
+    ``descriptions`` are names that a log may show instead of the test's id.
 
-    ``before`` and ``after`` are fingerprints: a digest by the name of what it is of. ``changed`` are names of what was
-    different before one of the tests, whatever it was at the end. ``collected`` are ids of tests
-    that would run, where nothing but that was asked.
+    ``before`` and ``after`` are fingerprints: digests by the name of a function or class. ``changed`` are names whose
+    digest differed before some test, even if it was restored by the end. ``collected`` are the ids of all tests, if the
+    order was only to collect them.
     """
 
     outcomes: dict[str, str] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class ReportedTests:
     descriptions: dict[str, str] = field(default_factory=dict)
 
     def add(self, words: list[Any]) -> None:
-        """Take one line. Raises ``ValueError`` for one that the reporter does not write, or not there."""
+        """Process one line. Raises ``ValueError`` for a line that the reporter does not write, or not at this point."""
         match words:
             case ["start", str()] if not self.started:
                 self.started = True
@@ -79,9 +79,9 @@ class ReportedTests:
 
 
 def read_channel(data: bytes, mark: str) -> ReportedTests:
-    """Return what was reported. Raises :class:`CandidateFailedError` (``tampered``) for unexpected data.
+    """Parse the channel. Raises :class:`CandidateFailedError` (``tampered``) for unexpected data.
 
-    What was printed before that, while Python and the runner started, is ignored.
+    Output before the first line of the reporter, while Python and the runner started, is ignored.
     """
     reported = ReportedTests()
     begin = data.find(mark.encode("ascii") + b" 0 ")
@@ -91,7 +91,7 @@ def read_channel(data: bytes, mark: str) -> ReportedTests:
         match = _LINE.fullmatch(line)
         try:
             if match is None or match[1].decode() != mark or int(match[2]) != count:
-                raise ValueError  # noqa: TRY301 - as what the others raise
+                raise ValueError  # noqa: TRY301 - the same error as for malformed values
             reported.add(json.loads(match[3]))
         except (ValueError, RecursionError):
             raise CandidateFailedError(
@@ -102,7 +102,7 @@ def read_channel(data: bytes, mark: str) -> ReportedTests:
 
 @dataclass(slots=True)
 class ReportedRun:
-    """One run of a command with a reporter. ``order`` is what the reporter is to do; see ``securebench_channel``."""
+    """One run of a command with a reporter. ``order`` has the reporter's instructions; see ``securebench_channel``."""
 
     order: Mapping[str, Any] = field(default_factory=dict)
     mark: str = field(default_factory=lambda: secrets.token_hex(16))
@@ -110,11 +110,11 @@ class ReportedRun:
 
     @property
     def stdin(self) -> bytes:
-        """What the command gets on stdin before it runs."""
+        """The command's stdin when it starts."""
         return json.dumps({"mark": self.mark, **self.order}).encode("ascii") + b"\n"
 
     def run(self, sandbox: Sandbox, command: Command) -> CommandResult:
-        """Run ``command``, whose stdin is ours, to its end. Raises :class:`InfrastructureError`."""
+        """Run ``command`` with the host's side of the channel as its stdin. Raises :class:`InfrastructureError`."""
         end = re.compile(self.mark.encode() + rb' \d+ \["end", -?\d+\]\n')
         tail = b""
 

@@ -1,8 +1,8 @@
-"""Which tests there are without the candidate's change, where a task does not name the ones it expects.
+"""Find the tests that exist without the candidate's change, for a task that does not name the expected ones.
 
-A package that the tests import can make tests vanish from a module. The tests are collected first from the tree
-without the change, in a sandbox of their own. A file that cannot be loaded there, as what it tests is missing, is
-read instead: its tests by the runner's usual names, unless the repository has others.
+A package that the tests import can remove tests from a module. So the tests are first collected from the tree without
+the change, in a separate sandbox. If a file cannot be loaded there because the tested code is missing, its source is
+read instead. This assumes the runner's usual test names, unless the repository configures others.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from securebench.verifiers.repo_patch.evidence.channel import ReportedTests
 
 OTHER_NAMES: Final = re.compile(rb"python_(?:functions|classes)")
-"""What a configuration file has in it that gives tests other names."""
+"""Settings that change the names of tests in a configuration file."""
 
 
 _CASES: Final = frozenset(("TestCase", "SimpleTestCase", "TransactionTestCase"))
-"""Classes of unittest and Django whose direct subclasses are run."""
+"""Classes of unittest and Django whose direct subclasses are test cases."""
 
 
 @dataclass(frozen=True, slots=True)
 class Required:
-    """Where tests are defined that must pass. ``state`` says how they were found: see ``records.md``.
+    """Where the tests that must pass are defined. ``state`` says how they were found: see ``records.md``.
 
-    Those at ``may_skip`` need only run: nothing is known of them but their text, and it says that they may be skipped.
+    Those at ``may_skip`` need only run. They are known only from their source, which mentions skipping.
     """
 
     places: frozenset[CasePlace]
@@ -49,10 +49,10 @@ class Required:
 def required(
     reported: ReportedTests | None, files: Mapping[str, bytes], adapter: Adapter, *, usual_names: bool
 ) -> Required:
-    """Return the tests that must run, from what was ``reported`` without the change, and else from ``files``.
+    """Return the tests that must run, from those ``reported`` without the change, or else from ``files``.
 
-    ``files`` are the sources of the task's test files by their paths; ``usual_names``: whether tests in them have
-    the names that they usually have.
+    ``files`` are the sources of the task's test files by path; ``usual_names``: whether tests in them follow the usual
+    naming.
     """
     known = {place for test in (reported.collected if reported else ()) if (place := adapter.place(test)) is not None}
     unloaded = None if reported is None else [name.partition("::")[0] for name in reported.unloaded]
@@ -69,9 +69,9 @@ def required(
 
 
 def _read(adapter: Adapter, path: str, content: bytes) -> Iterator[tuple[CasePlace, bool]]:
-    """Yield the tests that any run of the file has: functions, and methods of classes, that nothing decorates.
+    """Yield the undecorated functions and methods that every run of the file executes.
 
-    With each goes whether its text, or the module's marks, speak of skipping.
+    Each comes with a flag: whether its source or the module's marks mention skipping.
     """
     try:
         body = parse_python(content).body
@@ -91,7 +91,7 @@ def _read(adapter: Adapter, path: str, content: bytes) -> Iterator[tuple[CasePla
 
 
 def _bound_again(body: list[ast.stmt]) -> set[str]:
-    """Return the names that a module deletes, assigns or defines again: what they stood for may not be run."""
+    """Return the names that a module deletes, reassigns or redefines, because their first meaning may not run."""
     stored = {node.id for one in body for node in ast.walk(one) if isinstance(node, ast.Name) and _is_changed(node)}
     defined = [node.name for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
     special = {"load_tests", "disabled"} & {*stored, *defined}
@@ -103,7 +103,7 @@ def _is_changed(node: ast.Name) -> bool:
 
 
 def _holds_tests(node: ast.ClassDef, adapter: Adapter) -> bool:
-    """Return whether the runner takes a class for one of tests, as far as its name and bases tell."""
+    """Return whether the runner treats a class as a test case, judging by its name and bases."""
     if any(isinstance(method, ast.FunctionDef) and method.name in ("__init__", "__new__") for method in node.body):
         return False
     if not node.bases and not node.keywords:

@@ -1,9 +1,9 @@
-"""Controls: tests of ours inside the task's own test files, which must fail.
+"""Controls: tests that must fail, added by SecureBench to the task's own test files.
 
-They are made new for each verification. A test and its controls are the same function, but for the values that they
-expect. They have the test's name and new ones, and replace it or come next to it: which one is the task's own test is
-drawn at random, and only the host knows it. What makes failures look like passes makes controls pass, too.
-A control counts where its test has passed: if that was skipped, or did not run, nothing is known about its controls.
+They are created for each verification. A test and its controls are the same function except for expected values. They
+use the test's name and new names, and replace the test or are added beside it. Which one is the task's own test is
+chosen at random, and only the host knows. Code that turns failures into passes makes controls pass too. A control
+counts only if its test passed: if that was skipped or did not run, its controls prove nothing.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 
 MAX_FILES: Final = 6
 MAX_COPIES: Final = 24
-"""How many files get controls, and how many copies of tests there are in all: the time of tests is the task's."""
+"""The most files with controls, and the most copies of tests in total. Copies use the task's time for tests."""
 
 ENOUGH_BITS: Final = 8.0
-"""How hard it is made to guess which variants are the task's tests: one guess in 256 is right."""
+"""How hard it is to guess which variants are the task's tests: one guess in 256 is right."""
 
 _RANDOM = secrets.SystemRandom()
 _BASES: Final = re.compile(rb"class\s+\w+\s*\(([^)]*)\)")
 _NAME: Final = re.compile(rb"[A-Za-z_]\w*")
 _DEFINED: Final = re.compile(rb"def\s+(\w+)")
 _OWN_NAMES: Final = re.compile(rb"\b(?:globals|vars|dir)\(\)|modules\[__name__\]|getTestCaseNames|getmembers\(")
-"""What a module that looks at the names of its own tests has in it: it gets no controls."""
+"""Signs that a module inspects the names of its own tests. It gets no controls."""
 
 _LIBRARIES: Final = {
     "numpy.testing": b"numpy",
@@ -45,15 +45,15 @@ _LIBRARIES: Final = {
     "xarray.testing": b"xarray",
     "django.test.testcases": b"django",
 }
-"""Modules with assertions, and what a file that uses them holds."""
+"""Modules with assertions, and text that a file which uses them contains."""
 
 
 @dataclass(slots=True)
 class Controls:
-    """``files`` by path in the repository, and the groups of controls that are in them.
+    """``files`` by path in the repository, and the groups of controls in them.
 
-    ``libraries`` are modules with assertions of their own that the files use. ``places`` say where tests are defined
-    whose expected ids do not: see ``unplaced.py``.
+    ``libraries`` are modules with their own assertions that the files use. ``places`` are where tests are defined whose
+    expected ids do not say so: see ``unplaced.py``.
     """
 
     files: dict[bytes, FileVersion] = field(default_factory=dict)
@@ -67,22 +67,22 @@ class Controls:
         return [style for group in self.groups for style in group.controls.values()]
 
     def digests(self, adapter: Adapter) -> list[str]:
-        """Return digests of the new names, where the reporter must select them because the command names other tests.
+        """Return digests of the new names if the reporter must select them because the command names other tests.
 
-        Otherwise none: what runs beside the tests does not know which of them are new.
+        Otherwise return none, so that code beside the tests does not learn which ones are new.
         """
         return [digest(function) for group in self.groups for function in group.new] if adapter.narrows else []
 
 
 def digest(function: str) -> str:
-    """Return what a reporter gets in the place of a name. It finds each control by it, and no name by looking."""
+    """Return the digest by which a reporter recognises the name of a control without knowing the name."""
     return hashlib.sha256(function.encode("utf-8")).hexdigest()
 
 
 def plant(tests: Sequence[bytes], tree: FileTree, wanted: Iterable[str], adapter: Adapter) -> Controls:
-    """Return controls in the files ``tests``, the first of them first, as they are in ``tree``.
+    """Return controls in the files ``tests`` of ``tree``, in the order of the files.
 
-    ``wanted`` are ids of tests; those are copied first. A file that cannot be edited gets none.
+    ``wanted`` are ids of tests to copy first. A file that cannot be edited gets no controls.
     """
     wanted = tuple(wanted)
     places = {place for test in wanted if (place := adapter.place(test)) is not None}
@@ -117,12 +117,12 @@ def plant(tests: Sequence[bytes], tree: FileTree, wanted: Iterable[str], adapter
 
 
 def _bases(content: bytes) -> set[str]:
-    """Return the names in the bases of the classes in a module."""
+    """Return the names of the base classes in a module."""
     return {name.decode() for bases in _BASES.findall(content) for name in _NAME.findall(bases)}
 
 
 class _Choice:
-    """Chooses which tests get how many variants: in all as few as it takes, and at most ``MAX_COPIES``."""
+    """Chooses how many variants each test gets: as few as possible in total, and at most ``MAX_COPIES``."""
 
     def __init__(self, tests: list[TaskTest], wanted: set[CasePlace]) -> None:
         self._tests = [test for test in tests if test.ways]
@@ -130,7 +130,7 @@ class _Choice:
         self._chosen: dict[int, Variants] = {}
 
     def all(self) -> list[Variants]:
-        """Return the variants: of wanted tests, of each style, of each file and class, and of other tests."""
+        """Return variants of wanted tests, of each style, of each file and class, and of other tests."""
         self._harden(self._wanted, MAX_COPIES * 2 // 3)
         self._cover(lambda _test, way: way.style)
         self._cover(lambda test, _way: test.path)
@@ -139,7 +139,7 @@ class _Choice:
         return list(self._chosen.values())
 
     def _harden(self, tests: list[TaskTest], most: int) -> None:
-        """Add variants of tests that have few, until guessing is hard enough for ``tests`` together."""
+        """Add variants of tests that have few, until ``tests`` together are hard enough to guess."""
         while sum(chosen.spread for test in tests if (chosen := self._chosen.get(id(test)))) < ENOUGH_BITS:
             grown = [larger for test in tests for larger in self._grown(test)]
             fit = [larger for larger in grown if self._copies(larger) <= most]
@@ -149,7 +149,7 @@ class _Choice:
             self._chosen[id(best.test)] = best
 
     def _grown(self, test: TaskTest) -> Iterator[Variants]:
-        """Yield the variants of ``test`` with one more value of the expected one's type."""
+        """Yield the variants of ``test`` with one more value of the expected value's type."""
         if test.movable:
             now = self._chosen.get(id(test), Variants(test))
             for way in test.ways:
@@ -157,7 +157,7 @@ class _Choice:
                     yield larger
 
     def _cover(self, kind: Callable[[TaskTest, AssertionWay], object]) -> None:
-        """Have a control of each kind, rare ones first; of wanted tests where there are some."""
+        """Add a control of each kind, rare kinds first, preferably from wanted tests."""
         found: dict[object, list[tuple[TaskTest, AssertionWay]]] = {}
         for test in self._tests:
             for way in test.ways:
@@ -172,6 +172,6 @@ class _Choice:
                 self._chosen[id(best.test)] = best
 
     def _copies(self, larger: Variants) -> int:
-        """Return how many copies there are with ``larger`` in the place of that test's variants."""
+        """Return the total number of copies if ``larger`` replaces that test's variants."""
         others = (each for each in self._chosen.values() if each.test is not larger.test)
         return sum((each.size - 1) * each.test.rows for each in [*others, larger])
