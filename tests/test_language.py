@@ -106,7 +106,7 @@ src/securebench/tester_config 14
 
 src/securebench/testing 50
 
-src/securebench/verifiers 86
+src/securebench/verifiers 54
 
 src/securebench/workspaces 13
 """

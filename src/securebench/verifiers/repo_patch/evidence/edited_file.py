@@ -1,4 +1,4 @@
-"""A test file, and the variants of its tests that are put into it."""
+"""Edit a test file: add variants of its tests."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ if TYPE_CHECKING:
     from securebench.verifiers.repo_patch.evidence.words import NameMaker
 
 MAX_PLAIN: Final = 2
-"""How many groups of tests in a file, its functions or one of its classes, get a test that fails in any case.
+"""How many groups of tests in a file (its functions, or one of its classes) get a test that always fails.
 
-Where nothing can be copied, each gets as many."""
+If no test can be copied, each group may get this many.
+"""
 
 _RANDOM = secrets.SystemRandom()
 _TEST = re.compile(r"test\w*", re.IGNORECASE)
@@ -37,33 +38,33 @@ xfail skip skipif skipIf skipUnless expectedFailure flaky repeat retry given fix
 staticmethod incremental dependency benchmark XFAIL SKIP slow
 """
 _UNFIT: Final = frozenset(_UNFIT_TEXT.split())
-"""Decorators of tests that may pass in another way than by holding, or that must be there once only."""
+"""Decorators of tests that may pass for other reasons than their assertions, or that must not be duplicated."""
 
 _RENAMED: Final = frozenset(("expand", "parameterized", "data", "file_data"))
-"""Decorators of tests that run under other names: they get no variants."""
+"""Decorators of tests that run under other names. These get no variants."""
 
 _OWN_SOURCE = re.compile(r"getsource|lineno|currentframe|_getframe|linecache|inspect\.stack|stacklevel|__line__")
-"""What a module that looks at its own lines has in it: nothing may be put before them."""
+"""Signs that a module inspects its own source lines. Nothing may be inserted before them."""
 
 _OWN_TEST_NAMES = re.compile(r"_testMethodName|nodeid|node\.name|self\.id\(\)|PYTEST_CURRENT_TEST|co_name")
-"""What a module that looks at the names of its tests while they run has in it: they keep them."""
+"""Signs that a module inspects the names of running tests. They keep their names."""
 
 _KEEPS_NAME = re.compile(r"snapshot|regression|regtest|cassette|vcr|datadir|image_compare|golden|approv")
-"""Parameters and decorators of a test whose data may lie in files that are called as it is: it keeps its name."""
+"""Parameters and decorators of a test with data in files named after it. It keeps its name."""
 
 _RENAMING = re.compile(r"param|ddt|expand", re.IGNORECASE)
-"""Decorators of classes that give their tests other names; those of pytest do not."""
+"""Class decorators that rename tests. Those of pytest do not."""
 
 _CLASS_ENDS: Final = ("tearDownClass", "teardown_class")
 
 
 @dataclass(frozen=True, slots=True)
 class ControlGroup:
-    """A test of the task, at ``place``, and its controls: style by name of the function.
+    """A test of the task, at ``place``, and its controls: the style by name of the function.
 
-    ``real`` is the function that now holds the test as the task has it. Both are empty for a test that always fails.
-    ``homes`` are the classes that run the test, as places without a function. ``bits``: of two to the power of that
-    many guesses which variant is the test, one is right.
+    ``real`` is the function that now contains the task's test. Both are empty for a test that always fails. ``homes``
+    are the classes that run the test, as places without a function. ``bits`` is the difficulty of guessing which
+    variant is the task's test: one of two to this power guesses is right.
     """
 
     place: CasePlace
@@ -74,13 +75,13 @@ class ControlGroup:
 
     @property
     def new(self) -> list[str]:
-        """The functions that the task does not have."""
+        """The names of functions added to the task's."""
         return [name for name in (self.real, *self.controls) if name not in ("", self.place.function)]
 
 
 @dataclass(frozen=True, slots=True)
 class AssertionWay:
-    """One assertion to invert; one in a helper where there is a ``helper``, which is copied with it."""
+    """An assertion to invert. If it is in a ``helper``, the helper is copied with it."""
 
     inversion: Inversion
     helper: Function | None = None
@@ -94,10 +95,10 @@ class AssertionWay:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TaskTest:
-    """A test in a file, the classes around it, and what can be inverted in it.
+    """A test in a file, its enclosing classes, and its assertions that can be inverted.
 
-    ``homes`` are the classes that run it. ``movable``: whether it may have another name. ``rows``: how often a table of
-    parameters lets it run.
+    ``homes`` are the classes that run it. ``movable``: whether it may be renamed. ``rows``: how often a table of
+    parameters makes it run.
     """
 
     path: str
@@ -110,7 +111,7 @@ class TaskTest:
 
     @property
     def places(self) -> set[CasePlace]:
-        """Where ids may say that it is."""
+        """The places that ids may give for this test."""
         return {home._replace(function=self.node.name) for home in self.homes}
 
 
@@ -118,8 +119,8 @@ class TaskTest:
 class Variants:
     """The variants of a test: every combination of the values at some of its assertions.
 
-    ``counts`` say how many values there are at each of ``ways``, with the task's own. In half of the variants of a test
-    with two of them an assertion has its own value, whichever of the variants is the test: none is in the majority.
+    ``counts`` are the numbers of values for each of ``ways``, including the task's own. If an assertion has two values,
+    half of the variants use each of them, so no majority reveals the task's test.
     """
 
     test: TaskTest
@@ -128,22 +129,22 @@ class Variants:
 
     @property
     def size(self) -> int:
-        """How many variants there are, with the test itself."""
+        """The number of variants, including the test itself."""
         return math.prod(self.counts)
 
     @property
     def bits(self) -> float:
-        """How hard it is to guess which of them is the test."""
+        """The difficulty of guessing which variant is the test."""
         strong = [count for way, count in zip(self.ways, self.counts, strict=True) if _is_strong(way)]
         return math.log2(math.prod(strong)) if self.test.movable else 0.0
 
     @property
     def spread(self) -> float:
-        """The same, were nothing else in the file to show which values are the task's."""
+        """The same, if nothing else in the file showed which values are the task's."""
         return math.log2(self.size) if self.test.movable else 0.0
 
     def larger(self, way: AssertionWay) -> Variants | None:
-        """Return these with one more value for ``way``; ``None`` where there is no other."""
+        """Return these variants with one more value for ``way``, or ``None`` if there is no other value."""
         if way in self.ways:
             place = self.ways.index(way)
             counts = list(self.counts)
@@ -159,7 +160,7 @@ class Variants:
         return Variants(self.test, (*self.ways, way), (*self.counts, 2))
 
     def controls(self) -> Iterator[tuple[str, list[Edit]]]:
-        """Yield style and edits of each control."""
+        """Yield the style and edits of each control."""
         for numbers in itertools.product(*(range(count) for count in self.counts)):
             turned = [(way, number - 1) for way, number in zip(self.ways, numbers, strict=True) if number]
             if turned:
@@ -176,7 +177,7 @@ def _span(way: AssertionWay) -> tuple[int, int]:
 
 
 class EditedFile:
-    """One test file, and the controls that are put into it.
+    """A test file and the controls added to it.
 
     ``inherited`` are names of classes that other files inherit from. Raises ``ValueError`` or ``SyntaxError`` for a
     file that cannot be edited.
@@ -202,9 +203,9 @@ class EditedFile:
         self.groups: list[ControlGroup] = []
 
     def plant(self, chosen: list[Variants], wanted: set[CasePlace]) -> bytes:
-        """Return the file with the ``chosen`` variants, and with tests that fail in any case.
+        """Return the file with the ``chosen`` variants, and with tests that always fail.
 
-        Raises ``SyntaxError`` if the file cannot hold them.
+        Raises ``SyntaxError`` if the edited file would be invalid.
         """
         groups = [self._add(variants) for variants in chosen]
         groups += [self._add_plain(beside) for beside in self._beside(wanted) * (1 if chosen else MAX_PLAIN)]
@@ -247,11 +248,11 @@ class EditedFile:
                 if is_method == in_class:
                     helper = helpers[called_name(call)]
                     for found in inversions(helper, self._source, local=module):
-                        weak = replace(found, strength=1, choices=found.choices[:1])  # the helper's copy shows it
+                        weak = replace(found, strength=1, choices=found.choices[:1])  # the helper's copy reveals it
                         yield AssertionWay(weak, helper, (call.func,))
 
     def _homes(self, classes: tuple[ast.ClassDef, ...], test: Function) -> frozenset[CasePlace]:
-        """Return where a test runs: in its class, and in those of the file that inherit it."""
+        """Return where a test runs: in its class, and in subclasses of that class in the same file."""
         homes = {CasePlace(self._stem, tuple(node.name for node in classes), "")}
         if len(classes) == 1:
             heirs = (node for node in self._heirs(classes[0]) if not _has(node, test))
@@ -259,7 +260,7 @@ class EditedFile:
         return frozenset(homes)
 
     def _heirs(self, base: ast.ClassDef) -> list[ast.ClassDef]:
-        """Return the classes of the module that inherit from ``base``, also indirectly."""
+        """Return the classes of the module that inherit from ``base``, directly or indirectly."""
         found = [base]
         for node in self._source.module.body:
             if isinstance(node, ast.ClassDef) and {called_name(each) for each in node.bases} & {n.name for n in found}:
@@ -267,8 +268,10 @@ class EditedFile:
         return found[1:]
 
     def _is_movable(self, test: Function, classes: tuple[ast.ClassDef, ...]) -> bool:
-        """Return whether nothing shows that ``test`` must keep its name and its place."""
-        if self._keeps_names or self._used[test.name] != self._defined[test.name]:  # something names it
+        """Return whether ``test`` may be renamed and moved, as far as the file shows."""
+        if (
+            self._keeps_names or self._used[test.name] != self._defined[test.name]
+        ):  # another part of the file refers to it
             return False
         family: list[ast.Module | ast.ClassDef] = [*classes, *(self._heirs(classes[0]) if classes else [])]
         if sum(_has(node, test) for node in family) > 1 or any(_renames(node) for node in family):
@@ -281,7 +284,7 @@ class EditedFile:
         return CasePlace(self._stem, tuple(node.name for node in test.classes), name)
 
     def _add(self, variants: Variants) -> ControlGroup:
-        """Put the variants of a test where it is, before it and after it, under its name and new ones."""
+        """Insert the variants of a test before and after it, under its name and new names."""
         test = variants.test
         forms: list[tuple[str, list[Edit]]] = [("", []), *variants.controls()]
         names = [test.node.name, *(self._names.like(test.node.name, self._source.words) for _ in forms[1:])]
@@ -297,7 +300,7 @@ class EditedFile:
         return ControlGroup(self._place(test, test.node.name), names[0], styles, test.homes, variants.bits)
 
     def _with_helper(self, way: AssertionWay, edits: list[Edit], *, in_class: bool) -> list[Edit]:
-        """Put a copy of a helper with ``edits`` beside it. Return the edits by which a test calls it."""
+        """Insert an edited copy of a helper beside it. Return the edits that make a test call the copy."""
         assert way.helper is not None
         name = self._names.like(way.helper.name, self._source.words)
         block = self._source.block(way.helper)
@@ -306,7 +309,7 @@ class EditedFile:
         return [_renaming(self._source, call, name) for call in way.calls]
 
     def _put(self, block: tuple[int, int], piece: bytes, *, in_class: bool, replaces: bool = False) -> None:
-        """Put ``piece`` in the place of ``block``, or before or after it."""
+        """Insert ``piece`` before or after ``block``, or replace ``block``."""
         start, end = block
         gap = self._source.newline.encode() * (1 if in_class else 2)
         if replaces:
@@ -320,7 +323,7 @@ class EditedFile:
             self._edits.append((end, False, _RANDOM.random(), end, gap + piece))
 
     def _beside(self, wanted: set[CasePlace]) -> list[TaskTest]:
-        """Return one test of each of some groups: the functions of the module, and its classes; wanted ones first."""
+        """Return one test of each group (the module's functions, or a class), wanted ones first."""
         groups: dict[tuple[str, ...], list[TaskTest]] = {}
         for test in self.tests:
             if not _has_parameters(self._source.module) and not any(_has_parameters(node) for node in test.classes):
@@ -329,7 +332,7 @@ class EditedFile:
         return [_RANDOM.choice(group) for group in ordered[:MAX_PLAIN]]
 
     def _add_plain(self, beside: TaskTest) -> ControlGroup:
-        """Add a test that fails in any case, in the style of ``beside``."""
+        """Add a test that always fails, in the style of ``beside``."""
         name = self._names.like(beside.node.name, self._source.words)
         case = any(called_name(base).endswith("TestCase") for node in beside.classes for base in node.bases)
         used = {called_name(node) for node in ast.walk(self._source.module) if isinstance(node, ast.Call)}
@@ -347,32 +350,32 @@ def _renaming(source: ModuleSource, function: ast.expr, name: str) -> Edit:
 
 
 def _has(node: ast.Module | ast.ClassDef, test: Function) -> bool:
-    """Return whether a class or module defines a function of the name of ``test``, or ``test`` itself."""
+    """Return whether a class or module defines another function named like ``test``, or ``test`` itself."""
     functions = (each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef))
     return any(each.name == test.name for each in functions)
 
 
 def _renames(node: ast.Module | ast.ClassDef) -> bool:
-    """Return whether a decorator may give the tests of a class other names."""
+    """Return whether a decorator may rename the tests of a class."""
     texts = [ast.unparse(each) for each in node.decorator_list] if isinstance(node, ast.ClassDef) else []
     return any(_RENAMING.search(text) and "mark" not in text for text in texts)
 
 
 def _rows(test: Function) -> int:
-    """Return how often a test runs, as far as the tables of its parameters show."""
+    """Return how often a test runs, judging by its tables of parameters."""
     calls = [each for each in test.decorator_list if isinstance(each, ast.Call) and called_name(each) == "parametrize"]
     tables = [call.args[1] for call in calls if len(call.args) > 1]
     return math.prod(len(table.elts) for table in tables if isinstance(table, ast.List | ast.Tuple))
 
 
 def _counts_tests(node: ast.ClassDef) -> bool:
-    """Return whether a class asserts something when its tests have ended: that may be how many there were."""
+    """Return whether a class asserts something after its tests, possibly their number."""
     ends = [method for method in node.body if isinstance(method, ast.FunctionDef) and method.name in _CLASS_ENDS]
     return any("assert" in ast.unparse(method) for method in ends)
 
 
 def _has_parameters(node: ast.Module | ast.ClassDef) -> bool:
-    """Return whether the tests in ``node`` may all need to take parameters, which a plain test does not take."""
+    """Return whether tests in ``node`` may all require parameters, which an added plain test lacks."""
     marks = [*node.decorator_list] if isinstance(node, ast.ClassDef) else []
     assigned = [statement for statement in node.body if isinstance(statement, ast.Assign)]
     marks += [one.value for one in assigned if any(called_name(name) == "pytestmark" for name in one.targets)]
@@ -381,7 +384,7 @@ def _has_parameters(node: ast.Module | ast.ClassDef) -> bool:
 
 
 def _is_test(test: ast.stmt, classes: tuple[ast.ClassDef, ...]) -> TypeGuard[Function]:
-    """Return whether ``test`` is one whose copy runs as it does: an ``async`` one only where something awaits it."""
+    """Return whether a copy of ``test`` would run like the original. An ``async`` test needs a class that awaits it."""
     if not isinstance(test, ast.FunctionDef | ast.AsyncFunctionDef) or not _TEST.match(test.name):
         return False
     decorators = {called_name(node) for node in test.decorator_list}

@@ -1,4 +1,4 @@
-"""Compares two fingerprints of what the tests depend on: before the candidate's code ran, and at the end."""
+"""Compare two fingerprints of the code that tests depend on: before the candidate's code ran, and at the end."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ if TYPE_CHECKING:
 
 
 def changes(before: Mapping[str, str] | None, after: Mapping[str, str] | None, nonce: str) -> list[str]:
-    """Return the names of what changed. The second fingerprint is signed with ``nonce``.
+    """Return the names that changed or disappeared. The second fingerprint is signed with ``nonce``.
 
-    What is new is no change: packages add to what there is. What is gone is one.
+    New names do not count as changes because packages add functions and classes while they run.
     """
     if before is None or after is None:
         return ["fingerprint"]
@@ -20,5 +20,5 @@ def changes(before: Mapping[str, str] | None, after: Mapping[str, str] | None, n
 
 
 def signed(digest: str, nonce: str) -> str:
-    """Return what a reporter makes of ``digest`` when it has the nonce."""
+    """Return ``digest`` as a reporter signs it with the nonce."""
     return hashlib.sha256((nonce + digest).encode("utf-8")).hexdigest()[:32]

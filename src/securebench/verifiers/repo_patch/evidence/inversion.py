@@ -1,9 +1,9 @@
-"""Ways to turn one assertion of a test round, so that the test must fail wherever it passed.
+"""Invert one assertion of a test, so that the test must fail if it passed before.
 
-Two rules. It is *certain*: if the assertion holds, its inversion does not, whatever the values are. Where that cannot
-be told from the text, there is no inversion. And it is *alike*: an ``assert ==`` stays one, ``assertEqual`` stays
-``assertEqual``; with another expected value of the same type where the text shows the value. An object that lies about
-equality, and a replaced assertion method, then make a test pass that must not.
+There are two rules. An inversion is *certain*: if the assertion holds, its inversion fails for all values. If the
+source does not prove this, there is no inversion. And it is *similar*: an ``assert ==`` or ``assertEqual`` keeps its
+form, and a visible expected value is replaced by another of the same type. Objects that lie about equality and
+replaced assertion methods then make a test pass that must fail.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 _RANDOM = secrets.SystemRandom()
 
 STRONG: Final = 3
-"""The strength of an inversion that nothing shows: another value that could as well be the expected one."""
+"""The strength of an inversion that nothing reveals: it uses another plausible expected value."""
 
 SAME_TYPE: Final = 2
-"""The strength of an inversion by a value of the same type, which a lying object takes for equal, too."""
+"""The strength of an inversion by a value of the same type, which an object that lies about equality also accepts."""
 
 _SWALLOWS_DOUBLING = re.compile(r"\binf|infinity|\bnan\b|\boo\b|[\d.]e\+?\d\d", re.IGNORECASE)
-"""Where one of these is in a module, a number plus another, or times two, may be the same number."""
+"""Signs that adding to a number in this module, or doubling it, may not change it."""
 
 _TRUE: Final = frozenset({"assertTrue", "assert_", "failUnless", "assert_true"})
 _FALSE: Final = frozenset({"assertFalse", "failIf", "assert_false"})
@@ -62,13 +62,13 @@ _FORMS: Final = {
     "assertRegexpMatches": ("({0}, {w})[1], ({1}, {v})[1]",),
     "assertNotRegex": ("({0}, {w})[1], ({1}, {w})[1]",),
 }
-"""What becomes of the first two arguments of an assertion: each is still computed, and the assertion cannot hold.
+"""Replacements for the first two arguments of an assertion. Both are still evaluated, and the assertion must fail.
 
-``n`` is a number above 2, ``w`` and ``v`` are words of which none is part of the other.
+``n`` is a number above 2; ``w`` and ``v`` are words that do not contain each other.
 """
 
 _EXACT: Final = frozenset({"assert ==", "assertEqual", "assertEquals", "assert_equal", "assert_equals", "eq_"})
-"""Styles in which values are equal only if they are the same."""
+"""Styles in which only identical values are equal."""
 
 _TOKEN = re.compile(rb"\w+")
 _COMPLEMENT: Final[dict[type[ast.cmpop], tuple[str, str]]] = {
@@ -93,9 +93,9 @@ _FATAL = re.compile(r"KeyboardInterrupt|BaseException|GeneratorExit|\bExit\b|[Ss
 
 @dataclass(frozen=True, slots=True)
 class Inversion:
-    """Ways to turn one assertion round. ``style`` names its kind; a greater ``strength`` catches more.
+    """Ways to invert one assertion. ``style`` names its kind; a greater ``strength`` detects more tampering.
 
-    Each of ``choices`` is the edits for one way.
+    Each of ``choices`` contains the edits for one way.
     """
 
     style: str
@@ -104,7 +104,7 @@ class Inversion:
 
 
 def inversions(function: Function, source: ModuleSource, *, local: Iterable[str] = ()) -> list[Inversion]:
-    """Return the certain inversions of ``function``. Calls of the names ``local``, the module's own, are left."""
+    """Return the certain inversions of ``function``, without calls of the module's own names ``local``."""
     if any(isinstance(node, ast.Yield | ast.YieldFrom) for node in ast.walk(function)):
         return []
     return list(_Inverter(function, source, frozenset(local)).all())
@@ -121,10 +121,10 @@ class _Inverter:
         self._uses = Counter(node.id for node in ast.walk(function) if isinstance(node, ast.Name))
 
     def all(self) -> Iterator[Inversion]:
-        """Yield every inversion."""
+        """Yield all inversions."""
         for statement in definitely_run(self._function.body):
             if has_effects_after(self._function, statement):
-                continue  # a test that ends here may leave a state that others find
+                continue  # a test that stops here may leave a state that affects others
             if isinstance(statement, ast.Assert):
                 yield from self._condition(statement.test)
             elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
@@ -137,7 +137,7 @@ class _Inverter:
     def _condition(self, test: ast.expr) -> Iterator[Inversion]:
         """Yield inversions of ``assert test``."""
         if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
-            for value in test.values:  # each of them holds
+            for value in test.values:  # each of them must hold
                 yield from (found for found in self._condition(value) if found.strength >= SAME_TYPE)
         if isinstance(test, ast.Compare) and len(test.ops) == 1:
             yield from self._comparison(test)
@@ -161,7 +161,7 @@ class _Inverter:
                 yield _one(f"assert {sign}", self._negate(test))
 
     def _equal(self, style: str, left: ast.expr, right: ast.expr) -> Iterator[Inversion]:
-        """Yield inversions of ``left`` being equal to ``right``."""
+        """Yield inversions of the assertion that ``left`` equals ``right``."""
         if "ANY" in self._source.segment(left) + self._source.segment(right):
             return
         apart = "approx" in self._source.segment(left) + self._source.segment(right) or style not in _EXACT
@@ -177,7 +177,7 @@ class _Inverter:
         yield _one(style, self._replace(right, f"({self._source.segment(right)}, {_number()})"))
 
     def _is_hidden(self, found: tuple[tuple[Edit, ...], ...], left: ast.expr, right: ast.expr) -> bool:
-        """Return whether nothing else in the file shows the value: not what it is compared with, nor another test."""
+        """Return whether nothing else in the file reveals the value, neither the compared value nor another test."""
         start, end = self._source.span(left)[0], self._source.span(right)[1]
         first = found[0][0]
         if len(found[0]) > 1 or not start <= first.start <= end:  # a table of parameters
@@ -189,9 +189,9 @@ class _Inverter:
         return not again and value.isdisjoint(_TOKEN.findall(beside))
 
     def _other(self, node: ast.expr, *, apart: bool) -> tuple[tuple[Edit, ...], ...]:
-        """Return edits that make ``node`` different values of the same type, if the test's text shows its value.
+        """Return edits that change ``node`` to different values of the same type, if the source shows its value.
 
-        ``apart``: whether values may be equal that are only near to each other.
+        ``apart``: whether the comparison treats values that are close to each other as equal.
         """
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
             node = node.operand
@@ -210,14 +210,14 @@ class _Inverter:
         return self._other_number(node, apart=apart) if isinstance(node, ast.BinOp) else ()
 
     def _one_of(self, nodes: list[ast.expr], *, apart: bool) -> tuple[tuple[Edit, ...], ...]:
-        """Return the edits of one of ``nodes``: of each other, all choices have the same value."""
+        """Return the edits of one of ``nodes``. All choices for one node have different values."""
         for node in _RANDOM.sample(nodes, len(nodes)):
             if found := self._other(node, apart=apart):
                 return found
         return ()
 
     def _other_number(self, node: ast.BinOp, *, apart: bool) -> tuple[tuple[Edit, ...], ...]:
-        """Return the edits of a number that is added to a parameter, subtracted from it, or multiplied with it."""
+        """Return the edits of a number that is added to, subtracted from or multiplied with a parameter."""
         sides = [(node.left, node.right), (node.right, node.left)]
         for side, other in sides:
             if (
@@ -233,7 +233,7 @@ class _Inverter:
         return ()
 
     def _other_name(self, node: ast.expr) -> str | None:
-        """Return the text of another value than that of an expression of parameters, which are no zeros."""
+        """Return a different expression for one that consists of non-zero parameters."""
         names = {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
         if not names or any(name not in self._plain or not all(self._plain[name].values) for name in names):
             return None
@@ -242,11 +242,11 @@ class _Inverter:
             return f"{text} * 2"
         allowed = (ast.BinOp, ast.Name, ast.Constant, ast.Add, ast.Sub, ast.Mult, ast.Load)
         if isinstance(node, ast.BinOp) and all(isinstance(inner, allowed) for inner in ast.walk(node)):
-            return f"{text} + {_number()}"  # of no numbers: an error, which is a failure
+            return f"{text} + {_number()}"  # raises an error if it is not a number, and an error is a failure too
         return None
 
     def _call(self, call: ast.Call) -> Iterator[Inversion]:
-        """Yield inversions of an assertion that is a call."""
+        """Yield inversions of an assertion that is a function call."""
         name = called_name(call)
         if name in self._local or any(isinstance(value, ast.Starred) for value in call.args):
             return
@@ -264,7 +264,7 @@ class _Inverter:
             yield from self._equal(name, call.args[0], call.args[1])
 
     def _context(self, call: ast.Call) -> Iterator[Inversion]:
-        """Yield inversions of ``raises``, ``warns`` and their like: another class is expected."""
+        """Yield inversions of ``raises``, ``warns`` and similar: they expect another class."""
         name = called_name(call)
         if name == "assertLogs" and not call.keywords and len(call.args) <= 1:
             other = repr(f"{self._values.word()}.{self._values.word()}")
@@ -278,7 +278,7 @@ class _Inverter:
             yield _one(name, self._replace(call.args[0], _RANDOM.choice(choice)))
 
     def _form(self, name: str, arguments: list[str]) -> str:
-        """Return the arguments of the assertion ``name`` with which it does not hold."""
+        """Return arguments with which the assertion ``name`` fails."""
         word = self._values.word()
         other = _RANDOM.choice([other for other in WORDS if word not in other and other not in word])
         return _RANDOM.choice(_FORMS[name]).format(*arguments, n=_number(), w=repr(word), v=repr(other))
@@ -287,7 +287,7 @@ class _Inverter:
         return self._replace(node, f"not {self._bracketed(node)}")
 
     def _bracketed(self, node: ast.expr) -> str:
-        """Return the text of ``node`` in brackets, where it needs them to be turned round."""
+        """Return the text of ``node``, in brackets if needed for negation."""
         text = self._source.segment(node)
         plain = isinstance(node, ast.Name | ast.Call | ast.Attribute | ast.Subscript) and "\n" not in text
         return text if plain else f"({text})"
@@ -297,13 +297,13 @@ class _Inverter:
 
 
 def _one(style: str, edit: Edit) -> Inversion:
-    """Return an inversion by one edit, which its form may show."""
+    """Return an inversion by a single edit, which its form may reveal."""
     return Inversion(style, 1, ((edit,),))
 
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """The constants in a table of parameters that are the values of one of them, in the order of the rows."""
+    """The constants of one parameter in a table of parameters, in row order."""
 
     cells: tuple[ast.Constant, ...]
 
@@ -313,7 +313,7 @@ class _Column:
 
 
 def _plain_names(function: Function) -> dict[str, _Column]:
-    """Return the names in ``function`` that only ever stand for constants of its table of parameters."""
+    """Return the names in ``function`` that always refer to constants of its table of parameters."""
     found: dict[str, _Column] = {}
     for decorator in function.decorator_list:
         if isinstance(decorator, ast.Call) and called_name(decorator) == "parametrize" and len(decorator.args) > 1:
@@ -325,9 +325,9 @@ def _plain_names(function: Function) -> dict[str, _Column]:
 
 
 def _plain_parameters(call: ast.Call) -> dict[str, _Column]:
-    """Return those parameters of ``call``, of ``parametrize``, that have only numbers or texts as values.
+    """Return the parameters of a ``parametrize`` ``call`` whose values are only numbers or strings.
 
-    There are none where an option may send the values through fixtures: ``indirect``.
+    Returns none if an option may send the values through fixtures: ``indirect``.
     """
     names, table, *more = call.args
     if more or any(keyword.arg != "ids" for keyword in call.keywords) or not isinstance(table, ast.List | ast.Tuple):
@@ -355,7 +355,7 @@ def _two(name: str) -> int:
 
 
 def _loose(call: ast.Call) -> bool:
-    """Return whether a comparison may allow a difference so large that another value is equal, too."""
+    """Return whether a comparison may allow such a large difference that another value counts as equal."""
     name = called_name(call)
     third = "rtol" if "close" in name else "places"
     options = [(third, value) for value in call.args[2:3] if name != "approx"]

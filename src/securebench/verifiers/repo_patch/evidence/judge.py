@@ -1,4 +1,4 @@
-"""What follows from what a test runner reported: one judge for every runner."""
+"""Judge a test run by the outcomes that its runner reported. One judge serves every runner."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from securebench.verifiers.repo_patch.request import RepoPatchRequest
 
 TESTS_FAILED_EXIT: Final = 1
-"""How a runner ends if a test failed, and with controls some always do."""
+"""The exit code of a runner if a test failed. With controls, some always fail."""
 
 NOTHING_COLLECTED_EXIT: Final = 5
 PASSING: Final = frozenset({"passed", "xpassed"})
@@ -30,10 +30,10 @@ FAILING: Final = frozenset({"failed", "error"})
 
 
 class Judge:
-    """Weighs one run. ``details`` is the verdict's metadata, and ``needed`` are tests that must pass.
+    """Judges one run. ``details`` is the verdict's metadata, and ``needed`` are tests that must pass.
 
-    ``unchanged`` returns the outcomes of the tests without the candidate's change. It runs them, so it is called only
-    where a verdict depends on tests that were skipped, or that failed as expected.
+    ``unchanged`` runs the tests without the candidate's change and returns their outcomes. It is expensive, so it is
+    called only if the verdict depends on tests that were skipped or failed as expected.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Judge:
         self._details = details
 
     def judge(self, reported: ReportedTests, result: CommandResult, conversation: ReportedRun) -> None:
-        """Return if the evidence is that of a pass. Raises :class:`CandidateFailedError` with the reason if not."""
+        """Return if the evidence shows a pass. Raises :class:`CandidateFailedError` with the reason otherwise."""
         seen = _Seen(reported.outcomes, self._adapter, self._controls)
         evidence: dict[str, Any] = {
             "kind": "test_by_test",
@@ -74,7 +74,7 @@ class Judge:
         if seen.missing:
             raise CandidateFailedError(FailureReason.TAMPERED, "tests that must fail did not run")
         if not seen.failed and any(outcome in PASSING for outcome in seen.real.values()):
-            evidence["kind"] = "exit_code"  # no file of these tests could hold a control
+            evidence["kind"] = "exit_code"  # no file of these tests can contain a control
             if self._request.test_by_test:
                 raise CandidateFailedError(
                     FailureReason.NO_VERDICT, "no test that must fail ran, and the task requires some"
@@ -86,7 +86,7 @@ class Judge:
             self._require_needed(self._needed, seen, evidence)
 
     def _require_needed(self, needed: Required, seen: _Seen, evidence: dict[str, Any]) -> None:
-        """Refuse a run without tests that there are where nothing is changed, or in which they came to nothing."""
+        """Reject a run that lacks tests which exist without the change, or in which they did not pass."""
         missing = needed.missing(seen.places - self._emptied(seen.real, needed))
         evidence.update({"collected": len(needed.places), "collection": needed.state, "vanished": missing})
         if missing:
@@ -94,7 +94,7 @@ class Judge:
             raise CandidateFailedError(FailureReason.TESTS_FAILED, message)
 
     def _emptied(self, real: Mapping[str, str], needed: Required) -> set[CasePlace]:
-        """Return where tests did not pass that must: those that did not without the change need not."""
+        """Return where required tests did not pass, except those that did not pass without the change either."""
         empty = {
             test: place for test, outcome in real.items() if outcome in EMPTY and (place := self._adapter.place(test))
         }
@@ -103,7 +103,7 @@ class Judge:
         return {place for test, place in suspect.items() if unchanged.get(test) not in EMPTY}
 
     def _ids(self, real: Mapping[str, str], descriptions: Mapping[str, str]) -> _Ids:
-        """Return the outcomes by what they are called. A failure is expected only if it was without the change."""
+        """Return the outcomes by test id. A failure counts as expected only if it also was without the change."""
         ids = _Ids(real, self._adapter, descriptions, self._controls.places)
         wanted = self._request.pass_to_pass
         if not ids.missed(wanted, PASSING, "") or ids.missed(wanted, PASSING | {"xfailed"}, ""):
@@ -116,7 +116,7 @@ class Judge:
         return _Ids(known, self._adapter, descriptions, self._controls.places)
 
     def _require_end(self, reported: ReportedTests, result: CommandResult) -> None:
-        """Refuse a run that did not come to its end, or whose exit code is not what follows from its outcomes."""
+        """Reject a run that stopped early, or whose exit code does not match its outcomes."""
         if reported.exit is None and result.exit_code == 0:
             raise CandidateFailedError(FailureReason.TAMPERED, "the tests ended with success before their end")
         if reported.exit is None:
@@ -139,7 +139,7 @@ class Judge:
     def _require_fingerprint(
         self, reported: ReportedTests, conversation: ReportedRun, evidence: dict[str, Any]
     ) -> None:
-        """Refuse a run in which what the tests depend on is not what it was before the candidate's code ran."""
+        """Reject a run that changed code which the tests depend on."""
         at_end = changes(reported.before, reported.after, conversation.nonce)
         changed = sorted({*at_end, *reported.changed})
         evidence["fingerprint"] = len(reported.before or ())
@@ -150,17 +150,17 @@ class Judge:
 
 
 class _Seen:
-    """Reported outcomes, parted: of the task's own tests, under their own names, and of controls.
+    """Reported outcomes, divided into those of the task's own tests, under their own names, and those of controls.
 
-    The variants of a test are known by their new names, and the one that has the test's own name by lying beside them.
-    A subclass runs them with the tests that it inherits. Where the test files do not show that it does, its controls
-    are nobody's, for what is inherited may be overridden.
+    The variants of a test are recognised by their new names. The variant with the test's own name is recognised by
+    being beside them. A subclass runs them with its inherited tests. If the test files do not show the inheritance,
+    these controls do not count because the inherited tests may be overridden.
     """
 
     def __init__(self, outcomes: Mapping[str, str], adapter: Adapter, controls: Controls) -> None:
         self.real: dict[str, str] = {}
         self.reported_as: dict[str, str] = {}
-        """What the runner calls a test that has another name."""
+        """The reported id of a test, by the task's id, if they differ."""
         self.passed: set[CasePlace] = set()
         self.missing: set[CasePlace] = set()
         self.places: set[CasePlace] = set()
@@ -187,7 +187,7 @@ class _Seen:
         self.failed = failed - self.passed - self.missing
 
     def _part(self, controls: Controls) -> dict[_Key, tuple[ControlGroup, dict[str, list[str]]]]:
-        """Return the ids of the variants of each test, by their function, in each class. Keep what is no variant."""
+        """Return the ids of the variants of each test, by function and class. Keep the outcomes of other tests."""
         new = {name: group for group in controls.groups for name in group.new}
         known: dict[str, list[ControlGroup]] = {}
         for group in controls.groups:
@@ -212,7 +212,7 @@ class _Seen:
         return found
 
     def _add(self, own: str, test: str, place: CasePlace | None, outcome: str = "") -> None:
-        """Keep the outcome of ``test``, of which the task's id is ``own``."""
+        """Keep the outcome of ``test``, whose id in the task is ``own``."""
         self.real[own] = outcome or self._outcomes[test]
         self.reported_as[own] = test
         if place is not None:
@@ -222,9 +222,9 @@ class _Seen:
             self._passed_frames.add(_frame(own, place.function))
 
     def _add_variant(self, group: ControlGroup, ids: dict[str, list[str]]) -> list[str]:
-        """Keep the outcomes of the variant that is the task's test. Return its ids, as the task has them.
+        """Keep the outcomes of the variant that is the task's test. Return its ids as in the task.
 
-        What has its name decides whether it runs: files of the task may skip it by that.
+        The variant with the test's name decides whether it was skipped, because the task's files may skip it by name.
         """
         if not group.real:
             return []
@@ -242,8 +242,7 @@ class _Seen:
     def _weigh(self, group: ControlGroup, function: str, tests: list[str], own: list[str]) -> set[CasePlace]:
         """Return the control ``function`` if its ``tests`` failed wherever they count; keep it if they did not.
 
-        Parameters may have other names in a control. They are in the same order; and where there are more or fewer of
-        them, every one counts.
+        Parameters may have other names in a control but have the same order. If their number differs, each one counts.
         """
         place = group.place._replace(function=function)
         if not group.real:
@@ -263,14 +262,14 @@ class _Seen:
         return {place} if due else set()
 
     def _is_due(self, group: ControlGroup, home: CasePlace) -> bool:
-        """Return whether controls that were not reported in the class ``home`` had to be."""
+        """Return whether controls that were not reported in the class ``home`` should have run."""
         return any(
             _same_home(place, home) and group.place.function in ("", place.function) for place in self._passed_places
         )
 
 
 class _Key(NamedTuple):
-    """Where variants of one test are reported: the class, and all that their ids have in common."""
+    """Where variants of one test are reported: the class, and the common part of their ids."""
 
     group: int
     home: CasePlace
@@ -283,7 +282,7 @@ class _Key(NamedTuple):
 
 
 def _paired(own: list[str], named: list[str], tests: list[str]) -> list[str]:
-    """Return which of ``tests`` belongs to each of ``own``, by what it is ``named``, or by order; none if unknown."""
+    """Return which of ``tests`` matches each of ``own``, by their names in ``named`` or by order; none if unknown."""
     if sorted(own) == sorted(named):
         by_name = dict(zip(named, tests, strict=True))
         return [by_name[one] for one in own]
@@ -291,14 +290,14 @@ def _paired(own: list[str], named: list[str], tests: list[str]) -> list[str]:
 
 
 def _same_home(one: CasePlace, other: CasePlace) -> bool:
-    """Return whether two tests are of one class or module. Code under test can move parts of a dotted name."""
+    """Return whether two tests are in one class or module. Code under test can move parts of a dotted name."""
     first, second = [(place.stem, *place.classes) for place in (one, other)]
     length = min(len(first), len(second))
     return first[-length:] == second[-length:]
 
 
 def _frame(test: str, function: str) -> str:
-    """Return what a test id has beside its function and parameters: the same for all of a file and class."""
+    """Return a test id without its function and parameters. It is the same for all tests of a class."""
     before, _, after = test.partition("[")[0].rpartition(function)
     return f"{before}:{after}"
 
@@ -318,7 +317,7 @@ def _require_real(
 
 
 def _require_expected(ids: _Ids, request: RepoPatchRequest, evidence: dict[str, Any]) -> None:
-    """Require each expected test. Of those that passed before a test may stay expected to fail, as it was then."""
+    """Require each expected test. One that passed before may still fail as expected if it did so then."""
     missed = [
         *ids.missed(request.fail_to_pass, PASSING, "fail_to_pass"),
         *ids.missed(request.pass_to_pass, PASSING | {"xfailed"}, "pass_to_pass"),
@@ -326,17 +325,17 @@ def _require_expected(ids: _Ids, request: RepoPatchRequest, evidence: dict[str, 
     evidence["required"] = len(request.expected)
     evidence["required_passed"] = len(request.expected) - len(missed)
     if missed:
-        evidence["missed"] = missed[:20]  # by place in the task's lists: an id is an evaluation input
+        evidence["missed"] = missed[:20]  # positions in the task's lists, because an id is an evaluation input
         message = f"{len(missed)} of {len(request.expected)} expected tests did not pass, the first is {missed[0]}"
         raise CandidateFailedError(FailureReason.TESTS_FAILED, message)
 
 
 class _Ids:
-    """Finds the outcomes of the tests that an expected id stands for.
+    """Finds the outcomes of the tests that match an expected id.
 
-    An id is one as the runner reports it. Otherwise it is what a log shows of a test, which need not be unique: a
-    node id that was cut at a space, a function's name, the first line of a docstring. It stands for each such test, and
-    for one at the ``places`` where the task's files define it.
+    An id is usually the runner's own. Otherwise it is a name from a log, which need not be unique: a node id cut at a
+    space, a function's name, or the first line of a docstring. It then matches every test with this name, and at least
+    one of them must be at ``places``, where the task's files define it.
     """
 
     def __init__(
@@ -357,7 +356,7 @@ class _Ids:
                 self._by_name.setdefault(name, []).append(outcome)
 
     def missed(self, wanted: tuple[str, ...], good: frozenset[str], name: str) -> list[str]:
-        """Return the places in the list ``name`` of the tests that did not pass."""
+        """Return the positions in the list ``name`` of the tests that did not pass."""
         missed = []
         for place, test in enumerate(wanted):
             outcomes = [self._real[test]] if test in self._real else self._by_name.get(test, [])
@@ -366,7 +365,7 @@ class _Ids:
         return missed
 
     def _is_own(self, test: str, good: frozenset[str]) -> bool:
-        """Return whether a test of the task's files came out well under the id ``test``, as far as they tell."""
+        """Return whether a test of the task's files had a good outcome under the id ``test``, as far as they show."""
         places = () if test in self._real else self._places.get(test, ())
         return not places or any(good.issuperset(self._by_place.get(place, [""])) for place in places)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from securebench.runner_commands import RunnerCommand
 
 _WITH_VALUE: Final = ("-k", "-m", "-p", "-o", "-c", "-n", "-W", "-r", "--rootdir", "--ignore", "--deselect", "--tb")
-"""Options of pytest that take what follows them: it names no tests."""
+"""Options of pytest with a value in the next argument, which is not the name of a test."""
 
 _NARROWING = re.compile(
     r"-[km].*|--deselect.*|--keyword.*|--markers?-?exp.*|(?!-).*::.*|--(?:lf|ff|sw|last|step|failed).*"
@@ -28,12 +28,12 @@ _pytest.config _pytest.fixtures _pytest.main _pytest.mark.structures _pytest.nod
 _pytest.python _pytest.python_api _pytest.raises _pytest.recwarn _pytest.reports _pytest.runner
 _pytest.skipping _pytest.subtests _pytest.unittest pluggy.*
 """
-"""Modules of pytest and pluggy, of all their versions, that decide what becomes of a test."""
+"""Modules of pytest and pluggy, in all versions, that determine the outcome of a test."""
 
 
 @dataclass(frozen=True, slots=True)
 class PytestAdapter(Adapter):
-    """A command that is pytest. ``module`` for ``PROGRAM -m pytest ARGUMENTS``, else ``PROGRAM ARGUMENTS``."""
+    """A pytest command: ``PROGRAM -m pytest ARGUMENTS`` if ``module``, else ``PROGRAM ARGUMENTS``."""
 
     runner: ClassVar[str] = "pytest"
     plain_classes: ClassVar[bool] = True
@@ -46,13 +46,13 @@ class PytestAdapter(Adapter):
     @property
     def argv(self) -> tuple[str, ...]:
         """The same command, with the reporter as a plugin."""
-        if self.module:  # the launcher does what -m does, after pytest is loaded from where it is installed
+        if self.module:  # the launcher does the same as -m, but first loads the installed pytest
             return started((self.program, f"{GUEST}/securebench_launch.py", *self.arguments))
         return started((self.program, "-p", "securebench_report", *self.arguments))
 
     @property
     def environment(self) -> dict[str, str]:
-        """No bytecode is written: nothing may be left that a later process loads."""
+        """Bytecode is not written, so that no later process can load it."""
         common = {"PYTHONDONTWRITEBYTECODE": "1"}
         return common if self.module else {**common, "PYTHONPATH": GUEST}
 
@@ -74,7 +74,7 @@ class PytestAdapter(Adapter):
 
     @property
     def collecting(self) -> PytestAdapter:
-        """The same command with pytest's option for that."""
+        """The same command with pytest's option to collect only."""
         return replace(self, arguments=(*self.arguments, "--collect-only"))
 
     def file(self, test: str) -> str | None:
@@ -87,9 +87,9 @@ class PytestAdapter(Adapter):
         return bool(named) and PurePosixPath(named) == PurePosixPath(path)
 
     def names(self, test: str) -> tuple[str, ...]:
-        """Return the node id, and what a log parser that cuts at spaces leaves of its parameters.
+        """Return the node id, and the part of it that remains in a log parser that cuts at spaces.
 
-        What ends before a space without an open bracket is no such rest: it would be the whole id of another test.
+        Only cuts inside brackets are included. Text before another space could be the full id of another test.
         """
         cut = test.split(" ", 1)[0]
         return (test, cut) if cut.count("[") > cut.count("]") else (test,)

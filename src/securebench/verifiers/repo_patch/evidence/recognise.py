@@ -1,4 +1,4 @@
-"""Which test commands have an adapter."""
+"""Find the adapter of a test command."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from securebench.verifiers.repo_patch.evidence.adapter import Adapter
 
 ADAPTERS: Final[tuple[Callable[[RunnerCommand], Adapter | None], ...]] = (read_pytest, read_unittest, read_sympy)
-"""Each returns its adapter if a command is its runner's. Every runner that ``read_command`` knows has one."""
+"""Each returns an adapter if the command belongs to its runner. There is one for each runner of ``read_command``."""
 
 
 def recognise(command: str | tuple[str, ...]) -> Adapter | None:
-    """Return the adapter of ``command``, or ``None``: its exit code is all there is then."""
+    """Return the adapter of ``command``, or ``None`` if only its exit code can be judged."""
     found = read_command(command)
     return None if found is None else next(adapter for read in ADAPTERS if (adapter := read(found)) is not None)

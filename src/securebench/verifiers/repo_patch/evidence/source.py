@@ -1,4 +1,4 @@
-"""A module's text, and edits of it that leave everything else as it is, byte for byte."""
+"""A module's source, and edits that keep all other bytes unchanged."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ self test tests pytest unittest setup teardown load skip xfail slow fast flaky l
 offline live remote integration benchmark performance external gpu cuda
 """
 _MEANINGFUL: Final = frozenset((*keyword.kwlist, *(name.lower() for name in dir(builtins)), *_MEANINGFUL_TEXT.split()))
-"""Words by which Python, a test runner or somebody's ``conftest.py`` may treat a name or test in another way."""
+"""Words by which Python, a test runner or a ``conftest.py`` may treat a name or test differently."""
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Edit:
-    """The bytes from ``start`` to ``end`` become ``text``."""
+    """Replaces the bytes from ``start`` to ``end`` with ``text``."""
 
     start: int
     end: int
@@ -39,7 +39,7 @@ class Edit:
 
 
 class ModuleSource:
-    """A module that this Python can parse. Raises ``ValueError`` or ``SyntaxError`` for one that it cannot edit."""
+    """A module that this Python can parse. Raises ``ValueError`` or ``SyntaxError`` if it cannot be edited."""
 
     def __init__(self, content: bytes) -> None:
         if len(content) > MAX_SOURCE_BYTES or content.startswith(b"\xef\xbb\xbf"):
@@ -56,20 +56,20 @@ class ModuleSource:
 
     @cached_property
     def words(self) -> list[str]:
-        """The words in the module's names, texts and comments, in lower case, without those that mean something."""
+        """The lower-case words in the module's names, strings and comments, except those with a special meaning."""
         return [word for word in dict.fromkeys(map(str.lower, _WORD.findall(self.text))) if word not in _MEANINGFUL]
 
     @cached_property
     def numbers(self) -> list[int]:
-        """The whole numbers in the module."""
+        """The integers in the module."""
         return [int(number) for number in _NUMBER.findall(self.text)]
 
     def line(self, number: int) -> int:
-        """Return where the line ``number`` begins, counted from 1; the end of the text after the last."""
+        """Return the offset of the line ``number``, counted from 1, or the end of the text after the last line."""
         return min(self._starts[min(number, len(self._starts)) - 1], len(self.content))
 
     def span(self, node: ast.expr) -> tuple[int, int]:
-        """Return where ``node`` begins and ends."""
+        """Return the start and end offsets of ``node``."""
         assert node.end_lineno is not None
         assert node.end_col_offset is not None
         return self.line(node.lineno) + node.col_offset, self.line(node.end_lineno) + node.end_col_offset
@@ -80,19 +80,19 @@ class ModuleSource:
         return self.content[start:end].decode("utf-8")
 
     def block(self, function: Function) -> tuple[int, int]:
-        """Return where ``function`` begins, with its decorators, and ends: whole lines."""
+        """Return the start and end offsets of ``function`` with its decorators, as whole lines."""
         first = min([function.lineno, *(decorator.lineno for decorator in function.decorator_list)])
         assert function.end_lineno is not None
         return self.line(first), self.line(function.end_lineno + 1)
 
     def name_edit(self, function: Function, name: str) -> Edit:
-        """Return the edit that renames ``function`` where it is defined."""
+        """Return the edit that renames ``function`` at its definition."""
         start = self.line(function.lineno) + function.col_offset
         at = self.content.index(function.name.encode(), self.content.index(b"def", start) + 3)
         return Edit(at, at + len(function.name.encode()), name)
 
     def copy(self, block: tuple[int, int], edits: Iterable[Edit]) -> bytes:
-        """Return the text of ``block`` with ``edits`` made in it. It ends with a line feed."""
+        """Return the text of ``block`` with ``edits`` applied. It ends with a line feed."""
         start, end = block
         text = self.content[start:end]
         for edit in sorted(edits, reverse=True):
@@ -101,7 +101,7 @@ class ModuleSource:
 
 
 def own_nodes(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """Yield ``nodes`` and what they hold, without the bodies of functions and classes inside of them."""
+    """Yield ``nodes`` and their descendants, without the bodies of nested functions and classes."""
     for node in nodes:
         yield node
         if not isinstance(node, _SCOPES):
@@ -109,7 +109,7 @@ def own_nodes(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
 
 
 def called_name(node: ast.AST) -> str:
-    """Return the last name of what is called, decorated with or named: ``raises`` of ``pytest.raises(X)``."""
+    """Return the last part of a called or decorating name: ``raises`` of ``pytest.raises(X)``."""
     if isinstance(node, ast.Call):
         node = node.func
     if isinstance(node, ast.Attribute):
@@ -118,7 +118,7 @@ def called_name(node: ast.AST) -> str:
 
 
 def definitely_run(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield the statements that must have been run to their end in a test that passed.
+    """Yield the statements that every passing run of a test has completed.
 
     Bodies of ``if``, ``while`` and handlers are left out, and so is everything after a possible ``return``.
     """
@@ -141,11 +141,11 @@ disabled localcontext errstate TemporaryDirectory NamedTemporaryFile TemporaryFi
 assertNumQueries option_context assert_produces_warning StringIO BytesIO set_context isolated_filesystem
 """
 _TRANSPARENT = frozenset(_TRANSPARENT_TEXT.split())
-"""Context managers that let exceptions of their body through. Others might not."""
+"""Context managers that do not suppress exceptions. Others might."""
 
 
 def _has_items(node: ast.expr) -> bool:
-    """Return whether a loop over ``node`` runs at least once, as far as its text shows."""
+    """Return whether a loop over ``node`` certainly runs at least once."""
     if isinstance(node, ast.List | ast.Tuple):
         return any(not isinstance(item, ast.Starred) for item in node.elts)
     if isinstance(node, ast.Call) and called_name(node) == "range" and len(node.args) == 1:
@@ -158,9 +158,9 @@ _HARMLESS: Final = re.compile(r"\w*(?:assert|check|verify|expect|raises|warns|fa
 
 
 def has_effects_after(function: Function, statement: ast.stmt) -> bool:
-    """Return whether ``function`` changes something that is not its own after ``statement``.
+    """Return whether ``function`` may change state outside of it after ``statement``.
 
-    A call of anything but an assertion may, and so may an assignment to a part of what the function did not make.
+    Calls other than assertions may, and so may assignments to parts of objects that the function did not create.
     """
     own = {node.id for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     end = (statement.end_lineno or 0, statement.end_col_offset or 0)
@@ -168,7 +168,7 @@ def has_effects_after(function: Function, statement: ast.stmt) -> bool:
         id(inner)
         for node in own_nodes(function.body)
         if isinstance(node, ast.Try)
-        for last in node.finalbody  # is run in any case
+        for last in node.finalbody  # always runs
         for inner in ast.walk(last)
     }
     later = (
@@ -180,7 +180,7 @@ def has_effects_after(function: Function, statement: ast.stmt) -> bool:
 
 
 def _changed(node: ast.stmt) -> list[ast.expr]:
-    """Return what a statement may change beside its function's names."""
+    """Return the targets that a statement may change, other than the function's names."""
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
         return [] if _HARMLESS.fullmatch(called_name(node.value)) else [node.value.func]
     targets: list[ast.expr] = []
@@ -192,7 +192,7 @@ def _changed(node: ast.stmt) -> list[ast.expr]:
 
 
 def _root(node: ast.expr) -> str:
-    """Return the name at the beginning of ``node``: ``a`` of ``a.b[0].c``."""
+    """Return the first name in ``node``: ``a`` of ``a.b[0].c``."""
     while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
         node = node.func if isinstance(node, ast.Call) else node.value
     return node.id if isinstance(node, ast.Name) else ""

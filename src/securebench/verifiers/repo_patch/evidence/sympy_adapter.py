@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SympyAdapter(Adapter):
-    """A command whose test functions are run by ``guest/securebench_sympy.py`` in place of ``bin/test``."""
+    """A command whose test functions are run by ``guest/securebench_sympy.py`` instead of ``bin/test``."""
 
     runner: ClassVar[str] = "sympy"
     protected: ClassVar[tuple[str, ...]] = ("inspect", "random", "traceback", "warnings")
@@ -24,32 +24,32 @@ class SympyAdapter(Adapter):
 
     @property
     def argv(self) -> tuple[str, ...]:
-        """Our runner, with the options and paths of the command."""
+        """The runner in the sandbox, with the options and paths of the command."""
         launcher = f"{GUEST}/securebench_sympy.py"
         return started((self.command.program, *self.command.flags, launcher, *self.command.arguments))
 
     @property
     def environment(self) -> dict[str, str]:
-        """No bytecode is written: nothing may be left that a later process loads."""
+        """Bytecode is not written, so that no later process can load it."""
         return {"PYTHONDONTWRITEBYTECODE": "1"}
 
     @property
     def selected(self) -> tuple[str, ...]:
-        """The files and directories that the command names; all of SymPy where it names none."""
+        """The files and directories that the command names, or all of SymPy if it names none."""
         return tuple(word for word in self.command.arguments if not word.startswith("-")) or ("sympy",)
 
     @property
     def narrows(self) -> bool:
-        """Whole files are run, always."""
+        """Always whole files."""
         return False
 
     @property
     def collecting(self) -> SympyAdapter:
-        """The same command: our program only collects where the host asks for that."""
+        """The same command: the runner only collects if the order says so."""
         return self
 
     def file(self, test: str) -> str | None:
-        """Return the file of a reported id; an expected one is a function's name alone."""
+        """Return the file of a reported id. An expected id is only a function's name."""
         path, inner, _ = test.partition("::")
         return path if inner else None
 
@@ -58,15 +58,15 @@ class SympyAdapter(Adapter):
         return self.command.owns(path)
 
     def place(self, test: str) -> CasePlace | None:
-        """Read a reported id, ``FILE::FUNCTION``. A function's name alone says no place."""
+        """Parse a reported id, ``FILE::FUNCTION``. A function's name alone has no place."""
         path, inner, function = test.partition("::")
         return CasePlace(PurePosixPath(path).stem, (), function) if inner else None
 
     def names(self, test: str) -> tuple[str, ...]:
-        """Return what a log calls a reported test: its function."""
+        """Return the name of a reported test in logs: its function."""
         return (test, test.partition("::")[2])
 
 
 def read_sympy(command: RunnerCommand) -> SympyAdapter | None:
-    """Return the adapter of a command that is SymPy's runner."""
+    """Return the adapter of a command that runs SymPy's runner."""
     return SympyAdapter(command) if command.runner == "sympy" else None

@@ -1,4 +1,4 @@
-"""unittest and what is built on it: ``python -m unittest …``, Django's ``runtests.py`` and ``manage.py test``."""
+"""unittest and runners based on it: ``python -m unittest …``, Django's ``runtests.py`` and ``manage.py test``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OPTIONS: Final = """
 --using --start-at --start-after --pythonpath
 """
 _WITH_VALUE: Final = frozenset(_OPTIONS.split())
-"""Options that take what follows them, which is then no label of a test."""
+"""Options with a value in the next argument, which is not the label of a test."""
 
 _STARTS: Final = ("-s", "--start-directory")
 _PRINTED = re.compile(r"(\w+) \(([\w.<>]+)\)")
@@ -26,7 +26,7 @@ _SERIAL: Final = "--parallel=1"
 
 
 class ReportedTest(NamedTuple):
-    """A test as ``guest/securebench_unittest.py`` reports it: these, joined by ``::``."""
+    """A test as ``guest/securebench_unittest.py`` reports it: these fields, joined by ``::``."""
 
     module: str
     qualified: str
@@ -34,7 +34,7 @@ class ReportedTest(NamedTuple):
 
     @classmethod
     def read(cls, test: str) -> ReportedTest | None:
-        """Return the parts of a reported id; ``None`` for any other text."""
+        """Parse a reported id. Returns ``None`` for any other text."""
         parts = test.split("::")
         return cls(*parts) if len(parts) == len(cls._fields) else None
 
@@ -51,7 +51,7 @@ class UnittestAdapter(Adapter):
 
     @property
     def argv(self) -> tuple[str, ...]:
-        """The same command, started by our launcher. Django's runners must not share tests out to other processes."""
+        """The same command, started by the launcher. Django's runners must run all tests in one process."""
         command = self.command
         kind, script = ("script", (command.script,)) if command.script else ("module", ())
         serial = (_SERIAL,) if command.runner == "django" and not self._is_serial else ()
@@ -60,12 +60,12 @@ class UnittestAdapter(Adapter):
 
     @property
     def environment(self) -> dict[str, str]:
-        """No bytecode is written: nothing may be left that a later process loads."""
+        """Bytecode is not written, so that no later process can load it."""
         return {"PYTHONDONTWRITEBYTECODE": "1"}
 
     @property
     def selected(self) -> tuple[str, ...]:
-        """The files and directories that the labels may stand for; those that do not exist select nothing."""
+        """The files and directories that the labels may refer to. Those that do not exist select nothing."""
         labels, starts, before = [], [], ""
         for word in self._words:
             if before in _STARTS:
@@ -79,16 +79,16 @@ class UnittestAdapter(Adapter):
 
     @property
     def narrows(self) -> bool:
-        """A label may name one class, whose methods controls are; commands that name a method are not recognised."""
+        """A label may select a class, including its controls. Commands that select a method are not recognised."""
         return False
 
     @property
     def collecting(self) -> UnittestAdapter:
-        """The same command: our program only collects where the host asks for that."""
+        """The same command: the launcher only collects if the order says so."""
         return self
 
     def file(self, test: str) -> str | None:
-        """Return the file of a test's module, as far as names tell: classes begin with a capital letter."""
+        """Return the file of a test's module, judging by names: classes begin with a capital letter."""
         printed = _PRINTED.fullmatch(test)
         return self._paths(printed[2])[0] if printed else None
 
@@ -97,7 +97,7 @@ class UnittestAdapter(Adapter):
         return self.command.owns(path)
 
     def place(self, test: str) -> CasePlace | None:
-        """Read a reported id, or one as unittest prints it; a description says no place."""
+        """Parse a reported id, or an id as unittest prints it. A description has no place."""
         if reported := ReportedTest.read(test):
             return CasePlace(reported.module.rpartition(".")[2], tuple(reported.qualified.split(".")), reported.method)
         printed = _PRINTED.fullmatch(test)
@@ -107,12 +107,12 @@ class UnittestAdapter(Adapter):
         return CasePlace(parts[-2], (parts[-1],), printed[1]) if len(parts) > 1 else None
 
     def stem(self, path: str) -> str:
-        """Return the last part of the name of the module that ``path`` is."""
+        """Return the last part of the module name of ``path``."""
         file = PurePosixPath(path)
         return file.parent.name if file.name == "__init__.py" else file.stem
 
     def names(self, test: str) -> tuple[str, ...]:
-        """Return what a log may call a reported test: as older and newer unittest print it, and its dotted name."""
+        """Return the names of a reported test in logs: as older and newer unittest print it, and its dotted name."""
         reported = ReportedTest.read(test)
         if reported is None:
             return (test,)
@@ -122,7 +122,7 @@ class UnittestAdapter(Adapter):
 
     @property
     def _top(self) -> str:
-        """Where modules are named from: the script's directory, else the one that the command runs in."""
+        """The root of module names: the script's directory, or else the working directory."""
         top = PurePosixPath(self.command.script or ".").parent.as_posix()
         return "" if top == "." else top
 
@@ -137,9 +137,9 @@ class UnittestAdapter(Adapter):
         return "--parallel 1" in text or _SERIAL in text
 
     def _paths(self, label: str) -> list[str]:
-        """Return the files and directories that a label may name, relative to where the command runs.
+        """Return the files and directories that a label may refer to, relative to the working directory.
 
-        Modules are looked for beside the script, as its directory is the first that Python searches, and there.
+        Modules are searched in the script's directory, where Python looks first, and in the working directory.
         """
         if "/" in label or label.endswith(".py"):
             return [label]
@@ -154,5 +154,5 @@ class UnittestAdapter(Adapter):
 
 
 def read_unittest(command: RunnerCommand) -> UnittestAdapter | None:
-    """Return the adapter of a command that unittest's tests are run by."""
+    """Return the adapter of a command that runs its tests with unittest."""
     return UnittestAdapter(command) if command.runner in ("unittest", "django") else None

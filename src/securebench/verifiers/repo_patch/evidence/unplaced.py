@@ -1,7 +1,7 @@
 """Expected ids that do not say where their test is: the first line of a docstring, or a function's name.
 
-Code under test can add a test of its own that is called the same, and remove the task's. Such an id therefore counts
-only if one of the tests passed that the task's own files define under it.
+Code under test can remove the task's test and add another one with the same name. So such an id counts only if a test
+with this name passed that the task's own files define.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 def places_of(
     ids: Iterable[str], files: Iterable[tuple[bytes, bytes]], adapter: Adapter
 ) -> dict[str, frozenset[CasePlace]]:
-    """Return, for each of ``ids`` that says no place, where the ``files``, by path and content, define its test.
+    """Return where the ``files`` (content by path) define the tests of each of ``ids`` that has no place.
 
-    A test of a class that may be no case itself is left out: where it runs, only Python knows.
+    Tests in classes that may not be test cases themselves are left out: only Python knows which class runs them.
     """
     wanted = {test for test in ids if adapter.place(test) is None}
     found: dict[str, set[CasePlace]] = {}
@@ -37,7 +37,7 @@ def places_of(
 
 
 def _tests(content: bytes, stem: str, adapter: Adapter) -> Iterator[tuple[str, CasePlace]]:
-    """Yield what a test may be called in an id, and its place."""
+    """Yield the names that ids may use for a test, and its place."""
     try:
         body = parse_python(content).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -55,5 +55,5 @@ def _tests(content: bytes, stem: str, adapter: Adapter) -> Iterator[tuple[str, C
 
 
 def _is_bound(name: ast.Name) -> bool:
-    """Return whether a name is deleted or assigned again: what it stood for may not run."""
+    """Return whether a name is deleted or reassigned, because its first meaning may not run."""
     return isinstance(name.ctx, ast.Store | ast.Del)

@@ -1,7 +1,7 @@
-"""Other values than the ones that tests expect, which could as well be expected.
+"""Draw plausible alternatives to the values that tests expect.
 
-All values that are drawn for one place come from one distribution, and the expected value could have been drawn from it
-as well: code that sees them all learns nothing about which of them the task has.
+All values for one place come from one distribution, which could also have produced the expected value. Code that sees
+all of them cannot tell which one the task expects.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MOST: Final = 16
 
 _RANDOM = secrets.SystemRandom()
 _SPAN: Final = math.log(40)
-"""How far the numbers for one place may be apart: the largest is about forty times the smallest."""
+"""The range of the numbers for one place: the largest is about forty times the smallest."""
 
 _LARGEST: Final = 10**12
 _WORD = re.compile(r"[A-Za-z][a-z]{2,}|[A-Z]{3,}")
@@ -29,16 +29,16 @@ _TRIES: Final = 120
 
 
 class Values:
-    """Draws other values for the places in a module."""
+    """Draws alternative values for the places in a module."""
 
     def __init__(self, source: ModuleSource) -> None:
         self.words = source.words if len(source.words) > 1 else list(WORDS)
         self._numbers = source.numbers
 
     def others(self, value: object, text: str, *, apart: bool = False) -> list[str]:
-        """Return the texts of other constants of the type of ``value``, whose own text is ``text``; none if unknown.
+        """Return other constants of the type of ``value``, whose source is ``text``, or none if it cannot draw any.
 
-        ``apart``: numbers must differ by more than assertions of nearness allow.
+        ``apart``: numbers must differ by more than approximate assertions allow.
         """
         if value is None or isinstance(value, bool):
             return [str(not value)]
@@ -55,14 +55,14 @@ class Values:
         return []
 
     def word(self) -> str:
-        """Return a word of the module, where it has some."""
+        """Return a word of the module if it has any."""
         return _RANDOM.choice(self.words)
 
     def _wholes(self, value: int, *, apart: bool) -> list[int]:
-        """Return other whole numbers, not negative, with as many zeros at their end.
+        """Return other non-negative integers with the same number of trailing zeros.
 
-        A window on a logarithmic scale is laid at random over ``value``, and the others are drawn from it: each of
-        them, had it been the expected one, could have led to the same window.
+        A window on a logarithmic scale is placed at random around ``value``, and the others are drawn from it. Each of
+        them, if it were the expected value, could have led to the same window.
         """
         digits = str(value)
         zeros = len(digits) - len(digits.rstrip("0")) if value else 0
@@ -71,7 +71,7 @@ class Values:
             return [int(other) * 10**zeros for other in _other_digits(str(base))]
         middle = math.log(base + 2 + _RANDOM.uniform(-0.5, 0.5))
         best: list[int] = []
-        for _ in range(3):  # near zero, a window may hold few numbers
+        for _ in range(3):  # a window near zero may contain few numbers
             low = middle - _SPAN * _RANDOM.random()
             found = self._in_window(base, low, zeros, apart=apart)
             best = max(best, found, key=len)
@@ -96,7 +96,7 @@ class Values:
         return found
 
     def _texts(self, text: str) -> list[str]:
-        """Return ``text`` with other words in the place of one of its words, or else with another letter or digit."""
+        """Return variants of ``text`` with one word replaced, or else with one letter or digit replaced."""
         if words := list(_WORD.finditer(text)):
             old = _RANDOM.choice(words)
             pool = {*self.words, *_RANDOM.sample(WORDS, MOST)} - {old[0].lower()}
@@ -115,18 +115,18 @@ def _are_apart(one: int, other: int) -> bool:
 
 
 def _other_digits(digits: str) -> list[str]:
-    """Return a very large number with another digit in one place, which is not its first or last."""
+    """Return a very large number with one digit changed, except the first and last."""
     place = 1 + secrets.randbelow(len(digits) - 2)
     return [digits[:place] + digit + digits[place + 1 :] for digit in "0123456789" if digit != digits[place]]
 
 
 def _cased(word: str, like: str) -> str:
-    """Return ``word`` in capital letters, or with the first one, as ``like`` is."""
+    """Return ``word`` capitalised like ``like``."""
     return word.upper() if like.isupper() else word.title() if like[0].isupper() else word
 
 
 def _literal(changed: str, text: str, value: str) -> str:
-    """Return the literal of ``changed``, in the quotes of ``text``, which is that of ``value``."""
+    """Return a literal for ``changed`` with the quotes of ``text``, which is the literal of ``value``."""
     return text[0] + changed + text[-1] if text[0] in "'\"" and text[1:-1] == value else repr(changed)
 
 

@@ -1,4 +1,4 @@
-"""Names for tests of ours: like those of the file that they lie in, and never the same twice."""
+"""Names for added tests: unique, and like the other names in their file."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ sample scale scope section select shape shift signal simple size slice sort sour
 style suffix table tail target text token trace tree type union unit update value view width window wrap write zone
 """
 WORDS: Final = tuple(_WORDS_TEXT.split())
-"""Words of ours, for files that have too few of their own."""
+"""Words for files that have too few of their own."""
 
 _PART = re.compile(r"[a-z]{3,}|[A-Z][a-z]{2,}")
 _RANDOM = secrets.SystemRandom()
 _OWN_WORDS: Final = 0.85
-"""How often a word of the file is used, and none of ours."""
+"""How often to use a word of the file instead of a common one."""
 
 
 class NameMaker:
-    """Makes names. None is in a text that was passed to :meth:`avoid`."""
+    """Generates names. A name never occurs in a text that was passed to :meth:`avoid`."""
 
     def __init__(self) -> None:
         self._given: set[str] = set()
         self._texts: list[str] = []
 
     def avoid(self, text: str) -> None:
-        """Never return a name that is in ``text``."""
+        """Never generate a name that occurs in ``text``."""
         self._texts.append(text)
 
     def like(self, name: str, words: Sequence[str]) -> str:
-        """Return a name that differs from ``name`` in a word, as names of tests in one file do.
+        """Return a name that differs from ``name`` in one word, as names of tests in one file do.
 
-        The new word is one of ``words``, those of the file, in most cases: of two tests neither has the name that tells
-        less about what it calls. A name of one word also gets a second one, or is replaced.
+        In most cases the new word is one of ``words``, those of the file. Neither of the two names then says less about
+        the code that it tests. A name of one word gets a second word or is replaced.
         """
         lead = re.match(r"_*(?:[Tt]est_?)?", name)
         start = lead[0] if lead else ""
@@ -63,7 +63,7 @@ class NameMaker:
 
     @staticmethod
     def _joined(rest: str, word: str, *, camel: bool) -> str:
-        """Return ``rest``, all of a test's name, and a second word before or after it."""
+        """Return ``rest``, the whole name of a test, with a word added before or after it."""
         if camel:
             return rest + word.title()
         pieces = [piece for piece in (rest, word) if piece]

@@ -1,4 +1,4 @@
-"""What runs beside the tests, inside the task's image: on Python 3.6 or later, with pytest 5 or later.
+"""Code that runs beside the tests in the task's image: Python 3.6 or later, pytest 5 or later.
 
-Its directory is shown to the sandbox read-only, and holds nothing that a repository would import by accident.
+The directory is mounted read-only and holds no module that a repository would import by accident.
 """

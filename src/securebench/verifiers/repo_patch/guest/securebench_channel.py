@@ -1,9 +1,9 @@
-"""What every reporter shares: the order of the host, the channel back to it, and the nonce at the end.
+"""Shared by all reporters: the host's order, the channel to the host, and the final nonce.
 
-The channel is what stdout was when the reporter started. From then on stdout is stderr, and nothing that tests print,
-or programs that they start, comes to the channel. Each line begins with a mark that the host sent over stdin. This
-keeps out whoever writes blindly; code in the same process can do whatever this module can, which is what the host's
-other evidence is for. Functions that are used later are bound now, before any code of a candidate runs.
+The channel is the original stdout. After start-up, stdout is redirected to stderr, so output of tests and their child
+processes never reaches the channel. Each line begins with a mark that the host sent over stdin. It stops blind writes.
+Code in this process can do anything that this module can; the host's other evidence covers that. Functions for later
+use are bound now, before any code of a candidate runs.
 """
 
 import fcntl
@@ -14,24 +14,24 @@ from json.encoder import encode_basestring_ascii
 from typing import Any
 
 CHANNEL = 500
-"""The lowest number that the channel's descriptors may have: programs close the low ones when they become daemons."""
+"""The channel's lowest descriptor number: programs close low ones when they become daemons."""
 LONGEST_ID = 16000
 
 
 class Channel:
-    """The way to the host. ``order`` is what it wants: see ``evidence/channel.py``."""
+    """The connection to the host. ``order``: see ``evidence/channel.py``."""
 
     __slots__ = ("nonce", "order", "say")
 
     def __init__(self, order: Any, say: Any, nonce: Any) -> None:
-        """Make a channel of its two functions: they hold the mark, and nothing else does."""
+        """Make a channel from two closures. Only they hold the mark."""
         self.order = order
         self.say = say
         self.nonce = nonce
 
 
 def open_channel() -> Any:
-    """Return the channel, or nothing where stdin ends before an order. Stdin and stdout are nobody's afterwards."""
+    """Return the channel, or nothing if stdin ends before an order. Redirects stdin and stdout."""
     read, write, getpid, line = os.read, os.write, os.getpid, _line
     order = line(read, 0)
     if order is None:
@@ -47,13 +47,13 @@ def open_channel() -> Any:
     process, count, text = getpid(), [0], encode_basestring_ascii
 
     def dumps(value: Any) -> str:
-        """Return ``value`` as JSON: packages may change what the module ``json`` does."""
+        """Return ``value`` as JSON: packages may change the module ``json``."""
         if type(value) is dict:
             return "{" + ", ".join([text(key) + ": " + text(value[key]) for key in value]) + "}"
         return str(value) if type(value) is int else text(value)
 
     def say(*words: Any) -> None:
-        """Send one line. A process that a test has forked says nothing."""
+        """Send one line. A process forked by a test sends nothing."""
         if getpid() != process:
             return
         body = ", ".join([dumps(word) for word in words])
@@ -63,7 +63,7 @@ def open_channel() -> Any:
             data = data[write(channel, data) :]
 
     def nonce() -> Any:
-        """Return what the host answers to the end; nothing where it does not, or in a forked process."""
+        """Return the host's reply to the end, or nothing: no reply, or a forked process."""
         if getpid() != process:
             return None
         answer = line(read, back)
@@ -73,7 +73,7 @@ def open_channel() -> Any:
 
 
 def signer() -> Any:
-    """Return the function that makes of digests what the host expects when it has sent its nonce."""
+    """Return the function that signs digests with the host's nonce."""
     sha = sha256
 
     def sign(digests: Any, nonce: Any) -> Any:
@@ -83,7 +83,7 @@ def signer() -> Any:
 
 
 def _line(read: Any, descriptor: Any) -> Any:
-    """Read one line, and no more: what follows it is for later."""
+    """Read exactly one line."""
     line = b""
     while not line.endswith(b"\n"):
         piece = read(descriptor, 1)

@@ -1,8 +1,8 @@
-"""Takes a fingerprint of what tests depend on: a digest by name, of each function and class of some modules.
+"""Fingerprints the code that tests depend on: a digest per function and class of some modules.
 
-Code is compared by value and everything else by identity, in one process. What honest packages change is left out:
-plain values (``TestCase.maxDiff``), new names, and what ``FREE`` lists. A new name counts where it hides another one:
-a method that is inherited, or a builtin. All that is used later is bound when this module is loaded.
+Code is compared by value, everything else by identity, in one process. Honest changes are ignored: plain values
+(``TestCase.maxDiff``), new names, and names in ``FREE``. A new name counts if it hides another one: an inherited
+method or a builtin. Everything used later is bound when this module is loaded.
 """
 
 import builtins
@@ -25,7 +25,7 @@ ALWAYS = (
     "_frozen_importlib",
     "_frozen_importlib_external",
 )
-"""Modules that every fingerprint is of."""
+"""Modules in every fingerprint."""
 
 FREE = frozenset(
     [
@@ -38,19 +38,19 @@ FREE = frozenset(
         "_pytest.unittest:TestCaseFunction.failfast",
     ]
 )
-"""What honest packages replace: displays, mocks, and what legacypath, pytest-subtests and Hypothesis do to pytest."""
+"""Names that honest packages replace: displays, mocks, and what legacypath, pytest-subtests and Hypothesis patch."""
 
 _RESULT = "_pytest.unittest:TestCaseFunction."
 STAND_INS = {
     _RESULT + "addSkip": "pytest_subtests.plugin:_addSkip",
     _RESULT + "addSubTest": "pytest_subtests.plugin:_addSubTest",
 }
-"""What a plugin replaces when pytest is configured, and by which of its functions. Nothing else may be there."""
+"""Names that plugins replace when pytest is configured, and their replacements. No others are allowed."""
 
 TRACERS = ("sys:settrace", "sys:setprofile", "sys:monitoring", "threading:hooks")
 
 SPOTS = 8
-"""Before how many tests, which nothing can foresee, the fingerprint is compared: each time takes some 30 ms."""
+"""Before how many unpredictable tests to compare the fingerprint. Each comparison takes about 30 ms."""
 
 _PLAIN = (int, float, complex, str, bytes, bool, type(None), type(Ellipsis))
 _UNTOLD = ("__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__firstlineno__", "_abc_impl")
@@ -58,10 +58,10 @@ _DEPTH = 4
 
 
 def fingerprinter(modules: Any, libraries: Any, repository: Any) -> Any:
-    """Return a function that takes the fingerprint of ``modules``, and of the assertions of ``libraries``.
+    """Return a function that fingerprints ``modules``, and the assertions of ``libraries``.
 
-    ``NAME.*`` stands for all of a package that is loaded. A library is loaded for the fingerprint, unless it lies below
-    ``repository``: it would be a candidate's code.
+    ``NAME.*`` means all loaded modules of a package. Libraries are imported, except those below ``repository``, which
+    would be the candidate's code.
     """
     held, kept = {}, []  # type: Any, Any
     for name in ["builtins", *ALWAYS, *_whole(modules)]:
@@ -88,7 +88,7 @@ def fingerprinter(modules: Any, libraries: Any, repository: Any) -> Any:
 
 
 def _whole(modules: Any) -> Any:
-    """Return ``modules`` with each ``NAME.*`` replaced by the loaded modules of that package."""
+    """Expand each ``NAME.*`` of ``modules`` to the loaded modules of that package."""
     found = []  # type: Any
     for name in modules:
         prefix = name[:-1]
@@ -97,13 +97,13 @@ def _whole(modules: Any) -> Any:
 
 
 def _basic_finders() -> Any:
-    """Return Python's own finders and pytest's: others come and go."""
+    """Return the finders of Python and pytest: others come and go."""
     names = ("BuiltinImporter", "FrozenImporter", "PathFinder", "AssertionRewritingHook")
     return [entry for entry in sys.meta_path if getattr(entry, "__name__", type(entry).__name__) in names]
 
 
 def _of_system(before: Any, found: Any) -> None:
-    """Add the hooks of imports that there were ``before``, in their order, and whether code is traced."""
+    """Add the import hooks present ``before``, in order, and whether code is traced."""
     for name, first, now in (
         ("sys:meta_path", before[0], list(sys.meta_path)),
         ("sys:path_hooks", before[1], list(sys.path_hooks)),
@@ -121,7 +121,7 @@ def _of_system(before: Any, found: Any) -> None:
 
 
 def _of_stand_ins(loaded: Any, found: Any, kept: Any) -> None:
-    """Add the functions that replace others, of plugins that are loaded, and the lack of what they may add."""
+    """Add the replacements made by loaded plugins, and the absence of names that they may add."""
     if "_pytest.unittest" in loaded:
         found.setdefault(_RESULT + "addSubTest", _digest("absent"))
     for place in STAND_INS.values():
@@ -131,10 +131,10 @@ def _of_stand_ins(loaded: Any, found: Any, kept: Any) -> None:
 
 
 def honest(before: Any, after: Any) -> Any:
-    """Return ``after`` with ``before``'s digests where a difference is no tampering.
+    """Return ``after`` with digests of ``before`` for honest differences.
 
-    Tracers that were on may be off: coverage ends with the tests. A plugin's function may stand in for another if it
-    was there before, and is what it was then.
+    Tracers may have been switched off: coverage ends with the tests. A plugin's function may replace another if it
+    existed before and is unchanged.
     """
     off = _digest("off")
     after.update({key: value for key, value in before.items() if key in TRACERS and after.get(key) == off})
@@ -145,16 +145,16 @@ def honest(before: Any, after: Any) -> Any:
 
 
 def changed_between(before: Any, now: Any) -> Any:
-    """Return the names of what is not as it was ``before``, while tests run: they may be traced, and fake imports."""
+    """Return the names that differ from ``before`` while tests run: they may be traced and fake imports."""
     return [key for key in before if now.get(key) != before[key] and key not in (*TRACERS, "builtins:__import__")]
 
 
 def watcher(take: Any, before: Any, say: Any) -> Any:
-    """Return two functions that report what is undone before the end: ``choose`` and ``look``.
+    """Return ``choose`` and ``look``, which report temporary changes.
 
-    ``choose`` is called when tests were collected, with pairs of a key and a name, which are one of as many
-    ``groups``. It compares the fingerprint, as collection can be tampered with, too. ``look`` is called with its key
-    before each test, and compares before the chosen ones.
+    ``choose`` is called after collection with (key, name) pairs, divided into ``groups``. It compares at once, as
+    collection can be tampered with too. ``look`` is called with a key before each test, and compares before the
+    chosen ones.
     """
     allow, differs, ordered, most, spots = honest, changed_between, sorted, SPOTS, set()  # type: Any, Any, Any, Any, Any
     secret, sha = os.urandom(16), sha256
@@ -186,14 +186,14 @@ def _load(name: Any) -> Any:
 
 
 def _is_foreign(name: Any, repository: Any) -> bool:
-    """Return whether the package ``name`` is installed somewhere else than in the repository."""
+    """Return whether the package ``name`` is installed outside the repository."""
     spec = find_spec(name)
     origin = getattr(spec, "origin", None)
     return origin is not None and not origin.startswith(repository.rstrip("/") + "/")
 
 
 def _of_module(name: Any, scope: Any, found: Any, kept: Any) -> None:
-    """Add what the module ``name`` defines, and what it uses of others."""
+    """Add the definitions of the module ``name``, and the names it uses."""
     hidden = sorted(key for key in scope if key in vars(builtins) and not key.startswith("__"))
     if name != "builtins":
         found[name + ":hides"] = _digest(str(hidden))
@@ -205,7 +205,7 @@ def _of_module(name: Any, scope: Any, found: Any, kept: Any) -> None:
 
 
 def _of_class(name: Any, cls: Any, found: Any, kept: Any) -> None:
-    """Add each method of a class, and which inherited ones it hides."""
+    """Add each method of a class, and the inherited ones that it hides."""
     found[name] = _digest(str([id(base) for base in cls.__mro__]) + str(id(type(cls))))
     kept.extend(cls.__mro__)
     inherited = set()  # type: Any
@@ -219,14 +219,14 @@ def _of_class(name: Any, cls: Any, found: Any, kept: Any) -> None:
 
 
 def _acts(value: Any) -> bool:
-    """Return whether an attribute is a method, a class or a descriptor: plain values come and go."""
+    """Return whether an attribute is a method, class or descriptor: plain values vary."""
     return not isinstance(value, _PLAIN) and (callable(value) or hasattr(type(value), "__get__"))
 
 
 def _of_assertions(name: Any, scope: Any, found: Any, kept: Any) -> None:
-    """Add the functions of a library that are named like assertions, also as methods."""
+    """Add the functions and methods of a library that are named like assertions."""
     for key, value in list(scope.items()):
-        is_class = issubclass(type(value), type)  # isinstance would ask the value: Django's settings then want to exist
+        is_class = issubclass(type(value), type)  # isinstance would load Django's lazy settings
         if "assert" in key.lower() and callable(value) and not is_class:
             found[name + ":" + key] = _digest(_told(value, kept, 0))
         elif is_class:
@@ -236,8 +236,8 @@ def _of_assertions(name: Any, scope: Any, found: Any, kept: Any) -> None:
 
 
 def _told(value: Any, kept: Any, depth: Any) -> str:
-    """Return what ``value`` is in text: functions by their code, also below wrappers; others by identity."""
-    kept.append(value)  # nothing else can get its identity while this lives
+    """Describe ``value``: functions by their code, also inside wrappers; others by identity."""
+    kept.append(value)  # keeps its identity from being reused
     if isinstance(value, types.FunctionType):
         return "deep" if depth > _DEPTH else "function(" + ",".join(_parts(value, kept, depth + 1)) + ")"
     if isinstance(value, _PLAIN):
@@ -262,13 +262,13 @@ def _parts(function: Any, kept: Any, depth: Any) -> Any:
     for cell in function.__closure__ or ():
         try:
             parts.append(_told(cell.cell_contents, kept, depth))
-        except ValueError:  # a cell that is not filled yet
+        except ValueError:  # an empty cell
             parts.append("empty")
     return parts
 
 
 def _code(code: Any) -> str:
-    """Return what code does, without where it was written."""
+    """Describe the effect of code, without its location."""
     parts = [code.co_code, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars, code.co_flags]
     parts.append(getattr(code, "co_exceptiontable", b""))  # since Python 3.11
     parts += [_code(const) if isinstance(const, types.CodeType) else _text(const) for const in code.co_consts]

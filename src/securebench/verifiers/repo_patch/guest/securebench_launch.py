@@ -1,4 +1,4 @@
-"""Does what ``python -m pytest`` does, but loads pytest before the working directory is where modules come from."""
+"""Does what ``python -m pytest`` does, but loads pytest before adding the working directory to sys.path."""
 
 import sys
 from os import getcwd

@@ -1,4 +1,4 @@
-"""A plugin of pytest that tells the host what became of each test, on a channel of its own."""
+"""A pytest plugin that reports each test's outcome to the host, on a separate channel."""
 
 import os
 import sys
@@ -14,14 +14,13 @@ from securebench_fingerprint import (  # type: ignore[import-not-found] # as abo
 )
 
 _RUNNING = "running"
-"""In the place of what a call raised, while it runs."""
+"""The value for a call's error while the call runs."""
 
 
 def reporter(channel: Any) -> Any:  # noqa: C901 - all hooks are closures of this one function
-    """Return a plugin that hears of each test, and tells ``channel``.
+    """Return a plugin that reports each test to ``channel``.
 
-    What it knows is in the closures of its hooks, and not in attributes: a module that looks for a reporter to use or
-    to change finds no name for it.
+    Its state is in closures of its hooks, not in attributes: a module that searches for a reporter finds no name.
     """
     say, nonce, sign, order = channel.say, channel.nonce, signer(), channel.order
     take = fingerprinter(order["protected"], order["libraries"], order["repository"])
@@ -34,7 +33,7 @@ def reporter(channel: Any) -> Any:  # noqa: C901 - all hooks are closures of thi
         """Hooks of pytest."""
 
         def begin(self) -> None:
-            """See what plugins have changed, unless one of them is the repository's own: that code is judged."""
+            """Record changes by plugins, unless a plugin is the repository's own code."""
             own = order["repository"].rstrip("/") + "/"
             files = [getattr(module, "__file__", None) or "" for module in list(sys.modules.values())]
             if not any(str(file).startswith(own) for file in files):
@@ -43,13 +42,13 @@ def reporter(channel: Any) -> Any:  # noqa: C901 - all hooks are closures of thi
             say("before", before)
 
         def pytest_configure(self, config: Any) -> None:
-            """Run everything that there is to run, in this process."""
+            """Run all tests, in this process."""
             config.option.maxfail = 0
             config.option.continue_on_collection_errors = True
 
         @pytest.hookimpl(hookwrapper=True, tryfirst=True)
         def pytest_collection_modifyitems(self, items: Any) -> Any:
-            """Keep the host's tests where a command selects single tests: each stays where its file has it."""
+            """Keep the host's tests if a command selects single tests, in file order."""
             every = _with_kept(items, keep) if keep else list(items)
             yield
             left = {id(item) for item in items}
@@ -57,17 +56,17 @@ def reporter(channel: Any) -> Any:  # noqa: C901 - all hooks are closures of thi
                 items[:] = [item for item in every if id(item) in left or _is_kept(item, keep)]
 
         def pytest_collectreport(self, report: Any) -> None:
-            """Say which file could not be loaded."""
+            """Report a file that could not be loaded."""
             if report.failed:
                 say("unloaded", report.nodeid[:LONGEST_ID])
 
         @pytest.hookimpl(tryfirst=True)
         def pytest_collection_finish(self, session: Any) -> None:
-            """Keep each test's id and whether it may fail: all that code under test changes later does not count.
+            """Keep each test's id and whether it may fail, so that later changes do not count.
 
-            Choose the tests before which to look. Say which there are, where nothing but that is asked.
+            Choose the tests before which to compare. If the order is only to collect, report the tests.
             """
-            for item in session.items:  # each is kept, so that no other object gets its identity
+            for item in session.items:  # keeps their identities from being reused
                 known[id(item)] = (item, item.nodeid[:LONGEST_ID], marked(item))
             choose([(id(item), item.nodeid) for item in session.items])
             if order.get("collect"):
@@ -76,41 +75,41 @@ def reporter(channel: Any) -> Any:  # noqa: C901 - all hooks are closures of thi
 
         @pytest.hookimpl(tryfirst=True)
         def pytest_runtest_setup(self, item: Any) -> None:
-            """Look for changes that are undone before the end; no fixture of this test has changed anything yet."""
+            """Look for temporary changes, before fixtures of this test run."""
             look(id(item))
 
         @pytest.hookimpl(hookwrapper=True, tryfirst=True)
         def pytest_runtest_protocol(self, item: Any) -> Any:
-            """Know whose reports come: what a report says of that can be changed."""
+            """Remember the running test: its reports could be modified."""
             current.append(id(item))
             yield
             current.pop()
 
         @pytest.hookimpl(hookwrapper=True, tryfirst=True)
         def pytest_runtest_call(self, item: Any) -> Any:
-            """See what a test raised, before anybody makes a report of it."""
+            """Record what a test raised, before a report is made of it."""
             calls[id(item)] = running
             outcome = yield
             calls[id(item)] = error_of(item, outcome.excinfo)
 
         @pytest.hookimpl(tryfirst=True)
         def pytest_runtest_logreport(self, report: Any) -> None:
-            """Say what became of a test: of its set-up and tear-down only if they went wrong."""
+            """Report a test's outcome; of set-up and tear-down only failures."""
             item = current[-1] if current else None
-            if item not in known:  # no test that was collected
+            if item not in known:  # not a collected test
                 say("test", str(report.nodeid)[:LONGEST_ID], "contradicted")
                 return
             test, may_fail = known[item][1:]
             call = calls.get(item)
             if report.when == "call" and call != running:
-                calls.pop(item, None)  # it accounts for one report
+                calls.pop(item, None)  # counts for one report
             outcome = told(report, call, may_fail)
             if outcome:
                 say("test", test, outcome)
 
         @pytest.hookimpl(trylast=True)
         def pytest_sessionfinish(self, exitstatus: Any) -> None:
-            """Say how pytest is about to end, and what is left of what it relies on."""
+            """Report pytest's exit status and the final fingerprint."""
             say("end", int(exitstatus))
             number = nonce()
             if number:
@@ -128,7 +127,7 @@ def _is_kept(item: Any, keep: Any) -> bool:
 
 
 def _with_kept(items: Any, keep: Any) -> Any:
-    """Return ``items``, and the host's tests of the same files and classes that a node id leaves out."""
+    """Return ``items`` and the host's tests of the same files and classes that a node id excludes."""
     found, known, parents = [], {item.nodeid for item in items}, set()
     for item in items:
         found.append(item)
@@ -141,20 +140,20 @@ def _with_kept(items: Any, keep: Any) -> Any:
 
 
 def _may_fail(item: Any) -> bool:
-    """Return whether a test is marked as one that is expected to fail."""
+    """Return whether a test is marked as expected to fail."""
     of_unittest = getattr(getattr(item, "obj", None), "__unittest_expecting_failure__", False)
     return bool(of_unittest) or item.get_closest_marker("xfail") is not None
 
 
 def _error(item: Any, excinfo: Any) -> str:
-    """Return the name of what a test's call raised, or nothing. pytest keeps what tests of unittest raise aside."""
+    """Return the name of the call's exception, or nothing. pytest stores those of unittest separately."""
     if excinfo is not None:
         return str(excinfo[0].__name__)
     return "unittest" if getattr(item, "_excinfo", None) else ""
 
 
 def _outcome(report: Any, error: Any, may_fail: bool) -> str:
-    """Return what a report comes to. ``error`` is what the call raised, and ``None`` if there was no call."""
+    """Return a report's outcome. ``error`` is the call's exception, ``None`` if there was no call."""
     if report.when != "call":
         if report.passed:
             return ""
@@ -162,7 +161,7 @@ def _outcome(report: Any, error: Any, may_fail: bool) -> str:
     expected = hasattr(report, "wasxfail")
     if report.passed:
         if error:
-            return "" if error == _RUNNING else "contradicted"  # of a part of the test, there is nothing to say
+            return "" if error == _RUNNING else "contradicted"  # nothing to report for a part of the test
         good = "xpassed" if expected else "passed"
         return "contradicted" if error is None else good
     if report.skipped:
@@ -171,7 +170,7 @@ def _outcome(report: Any, error: Any, may_fail: bool) -> str:
 
 
 def _open() -> Any:
-    """Return what reports to the host, or nothing in a worker of pytest-xdist, whose stdin is another's."""
+    """Return the reporter, or nothing in a worker of pytest-xdist, whose stdin is not ours."""
     os.environ.pop("PYTHONPATH", None)
     if "PYTEST_XDIST_WORKER" in os.environ:
         return None
@@ -184,7 +183,7 @@ _OURS = [_open()]
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: Any) -> None:
-    """Run all tests, in this process: outcomes of others, of pytest-xdist and pytest-forked, would be hearsay."""
+    """Run all tests in this process: results of pytest-xdist's and pytest-forked's processes are not evidence."""
     option = config.option
     if hasattr(option, "numprocesses") and "PYTEST_XDIST_WORKER" not in os.environ:
         option.numprocesses = 0
@@ -200,7 +199,7 @@ def pytest_cmdline_main(config: Any) -> None:
 
 @pytest.hookimpl(tryfirst=True, hookwrapper=True)
 def pytest_load_initial_conftests(early_config: Any) -> Any:
-    """Take part in this run, before any code of the repository is loaded; what reports has no name afterwards."""
+    """Register the reporter before any code of the repository is loaded, and remove its name."""
     plugin = _OURS.pop() if _OURS else None
     if plugin is not None:
         early_config.pluginmanager.register(plugin)

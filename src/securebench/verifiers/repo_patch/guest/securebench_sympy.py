@@ -1,9 +1,9 @@
-"""Runs the test files of SymPy by the rules of ``bin/test``, and reports the outcome of each function to the host.
+"""Runs SymPy's test files by the rules of ``bin/test``, and reports each function's outcome.
 
-``bin/test`` and what it runs are part of the repository, which a candidate may have changed. This runner collects and
-runs the same functions by the same rules without them: see ``SymPyTests.test_file`` in ``sympy/testing/runtests.py``.
-The decorators of ``sympy/testing/pytest.py`` are the repository's, as the task has them. All that is used after code
-of the repository was loaded is bound before that, and is in closures, for that code to find nowhere by a name.
+``bin/test`` and its modules are in the repository, so a candidate may have changed them. This runner collects and runs
+the same functions without them: see ``SymPyTests.test_file`` in ``sympy/testing/runtests.py``. The decorators of
+``sympy/testing/pytest.py`` are the repository's, as the task has them. All functions used later are bound in closures
+before code of the repository is loaded, so it finds no name for them.
 """
 
 import inspect
@@ -23,7 +23,7 @@ _SEED = 20220407
 
 
 def _selected(top: str, paths: Any) -> Any:
-    """Return the test files below ``sympy/`` that ``paths`` select, in the order of ``bin/test``."""
+    """Return the test files below ``sympy/`` selected by ``paths``, in the order of ``bin/test``."""
     found = []
     for directory, _, names in os.walk(os.path.join(top, "sympy")):
         found += [os.path.join(directory, name) for name in names if fnmatch(name, "test_*.py")]
@@ -35,7 +35,7 @@ def _selected(top: str, paths: Any) -> Any:
 
 
 def _load(path: str) -> Any:
-    """Return the code of a test file; nothing if it has none."""
+    """Compile a test file. Returns nothing if that fails."""
     try:
         with open(path, encoding="utf8") as file:
             return compile(file.read(), path, "exec", flags=0, dont_inherit=True)
@@ -45,12 +45,12 @@ def _load(path: str) -> Any:
 
 
 def _collector(slow: bool) -> Any:
-    """Return what finds the tests in the names of a module that has been run."""
+    """Return a function that finds tests in an executed module's names."""
     unwrap, is_function, is_method = inspect.unwrap, inspect.isfunction, inspect.ismethod
     is_generator = inspect.isgeneratorfunction
 
     def collect(path: str, names: Any) -> Any:
-        """Return names and functions: of those that the file itself defines, by line. A generator yields its own."""
+        """Return names and functions defined in the file, by line. A generator yields its own."""
         found = []
         for name, value in list(names.items()):
             if name.startswith("test_") and (is_function(value) or is_method(value)):
@@ -64,13 +64,13 @@ def _collector(slow: bool) -> Any:
                 calls += [(name, lambda parts=parts: parts[0](*parts[1:])) for parts in value()]
             else:
                 calls.append((name, value))
-        return tuple(calls)  # code under test, which can find it in a frame, can give no test another name
+        return tuple(calls)  # immutable: code under test may find it in a frame
 
     return collect
 
 
 def _runner(slow: bool) -> Any:
-    """Return what runs one test function and returns what became of it."""
+    """Return a function that runs one test and returns its outcome."""
     catch, filter_warnings, seed, show = (
         warnings.catch_warnings,
         warnings.filterwarnings,
@@ -79,9 +79,9 @@ def _runner(slow: bool) -> Any:
     )
 
     def of_exception(error: BaseException) -> str:
-        """Return what an exception that left a test means. SymPy knows its own by the names of their classes.
+        """Return the outcome for an exception. SymPy recognises its own by class name.
 
-        An expected failure is no pass: code under test can raise an exception of that name.
+        An expected failure is not a pass: code under test can raise such an exception.
         """
         kind = type(error).__name__
         if isinstance(error, Exception) and kind in ("Skipped", "XFail", "XPass"):
@@ -96,7 +96,7 @@ def _runner(slow: bool) -> Any:
         with catch():
             filter_warnings("error", ".*", DeprecationWarning, module="sympy.*")
             seed(_SEED)
-            try:  # inside of the context manager: what it does to an exception is not ours
+            try:  # inside the context manager, which may change exceptions
                 function()
                 outcome = "passed"
             except BaseException as error:
@@ -107,7 +107,7 @@ def _runner(slow: bool) -> Any:
 
 
 def _run(files: Any, top: str, slow: bool, say: Any, only_collect: bool, watch: Any) -> bool:
-    """Run the tests of files, given with their code, or only report them. Returns whether none failed."""
+    """Run, or only collect, the tests of compiled files. Returns whether none failed."""
     choose, look = watch
     collect, run, execute, relative, show = _collector(slow), _runner(slow), exec, os.path.relpath, traceback.print_exc
     good = True

@@ -1,13 +1,13 @@
-"""Runs a command that is built on unittest, and reports the outcome of each test to the host.
+"""Runs a command based on unittest, and reports each test's outcome to the host.
 
-``securebench_unittest.py module ARGUMENTS`` does what ``python -m unittest ARGUMENTS`` does, and
-``securebench_unittest.py script FILE ARGUMENTS`` what ``python FILE ARGUMENTS`` does.
+``securebench_unittest.py module ARGUMENTS`` works like ``python -m unittest ARGUMENTS``, and
+``securebench_unittest.py script FILE ARGUMENTS`` like ``python FILE ARGUMENTS``.
 
-unittest is loaded from Python's own library before anything of the repository can be imported. An outcome counts only
-if it was added while ``unittest.TestCase.run`` was running that very test, in the main thread of this process. What a
-runner prints, counts, or adds to a result by other ways reports nothing.
+unittest is loaded from Python's library before anything of the repository can be imported. An outcome counts only if
+it was added while ``unittest.TestCase.run`` ran that test, in the main thread of this process. A runner's output and
+counts, and other changes to a result, are ignored.
 
-Where the host only asks which tests there are, none is run: see ``_hook_collection``.
+If the order is only to collect, no test runs: see ``_hook_collection``.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ _WORST_FIRST = ("error", "failed", "skipped", "passed")
 
 
 class _Recorder:
-    """A unittest result that notes what is added to it, and passes everything on to the runner's own result."""
+    """A unittest result that records outcomes and forwards everything to the runner's result."""
 
     def __init__(self, result: Any, note: Any) -> None:
         self.__dict__.update(_result=result, _note=note)
@@ -41,7 +41,7 @@ class _Recorder:
 
     @property
     def shouldStop(self) -> bool:
-        """Run every test, whatever ``--failfast`` says: some must fail."""
+        """Ignore ``--failfast``: some tests must fail."""
         return False
 
     @shouldStop.setter
@@ -65,11 +65,11 @@ class _Recorder:
         self._result.addSkip(test, reason)
 
     def addExpectedFailure(self, test: Any, error: Any) -> None:
-        self._note(test, "skipped")  # no pass: code under test can mark any test as one that may fail
+        self._note(test, "skipped")  # not a pass: code under test can mark any test
         self._result.addExpectedFailure(test, error)
 
     def addUnexpectedSuccess(self, test: Any) -> None:
-        self._note(test, "failed")  # unittest itself ends without success then
+        self._note(test, "failed")  # unittest itself fails then
         self._result.addUnexpectedSuccess(test)
 
     def addSubTest(self, test: Any, subtest: Any, error: Any) -> None:
@@ -85,7 +85,7 @@ def _test_id(test: Any) -> str:
 
 
 def _description(test: Any) -> str:
-    """Return the first line of the test's docstring: logs of unittest show it in place of a name."""
+    """Return the first docstring line, which unittest logs instead of a name."""
     lines = (getattr(test, "_testMethodDoc", None) or "").strip().split("\n")
     return str(lines[0].strip())[:LONGEST_ID]
 
@@ -96,7 +96,7 @@ def _name(test: Any) -> Any:
 
 
 def _cases(suite: Any) -> Any:
-    """Yield the tests in a suite that holds them; one that makes them only while it runs is left."""
+    """Yield the tests of a suite, except those that it creates while it runs."""
     if isinstance(suite, unittest.TestCase):
         yield suite
     elif getattr(type(suite), "__iter__", None) is unittest.BaseTestSuite.__iter__:
@@ -105,9 +105,9 @@ def _cases(suite: Any) -> Any:
 
 
 def _hook(say: Any, choose: Any, look: Any) -> None:  # noqa: C901 - all hooks are closures of this one function
-    """Follow each test that unittest runs, and report it when it has ended. Look for changes before some of them.
+    """Report each test that unittest runs. Look for changes before some of them.
 
-    What is known of the running test is in closures, for code under test to find nowhere by a name.
+    The state is in closures, so code under test finds no name for it.
     """
     run_test, run_suite = unittest.TestCase.run, unittest.TestSuite.run
     case, recorder, walk, name_of, ref = unittest.TestCase, _Recorder, _cases, _name, weakref.ref
@@ -116,28 +116,28 @@ def _hook(say: Any, choose: Any, look: Any) -> None:  # noqa: C901 - all hooks a
     running, seen, depth, known = [], [], [], {}  # type: Any, Any, Any, Any
 
     def named(test: Any) -> Any:
-        """Return the id and the description of a test: what they were when it was first seen."""
+        """Return a test's id and description from when it was first seen."""
         entry = known.get(id(test))
         if entry is None or entry[0]() is not test:
             entry = known[id(test)] = (ref(test), name_of(test))
         return entry[1]
 
     def note(test: Any, outcome: str) -> None:
-        """Note an outcome of the running test, or a failure outside of one: of a set-up or tear-down."""
+        """Record an outcome of the running test, or a failed set-up or tear-down outside of tests."""
         if running:
             if test is running[0] or getattr(test, "test_case", None) is running[0]:
                 seen.append(outcome)
         elif outcome in ("error", "failed"):
             if isinstance(test, case):
                 say("test", named(test)[0], outcome, named(test)[1])
-            else:  # unittest's stand-in for a class or a module whose set-up or tear-down failed
+            else:  # unittest's placeholder for a failed class or module fixture
                 say("unloaded", str(test)[:LONGEST_ID])
 
     def recorded(result: Any) -> Any:
         return result if isinstance(result, recorder) else recorder(result, note)
 
     def run(self: Any, result: Any = None) -> Any:
-        """Run one test. A test that another test runs, or another thread, is part of what is tested."""
+        """Run one test. One run by another test or thread is part of that test."""
         if running or thread() != main or result is None:
             return run_test(self, result)
         test, description = named(self)
@@ -151,7 +151,7 @@ def _hook(say: Any, choose: Any, look: Any) -> None:  # noqa: C901 - all hooks a
             say("test", test, min(seen, key=order) if seen else "error", description)
 
     def run_all(self: Any, result: Any, *rest: Any, **more: Any) -> Any:
-        """Run a suite with a result that notes what is added outside of tests. Before that, learn its tests' names."""
+        """Run a suite with a recording result, after learning the names of its tests."""
         if running or thread() != main:
             return run_suite(self, result, *rest, **more)
         if not depth:
@@ -167,7 +167,7 @@ def _hook(say: Any, choose: Any, look: Any) -> None:  # noqa: C901 - all hooks a
 
 
 def _hook_collection(say: Any, *_: Any) -> None:
-    """Report the tests that a runner would run, and the modules that could not be loaded. Run nothing."""
+    """Report the tests to run and the modules that failed to load. Run nothing."""
     suite, case, test_id = unittest.BaseTestSuite, unittest.TestCase, _test_id
 
     def collect(test: Any) -> None:
@@ -178,7 +178,7 @@ def _hook_collection(say: Any, *_: Any) -> None:
         elif kind.__module__ != "unittest.loader":
             if isinstance(test, case):
                 say("collected", test_id(test))
-        elif kind.__name__ == "_FailedTest":  # unittest's stand-in for what could not be imported, by its name
+        elif kind.__name__ == "_FailedTest":  # unittest's placeholder for a failed import
             say("unloaded", (test._testMethodName.replace(".", "/") + ".py")[:LONGEST_ID])  # noqa: SLF001 - as above
 
     def run(self: Any, result: Any = None, *_rest: Any, **_more: Any) -> Any:
@@ -191,7 +191,7 @@ def _hook_collection(say: Any, *_: Any) -> None:
 
 @contextlib.contextmanager
 def _reporting(channel: Any) -> Any:
-    """Report what is run inside, with its exit code and with what unittest was before and after."""
+    """Report the tests run inside, the exit code, and unittest's fingerprints before and after."""
     say, nonce, sign, order = channel.say, channel.nonce, signer(), channel.order
     hook = _hook_collection if order.get("collect") else _hook
     before = {}  # type: Any
@@ -217,7 +217,7 @@ def _reporting(channel: Any) -> Any:
 
 
 def _run_script(path: str, arguments: Any) -> None:
-    """Run ``path`` as the program that it is."""
+    """Run ``path`` as a script."""
     sys.path[0] = dirname(abspath(path))
     sys.argv = [path, *arguments]
     with open(path, "rb") as file:
@@ -229,7 +229,7 @@ def _run_script(path: str, arguments: Any) -> None:
 
 
 def _run_module(arguments: Any) -> None:
-    """Do what unittest's own ``__main__`` does."""
+    """Do the same as unittest's ``__main__``."""
     sys.path[0] = getcwd()
     sys.argv = ["python -m unittest", *arguments]
     sys.modules["__main__"] = types.ModuleType("__main__")
@@ -237,7 +237,7 @@ def _run_module(arguments: Any) -> None:
 
 
 def _exit_code(request: Any) -> int:
-    """Return the exit code that Python makes of what ``sys.exit`` was given."""
+    """Return Python's exit code for the argument of ``sys.exit``."""
     if request is None:
         return 0
     return request & 0xFF if isinstance(request, int) else 1
