@@ -294,7 +294,7 @@ def test_all_mistakes_are_told_at_once_with_places_and_suggestions(pack_dir: Pat
         load_tester_config(pack_dir / "tester.yaml")
     found = [(p.code, p.location.line, p.location.column, p.hint) for p in caught.value.problems if p.location]
     assert found == [
-        ("output-dir-unsafe", 4, 15, "name a directory of its own for the run, such as '../runs/first'"),
+        ("output-dir-unsafe", 4, 15, "use a separate directory for the run, such as '../runs/first'"),
         ("field-unknown", 5, 3, "did you mean 'max_workers'?"),
         ("file-missing", 8, 10, "paths are relative to this file"),
         ("field-value", 10, 9, "did you mean 'command'?"),

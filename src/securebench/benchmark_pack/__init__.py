@@ -1,4 +1,4 @@
-"""Benchmark packs: a manifest, rows of tasks, and the files that they refer to, read strictly."""
+"""Benchmark packs: a manifest, task rows and the files that they reference, read strictly."""
 
 from securebench.benchmark_pack.loader import load_benchmark_pack
 from securebench.benchmark_pack.model import AssetRoots, BenchmarkPack, BenchmarkRow, RowSource

@@ -1,4 +1,4 @@
-"""The files that rows refer to: opened once, without following any link, and hashed from the open descriptor."""
+"""The files that rows reference: opened once, without following symlinks, and hashed from the open descriptor."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MAX_ASSET_FILES: Final = 10_000
-"""Files below one referenced directory: a source tree has fewer, and each is copied for each task."""
+"""Files below one referenced directory. Source trees have fewer, and each file is copied for each task."""
 
 MAX_ASSET_BYTES: Final = 256 * MIB
-"""Bytes of one reference, and of all files of a task, for which they are copied. Larger data belongs into the image."""
+"""Bytes of one reference, and of all files of a task. They are copied for each task; put larger data in the image."""
 
 _CHUNK = 1024 * 1024
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -29,9 +29,9 @@ _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 def digest_asset(directory: Path, path: str) -> str:
     """Return the sha256 (hex) of the file or directory at ``path`` (POSIX, relative) below ``directory``.
 
-    A directory's covers the names, kinds, executable bits and contents of everything below it. Raises
-    :class:`ConfigError` for what is missing, is or lies behind a link, has other names on this file system, is
-    neither a regular file nor a directory, or is too much.
+    A directory's digest covers the names, kinds, executable bits and contents of everything below it. Raises
+    :class:`ConfigError` for missing files, symlinks (also in a parent), hard links, special files, and too much
+    data.
     """
     digest = hashlib.sha256()
     budget = _Budget()
@@ -42,9 +42,9 @@ def digest_asset(directory: Path, path: str) -> str:
 
 
 class AssetDigest:
-    """The digest of :func:`digest_asset`, for a file or directory that is read elsewhere.
+    """Computes the digest of :func:`digest_asset` for a file or directory that is read elsewhere.
 
-    ``path`` is that in the pack.
+    ``path`` is its path in the pack.
     """
 
     def __init__(self, path: str) -> None:
@@ -52,17 +52,17 @@ class AssetDigest:
         self._lines: dict[tuple[str, ...], str] = {}
 
     def directory(self, below: str = "") -> None:
-        """Add the directory itself, or the one at ``below`` in it."""
+        """Add the directory itself, or its subdirectory ``below``."""
         path = self._at(below)
         self._lines[tuple(path.split("/"))] = _directory_line(path)
 
     def file(self, content_digest: str, *, executable: bool, below: str = "") -> None:
-        """Add the file itself, or the one at ``below`` in the directory."""
+        """Add the file itself, or the file ``below`` in the directory."""
         path = self._at(below)
         self._lines[tuple(path.split("/"))] = _file_line(path, content_digest, executable=executable)
 
     def hexdigest(self) -> str:
-        """Return the digest of what was added, in whatever order."""
+        """Return the digest of everything added, in any order."""
         lines = (self._lines[path] for path in sorted(self._lines))
         return hashlib.sha256("".join(lines).encode("utf-8")).hexdigest()
 
@@ -79,7 +79,7 @@ def _file_line(path: str, content_digest: str, *, executable: bool) -> str:
 
 
 class _Budget:
-    """What is left of the caps."""
+    """The remaining number of files and bytes."""
 
     def __init__(self) -> None:
         self.files = MAX_ASSET_FILES
@@ -89,13 +89,13 @@ class _Budget:
         self.files -= 1
         self.bytes -= size
         if self.files < 0 or self.bytes < 0:
-            message = f"{path!r} brings more than {MAX_ASSET_FILES} files or {MAX_ASSET_BYTES} bytes"
-            raise ConfigError(message, code="asset-too-large", hint="put large data into the image")
+            message = f"{path!r} contains more than {MAX_ASSET_FILES} files or {MAX_ASSET_BYTES} bytes"
+            raise ConfigError(message, code="asset-too-large", hint="put large data in the image")
 
 
 @contextmanager
 def _opened(directory: Path, path: str) -> Iterator[int]:
-    """Open ``path`` name by name, so that no link on the way is ever followed."""
+    """Open ``path`` component by component, so that no symlink is followed."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for name in path.split("/"):
@@ -116,8 +116,10 @@ def _open_at(parent: int, name: str, path: str) -> int:
         if _is_link(parent, name):
             message = f"{path!r}: {name!r} is a symbolic link"
             raise ConfigError(message, code="asset-link", hint="copy the file itself into the pack") from None
-        message = f"{path!r}: {name!r} cannot be opened: {error.strerror}"
-        raise ConfigError(message, code="asset-unreadable", hint="regular files and directories only") from None
+        message = f"{path!r}: cannot open {name!r}: {error.strerror}"
+        raise ConfigError(
+            message, code="asset-unreadable", hint="assets must be regular files or directories"
+        ) from None
 
 
 def _is_link(parent: int, name: str) -> bool:
@@ -128,7 +130,7 @@ def _is_link(parent: int, name: str) -> bool:
 
 
 def _entries(descriptor: int, path: str, budget: _Budget) -> Iterator[str]:
-    """Yield one line for each thing at and below ``descriptor``, in the order of names."""
+    """Yield one line for each file and directory at and below ``descriptor``, sorted by name."""
     status = os.fstat(descriptor)
     if stat.S_ISREG(status.st_mode):
         yield _read_line(descriptor, path, status, budget)
@@ -138,15 +140,15 @@ def _entries(descriptor: int, path: str, budget: _Budget) -> Iterator[str]:
         yield from _directory_entries(descriptor, path, budget)
     else:
         message = f"{path!r} is neither a regular file nor a directory"
-        raise ConfigError(message, code="asset-not-regular", hint="regular files and directories only")
+        raise ConfigError(message, code="asset-not-regular", hint="assets must be regular files or directories")
 
 
 def _directory_entries(descriptor: int, path: str, budget: _Budget) -> Iterator[str]:
     if path.count("/") > MAX_PATH_DEPTH:
-        raise ConfigError(f"{path!r} lies too deep", code="asset-too-large", hint="flatten the directory")
+        raise ConfigError(f"{path!r} is nested too deep", code="asset-too-large", hint="flatten the directory")
     for name in sorted(os.listdir(descriptor)):
         if not name.isprintable() or "\\" in name:
-            message = f"{path!r} holds a file whose name has a control character, a backslash or no valid text"
+            message = f"{path!r} contains a file name with a control character, a backslash or invalid UTF-8"
             raise ConfigError(message, code="path-unsafe", hint="rename it")
         inner = _open_at(descriptor, name, f"{path}/{name}")
         try:

@@ -1,4 +1,4 @@
-"""Loading a pack: manifest, rows, and the files that they refer to."""
+"""Load a pack: manifest, rows and the files that they reference."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 def load_benchmark_pack(manifest: Path | str, tasks: Path | str) -> BenchmarkPack:
     """Read the pack of a manifest file and a tasks file.
 
-    Everything is checked but the rules of each row's family, which is the compiler's part. Raises
-    :class:`ConfigError` with every problem of the file that has any; if rows have, then with those that the compiler
-    would find as well; :class:`PathPolicyError` if an unsafe path is among them.
+    Checks everything except each row's family rules, which the compiler checks. Raises :class:`ConfigError` with
+    all problems of the first file that has any; problems of rows include those that the compiler would find.
+    Raises :class:`PathPolicyError` if one of them is an unsafe path.
     """
     manifest, tasks = Path(manifest), Path(tasks)
     header = load_manifest(manifest, tasks)
@@ -49,7 +49,7 @@ def load_benchmark_pack(manifest: Path | str, tasks: Path | str) -> BenchmarkPac
 
 
 def _digest_assets(reader: RowReader, directory: Path, manifest: Manifest) -> dict[str, str]:
-    """Return the digest of each file or directory that rows refer to; each is read once."""
+    """Return the digest of each file or directory that rows reference. Each is read once."""
     digests: dict[str, str] = {}
     refused: dict[str, ConfigError] = {}
     for source, reference in reader.references:

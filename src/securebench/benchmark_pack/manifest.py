@@ -1,4 +1,4 @@
-"""The manifest: who a pack is, and what its rows have in common."""
+"""The manifest: a pack's identity, and the defaults of its rows."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ Root = Annotated[str, AfterValidator(_root)]
 
 
 class DefaultsModel(WireModel):
-    """What rows have that do not say otherwise."""
+    """Defaults of rows."""
 
     family: FamilyName = OPTIONAL
     environment: EnvironmentModel = OPTIONAL
 
 
 class AssetRootsModel(WireModel):
-    """Directories of the pack that files come from."""
+    """The pack's directories of asset files."""
 
     public: Root = OPTIONAL
     eval: Root = OPTIONAL
 
 
 class AssetDefaultsModel(WireModel):
-    """What asset objects have that do not say otherwise."""
+    """Defaults of asset objects."""
 
     read_only: bool = OPTIONAL
 
@@ -67,7 +67,7 @@ class ManifestModel(WireModel):
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A manifest, read: defaults filled in. ``digest`` is of the file's bytes."""
+    """A loaded manifest, with defaults filled in. ``digest`` is the digest of the file's bytes."""
 
     id: str
     version: int
@@ -78,7 +78,7 @@ class Manifest:
 
 
 def load_manifest(path: Path, tasks: Path) -> Manifest:
-    """Read a manifest whose rows stand in ``tasks``. Raises :class:`ConfigError` with every problem."""
+    """Read a manifest; its rows are in ``tasks``. Raises :class:`ConfigError` with all problems."""
     text, data = read_text(path, "manifest", MAX_YAML_BYTES)
     value, source, faults = parse_yaml(text, str(path))
     _raise(faults, source)
@@ -107,11 +107,13 @@ def _manifest(value: dict[str, Any], digest: str) -> Manifest:
 
 
 def _root_faults(roots: AssetRoots, manifest: Path, tasks: Path) -> Iterator[Fault]:
-    """Refuse roots that would show an agent what it must not see."""
+    """Reject asset roots that would expose hidden files to an agent."""
     public, hidden = folded(roots.public.rstrip("/")), folded(roots.eval.rstrip("/"))
     if is_at_or_below(public, hidden) or is_at_or_below(hidden, public):
-        yield Fault("asset-roots-overlap", "the public and eval roots overlap", ("asset_roots",), "keep them apart")
+        yield Fault(
+            "asset-roots-overlap", "the public and eval roots overlap", ("asset_roots",), "use separate directories"
+        )
     public_directory = Path(os.path.realpath(manifest.parent)) / roots.public
     if any(Path(os.path.realpath(file)).is_relative_to(public_directory) for file in (manifest, tasks)):
-        message = "the manifest or the rows lie below the public root"
-        yield Fault("asset-roots-overlap", message, ("asset_roots", "public"), "keep them apart")
+        message = "the manifest or the tasks file is inside the public root"
+        yield Fault("asset-roots-overlap", message, ("asset_roots", "public"), "use separate directories")

@@ -1,4 +1,4 @@
-"""A pack and its rows, as they were read."""
+"""A loaded pack and its rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RowSource:
-    """Where a row stands: a line of a file, and its bytes. The text is read again only to place a fault."""
+    """The location of a row: its line and byte range. The text is read again only to locate a fault."""
 
     path: Path = Path()
     line: int = 1
@@ -32,7 +32,7 @@ class RowSource:
     length: int = 0
 
     def locate(self, fault: Fault) -> SourceLocation:
-        """Return the place of ``fault``: with its column if the row still stands where it stood."""
+        """Return the location of ``fault``, with its column if the file is unchanged."""
         try:
             with open_regular(self.path, "tasks file") as file:
                 file.seek(self.offset)
@@ -45,9 +45,9 @@ class RowSource:
 
 @dataclass(frozen=True)
 class BenchmarkRow:
-    """One row. ``environment`` is merged over the manifest's defaults; the rest is as the row has it.
+    """One row. ``environment`` is merged over the manifest's defaults; everything else is as in the row.
 
-    ``files`` are the public assets, ``eval_files`` the file references of eval fields, by field; every mount is set.
+    ``files`` are the public assets, ``eval_files`` the file references of eval fields, by field. All mounts are set.
     """
 
     id: str
@@ -61,11 +61,11 @@ class BenchmarkRow:
     eval_files: Mapping[str, tuple[FileReference, ...]] = field(default_factory=dict)
     source: RowSource = field(default_factory=RowSource, compare=False)
     digest: str = ""
-    """Of the whole row, its hidden fields too: never to be published as it is."""
+    """Covers the whole row, including hidden fields. Never publish it directly: hidden values could be guessed."""
 
     @cached_property
     def public_digest(self) -> str:
-        """The digest (sha256, hex) of what the row has outside of ``eval``: nothing hidden goes into it."""
+        """The digest (sha256, hex) of the row without ``eval``. It covers nothing hidden."""
         public = {
             "id": self.id,
             "family": self.family,
@@ -79,7 +79,7 @@ class BenchmarkRow:
 
 @dataclass(frozen=True, slots=True)
 class AssetRoots:
-    """The directories of a pack that files come from, relative to it, and whether files are read-only."""
+    """The asset directories of a pack, relative to it, and whether files are read-only by default."""
 
     public: str = "assets/"
     eval: str = "hidden/"
@@ -88,9 +88,9 @@ class AssetRoots:
 
 @dataclass(frozen=True)
 class BenchmarkPack:
-    """A pack: immutable, with the digest (sha256, hex) of everything that it was read from.
+    """An immutable pack, with the digest (sha256, hex) of everything that it was read from.
 
-    ``fingerprint`` holds the digest of each part: ``manifest``, ``tasks``, and each file or directory referred to.
+    ``fingerprint`` contains the digest of each part: ``manifest``, ``tasks``, and each referenced file or directory.
     """
 
     id: str
@@ -104,28 +104,28 @@ class BenchmarkPack:
 
     @property
     def asset_digests(self) -> Mapping[str, str]:
-        """The digests of the files and directories that rows refer to, by their paths in the pack."""
+        """The digests of the referenced files and directories, by path in the pack."""
         assets = (item for item in self.fingerprint.items() if item[0].startswith("asset:"))
         return {name.partition(":")[2]: digest for name, digest in assets}
 
     @property
     def digest(self) -> str:
-        """The digest of the whole pack, its hidden files and fields too: never to be published as it is."""
+        """The digest of the whole pack, including hidden files and fields. Never publish it directly."""
         return _json_digest(dict(self.fingerprint))
 
     @cached_property
     def public_digest(self) -> str:
-        """The digest (sha256, hex) of what agents may see of the pack."""
+        """The digest (sha256, hex) of the parts of the pack that agents may see."""
         root = f"asset:{self.asset_roots.public.rstrip('/')}/"
         assets = {name: digest for name, digest in self.fingerprint.items() if name.startswith(root)}
         return _json_digest([self.id, self.version, [row.public_digest for row in self.rows], assets])
 
     def verify_unchanged(self) -> None:
-        """Read everything again. Raises :class:`ConfigError` (``pack-changed``) with each part that differs."""
+        """Read everything again. Raises :class:`ConfigError` (``pack-changed``) if any part differs."""
         changed = [name for name, digest in self.fingerprint.items() if self._current(name) != digest]
         if changed:
             message = f"{len(changed)} parts of the pack changed since it was read, first {changed[0]!r}"
-            hint = "records made before and after the change cannot be compared: start a new run"
+            hint = "start a new run: results from before and after the change are not comparable"
             raise ConfigError(message, code="pack-changed", hint=hint)
 
     def _current(self, name: str) -> str:

@@ -1,4 +1,4 @@
-"""File references of rows: public assets, and eval fields that take files."""
+"""File references of rows: public assets, and eval fields that accept files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _REFERENCE_KEYS = frozenset(FileReferenceModel.model_fields)
 
 @dataclass(frozen=True, slots=True)
 class Referenced:
-    """A file reference: where it stands in its row, in which eval field if in any, and its lane."""
+    """A file reference: its place in the row, its eval field, if any, and its lane."""
 
     place: Path
     field: str
@@ -29,12 +29,12 @@ class Referenced:
 
     @property
     def mount(self) -> str:
-        """Where it appears in the workspace."""
+        """Its path in the workspace."""
         return self.file.mount or self.file.path
 
 
 def public_references(assets: Sequence[Mapping[str, Any]], *, read_only: bool) -> list[Referenced]:
-    """Return the references of a row's ``assets``: each is mounted at its path unless it says otherwise."""
+    """Return the references of a row's ``assets``. The default mount is the asset's path."""
     return [
         Referenced(("assets", index), "", _reference(item, item["path"], read_only=read_only), Visibility.PUBLIC)
         for index, item in enumerate(assets)
@@ -42,7 +42,7 @@ def public_references(assets: Sequence[Mapping[str, Any]], *, read_only: bool) -
 
 
 def eval_references(family: str, evals: Mapping[str, Any], *, read_only: bool) -> tuple[list[Referenced], list[Fault]]:
-    """Return the references in the eval fields that take files, and what is wrong with the shape of others."""
+    """Return the references in the eval fields that accept files, and the faults of malformed references."""
     found: list[Referenced] = []
     faults: list[Fault] = []
     declared = FAMILIES[family]
@@ -64,12 +64,12 @@ def eval_references(family: str, evals: Mapping[str, Any], *, read_only: bool) -
 
 
 def path_faults(references: Sequence[Referenced], value_fields: Mapping[str, Visibility]) -> Iterator[Fault]:
-    """Yield what is wrong with the paths of a row. ``value_fields`` has the lane of each eval field without files."""
+    """Yield the path faults of a row. ``value_fields`` maps each eval field without files to its lane."""
     for one in references:
         if fault := relative_path_fault(one.file.path):
-            yield Fault("path-unsafe", f"the path {fault}", (*one.place, "path"), "give a path below the asset root")
+            yield Fault("path-unsafe", f"the path {fault}", (*one.place, "path"), "use a path below the asset root")
         elif fault := mount_fault(one.mount, one.lane):
-            hint = f"the mounts of this lane lie below {LANE_ROOTS[one.lane]!r}" if one.field else "give another mount"
+            hint = f"mounts of this lane must be below {LANE_ROOTS[one.lane]!r}" if one.field else "use another mount"
             yield Fault("path-unsafe", f"the mount {fault}", (*one.place, "mount"), hint)
     for lane in Visibility:
         yield from _collision_faults([one for one in references if one.lane is lane], lane, value_fields)
@@ -83,11 +83,13 @@ def _collision_faults(
     if collision is not None:
         message = f"the mounts {shown(collision[0])} and {shown(collision[1])} collide"
         place = [one.place for one in references if one.mount in collision][-1]
-        yield Fault("mount-collision", message, place, "no mount may be another, case aside, or lie below it")
+        yield Fault(
+            "mount-collision", message, place, "mounts must differ, ignoring case, and none may be inside another"
+        )
 
 
 def _reference_objects(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
-    """Yield what is, or is meant to be, a file reference: an object with one of its keys, alone or in a list."""
+    """Yield each object that is meant as a file reference: it has one of the keys, alone or in a list."""
     if isinstance(value, dict) and _REFERENCE_KEYS & value.keys():
         yield path, value
     elif isinstance(value, list) and any(isinstance(item, dict) and _REFERENCE_KEYS & item.keys() for item in value):
@@ -96,19 +98,19 @@ def _reference_objects(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
 
 
 def _is_mounted(value: Any, lane: Visibility) -> bool:
-    """Whether ``value``, which may be any data, is a file reference that names a mount in its lane."""
+    """Whether ``value``, which may be any data, is a file reference with a mount in its lane."""
     if not isinstance(value, dict) or not {"path", "mount"} <= value.keys() <= _REFERENCE_KEYS:
         return False
     return isinstance(value["mount"], str) and value["mount"].startswith(f"{LANE_ROOTS[lane]}/")
 
 
 def _nested_faults(value: Any, path: Path) -> Iterator[Fault]:
-    """Yield a fault for each file reference that stands inside other data, where no file would be mounted."""
+    """Yield a fault for each file reference nested in other data, where it would not be mounted."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in items:
         place = (*path, key)
         if isinstance(item, dict) and "path" in item and item.keys() <= _REFERENCE_KEYS:
-            message = "a file reference inside other data mounts nothing"
+            message = "a file reference nested in other data is not mounted"
             yield Fault("reference-nested", message, place, "write one reference, or a list of references")
         else:
             yield from _nested_faults(item, place)

@@ -1,4 +1,4 @@
-"""The rows of a pack: one JSON object a line."""
+"""The rows of a pack: one JSON object per line."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from securebench.families.base import Family
 
 MAX_TASKS_BYTES: Final = 128 * 1024**2
-"""Bytes of a tasks file: fifty times the largest pack that we know of, and what fits into memory as values."""
+"""Bytes of a tasks file: fifty times the largest known pack, and small enough to fit in memory when decoded."""
 
 MAX_ROW_BYTES: Final = 4 * 1024**2
-"""Bytes of one row: a large patch and its tests. Data belongs into asset files."""
+"""Bytes of one row: enough for a large patch and its tests. Data belongs in asset files."""
 
 _PIECE: Final = 1024**2
 
@@ -44,17 +44,17 @@ MAX_ROWS: Final = 100_000
 """Rows of a pack."""
 
 MAX_PACK_VALUES: Final = 5_000_000
-"""JSON values of all rows together: an empty list takes three bytes of a file, and thirty times that in memory."""
+"""JSON values of all rows together: an empty list is three bytes in a file but thirty times that in memory."""
 
 MAX_METADATA_BYTES: Final = 64 * 1024
-"""Bytes of a row's metadata as JSON: it goes into every record of its task."""
+"""Bytes of a row's metadata as JSON, which is copied into every record of its task."""
 
 _RESOURCE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
 
 
 @dataclass(slots=True)
 class RowReader:
-    """Reads rows, and collects what is wrong with them. ``references`` are those of the rows that were read."""
+    """Reads rows and collects their problems. ``references`` are the file references of the rows read so far."""
 
     path: Path
     manifest: Manifest
@@ -65,7 +65,7 @@ class RowReader:
     _values: int = 0
 
     def read(self) -> list[BenchmarkRow]:
-        """Return the rows that are right. Raises :class:`ConfigError` for a file that cannot be read at all."""
+        """Return the valid rows. Raises :class:`ConfigError` for a file that cannot be read at all."""
         rows: list[BenchmarkRow] = []
         with open_regular(self.path, "tasks file") as file:
             if os.fstat(file.fileno()).st_size > MAX_TASKS_BYTES:
@@ -75,25 +75,25 @@ class RowReader:
                 if (row := self._row(line, source)) is not None:
                     rows.append(row)
                 if len(rows) > MAX_ROWS or self._values > MAX_PACK_VALUES:
-                    message = f"the tasks file holds more than {MAX_ROWS} rows or {MAX_PACK_VALUES} values"
+                    message = f"the tasks file contains more than {MAX_ROWS} rows or {MAX_PACK_VALUES} values"
                     raise _too_large(message, self.path, source.line)
         if not rows and not self.problems:
-            self.problems.add(Fault("pack-empty", "the tasks file holds no row"), FileSource(self.path))
+            self.problems.add(Fault("pack-empty", "the tasks file contains no rows"), FileSource(self.path))
         return rows
 
     def _require_few_rows(self, file: BufferedReader) -> None:
-        """Refuse a file with too many lines before any of them is decoded: that takes seconds, and this none."""
+        """Reject a file with too many lines before decoding any: decoding takes seconds, counting does not."""
         count = 0
         while piece := file.read(_PIECE):
             count += piece.count(b"\n")
         file.seek(0)
-        # Blank lines are no rows; they are counted one by one only where they could matter.
+        # Blank lines are not rows; they are only excluded if the plain count of lines exceeds the limit.
         if count > MAX_ROWS and sum(not line.isspace() for line in file) > MAX_ROWS:
-            raise _too_large(f"the tasks file holds more than {MAX_ROWS} rows", self.path)
+            raise _too_large(f"the tasks file contains more than {MAX_ROWS} rows", self.path)
         file.seek(0)
 
     def _lines(self, file: BufferedReader) -> Iterator[tuple[RowSource, bytes]]:
-        """Yield each line that is not blank. Lines end at a line feed, and at nothing else that looks like one."""
+        """Yield each line that is not blank. Only a line feed ends a line, not other Unicode line separators."""
         digest = hashlib.sha256()
         number = offset = 0
         while line := file.readline(MAX_ROW_BYTES + 1):
@@ -117,8 +117,8 @@ class RowReader:
         except UnfitJsonError:
             value, count = None, 0
         if not count:
-            # Outside the handler, which would keep alive what was decoded. Beyond the cap only counted: the slow pass
-            # over thousands of bad rows would take minutes.
+            # Outside the handler, which would keep the decoded value alive. Beyond the cap, faults are only counted:
+            # the slow pass over thousands of bad rows would take minutes.
             faults = [Fault("json-value", "unfit")] if self.problems.full else json_faults(text, source.line)
             self.problems.extend(faults, place)
             return None
@@ -131,18 +131,18 @@ class RowReader:
         return row.finish()
 
     def _id_faults(self, task_id: str, source: RowSource) -> list[Fault]:
-        """Refuse an id that is, or looks like, one that came before."""
+        """Reject an id that equals or resembles an earlier one."""
         other, line = self._ids.setdefault(fold_confusables(task_id), (task_id, source.line))
         if line == source.line:
             return []
-        same = "is the id" if other == task_id else f"differs only in look or case from {shown(other)}, the id"
-        return [
-            Fault("id-duplicate", f"the id {shown(task_id)} {same} of line {line}", ("id",), "give each task its own")
-        ]
+        message = f"id {shown(task_id)} is already used on line {line}"
+        if other != task_id:
+            message = f"id {shown(task_id)} differs only in look or case from {shown(other)} on line {line}"
+        return [Fault("id-duplicate", message, ("id",), "give each task a unique id")]
 
 
 class _Draft:
-    """A row on its way: a decoded value, until it is known to be right."""
+    """A decoded row that is not yet validated."""
 
     def __init__(self, value: Any, manifest: Manifest, source: RowSource, digest: str) -> None:
         self.value = value
@@ -155,7 +155,7 @@ class _Draft:
         return fit(RowModel, self.value)[1] or self._family_fault() or self._content_faults()
 
     def family_faults(self) -> list[Fault]:
-        """Return what the family finds wrong with a row that has other faults, as far as it can be asked."""
+        """Return the family's faults of a row that has other faults, as far as they can be determined."""
         value = self.value if isinstance(self.value, dict) else {}
         family, inputs, evals = FAMILIES.get(self.family), value.get("input", {}), value.get("eval", {})
         if family is None or not isinstance(inputs, dict) or not isinstance(evals, dict):
@@ -190,8 +190,8 @@ class _Draft:
     def _family_fault(self) -> list[Fault]:
         if "family" in self.value or self.manifest.family:
             return []
-        hint = "name it here, or in the manifest as defaults.family"
-        return [Fault("field-missing", "family is missing, and the manifest has no default", ("family",), hint)]
+        hint = "set it here, or set defaults.family in the manifest"
+        return [Fault("field-missing", "family is missing and the manifest has no default", ("family",), hint)]
 
     def _content_faults(self) -> list[Fault]:
         read_only, evals = self.manifest.asset_roots.read_only, self.value.get("eval", {})
@@ -211,32 +211,34 @@ class _Draft:
 
 
 def _name_faults(value: dict[str, Any]) -> Iterator[Fault]:
-    """Refuse field names that cannot be resource names: each is a file name, unique in its task."""
+    """Reject field names that cannot be resource names: each becomes a file name, unique in its task."""
     seen: dict[str, str] = {"assets": "assets"} if value.get("assets") else {}
     for part in ("input", "eval"):
         for name in value.get(part, {}):
             if not _RESOURCE_NAME.fullmatch(name):
                 hint = "use up to 64 letters, digits, '_' and '-'"
-                yield Fault("resource-name", f"{shown(name)} cannot name a field", (part, name), hint, at_key=True)
+                yield Fault("resource-name", f"invalid field name {shown(name)}", (part, name), hint, at_key=True)
             elif (other := seen.setdefault(folded(name), f"{part}.{name}")) != f"{part}.{name}":
-                message = f"{part}.{name} and {other} would be one resource"
+                message = f"{part}.{name} and {other} would become the same resource"
                 yield Fault("resource-duplicate", message, (part, name), "rename one of them", at_key=True)
 
 
 def _environment_faults(environment: dict[str, Any], family: Family) -> Iterator[Fault]:
-    """Refuse what only a terminal task has. A manifest's default of it is ignored by other families."""
+    """Reject keys that only terminal tasks support. Other families ignore them in the manifest's defaults."""
     name = "materialize_workdir_from_image"
     if environment.get(name) and family.active and family.candidate_kind is not CandidateKind.WORKSPACE:
-        message = f"{name} is for terminal_task alone"
-        yield Fault("field-value", message, ("environment", name), "leave it out", at_key=True)
+        message = f"{name} is only supported by terminal_task"
+        yield Fault("field-value", message, ("environment", name), "remove it", at_key=True)
 
 
 def _metadata_faults(metadata: dict[str, Any], row_length: int) -> Iterator[Fault]:
     if row_length > MAX_METADATA_BYTES and len(json.dumps(metadata)) > MAX_METADATA_BYTES:
         message = f"metadata is larger than {MAX_METADATA_BYTES} bytes"
-        yield Fault("metadata-too-large", message, ("metadata",), "it is copied into every record: keep it short")
+        yield Fault("metadata-too-large", message, ("metadata",), "shorten it: it is copied into every record")
 
 
 def _too_large(message: str, path: Path, line: int | None = None) -> ConfigError:
     location = SourceLocation(str(path), line)
-    return ConfigError(message, code="file-too-large", location=location, hint="keep data in asset files, or split it")
+    return ConfigError(
+        message, code="file-too-large", location=location, hint="move data to asset files, or split the pack"
+    )

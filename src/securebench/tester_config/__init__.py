@@ -1,4 +1,4 @@
-"""The tester's side: which pack to run with which harness, under which policy and limits."""
+"""The tester's configuration: which pack to run with which harness, policy and limits."""
 
 from securebench.tester_config.env_file import load_env_file
 from securebench.tester_config.loader import load_tester_config

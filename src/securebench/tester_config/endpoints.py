@@ -1,7 +1,7 @@
-"""``harness.config.base_url``: another endpoint than a provider's own, and where a key may be sent.
+"""``harness.config.base_url``: a custom provider endpoint, and the checks on where a key may be sent.
 
-A URL is taken apart once, here, and put together again from its parts: whoever reads it later finds in it what was
-checked, and nothing that two readers could see differently.
+A URL is parsed once, here, and rebuilt from its parts. Later parsers therefore see exactly what was checked: no
+ambiguity between URL parsers remains.
 """
 
 from __future__ import annotations
@@ -22,62 +22,62 @@ if TYPE_CHECKING:
 
 _MAX_LENGTH: Final = 1000
 _PLAIN = re.compile(r"[A-Za-z0-9._~:/\[\]-]+", re.ASCII)
-"""The characters of a URL without user, query, fragment and escapes."""
+"""The characters of a URL without user, query, fragment and percent escapes."""
 _HOST = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)*", re.ASCII)
 _LOCAL_SUFFIXES: Final = (".local", ".localhost", ".internal", ".lan", ".home.arpa")
-"""Names that are never those of a host of the Internet's."""
+"""Suffixes that are never used for public Internet hosts."""
 _PORTS: Final[Mapping[str, int]] = {"http": 80, "https": 443}
-_EXAMPLE: Final = "give an address such as 'https://models.example.com/v1' or 'http://127.0.0.1:8000/v1'"
+_EXAMPLE: Final = "use a URL such as 'https://models.example.com/v1' or 'http://127.0.0.1:8000/v1'"
 _RELAY_ONLY: Final = ("budget", "provider_timeouts", "provider_tools")
-"""What the relay holds agents to, and nothing else does."""
+"""Settings that only the relay can enforce."""
 
 
 def credentials_faults(config: Mapping[str, Any]) -> Iterator[Fault]:
-    """Yield what does not go together with ``credentials: passthrough`` in a ``harness.config`` whose parts are right.
+    """Yield the settings of a valid ``harness.config`` that conflict with ``credentials: passthrough``.
 
-    There is no relay then: the agent itself reaches the endpoint through the proxy, which admits names and port 443.
+    There is no relay then: the agent connects to the endpoint through the proxy, which allows only names and port 443.
     """
     if config.get("credentials") != "passthrough":
         return
     if (url := config.get("base_url")) is not None and (fault := _proxy_fault(url)):
-        hint = "leave credentials: passthrough out: the relay reaches such an endpoint"
+        hint = "remove credentials: passthrough; the relay can reach such an endpoint"
         yield Fault("passthrough-endpoint", f"base_url {fault}", ("base_url",), hint)
     for name in _RELAY_ONLY:
         if name in config:
-            message = f"{name} is what the relay sees to, and credentials: passthrough goes without one"
-            yield Fault("passthrough-unbounded", message, (name,), "leave one of the two out", at_key=True)
+            message = f"{name} is enforced by the relay and cannot be combined with credentials: passthrough"
+            yield Fault("passthrough-unbounded", message, (name,), "remove one of the two", at_key=True)
 
 
 def _endpoint(text: str) -> str:
-    """Return an endpoint as it is kept: scheme and host in lower case, no slash at its end.
+    """Return a normalised endpoint: scheme and host in lower case, no trailing slash.
 
-    Raises what a validator raises: ``base-url-invalid``, and ``base-url-unsafe`` for plain HTTP to a public host, which
-    a key and every prompt would cross in the clear.
+    Raises validation errors: ``base-url-invalid``, and ``base-url-unsafe`` for plain HTTP to a public host, which would
+    send the key and all prompts unencrypted.
     """
     url, fault = _parts(text)
     if fault:
         raise refusal("base-url-invalid", fault, _EXAMPLE)
     scheme, host, port, path = url
     if scheme == "http" and not _is_near(host):
-        hint = "use https; plain http is for this machine and private networks"
-        raise refusal("base-url-unsafe", f"sends keys and prompts in the clear to {host}", hint)
+        hint = "use https; plain http is only allowed for this machine and private networks"
+        raise refusal("base-url-unsafe", f"sends keys and prompts unencrypted to {host}", hint)
     shown = f"[{host}]" if ":" in host else host
     place = shown if port in (None, _PORTS[scheme]) else f"{shown}:{port}"
     return f"{scheme}://{place}{path.rstrip('/')}"
 
 
 def _parts(text: str) -> tuple[tuple[str, str, int | None, str], str]:
-    """Return scheme, host, port and path of a URL, and why it is none that is taken here."""
+    """Return scheme, host, port and path of a URL, and why it is invalid, or an empty string."""
     nothing = ("", "", None, "")
     if len(text) > _MAX_LENGTH or not _PLAIN.fullmatch(text):
-        return nothing, "is too long, or has a user, a query, a fragment, or characters that belong into none"
+        return nothing, "is too long, or has a user, a query, a fragment or invalid characters"
     try:
         url = urlsplit(text)
         host, port = url.hostname or "", url.port
     except ValueError:
         return nothing, "has an invalid host or port"
     if url.scheme not in _PORTS or not host:
-        return nothing, "is not an address that begins with http:// or https://"
+        return nothing, "does not begin with http:// or https://"
     if port == 0 or url.netloc.endswith(":") or not _is_host(host):
         return nothing, "has an invalid host or port"
     if any(part in {"", ".", ".."} for part in url.path.rstrip("/").split("/")[1:]):
@@ -86,7 +86,7 @@ def _parts(text: str) -> tuple[tuple[str, str, int | None, str], str]:
 
 
 def _is_host(host: str) -> bool:
-    """Whether it is a name, or an address as everybody writes it: ``127.1`` and ``0x7f.0.0.1`` are neither."""
+    """Whether it is a DNS name or an IP address in standard notation, unlike ``127.1`` and ``0x7f.0.0.1``."""
     try:
         return str(ipaddress.ip_address(host)) == host
     except ValueError:
@@ -95,7 +95,7 @@ def _is_host(host: str) -> bool:
 
 
 def _is_near(host: str) -> bool:
-    """Whether a host is this machine's or of a private network, as far as its name or address says."""
+    """Whether a host's name or address is local or of a private network."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -106,12 +106,12 @@ def _is_near(host: str) -> bool:
 
 
 def _proxy_fault(url: str) -> str:
-    """Return why the proxy would not let an agent through to ``url``, or nothing."""
+    """Return why the proxy would block ``url``, or an empty string."""
     parts = urlsplit(url)
     if parts.scheme != "https" or parts.port not in (None, _PORTS["https"]):
-        return "is not https on port 443, which alone the proxy admits"
+        return "is not https on port 443: the proxy allows nothing else"
     fault = domain_fault(parts.hostname or "")
-    return f"{fault}, which the proxy does not admit" if fault else ""
+    return f"{fault}, which the proxy does not allow" if fault else ""
 
 
 BaseUrl: TypeAlias = Annotated[str, AfterValidator(_endpoint)]

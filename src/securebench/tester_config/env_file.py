@@ -1,7 +1,7 @@
 r"""Env files: ``KEY=VALUE`` lines, read and never executed. No message shows a value.
 
-A line is blank, a ``#`` comment, or an assignment, with or without ``export`` before it. A value is bare (up to white
-space and a ``#``), in single quotes (as it stands) or in double quotes (with ``\n``, ``\t``, ``\r``, ``\"``,
+A line is blank, a ``#`` comment, or an assignment, optionally after ``export``. A value is bare (up to white space and
+a ``#``), in single quotes (literal) or in double quotes (with the escapes ``\n``, ``\t``, ``\r``, ``\"``,
 ``\\`` and ``\$``). Nothing is expanded, and no value spans lines.
 """
 
@@ -27,7 +27,7 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "\\": "\\", "$": "$"}
 
 
 def load_env_file(path: Path) -> dict[str, str]:
-    """Return the variables of an env file, in order. Raises :class:`ConfigError` with the line of each bad one."""
+    """Return the variables of an env file, in order. Raises :class:`ConfigError` with each invalid line."""
     text, _ = read_text(path, "env file", MAX_ENV_BYTES, follow=True)
     problems = Problems()
     variables: dict[str, str] = {}
@@ -38,7 +38,7 @@ def load_env_file(path: Path) -> dict[str, str]:
         if not message and name in variables:
             message = f"{name} is set twice"
         if message:
-            hint = "write KEY=VALUE, with quotes around a value that holds spaces or '#'"
+            hint = "write KEY=VALUE, with quotes around a value that contains spaces or '#'"
             problems.add(Fault("env-line", message, hint=hint, position=Position(number)), FileSource(path))
         variables[name] = value
     problems.raise_if_any()
@@ -46,7 +46,7 @@ def load_env_file(path: Path) -> dict[str, str]:
 
 
 def _parse(line: str) -> tuple[str, str, str]:
-    """Return the name, the value, and what is wrong."""
+    """Return the name, the value and an error message, which is empty if the line is valid."""
     match = _ASSIGNMENT.fullmatch(line)
     if match is None:
         return "", "", "this line is not KEY=VALUE"
@@ -55,13 +55,13 @@ def _parse(line: str) -> tuple[str, str, str]:
         return name, quoted["text"], ""
     if quoted := _DOUBLE.fullmatch(raw):
         unknown = [escape for escape in _ESCAPE.findall(quoted["text"]) if escape not in _ESCAPES]
-        message = f"the value of {name} holds a backslash before something that is not an escape" if unknown else ""
+        message = f"the value of {name} contains an invalid escape sequence" if unknown else ""
         return name, _ESCAPE.sub(lambda found: _ESCAPES.get(found[1], ""), quoted["text"]), message
     if raw[:1] in ("'", '"'):
-        return name, "", f"the quotes around the value of {name} are not closed, or something follows them"
+        return name, "", f"the value of {name} has an unclosed quote, or text after the closing quote"
     return name, _bare(raw), ""
 
 
 def _bare(raw: str) -> str:
-    """Return a value without quotes: up to a ``#`` at its start or after white space."""
+    """Return an unquoted value: up to a ``#`` at its start or after white space."""
     return re.split(r"(?:^|\s)#", raw, maxsplit=1)[0].strip()

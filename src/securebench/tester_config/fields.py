@@ -1,4 +1,4 @@
-"""Types of fields of a tester YAML."""
+"""Field types of a tester YAML."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from securebench.strict_input.models import describe, matching, refusal
 SCHEMA_VERSION: Final = "0.2"
 
 MAX_WORKERS: Final = 256
-"""Tasks in flight: more would only wait for one another."""
+"""Tasks in flight. More would only wait for one another."""
 
 TIB: Final = 1024 * 1024 * MIB
 
@@ -36,20 +36,20 @@ def _schema_version(version: Any) -> Any:
     if isinstance(version, (int, float)) and not isinstance(version, bool):
         raise refusal("schema-version", "is a number", hint)
     if isinstance(version, str) and version != SCHEMA_VERSION:
-        raise refusal("schema-version", "is not a version that is known here", hint)
+        raise refusal("schema-version", "is not a supported version", hint)
     return version
 
 
 def _host_path(path: str) -> str:
     if not path or not path.isprintable():
-        raise refusal("path-unsafe", "is empty, or holds a control character")
+        raise refusal("path-unsafe", "is empty or contains a control character")
     if path.startswith("~"):
         raise refusal("path-unsafe", "begins with '~', which is not expanded", "write the path out")
     return path
 
 
 def place_from(base: Path, text: str) -> Path:
-    """Return where ``text`` leads from ``base``: its directory without links and ``..``, its name as it is."""
+    """Resolve ``text`` relative to ``base``: symlinks and ``..`` are resolved in its parent, not in its last part."""
     path = base / text
     if path.name == "..":
         return Path(os.path.realpath(path))
@@ -66,9 +66,9 @@ def _resolved_path(path: Any, info: ValidationInfo) -> Any:
 
 
 def _given(value: Any, info: ValidationInfo) -> Any:
-    """Refuse ``null`` in a file: an absent key says the same. In Python ``None`` is the default like any other."""
+    """Reject ``null`` in a file: leave the key out instead. In Python, ``None`` is a valid default."""
     if value is None and info.context is not None:
-        raise refusal("field-type", "is null", "leave the key out")
+        raise refusal("field-type", "is null", "remove the key")
     return value
 
 
@@ -77,7 +77,7 @@ def _tuple(value: Any) -> Any:
 
 
 def _argv(command: Any) -> Any:
-    """Return a command as an argument vector: a fixed shell runs one that is given as a line."""
+    """Return a command as an argument vector. A command line is run by a fixed shell."""
     if isinstance(command, str):
         return ("/bin/sh", "-c", source(command))
     if not isinstance(command, (list, tuple)):
@@ -87,48 +87,46 @@ def _argv(command: Any) -> Any:
 
 def _workspace_path(path: str) -> str:
     if fault := relative_path_fault(path):
-        raise refusal("path-unsafe", fault, "give a path inside the agent's workspace")
+        raise refusal("path-unsafe", fault, "use a path inside the agent's workspace")
     taken = [root for root in RESERVED_MOUNTS if root != "task.json" and is_at_or_below(folded(path), root)]
     if taken:
-        raise refusal("path-unsafe", f"lies at {taken[0]!r}, which is the framework's own", "give another path")
+        raise refusal("path-unsafe", f"is below {taken[0]!r}, which SecureBench reserves", "use another path")
     return path
 
 
 def _variable(name: str) -> str:
     if not _VARIABLE.fullmatch(name):
-        hint = "names only: values come from the environment or the env file"
+        hint = "list names only; values come from the environment or the env file"
         raise refusal("env-name", "is not the name of an environment variable", hint)
     return name
 
 
 def domain_fault(name: str) -> str:
-    """Return why ``name``, in lower case, is not a domain that can be allowed, or nothing."""
+    """Return why ``name``, in lower case, cannot be an allowed domain, or an empty string."""
     labels = name.split(".")
     if any(mark in name for mark in ("://", "/", ":", "*", "@")):
         return "has a scheme, port, path, user or wildcard"
     if len(name) > _MAX_DOMAIN_LENGTH or not all(map(_LABEL.fullmatch, labels)):
         return "is not a DNS name"
     if labels[-1] == "localhost" or len(labels) == 1:
-        return "has one label only, or is this host"
+        return "has only one label, or is this host"
     return "is an IP address" if labels[-1].isdecimal() else ""
 
 
 def _domain(name: str) -> str:
     if fault := domain_fault(name.lower()):
-        raise refusal(
-            "domain-invalid", fault, "give a host name such as 'api.example.com'; its subdomains are admitted"
-        )
+        raise refusal("domain-invalid", fault, "use a host name such as 'api.example.com'; its subdomains are included")
     return name.lower()
 
 
 def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
     if len(set(names)) != len(names):
-        raise refusal("field-duplicate", "holds the same name twice")
+        raise refusal("field-duplicate", "contains the same name twice")
     return names
 
 
 def _size(value: Any) -> Any:
-    """Take a number of bytes, or a number with ``k``, ``m`` or ``g`` behind it (1024, its square, its cube)."""
+    """Parse a number of bytes, or a number with the suffix ``k``, ``m`` or ``g`` (powers of 1024)."""
     if isinstance(value, str) and (match := _SIZE.fullmatch(value)):
         return int(match[1]) * _UNITS[match[2].lower()]
     return value
@@ -137,7 +135,7 @@ def _size(value: Any) -> Any:
 SchemaVersion: TypeAlias = Annotated[str, BeforeValidator(_schema_version, json_schema_input_type=str)]
 HostPath: TypeAlias = Annotated[str, AfterValidator(_host_path)]
 ResolvedPath: TypeAlias = Annotated[Path, BeforeValidator(_resolved_path, json_schema_input_type=str)]
-"""A path of this machine. In a file it is relative to the file's directory."""
+"""A path on this machine. In a file it is relative to the file's directory."""
 WorkspacePath: TypeAlias = Annotated[str, AfterValidator(_workspace_path)]
 Command: TypeAlias = Annotated[
     tuple[Argument, ...],
@@ -163,4 +161,4 @@ Size: TypeAlias = Annotated[int, BeforeValidator(_size, json_schema_input_type=i
 
 T = TypeVar("T")
 Maybe: TypeAlias = Annotated[T | None, BeforeValidator(_given)]
-"""A setting that may be absent. ``None`` is the default of one that is."""
+"""An optional setting. Its default is ``None``."""

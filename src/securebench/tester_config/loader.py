@@ -1,4 +1,4 @@
-"""Loading a tester YAML."""
+"""Load a tester YAML."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ _AGENT = ("harness", "config", "agent_dir")
 
 
 def load_tester_config(path: Path) -> TesterConfig:
-    """Read a tester YAML of schema version 0.2. Raises :class:`ConfigError` with every problem.
+    """Read a tester YAML of schema version 0.2. Raises :class:`ConfigError` with all problems.
 
-    Paths in it are relative to it. The pack's files must be there, as regular files; the pack itself is not read.
+    Its paths are relative to its directory. The pack's files must exist as regular files; the pack itself is not read.
     """
     text, data = read_text(path, "tester configuration", MAX_YAML_BYTES, follow=True)
     value, source, faults = parse_yaml(text, str(path))
@@ -60,7 +60,7 @@ def load_tester_config(path: Path) -> TesterConfig:
 
 
 def _fit_settings(value: Any, base: Path) -> tuple[dict[_Place, WireModel], list[Fault]]:
-    """Read the settings of every extension that a configuration names, each with the model of that extension."""
+    """Validate the settings of every extension in a configuration with that extension's model."""
     found: dict[_Place, WireModel] = {}
     faults: list[Fault] = []
     for kind, place, key in _extensions(value):
@@ -70,7 +70,7 @@ def _fit_settings(value: Any, base: Path) -> tuple[dict[_Place, WireModel], list
             section.get("config", {}),
         )
         if not isinstance(name, str) or not isinstance(config, dict):
-            continue  # the model of the file says what is wrong
+            continue  # the file's model reports the problem
         if not plugins.is_choice(kind, name):
             faults.append(_unknown(kind, name, (*place, key)))
             continue
@@ -86,7 +86,7 @@ def _fit_settings(value: Any, base: Path) -> tuple[dict[_Place, WireModel], list
 
 
 def _extensions(value: Any) -> Iterator[tuple[ExtensionKind, _Place, str]]:
-    """Yield the places that name an extension: its kind, the section, and the key of its name there."""
+    """Yield where extensions are named: the kind, the section, and the key of the name."""
     if _at(value, ("harness",)):
         yield ExtensionKind.HARNESS, ("harness",), "type"
     if _at(value, ("sandbox",)):
@@ -98,7 +98,7 @@ def _extensions(value: Any) -> Iterator[tuple[ExtensionKind, _Place, str]]:
 
 
 def _at(value: Any, place: _Place) -> dict[str, Any]:
-    """Return the object at ``place``; an empty one if no object is there."""
+    """Return the object at ``place``, or an empty one."""
     for key in place:
         value = value.get(key) if isinstance(value, dict) else None
     return value if isinstance(value, dict) else {}
@@ -107,12 +107,12 @@ def _at(value: Any, place: _Place) -> dict[str, Any]:
 def _unknown(kind: ExtensionKind, name: str, path: _Place) -> Fault:
     known = plugins.choices(kind)
     wanted = f"{', '.join(map(repr, known[:-1]))} or {known[-1]!r}"
-    hint = did_you_mean(name, known) or "another one needs the package that provides it"
+    hint = did_you_mean(name, known) or "install the package that provides it"
     return Fault("field-value", f"{name_of(path)} must be {wanted}, but is {describe(name)}", path, hint)
 
 
 def _place_faults(value: Any, file: Path) -> Iterator[Fault]:
-    """Yield what is wrong with the places on this machine that a configuration names, as far as it names any."""
+    """Yield the faults of the host paths in a configuration."""
     places = {path: _named_place(value, path, file.parent) for path in (_MANIFEST, _TASKS, _OUTPUT, _AGENT)}
     manifest, tasks, output, agent = places.values()
     for path, place in ((_MANIFEST, manifest), (_TASKS, tasks)):
@@ -125,7 +125,7 @@ def _place_faults(value: Any, file: Path) -> Iterator[Fault]:
     if agent is not None and (fault := agent_dir_fault(agent, secret)):
         missing = not agent.is_symlink() and not agent.is_dir()
         code = "agent-dir-missing" if missing else "agent-dir-unsafe"
-        hint = "its path is relative to this file" if missing else "give the agent a directory of its own"
+        hint = "its path is relative to this file" if missing else "use a separate directory for the agent"
         yield Fault(code, f"agent_dir {fault}", _AGENT, hint)
 
 
@@ -137,7 +137,7 @@ def _file_faults(path: tuple[str, ...], place: Path) -> Iterator[Fault]:
 
 
 def _named_place(value: Any, path: tuple[str, ...], base: Path) -> Path | None:
-    """Return the place that is named at ``path`` of the configuration, if a path stands there."""
+    """Return the host path at ``path`` of the configuration, if there is one."""
     value = _at(value, path[:-1]).get(path[-1])
     return place_from(base, value) if isinstance(value, str) and value and value.isprintable() else None
 
@@ -167,5 +167,5 @@ def _config(model: TesterModel, settings: Mapping[_Place, WireModel], path: Path
 
 
 def _given(model: Any) -> dict[str, Any]:
-    """Return what a part of the file sets; nothing for a part that is not there."""
+    """Return the keys that a section of the file sets, or nothing if the section is absent."""
     return {} if model is None else dict(model.model_dump(exclude_unset=True))

@@ -1,4 +1,4 @@
-"""A tester configuration, read. Paths are absolute."""
+"""A loaded tester configuration. Paths are absolute."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunConfig:
-    """What the run is called, where it writes, and how many tasks are in flight."""
+    """The run's id, its output directory and its number of workers."""
 
     id: str
     output_dir: Path
@@ -28,7 +28,7 @@ class RunConfig:
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkPaths:
-    """The pack: two regular files."""
+    """The pack's two files."""
 
     manifest: Path
     tasks: Path
@@ -36,7 +36,7 @@ class BenchmarkPaths:
 
 @dataclass(frozen=True, slots=True)
 class HarnessConfig:
-    """Which harness runs the agent, the names of the variables that it is given, and its own settings."""
+    """The harness, the names of the variables it passes to the agent, and its settings."""
 
     type: str
     env: tuple[str, ...]
@@ -45,7 +45,7 @@ class HarnessConfig:
 
 @dataclass(frozen=True, slots=True)
 class VerifierConfig:
-    """The verifier that judges a family in place of the family's own, and its settings."""
+    """A verifier that replaces a family's own, and its settings."""
 
     type: str
     settings: WireModel
@@ -53,18 +53,18 @@ class VerifierConfig:
 
 @dataclass(frozen=True, slots=True)
 class SandboxConfig:
-    """Which driver makes the sandboxes, with which runtime, and what each sandbox may use."""
+    """The sandbox driver, its runtime, and the limits of each sandbox."""
 
     driver: str = AUTO_DRIVER
     runtime: str | None = None
     limits: Limits = field(default_factory=Limits)
     settings: WireModel | None = None
-    """``sandbox.config``: the settings of the driver that is named here. ``None`` stands for its defaults."""
+    """``sandbox.config``: the settings of the driver. ``None`` means its defaults."""
 
 
 @dataclass(frozen=True, slots=True)
 class TesterConfig:
-    """A tester YAML. ``digest`` is the sha256 (hex) of its bytes."""
+    """A loaded tester YAML. ``digest`` is the sha256 (hex) of its bytes."""
 
     path: Path
     digest: str

@@ -1,4 +1,4 @@
-"""Where a run may write, and what it may show to an agent."""
+"""Checks on the host directories that a run writes to or exposes to an agent."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 _NO_DIRECTORY: Final = "is not a directory"
 
-OUTPUT_DIR_HINT: Final = "name a directory of its own for the run, such as '../runs/first'"
+OUTPUT_DIR_HINT: Final = "use a separate directory for the run, such as '../runs/first'"
 
 
 def require_output_dir(path: Path, pack_directory: Path) -> None:
-    """Refuse an output directory that is the pack's, inside it, ``/`` or a home directory, links resolved.
+    """Reject an output directory that is the pack's, inside it, ``/`` or a home directory, after resolving symlinks.
 
     Raises :class:`ConfigError` (``output-dir-unsafe``, ``output-dir-unusable``).
     """
@@ -29,40 +29,40 @@ def require_output_dir(path: Path, pack_directory: Path) -> None:
 
 
 def output_dir_code(fault: str) -> str:
-    """Return the code of what :func:`output_dir_fault` has found."""
+    """Return the error code for a result of :func:`output_dir_fault`."""
     return "output-dir-unusable" if fault == _NO_DIRECTORY else "output-dir-unsafe"
 
 
 def output_dir_fault(path: Path, pack_directory: Path) -> str:
-    """Return why a run may not write to ``path``, or nothing."""
+    """Return why a run may not write to ``path``, or an empty string."""
     place, pack = _resolved(path), _resolved(pack_directory)
     if place == Path(place.anchor):
         return "is the root of the file system"
     if place in _home_directories():
         return "is a home directory"
     if place.is_relative_to(pack):
-        return "is the pack's directory, or lies inside it"
+        return "is the pack's directory or inside it"
     return _NO_DIRECTORY if _kind(place) not in (0, stat.S_IFDIR) else ""
 
 
 def agent_dir_fault(path: Path, secret: Iterable[Path]) -> str:
-    """Return why ``path`` may not be shown to an agent, or nothing. None of ``secret`` may lie in it."""
+    """Return why ``path`` may not be exposed to an agent, or an empty string. It may contain none of ``secret``."""
     if _kind(path) != stat.S_IFDIR:
         return "is a symbolic link" if _kind(path) == stat.S_IFLNK else _NO_DIRECTORY
     place = _resolved(path)
     if place == Path(place.anchor) or place in _home_directories():
         return "is a home directory or the root of the file system"
     inside = [file.name for file in map(_resolved, secret) if file.is_relative_to(place)]
-    return f"holds {inside[0]!r}, which the agent must not see" if inside else ""
+    return f"contains {inside[0]!r}, which the agent must not see" if inside else ""
 
 
 def _resolved(path: Path) -> Path:
-    """Return ``path`` with every link resolved, as far as there is anything to resolve."""
-    return Path(os.path.realpath(path))  # where Path.resolve raises for a loop of links, this does not
+    """Return ``path`` with symlinks resolved, as far as it exists."""
+    return Path(os.path.realpath(path))  # unlike Path.resolve, this does not raise on a symlink loop
 
 
 def _kind(path: Path) -> int:
-    """Return what stands at ``path`` itself, as the file type bits of its mode; 0 for nothing that can be seen."""
+    """Return the file type bits of ``path`` itself, without following symlinks; 0 if it cannot be read."""
     try:
         return stat.S_IFMT(os.lstat(path).st_mode)
     except OSError:

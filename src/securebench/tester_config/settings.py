@@ -1,6 +1,6 @@
-"""What the tester configures about a harness: ``harness.config`` of a tester YAML, one strict model for each type.
+"""Harness settings: ``harness.config`` of a tester YAML, one strict model for each harness type.
 
-A model is frozen, refuses unknown keys and converts nothing. Read from a file, its paths are relative to that file.
+A model is frozen, rejects unknown keys and converts no types. Paths read from a file are relative to that file.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ from securebench.tester_config.fields import (
 )
 
 DEFAULT_TIMEOUT_SECONDS: Final = 900.0
-"""How long an agent may work on one task, unless the tester says otherwise."""
+"""The default time limit of an agent on one task."""
 
 _TIMEOUTS: Final = ProviderTimeouts()
 
 
 class HarnessSettings(WireModel):
-    """What every harness can be configured with. A harness with more settings subclasses it."""
+    """The settings of all harnesses. A harness with more settings subclasses it."""
 
     task_file: WorkspacePath = "task.json"
-    """Where the agent finds its task, in the workspace."""
+    """The path of the task file in the workspace."""
     timeout_seconds: Seconds = DEFAULT_TIMEOUT_SECONDS
-    """How long the agent may work on one task."""
+    """The time limit of the agent on one task."""
     allowed_domains: Domains = ()
-    """The hosts, and their subdomains, that the agent can reach through the proxy."""
+    """The domains, including subdomains, that the agent can reach through the proxy."""
 
 
 class CommandConfig(HarnessSettings):
-    """An agent that is a command. ``artifact_path`` is in the workspace; without it the answer is its stdout."""
+    """An agent run as a command. Its answer is ``artifact_path`` in the workspace, by default stdout."""
 
     command: Command
     artifact_path: Maybe[WorkspacePath] = None
     agent_dir: Maybe[ResolvedPath] = None
-    """A directory of the host that is mounted read-only at ``/opt/securebench/agent``."""
+    """A host directory that is mounted read-only at ``/opt/securebench/agent``."""
 
 
 class Budget(WireModel):
-    """What an agent may ask of its provider on one task. ``tokens`` are those of input and output together."""
+    """An agent's provider budget for one task. ``tokens`` counts input and output together."""
 
     requests: Annotated[int, Field(ge=1, le=1_000_000)] = 1000
     tokens: Annotated[int, Field(ge=1, le=1_000_000_000_000)] = 50_000_000
@@ -60,7 +60,7 @@ class Budget(WireModel):
 
 
 class ProviderTimeoutSettings(WireModel):
-    """How long to wait for a provider, in seconds: see :class:`ProviderTimeouts`."""
+    """Provider timeouts in seconds: see :class:`ProviderTimeouts`."""
 
     connect: Seconds = _TIMEOUTS.connect
     first_byte: Seconds = _TIMEOUTS.first_byte
@@ -69,11 +69,11 @@ class ProviderTimeoutSettings(WireModel):
 
 
 class ProviderSettings(HarnessSettings):
-    """What every harness with a provider can be configured with.
+    """The settings of all harnesses with a model provider.
 
-    ``version`` is exact, ``latest``, or ``None`` for the one that this release was tested with. ``base_url`` is another
-    endpoint than the provider's own. ``credentials`` is ``relay``, where the key stays outside the sandbox, or
-    ``passthrough``. ``provider_tools`` admits tools that the provider runs: web search, file fetch, code execution.
+    ``version`` is exact, ``latest``, or ``None`` for the version that this release was tested with. ``base_url``
+    replaces the provider's public endpoint. ``credentials`` is ``relay`` (the key stays outside the sandbox) or
+    ``passthrough``. ``provider_tools`` allows tools that the provider runs: web search, file fetch, code execution.
     """
 
     model: Model

@@ -1,4 +1,4 @@
-"""The tester YAML as it stands in its file, schema version 0.2."""
+"""The file format of the tester YAML, schema version 0.2."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class VerifierModel(WireModel):
 
 
 class VerificationModel(WireModel):
-    """What verifiers may do."""
+    """The verification policy."""
 
     disallow_dangerous_commands: bool = OPTIONAL
     deny_commands: DangerousCommands = OPTIONAL
@@ -51,7 +51,7 @@ class VerificationModel(WireModel):
 
 
 class LimitsModel(WireModel):
-    """What each sandbox may use. Sizes are bytes, or a number with ``k``, ``m`` or ``g``."""
+    """The limits of each sandbox. Sizes are bytes, or a number with the suffix ``k``, ``m`` or ``g``."""
 
     memory: Annotated[Size, Field(ge=16 * MIB, le=4 * TIB)] = OPTIONAL
     pids: Annotated[int, Field(ge=8, le=65_536)] = OPTIONAL
@@ -63,7 +63,7 @@ class LimitsModel(WireModel):
 
 
 class SandboxModel(WireModel):
-    """What makes the sandboxes."""
+    """The sandbox driver and its limits."""
 
     driver: str = OPTIONAL
     config: dict[str, Any] = OPTIONAL
