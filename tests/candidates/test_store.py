@@ -85,7 +85,7 @@ def test_a_changed_byte_is_noticed(store: CandidateStore, tree: Path, position: 
         content[position] ^= 1
         sealed.path.chmod(0o644)
         sealed.path.write_bytes(content)
-        with pytest.raises(StorageError, match="was changed") as refused:
+        with pytest.raises(StorageError, match="was altered") as refused:
             store.load(sealed.kind, sealed.digest)
         assert refused.value.code == "candidate-altered"
 

@@ -1,4 +1,4 @@
-"""Candidates: what an agent left, sealed and content-addressed."""
+"""Candidates: the agents' results, sealed and content-addressed."""
 
 from typing import TYPE_CHECKING
 

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CandidateArtifact:
-    """What an agent left, sealed: content-addressed and never written again.
+    """A sealed candidate: content-addressed and never modified.
 
-    ``digest`` is the sha256 (hex) of the sealed bytes, or of the manifest of a tree; ``path`` is where the store
-    keeps it; ``text`` is the decoded content of a text or code candidate, and shows a patch as a unified diff as long
-    as it was not loaded again: what is sealed of a patch are the changed files themselves.
+    ``digest`` is the sha256 (hex) of the sealed bytes. ``path`` is the file in the store. ``text`` is the decoded
+    content of a text or code candidate. For a patch it is a unified diff, but only until the candidate is loaded again,
+    because the sealed form of a patch is the changed files themselves.
     """
 
     kind: CandidateKind

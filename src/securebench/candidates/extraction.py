@@ -1,7 +1,7 @@
-"""From what an agent left to a sealed candidate, or to the reason why there is none.
+"""Seal an agent's result as a candidate, or return the reason why that is impossible.
 
-Sealed are the raw bytes, which are the evidence. What is done to them before they are judged is done by pure
-functions of this module, the same way each time.
+The raw bytes are sealed as evidence. Any processing before they are judged is done by pure functions of this
+module, so that it is repeatable.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from securebench.workspaces.image_tree import HostTree
 
 MAX_CANDIDATE_BYTES = MIB
-"""The largest text, code or patch: no answer that a person could read is longer."""
+"""The largest text, code or patch candidate. No answer that a person could read is longer."""
 
 _REASONS = {
     TreeRefusal.MISSING: FailureReason.CANDIDATE_MISSING,
@@ -46,16 +46,16 @@ _FENCE = re.compile(r" {0,3}(?P<marks>`{3,}|~{3,})(?P<info>[^`]*)\Z")
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """What sealing gave: a candidate, a failure, or both (an empty one is kept, and failed)."""
+    """The result of sealing: a candidate, a failure, or both (an empty candidate is kept and fails)."""
 
     candidate: CandidateArtifact | None
     failure: CandidateError | None = None
 
 
 def seal_output(store: CandidateStore, kind: CandidateKind, data: bytes, *, truncated: bool) -> Sealed:
-    """Seal what an agent wrote to stdout. A part of a longer output is no candidate."""
+    """Seal an agent's stdout. A truncated output is not a candidate."""
     if truncated or len(data) > MAX_CANDIDATE_BYTES:
-        return _failed(FailureReason.CANDIDATE_TOO_LARGE, f"stdout holds more than {MAX_CANDIDATE_BYTES} bytes")
+        return _failed(FailureReason.CANDIDATE_TOO_LARGE, f"stdout is larger than {MAX_CANDIDATE_BYTES} bytes")
     return _seal_bytes(store, kind, data)
 
 
@@ -75,15 +75,15 @@ def seal_workspace(
     try:
         return Sealed(store.seal_tree(kind, workspace, limits))
     except TreeRefusedError as refused:
-        return _failed(_REASONS[refused.refusal], f"the workspace cannot be sealed: {refused}")
+        return _failed(_REASONS[refused.refusal], f"cannot seal the workspace: {refused}")
 
 
 def seal_changes(store: CandidateStore, collected: Collected, pristine: HostTree) -> tuple[Sealed, Mapping[str, int]]:
-    """Seal what was changed of ``pristine``, and say how much of what was ignored."""
+    """Seal the changes to ``pristine``, and return how many entries of each kind were ignored."""
     try:
         changes = read_changes(collected, pristine)
     except TreeRefusedError as refused:
-        return _failed(_REASONS[refused.refusal], f"the changes cannot be sealed: {refused}"), {}
+        return _failed(_REASONS[refused.refusal], f"cannot seal the changes: {refused}"), {}
     return _seal_delta(store, changes.delta, pristine), changes.ignored
 
 
@@ -101,16 +101,16 @@ def seal_patch_file(store: CandidateStore, workspace: Path, relative: str, prist
 
 
 def _seal_delta(store: CandidateStore, delta: Delta, pristine: FileTree) -> Sealed:
-    """Seal changes; none at all are kept, and a failure."""
+    """Seal changes. An empty set of changes is kept and is a failure."""
     try:
         candidate = store.seal_patch(delta, render(delta, pristine))
     except TreeRefusedError as refused:
-        return _failed(_REASONS[refused.refusal], f"the changes cannot be sealed: {refused}")
-    return Sealed(candidate, None if delta else _error(FailureReason.CANDIDATE_EMPTY, "nothing was changed"))
+        return _failed(_REASONS[refused.refusal], f"cannot seal the changes: {refused}")
+    return Sealed(candidate, None if delta else _error(FailureReason.CANDIDATE_EMPTY, "the agent changed nothing"))
 
 
 def decode(data: bytes) -> str:
-    """Return ``data`` as text. Raises :class:`CandidateError` unless it is UTF-8 without NUL, and says something."""
+    """Return ``data`` as text. Raises :class:`CandidateError` unless it is UTF-8 without NUL and not blank."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -123,12 +123,12 @@ def decode(data: bytes) -> str:
 
 
 def code_from_text(text: str) -> str:
-    """Return the program in ``text``: the content of its one fenced block, else all of it.
+    """Return the program in ``text``: the content of its only fenced block, else the whole text.
 
     A byte order mark is dropped, and CRLF and CR become LF. A fence is a line of at least three backticks or tildes,
-    indented by at most three spaces; a block ends at a line of as many or more of the same mark and nothing else.
-    Exactly one closed block: its content. None, several, or one that is never closed: the whole text as it stands,
-    which then is a program or is not. No block is ever preferred over another, so nobody can smuggle one in.
+    indented by at most three spaces; a block ends at a line with only the same mark, at least as many of them.
+    If there is exactly one closed block, its content is returned; otherwise (none, several, or an unclosed one) the
+    whole text is. No block is ever preferred over another, so none can be smuggled in.
     """
     normalised = text.removeprefix(_BOM).replace("\r\n", "\n").replace("\r", "\n")
     blocks = _fenced_blocks(normalised)

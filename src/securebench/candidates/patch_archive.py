@@ -1,7 +1,7 @@
-"""The sealed form of a patch: a layer as images have them.
+"""The sealed form of a patch: a tar archive in the format of image layers.
 
-Changed files and links lie in it with their content, and what was removed as an empty file ``.wh.NAME``. The same
-changes give the same bytes.
+It contains changed files and links, and an empty file ``.wh.NAME`` for each removed entry. Equal changes give equal
+bytes.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from securebench.patches.model import Delta
 
 GONE: Final = b".wh."
-"""What the name of a removed entry begins with."""
+"""The prefix that marks a removed entry (a whiteout)."""
 _EXECUTABLE: Final = 0o100
 
 
 def write_patch(delta: Delta, output: IO[bytes]) -> TarWriter:
-    """Write ``delta``. Raises :class:`TreeRefusedError` for names that mean that something is gone."""
-    offenders = [f"{printable_name(path)}: is the mark of a removed file" for path in sorted(delta) if _is_mark(path)]
+    """Write ``delta``. Raises :class:`TreeRefusedError` for file names with the whiteout prefix."""
+    offenders = [f"{printable_name(path)}: the name is reserved for removed files" for path in sorted(delta) if _is_mark(path)]
     if offenders:
         raise TreeRefusedError(TreeRefusal.UNSAFE, *offenders[:MAX_OFFENDERS])
     with TarWriter(output) as archive:
@@ -46,24 +46,24 @@ def write_patch(delta: Delta, output: IO[bytes]) -> TarWriter:
 
 
 def read_patch(pieces: Iterable[bytes]) -> Delta:
-    """Return what :func:`write_patch` wrote. Raises :class:`StorageError` (``candidate-altered``) for anything else."""
+    """Read what :func:`write_patch` wrote. Raises :class:`StorageError` (``candidate-altered``) for anything else."""
     delta: dict[bytes, FileVersion | None] = {}
     reader = TarReader(pieces, "the sealed candidate", MIB)
     try:
         for member in reader:
             path, version = _read_member(member, b"".join(reader.content()))
             if path in delta:
-                raise _not_ours(f"{printable_name(path)} stands in it twice")
+                raise _altered(f"duplicate entry {printable_name(path)}")
             delta[path] = version
     except ImageError as error:
-        raise _not_ours(error.message) from None
+        raise _altered(error.message) from None
     return delta
 
 
 def _read_member(member: Member, content: bytes) -> tuple[bytes, FileVersion | None]:
     parts = member.path.split(b"/")
     if {b"", b".", b".."} & set(parts) or member.kind not in {MemberKind.FILE, MemberKind.SYMLINK}:
-        raise _not_ours(f"{printable_name(member.path)} is not a path of a patch")
+        raise _altered(f"unexpected entry {printable_name(member.path)}")
     *parents, name = parts
     if name.startswith(GONE):
         return b"/".join((*parents, name.removeprefix(GONE))), None
@@ -76,9 +76,9 @@ def _is_mark(path: bytes) -> bool:
     return any(name.startswith(GONE) for name in path.split(b"/"))
 
 
-def _not_ours(problem: str) -> StorageError:
+def _altered(problem: str) -> StorageError:
     return StorageError(
-        f"the sealed candidate is not a patch of ours: {problem}",
+        f"the sealed patch was altered: {problem}",
         code="candidate-altered",
-        hint="this run directory is no longer evidence; run the task again in a new one",
+        hint="do not use this run directory as evidence; run the task again in a new one",
     )

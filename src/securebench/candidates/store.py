@@ -1,7 +1,7 @@
-"""The store of sealed candidates: one file each, named by the sha256 of what it holds.
+"""The store of sealed candidates: one file per candidate, named by the sha256 of its content.
 
-``sha256sum`` checks it; a workspace is a plain tar. A file appears whole or not at all, is never written again, and
-is hashed again whenever it is loaded: what is judged is what was sealed.
+``sha256sum`` verifies it; a workspace is a plain tar. Files are created atomically, never modified, and hashed again
+on every load, so the judged candidate is the sealed one.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
     from securebench.patches.model import Delta
 
 _TREES = frozenset({CandidateKind.PATCH, CandidateKind.WORKSPACE})
-"""Kinds whose sealed form is an archive, which is no text."""
+"""Kinds whose sealed form is an archive rather than text."""
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _UNFINISHED = ".sealing-"
 
 
 class CandidateStore:
-    """The directory ``root``, made on first use. Safe to share between threads and processes."""
+    """A store in the directory ``root``, created on first use. Safe to share between threads and processes."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     def seal_bytes(self, kind: CandidateKind, data: bytes, text: str | None) -> CandidateArtifact:
-        """Keep ``data``; ``text`` is its decoded content where it has one. Raises :class:`StorageError`."""
+        """Store ``data``; ``text`` is its decoded content, if it is text. Raises :class:`StorageError`."""
         digest = hashlib.sha256(data).hexdigest()
         with self._storing(), self._temporary() as file:
             file.write(data)
@@ -51,10 +51,10 @@ class CandidateStore:
         return CandidateArtifact(kind, digest, len(data), self._path(digest), text)
 
     def seal_tree(self, kind: CandidateKind, root: Path, limits: TreeLimits | None = None) -> CandidateArtifact:
-        """Keep a snapshot of the tree below ``root``.
+        """Store a snapshot of the tree below ``root``.
 
-        Raises :class:`~securebench.fs.walk.TreeRefusedError` for a tree that will not be read, and
-        :class:`StorageError`; neither leaves anything behind.
+        Raises :class:`~securebench.fs.walk.TreeRefusedError` for a tree with unsafe or too many entries, and
+        :class:`StorageError`; both leave no files behind.
         """
         with self._storing(), self._temporary() as file:
             snapshot = snapshot_tree(root, file, limits)
@@ -62,9 +62,9 @@ class CandidateStore:
         return CandidateArtifact(kind, snapshot.digest, snapshot.size, self._path(snapshot.digest))
 
     def seal_patch(self, delta: Delta, text: str) -> CandidateArtifact:
-        """Keep the changes ``delta``, which ``text`` shows to people.
+        """Store the changes ``delta``; ``text`` is their readable form.
 
-        Raises :class:`~securebench.fs.safe_open.TreeRefusedError` for names that cannot be kept, and
+        Raises :class:`~securebench.fs.safe_open.TreeRefusedError` for names that cannot be stored, and
         :class:`StorageError`.
         """
         with self._storing(), self._temporary() as file:
@@ -73,7 +73,7 @@ class CandidateStore:
         return CandidateArtifact(CandidateKind.PATCH, written.digest, written.size, self._path(written.digest), text)
 
     def read_patch(self, artifact: CandidateArtifact) -> Delta:
-        """Return the changes that were sealed as ``artifact``. Raises :class:`StorageError` as :meth:`load` does."""
+        """Return the changes sealed as ``artifact``. Raises :class:`StorageError` as :meth:`load` does."""
         with self._storing(), self._opened(artifact.digest) as file:
             hashed = Digester()
             delta = read_patch(hashed.through(chunks(file)))
@@ -81,9 +81,9 @@ class CandidateStore:
         return delta
 
     def load(self, kind: CandidateKind, digest: str) -> CandidateArtifact:
-        """Return a candidate that was sealed before. Raises :class:`StorageError`.
+        """Return a sealed candidate. Raises :class:`StorageError`.
 
-        ``candidate-not-stored``: there is none; ``candidate-altered``: it is no longer what was sealed.
+        ``candidate-not-stored``: it is missing; ``candidate-altered``: its content has changed.
         """
         if not _DIGEST.fullmatch(digest):
             raise StorageError(f"{digest!r} is not a candidate's digest", code="candidate-not-stored")
@@ -94,7 +94,7 @@ class CandidateStore:
         return CandidateArtifact(kind, digest, size, self._path(digest), text)
 
     def clear_unfinished(self) -> None:
-        """Remove what a run that was killed had begun to seal. Only while no other run uses this directory."""
+        """Remove temporary files of a killed run. Call it only while no other run uses this directory."""
         with self._storing():
             for path in self.root.glob(f"{_UNFINISHED}*"):
                 path.unlink(missing_ok=True)
@@ -103,7 +103,7 @@ class CandidateStore:
         return self.root / digest
 
     def _read(self, digest: str, *, keep: bool) -> tuple[bytes, int, str]:
-        """Return the content (if it is to be kept), its size and its digest."""
+        """Return the content (empty unless ``keep``), its size and its digest."""
         sha, size, kept = hashlib.sha256(), 0, bytearray()
         with self._opened(digest) as file:
             while chunk := file.read(MIB):
@@ -128,7 +128,7 @@ class CandidateStore:
 
     @contextmanager
     def _temporary(self) -> Iterator[IO[bytes]]:
-        """Open a new file in the store; it is gone afterwards unless it was published."""
+        """Open a temporary file in the store. It is removed afterwards unless it was published."""
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=self.root, prefix=_UNFINISHED, delete=False) as file:
             try:
@@ -137,7 +137,7 @@ class CandidateStore:
                 Path(file.name).unlink(missing_ok=True)
 
     def _publish(self, file: IO[bytes], digest: str) -> None:
-        """Give the temporary ``file`` its name, once its content is on the disk. Same name, same content: replaced."""
+        """Sync the temporary ``file`` and rename it to its digest. It may replace an existing file of equal content."""
         file.flush()
         os.fchmod(file.fileno(), 0o444)
         os.fsync(file.fileno())
@@ -150,7 +150,7 @@ class CandidateStore:
             yield
         except OSError as error:
             raise StorageError(
-                f"cannot keep a candidate in {self.root}: {error.strerror or error}",
+                f"cannot store a candidate in {self.root}: {error.strerror or error}",
                 hint="free space or choose another run.output_dir, then run again with --resume",
             ) from error
 
@@ -158,9 +158,9 @@ class CandidateStore:
 def _require_digest(digest: str, found: str) -> None:
     if found != digest:
         raise StorageError(
-            f"the sealed candidate {digest} was changed: its content now hashes to {found}",
+            f"the sealed candidate {digest} was altered: its content now hashes to {found}",
             code="candidate-altered",
-            hint="this run directory is no longer evidence; run the task again in a new one",
+            hint="do not use this run directory as evidence; run the task again in a new one",
         )
 
 

@@ -1,5 +1,5 @@
-"""Strict reading of what others wrote: bytes to plain values, each fault with its line, column and pointer.
+"""Strict parsing of files from users: bytes to plain values, each fault with its line, column and JSON pointer.
 
-``files`` opens, ``json_text`` and ``yaml_text`` parse, ``models`` holds values to a pydantic model, and ``faults``
-turns what they found into one :class:`~securebench.errors.ConfigError`. Nothing here knows what a pack is.
+``files`` opens, ``json_text`` and ``yaml_text`` parse, ``models`` validates values against a pydantic model, and
+``faults`` collects all faults into one :class:`~securebench.errors.ConfigError`. Nothing here depends on packs.
 """

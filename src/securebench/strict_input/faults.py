@@ -1,4 +1,4 @@
-"""Faults: what is wrong, by its path inside a document; and problems: the same, with its place in a file."""
+"""Faults, located by their path inside a document, and problems, located by their position in a file."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 Path: TypeAlias = tuple[str | int, ...]
-"""The way to a value inside a document: keys and zero-based indexes."""
+"""The path to a value inside a document: keys and zero-based indexes."""
 
 MAX_PROBLEMS = 100
-"""How many problems are told in full. More than a screenful helps nobody; the rest are counted."""
+"""The number of problems reported in full: about a screenful. The rest are counted."""
 
 _SHOWN = 60
 _PATH_POLICY = frozenset({"path-unsafe", "mount-collision"})
@@ -23,7 +23,7 @@ _PATH_POLICY = frozenset({"path-unsafe", "mount-collision"})
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A place in a text: 1-based line and column, in characters."""
+    """A position in a text: 1-based line and column, in characters."""
 
     line: int
     column: int | None = None
@@ -31,7 +31,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing wrong with the value at ``path``, or with its key. ``position`` is set where no path leads there."""
+    """A fault of the value at ``path``, or of its key. ``position`` is set if no path leads to it."""
 
     code: str
     message: str
@@ -41,20 +41,20 @@ class Fault:
     position: Position | None = None
 
     def below(self, prefix: Path) -> Fault:
-        """Return this fault as seen from ``prefix`` steps further out."""
+        """Return this fault with ``prefix`` put before its path."""
         return Fault(self.code, self.message, prefix + self.path, self.hint, self.at_key, self.position)
 
 
 class Document(Protocol):
-    """A document that knows where its values stand."""
+    """A document that knows the positions of its values."""
 
     def locate(self, fault: Fault) -> SourceLocation:
-        """Return the place of ``fault``: as exact as can be had, and never an exception."""
+        """Return the location of ``fault``, as exact as possible. Never raises."""
 
 
 @dataclass(slots=True)
 class Problems:
-    """The problems found so far, in the order in which they were found."""
+    """The problems found so far, in order."""
 
     found: list[Problem] = field(default_factory=list)
     uncounted: int = 0
@@ -64,31 +64,31 @@ class Problems:
 
     @property
     def full(self) -> bool:
-        """Whether any further problem is only counted."""
+        """Whether further problems are only counted."""
         return len(self.found) >= MAX_PROBLEMS
 
     def add(self, fault: Fault, source: Document) -> None:
-        """Note one fault. Its place is only looked up while there is room for it."""
+        """Add one fault. Its location is only looked up if it will be reported."""
         if not self.full:
             self.found.append(Problem(fault.code, fault.message, source.locate(fault), fault.hint))
         else:
             self.uncounted += 1
 
     def extend(self, faults: Iterable[Fault], source: Document) -> None:
-        """Note several faults of one source."""
+        """Add several faults of one source."""
         for fault in faults:
             self.add(fault, source)
 
     def raise_if_any(self) -> None:
-        """Raise one :class:`ConfigError` with everything found, if anything was.
+        """Raise one :class:`ConfigError` with all problems, if there are any.
 
-        It is a :class:`PathPolicyError` if a path is among it that leads out of its place or collides with another.
+        It is a :class:`PathPolicyError` if one of them is an unsafe or colliding path.
         """
         if not self.found:
             return
         self.found.sort(key=_line)
         more = f"{self.uncounted} more problems are not shown"
-        rest = [Problem("more-problems", more, hint="fix those above, and check again")] if self.uncounted else []
+        rest = [Problem("more-problems", more, hint="fix the problems above and check again")] if self.uncounted else []
         broken = any(problem.code in _PATH_POLICY for problem in self.found)
         raise (PathPolicyError if broken else ConfigError)(problems=[*self.found, *rest])
 
@@ -104,13 +104,13 @@ def pointer(path: Path) -> str:
 
 
 def name_of(path: Path) -> str:
-    """Return ``path`` as people write it: ``choices[2]``, ``tests.code``."""
+    """Return ``path`` in readable form: ``choices[2]``, ``tests.code``."""
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{escaped(part)}" for part in path)
     return text.removeprefix(".")
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return a hint for a word that is none of ``known``: the nearest one, or all of them."""
+    """Return a hint for an unknown word: the closest of ``known``, or all of them."""
     names = sorted(known)
     near = difflib.get_close_matches(word[:_SHOWN].lower(), names, n=1, cutoff=0.6)
     if near:
@@ -119,11 +119,11 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def shown(text: str) -> str:
-    """Return ``text`` quoted for a message: escaped, and short."""
+    """Return ``text`` quoted for a message: escaped and shortened."""
     return f"'{escaped(text)}'"
 
 
 def escaped(text: str) -> str:
-    """Return ``text`` for a message: short, and without anything that a terminal would obey."""
+    """Return ``text`` for a message: shortened, and without terminal control sequences."""
     clipped = text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
     return clipped if clipped.isprintable() else clipped.encode("unicode_escape").decode("ascii")

@@ -1,4 +1,4 @@
-"""Opening what others wrote: regular files, of bounded size, that nothing waits for and no link leads to."""
+"""Open files from users: only regular files of bounded size, without blocking and without following symlinks."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
-"""Without O_NONBLOCK, opening a FIFO waits for ever."""
+"""Without O_NONBLOCK, opening a FIFO blocks until a writer opens it."""
 
 UTF8_BOM = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True)
 class FileSource:
-    """A file as a source of faults that have a position of their own, or none."""
+    """A file as the source of faults that have their own position or none."""
 
     path: Path
 
     def locate(self, fault: Fault) -> SourceLocation:
-        """Return the file, and the fault's own position where it has one."""
+        """Return the file, and the fault's position if it has one."""
         position = fault.position or Position(1)
         return SourceLocation(str(self.path), position.line, position.column, pointer(fault.path))
 
 
 def open_regular(path: Path, what: str, *, follow: bool = False) -> BufferedReader:
-    """Open a regular file for reading, as it is now. Raises :class:`ConfigError`, also for a link unless ``follow``."""
+    """Open a regular file for reading. Raises :class:`ConfigError`, also for a symlink unless ``follow``."""
     location = SourceLocation(str(path))
     try:
         descriptor = os.open(path, _FLAGS | (0 if follow else os.O_NOFOLLOW))
@@ -44,7 +44,7 @@ def open_regular(path: Path, what: str, *, follow: bool = False) -> BufferedRead
         if getattr(error, "errno", None) == errno.ELOOP:
             raise _refused(f"the {what} is a symbolic link", "file-not-regular", location) from None
         raise _refused(
-            f"the {what} cannot be read: {getattr(error, 'strerror', error)}", "file-unreadable", location
+            f"cannot read the {what}: {getattr(error, 'strerror', error)}", "file-unreadable", location
         ) from None
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -53,7 +53,7 @@ def open_regular(path: Path, what: str, *, follow: bool = False) -> BufferedRead
 
 
 def read_text(path: Path, what: str, limit: int, *, follow: bool = False) -> tuple[str, bytes]:
-    """Return the text of a UTF-8 file of at most ``limit`` bytes, and those bytes. Raises :class:`ConfigError`."""
+    """Return the text and the bytes of a UTF-8 file of at most ``limit`` bytes. Raises :class:`ConfigError`."""
     with open_regular(path, what, follow=follow) as file:
         data = file.read(limit + 1)
     if len(data) > limit:
@@ -67,7 +67,7 @@ def read_text(path: Path, what: str, limit: int, *, follow: bool = False) -> tup
 
 
 def decode(data: bytes, line: int = 1) -> tuple[str, Fault | None]:
-    """Return ``data`` as text, or the fault that keeps it from being plain UTF-8. ``line`` is that of its start."""
+    """Return ``data`` as text, or the fault if it is not plain UTF-8. ``line`` is the number of its first line."""
     if data.startswith(UTF8_BOM):
         return "", _encoding_fault("starts with a byte order mark", Position(line, 1))
     try:
@@ -76,12 +76,12 @@ def decode(data: bytes, line: int = 1) -> tuple[str, Fault | None]:
         before = data[: error.start].decode("utf-8")
         return "", _encoding_fault(f"byte 0x{data[error.start]:02x} is not UTF-8", position_at(before, line))
     if "\0" in text:
-        return "", _encoding_fault("holds a NUL", position_at(text[: text.index("\0")], line))
+        return "", _encoding_fault("contains a NUL", position_at(text[: text.index("\0")], line))
     return text, None
 
 
 def position_at(before: str, line: int = 1) -> Position:
-    """Return the position that follows the text ``before``, which starts at ``line``."""
+    """Return the position directly after the text ``before``, which starts at ``line``."""
     return Position(line + before.count("\n"), len(before) - (before.rfind("\n") + 1) + 1)
 
 
@@ -90,4 +90,4 @@ def _encoding_fault(message: str, position: Position) -> Fault:
 
 
 def _refused(message: str, code: str, location: SourceLocation) -> ConfigError:
-    return ConfigError(message, code=code, location=location, hint="give a regular file that you may read")
+    return ConfigError(message, code=code, location=location, hint="use a regular file that you can read")

@@ -1,7 +1,7 @@
-"""Strict JSON: what Python's reader lets through, and other readers see differently, is refused.
+"""Strict JSON: rejects texts that Python accepts but other parsers read differently.
 
-:func:`decode_json` is the C scanner of :mod:`json` with hooks that notice a fault. Only when one is noticed does
-:func:`json_faults` go over the same text again, slowly, to find every fault and its position.
+:func:`decode_json` uses the C scanner of :mod:`json`, with hooks that detect faults. Only if one is detected does
+:func:`json_faults` parse the text again, slowly, to find every fault and its position.
 """
 
 from __future__ import annotations
@@ -23,43 +23,43 @@ if TYPE_CHECKING:
     from securebench.resources import JsonValue
 
 MAX_DEPTH = 32
-"""Nested lists and objects: no row needs more, and readers that recurse stop at some depth of their own."""
+"""Nesting depth of lists and objects. No row needs more, and recursive parsers have limits of their own."""
 
 MAX_VALUES = 50_000
-"""Values in one text: an empty list takes three bytes of a file, and thirty times that in memory."""
+"""Values in one text: an empty list is three bytes in a file but thirty times that in memory."""
 
 _MAX_INTEGER = 2**63
-"""Beyond 64 bits, other readers of the same text round or refuse."""
+"""Other parsers round or reject integers beyond 64 bits."""
 
 _MAX_INTEGER_LENGTH = 20
 
 _MAX_LOCATED = 256 * 1024
-"""Characters up to which a value's column is looked for: in longer texts a fault has its line alone."""
+"""In texts with more characters, faults are located by line only, without a column."""
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _TOKEN = re.compile(r'(?P<text>"[^"\\]*(?:\\.[^"\\]*)*")|(?P<mark>[\[\]{},:])|(?P<word>[^\s\[\]{},:"]+)')
 
 
 class UnfitJsonError(ValueError):
-    """A text is not fit to be read. :func:`json_faults` says why."""
+    """A text is not valid strict JSON. :func:`json_faults` returns the reasons."""
 
 
 @dataclass(frozen=True, slots=True)
 class JsonSource:
-    """One JSON text, which starts at ``line`` of ``file``."""
+    """One JSON text that starts at ``line`` of ``file``."""
 
     file: str
     text: str
     line: int = 1
 
     def locate(self, fault: Fault) -> SourceLocation:
-        """Return the place of ``fault``, or of the innermost value around it."""
+        """Return the location of ``fault``, or of the innermost value that contains it."""
         position = fault.position or _find(self.text, self.line, fault)
         return SourceLocation(self.file, position.line, position.column, pointer(fault.path))
 
 
 def decode_json(text: str, max_values: int = MAX_VALUES) -> tuple[JsonValue, int]:
-    """Return the value of ``text``, and how many values it holds. Raises :class:`UnfitJsonError`."""
+    """Return the value of ``text``, and the number of values in it. Raises :class:`UnfitJsonError`."""
     try:
         value: JsonValue = _STRICT.decode(text)
         if _SURROGATE.search(text):
@@ -68,27 +68,27 @@ def decode_json(text: str, max_values: int = MAX_VALUES) -> tuple[JsonValue, int
         raise UnfitJsonError(str(error)) from None
     count = _count(value, max_values)
     if count > max_values:
-        raise UnfitJsonError("too large, or too deep")
+        raise UnfitJsonError("too large or nested too deep")
     return value, count
 
 
 def json_faults(text: str, line: int = 1) -> list[Fault]:
-    """Return why :func:`decode_json` refused ``text``, which starts at ``line`` of its file: the first faults of it."""
+    """Return the first faults of ``text``, which :func:`decode_json` rejected and which starts at ``line``."""
     try:
         _LENIENT.decode(text)
     except json.JSONDecodeError as error:
         position = position_at(text[: error.pos], line)
-        hint = "each line is one JSON object, complete on its line"
+        hint = "each line must be one complete JSON object"
         return [Fault("json-syntax", f"not valid JSON: {error.msg}", hint=hint, position=position)]
     except RecursionError:
-        pass  # valid down to far below MAX_DEPTH, which is as far as the slow pass goes
+        pass  # valid well beyond MAX_DEPTH, where the slow pass stops
     return list(islice(_faults(text, line), MAX_PROBLEMS))
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) != len(pairs):
-        raise UnfitJsonError("a key stands twice")
+        raise UnfitJsonError("duplicate key")
     return made
 
 
@@ -101,7 +101,7 @@ def _number(word: str) -> int | float:
 def _number_fault(word: str) -> str:
     if word.lstrip("-").isdecimal():
         fits = len(word) <= _MAX_INTEGER_LENGTH and -_MAX_INTEGER <= int(word) < _MAX_INTEGER
-        return "" if fits else "does not fit into 64 bits"
+        return "" if fits else "does not fit in 64 bits"
     return "" if math.isfinite(float(word)) else "is not a finite number"
 
 
@@ -110,7 +110,7 @@ _LENIENT = json.JSONDecoder(parse_int=str, parse_float=str)
 
 
 def _count(value: JsonValue, max_values: int) -> int:
-    """Return how many values there are, or more than ``max_values`` where they lie too deep."""
+    """Return the number of values, or more than ``max_values`` if they are nested too deep."""
     level, count = [value], 0
     for _ in range(MAX_DEPTH + 1):
         count += len(level)
@@ -128,7 +128,7 @@ def _children(node: JsonValue) -> list[JsonValue]:
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """A value as it stands in a text: its path, its word, and where it and its key begin."""
+    """A value in a text: its path, its source text, and the positions of it and its key."""
 
     path: Path
     word: str
@@ -137,7 +137,7 @@ class _Node:
 
 
 def _nodes(text: str) -> Iterator[_Node]:
-    """Yield each value of a text that is valid JSON, in order, until one lies deeper than ``MAX_DEPTH``."""
+    """Yield each value of a valid JSON text, in order, until one is nested deeper than ``MAX_DEPTH``."""
     path: list[str | int] = []
     key_start: int | None = None
     wants_key = False
@@ -160,7 +160,7 @@ def _nodes(text: str) -> Iterator[_Node]:
 
 
 def _next_member(last: str | int) -> tuple[str | int, bool]:
-    """Return what stands for the next member until it is known, and whether a key follows."""
+    """Return a placeholder for the next member's key or index, and whether a key follows."""
     return (last + 1, False) if isinstance(last, int) else (last, True)
 
 
@@ -179,18 +179,18 @@ def _faults(text: str, line: int) -> Iterator[Fault]:
 def _node_faults(node: _Node, *, repeated: bool) -> Iterator[tuple[str, str]]:
     name = name_of(node.path) or "the value"
     if repeated:
-        yield "key-duplicate", f"{name} stands here twice"
+        yield "key-duplicate", f"duplicate key {name}"
     if len(node.path) > MAX_DEPTH:
         yield "too-deep", f"more than {MAX_DEPTH} levels of lists and objects"
     if node.word not in ("true", "false", "null", "[", "{") and (fault := _word_fault(node.word)):
         yield "json-value", f"{name} {fault}"
     if node.path and isinstance(node.path[-1], str) and not _is_unicode(node.path[-1]):
-        yield "json-value", f"the key {name} holds half of a surrogate pair"
+        yield "json-value", f"the key {name} contains an unpaired surrogate"
 
 
 def _word_fault(word: str) -> str:
     if word.startswith('"'):
-        return "" if _is_unicode(json.loads(word)) else "holds half of a surrogate pair"
+        return "" if _is_unicode(json.loads(word)) else "contains an unpaired surrogate"
     fault = _number_fault(word)
     return f"is {shown(word)}, which {fault}" if fault else ""
 
@@ -204,7 +204,7 @@ def _is_unicode(text: str) -> bool:
 
 
 def _find(text: str, line: int, fault: Fault) -> Position:
-    """Return where ``fault`` stands: at its value, its key, or the innermost value around it."""
+    """Return the position of ``fault``: its value, its key, or the innermost value that contains it."""
     if len(text) > _MAX_LOCATED:
         return Position(line)
     around = [node for node in _nodes(text) if node.path == fault.path[: len(node.path)]]

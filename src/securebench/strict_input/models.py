@@ -1,4 +1,4 @@
-"""Holding plain values to a pydantic model, and saying what does not fit in words of our own."""
+"""Validate plain values against a pydantic model, with error messages for users."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 OPTIONAL: Any = None
-"""The default of a field that may be absent. It may not be null: an absent key says the same, and says it once."""
+"""The default of an optional field. A file may not set it to null: it must leave the key out."""
 
 _EXPECTED = {
     "string_type": "a string",
@@ -30,7 +30,7 @@ _EXPECTED = {
     "model_type": "an object",
     "model_attributes_type": "an object",
 }
-"""What pydantic's type errors wanted."""
+"""The expected types, by pydantic's error type."""
 
 _RULES = {
     "greater_than": "must be greater than {gt}",
@@ -43,23 +43,23 @@ _RULES = {
     "string_too_short": "must have at least {min_length} characters",
     "string_too_long": "must have at most {max_length} characters",
 }
-"""What our models can find wrong with a value of the right type. Other kinds keep pydantic's words."""
+"""The messages for values of the right type, by pydantic's error type. Other types keep pydantic's message."""
 
 _ONE = re.compile(r"\b1 (item|character)s\b")
 _SUBJECT = re.compile(r"^(?:Input|List|String|Value|Dictionary) (?=should )")
-"""How pydantic's messages begin; ours begin with the name of the field."""
+"""The beginning of pydantic's messages, replaced with the name of the field."""
 
 _ModelT = TypeVar("_ModelT", bound=BaseModel)
 
 
 class WireModel(BaseModel):
-    """What stands in a file: types are taken strictly, and unknown keys are refused."""
+    """The base of file models: types are strict and unknown keys are rejected."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 def refusal(code: str, message: str, hint: str = "") -> PydanticCustomError:
-    """Return the error that a validator raises: ``code`` has a hyphen and a place in the reference of errors."""
+    """Return the error that a validator raises. ``code`` contains a hyphen and is in the error reference."""
     return PydanticCustomError(code, "{message}", {"message": message, "hint": hint})
 
 
@@ -77,7 +77,7 @@ def matching(pattern: re.Pattern[str], what: str) -> AfterValidator:
 def fit(
     model: type[_ModelT], value: Any, *, secret: bool = False, context: Mapping[str, Any] | None = None
 ) -> tuple[_ModelT | None, list[Fault]]:
-    """Return ``value`` as a ``model``, or what does not fit. With ``secret``, no message shows a value.
+    """Return ``value`` as a ``model``, or its faults. With ``secret``, no message shows a value.
 
     ``context`` is passed to the model's validators.
     """
@@ -89,7 +89,7 @@ def fit(
 
 
 def describe(value: Any, *, secret: bool = False) -> str:
-    """Return what ``value`` is, for a message: its type, and the value of a short scalar."""
+    """Describe ``value`` for a message: its type, and the value of a short scalar."""
     if value is None:
         return "null"
     if isinstance(value, (bool, int, float)):
@@ -140,7 +140,7 @@ def _choice_fault(name: str, path: Path, detail: ErrorDetails, got: str) -> Faul
 
 
 def _path_in(value: Any, loc: Sequence[str | int]) -> Path:
-    """Return the part of a pydantic location that leads through ``value``: branches of a union are left out."""
+    """Return the part of a pydantic location that is a path in ``value``, without the branches of unions."""
     path: list[str | int] = []
     for part in loc:
         inside = part in value if isinstance(value, dict) else isinstance(value, list) and isinstance(part, int)
@@ -151,7 +151,7 @@ def _path_in(value: Any, loc: Sequence[str | int]) -> Path:
 
 
 def _known_keys(model: type[BaseModel], loc: Sequence[str | int]) -> set[str]:
-    """Return the keys that may stand at ``loc``."""
+    """Return the keys that are allowed at ``loc``."""
     models: list[type[BaseModel]] = [model]
     for part in loc:
         fields = [found.model_fields[part].annotation for found in models if part in found.model_fields]
@@ -167,17 +167,17 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def _without_branches(faults: list[Fault]) -> list[Fault]:
-    """Join what the branches of a union say of one value, and drop it where one branch saw further into it."""
+    """Merge the faults that a union's branches report for one value; drop them if one branch reports a deeper fault."""
     joined: dict[tuple[Path, str], Fault] = {}
     for fault in faults:
         known = joined.get((fault.path, fault.code))
         joined[fault.path, fault.code] = fault if known is None else _join(known, fault)
     found = list(joined.values())
-    return [fault for fault in found if fault.code != "field-type" or not _is_seen_into(fault, found)]
+    return [fault for fault in found if fault.code != "field-type" or not _has_deeper_fault(fault, found)]
 
 
-def _is_seen_into(fault: Fault, found: list[Fault]) -> bool:
-    """Return whether another fault lies at, or below, the place of this one."""
+def _has_deeper_fault(fault: Fault, found: list[Fault]) -> bool:
+    """Return whether another fault is at or below the path of this one."""
     return any(other is not fault and other.path[: len(fault.path)] == fault.path for other in found)
 
 

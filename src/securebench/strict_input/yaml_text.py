@@ -1,8 +1,8 @@
-"""Strict YAML: the core schema of YAML 1.2, one document, and nothing that two readers would see differently.
+"""Strict YAML: the core schema of YAML 1.2, one document, and nothing that two parsers would read differently.
 
-Refused: anchors and aliases, tags, directives, repeated keys, keys that are not plain text, and plain words that
-older readers take for something else (``no``, ``010``, ``12:30:45``, a date). Values and positions are built from the
-parser's events, so that every fault of a file is found at once and nothing is ever constructed from a tag.
+Rejected: anchors and aliases, tags, directives, duplicate keys, keys that are not plain text, and plain scalars that
+older parsers read differently (``no``, ``010``, ``12:30:45``, a date). Values and positions are built from the parser's
+events, so that all faults of a file are found at once and no tag ever constructs an object.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from securebench.resources import JsonValue
 
 MAX_YAML_BYTES = 64 * 1024
-"""A manifest or tester file is a page of text. The parser is slow: this keeps it under a second or two."""
+"""A manifest or tester file is a page of text. The parser is slow: this limits it to a second or two."""
 
 MAX_YAML_DEPTH = 16
-"""Levels of lists and mappings. The deepest that a schema of ours knows is five."""
+"""Nesting depth of lists and mappings. The deepest schema here has five levels."""
 
 _MAX_INTEGER = 2**63
 _NULL = re.compile(r"~|null|Null|NULL|")
@@ -44,14 +44,14 @@ _AMBIGUOUS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class YamlSource:
-    """The positions of a YAML file's values and keys."""
+    """The positions of the values and keys in a YAML file."""
 
     file: str
     values: dict[Path, Position] = field(default_factory=dict)
     keys: dict[Path, Position] = field(default_factory=dict)
 
     def locate(self, fault: Fault) -> SourceLocation:
-        """Return the place of ``fault``: at its key or value, or at the innermost value around it."""
+        """Return the location of ``fault``: its key or value, or the innermost value that contains it."""
         position = fault.position or (self.keys.get(fault.path) if fault.at_key else None)
         path = fault.path
         while position is None and path:
@@ -62,20 +62,20 @@ class YamlSource:
 
 
 def parse_yaml(text: str, file: str) -> tuple[JsonValue, YamlSource, list[Fault]]:
-    """Return the value of ``text``, where its parts stand, and what is wrong with it. Never raises."""
+    """Return the value of ``text``, the positions of its parts, and its faults. Never raises."""
     builder = _Builder(YamlSource(file))
     value: JsonValue = None
     try:
         value = builder.document(_events(text))
     except _StopReading:
         pass
-    except Exception as error:  # noqa: BLE001 - the parser raises what it likes on bad input: OverflowError, IndexError
+    except Exception as error:  # noqa: BLE001 - the parser raises various errors on bad input: OverflowError, IndexError
         builder.faults.append(_syntax_fault(error))
     return value, builder.source, builder.faults
 
 
 class _StopReading(Exception):  # noqa: N818 - the end of reading, not an error
-    """What follows cannot be made sense of."""
+    """The rest of the document cannot be parsed."""
 
 
 def _events(text: str) -> Iterator[Any]:
@@ -92,7 +92,7 @@ def _syntax_fault(error: Exception) -> Fault:
 
 
 class _Builder:
-    """Builds plain values from parser events, and notes where each stands."""
+    """Builds plain values from parser events, and notes their positions."""
 
     def __init__(self, source: YamlSource) -> None:
         self.source = source
@@ -104,19 +104,21 @@ class _Builder:
         if type(event).__name__ == "StreamEndEvent":
             return None
         if event.explicit and (event.version or event.tags):
-            self._refuse(event, (), "yaml-directive", "a directive: YAML is always 1.2 here, without tags")
+            self._refuse(
+                event, (), "yaml-directive", "directives are not supported: the file is always read as YAML 1.2"
+            )
         value = self._value(next(events), events, ())
         next(events)  # the end of the document
         event = next(events)
         if type(event).__name__ != "StreamEndEvent":
-            self._refuse(event, (), "yaml-documents", "a second document begins here: one file holds one")
+            self._refuse(event, (), "yaml-documents", "a second document begins here; the file must contain only one")
         return value
 
     def _value(self, event: Any, events: Iterator[Any], path: Path) -> JsonValue:
         self.source.values[path] = _position(event)
         kind = type(event).__name__
         if kind == "AliasEvent":
-            self._refuse(event, path, "yaml-alias", f"the alias *{event.anchor}: write the value out")
+            self._refuse(event, path, "yaml-alias", f"alias *{event.anchor} is not supported: write the value out")
             return None
         self._refuse_properties(event, path)
         if kind == "ScalarEvent":
@@ -129,10 +131,10 @@ class _Builder:
     def _refuse_properties(self, event: Any, path: Path) -> None:
         if event.anchor:
             self._refuse(
-                event, path, "yaml-alias", f"the anchor &{event.anchor}: anchors and aliases are not used here"
+                event, path, "yaml-alias", f"anchor &{event.anchor} is not supported: write the value out at each place"
             )
         if event.tag:
-            self._refuse(event, path, "yaml-tag", f"the tag {shown(str(event.tag))}: tags are not used here")
+            self._refuse(event, path, "yaml-tag", f"tag {shown(str(event.tag))} is not supported")
 
     def _sequence(self, events: Iterator[Any], path: Path) -> JsonValue:
         made: list[JsonValue] = []
@@ -149,7 +151,7 @@ class _Builder:
                 break
             key = self._key(event, path)
             if key in made:
-                self._refuse(event, (*path, key), "key-duplicate", f"{name_of((*path, key))} stands here twice")
+                self._refuse(event, (*path, key), "key-duplicate", f"duplicate key {name_of((*path, key))}")
             self.source.keys[*path, key] = _position(event)
             made[key] = self._value(next(events), events, (*path, key))
         return made
@@ -177,7 +179,7 @@ class _Builder:
 
     def _refuse_surrogates(self, event: Any, path: Path) -> None:
         if any("\ud800" <= character <= "\udfff" for character in event.value):
-            self._refuse(event, path, "yaml-value", "this text holds half of a surrogate pair")
+            self._refuse(event, path, "yaml-value", "this text contains an unpaired surrogate")
 
     def _refuse(self, event: Any, path: Path, code: str, message: str) -> None:
         self.faults.append(Fault(code, message, path, position=_position(event)))
@@ -188,9 +190,9 @@ def _position(event: Any) -> Position:
 
 
 def _plain(text: str) -> JsonValue:
-    """Return what a plain scalar stands for. Raises ``ValueError`` where readers of YAML disagree about it."""
+    """Return the value of a plain scalar. Raises ``ValueError`` if YAML parsers disagree about it."""
     if _AMBIGUOUS.fullmatch(text):
-        raise ValueError("which some YAML readers take for a bool, a date or a number in another base")
+        raise ValueError("which some YAML parsers read as a bool, a date or a number in another base")
     if _NOT_FINITE.fullmatch(text):
         raise ValueError("which is not a finite number")
     if _NULL.fullmatch(text):
@@ -207,7 +209,7 @@ def _plain(text: str) -> JsonValue:
 def _integer(text: str) -> int:
     value = int(text)
     if not -_MAX_INTEGER <= value < _MAX_INTEGER:
-        raise ValueError("which does not fit into 64 bits")
+        raise ValueError("which does not fit in 64 bits")
     return value
 
 
