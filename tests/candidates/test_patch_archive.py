@@ -56,7 +56,7 @@ def test_the_order_makes_no_difference() -> None:
 @pytest.mark.parametrize("path", [b".wh.x", b"a/.wh..wh..opq", b".wh.a/b"])
 def test_the_mark_of_a_removal_is_no_name(path: bytes) -> None:
     """A file named as the mark of a removed one would remove another when it is laid out, and is refused."""
-    with pytest.raises(TreeRefusedError, match="is the mark of a removed file"):
+    with pytest.raises(TreeRefusedError, match="the name is reserved for removed files"):
         _written({path: FileVersion(b"x")})
 
 

@@ -30,7 +30,9 @@ _EXECUTABLE: Final = 0o100
 
 def write_patch(delta: Delta, output: IO[bytes]) -> TarWriter:
     """Write ``delta``. Raises :class:`TreeRefusedError` for file names with the whiteout prefix."""
-    offenders = [f"{printable_name(path)}: the name is reserved for removed files" for path in sorted(delta) if _is_mark(path)]
+    offenders = [
+        f"{printable_name(path)}: the name is reserved for removed files" for path in sorted(delta) if _is_mark(path)
+    ]
     if offenders:
         raise TreeRefusedError(TreeRefusal.UNSAFE, *offenders[:MAX_OFFENDERS])
     with TarWriter(output) as archive:

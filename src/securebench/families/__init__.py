@@ -1,1 +1,1 @@
-"""Families: one file each, the single source of a family's fields, lanes and candidate kind."""
+"""Benchmark families, one file each: the only source of a family's fields, lanes and candidate kind."""

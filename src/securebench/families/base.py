@@ -1,14 +1,14 @@
-"""What a family is: one declaration, from which everything about its rows follows.
+"""The family declaration, from which everything about its rows is derived.
 
-A family names a model of its input and one of its eval fields. Each eval field is annotated with its lane, and with
-:data:`TAKES_FILES` where its value may be a file of the pack. What is below it is secret unless it is annotated with
+A family has a model of its input and a model of its eval fields. Each eval field is annotated with its lane, and with
+:data:`TAKES_FILES` if its value may be a file of the pack. Everything below it is secret unless it is annotated with
 :data:`STRUCTURE`::
 
     class Eval(WireModel):
         tests: Annotated[Tests, Visibility.EVALUATION_INPUTS]
         gold_patch: Annotated[Text, Visibility.HIDDEN] = OPTIONAL
 
-The validator, the map of lanes, the JSON Schema and the documentation are all derived from that.
+The validator, the lanes, the JSON Schema and the documentation are all derived from it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _TakesFiles:
-    """The mark of an eval field whose value may be a file reference, or a list of them."""
+    """Marks an eval field whose value may be a file reference or a list of them."""
 
     mounted: bool = False
 
@@ -40,12 +40,12 @@ class _TakesFiles:
 TAKES_FILES: Final = _TakesFiles()
 
 TAKES_A_MOUNTED_FILE: Final = _TakesFiles(mounted=True)
-"""The same of a field whose value is data: only an object of ``path`` and a ``mount`` in its lane is a reference."""
+"""Like the above, for a field of arbitrary data: only an object with ``path`` and a ``mount`` in its lane counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Structure:
-    """The mark of a field that says where and how a task is judged, not what is expected: it is never redacted."""
+    """Marks a field that defines where and how a task is judged, not the expected result. It is never redacted."""
 
 
 STRUCTURE: Final = _Structure()
@@ -53,7 +53,7 @@ STRUCTURE: Final = _Structure()
 
 @dataclass(frozen=True, slots=True)
 class _Command:
-    """The mark of a field that holds a command: it is secret as a whole, its words are not."""
+    """Marks a field with a command. The whole command is secret, its single words are not."""
 
 
 COMMAND: Final = _Command()
@@ -61,10 +61,10 @@ COMMAND: Final = _Command()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """One benchmark family. ``check`` looks at a row as a whole, once input and eval alone are right.
+    """One benchmark family. ``check`` validates a row as a whole, after input and eval are valid on their own.
 
-    ``warn`` looks at a row that is right, for what may still go wrong with it. The rows of a family that is not
-    ``active`` load and compile, but nothing judges them yet: their models say what is documented, and are not enforced.
+    ``warn`` looks for likely mistakes in a valid row. Rows of a family that is not ``active`` load and compile, but
+    cannot be judged yet: their models are documentation and are not enforced.
     """
 
     name: str
@@ -76,11 +76,11 @@ class Family:
     check: Callable[[dict[str, Any], dict[str, Any], Environment], Iterable[Fault]] | None = None
     warn: Callable[[dict[str, Any], dict[str, Any], Environment], Iterable[Fault]] | None = None
     lanes: Mapping[str, Visibility] = field(init=False)
-    """The lane of each eval field that the family knows. Any other is hidden."""
+    """The lane of each known eval field. All others are hidden."""
     file_fields: frozenset[str] = field(init=False)
-    """The eval fields whose value may be a file reference."""
+    """The eval fields that accept file references."""
     mounted_file_fields: frozenset[str] = field(init=False)
-    """The eval fields whose value is data, unless it is a file reference that names its mount."""
+    """The eval fields whose value is data, unless it is a file reference with a mount."""
 
     def __post_init__(self) -> None:
         marks = {name: info.metadata for name, info in self.eval_model.model_fields.items()}
@@ -91,18 +91,18 @@ class Family:
 
     @property
     def workspace_required(self) -> bool:
-        """Whether the candidate is a tree of files, and not a text."""
+        """Whether the candidate is a tree of files rather than a text."""
         return self.candidate_kind in (CandidateKind.PATCH, CandidateKind.WORKSPACE)
 
     def identity(self) -> Identity | None:
-        """Return whose code this is, for ``run.json`` and every record: a run resumes only with the same.
+        """Return the identity of the family's code, for ``run.json`` and records: a run only resumes with an equal one.
 
-        ``None`` stands for this framework. Raises :class:`ConfigError` (``plugin-no-source``).
+        ``None`` means SecureBench itself. Raises :class:`ConfigError` (``plugin-no-source``).
         """
         return plugins.identity_of(self.eval_model)
 
     def faults(self, inputs: dict[str, Any], evals: dict[str, Any], environment: Environment) -> list[Fault]:
-        """Return what is wrong with a row's ``input`` and ``eval``. No message shows an eval value."""
+        """Return the faults of a row's ``input`` and ``eval``. No message shows an eval value."""
         if not self.active:
             return []
         of_input = [fault.below(("input",)) for fault in fit(self.input_model, inputs)[1]]
@@ -112,12 +112,12 @@ class Family:
         return list(self.check(inputs, evals, environment))
 
     def warnings(self, inputs: dict[str, Any], evals: dict[str, Any], environment: Environment) -> list[Fault]:
-        """Return what may go wrong with a row that :meth:`faults` finds nothing wrong with."""
+        """Return the warnings about a row without :meth:`faults`."""
         return list(self.warn(inputs, evals, environment)) if self.active and self.warn else []
 
 
 def _lane(name: str, marks: Iterable[Any]) -> Visibility:
-    """Return the lane that a field is annotated with. Raises ``TypeError`` for a field without: a bug of ours."""
+    """Return the lane in a field's annotation. Raises ``TypeError`` if it is missing, which is a programming error."""
     lanes = [mark for mark in marks if isinstance(mark, Visibility)]
     if len(lanes) != 1:
         raise TypeError(f"the eval field {name!r} must be annotated with one lane")

@@ -1,4 +1,4 @@
-"""code_completion: a function or module to write, judged by tests that it never sees."""
+"""code_completion: the agent writes a function or module, judged by hidden tests."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ LANGUAGES: Final = ("python", "python3")
 
 def _language(name: str) -> str:
     if name.lower() not in LANGUAGES:
-        raise refusal("language-unsupported", "is not a language that can be judged", "only Python can")
+        raise refusal("language-unsupported", "is not a supported language", "only Python is supported")
     return name
 
 
 class CodeCompletionInput(WireModel):
-    """What is to be written, and where it starts from."""
+    """The prompt and the optional starter code."""
 
     prompt: Text
     language: Annotated[str, AfterValidator(_language)] = OPTIONAL
@@ -40,7 +40,7 @@ class CodeCompletionInput(WireModel):
 
 
 class CodeTests(WireModel):
-    """Test code that uses what the candidate defines. ``isolation: shared`` runs both in one process."""
+    """Test code that uses the candidate's definitions. ``isolation: shared`` runs both in one process."""
 
     source: Literal["inline"]
     code: Source
@@ -48,7 +48,7 @@ class CodeTests(WireModel):
 
 
 class CodeCompletionEval(WireModel):
-    """The tests, and code that passes them."""
+    """The tests, and a solution that passes them."""
 
     tests: Annotated[CodeTests, Visibility.EVALUATION_INPUTS]
     reference_solution: Annotated[Source, Visibility.HIDDEN] = OPTIONAL
@@ -56,9 +56,9 @@ class CodeCompletionEval(WireModel):
 
 
 def syntax_error(source: str) -> str | None:
-    """Return where ``source`` is no Python of this interpreter (`` at line 3``, or nothing known); ``None`` if it is.
+    """Return ``None`` if this interpreter can compile ``source``, else the place of the error, such as `` at line 3``.
 
-    The text itself is never shown: it may be a test.
+    The place may be empty. The text itself is never shown: it may be a hidden test.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -72,19 +72,19 @@ def syntax_error(source: str) -> str | None:
 
 
 def _is_known_python(environment: Environment) -> bool:
-    """Whether this interpreter knows at least the grammar of the image's: our own base image names its version."""
+    """Whether this interpreter is at least as new as the image's, whose version is known for the base image."""
     version = re.fullmatch(r"securebench/python:3\.(\d{1,3})", environment.image or DEFAULT_IMAGE)
     return version is not None and sys.version_info >= (3, int(version[1]))
 
 
 def _check(_inputs: dict[str, Any], evals: dict[str, Any], environment: Environment) -> Iterable[Fault]:
-    """Refuse tests that cannot compile, where the image's Python is known."""
+    """Reject tests that do not compile, if the image's Python version is known."""
     if _is_known_python(environment):
         yield from _broken_tests(evals)
 
 
 def _warn(_inputs: dict[str, Any], evals: dict[str, Any], environment: Environment) -> Iterable[Fault]:
-    """Warn of tests that this Python does not compile; the image's may."""
+    """Warn about tests that do not compile with this Python; the image's version may differ."""
     if not _is_known_python(environment):
         yield from _broken_tests(evals)
 
@@ -94,7 +94,9 @@ def _broken_tests(evals: dict[str, Any]) -> Iterable[Fault]:
     if wrong is not None:
         running = f"Python {sys.version_info.major}.{sys.version_info.minor}"
         message = f"the tests do not compile with {running}{wrong and f': error{wrong} of the tests'}"
-        yield Fault("tests-unusable", message, ("eval", "tests", "code"), "no candidate could be judged by them")
+        yield Fault(
+            "tests-unusable", message, ("eval", "tests", "code"), "fix the tests: they cannot judge any candidate"
+        )
 
 
 FAMILY = Family(

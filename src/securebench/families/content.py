@@ -1,8 +1,8 @@
-"""What of a row's eval fields is content, and what is structure, as the models of its family declare it.
+"""Divide a row's eval fields into content and structure, as the models of its family declare.
 
-Content is what is expected of a candidate: tests, answers, checkers. It is secret, and so is all that no model knows.
-Structure says where and how a task is judged: paths, directories, limits, policies, and every field with a fixed set of
-values. It is never taken out of a record.
+Content is the expected result: tests, answers, checkers. It is secret, and so is every field without a model.
+Structure defines where and how a task is judged: paths, directories, limits, policies, and every field with a fixed
+set of values. It is never redacted from a record.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ if TYPE_CHECKING:
 
 
 def secret_strings(task: SecureBenchTask) -> Iterator[tuple[str, str]]:
-    """Yield every string of content, with the name of its resource, and the JSON of lists and objects of content."""
+    """Yield every content string with the name of its resource, and the JSON of content lists and objects."""
     for resource in task.resources.secrets():
         yield from ((resource.name, text) for text, is_content in _divided(task.task_type, resource) if is_content)
 
 
 def structure_strings(task: SecureBenchTask) -> Iterator[str]:
-    """Yield every string of structure in a task's secret lanes, and those of its environment."""
+    """Yield every structure string in a task's secret lanes and its environment."""
     yield from filter(None, (task.environment.image, task.environment.workdir))
     for resource in task.resources.secrets():
         yield from (text for text, is_content in _divided(task.task_type, resource) if not is_content)
 
 
 def is_structure(family: str, resource: Resource) -> bool:
-    """Whether nothing in ``resource`` is content, by its declaration."""
+    """Whether ``resource`` is declared to contain no content."""
     declared = FAMILIES[family].eval_model.model_fields.get(resource.name) if family in FAMILIES else None
     return resource.kind is ResourceKind.FILE or (declared is not None and STRUCTURE in declared.metadata)
 
 
 def structure_fields(family: str) -> list[str]:
-    """Return the paths of the eval fields of ``family`` that are declared to be structure."""
+    """Return the paths of the eval fields of ``family`` that are declared as structure."""
     model = FAMILIES[family].eval_model
     return [path for name, info in model.model_fields.items() for path in _structure_below(name, info)]
 
 
 def strings(value: JsonValue) -> Iterator[str]:
-    """Yield every string in ``value``, and the JSON of every part that holds more than one thing."""
+    """Yield every string in ``value``, and the JSON of every part with more than one element."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list | dict):
@@ -61,8 +61,8 @@ def strings(value: JsonValue) -> Iterator[str]:
 
 
 def _divided(family: str, resource: Resource) -> Iterator[tuple[str, bool]]:
-    """Yield the strings of a resource, each with whether it is content."""
-    if resource.kind is ResourceKind.FILE:  # what is secret about a file is in the file
+    """Yield the strings of a resource, and for each whether it is content."""
+    if resource.kind is ResourceKind.FILE:  # the secret of a file is its content, not its reference
         yield from ((text, False) for text in strings(resource.value))
         return
     known = FAMILIES.get(family)
@@ -76,7 +76,7 @@ def _divided_field(value: JsonValue, field: FieldInfo | None) -> Iterator[tuple[
     if STRUCTURE in marks or (field is not None and get_origin(field.annotation) is Literal):
         yield from ((text, False) for text in strings(value))
     elif COMMAND in marks and isinstance(value, list):
-        # The words of a command are words: a path or an option. A word with a space in it is a script.
+        # A single word of a command is a path or an option, so not secret. A word with a space in it is a script.
         whole = (json.dumps(value, ensure_ascii=False), " ".join(map(str, value)))
         yield from ((text, True) for text in (*whole, *(item for item in strings(value) if " " in item)))
     elif isinstance(value, dict) and model is not None:

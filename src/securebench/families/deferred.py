@@ -1,7 +1,7 @@
-"""The deferred families: their rows load and compile, and wait for a verifier.
+"""The deferred families: their rows load and compile, but have no verifier yet.
 
-Their models say which fields are documented, and in which lane an eval field lies. They are not enforced: any other
-input field is public, and any other eval field is hidden.
+Their models document the fields and the lanes of eval fields. They are not enforced: any other input field is public,
+and any other eval field is hidden.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ToolCallInput(_Lenient):
 
 
 class ToolCallEval(_Lenient):
-    """The state before, and the calls and the state that are expected."""
+    """The initial state, and the expected calls and final state."""
 
     initial_state: EvaluationInput = OPTIONAL
     expected_calls: Hidden = OPTIONAL
@@ -46,7 +46,7 @@ class BrowserTaskInput(_Lenient):
 
 
 class BrowserTaskEval(_Lenient):
-    """What a session may log in with, and how its end is judged."""
+    """Login credentials for the session, and how its final state is judged."""
 
     credentials: EvaluationInput = OPTIONAL
     success_check: Hidden = OPTIONAL
@@ -60,34 +60,34 @@ class DesktopTaskInput(_Lenient):
 
 
 class DesktopTaskEval(_Lenient):
-    """How the end is judged."""
+    """How the final state is judged."""
 
     success_check: Hidden = OPTIONAL
 
 
 class ArtifactTaskInput(_Lenient):
-    """What is to be made, and the type and path of it."""
+    """The artifact to make, its type and its path."""
 
     brief: Any = OPTIONAL
     output_spec: Any = OPTIONAL
 
 
 class ArtifactTaskEval(_Lenient):
-    """A good artifact, and how one is judged."""
+    """A reference artifact, and how artifacts are judged."""
 
     reference_artifact: Annotated[Any, Visibility.HIDDEN, TAKES_FILES] = OPTIONAL
     rubric: Hidden = OPTIONAL
 
 
 class MultimodalQaInput(_Lenient):
-    """A question about the assets of the row, and its choices."""
+    """A question about the row's assets, and its choices."""
 
     question: Any = OPTIONAL
     choices: Any = OPTIONAL
 
 
 class MultimodalQaEval(_Lenient):
-    """The answer, or how one is judged."""
+    """The answer, or how answers are judged."""
 
     answer: Hidden = OPTIONAL
     rubric: Hidden = OPTIONAL
@@ -102,7 +102,7 @@ class PreferencePairInput(_Lenient):
 
 
 class PreferencePairEval(_Lenient):
-    """Which response is better, or how that is judged."""
+    """The better response, or how that is judged."""
 
     preference: Hidden = OPTIONAL
     rubric: Hidden = OPTIONAL

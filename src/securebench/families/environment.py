@@ -48,5 +48,5 @@ class EnvironmentModel(WireModel):
 
 
 def merge_environment(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> Environment:
-    """Return a row's environment: each key is the row's where it has one, else the manifest's, else the default."""
+    """Merge a row's environment: each key comes from the row, else from the manifest, else it has its default."""
     return Environment(**{**defaults, **own})

@@ -1,4 +1,4 @@
-"""Types of fields that several families share."""
+"""Field types shared by several families."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from securebench.strict_input.faults import did_you_mean
 from securebench.strict_input.models import OPTIONAL, WireModel, refusal
 
 MAX_TIMEOUT_SECONDS: Final = 86_400.0
-"""One day. A task that needs longer is stuck."""
+"""One day. A task that runs longer is stuck."""
 
 MAX_ARGUMENTS: Final = 256
 """Arguments of one command."""
 
 
 MAX_ID_LENGTH: Final = 200
-"""Characters of an id: it stands in every record and progress line."""
+"""Characters of an id, which appears in every record and progress line."""
 
 
 def _identifier(text: str) -> str:
@@ -31,33 +31,33 @@ def _identifier(text: str) -> str:
 
 
 def identifier_fault(text: str) -> str:
-    """Return why ``text`` may not be the id of a pack or task, or nothing."""
+    """Return why ``text`` is not a valid id of a pack or task, or an empty string."""
     if not text:
         return "is empty"
     if len(text) > MAX_ID_LENGTH:
         return f"is longer than {MAX_ID_LENGTH} characters"
     if not text.isprintable() or text != text.strip():
-        return "holds a control or invisible character, or a space at its end"
+        return "contains a control or invisible character, or begins or ends with a space"
     if text.startswith("-"):
         return "begins with '-'"
     names = text.split("/")
-    return "holds '\\', '//', '.' or '..' as in a path" if "\\" in text or {"", ".", ".."} & set(names) else ""
+    return "contains '\\', '//', '.' or '..' as in a path" if "\\" in text or {"", ".", ".."} & set(names) else ""
 
 
 def _visible(text: str) -> str:
     if not normalize_text(text):
-        raise refusal("field-empty", "is empty, or shows nothing")
+        raise refusal("field-empty", "is empty or has no visible characters")
     return text
 
 
 def _without_nul(text: str) -> str:
     if "\0" in text:
-        raise refusal("field-value", "holds a NUL")
+        raise refusal("field-value", "contains a NUL")
     return text
 
 
 def source(text: str) -> str:
-    """Return a text that a program reads. Raises what a validator raises, for one that is empty or holds a NUL."""
+    """Validate a text that a program reads. Raises a validation error if it is empty or contains a NUL."""
     return _visible(_without_nul(text))
 
 
@@ -71,7 +71,7 @@ def _finite_timeout(seconds: Any) -> Any:
 
 def _directory(path: str) -> str:
     if fault := container_directory_fault(path):
-        raise refusal("workdir-unsafe", fault, "give an absolute path such as '/app'")
+        raise refusal("workdir-unsafe", fault, "use an absolute path such as '/app'")
     return path
 
 
@@ -83,7 +83,7 @@ def _dangerous_command(name: str) -> str:
 
 def _distinct(names: list[str]) -> list[str]:
     if len(set(names)) != len(names):
-        raise refusal("field-duplicate", "holds the same name twice")
+        raise refusal("field-duplicate", "contains the same name twice")
     return names
 
 
@@ -91,18 +91,18 @@ Identifier: TypeAlias = Annotated[str, AfterValidator(_identifier)]
 """The id of a pack, task or run."""
 
 Text: TypeAlias = Annotated[str, AfterValidator(_visible)]
-"""A text that shows something."""
+"""A text with visible characters."""
 
 Source: TypeAlias = Annotated[str, AfterValidator(source)]
 """A text that a program reads: code, a patch, a command line."""
 
 SourceOrNothing: TypeAlias = Annotated[str, AfterValidator(_without_nul)]
-"""A text that a program reads, or an empty one: as if it were not there."""
+"""A text that a program reads. An empty one counts as absent."""
 
 Argument: TypeAlias = Annotated[str, AfterValidator(_without_nul)]
 
 ShellOrArgv: TypeAlias = Source | Annotated[list[Argument], Field(min_length=1, max_length=MAX_ARGUMENTS)]
-"""A command: a line for a fixed shell, or an argument vector."""
+"""A command: a line for a fixed shell or an argument vector."""
 
 TextOrObject: TypeAlias = Text | dict[str, Any]
 
@@ -110,7 +110,7 @@ Seconds: TypeAlias = Annotated[float, BeforeValidator(_finite_timeout, json_sche
 """A time limit in seconds: positive, finite and at most a day."""
 
 ContainerDirectory: TypeAlias = Annotated[str, AfterValidator(_directory)]
-"""An absolute directory in a container, none of its system's."""
+"""An absolute directory in a container, not a system directory."""
 
 DangerousCommands: TypeAlias = Annotated[
     list[Annotated[str, AfterValidator(_dangerous_command)]], AfterValidator(_distinct)

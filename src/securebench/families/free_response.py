@@ -1,4 +1,4 @@
-"""free_response: an open prompt, judged by phrases that must and must not be in the response."""
+"""free_response: an open prompt, judged by required and forbidden phrases in the response."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MAX_PHRASES: Final = 1000
 
 
 class FreeResponseInput(WireModel):
-    """A prompt, and what is needed to answer it."""
+    """A prompt, and the context needed to answer it."""
 
     prompt: Text
     context: TextOrObject = OPTIONAL
@@ -40,14 +40,14 @@ class RubricModel(WireModel):
 
 
 class FreeResponseEval(WireModel):
-    """How a response is judged, and a good one to compare with."""
+    """How a response is judged, and a reference response."""
 
     rubric: Annotated[Text | RubricModel, Visibility.HIDDEN]
     reference_answer: Annotated[TextOrObject, Visibility.HIDDEN] = OPTIONAL
 
 
 def _check(_inputs: dict[str, Any], evals: dict[str, Any], _environment: Environment) -> Iterable[Fault]:
-    """Refuse a phrase that is accepted and rejected: whatever holds it fails."""
+    """Reject a phrase that is both accepted and rejected: a response with it can only fail."""
     rubric = evals["rubric"]
     if isinstance(rubric, str):
         return
@@ -59,13 +59,15 @@ def _check(_inputs: dict[str, Any], evals: dict[str, Any], _environment: Environ
 
 
 def _warn(_inputs: dict[str, Any], evals: dict[str, Any], _environment: Environment) -> Iterable[Fault]:
-    """Warn of a rubric in words, which no verifier judges by, and of one that almost any response meets."""
+    """Warn about a rubric in prose, which no verifier supports, and about one that almost any response meets."""
     rubric = evals["rubric"]
     if isinstance(rubric, dict) and rubric.get("min_token_f1") == 0:
-        message = "with min_token_f1 0, a response passes that has one word in common with an accepted answer"
-        yield Fault("rubric-weak", message, ("eval", "rubric", "min_token_f1"), "leave it out, or write 0.5 or more")
+        message = "with min_token_f1 0, a response passes if it shares one word with an accepted answer"
+        yield Fault("rubric-weak", message, ("eval", "rubric", "min_token_f1"), "remove it, or use 0.5 or more")
     if isinstance(rubric, str):
-        message = "a rubric in words cannot be judged: the task will end as an error (task_unusable), without an agent"
+        message = (
+            "a rubric in prose cannot be judged: the task will end as an error (task_unusable), and no agent will run"
+        )
         hint = 'write {"type": "contains_any", "accepted_answers": [...]}'
         yield Fault("rubric-unsupported", message, ("eval", "rubric"), hint)
 

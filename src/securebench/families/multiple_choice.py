@@ -35,23 +35,23 @@ class MultipleChoiceInput(WireModel):
 
 
 class MultipleChoiceEval(WireModel):
-    """The right choice, or several of which each is right."""
+    """The correct choice, or several choices that are each correct."""
 
     answer: Annotated[Answer | Annotated[list[Answer], Field(min_length=1, max_length=MAX_CHOICES)], Visibility.HIDDEN]
 
 
 def acceptable_choices(choices: Sequence[str], answer: Answer | Sequence[Answer]) -> frozenset[int]:
-    """Return the indexes of the choices that ``answer`` names. What names no choice is left out."""
+    """Return the indexes of the choices that ``answer`` names. Values that name no choice are ignored."""
     answers = [answer] if isinstance(answer, (str, int, float)) else answer
     named = [_named_choice(choices, one) for one in answers]
     return frozenset(index for index in named if index is not None)
 
 
 def _named_choice(choices: Sequence[str], answer: Answer) -> int | None:
-    """Return the index of the choice that ``answer`` names. Names are unambiguous once a row is valid.
+    """Return the index of the choice that ``answer`` names. Names are unambiguous in a valid row.
 
-    A whole number that can be an index is one, whatever the choices say. Any other number names the one choice whose
-    text is that number.
+    A whole number that is a valid index is always an index. Any other number names the only choice whose text is
+    that number.
     """
     if isinstance(answer, bool):
         return None
@@ -72,7 +72,7 @@ def _check(inputs: dict[str, Any], evals: dict[str, Any], _environment: Environm
         return colliding
     answers = answer if isinstance(answer, list) else [answer]
     last = choice_labels(len(choices))[-1]
-    hint = f"expected a label (A to {last}), the text of a choice, an index from 0, or a number that one choice is"
+    hint = f"expected a label (A to {last}), the text of a choice, an index from 0, or the number in a choice's text"
     return [
         Fault("answer-unknown", "answer names none of the choices", ("eval", "answer", *place), hint)
         for index, one in enumerate(answers)
@@ -82,20 +82,18 @@ def _check(inputs: dict[str, Any], evals: dict[str, Any], _environment: Environm
 
 
 def _collisions(choices: list[str]) -> Iterator[Fault]:
-    """Yield a fault for each choice whose text is another's, or another's label."""
+    """Yield a fault for each choice whose text equals another's text or label."""
     labels = {normalize_text(label): (index, label) for index, label in enumerate(choice_labels(len(choices)))}
     seen: dict[str, int] = {}
     for index, choice in enumerate(choices):
         text, path = normalize_text(choice), ("input", "choices", index)
         if text in seen:
-            message = f"choices[{index}] and choices[{seen[text]}] are the same to the verifier"
-            yield Fault(
-                "choices-collide", message, path, "case, white space, quotes and a full stop make no difference"
-            )
+            message = f"the verifier cannot distinguish choices[{index}] from choices[{seen[text]}]"
+            yield Fault("choices-collide", message, path, "it ignores case, white space, quotes and a final full stop")
         elif text in labels and labels[text][0] != index:
             other, label = labels[text]
             message = f"the text of choices[{index}] is {label!r}, the label of choices[{other}]"
-            yield Fault("choices-collide", message, path, "an answer could mean either: reorder or reword the choices")
+            yield Fault("choices-collide", message, path, "reorder or reword the choices: an answer could mean either")
         seen.setdefault(text, index)
 
 

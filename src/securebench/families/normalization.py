@@ -1,6 +1,6 @@
-"""How short texts are compared, the same when a pack is loaded and when a candidate is judged.
+"""The normalisation of short texts, the same when a pack is loaded and when a candidate is judged.
 
-Pure, and deliberately weak: two texts that a reader would call different answers stay different. Signs, decimal
+It is pure and deliberately weak: texts that a reader considers different answers stay different. Signs, decimal
 points, separators and superscripts are kept, so ``-5`` is not ``5``, ``A,B`` is not ``AB`` and ``²`` is not ``2``.
 """
 
@@ -15,7 +15,7 @@ _INVISIBLE_CATEGORIES = frozenset({"Cc", "Cf"})
 """Control and format characters: zero-width spaces and joiners, direction marks, NUL."""
 
 _BLANKS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
-"""Characters that are letters, marks or symbols by category, and show nothing."""
+"""Invisible characters that Unicode classifies as letters, marks or symbols."""
 
 _QUOTES = {'"': '"', "'": "'", "`": "`", "“": "”", "\u2018": "\u2019", "„": "“", "«": "»"}
 _CLOSERS = frozenset(")]}%" + "".join(_QUOTES.values()))
@@ -25,10 +25,10 @@ _DECIMAL = re.compile(r"[-+]?(?:[0-9]{1,50}(?:\.[0-9]{0,50})?|\.[0-9]{1,50})(?:[
 
 
 def normalize_text(text: str) -> str:
-    """Return ``text`` in the form in which answers are compared. Idempotent; empty if nothing visible is there.
+    """Return ``text`` in normalised form for comparison. Idempotent; empty if the text has no visible characters.
 
-    Invisible characters go, white space collapses, case is folded, canonically equivalent spellings become one (NFC,
-    never NFKC), and one pair of outer quotes and the full stop that ends a word are taken off.
+    Removes invisible characters, collapses white space, folds case, applies NFC (never NFKC), and strips one pair of
+    outer quotes and the full stop at the end of the last word.
     """
     visible = text.translate({ord(character): None for character in set(text) if not _is_visible(character)})
     folded = unicodedata.normalize("NFC", unicodedata.normalize("NFD", visible).casefold())
@@ -36,7 +36,7 @@ def normalize_text(text: str) -> str:
 
 
 def strict_decimal(text: str) -> Decimal | None:
-    """Return the finite number that ``text`` is, and nothing but is: ASCII digits, no separators; else ``None``."""
+    """Parse ``text`` as a finite decimal number: ASCII digits, no separators. Return ``None`` for anything else."""
     return Decimal(text) if _DECIMAL.fullmatch(text) else None
 
 
@@ -63,20 +63,20 @@ def _is_visible(character: str) -> bool:
 
 
 def _without_wrapping(text: str) -> str:
-    """Take off full stops and quotes until none is left: ``"Paris".`` and ``"Paris."`` are both ``Paris``."""
+    """Strip final full stops and outer quotes repeatedly: ``"Paris".`` and ``"Paris."`` both become ``Paris``."""
     while (bare := _without_quotes(_without_full_stop(text))) != text:
         text = bare
     return text
 
 
 def _without_full_stop(text: str) -> str:
-    """Take off the full stop that ends a word: ``..`` and ``.`` are answers of their own."""
+    """Strip a full stop after a word. ``..`` and ``.`` stay as they are: they can be answers."""
     ends_word = len(text) > 1 and text[-1] in ".。" and (text[-2].isalnum() or text[-2] in _CLOSERS)
     return text[:-1] if ends_word else text
 
 
 def _without_quotes(text: str) -> str:
-    """Take off one pair of quotes around everything: not those of ``"a" or "b"``, nor the empty ``''``."""
+    """Strip one pair of quotes around the whole text, but not those of ``"a" or "b"`` or the empty ``''``."""
     closer = _QUOTES.get(text[:1])
     inner = text[1:-1].strip()
     if closer is None or text[-1] != closer or not inner or closer in inner or text[0] in inner:

@@ -1,4 +1,4 @@
-"""All families by name, and what a row of theirs must be."""
+"""All families by name, and the validation of their rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class _Families(Mapping[str, Family]):
-    """The families by name, those of installed packages too. One is loaded when it is looked up."""
+    """The families by name, including those of installed packages. A family is loaded on first access."""
 
     def __getitem__(self, name: str) -> Family:
         if not plugins.is_known(ExtensionKind.FAMILY, name):
@@ -41,7 +41,7 @@ FAMILIES: Final[Mapping[str, Family]] = _Families()
 
 
 class FamilyRow(Protocol):
-    """What a family must know of a row."""
+    """The parts of a row that its family validates."""
 
     @property
     def family(self) -> str:
@@ -61,11 +61,11 @@ class FamilyRow(Protocol):
 
     @property
     def source(self) -> Document:
-        """Where it stands."""
+        """Where the row is."""
 
 
 def family_faults(row: FamilyRow) -> list[Fault]:
-    """Return what is wrong with a row by the rules of its family. A deferred family has none."""
+    """Return the faults of a row by the rules of its family. A deferred family has no rules."""
     family = FAMILIES.get(row.family)
     if family is None:
         hint = did_you_mean(row.family, FAMILIES)
@@ -74,7 +74,7 @@ def family_faults(row: FamilyRow) -> list[Fault]:
 
 
 def validate_benchmark_row_family(row: FamilyRow) -> None:
-    """Hold a row to its family. Raises :class:`ConfigError` with every problem and its place."""
+    """Validate a row with its family's rules. Raises :class:`ConfigError` with all problems and their locations."""
     problems = Problems()
     problems.extend(family_faults(row), row.source)
     problems.raise_if_any()

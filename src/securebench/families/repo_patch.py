@@ -1,4 +1,4 @@
-"""repo_patch: a change to make in a repository, judged by commands that run over it."""
+"""repo_patch: the agent changes a repository, judged by test commands."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ MAX_PATTERNS: Final = 1000
 
 def _pattern(pattern: str) -> str:
     if fault := relative_path_fault(pattern.removesuffix("/")):
-        raise refusal("path-unsafe", fault, "give a pattern below the repository, such as 'src/**'")
+        raise refusal("path-unsafe", fault, "use a pattern relative to the repository, such as 'src/**'")
     return pattern
 
 
 MAX_TEST_IDS: Final = 100_000
-"""Ids of tests that a row may expect."""
+"""The number of test ids in a row."""
 
 TestIds = Annotated[list[Source], Field(max_length=MAX_TEST_IDS)]
 
@@ -39,7 +39,7 @@ Patterns = Annotated[list[Annotated[str, AfterValidator(_pattern)]], Field(max_l
 
 
 class RepoPatchInput(WireModel):
-    """The repository, the commit that it is at, and what is to be changed."""
+    """The repository, its commit, and the instructions for the change."""
 
     repo: Text
     base_commit: Annotated[str, Field(pattern=r"^[0-9a-fA-F]{7,64}$")]
@@ -48,7 +48,7 @@ class RepoPatchInput(WireModel):
 
 
 class Patch(WireModel):
-    """A patch in unified form, written out. An empty one changes nothing."""
+    """An inline patch in unified format. An empty one changes nothing."""
 
     source: Literal["inline"]
     patch: SourceOrNothing
@@ -62,14 +62,14 @@ class CandidatePolicy(WireModel):
 
 
 class Expect(WireModel):
-    """Ids of tests, as the command's runner names them, and what must become of them."""
+    """Test ids, as the command's runner reports them, and their required results."""
 
     fail_to_pass: TestIds = OPTIONAL
     pass_to_pass: TestIds = OPTIONAL
 
 
 class RepoPatchTests(WireModel):
-    """The command that judges, and what is laid over the repository before it runs."""
+    """The test command, and the files that are copied over the repository before it runs."""
 
     source: Literal["command"]
     command: Annotated[ShellOrArgv, COMMAND]
@@ -83,7 +83,7 @@ class RepoPatchTests(WireModel):
 
 
 class RepoPatchEval(WireModel):
-    """How a change is judged, and one that is right."""
+    """How a change is judged, and a reference solution."""
 
     tests: Annotated[RepoPatchTests, Visibility.EVALUATION_INPUTS]
     gold_patch: Annotated[Source | Patch, Visibility.HIDDEN] = OPTIONAL
@@ -98,18 +98,18 @@ def _check(_inputs: dict[str, Any], evals: dict[str, Any], environment: Environm
         message = f"the repository's directory and the workspace at {WORKSPACE_TARGET} overlap"
         yield Fault("workdir-unsafe", message, ("environment", "workdir"), "keep the repository elsewhere in the image")
     if workdir is not None and not is_at_or_below(workdir, repository):
-        message = "tests.workdir does not lie in the repository at environment.workdir"
+        message = "tests.workdir is outside the repository at environment.workdir"
         yield Fault("workdir-unsafe", message, ("eval", "tests", "workdir"))
 
 
 def _check_required_evidence(tests: dict[str, Any]) -> Iterable[Fault]:
-    """Refuse a command that can only be judged by its exit code, where the row asks for more."""
+    """Reject a command that can only be judged by its exit code if the row requires more."""
     command = tests["command"]
     if "require" not in tests or read_command(command) is not None:
         return
-    message = "tests.require is 'test_by_test', and this command can only be judged by its exit code"
+    message = "tests.require is 'test_by_test', but this command can only be judged by its exit code"
     hint = (
-        "let the command be one test runner and nothing else: pytest, python -m unittest, tests/runtests.py, "
+        "the command must be exactly one test runner: pytest, python -m unittest, tests/runtests.py, "
         "manage.py test or bin/test, without a shell and without options that select single tests"
     )
     yield Fault("command-not-test-by-test", message, ("eval", "tests", "command"), hint)

@@ -1,4 +1,4 @@
-"""A row as it stands in its file, before its family looks at it."""
+"""The file format of a row, before its family validates it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _family(name: str) -> str:
 
 def _few(assets: list[FileReferenceModel]) -> list[FileReferenceModel]:
     if len(assets) > MAX_ASSETS:
-        raise refusal("too-many-assets", f"holds more than {MAX_ASSETS} assets", "refer to a directory instead")
+        raise refusal("too-many-assets", f"contains more than {MAX_ASSETS} assets", "reference a directory instead")
     return assets
 
 
@@ -32,7 +32,7 @@ FamilyName: TypeAlias = Annotated[str, AfterValidator(_family)]
 
 
 class RowModel(WireModel):
-    """A row: ``input`` and ``eval`` are held to the models of its family."""
+    """A row. The models of its family validate ``input`` and ``eval``."""
 
     id: Identifier
     family: FamilyName = OPTIONAL

@@ -1,4 +1,4 @@
-"""The JSON Schema and the reference of each family, derived from its declaration."""
+"""The JSON Schema and the reference documentation of each family, derived from its declaration."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _required(model: Any) -> dict[str, str]:
 
 
 def _tidy(schema: Any) -> Any:
-    """Remove titles, and the default of fields that may be absent but never null."""
+    """Remove titles, and the defaults of fields that may be absent but not null."""
     if isinstance(schema, list):
         return [_tidy(item) for item in schema]
     if not isinstance(schema, dict):

@@ -1,4 +1,4 @@
-"""short_answer: a question with a word, a phrase or a number for an answer."""
+"""short_answer: a question whose answer is a word, a phrase or a number."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from securebench.tasks import Environment
 
 MAX_ACCEPTED_ANSWERS: Final = 1000
-"""Spellings of one answer. More would be a list of guesses."""
+"""Accepted spellings of one answer. More would be a list of guesses."""
 
 
 class ShortAnswerInput(WireModel):
-    """A question, what is needed to answer it, and how the answer is to be written."""
+    """A question, the context needed to answer it, and the format of the answer."""
 
     question: Text
     answer_format: TextOrObject = OPTIONAL
@@ -32,7 +32,7 @@ class ShortAnswerInput(WireModel):
 
 
 class ShortAnswerEval(WireModel):
-    """The answers that are right, and how far a number may be from them."""
+    """The accepted answers, and the tolerance for numbers."""
 
     accepted_answers: Annotated[
         list[Text | int | float], Field(min_length=1, max_length=MAX_ACCEPTED_ANSWERS), Visibility.HIDDEN
@@ -47,7 +47,7 @@ def _check(_inputs: dict[str, Any], evals: dict[str, Any], _environment: Environ
             "tolerance-without-number",
             "tolerance is given, but no accepted answer is a number",
             ("eval", "tolerance"),
-            "leave it out, or write an answer as plain decimal digits",
+            "remove it, or write an answer as plain decimal digits",
         )
 
 

@@ -1,6 +1,6 @@
-"""Letters that look like others: folded where two texts must not merely look different.
+"""Fold confusable letters, so that two texts that look alike compare as equal.
 
-Used to tell task ids apart and to reject answers, never to accept one.
+Used to detect confusable task ids and to reject answers, never to accept one.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from securebench.families.confusables import CONFUSABLES
 from securebench.families.normalization import normalize_text
 
 _LATIN_NAME: Final = re.compile(r"(?:.*LATIN|REGIONAL INDICATOR).* LETTER (?:SMALL CAPITAL )?([A-Z])(?: WITH .*)?")
-"""The Unicode name of a variant of a Latin letter: a small capital, with a stroke or hook, in a square."""
+"""Matches the Unicode name of a variant of a Latin letter: a small capital, with a stroke or hook, in a square."""
 
 _REVERSED: Final = re.compile("\u202e([^\u202c\r\n]*)")
-"""A right-to-left override, and what it shows in reverse order."""
+"""A right-to-left override and the text that it reverses."""
 
 _PLAIN_SPACE: Final = frozenset(" \t\r\n")
 
 
 def fold_confusables(text: str) -> str:
-    """Return ``text`` normalised, with each letter replaced by the Latin one that it looks like. Idempotent."""
+    """Normalise ``text`` and replace each letter with the Latin letter it looks like. Idempotent."""
     compatible = unicodedata.normalize("NFKC", normalize_text(text))
     return normalize_text(compatible.translate(CONFUSABLES)).translate(CONFUSABLES)
 
 
 def skeleton(text: str) -> str:
-    """Return the look of ``text`` in Latin letters, for comparing with what is rejected.
+    """Return the visual skeleton of ``text`` in Latin letters, for comparison with rejected answers.
 
-    It folds more than :func:`fold_confusables`: accents, strokes and other marks go, small capitals and letters in
-    squares become plain, what a right-to-left override reverses is put in order, and unusual spaces become hyphens.
+    It folds more than :func:`fold_confusables`: it also removes accents, strokes and other marks, replaces small
+    capitals and squared letters, undoes right-to-left overrides, and turns unusual spaces into hyphens.
     """
     ordered = _REVERSED.sub(lambda match: match[1][::-1], text)
     shown = ordered.translate({ord(c): "-" for c in set(ordered) if c.isspace() and c not in _PLAIN_SPACE})
-    # Twice before case is folded: NFKD may give a Greek capital, whose small letter has another look.
+    # Twice before case folding: NFKD may yield a Greek capital whose lower-case letter looks different.
     latin = unicodedata.normalize("NFKD", shown.translate(CONFUSABLES)).translate(CONFUSABLES)
     folded = unicodedata.normalize("NFKD", normalize_text(latin))
     letters = folded.translate({ord(c): _letter(c) for c in set(folded) if not c.isascii()})
@@ -45,7 +45,7 @@ def skeleton(text: str) -> str:
 
 @cache
 def _letter(character: str) -> str:
-    """Return ``character``, the plain Latin letter that it is a variant of, or nothing for a combining mark."""
+    """Return the plain Latin letter that ``character`` is a variant of, else itself; nothing for a combining mark."""
     if unicodedata.category(character) in {"Mn", "Me"}:
         return ""
     variant = _LATIN_NAME.fullmatch(unicodedata.name(character, ""))

@@ -1,4 +1,4 @@
-"""terminal_task: work to do in a container, judged by a checker over the workspace that is left."""
+"""terminal_task: the agent works in a container, and a checker judges the final workspace."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from securebench.tasks import CandidateKind
 
 
 class TerminalTaskInput(WireModel):
-    """What is to be done."""
+    """The instructions."""
 
     instructions: Text
     context: TextOrObject = OPTIONAL
 
 
 class Checker(WireModel):
-    """The command that judges: it passes a workspace by exit code 0."""
+    """The command that judges a workspace. Exit code 0 is a pass."""
 
     command: Annotated[ShellOrArgv, COMMAND]
     workdir: Annotated[ContainerDirectory, STRUCTURE] = OPTIONAL
     timeout_seconds: Annotated[Seconds, STRUCTURE] = OPTIONAL
     image: Annotated[ImageName, STRUCTURE] = OPTIONAL
-    """The task's image with what the checker needs on top (ours). The agent never sees it."""
+    """The task's image plus the packages that the checker needs. The agent never sees it."""
 
 
 class TerminalTaskEval(WireModel):
-    """The checker, the files that it needs, and what it expects."""
+    """The checker, its files, and the expected results."""
 
     checker: Annotated[Checker, Visibility.EVALUATION_INPUTS]
     run_tests: Annotated[Any, Visibility.EVALUATION_INPUTS, TAKES_FILES] = OPTIONAL
