@@ -82,13 +82,7 @@ src/securebench 25
 
 src/securebench/agents 9
 
-src/securebench/benchmark_pack 11
-
-src/securebench/candidates 6
-
 src/securebench/engine 5
-
-src/securebench/families 10
 
 src/securebench/harnesses 1
 
@@ -99,10 +93,6 @@ src/securebench/importers 1
 src/securebench/patches 12
 
 src/securebench/sandboxes 122
-
-src/securebench/strict_input 20
-
-src/securebench/tester_config 14
 
 src/securebench/testing 50
 
