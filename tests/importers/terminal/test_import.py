@@ -218,6 +218,10 @@ _HEAD = "FROM x\nWORKDIR /app\n"
         "ONBUILD COPY tests /app/tests",
         "# escape=`\nCOPY tests/sim.c /app/",
         "COPY x--from=y tests /app/",
+        "COPY te\\\nsts /app/",
+        "RUN cat <<CMD\nCOPY tests /app/\nCMD",
+        'COPY --chown="1 --from=b" tests /app/',
+        'RUN --mount="type=bind,source=tests,target=/t" cp /t/* /app/',
     ],
 )
 def test_a_hidden_file_that_the_dockerfile_copies_is_refused(tmp_path: Path, steps: str) -> None:

@@ -23,7 +23,7 @@ def rewritten(text: str, **arguments: str) -> str:
         ("from   python:3.13-slim\n", f"FROM {ID}\n"),
         ("FROM docker.io/library/python:3.13-slim\n", f"FROM {ID}\n"),
         ("FROM python:3.13-slim AS build\n", f"FROM {ID} AS build\n"),
-        ("FROM --platform=linux/amd64 python:3.13-slim as b\n", f"FROM {ID} AS b\n"),
+        ("FROM --platform=linux/amd64 python:3.13-slim as b\n", f"FROM {ID} as b\n"),
         ("FROM --platform=$BUILDPLATFORM \\\n  python:3.13-slim \\\n  AS b\n", f"FROM {ID} AS b\n"),
         ("ARG V=3.13\nFROM python:$V-slim\n", f"ARG V=3.13\nFROM {ID}\n"),
         ("ARG V\nFROM python:${V:-3.13}-slim\n", f"ARG V\nFROM {ID}\n"),
