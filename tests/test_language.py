@@ -92,7 +92,7 @@ src/securebench/importers 1
 
 src/securebench/patches 12
 
-src/securebench/sandboxes 122
+src/securebench/sandboxes 114
 
 src/securebench/testing 50
 

@@ -1,4 +1,4 @@
-"""Arguments and variables on their way into a sandbox: handed over exactly, or refused."""
+"""Pass arguments and variables into a sandbox exactly, or reject them."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import SandboxSpec
 
 HOSTNAME: Final = "sandbox"
-"""What every sandbox is called."""
+"""The host name of every sandbox."""
 
 OOM_SCORE: Final = 500
-"""The ``oom_score_adj`` of a sandbox: where the machine runs out of memory, one of them is killed before this process.
+"""The ``oom_score_adj`` of a sandbox: without free memory, the kernel kills a sandbox before this process.
 
-Nobody needs a right to raise it. What runs in a sandbox can lower it to that of this process again, never below.
+Raising it needs no privilege. A process in a sandbox can lower it to the value of this process, but not further.
 """
 
 IDLE_COMMAND: Final = ("/bin/cat",)
-"""What a persistent sandbox runs: it waits on its stdin, which ends when the host's process does, even if killed."""
+"""The main process of a persistent sandbox. It waits for stdin to close, also when the host process is killed."""
 
 
 def exact_argv(argv: Iterable[str]) -> list[str]:
-    """Return ``argv`` as a list. Raises :class:`ConfigError` (``command-not-text``) for what cannot arrive as it is."""
+    """Return ``argv`` as a list. Raises :class:`ConfigError` (``command-not-text``) if it cannot be passed on."""
     return [_exact(argument) for argument in argv]
 
 
@@ -38,9 +38,9 @@ def exact_environment(environment: Mapping[str, str]) -> list[str]:
 
 
 def process_environment(spec: SandboxSpec, of_command: Mapping[str, str]) -> dict[str, str]:
-    """Return every variable that a process of ``spec`` has.
+    """Return all variables of a process of ``spec``.
 
-    ``HOME`` is always among them: container runtimes add it from the image's user list where it is missing.
+    ``HOME`` is always included, because container runtimes add it from the image's user list if it is missing.
     """
     inherited = spec.image.environment if spec.inherit_image_environment else {}
     return {"HOME": "/", **inherited, **spec.environment, **of_command}

@@ -1,14 +1,14 @@
-"""The contract of a sandbox: what may be asked of any driver, and what it guarantees.
+"""The interface of sandboxes: the operations of every driver, and its guarantees.
 
-A :class:`SandboxDriver` makes sandboxes from a :class:`SandboxSpec`. A :class:`Sandbox` runs commands. One conformance
+A :class:`SandboxDriver` makes sandboxes from a :class:`SandboxSpec`. A :class:`Sandbox` runs commands. The conformance
 suite, ``securebench.testing.conformance``, checks every driver against this page.
 
 Guarantees of every driver:
 
-* a process gets the environment of its spec and command, and nothing else;
-* a time limit ends the whole sandbox and everything in it; what was captured until then is kept;
-* captured output is bounded, whatever the process writes;
-* nothing of a closed sandbox is left, and what a killed run left is reaped by the next.
+* a process has exactly the environment of its spec and command;
+* a time limit stops the whole sandbox with all its processes; output captured until then is kept;
+* captured output is bounded, however much the process writes;
+* a closed sandbox leaves nothing behind, and the next run removes the remains of a killed run.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from securebench.strict_input.models import WireModel
 
 TIMEOUT_EXIT_CODE = 124
-"""The exit code of a command whose sandbox was ended by its time limit, as coreutils' ``timeout`` has it."""
+"""The exit code of a command that exceeded its time limit. coreutils' ``timeout`` uses the same one."""
 
 UNPRIVILEGED_USER = (65534, 65534)
-"""``nobody``: it exists in every common image and owns nothing."""
+"""``nobody``, which exists in every common image and owns no files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,15 +146,15 @@ class CommandResult:
 
 
 class SandboxProcess(ABC):
-    """A command that runs. One thread reads it; ``kill`` may come from any thread."""
+    """A running command. One thread reads its output; any thread may call ``kill``."""
 
     @abstractmethod
     def send(self, data: bytes) -> None:
-        """Write all of ``data`` to its stdin. Raises ``BrokenPipeError`` when it no longer reads."""
+        """Write all of ``data`` to its stdin. Raises ``BrokenPipeError`` if it no longer reads."""
 
     @abstractmethod
     def close_stdin(self) -> None:
-        """End its stdin."""
+        """Close its stdin."""
 
     @abstractmethod
     def receive(self, timeout: float | None = None) -> Chunk | None:
@@ -162,11 +162,11 @@ class SandboxProcess(ABC):
 
     @abstractmethod
     def wait(self) -> ExitState:
-        """Wait until it has ended, which its own time limit bounds. Raises :class:`InfrastructureError`."""
+        """Wait until it exits, at most until its own time limit. Raises :class:`InfrastructureError`."""
 
     @abstractmethod
     def kill(self) -> None:
-        """End it and everything else in its sandbox, at once."""
+        """Kill it and all other processes in its sandbox immediately."""
 
 
 class Sandbox(ABC):
@@ -177,7 +177,7 @@ class Sandbox(ABC):
 
     @abstractmethod
     def open(self, command: Command) -> SandboxProcess:
-        """Start ``command`` and return it running. Raises :class:`InfrastructureError`."""
+        """Start ``command`` and return the running process. Raises :class:`InfrastructureError`."""
 
     @abstractmethod
     def collected(self) -> Collected:
@@ -190,7 +190,7 @@ class Sandbox(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """End and remove the sandbox."""
+        """Stop and remove the sandbox."""
 
     def run(
         self,
@@ -240,10 +240,10 @@ class Sandbox(ABC):
 
 
 class SandboxDriver(Extension, ABC):
-    """Makes sandboxes. One a run, shared by its threads."""
+    """Creates sandboxes. The threads of a run share one driver."""
 
     settings_model: ClassVar[type[WireModel] | None] = None
-    """The model of ``sandbox.config``. Without one the driver has no settings."""
+    """The model of ``sandbox.config``, or ``None`` if the driver has no settings."""
 
     @classmethod
     def from_settings(cls, settings: WireModel, run_id: str) -> Self:
@@ -273,7 +273,7 @@ class SandboxDriver(Extension, ABC):
 
     @abstractmethod
     def info(self) -> DriverInfo:
-        """Say what this driver is. Raises :class:`EngineError` when it does not answer."""
+        """Describe this driver. Raises :class:`EngineError` if its engine does not answer."""
 
     @abstractmethod
     def resolve_image(self, reference: str, on_progress: Callable[[str], None] | None = None) -> ResolvedImage:
@@ -315,7 +315,7 @@ class SandboxDriver(Extension, ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Finish pending removals and let go of the engine."""
+        """Finish pending removals and disconnect from the engine."""
 
     def kill_all(self) -> None:
         """End and remove every sandbox of this driver at once, and make no more: the run is stopping.

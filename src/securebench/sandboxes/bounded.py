@@ -1,4 +1,4 @@
-"""What a command in any real sandbox is held to from outside: a limit of its output, and an end to all patience."""
+"""Limits that drivers enforce from outside on every command: its output, and the time until it must be gone."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import Chunk, Command
 
 KILL_GRACE = 30.0
-"""Seconds after its time limit by which a killed sandbox must be gone; then its supervisor or engine counts as hung."""
+"""Seconds after its time limit in which a killed sandbox must exit. Then its supervisor or engine counts as hung."""
 
 
 class ProcessStreams(Protocol):
-    """The standard streams of a process, as a driver has them."""
+    """The standard streams of a process, implemented by each driver."""
 
     def send(self, data: bytes) -> None:
-        """Write all of ``data``. Raises ``BrokenPipeError`` once nobody reads."""
+        """Write all of ``data``. Raises ``BrokenPipeError`` if the process no longer reads."""
 
     def close_stdin(self) -> None:
-        """End stdin, after what was to be sent first."""
+        """Close stdin after sending pending data."""
 
     def receive(self, timeout: float | None) -> Chunk | None:
         """Return the next output, ``None`` at the end. Raises ``TimeoutError`` after ``timeout`` seconds."""
@@ -33,10 +33,10 @@ StreamsT = TypeVar("StreamsT", bound=ProcessStreams)
 
 
 class BoundedProcess(SandboxProcess, Generic[StreamsT]):
-    """A started command, of which ``output_limit`` bytes are passed on, and which is waited for within bounds."""
+    """A started command with limits on its output, ``output_limit`` bytes, and on its exit after a kill."""
 
     hanging: ClassVar[tuple[str, str]]
-    """What is said of a sandbox that was not ended in time, with the grace in seconds, and what to do."""
+    """The error message for a sandbox that did not stop in time, which takes the grace in seconds, and its hint."""
 
     def __init__(self, streams: StreamsT, command: Command, output_limit: int) -> None:
         self._streams = streams
@@ -48,11 +48,11 @@ class BoundedProcess(SandboxProcess, Generic[StreamsT]):
         self._streams.send(data)
 
     def close_stdin(self) -> None:
-        """End its stdin."""
+        """Close its stdin."""
         self._streams.close_stdin()
 
     def receive(self, timeout: float | None = None) -> Chunk | None:
-        """Return the next output. What goes beyond the output limit is dropped, and the sandbox killed for it."""
+        """Return the next output. Output beyond the limit is dropped, and the sandbox is killed."""
         while True:
             chunk = self._receive_bounded(timeout)
             if chunk is None:
@@ -67,7 +67,7 @@ class BoundedProcess(SandboxProcess, Generic[StreamsT]):
 
     @abstractmethod
     def _end_for_output(self) -> None:
-        """Kill its sandbox for writing too much. It is called again for all that comes until then."""
+        """Kill its sandbox for exceeding the output limit. May be called repeatedly until it exits."""
 
     def _receive_bounded(self, timeout: float | None) -> Chunk | None:
         remaining = self._remaining()

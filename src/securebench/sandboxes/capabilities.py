@@ -1,4 +1,4 @@
-"""Which capabilities a sandbox has: as Docker takes away and adds them."""
+"""The capabilities of a sandbox: Docker's defaults with those that a spec adds and drops."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _OF_DOCKER: Final = frozenset(
         "CAP_SYS_CHROOT",
     }
 )
-"""What a container of Docker has from which nothing is taken."""
+"""The default capabilities of a Docker container."""
 
 
 def granted_capabilities(spec: SandboxSpec) -> list[str]:
-    """Return the capabilities that root has in a sandbox of ``spec``, sorted; another user has none of them.
+    """Return the sorted capabilities of root in a sandbox of ``spec``. Other users have none.
 
-    Raises :class:`ConfigError` (``sandbox-unsupported``) for ``ALL`` as an addition: they are asked for by name.
+    Raises :class:`ConfigError` (``sandbox-unsupported``) if ``ALL`` is added: capabilities must be added by name.
     """
     added = {_full_name(name) for name in spec.cap_add}
     if "CAP_ALL" in added:

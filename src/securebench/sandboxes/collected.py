@@ -1,6 +1,6 @@
-"""What a sandbox leaves of a directory of its image, as its driver has it: raw, hostile, and looked at by nobody yet.
+"""The changes that a sandbox made in a directory of its image: raw, hostile and not validated.
 
-:mod:`securebench.workspaces` reads it.
+:mod:`securebench.workspaces` reads them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ TRUSTED_OPAQUE: Final = "trusted.overlay.opaque"
 
 
 class DirectoryReplacedError(CandidateError):
-    """Where the directory was, or on the way to it, is something else now: what it held cannot be told any more."""
+    """The directory or one of its parents was replaced, so its content is unknown."""
 
     default_code = "collected-replaced"
 
@@ -28,15 +28,15 @@ class DirectoryReplacedError(CandidateError):
 
 @dataclass(frozen=True, slots=True)
 class CollectedLayer:
-    """What was changed, as overlayfs keeps it: what is not here is as it was in the image.
+    """The changed entries, as overlayfs stores them. Entries that are missing here are as in the image.
 
-    ``descriptor`` is that of the directory, open, and -1 where nothing below it was changed; it belongs to the sandbox.
-    ``whole``: it took the place of the image's, so that what is not here is gone.
+    ``descriptor`` is the open directory, or -1 if nothing below it was changed. The sandbox owns it. If ``whole``, the
+    directory replaced that of the image, and entries that are missing here were removed.
 
-    A character device 0/0 stands for what was removed. A directory below with the extended attribute ``opaque`` of
-    value ``y`` shows nothing of what the image has there. The other attribute of these two is data: who may not write
-    ``trusted.*`` can give himself a ``user.*`` attribute of any name. Files are whole, and hard links of the image are
-    not kept, so that what was written through one name is found under that name alone.
+    A character device 0/0 marks a removed entry. A directory with the extended attribute ``opaque`` of value ``y``
+    hides the image's entries. The other of the two attribute names is data: a process that may not write ``trusted.*``
+    can still set any ``user.*`` attribute. Files are complete. Hard links of the image are not kept, so a write through
+    one name appears under that name only.
     """
 
     descriptor: int
@@ -46,9 +46,9 @@ class CollectedLayer:
 
 @dataclass(frozen=True, slots=True)
 class CollectedArchive:
-    """The whole directory as it is now, as the pieces of a tar archive whose names begin with its last name.
+    """The whole directory as pieces of a tar archive. Its names begin with the last component of the directory.
 
-    Taking the pieces raises :class:`InfrastructureError` when the engine goes away.
+    Reading the pieces raises :class:`InfrastructureError` if the engine becomes unavailable.
     """
 
     pieces: Iterator[bytes]

@@ -1,4 +1,4 @@
-"""What may be collected: the same for every driver."""
+"""Rules for collecting changes. They are the same for all drivers."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def check_collect(spec: SandboxSpec, *, persistent: bool) -> None:
 
 
 def require_directory(tree: Path, path: str) -> None:
-    """Raise :class:`ConfigError` (``collect-unsupported``) unless ``path`` of the unpacked image at ``tree`` is one.
+    """Raise :class:`ConfigError` (``collect-unsupported``) unless ``path`` is a directory of the image ``tree``.
 
-    Its own and under this name: what is changed behind a link lies elsewhere, and would be missed.
+    No component may be a link, because changes behind a link are in another directory and would be missed.
     """
     descriptor = os.open(tree, OPEN_DIRECTORY)
     try:
@@ -54,12 +54,12 @@ def require_directory(tree: Path, path: str) -> None:
 
 
 def nothing_to_collect() -> InfrastructureError:
-    """Return the error for who asks too early, or where nothing is collected: a defect of the caller."""
+    """Return the error for a caller that collects too early, or from a sandbox that collects nothing."""
     return InfrastructureError("nothing was collected: no command of a sandbox that collects has ended")
 
 
 def one_command_only() -> InfrastructureError:
-    """Return the error for a second command, after which nobody could tell whose changes are meant."""
+    """Return the error for a second command, because its changes could not be told from those of the first."""
     return InfrastructureError("a sandbox that collects runs one command")
 
 

@@ -1,4 +1,4 @@
-"""What a driver is, and what it can enforce: a closed list of names, for records, ``doctor`` and the conformance."""
+"""What a driver can enforce: a closed list of names for records, ``doctor`` and the conformance suite."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ ENFORCEABLE: Final[Mapping[str, str]] = MappingProxyType(
         "groups": "dropping your groups",
     }
 )
-"""Each restriction, and its name for people, which follows 'not enforced:' in messages."""
+"""Each restriction and its description, which follows 'not enforced:' in messages."""
 
 
 def in_words(names: Iterable[str]) -> str:
-    """Return restrictions, out of :data:`ENFORCEABLE`, as a list for people."""
+    """Describe restrictions, names from :data:`ENFORCEABLE`, as a list for people."""
     return ", ".join(ENFORCEABLE[name] for name in names)
 
 
 @dataclass(frozen=True, slots=True)
 class DriverInfo:
-    """What a record says of the driver: its name, the runtime, their versions, and what they enforce.
+    """A driver in records: its name, its runtime, their versions, and what they enforce.
 
-    ``enforced`` and ``weaker`` are names out of :data:`ENFORCEABLE`. With ``foreign_files``, what root of a sandbox
-    leaves in a mounted directory may belong to a user of the host whose files this process can neither read nor remove:
-    it has to be given back first (``harnesses/ownership.py``).
+    ``enforced`` and ``weaker`` are names from :data:`ENFORCEABLE`. With ``foreign_files``, files that root of a sandbox
+    creates in a mounted directory may belong to a host user whose files this process can neither read nor remove. Their
+    ownership must be taken back first (``harnesses/ownership.py``).
     """
 
     name: str

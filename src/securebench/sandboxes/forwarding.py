@@ -1,4 +1,4 @@
-"""Forwarded ports: serve something outside a sandbox into it, without a network between the two."""
+"""Forwarded ports: connect a sandbox to a service outside of it, without a network."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import SandboxSpec
 
 MAX_FORWARDED_PORTS: Final = 4
-"""How many forwarded ports a sandbox may have."""
+"""The most forwarded ports of one sandbox."""
 
 _PORTS: Final = range(1, 1 << 16)
 
 
 @dataclass(frozen=True, slots=True)
 class ForwardedPort:
-    """A TCP port of a sandbox's own loopback, 127.0.0.1, on which somebody outside of it listens.
+    """A TCP port on the loopback interface of a sandbox, 127.0.0.1, that is served from outside.
 
-    The network namespace of the sandbox still holds loopback and nothing else: what comes to this port reaches whoever
-    has the listening socket, and nobody else can be reached.
+    The network namespace of the sandbox contains only loopback. Connections to this port reach the owner of the
+    listening socket and nothing else.
 
-    The socket listens before the first process of the image runs. ``serve`` is given it, once for each command that has
-    a container of its own, and once for a persistent sandbox, before that command, or sandbox, is returned. It owns the
-    socket from then on, and returns at once. Connections end with the sandbox; the socket does not, it only hears
-    nothing more: whoever serves closes it.
+    The socket listens before the first process of the image starts. ``serve`` receives it once for each ephemeral
+    command and once for a persistent sandbox, before that command or sandbox is returned. It then owns the socket, must
+    return at once, and has to close the socket. Connections end with the sandbox. The socket stays open but gets no
+    more connections.
     """
 
     port: int
@@ -39,7 +39,7 @@ class ForwardedPort:
 def check_forwarded_ports(spec: SandboxSpec, runtime: str = "", *, possible: bool = True) -> None:
     """Raise :class:`ConfigError` (``sandbox-unsupported``) unless a sandbox can have the forwarded ports of ``spec``.
 
-    Where ``runtime`` makes none ``possible`` it is :class:`EgressError` (``egress-unavailable``).
+    Raises :class:`EgressError` (``egress-unavailable``) if they are not ``possible`` with ``runtime``.
     """
     ports = [forwarded_port.port for forwarded_port in spec.forwarded_ports]
     if ports and spec.network != "none":
@@ -51,7 +51,7 @@ def check_forwarded_ports(spec: SandboxSpec, runtime: str = "", *, possible: boo
 
 
 def no_forwarded_ports(why: str) -> EgressError:
-    """Return the error that says that sandboxes can have no forwarded ports here."""
+    """Return the error for a machine on which sandboxes cannot have forwarded ports."""
     return EgressError(
         f"agents cannot be given a way to a provider here: {why}",
         code="egress-unavailable",
@@ -60,7 +60,7 @@ def no_forwarded_ports(why: str) -> EgressError:
 
 
 def serve_forwarded_ports(forwarded_ports: Sequence[ForwardedPort], listeners: Sequence[socket.socket]) -> None:
-    """Give each listener to its forwarded port. Whatever one raises is passed on, and then all are closed."""
+    """Pass each listener to its forwarded port. If one raises an error, close all listeners and raise it again."""
     try:
         for forwarded_port, listener in zip(forwarded_ports, listeners, strict=True):
             forwarded_port.serve(listener)

@@ -1,11 +1,11 @@
-"""gVisor as a runtime beneath either driver: its name, and what it needs beside what a sandbox is to have."""
+"""gVisor as the runtime of a driver: its name and its requirements."""
 
 from __future__ import annotations
 
 from typing import Final
 
 RUNSC: Final = "runsc"
-"""The name of its runtime. What runs on it sees a kernel of its own, a program that is itself in a sandbox."""
+"""The name of its runtime. Processes on it see a kernel of their own, the sentry, which runs in a sandbox itself."""
 
 SENTRY_THREADS: Final = 96
 """More threads than that program was seen to have at once, on machines of a few cores. They are counted with those of

@@ -1,7 +1,7 @@
-"""Staging files on the host, below one root and nowhere else.
+"""Stage files on the host below a single root directory.
 
-Every path is walked from the root's descriptor, one component at a time, and no link is ever followed: not at the end
-of a path, not on the way. Nothing here runs anything.
+Every path is walked from the root's descriptor, one component at a time. No link is followed, neither at the end of a
+path nor before it. No staged file is executed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 READ_LIMIT = 64 * MIB
-"""Bytes that :meth:`HostSandbox.read` returns at most, unless told otherwise."""
+"""The default limit of :meth:`HostSandbox.read` in bytes."""
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # A FIFO or device in the place of a file must not block whoever opens it.
@@ -31,10 +31,10 @@ _CHUNK = MIB
 
 
 class HostSandbox:
-    """A directory of the host, below which files are staged for a container to mount.
+    """A directory of the host for files that a container will mount.
 
-    Paths are relative POSIX paths. Every method raises :class:`PathPolicyError` (``path-unsafe``) for a path that
-    would leave the root or passes through a link, and ``OSError`` for what the file system says.
+    Paths are relative POSIX paths. Every method raises :class:`PathPolicyError` (``path-unsafe``) for a path that would
+    leave the root or passes through a link, and ``OSError`` for errors of the file system.
     """
 
     def __init__(self, root: Path) -> None:
@@ -42,12 +42,12 @@ class HostSandbox:
         self._root = os.open(self.root, _DIRECTORY)
 
     def write(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
-        """Write a new file, and the directories above it. Raises ``FileExistsError`` if anything is there."""
+        """Write a new file, and create its parent directories. Raises ``FileExistsError`` if the path exists."""
         with self._new_file(path, mode) as file:
             file.write(data)
 
     def read(self, path: str, *, limit: int = READ_LIMIT) -> bytes:
-        """Return a regular file's content. Raises :class:`PathPolicyError` for any other kind, or a larger one."""
+        """Return the content of a regular file. Raises :class:`PathPolicyError` for other types and larger files."""
         with self._parent(path) as (parent, name), os.fdopen(_open_regular(parent, name, path), "rb") as file:
             data = file.read(limit + 1)
         if len(data) > limit:
@@ -55,19 +55,19 @@ class HostSandbox:
         return data
 
     def copy_in(self, source: Path, path: str, *, mode: int = 0o644) -> None:
-        """Copy a regular file of the host to a new one here. A ``source`` that is a link is refused."""
+        """Copy a regular file of the host to a new file here. Rejects a ``source`` that is a link."""
         opened = _open_regular(None, str(source), str(source))
         with os.fdopen(opened, "rb") as reader, self._new_file(path, mode) as writer:
             while chunk := reader.read(_CHUNK):
                 writer.write(chunk)
 
     def make_directory(self, path: str, *, mode: int = 0o755) -> None:
-        """Make a directory and those above it. One that is there stays as it is."""
+        """Create a directory and its parents. An existing directory is not changed."""
         with self._parent(path, create=True) as (parent, name):
             os.close(_enter(parent, name, path, mode=mode))
 
     def exists(self, path: str) -> bool:
-        """Whether there is anything at ``path``: a link counts as itself."""
+        """Whether ``path`` exists. A link exists even if its target does not."""
         try:
             with self._parent(path) as (parent, name):
                 os.stat(name, dir_fd=parent, follow_symlinks=False)
@@ -83,11 +83,11 @@ class HostSandbox:
             remove(name, dir_fd=parent)
 
     def host_path(self, path: str) -> Path:
-        """Return where ``path`` lies on the host, to be mounted."""
+        """Return the path on the host of ``path``, for mounting."""
         return resolve_sandbox_host_path(self.root, path)
 
     def close(self) -> None:
-        """Let go of the root. What was staged stays."""
+        """Close the root's descriptor. Staged files are kept."""
         if self._root >= 0:
             os.close(self._root)
             self._root = -1
@@ -100,7 +100,7 @@ class HostSandbox:
 
     @contextmanager
     def _new_file(self, path: str, mode: int) -> Iterator[BinaryIO]:
-        """Give a file that nobody else may read until it has its mode, which is when it is whole."""
+        """Yield a file that is private until it is complete. Then it gets its mode."""
         with self._parent(path, create=True) as (parent, name):
             descriptor = os.open(name, _CREATE, 0o600, dir_fd=parent)
             with os.fdopen(descriptor, "wb") as file:
@@ -109,7 +109,7 @@ class HostSandbox:
 
     @contextmanager
     def _parent(self, path: str, *, create: bool = False) -> Iterator[tuple[int, str]]:
-        """Give the descriptor of the directory that ``path`` lies in, and its last component."""
+        """Yield the descriptor of the parent directory of ``path``, and its last component."""
         resolve_sandbox_host_path(self.root, path)
         parts = PurePosixPath(path).parts
         if not parts:
@@ -126,7 +126,7 @@ class HostSandbox:
 
 
 def _enter(parent: int, name: str, path: str, *, mode: int | None = None) -> int:
-    """Return the descriptor of the directory ``name``, made with ``mode`` if that is given and it is missing."""
+    """Return the descriptor of the directory ``name``. If ``mode`` is given, create a missing directory with it."""
     try:
         return os.open(name, _DIRECTORY, dir_fd=parent)
     except FileNotFoundError:

@@ -32,7 +32,7 @@ ProcessT = TypeVar("ProcessT", bound=SandboxProcess)
 
 
 def claim(held: set[T], item: T) -> bool:
-    """Remove ``item`` from ``held``. Return whether it was there: of many threads that try, one gets ``True``."""
+    """Remove ``item`` from ``held``. Return whether it was present: of many competing threads, one gets ``True``."""
     try:
         held.remove(item)  # atomic: the interpreter does not switch threads within it
     except KeyError:
@@ -41,7 +41,7 @@ def claim(held: set[T], item: T) -> bool:
 
 
 class OpenSandboxes(Generic[SandboxT]):
-    """The open sandboxes of a driver, and whether it may still create any. Thread safe."""
+    """The open sandboxes of a driver, and whether it may create more. Thread-safe."""
 
     def __init__(self) -> None:
         self._open: set[SandboxT] = set()
@@ -49,24 +49,24 @@ class OpenSandboxes(Generic[SandboxT]):
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the run is being stopped."""
+        """Whether the run is stopping."""
         return self._stopped.is_set()
 
     def raise_if_stopped(self) -> None:
-        """Raise :class:`EngineError` (``run-stopped``) once the run is being stopped."""
+        """Raise :class:`EngineError` (``run-stopped``) if the run is stopping."""
         if self.is_stopped:
             raise EngineError("the run is being stopped: no more sandboxes are started", code="run-stopped")
 
     def add(self, sandbox: SandboxT) -> None:
-        """Count ``sandbox`` as open."""
+        """Add ``sandbox`` to the open ones."""
         self._open.add(sandbox)
 
     def claim(self, sandbox: SandboxT) -> bool:
-        """Count ``sandbox`` as closed. Return whether it was open: one caller alone gets ``True``."""
+        """Remove ``sandbox`` from the open ones. Returns ``True`` to exactly one caller."""
         return claim(self._open, sandbox)
 
     def stop(self) -> set[SandboxT]:
-        """Allow no more sandboxes, and return the open ones, for the caller to close."""
+        """Allow no more sandboxes, and return the open ones for the caller to close."""
         self._stopped.set()
         return self._open.copy()
 
@@ -78,7 +78,7 @@ class DriverSandbox(Sandbox, Generic[ProcessT]):
     """
 
     def __init__(self, siblings: OpenSandboxes[Any], spec: SandboxSpec) -> None:
-        """Prepare it. Raises :class:`InfrastructureError`, with nothing left behind."""
+        """Prepare it. Raises :class:`InfrastructureError` after cleaning up."""
         self._siblings = siblings
         self._spec = spec
         self._running: set[ProcessT] = set()
@@ -87,7 +87,7 @@ class DriverSandbox(Sandbox, Generic[ProcessT]):
         siblings.raise_if_stopped()
         self._prepare()
         siblings.add(self)
-        if siblings.is_stopped:  # while it was prepared: the one who stops the run may not have seen it
+        if siblings.is_stopped:  # the thread that stops the run may have missed it during preparation
             self.close()
             siblings.raise_if_stopped()
 
@@ -100,15 +100,15 @@ class DriverSandbox(Sandbox, Generic[ProcessT]):
         self._running.add(process)
         if self._spec.collect is not None:
             self._collecting = process
-        if self._closed or self._siblings.is_stopped:  # while it was started: who closed may not have seen it
+        if self._closed or self._siblings.is_stopped:  # the thread that closed it may have missed the new command
             self.close()
             self._raise_if_closed()
         return process
 
     def close(self) -> None:
-        """End everything in it.
+        """Stop all its processes.
 
-        When this returns, no process of this sandbox can change a file of the host any more.
+        When this returns, no process of this sandbox can change files of the host any more.
         """
         self._closed = True
         self._end_commands()
@@ -121,7 +121,7 @@ class DriverSandbox(Sandbox, Generic[ProcessT]):
             raise InfrastructureError("this sandbox is closed", code="sandbox-closed")
 
     def _prepare(self) -> None:
-        """Start the container of a persistent sandbox. An ephemeral one needs nothing before its first command."""
+        """Start the container of a persistent sandbox. Ephemeral ones have no container before their first command."""
 
     @abstractmethod
     def _start_command(self, command: Command) -> ProcessT:
@@ -129,7 +129,7 @@ class DriverSandbox(Sandbox, Generic[ProcessT]):
 
     @abstractmethod
     def _end_commands(self) -> None:
-        """End what runs. May be called more than once, and by several threads at the same time."""
+        """Stop running commands. May be called repeatedly, and by several threads at once."""
 
     def _end_container(self) -> None:
-        """End the container of a persistent sandbox. Called once."""
+        """Stop the container of a persistent sandbox. Called once."""

@@ -1,4 +1,4 @@
-"""What may be mounted into a sandbox, and where: the same for every driver."""
+"""Rules for mounts of sandboxes. They are the same for all drivers."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ SHM_SIZE = 64 * MIB
 """The size of ``/dev/shm`` in bytes, which counts as memory."""
 
 NAME_FILES = tuple(Path(__file__).resolve().parent / "etc" / name for name in ("hosts", "resolv.conf"))
-"""What a sandbox without a network has at ``/etc``."""
+"""The files that a sandbox without a network has in ``/etc``."""
 
 KERNEL_TREES = ("/proc", "/sys", "/dev")
 
 
 def binds(spec: SandboxSpec) -> list[Mount]:
-    """Return what is mounted from the host: the mounts of ``spec``, and without a network the files of names.
+    """Return the mounts of ``spec`` and, without a network, the files for name resolution.
 
-    ``localhost`` is then resolved, and no name is ever asked for outside. Raises :class:`MaterializationError`
+    With these, ``localhost`` resolves, and no name is looked up outside. Raises :class:`MaterializationError`
     (``mount-unsafe``).
     """
     for mount in spec.mounts:
@@ -35,16 +35,16 @@ def binds(spec: SandboxSpec) -> list[Mount]:
 
 
 def empty_volumes(spec: SandboxSpec) -> list[str]:
-    """Return the volumes of the image on which an empty tmpfs lies: under a read-only root, where nothing else is."""
+    """Return the image's volumes that get an empty tmpfs: under a read-only root, without another mount there."""
     taken = {mount.target for mount in binds(spec)} | set(spec.tmpfs)
     return [path for path in spec.image.volumes if spec.read_only and path not in taken]
 
 
 def check_mount(mount: Mount) -> None:
-    """Raise :class:`MaterializationError` (``mount-unsafe``) unless ``mount`` shows what it names and nothing else.
+    """Raise :class:`MaterializationError` (``mount-unsafe``) unless ``mount`` exposes exactly its source.
 
-    The source is a regular file or directory, reached through no symbolic link: engines follow a link on the host. To
-    be asked right before the sandbox is made, and of directories that nobody else writes meanwhile.
+    The source must be a regular file or directory without a symbolic link in its path, because engines follow links on
+    the host. Call this right before creating the sandbox, for directories that no other user can write.
     """
     _check_source(mount)
     target = PurePosixPath(mount.target)

@@ -1,4 +1,4 @@
-"""Whose a thing is that a run has made: the owning process, in words that outlive it, and whether it is gone."""
+"""The owning process of a resource of a run, as a label that outlives the process, and whether it still runs."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 
 _PROC = Path("/proc")
 _START_TIME_FIELD = 19
-"""Of ``/proc/PID/stat``, counted from the state, which follows the program's name in brackets (proc(5))."""
+"""The index in ``/proc/PID/stat``, counted from the state, which follows the program's name in brackets (proc(5))."""
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A process: a pid alone is used again, so with its start time, in its pid namespace, since that boot."""
+    """A process. Because pids are reused, it includes the start time, the pid namespace and the boot id."""
 
     boot: str
     namespace: str
@@ -29,32 +29,32 @@ class Owner:
 
     @classmethod
     def parse(cls, label: str) -> Owner | None:
-        """Return the owner that :meth:`label` wrote, or ``None`` for anything else."""
+        """Parse a value of :meth:`label`. Returns ``None`` for anything else."""
         parts = label.split("/")
         if len(parts) != len(cls.__slots__) or not parts[2].isascii() or not parts[2].isdigit():
             return None
         return cls(parts[0], parts[1], int(parts[2]), parts[3])
 
     def label(self) -> str:
-        """Return it as a label's value."""
+        """Return the value of a label for this owner."""
         return f"{self.boot}/{self.namespace}/{self.pid}/{self.start}"
 
     def is_of_this_boot(self) -> bool:
-        """Whether it ran, or runs, since this machine started. None that ran before is alive."""
+        """Whether it started since this machine booted. No earlier process is alive."""
         return self.boot == _boot_id()
 
     def can_be_judged(self) -> bool:
-        """Whether its life can be told from here: same boot, same pid namespace."""
+        """Whether this process can tell if it is alive: both have the same boot and pid namespace."""
         return (self.boot, self.namespace) == (_boot_id(), _pid_namespace())
 
     def is_alive(self) -> bool:
-        """Whether it still runs. Only for one that can be judged; in doubt it does."""
+        """Whether it still runs. Call it only if :meth:`can_be_judged`. Returns ``True`` when in doubt."""
         try:
             os.kill(self.pid, 0)
         except ProcessLookupError:
             return False
         except PermissionError:
-            pass  # another user's, but there
+            pass  # the process exists but belongs to another user
         return _start_time(self.pid) in {self.start, None}
 
 
@@ -64,7 +64,7 @@ def _start_time(pid: int) -> str | None:
     except OSError:
         return None
     fields = stat.rpartition(")")[2].split()
-    # A zombie holds its pid until its parent looks, but runs no more.
+    # A zombie keeps its pid until its parent waits for it, but it does not run any more.
     return "" if fields[0] in {"Z", "X"} else fields[_START_TIME_FIELD]
 
 

@@ -1,8 +1,8 @@
-"""A sandbox under a policy of commands, by the names of their executables.
+"""A sandbox that applies a policy to commands, by the names of their executables.
 
-This audits: it records what was asked for and refuses what should not be. It confines nothing, for a name says little
-of what runs (a copy under another name, a link, an interpreter). What confines is the driver: capabilities, system
-call filter, no new privileges.
+It audits commands: it records each one and rejects forbidden ones. It does not confine them, because a name reveals
+little about a program (it may be a copy, a link or an interpreter). The driver confines: with capabilities, a system
+call filter and no new privileges.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 EVERYTHING = "*"
 
 SHELLS = frozenset({"ash", "bash", "busybox", "csh", "dash", "fish", "ksh", "mksh", "sh", "tcsh", "zsh"})
-"""What takes a program as one string, in which no name can be judged."""
+"""Programs that accept a script as one string, whose commands the policy cannot check."""
 
 
 class CommandDeniedError(CandidateError):
-    """A command was refused by a policy. Scored as a failure, like every denial, and never an infrastructure error."""
+    """A policy rejected a command. It counts as a failure of the candidate, never of infrastructure."""
 
     default_code = "command-denied"
 
@@ -37,15 +37,15 @@ class CommandDeniedError(CandidateError):
 class CommandPolicy:
     """Which executables may run, by base name.
 
-    Deny beats allow; a non-empty ``allow`` admits only its names; ``*`` in ``deny`` denies all. Under a policy that
-    says anything, a shell that is given a string is refused, unless ``allow`` names that shell.
+    Deny takes precedence over allow. A non-empty ``allow`` permits only its names; ``*`` in ``deny`` denies all. Unless
+    the policy is empty, a shell with a script string is rejected if ``allow`` does not name the shell.
     """
 
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
 
     def refusal(self, argv: tuple[str, ...]) -> str | None:
-        """Return why ``argv`` may not run, or ``None`` if it may."""
+        """Return why ``argv`` is forbidden, or ``None`` if it is allowed."""
         if not (self.allow or self.deny):
             return None
         if not argv or not (name := executable_name(argv[0])):
@@ -61,7 +61,7 @@ class CommandPolicy:
 
 @dataclass(frozen=True, slots=True)
 class CommandAttempt:
-    """A command that was asked for. ``refusal`` is ``None`` if it ran."""
+    """A requested command. ``refusal`` is ``None`` if it ran."""
 
     argv: tuple[str, ...]
     executable: str
@@ -69,7 +69,7 @@ class CommandAttempt:
 
 
 class PolicySandbox(WrappedSandbox):
-    """Runs in ``sandbox`` what ``policy`` admits, and records every attempt, in order, in ``attempts``."""
+    """Runs the commands that ``policy`` allows in ``sandbox``, and records all requested commands in ``attempts``."""
 
     def __init__(self, sandbox: Sandbox, policy: CommandPolicy) -> None:
         super().__init__(sandbox)
@@ -79,12 +79,12 @@ class PolicySandbox(WrappedSandbox):
 
     @property
     def attempts(self) -> tuple[CommandAttempt, ...]:
-        """Return what was asked for until now."""
+        """Return the commands requested so far."""
         with self._lock:
             return tuple(self._attempts)
 
     def open(self, command: Command) -> SandboxProcess:
-        """Start ``command``. Raises :class:`CommandDeniedError` (``command-denied``) if the policy refuses it."""
+        """Start ``command``. Raises :class:`CommandDeniedError` (``command-denied``) if the policy rejects it."""
         refusal = self._policy.refusal(command.argv)
         name = executable_name(command.argv[0]) if command.argv else ""
         with self._lock:
@@ -95,12 +95,12 @@ class PolicySandbox(WrappedSandbox):
 
 
 def executable_name(path: str) -> str:
-    """Return the base name that ``path`` resolves to by its text: ``/bin/../sbin/chroot/.`` is ``chroot``."""
+    """Return the base name of the normalised path: ``/bin/../sbin/chroot/.`` is ``chroot``."""
     return posixpath.basename(posixpath.normpath(path)) if path else ""
 
 
 def is_shell_string(argv: tuple[str, ...]) -> bool:
-    """Whether ``argv`` hands a shell a program as a string, as ``sh -c 'text'`` and ``bash -ec 'text'`` do."""
+    """Whether ``argv`` passes a script string to a shell, as ``sh -c 'text'`` and ``bash -ec 'text'`` do."""
     if executable_name(argv[0]) not in SHELLS:
         return False
     options = [argument for argument in argv[1:] if argument.startswith("-") and not argument.startswith("--")]

@@ -1,4 +1,4 @@
-"""Wrappers that pass everything on: a base for drivers, sandboxes and processes that change or watch one operation."""
+"""Base classes for wrappers of drivers, sandboxes and processes that change or observe single operations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class WrappedDriver(SandboxDriver):
-    """A driver that passes every operation on to ``driver``."""
+    """Forwards every operation to ``driver``."""
 
     def __init__(self, driver: SandboxDriver) -> None:
         self._driver = driver
@@ -34,7 +34,7 @@ class WrappedDriver(SandboxDriver):
         return self._driver.image_tree(image)
 
     def self_test(self, image: ResolvedImage, *, forwarded_ports: bool = False) -> None:
-        """Pass on: the sandboxes that it tests are those of the driver, without this wrapper."""
+        """Pass on. The tested sandboxes are the driver's own, without this wrapper."""
         self._driver.self_test(image, forwarded_ports=forwarded_ports)
 
     def create(self, spec: SandboxSpec, *, persistent: bool = False) -> Sandbox:
@@ -55,7 +55,7 @@ class WrappedDriver(SandboxDriver):
 
 
 class WrappedSandbox(Sandbox):
-    """A sandbox that passes every operation on to ``sandbox``. ``run`` uses its own ``open``."""
+    """Forwards every operation to ``sandbox``. ``run`` uses its own ``open``."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         self._sandbox = sandbox
@@ -74,7 +74,7 @@ class WrappedSandbox(Sandbox):
 
 
 class WrappedProcess(SandboxProcess):
-    """A process that passes every operation on to ``process``."""
+    """Forwards every operation to ``process``."""
 
     def __init__(self, process: SandboxProcess) -> None:
         self._process = process
