@@ -1,1 +1,1 @@
-"""Changes to a tree of files: as data, and as the patches that people and git read. Pure: no I/O, no git."""
+"""Changes to a file tree, as data and as git patches. Pure: no I/O and no git process."""

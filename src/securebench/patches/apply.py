@@ -1,4 +1,4 @@
-"""Applies a patch to a tree, all of it or nothing, and returns the changes. Nothing is written."""
+"""Apply a patch to a tree, completely or not at all, and return the changes. Nothing is written."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _FULL_ID: Final = 40
 
 
 def apply_patch(data: bytes, base: FileTree) -> Delta:
-    """Return what the patch ``data`` changes in ``base``: nothing where what it writes is there already.
+    """Return the changes that the patch ``data`` makes to ``base``. Files it leaves unchanged are not included.
 
-    Hunks may have moved, and must fit exactly. A last line without a line feed is taken as if it had one. Takes
-    bounded time and memory. Raises :class:`PatchInvalidError`, also for a patch that names no file at all, and
+    Hunks may match at other lines, but only exactly. A final line without a line feed is read as if it had one. Uses
+    bounded time and memory. Raises :class:`PatchInvalidError`, also for a patch without files, and
     :class:`PatchDoesNotApplyError`.
     """
     patches = parse(data)
@@ -37,7 +37,7 @@ def apply_patch(data: bytes, base: FileTree) -> Delta:
 
 
 class _Applied:
-    """What has come of a tree so far."""
+    """The state of a tree while a patch is applied."""
 
     def __init__(self, base: FileTree, patches: list[FilePatch]) -> None:
         self._base = base
@@ -53,7 +53,7 @@ class _Applied:
             old = self._current(patch.old)
         elif patch.kind is ChangeKind.CREATE:
             old = FileVersion(b"", link=patch.new_mode == _LINK)
-        else:  # git takes the file as it was before all of the patch
+        else:  # like git, use the file as it was before the whole patch
             old = _required(self._base.get(patch.old), patch.old)
         _check_old(patch, old)
         new = _changed(patch, old, self._steps)
@@ -63,11 +63,11 @@ class _Applied:
             self._write(patch, new)
 
     def delta(self) -> Delta:
-        """Return what is different now. Raises :class:`PatchDoesNotApplyError` for a file below a file."""
+        """Return the changes. Raises :class:`PatchDoesNotApplyError` for a file inside another file."""
         for path in self._written:
             for directory in parents(path):
                 if self._final(directory) is not None:
-                    raise PatchDoesNotApplyError(f"{shown(directory)} is a file or link, and not a directory")
+                    raise PatchDoesNotApplyError(f"{shown(directory)} is a file or link, not a directory")
         after = {path: self._written.get(path) for path in sorted(self._removed | self._written.keys())}
         return {path: version for path, version in after.items() if version != self._base.get(path)}
 
@@ -83,7 +83,9 @@ class _Applied:
 
     def _remove(self, patch: FilePatch, new: FileVersion) -> None:
         if patch.kind is ChangeKind.DELETE and (new.content or patch.old in self._written):
-            raise PatchDoesNotApplyError(f"{shown(patch.old)} is to be removed, and is not what the patch removes")
+            raise PatchDoesNotApplyError(
+                f"the content of {shown(patch.old)} differs from the content that the patch removes"
+            )
         if patch.old in self._removed:
             raise PatchDoesNotApplyError(f"{shown(patch.old)} is removed twice")
         self._removed.add(patch.old)
@@ -91,34 +93,34 @@ class _Applied:
     def _write(self, patch: FilePatch, new: FileVersion) -> None:
         there = self._base.get(patch.new) is not None and patch.new not in self._leaving
         if patch.kind is not ChangeKind.CHANGE and (there or patch.new in self._written):
-            raise PatchDoesNotApplyError(f"{shown(patch.new)} is there already")
+            raise PatchDoesNotApplyError(f"{shown(patch.new)} already exists")
         self._bytes += len(new.content)
         if self._bytes > MAX_CHANGED_BYTES:
             raise PatchInvalidError(f"the patch writes more than {MAX_CHANGED_BYTES} bytes")
         if new.link and (not new.content or b"\0" in new.content):
-            raise PatchInvalidError(f"the link {shown(patch.new)} leads nowhere")
+            raise PatchInvalidError(f"the link {shown(patch.new)} has an empty target")
         self._written[patch.new] = new
 
 
 def _required(version: FileVersion | None, path: bytes) -> FileVersion:
     if version is None:
-        raise PatchDoesNotApplyError(f"there is no file {shown(path)}")
+        raise PatchDoesNotApplyError(f"file {shown(path)} does not exist")
     return version
 
 
 def _check_old(patch: FilePatch, old: FileVersion) -> None:
-    """Raise :class:`PatchDoesNotApplyError` if the file is of another kind, or its binary content another."""
+    """Raise :class:`PatchDoesNotApplyError` if the file's kind or binary content differs from the patch's."""
     if patch.old_mode is not None and (patch.old_mode == _LINK) != old.link:
-        raise PatchDoesNotApplyError(f"{shown(patch.old)} is a link where the patch has a file, or a file for a link")
+        raise PatchDoesNotApplyError(f"{shown(patch.old)} is a link but the patch expects a file, or the reverse")
     if patch.kind is ChangeKind.CREATE or patch.binary is None or len(patch.old_blob) != _FULL_ID:
         return
     blob = hashlib.sha1(b"blob %d\0" % len(old.content) + old.content, usedforsecurity=False).hexdigest()
     if blob != patch.old_blob.decode():
-        raise PatchDoesNotApplyError(f"{shown(patch.old)} is not the file that the binary patch was made for")
+        raise PatchDoesNotApplyError(f"the binary patch was made for a different version of {shown(patch.old)}")
 
 
 def _changed(patch: FilePatch, old: FileVersion, steps: Steps) -> FileVersion:
-    """Return the new version that ``patch`` makes of ``old``."""
+    """Return ``old`` changed by ``patch``."""
     try:
         content = patch.binary.apply(old.content) if patch.binary else apply_hunks(old.content, patch.hunks, steps)
     except PatchDoesNotApplyError as error:
@@ -127,5 +129,5 @@ def _changed(patch: FilePatch, old: FileVersion, steps: Steps) -> FileVersion:
     if mode is None or patch.kind is ChangeKind.DELETE:
         return replace(old, content=content)
     if patch.kind is not ChangeKind.CREATE and (mode == _LINK) != old.link:
-        raise PatchInvalidError(f"{shown(patch.new)} cannot be made a link, or a file, by a change of mode")
+        raise PatchInvalidError(f"a mode change cannot turn {shown(patch.new)} into a link or a file")
     return FileVersion(content, executable=bool(mode & _EXECUTABLE), link=mode == _LINK)

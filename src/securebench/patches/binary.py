@@ -22,7 +22,7 @@ _MORE = 0x80
 
 @dataclass(frozen=True, slots=True)
 class BinaryHunk:
-    """New content, or what makes it from the old."""
+    """New content, or a delta to the old content."""
 
     data: bytes
     is_delta: bool
@@ -44,17 +44,17 @@ def read_hunk(header: bytes, lines: Iterator[bytes]) -> BinaryHunk:
     """Return the hunk that begins with ``header``. Raises :class:`PatchInvalidError`."""
     match = _HEADER.fullmatch(header)
     if match is None:
-        raise PatchInvalidError("a binary patch begins with neither 'literal' nor 'delta'")
+        raise PatchInvalidError("a binary patch must begin with 'literal' or 'delta'")
     size = int(match[2])
     if size > MAX_CHANGED_BYTES:
-        raise PatchInvalidError(f"a binary patch holds more than {MAX_CHANGED_BYTES} bytes")
+        raise PatchInvalidError(f"a binary patch is larger than {MAX_CHANGED_BYTES} bytes")
     data = bytearray()
     for line in lines:
         text = line.removesuffix(b"\r")
         if not text:
             return BinaryHunk(_inflated(bytes(data), size), is_delta=match[1] == b"delta")
         data += _decoded(text)
-    raise PatchInvalidError("a binary patch does not end")
+    raise PatchInvalidError("a binary patch is not terminated")
 
 
 def _decoded(line: bytes) -> bytes:
@@ -69,14 +69,14 @@ def _decoded(line: bytes) -> bytes:
 
 
 def _inflated(data: bytes, size: int) -> bytes:
-    """Return ``data`` inflated: never more than ``size`` bytes of it, which it must be."""
+    """Inflate ``data`` to exactly ``size`` bytes, never more."""
     inflater = zlib.decompressobj()
     try:
         content = inflater.decompress(data, size + 1)
     except zlib.error:
         raise PatchInvalidError("a binary patch is damaged") from None
     if len(content) != size or not inflater.eof:
-        raise PatchInvalidError("a binary patch is not of the size that it says")
+        raise PatchInvalidError("the size of a binary patch differs from its header")
     return content
 
 
@@ -84,7 +84,7 @@ def _apply_delta(old: bytes, delta: bytes) -> bytes:
     reader = iter(delta)
     try:
         if _size(reader) != len(old):
-            raise PatchDoesNotApplyError("a binary patch was made for another content")
+            raise PatchDoesNotApplyError("a binary patch was made for different content")
         size, new = _size(reader), bytearray()
         if size > MAX_CHANGED_BYTES:
             raise PatchInvalidError(f"a binary patch makes more than {MAX_CHANGED_BYTES} bytes")
@@ -93,14 +93,14 @@ def _apply_delta(old: bytes, delta: bytes) -> bytes:
             if len(new) > size:
                 break
     except StopIteration:
-        raise PatchInvalidError("a binary patch is cut short") from None
+        raise PatchInvalidError("a binary patch is truncated") from None
     if len(new) != size:
-        raise PatchInvalidError("a binary patch makes another size than it says")
+        raise PatchInvalidError("the result of a binary patch differs in size from its header")
     return bytes(new)
 
 
 def _size(reader: Iterator[int]) -> int:
-    """Return a number written in sevens of bits, the lowest first."""
+    """Decode a number in groups of seven bits, lowest first."""
     value, shift, byte = 0, 0, _MORE
     while byte & _MORE:
         byte = next(reader)
@@ -112,14 +112,16 @@ def _size(reader: Iterator[int]) -> int:
 
 
 def _piece(operation: int, reader: Iterator[int], old: bytes) -> bytes:
-    """Return what one operation adds: bytes of its own, or a range of ``old`` given by up to seven bytes."""
+    """Return the output of one operation: literal bytes, or a range of ``old`` given by up to seven bytes."""
     if not operation & _MORE:
         if operation == 0:
             raise PatchInvalidError("a binary patch is damaged")
-        return bytes([next(reader) for _ in range(operation)])  # no generator: the end of data is to be heard
+        return bytes(
+            [next(reader) for _ in range(operation)]
+        )  # a list, so that StopIteration at the end of the data propagates
     given = [next(reader) if operation >> bit & 1 else 0 for bit in range(7)]
     start = int.from_bytes(bytes(given[:4]), "little")
     length = int.from_bytes(bytes(given[4:]), "little") or 0x10000
     if start + length > len(old):
-        raise PatchInvalidError("a binary patch copies what is not there")
+        raise PatchInvalidError("a binary patch copies beyond the end of the old content")
     return old[start : start + length]

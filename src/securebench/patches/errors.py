@@ -1,4 +1,4 @@
-"""What can be wrong with a patch. Whose fault it is, a candidate's or a pack's, is for the caller to say."""
+"""Errors of patches. The caller decides whether the candidate or the pack is at fault."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from securebench.errors import FailureReason, SecureBenchError
 
 
 class PatchError(SecureBenchError):
-    """A patch cannot be used; nothing of it was. ``reason`` is what it means where the patch is a candidate."""
+    """A patch cannot be applied; nothing was changed. ``reason`` is the failure reason if the patch is a candidate."""
 
     default_code = "patch-invalid"
     reason: ClassVar[FailureReason] = FailureReason.PATCH_INVALID
 
 
 class PatchInvalidError(PatchError):
-    """It is no patch, or one of a form that is not taken: whatever tree it was meant for."""
+    """It is not a valid patch, or uses an unsupported format. Independent of the tree."""
 
 
 class PatchDoesNotApplyError(PatchError):
-    """It is a patch, but not of this tree."""
+    """It is a valid patch, but does not apply to this tree."""
 
     default_code = "patch-does-not-apply"
     reason = FailureReason.PATCH_DOES_NOT_APPLY

@@ -1,4 +1,4 @@
-"""The lines of a patch that name a file and say what becomes of it."""
+"""The header lines of a patch: file names and the kind of change."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 MODES: Final = (0o100644, 0o100755, 0o100664, 0o120000)
-"""The modes of files and links that git has written. No submodule, no set-id bit."""
+"""The file and link modes that git writes. Submodules and set-id bits are not allowed."""
 
 _NAME_END = re.compile(rb"[\t\r\v\f]")
 _EPOCH = re.compile(rb"\t(?:1970-01-01|1969-12-31) ")
@@ -20,7 +20,7 @@ _INDEX = re.compile(rb"index ([0-9a-f]{4,64})\.\.[0-9a-f]{4,64}(?: ([0-7]{1,6}))
 
 
 class GitHeader:
-    """A header of git's, read line by line: ``kind``, names and modes, as far as they have been said."""
+    """A git header, read line by line: ``kind``, names and modes, as far as known."""
 
     def __init__(self, first: bytes) -> None:
         name = _common_name(first.removeprefix(b"diff --git "))
@@ -33,35 +33,35 @@ class GitHeader:
 
     @property
     def old(self) -> bytes:
-        """The file as it was named. Raises :class:`PatchInvalidError` where nothing names it."""
+        """The old file name. Raises :class:`PatchInvalidError` if no line gives it."""
         if self._old is None or self._new is None or self._half_named:
-            raise PatchInvalidError("a line 'diff --git' names two files, and no other line says why")
+            raise PatchInvalidError("a 'diff --git' line names two files without a rename or copy line")
         return self._old
 
     @property
     def new(self) -> bytes:
-        """The file as it is to be named."""
+        """The new file name."""
         return self._new or self.old
 
     @staticmethod
     def accepts(line: bytes) -> bool:
-        """Return whether ``line`` is of such a header."""
+        """Return whether ``line`` belongs to a git header."""
         return line.startswith(tuple(_LINES))
 
     def read(self, line: bytes) -> None:
-        """Take a line that is accepted."""
+        """Read an accepted line."""
         start = next(start for start in _LINES if line.startswith(start))
         _LINES[start](self, line)
 
     def check_sides(self, first: bytes, second: bytes) -> None:
-        """Raise :class:`PatchInvalidError` unless ``---`` and ``+++`` say what the header says."""
+        """Raise :class:`PatchInvalidError` unless ``---`` and ``+++`` agree with the header."""
         wanted = (None if self.kind == "create" else self.old, None if self.kind == "delete" else self.new)
         if (side_name(first[4:]), side_name(second[4:])) != wanted:
-            raise PatchInvalidError(f"'---' and '+++' do not name what 'diff --git' names: {shown(self.new)}")
+            raise PatchInvalidError(f"'---' and '+++' name other files than 'diff --git': {shown(self.new)}")
 
     def _be(self, kind: str) -> None:
         if self.kind not in ("change", kind):
-            raise PatchInvalidError(f"a patch says of one file both {self.kind} and {kind}")
+            raise PatchInvalidError(f"the patch has conflicting changes for one file: {self.kind} and {kind}")
         self.kind = kind
 
     def _read_mode(self, line: bytes) -> None:
@@ -94,7 +94,7 @@ class GitHeader:
             self._new = name
 
     def _pass(self, _line: bytes) -> None:
-        """Similarity is for people."""
+        """Ignore the similarity."""
 
 
 _LINES: Final[Mapping[bytes, Callable[[GitHeader, bytes], None]]] = {
@@ -119,20 +119,20 @@ def side_name(text: bytes) -> bytes | None:
 
 
 def has_epoch(line: bytes) -> bool:
-    """Return whether a ``---`` or ``+++`` line has the time that ``diff -N`` gives what is not there."""
+    """Return whether a ``---`` or ``+++`` line has the timestamp that ``diff -N`` gives missing files."""
     return _EPOCH.search(line) is not None
 
 
 def _stripped(name: bytes) -> bytes:
-    """Return ``name`` without its first component, which is ``a`` or ``b``: git takes any."""
+    """Return ``name`` without its first component, usually ``a`` or ``b``; like git, accept any."""
     first, slash, rest = name.partition(b"/")
     if not first or not slash:
-        raise PatchInvalidError(f"the name {shown(name)} has no 'a/' or 'b/' before it, as git writes it")
+        raise PatchInvalidError(f"the name {shown(name)} lacks git's prefix 'a/' or 'b/'")
     return rest
 
 
 def _common_name(text: bytes) -> bytes | None:
-    """Return the name that both halves of a ``diff --git`` line come to, or ``None`` if they are two."""
+    """Return the common name of both halves of a ``diff --git`` line, or ``None`` if they differ."""
     if text.startswith(b'"'):
         first, rest = unquoted(text)
         halves = [(first, _other(rest.removeprefix(b" ")))]
@@ -156,5 +156,7 @@ def _mode(text: bytes) -> int:
     except ValueError:
         mode = -1
     if mode not in MODES:
-        raise PatchInvalidError(f"the mode {text.decode('ascii', 'replace')!r} is not that of a plain file or a link")
+        raise PatchInvalidError(
+            f"unsupported mode {text.decode('ascii', 'replace')!r}: only plain files and links are allowed"
+        )
     return mode

@@ -1,4 +1,4 @@
-"""Hunks: what they say, and where in a file they fit. Never fuzzy: each line is as the hunk has it, or nothing is."""
+"""Parse and apply hunks. Matching is never fuzzy: every line must match exactly."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HUNK_HEADER = re.compile(rb"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}
 
 @dataclass(frozen=True, slots=True)
 class Hunk:
-    """Lines to be found, and what takes their place. ``trailing`` counts the unchanged lines at its end."""
+    """Lines to find and their replacement. ``trailing`` counts the unchanged lines at the end."""
 
     old_start: int
     new_start: int
@@ -40,7 +40,7 @@ class _Reader:
     def add(self, line: bytes) -> None:
         self._mark, text = (line[:1], line[1:] + b"\n") if line else (b" ", b"\n")
         if self._mark not in (b" ", b"-", b"+"):
-            raise PatchInvalidError("a hunk is shorter than it says, or holds a line that does not belong to one")
+            raise PatchInvalidError("a hunk is shorter than its header says, or contains an invalid line")
         for side in self._sides():
             if side and not side[-1].endswith(b"\n"):
                 raise PatchInvalidError("a hunk has lines after the one that ends without a line feed")
@@ -48,7 +48,7 @@ class _Reader:
         self.trailing = self.trailing + 1 if self._mark == b" " else 0
 
     def cut(self) -> None:
-        """Take the line feed off the last line."""
+        """Remove the line feed of the last line."""
         for side in self._sides():
             side[-1] = side[-1].removesuffix(b"\n")
 
@@ -57,12 +57,12 @@ class _Reader:
 
 
 def read_hunk(header: re.Match[bytes], lines: Sequence[bytes], at: int) -> tuple[Hunk, int]:
-    """Return the hunk whose lines begin at ``at``, and where they end. Raises :class:`PatchInvalidError`."""
+    """Return the hunk whose lines begin at ``at``, and the index after them. Raises :class:`PatchInvalidError`."""
     old_count, new_count = (1 if header[group] is None else int(header[group]) for group in (2, 4))
     reader = _Reader()
     while len(reader.old) < old_count or len(reader.new) < new_count:
         if at >= len(lines):
-            raise PatchInvalidError("the patch ends within a hunk")
+            raise PatchInvalidError("the patch ends inside a hunk")
         if lines[at].startswith(b"\\ ") and (reader.old or reader.new):
             reader.cut()
         else:
@@ -72,18 +72,18 @@ def read_hunk(header: re.Match[bytes], lines: Sequence[bytes], at: int) -> tuple
         reader.cut()
         at += 1
     if (len(reader.old), len(reader.new)) != (old_count, new_count):
-        raise PatchInvalidError("a hunk is not of the size that it says")
+        raise PatchInvalidError("the size of a hunk differs from its header")
     return Hunk(int(header[1]), int(header[3]), tuple(reader.old), tuple(reader.new), reader.trailing), at
 
 
 def apply_hunks(content: bytes, hunks: Sequence[Hunk], steps: Steps) -> bytes:
-    """Return ``content`` changed by all of ``hunks``, in their order. Raises :class:`PatchDoesNotApplyError`."""
+    """Apply ``hunks`` to ``content`` in order. Raises :class:`PatchDoesNotApplyError`."""
     source, made, cursor = split_lines(content), list[bytes](), 0
     for hunk in hunks:
         expected = max(hunk.new_start - 1, 0) - (len(made) - cursor)
         at = _find(source, hunk, expected, steps)
         if at is None or at < cursor:
-            raise PatchDoesNotApplyError(f"the hunk at line {hunk.old_start} fits nowhere")
+            raise PatchDoesNotApplyError(f"the hunk at line {hunk.old_start} does not match the file")
         made += source[cursor:at]
         made += hunk.new
         cursor = at + len(hunk.old)
@@ -93,9 +93,9 @@ def apply_hunks(content: bytes, hunks: Sequence[Hunk], steps: Steps) -> bytes:
 
 
 def _find(source: list[bytes], hunk: Hunk, expected: int, steps: Steps) -> int | None:
-    """Return where ``hunk`` fits, nearest to ``expected``.
+    """Return the line where ``hunk`` matches, nearest to ``expected``.
 
-    As git has it: a hunk of the first line fits only there, and one that ends in a change only at the end.
+    As in git, a hunk of the first line matches only there, and one that ends with a change only at the end.
     """
     old, last = list(hunk.old), len(source) - len(hunk.old)
     at_start, at_end = hunk.old_start <= 1, hunk.trailing == 0
@@ -106,12 +106,12 @@ def _find(source: list[bytes], hunk: Hunk, expected: int, steps: Steps) -> int |
     if expected >= 0 and source[expected : expected + len(old)] == old:
         return expected
     if not steps.spend(len(source) + len(old)):
-        raise PatchDoesNotApplyError("too many hunks are not where they say")
+        raise PatchDoesNotApplyError("too many hunks have moved from the lines in their headers")
     return min(_occurrences(source, old), key=lambda at: (abs(at - expected), at < expected), default=None)
 
 
 def _occurrences(source: list[bytes], wanted: list[bytes]) -> Iterator[int]:
-    """Yield where ``wanted``, which is not empty, stands in ``source``, in time of their sizes (Knuth et al.)."""
+    """Yield each index of ``wanted``, which is not empty, in ``source``, in linear time (Knuth, Morris, Pratt)."""
     ids: dict[bytes, int] = {}
     pattern, text = ([ids.setdefault(line, len(ids)) for line in lines] for lines in (wanted, source))
     borders = _borders(pattern)
@@ -125,7 +125,7 @@ def _occurrences(source: list[bytes], wanted: list[bytes]) -> Iterator[int]:
 
 
 def _borders(pattern: list[int]) -> list[int]:
-    """Return for each beginning of ``pattern`` the length of its longest proper end that is also its beginning."""
+    """Return the Knuth-Morris-Pratt table: for each prefix, the length of its longest proper border."""
     borders, length = [0], 0
     for item in pattern[1:]:
         while length and pattern[length] != item:

@@ -1,4 +1,4 @@
-"""How much a patch may hold, so that reading one ends in bounded time and memory."""
+"""Limits that bound the time and memory of reading a patch."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Final
 
 MAX_PATCH_BYTES: Final = 32 * 1024 * 1024
-"""Bytes of a patch: the largest in the public benchmarks are below one MiB."""
+"""Bytes of a patch. The largest in public benchmarks are below one MiB."""
 
 MAX_PATCH_LINES: Final = 1_000_000
-"""Lines of a patch, counted before it is split: each costs memory that its bytes do not show."""
+"""Lines of a patch, counted before splitting: each line costs more memory than its bytes."""
 
 MAX_FILES: Final = 10_000
 MAX_HUNKS: Final = 100_000
@@ -18,22 +18,22 @@ MAX_HEADER_LINE: Final = 16 * 1024
 """Bytes of a line that names a file: two paths of the longest kind, each byte quoted as four, would not be honest."""
 
 MAX_CHANGED_BYTES: Final = 64 * 1024 * 1024
-"""Bytes of all files that a patch writes: copies and compressed data weigh what they come to."""
+"""Bytes of all files that a patch writes. Copies and compressed data count with their full size."""
 
 SEARCH_STEPS: Final = 10_000_000
-"""Lines looked at to find hunks that are not where they say: some seconds."""
+"""Lines compared to find moved hunks: a few seconds."""
 
 DIFF_STEPS: Final = 4_000_000
-"""Comparisons spent on finding small differences, for all files of a change together: some seconds."""
+"""Comparisons to find minimal differences, for all files of a change together: a few seconds."""
 
 
 @dataclass(slots=True)
 class Steps:
-    """What is left of a bound on work."""
+    """A remaining budget of steps."""
 
     left: int
 
     def spend(self, count: int) -> bool:
-        """Take ``count`` of them, and return whether there were so many."""
+        """Spend ``count`` steps, and return whether enough were left."""
         self.left -= count
         return self.left >= 0

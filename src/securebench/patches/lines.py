@@ -1,4 +1,4 @@
-"""Differences between two lists of lines, found in bounded time: small ones exactly, large ones as one block."""
+"""Line differences in bounded time: small ones are exact, large ones become one block."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CONTEXT: Final = 3
 """Unchanged lines around a change, as git shows them."""
 
 _MAX_EDITS: Final = 256
-"""Edits between two versions that are told apart one by one: memory grows with their square."""
+"""Single edits that are found between two versions. Memory use grows with their square."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +28,14 @@ class Change:
 
 
 def split_lines(content: bytes) -> list[bytes]:
-    """Return the lines of ``content``, each with its line feed: nothing else ends a line."""
+    """Return the lines of ``content`` with their line feeds. Only a line feed ends a line."""
     lines = content.split(b"\n")
     last = lines.pop()
     return [line + b"\n" for line in lines] + ([last] if last else [])
 
 
 def changes(old: Sequence[bytes], new: Sequence[bytes], steps: Steps) -> list[Change]:
-    """Return what changed, in order and apart from each other. Where ``steps`` end, what is left is one change."""
+    """Return the changes, in order and not adjacent. If ``steps`` run out, the rest is one change."""
     head = _common(old, new)
     tail = _common(old[head:][::-1], new[head:][::-1])
     olds, news = old[head : len(old) - tail], new[head : len(new) - tail]
@@ -50,7 +50,7 @@ def changes(old: Sequence[bytes], new: Sequence[bytes], steps: Steps) -> list[Ch
 
 
 def grouped(found: Sequence[Change]) -> list[list[Change]]:
-    """Return ``found`` in groups, each of which is one hunk: their contexts touch."""
+    """Group the changes into hunks: changes with touching context are one hunk."""
     groups: list[list[Change]] = []
     for change in found:
         if groups and change.old_start - groups[-1][-1].old_end <= 2 * CONTEXT:
@@ -61,7 +61,7 @@ def grouped(found: Sequence[Change]) -> list[list[Change]]:
 
 
 def _common(left: Sequence[bytes], right: Sequence[bytes]) -> int:
-    """Return how many lines both begin with."""
+    """Return the length of the common prefix."""
     count = 0
     for one, other in zip(left, right, strict=False):
         if one != other:
@@ -71,7 +71,7 @@ def _common(left: Sequence[bytes], right: Sequence[bytes]) -> int:
 
 
 def _edits(old: list[int], new: list[int], steps: Steps) -> list[Change] | None:
-    """Return the fewest edits that make ``new`` of ``old`` (Myers 1986), or ``None`` where they are too many."""
+    """Return the fewest edits from ``old`` to ``new`` (Myers 1986), or ``None`` if there are too many."""
     if not old or not new:
         return None
     furthest, history = {1: 0}, []
@@ -91,7 +91,7 @@ def _edits(old: list[int], new: list[int], steps: Steps) -> list[Change] | None:
 
 
 def _reached(furthest: dict[int, int], diagonal: int, edits: int) -> int:
-    """Return how far one more edit comes on ``diagonal``: an insertion from above it, or a removal from below."""
+    """Return how far one more edit reaches on ``diagonal``: an insertion from above or a removal from below."""
     if _is_insertion(furthest, diagonal, edits):
         return furthest[diagonal + 1]
     return furthest[diagonal - 1] + 1
@@ -102,7 +102,7 @@ def _is_insertion(furthest: dict[int, int], diagonal: int, edits: int) -> bool:
 
 
 def _walked_back(history: list[dict[int, int]], x: int, y: int) -> list[Change]:
-    """Return the single edits on the way to ``(x, y)``, in order."""
+    """Return the single edits on the path to ``(x, y)``, in order."""
     single: list[Change] = []
     for edits in range(len(history) - 1, 0, -1):
         furthest, diagonal = history[edits], x - y
@@ -115,7 +115,7 @@ def _walked_back(history: list[dict[int, int]], x: int, y: int) -> list[Change]:
 
 
 def _merged(single: list[Change]) -> list[Change]:
-    """Return ``single`` with edits that touch made one."""
+    """Return ``single`` with adjacent edits merged."""
     merged: list[Change] = []
     for edit in single:
         last = merged[-1] if merged else None

@@ -1,4 +1,4 @@
-"""Trees of files, and changes to them. Paths are bytes, relative, of plain components parted by ``/``."""
+"""File trees and changes to them. Paths are bytes: relative, with plain components separated by ``/``."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class FileVersion:
 
 
 Delta: TypeAlias = "Mapping[bytes, FileVersion | None]"
-"""The changes from one tree to another: each changed path with its new version, ``None`` where it is gone.
+"""The changes from one tree to another: each changed path with its new version, ``None`` if it was removed.
 
-Directories are there as long as something is in them, as in git. An unchanged path is not in it.
+As in git, directories exist as long as they contain something. Unchanged paths are not included.
 """
 
 
 class FileTree(Protocol):
-    """A tree of files that is not changed any more."""
+    """An immutable file tree."""
 
     def get(self, path: bytes) -> FileVersion | None:
-        """Return the file or link at ``path``; ``None`` where there is none, or a directory."""
+        """Return the file or link at ``path``; ``None`` if it does not exist or is a directory."""

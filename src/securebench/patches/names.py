@@ -1,4 +1,4 @@
-"""Names in patches: how git quotes them, and which of them nothing may have."""
+"""File names in patches: git's quoting, and names that are not allowed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SPACE, _DELETE = 0x20, 0x7F
 
 
 def quoted(name: bytes) -> bytes:
-    """Return ``name`` as git writes it: in quotes, if it holds a byte that is not plain. Always ASCII."""
+    """Return ``name`` as git writes it: quoted if it contains special bytes. Always ASCII."""
     if all(_SPACE <= byte < _DELETE and byte not in _ESCAPED for byte in name):
         return name
     return b'"' + b"".join(_escaped(byte) for byte in name) + b'"'
@@ -48,7 +48,7 @@ def _escaped(byte: int) -> bytes:
 
 
 def unquoted(text: bytes) -> tuple[bytes, bytes]:
-    """Return the quoted name at the beginning of ``text``, and what follows it. Raises :class:`PatchInvalidError`."""
+    """Return the quoted name at the beginning of ``text``, and the rest. Raises :class:`PatchInvalidError`."""
     match = _QUOTED.match(text)
     if match is None:
         raise PatchInvalidError("a quoted name in the patch does not end, or holds an unknown escape")
@@ -57,7 +57,7 @@ def unquoted(text: bytes) -> tuple[bytes, bytes]:
 
 
 def path_fault(path: bytes) -> str:
-    """Return why no file of a repository may lie at ``path``, or nothing."""
+    """Return why ``path`` is not allowed in a repository, or an empty string."""
     if not path or b"\0" in path:
         return "is empty or holds a NUL byte"
     if path.startswith(b"/"):
@@ -71,7 +71,7 @@ def path_fault(path: bytes) -> str:
 
 
 def is_git_directory(name: bytes) -> bool:
-    """Return whether some system or git takes ``name`` for ``.git``: by case, spelling, or its short form."""
+    """Return whether git or a file system treats ``name`` as ``.git``: by case, spelling or its short form."""
     text = _IGNORED.sub("", name.decode("utf-8", "surrogateescape"))
     folded = unicodedata.normalize("NFKC", text).casefold()
     stems = (part.partition(":")[0].rstrip(" .") for part in folded.split("\\"))
@@ -79,7 +79,7 @@ def is_git_directory(name: bytes) -> bool:
 
 
 def parents(path: bytes) -> Iterator[bytes]:
-    """Yield each directory that ``path`` lies in, the uppermost first."""
+    """Yield the parent directories of ``path``, topmost first."""
     at = path.find(b"/")
     while at >= 0:
         yield path[:at]

@@ -1,7 +1,7 @@
-"""Reads patches: git's own form and plain unified diffs, and nothing that git would have to guess at.
+"""Parse patches: git's format and plain unified diffs, without heuristics.
 
-Text before, between and after the changes of files is passed over, as it is in a mail. Whatever looks like a change
-but is not one that can be made whole is refused.
+Text before, between and after file changes is skipped, as in an email. Anything that looks like a change but cannot be
+applied completely is rejected.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _REFUSED: Final = (
 
 
 class ChangeKind(StrEnum):
-    """What a patch does to one file."""
+    """The change to one file."""
 
     CHANGE = "change"
     CREATE = "create"
@@ -61,7 +61,7 @@ class FilePatch:
 
 
 def parse(data: bytes) -> list[FilePatch]:
-    """Return what ``data`` does, file by file. Raises :class:`PatchInvalidError`, also for what does nothing."""
+    """Return the changes in ``data``, file by file. Raises :class:`PatchInvalidError`, also if there are none."""
     if len(data) > MAX_PATCH_BYTES or data.count(b"\n") > MAX_PATCH_LINES:
         raise PatchInvalidError(f"the patch is larger than {MAX_PATCH_BYTES} bytes or {MAX_PATCH_LINES} lines")
     found = list(_Parser(data.removesuffix(b"\n").split(b"\n")).patches())

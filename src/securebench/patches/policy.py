@@ -1,4 +1,4 @@
-"""Which changes a candidate may make, judged on the trees before and after, and never on the text of a patch."""
+"""The candidate path policy, checked on the trees before and after, never on the text of a patch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from securebench.patches.model import Delta, FileTree, FileVersion
 
 MAX_SHOWN: Final = 20
-"""Violations that are told; more are counted."""
+"""Violations that are listed; more are only counted."""
 
 
 def _words(text: str) -> frozenset[str]:
@@ -23,10 +23,10 @@ def _words(text: str) -> frozenset[str]:
 
 
 FIRST_NAMES: Final = _words(".github .gitlab ci securebench .git")
-"""Directories at the top of a repository that run things for it."""
+"""Top-level directories of a repository with CI configuration and similar."""
 
 NAMES: Final = _words("test tests __pycache__ .cargo site-packages .venv venv node_modules")
-"""Names that no part of a path may have: where tests are, and where installed programs and libraries are."""
+"""Names that no part of a path may have: directories of tests, and of installed programs and libraries."""
 
 FILES: Final = _words(
     """conftest.py pyproject.toml setup.py setup.cfg tox.ini tox.toml pytest.ini .pytest.ini pytest.toml .pytest.toml
@@ -34,7 +34,7 @@ FILES: Final = _words(
     entry_points.txt .gitmodules .gitattributes
     package-lock.json npm-shrinkwrap.json pnpm-lock.yaml bun.lockb go.work.sum pipfile"""
 )
-"""Files that say what runs and how, in lower case: configuration of runners, builds and interpreters, lock files."""
+"""Files that control what runs, in lower case: configuration of runners, builds and interpreters, lock files."""
 
 PATTERNS: Final = re.compile(r"requirements.*\.txt|noxfile\..*|jest\.config\..*|vitest\.config\..*|\.mocharc\..*")
 SUFFIXES: Final = (".sh", ".bash", ".zsh", ".lock", ".pth", ".egg-info", ".dist-info", ".egg-link")
@@ -61,7 +61,7 @@ class Violation:
 
 
 def violations(delta: Delta, base: FileTree, policy: PathPolicy) -> tuple[Violation, ...]:
-    """Return what ``delta`` changes and must not, sorted by path.
+    """Return the forbidden changes in ``delta``, sorted by path.
 
     Never allowed, whatever ``policy`` says: links that are new or lead elsewhere than before, and paths that are
     absolute, lead upwards or into ``.git``. ``base`` is the tree before.
@@ -84,7 +84,7 @@ def _rule(path: bytes, new: FileVersion | None, base: FileTree, policy: PathPoli
 
 
 def is_sensitive(path: str) -> bool:
-    """Return whether ``path`` is denied by default. Case is ignored: some tools and file systems do."""
+    """Return whether ``path`` is denied by default. Ignores case, as some tools and file systems do."""
     names = path.casefold().split("/")
     return (
         names[0] in FIRST_NAMES
@@ -96,7 +96,7 @@ def is_sensitive(path: str) -> bool:
 
 
 def matches(path: str, patterns: Iterable[str]) -> bool:
-    """Return whether one of ``patterns`` names ``path``, or a directory above it."""
+    """Return whether one of ``patterns`` matches ``path`` or a parent directory."""
     return any(_compiled(pattern).match(path) for pattern in patterns)
 
 

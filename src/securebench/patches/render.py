@@ -1,4 +1,4 @@
-"""A change as the patch that ``git apply`` takes and people read."""
+"""Render changes as a patch for ``git apply`` and for people."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from securebench.patches.model import Delta, FileTree, FileVersion
 
 MAX_TEXT_BYTES: Final = 2 * 1024 * 1024
-"""A version of a file that is larger is shown as data: nobody reads it."""
+"""A larger version of a file is rendered as binary data."""
 
 _NOTHING: Final = b"0" * 40
 _NO_NEWLINE: Final = b"\n\\ No newline at end of file\n"
@@ -35,7 +35,7 @@ def render(delta: Delta, base: FileTree) -> str:
         old = base.get(path)
         if old == new:
             continue
-        if old and new and old.link != new.link:  # as git does: the one goes, the other comes
+        if old and new and old.link != new.link:  # as in git: one is removed, the other added
             pieces += [*_section(path, old, None, steps), *_section(path, None, new, steps)]
         else:
             pieces += _section(path, old, new, steps)
