@@ -86,11 +86,11 @@ src/securebench/engine 5
 
 src/securebench/harnesses 1
 
-src/securebench/images 54
+src/securebench/images 52
 
 src/securebench/importers 1
 
-src/securebench/patches 12
+src/securebench/patches 2
 
 src/securebench/sandboxes 114
 
