@@ -1,4 +1,4 @@
-"""Workspaces: where a task's files are laid out, and how what is left there is read."""
+"""Workspaces: lay out a task's files, and read the changes that an agent made."""
 
 from typing import TYPE_CHECKING
 

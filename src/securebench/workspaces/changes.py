@@ -1,10 +1,10 @@
-"""What an agent changed in a directory of its image, read from what its sandbox left of it.
+"""Find the changes that an agent made in a directory of its image.
 
-The agent had all rights in that directory, and its version control data too: nothing of either is believed. What is
-there now is compared, name by name and byte by byte, with the same directory of the image, where no agent ever was.
-
-Two drivers leave two forms: only what was changed, as overlayfs keeps it, or the whole as an archive. Both give the
-same changes. Not looked at, but counted: the top-level ``.git``, and caches, which every test run writes anew.
+The agent could write everything in that directory, including its version control data, so neither is trusted. The
+current content is compared, name by name and byte by byte, with the same directory of the unmodified image.
+Drivers deliver one of two forms: only the changes, as an overlayfs upper directory, or the whole directory as an
+archive. Both give the same result. The top-level ``.git`` and caches, which every test run rewrites, are counted but
+not compared.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from securebench.sandboxes.collected import Collected, CollectedArchive
     from securebench.workspaces.image_tree import HostTree
 
-_LOOKED_AT: Final = TreeLimits(total_bytes=8 * 1024 * MIB, entries=1_000_000)
-"""What may be there to be compared: an agent that touched every file has changed none."""
+_COMPARED: Final = TreeLimits(total_bytes=8 * 1024 * MIB, entries=1_000_000)
+"""Limits of the compared content. They are high because touching every file of an image is not a change."""
 _HEADER_LIMIT: Final = MIB
 _TYPES: Final = {
     MemberKind.FILE: stat.S_IFREG,
@@ -50,18 +50,18 @@ _TYPES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What was changed, and how much of what was ``ignored``: ``{".git": 1, "__pycache__": 3}``."""
+    """The changes, and the numbers of ``ignored`` entries, such as ``{".git": 1, "__pycache__": 3}``."""
 
     delta: Delta
     ignored: Mapping[str, int]
 
 
 def read_changes(collected: Collected, pristine: HostTree, limits: TreeLimits = CHANGE_LIMITS) -> Changes:
-    """Compare what a sandbox left of a directory with ``pristine``, the same directory of its image.
+    """Compare a directory collected from a sandbox with ``pristine``, the same directory of its image.
 
-    Links are data, wherever they lead. Raises :class:`TreeRefusedError`: unsafe for devices, FIFOs, set-id files and
-    what its owner may not read, with their names; too large for more than ``limits``. Raises
-    :class:`InfrastructureError` for an archive that cannot be read, and ``OSError`` for what is wrong with the machine.
+    Links are data and never followed. Raises :class:`TreeRefusedError`: unsafe for devices, FIFOs, set-id files and
+    files that their owner cannot read, with their names; too large above ``limits``. Raises
+    :class:`InfrastructureError` for an invalid archive, and ``OSError`` for errors of this machine.
     """
     comparison = Comparison(pristine, limits)
     if isinstance(collected, CollectedLayer):
@@ -73,19 +73,19 @@ def read_changes(collected: Collected, pristine: HostTree, limits: TreeLimits = 
 
 
 def _read_layer(comparison: Comparison, layer: CollectedLayer) -> None:
-    """Read the upper directory of an overlay: what is not there is as it was, or gone if it has the place of all."""
+    """Read an overlay's upper directory. Missing entries are unchanged, or deleted if it replaces the directory."""
     if layer.whole:
         comparison.gone(b"")
     if layer.descriptor >= 0:
         rules = TreeRules(links=Links.ANY, skipped=comparison.skips, layer=layer.opaque)
-        for entry in walk_descriptor(layer.descriptor, _LOOKED_AT, rules):
+        for entry in walk_descriptor(layer.descriptor, _COMPARED, rules):
             _read_layer_entry(comparison, entry)
 
 
 def _read_layer_entry(comparison: Comparison, entry: TreeEntry) -> None:
     is_directory = entry.kind is EntryKind.DIRECTORY
     if entry.kind is EntryKind.WHITEOUT or entry.opaque or comparison.is_directory(entry.path) is not is_directory:
-        comparison.gone(entry.path)  # what was there made way
+        comparison.gone(entry.path)  # the entry replaces the image's
     if entry.kind is EntryKind.FILE:
         comparison.file(entry.path, entry.size, entry.chunks(), executable=entry.executable)
     elif entry.kind is EntryKind.LINK:
@@ -93,36 +93,36 @@ def _read_layer_entry(comparison: Comparison, entry: TreeEntry) -> None:
 
 
 def _read_archive(comparison: Comparison, collected: CollectedArchive) -> None:
-    """Read the whole directory as an archive: what is not there is gone."""
-    reader = TarReader(collected.pieces, "what the agent left", _HEADER_LIMIT)
+    """Read an archive of the whole directory. Missing entries were deleted."""
+    reader = TarReader(collected.pieces, "the agent's directory", _HEADER_LIMIT)
     reading = _Archive(comparison)
     try:
         for member in reader:
             reading.add(member, reader.content())
     except ImageError as error:
         raise InfrastructureError(
-            f"the engine's archive of what the agent left cannot be read: {error.message}",
-            hint="run again with --resume; if it fails again, use sandbox.driver: oci",
+            f"cannot read the engine's archive of the agent's directory: {error.message}",
+            hint="continue with --resume; if it fails again, set sandbox.driver: oci",
         ) from None
     reading.finish()
 
 
 class _Archive:
-    """What was seen of an archive so far."""
+    """The state of reading an archive."""
 
     def __init__(self, comparison: Comparison) -> None:
         self._comparison = comparison
         self._seen: set[bytes] = set()
-        """Files and links."""
+        """Files and links in the archive."""
         self._skipped: set[bytes] = set()
-        """Directories that are not looked at, and single files."""
+        """Ignored directories and files."""
         self._open: set[bytes] = set()
-        """Directories that are."""
-        self._looked_at = 0
+        """Directories that are compared."""
+        self._bytes = 0
         self._members = 0
 
     def add(self, member: Member, content: Iterator[memoryview]) -> None:
-        """Compare one member, unless it lies in what is skipped."""
+        """Compare one member, unless it is ignored."""
         path = _below_root(member.path)
         self._count(member)
         if not path or self._is_skipped(path):
@@ -135,7 +135,7 @@ class _Archive:
             self._comparison.refuse(refused)
 
     def finish(self) -> None:
-        """Take note of what was not seen."""
+        """Record the files of the image that are missing in the archive as deleted."""
         pristine = self._comparison.pristine
         for path in pristine.files():
             if path not in self._seen:
@@ -155,18 +155,19 @@ class _Archive:
     def _copy(self, path: bytes, source: bytes) -> None:
         if source not in self._seen:
             raise TreeRefusedError(
-                TreeRefusal.UNSAFE, f"{printable_name(path)}: is a hard link to what is not looked at"
+                TreeRefusal.UNSAFE,
+                f"{printable_name(path)}: is a hard link to a file that is ignored or not in the archive",
             )
         self._comparison.copy(path, source)
 
     def _require_plain(self, path: bytes, member: Member) -> None:
-        """Refuse what the walk over a layer would, unless the image has it so."""
+        """Refuse the same entries as the walk over a layer, unless the image has them with the same mode."""
         before = self._comparison.pristine.status(path)
         if before is not None and stat.S_IMODE(before.st_mode) == member.mode and member.kind is not MemberKind.SPECIAL:
             return
-        if path.count(b"/") > _LOOKED_AT.depth:
+        if path.count(b"/") > _COMPARED.depth:
             raise TreeRefusedError(
-                TreeRefusal.UNSAFE, f"{printable_name(path)}: lies deeper than {_LOOKED_AT.depth} levels"
+                TreeRefusal.UNSAFE, f"{printable_name(path)}: is deeper than {_COMPARED.depth} levels"
             )
         problem = (
             "is a device or FIFO"
@@ -192,14 +193,14 @@ class _Archive:
 
     def _count(self, member: Member) -> None:
         self._members += 1
-        self._looked_at += member.size
-        if self._members > _LOOKED_AT.entries or self._looked_at > _LOOKED_AT.total_bytes:
-            raise TreeRefusedError(TreeRefusal.TOO_LARGE, "there is more in it than is looked at")
+        self._bytes += member.size
+        if self._members > _COMPARED.entries or self._bytes > _COMPARED.total_bytes:
+            raise TreeRefusedError(TreeRefusal.TOO_LARGE, "too many files or bytes to compare")
 
 
 def _below_root(path: bytes) -> bytes:
-    """Return the path below the directory that an archive is of. Raises :class:`InfrastructureError`."""
+    """Return the path of a member relative to the archived directory. Raises :class:`InfrastructureError`."""
     parts = path.strip(b"/").split(b"/")
     if {b"", b".", b".."} & set(parts):
-        raise InfrastructureError(f"the engine's archive has a member {printable_name(path)!r}")
+        raise InfrastructureError(f"the engine's archive has a member with the invalid path {printable_name(path)!r}")
     return b"/".join(parts[1:])

@@ -1,4 +1,4 @@
-"""Comparing what is there now with what the image has, name by name and byte by byte."""
+"""Compare the current files with those of the image, name by name and byte by byte."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from securebench.workspaces.image_tree import HostTree
 
 CHANGE_LIMITS: Final = TreeLimits(total_bytes=64 * MIB, entries=10_000)
-"""What may be changed: ``total_bytes`` of new content, in ``entries`` files: no patch that people read comes near."""
+"""Limits of the changes: ``total_bytes`` of new content in ``entries`` files. Readable patches are far smaller."""
 
 CACHES: Final = frozenset({b"__pycache__", b".pytest_cache", b".mypy_cache", b".ruff_cache"})
-"""Directories that tools leave behind."""
+"""Cache directories that tools create."""
 BYTECODE: Final = b".pyc"
 VERSION_CONTROL: Final = b".git"
 
 
 @dataclass(slots=True)
 class Comparison:
-    """What was found to be different so far. Methods raise :class:`TreeRefusedError` for what is too much."""
+    """The differences found so far. Methods raise :class:`TreeRefusedError` if they exceed the limits."""
 
     pristine: HostTree
     limits: TreeLimits
@@ -39,7 +39,7 @@ class Comparison:
     total: int = 0
 
     def finish(self) -> dict[str, int]:
-        """Return how much of what was ignored. Raises for offenders: the comparison is at its end."""
+        """End the comparison and return the numbers of ignored entries. Raises if there are unsafe entries."""
         if self.offenders:
             raise TreeRefusedError(TreeRefusal.UNSAFE, *self.offenders)
         if self.pristine.status(VERSION_CONTROL) is not None:
@@ -47,7 +47,7 @@ class Comparison:
         return dict(sorted(self.ignored.items()))
 
     def skips(self, path: bytes) -> bool:
-        """Say whether ``path`` is not looked at, and count it. Asked once of each path, and of nothing below it."""
+        """Return whether ``path`` is ignored, and count it. Call it once per path, and not for paths below it."""
         name = path.rpartition(b"/")[2]
         if path == VERSION_CONTROL:
             self.ignored[VERSION_CONTROL.decode()] = 1
@@ -58,35 +58,35 @@ class Comparison:
         return bool(kind)
 
     def refuse(self, refused: TreeRefusedError) -> None:
-        """Note an offender; when there are enough of them, raise."""
+        """Record an unsafe entry. Raises when there are enough of them."""
         self.offenders += refused.offenders
         if refused.refusal is not TreeRefusal.UNSAFE or len(self.offenders) >= MAX_OFFENDERS:
             raise TreeRefusedError(refused.refusal, *self.offenders)
 
     def gone(self, top: bytes) -> None:
-        """Take note that nothing is left of what the image has at and below ``top``."""
+        """Record that everything at and below ``top`` in the image was deleted."""
         for path in self.pristine.files(top):
             names = path.split(b"/")
             if names[0] != VERSION_CONTROL and not any(map(_cache, names)):
                 self._set(path, None)
 
     def link(self, path: bytes, target: bytes) -> None:
-        """Take note of a link."""
+        """Record a symbolic link."""
         self.version(path, FileVersion(target, link=True))
 
     def copy(self, path: bytes, source: bytes) -> None:
-        """Take note of a second name of the file ``source``, which was compared before."""
+        """Record a hard link to ``source``, which was compared before."""
         version = self.delta.get(source) or self.pristine.get(source)
         if version is not None:
             self.version(path, version)
 
     def is_directory(self, path: bytes) -> bool:
-        """Say whether the image has a directory there."""
+        """Return whether ``path`` is a directory in the image."""
         status = self.pristine.status(path)
         return status is not None and stat.S_ISDIR(status.st_mode)
 
     def version(self, path: bytes, version: FileVersion) -> None:
-        """Take note of what is known as a whole."""
+        """Record a file or link whose whole content is known."""
         if self.pristine.get(path) == version:
             self.delta.pop(path, None)
         else:
@@ -94,7 +94,7 @@ class Comparison:
             self._set(path, version)
 
     def file(self, path: bytes, size: int, pieces: Iterable[bytes | memoryview], *, executable: bool) -> None:
-        """Compare a file with the image's, piece by piece: what did not change is never held as a whole."""
+        """Compare a file with the image's, piece by piece, so that unchanged files are never held in memory."""
         before = self.pristine.status(path)
         if before is None or not stat.S_ISREG(before.st_mode) or before.st_size != size:
             self._weigh(size)
@@ -125,12 +125,15 @@ class Comparison:
 
 
 def _cache(name: bytes) -> str:
-    """Return what kind of cache has such a name, or nothing."""
+    """Return the kind of cache with this name, or an empty string."""
     return "*.pyc" if name.endswith(BYTECODE) else name.decode() if name in CACHES else ""
 
 
 def _different(descriptor: int, pieces: Iterable[bytes | memoryview], weigh: Callable[[], None]) -> bytes | None:
-    """Return the content that ``pieces`` are, once weighed; ``None`` if it is that of ``descriptor``, equally long."""
+    """Return the content of ``pieces``, or ``None`` if it equals that of ``descriptor``, which has the same size.
+
+    ``weigh`` is called before the content is collected, to check the limit.
+    """
     offset, rest = 0, iter(pieces)
     for piece in rest:
         if os.pread(descriptor, len(piece), offset) != piece:

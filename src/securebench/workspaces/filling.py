@@ -1,4 +1,4 @@
-"""Filling a workspace with a directory of its image, before anything of the task is laid over it."""
+"""Fill a workspace with a directory of its image, before the task's files are added."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
     from securebench.fs.walk import TreeEntry
     from securebench.workspaces.image_tree import HostTree
 
-_OURS: Final = (os.fsencode(DEFAULT_TASK_FILE), b"securebench")
-"""What a workspace holds of the framework."""
+_RESERVED: Final = (os.fsencode(DEFAULT_TASK_FILE), b"securebench")
+"""Paths in a workspace that SecureBench uses."""
 
 
 @dataclass(slots=True)
 class Filled:
-    """How much was copied: files, directories and links, and the bytes of the files."""
+    """The number of copied entries (files, directories and links), and the bytes of the files."""
 
     entries: int = 0
     size: int = 0
 
 
 def fill(workspace: Path, tree: HostTree, owner: tuple[int, int] | None, limits: TreeLimits | None = None) -> Filled:
-    """Copy ``tree`` into the empty directory ``workspace``; all of it becomes ``owner``'s (uid, gid).
+    """Copy ``tree`` into the empty directory ``workspace``, owned by ``owner`` (uid, gid).
 
     Links and modes are kept, except set-id bits; times and owners are not. Directories are made writable for their
-    owner, who could do so. Raises :class:`MaterializationError`:
+    owner. Raises :class:`MaterializationError`:
     ``target-exists`` if the image has what a workspace has of the framework, ``image-workdir-unsafe`` for what could
     not be sealed again (a device, a file that its owner may not read), ``image-workdir-too-large``; and
     :class:`StorageError`.
@@ -55,9 +55,9 @@ def fill(workspace: Path, tree: HostTree, owner: tuple[int, int] | None, limits:
 
 
 def _copy(entry: TreeEntry, writer: TreeWriter) -> None:
-    if entry.path in _OURS:
+    if entry.path in _RESERVED:
         raise MaterializationError(
-            f"the image's working directory holds {entry.path.decode()!r}, where the framework's own files go",
+            f"the image's working directory contains {entry.path.decode()!r}, a path that SecureBench uses",
             code="target-exists",
             hint="remove it from the image",
         )
@@ -72,7 +72,7 @@ def _copy(entry: TreeEntry, writer: TreeWriter) -> None:
 def _unusable(refused: TreeRefusedError) -> MaterializationError:
     large = refused.refusal is TreeRefusal.TOO_LARGE
     return MaterializationError(
-        f"the image's working directory cannot be copied into a workspace: {refused}",
+        f"the image's working directory cannot be copied to a workspace: {refused}",
         code="image-workdir-too-large" if large else "image-workdir-unsafe",
         hint="keep large data elsewhere in the image" if large else "leave only files, directories and links in it",
     )

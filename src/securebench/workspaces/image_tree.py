@@ -1,6 +1,6 @@
-"""A directory of an unpacked image, as the tree that changes are changes to.
+"""A directory of an unpacked image, as the base tree of a comparison.
 
-What is in it was unpacked from layers that anybody may have made: it is reached by descriptors, through no link.
+Its content comes from untrusted layers, so it is accessed through descriptors, without following links.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-_NO_WAY = (FileNotFoundError, NotADirectoryError)
+_NOT_FOUND = (FileNotFoundError, NotADirectoryError)
 
 
 class HostTree:
-    """The tree below ``directory``, a descriptor or a path (through no link at its end), as patches have trees.
+    """The tree below ``directory``: a descriptor, or a path whose last component is not followed if it is a link.
 
-    A context manager. One thread's own. Paths are bytes, relative, of plain components. Raises ``OSError``.
+    A context manager. Not thread safe. Paths are relative bytes without ``.`` and ``..``. Raises ``OSError``.
     """
 
     def __init__(self, directory: Path | int) -> None:
@@ -37,15 +37,15 @@ class HostTree:
     def of_image(cls, root: Path, directory: str) -> Self:
         """Return the directory ``directory`` (absolute) of the image unpacked at ``root``.
 
-        Raises :class:`MaterializationError` (``image-workdir-missing``) if the image has none there.
+        Raises :class:`MaterializationError` (``image-workdir-missing``) if it does not exist.
         """
         with opened(root, OPEN_DIRECTORY) as image:
             descriptor = _open_below(image, os.fsencode(directory))
         if descriptor is None:
             raise MaterializationError(
-                f"the image has no directory {directory}, or a link on the way to it",
+                f"the image has no directory {directory}, or its path contains a symbolic link",
                 code="image-workdir-missing",
-                hint="name the real directory as environment.workdir, or use the image that has it",
+                hint="set environment.workdir to the real directory, or use another image",
             )
         try:
             return cls(descriptor)
@@ -59,14 +59,14 @@ class HostTree:
         self.close()
 
     def close(self) -> None:
-        """Let go of it. Idempotent."""
+        """Close the descriptors. Idempotent."""
         for descriptor in (self.root, self._descriptor):
             if descriptor >= 0:
                 os.close(descriptor)
         self.root = self._descriptor = -1
 
     def get(self, path: bytes) -> FileVersion | None:
-        """Return the file or link at ``path``; ``None`` where there is none, or a directory."""
+        """Return the file or link at ``path``, or ``None`` if there is none or it is a directory."""
         status = self.status(path)
         if status is None:
             return None
@@ -78,16 +78,16 @@ class HostTree:
             return FileVersion(file.read(), executable=bool(status.st_mode & stat.S_IXUSR))
 
     def status(self, path: bytes) -> os.stat_result | None:
-        """Return what is known of what is at ``path``, through no link; ``None`` where there is nothing."""
+        """Return the status of ``path`` without following links, or ``None`` if it does not exist."""
         if not self._enter(path):
             return None
         try:
             return os.stat(_name(path), dir_fd=self._descriptor, follow_symlinks=False)
-        except _NO_WAY:
+        except _NOT_FOUND:
             return None
 
     def open_file(self, path: bytes) -> int:
-        """Return a descriptor of the file at ``path``, which :meth:`status` has just said is one."""
+        """Open the regular file at ``path``. Call :meth:`status` first."""
         return os.open(_name(path), OPEN_FILE, dir_fd=self._descriptor)
 
     def files(self, top: bytes = b"") -> Iterator[bytes]:
@@ -102,13 +102,13 @@ class HostTree:
             for entry in walk_descriptor(descriptor, UNPACKED, STATUS):
                 if entry.kind is not EntryKind.DIRECTORY:
                     yield prefix + entry.path
-        except TreeRefusedError as refused:  # the image is at fault: it must not count as a candidate's failure
+        except TreeRefusedError as refused:  # the image's fault, which must not count as the candidate's failure
             raise OSError(errno.EFBIG, f"the image's tree cannot be read: {refused}") from None
         finally:
             os.close(descriptor)
 
     def _enter(self, path: bytes) -> bool:
-        """Open the directory that ``path`` lies in, if there is one; the last one is kept."""
+        """Open the parent directory of ``path``, and keep it open for the next call. Return whether it exists."""
         parent = path.rpartition(b"/")[0]
         if parent == self._parent:
             return True
@@ -123,7 +123,7 @@ class HostTree:
 def _open_below(root: int, path: bytes) -> int | None:
     try:
         return open_below(root, filter(None, path.split(b"/")))
-    except _NO_WAY:
+    except _NOT_FOUND:
         return None
 
 

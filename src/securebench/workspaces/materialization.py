@@ -1,4 +1,4 @@
-"""Laying out a task's files for one component: first a plan, which is pure, then the files.
+"""Lay out a task's files for one component: first plan without any access to files, then copy.
 
 ==================  =========================================================================================
 value               ``securebench/public|evaluation_inputs|evaluator/<name>.json``, by lane
@@ -7,8 +7,8 @@ eval file           at its ``mount``, by default ``securebench/evaluation_inputs
 payload             ``task.json``, for the agent
 ==================  =========================================================================================
 
-An asset is copied from the descriptor that it was opened by, below its asset root, through no link. A read-only one is
-also named in the result, for its component to see through a read-only mount: its directory may be writable.
+An asset is copied from an open descriptor below its asset root, without following links. Read-only assets are listed in
+the result, so that their component gets a read-only mount of them: their directory may be writable.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from securebench.tasks import AssetRoot
 
 ASSET_CHANGED = "asset-changed"
-"""The code of the error of an asset that changed under a run."""
+"""The error code for an asset that changed during a run."""
 
 ASSET_LIMITS = TreeLimits(total_bytes=MAX_ASSET_BYTES, entries=MAX_ASSET_FILES, depth=MAX_PATH_DEPTH)
-"""What all assets of one task may hold together."""
+"""Limits of all assets of one task together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +62,14 @@ class PlannedAsset:
     target: str
     read_only: bool
     pack_path: str = ""
-    """Its path in the pack."""
+    """The path in the pack."""
     digest: str = ""
-    """What it has to be, as the pack was read; empty if that is not known."""
+    """The expected digest from when the pack was read; empty if it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class MaterializationPlan:
-    """What will be laid out. No two targets collide."""
+    """The files to lay out. No two targets collide."""
 
     values: tuple[PlannedValue, ...]
     assets: tuple[PlannedAsset, ...]
@@ -77,7 +77,7 @@ class MaterializationPlan:
 
 @dataclass(frozen=True, slots=True)
 class MaterializedAsset:
-    """An asset that was copied: ``digest`` is what :func:`asset_digest` says of it as long as nobody changes it."""
+    """A copied asset. :func:`asset_digest` returns ``digest`` until the copy is changed."""
 
     target: str
     read_only: bool
@@ -85,7 +85,7 @@ class MaterializedAsset:
 
 
 class VisibilityAwareMaterializer:
-    """Plans and lays out what one component may see."""
+    """Plans and lays out the files that one component may see."""
 
     def __init__(self, component: Component, limits: TreeLimits = ASSET_LIMITS) -> None:
         self.component = component
@@ -99,10 +99,10 @@ class VisibilityAwareMaterializer:
         eval_assets: AssetRoot | None = None,
         task_file: str | None = None,
     ) -> MaterializationPlan:
-        """Say where everything goes, without looking at a file. ``task_file``: where the payload goes, if anywhere.
+        """Plan the target of each file without reading any. ``task_file`` is the target of the payload, if any.
 
         Raises :class:`PathPolicyError` for an unsafe path, and :class:`MaterializationError` for a resource that this
-        component may not see or whose asset root is not known.
+        component may not see or whose asset root is unknown.
         """
         values, assets = [], []
         for resource in resources:
@@ -125,9 +125,9 @@ class VisibilityAwareMaterializer:
         *,
         everybody: bool = False,
     ) -> tuple[MaterializedAsset, ...]:
-        """Lay out ``plan`` below the directory ``root``. ``owner`` (uid, gid) gets all but the read-only assets.
+        """Lay out ``plan`` below the directory ``root``. ``owner`` (uid, gid) owns all but the read-only assets.
 
-        With ``everybody``, all users may write those files: for a root that nobody else reaches.
+        With ``everybody``, all users may write those files: only for a root that no other user can reach.
 
         Raises :class:`MaterializationError`: ``asset-missing``, ``asset-unsafe`` (a link, a FIFO, ...),
         ``assets-too-large``, ``asset-changed``, ``target-exists``; and :class:`StorageError`.
@@ -150,7 +150,7 @@ class VisibilityAwareMaterializer:
 def json_bytes(value: JsonValue) -> bytes:
     """Return ``value`` as JSON text: UTF-8, two-space indent, sorted keys, trailing newline.
 
-    A lone surrogate, which has no UTF-8, becomes its JSON escape: the two are written alike.
+    A lone surrogate, which UTF-8 cannot encode, is written as its JSON escape.
     """
     text = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
     return f"{text}\n".encode("utf-8", "backslashreplace")
@@ -176,7 +176,7 @@ def _planned_asset(resource: Resource, file: FileReference, root: AssetRoot | No
     return PlannedAsset(root.directory, path, target, file.read_only, pack_path, root.digests.get(pack_path, ""))
 
 
-_IN_THE_WAY = frozenset({errno.EEXIST, errno.ENOTDIR, errno.ELOOP})
+_OCCUPIED = frozenset({errno.EEXIST, errno.ENOTDIR, errno.ELOOP})
 
 
 @contextmanager
@@ -184,19 +184,19 @@ def _laying_out(root: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in _IN_THE_WAY:
+        if error.errno in _OCCUPIED:
             raise MaterializationError(
-                f"something lies where a file of the task goes: {error.strerror}", code="target-exists"
+                f"a file of the task would replace an existing file: {error.strerror}", code="target-exists"
             ) from None
         raise StorageError(f"cannot lay out the files of a task in {root}: {error.strerror or error}") from error
 
 
 def asset_changed(path: str) -> MaterializationError:
-    """Return the error of an asset that is not what it was when the pack was read."""
+    """Return the error for an asset that has changed since the pack was read."""
     return MaterializationError(
-        f"{path!r} of the pack changed since the run read it",
+        f"the pack's file {path!r} has changed since the run began",
         code=ASSET_CHANGED,
-        hint="a task is judged with the pack that the run began with, or not at all: restore the file, then --resume",
+        hint="a run uses the pack as it was at the start: restore the file, then continue with --resume",
     )
 
 
@@ -213,7 +213,7 @@ class _AssetDigest:
         self._digest = hashlib.sha256()
 
     def entry(self, entry: TreeEntry) -> Iterator[bytes]:
-        """Add ``entry``; yield the content of a file on the way. The first entry counts without its name."""
+        """Add ``entry``, and yield the content of a file. The name of the top entry is not included."""
         name = entry.path.partition(b"/")[2]
         self._digest.update(b"%d %s %d %d " % (len(name), name, entry.kind is EntryKind.FILE, entry.executable))
         self._digest.update(b"%d " % entry.size)

@@ -1,4 +1,4 @@
-"""Snapshots: a hostile tree, or one file of it, copied once into something that is safe to keep."""
+"""Snapshots: copy an untrusted tree, or one file of it, once into a safe form."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What was written: the sha256 (hex) and size in bytes of the archive, and the number of entries in it."""
+    """The sha256 (hex) and size in bytes of a written archive, and its number of entries."""
 
     digest: str
     size: int
@@ -26,10 +26,10 @@ class Snapshot:
 
 
 def snapshot_tree(root: Path, output: IO[bytes], limits: TreeLimits | None = None) -> Snapshot:
-    """Write the tree below ``root`` to ``output`` as a tar that depends on names, contents, links and modes alone.
+    """Write the tree below ``root`` to ``output`` as a tar that depends only on names, contents, links and modes.
 
-    Links are data, wherever they lead. Set-id bits, owners, times, extended attributes and capabilities are left
-    behind. The same tree gives the same bytes. Raises :class:`TreeRefusedError`, after which ``output`` is of no use.
+    Links are data and never followed. Set-id bits, owners, times, extended attributes and capabilities are dropped. The
+    same tree gives the same bytes. Raises :class:`TreeRefusedError`; ``output`` is then incomplete.
     """
     count = 0
     with TarWriter(output) as archive:
@@ -47,7 +47,7 @@ def snapshot_tree(root: Path, output: IO[bytes], limits: TreeLimits | None = Non
 def read_file(root: Path, relative: str, limit: int) -> bytes:
     """Return the content of the regular file ``relative`` (POSIX) below ``root``: at most ``limit`` bytes.
 
-    No link is followed on the way, nor at the end. Raises :class:`TreeRefusedError`: missing, unsafe or too large.
+    No link is followed. Raises :class:`TreeRefusedError`: missing, unsafe or too large.
     """
     with closing(walk_at(root, relative, TreeLimits(total_bytes=limit))) as entries:
         entry = next(entries)

@@ -151,6 +151,6 @@ def test_an_expected_file_that_changed_is_used_by_nobody(tmp_path: Path) -> None
     root = AssetRoot(tmp_path, name="hidden", digests=digests)
     assert read_expected_file(root, "state.json") == 1
     (tmp_path / "state.json").write_text("2")
-    with pytest.raises(MaterializationError, match="changed since the run read it") as raised:
+    with pytest.raises(MaterializationError, match="has changed since the run began") as raised:
         read_expected_file(root, "state.json")
     assert raised.value.code == "asset-changed"
