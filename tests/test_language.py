@@ -80,8 +80,6 @@ docs/tutorial/first-benchmark.md 4
 
 src/securebench 25
 
-src/securebench/agents 9
-
 src/securebench/engine 5
 
 src/securebench/harnesses 1
@@ -97,8 +95,6 @@ src/securebench/sandboxes 114
 src/securebench/testing 50
 
 src/securebench/verifiers 54
-
-src/securebench/workspaces 13
 """
 """A package or page, and how many findings it may have.
 

@@ -1,1 +1,1 @@
-"""Agent programs: which there are, how they are installed once, and what an image must have to run them."""
+"""Agent programs: the known programs, their installation, and the requirements on images."""

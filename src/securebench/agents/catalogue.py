@@ -1,4 +1,4 @@
-"""The agent programs that are known: their packages, what runs of them, and the versions that were tested."""
+"""The known agent programs: their packages, executables and tested versions."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 LATEST: Final = "latest"
-"""In place of a version: the one that the registry has under this tag."""
+"""Use the version that has this tag in the registry."""
 
 MUSL: Final = "-musl"
-"""Ends the platform of a program that needs musl."""
+"""The platform suffix of programs that need musl."""
 
 _VERSION: Final = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9}){2}(?:-[0-9A-Za-z][0-9A-Za-z.]{0,31})?")
 _PLATFORMS: Final[Mapping[str, str]] = {"x86_64": "linux-x64", "aarch64": "linux-arm64"}
-"""By the kernel's name of the machine."""
+"""Platforms by the kernel's machine name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A program for one platform: the npm package ``package``, with ``suffix`` behind its version.
+    """A program for one platform: the npm package ``package``, whose version ends in ``suffix``.
 
-    ``executable`` is a path in the package, ``interpreter`` what must be in an image to start it, empty for a static
-    program. ``integrity`` is that of the archive of the version that is pinned.
+    ``executable`` is a path in the package. ``interpreter`` is the loader that an image must have, empty for a static
+    program. ``integrity`` is that of the pinned version's archive.
     """
 
     platform: str
@@ -41,17 +41,17 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A program. ``package`` is what people install, whose tags name versions; ``pinned`` the version by default."""
+    """A program. ``package`` is its main npm package, whose tags name versions. ``pinned`` is the default version."""
 
     name: str
     package: str
     pinned: str
     version_line: re.Pattern[str]
-    """What it prints for ``--version``, the version as the only group."""
+    """The output of ``--version``, with the version as the only group."""
     variants: tuple[Variant, ...]
 
     def variant(self, platform: str) -> Variant:
-        """Return what there is for a platform. Raises :class:`ConfigError` (``agent-unknown``)."""
+        """Return the variant for a platform. Raises :class:`ConfigError` (``agent-unknown``)."""
         found = next((variant for variant in self.variants if variant.platform == platform), None)
         if found is None:
             platforms = ", ".join(variant.platform for variant in self.variants)
@@ -128,7 +128,7 @@ _CLAUDE_CODE: Final = Known(
 )
 
 PROGRAMS: Final[Mapping[str, Known]] = {known.name: known for known in (_CODEX, _CLAUDE_CODE)}
-"""All of them, by name."""
+"""All known programs by name."""
 
 
 def find(name: str) -> Known:
@@ -140,18 +140,18 @@ def find(name: str) -> Known:
 
 
 def check_version(version: str) -> str:
-    """Return ``version`` if it is one. Raises :class:`ConfigError` (``agent-unknown-version``)."""
+    """Return ``version`` if it is valid. Raises :class:`ConfigError` (``agent-unknown-version``)."""
     if _VERSION.fullmatch(version) is None:
         raise ConfigError(
             f"{version!r} is not a version of an agent program",
             code="agent-unknown-version",
-            hint=f"an exact one, as 1.2.3, or {LATEST!r}",
+            hint=f"use an exact version such as 1.2.3, or {LATEST!r}",
         )
     return version
 
 
 def machine_platform(machine: str | None = None) -> str:
-    """Return the platform of a machine by the kernel's name of it, by default this one.
+    """Return the platform for the kernel's machine name, by default that of this machine.
 
     Raises :class:`ConfigError` (``agent-unfit``).
     """

@@ -1,4 +1,4 @@
-"""Asking a program for its version: in a sandbox, and never on the host."""
+"""Ask a program for its version, in a sandbox and never on the host."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import CommandResult
 
 VERSION_SECONDS: Final = 60.0
-"""A generous time limit for it: it takes less than a second on a machine that is not busy."""
+"""A generous time limit. On an idle machine it takes less than a second."""
 _MAX_LENGTH: Final = 200
 
 
 def version_command(program: AgentProgram, mount_target: str) -> tuple[str, ...]:
-    """Return the argv that asks a program, whose directory is mounted at ``mount_target``, for its version."""
+    """Return the argv that prints the version of a program whose directory is mounted at ``mount_target``."""
     return (f"{mount_target}/{program.executable}", "--version")
 
 
 def parse_version(name: str, stdout: bytes | str) -> str:
-    """Return the version that a program has printed; empty if it has not printed one as the program does.
+    """Return the version that a program printed, or an empty string if the output has another format.
 
     Raises :class:`ConfigError` (``agent-unknown``).
     """
@@ -34,7 +34,7 @@ def parse_version(name: str, stdout: bytes | str) -> str:
 
 
 def require_version(program: AgentProgram, result: CommandResult, image: str = "the image") -> None:
-    """Raise :class:`ConfigError` (``agent-unfit``) unless a program, asked in a sandbox, has given its version."""
+    """Raise :class:`ConfigError` (``agent-unfit``) unless a program printed its version in a sandbox."""
     if result.exit_code == 0 and parse_version(program.name, result.stdout) == program.version:
         return
     said = printable_name(b" ".join((result.stderr or result.stdout).split()))

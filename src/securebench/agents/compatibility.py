@@ -1,4 +1,4 @@
-"""Whether an image has what a program needs: its machine, and the loader and C library that it was linked for."""
+"""Check that a program can run in an image: the machine type, the loader and the C library."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from securebench.agents.model import AgentProgram
 
 _SHELL: Final = "/bin/sh"
-"""What tells the machine of an image, where no loader does."""
+"""The file whose header gives the machine type of an image if no loader does."""
 _GLIBC: Final = "/ld-linux"
 _GLIBC_MARK: Final = b"GLIBC_PRIVATE"
-"""In every loader of glibc: what stands in its place elsewhere, such as musl's gcompat, does not load all programs."""
+"""Contained in every glibc loader. Replacements such as musl's gcompat cannot load all programs."""
 _MAX_LOADER: Final = 4 * 1024 * 1024
 
 
 def choose_platform(name: str, root: Path, machine: str | None = None, *, image: str = "the image") -> str:
-    """Return the platform of a program that runs in the image unpacked at ``root``: for glibc where it has that.
+    """Return the platform of a program that runs in the image unpacked at ``root``, preferring glibc.
 
     ``machine`` is the kernel's name of the machine, by default this one's. Raises :class:`ConfigError`
     (``agent-unfit``, ``agent-unknown``).
@@ -45,8 +45,8 @@ def choose_platform(name: str, root: Path, machine: str | None = None, *, image:
 def require_fit(program: AgentProgram, root: Path, machine: str | None = None, *, image: str = "the image") -> None:
     """Raise :class:`ConfigError` (``agent-unfit``) if ``program`` cannot run in the image unpacked at ``root``.
 
-    The program's own header says what it needs. Raises :class:`InfrastructureError` (``agent-unusable``) if that is
-    none of a program.
+    The program's ELF header says what it needs. Raises :class:`InfrastructureError` (``agent-unusable``) if it is not a
+    Linux program.
     """
     wanted = machine or os.uname().machine
     with opened(program.directory / program.executable, OPEN_FILE) as descriptor:
@@ -64,7 +64,7 @@ def require_fit(program: AgentProgram, root: Path, machine: str | None = None, *
 
 
 def _trouble(interpreter: str, root: Path, machine: str | None) -> str:
-    """Return why a program with this loader does not run in an image, or nothing."""
+    """Return why a program with this loader cannot run in an image, or an empty string."""
     wanted = machine or os.uname().machine
     found, is_glibc = _look(root, interpreter or _SHELL)
     if found is not None and found.machine != wanted:
@@ -73,14 +73,14 @@ def _trouble(interpreter: str, root: Path, machine: str | None) -> str:
         return ""
     library = "glibc" if _GLIBC in interpreter else "musl"
     if found is None:
-        return f"it has no {library} ({interpreter} is not there)"
+        return f"it has no {library} ({interpreter} is missing)"
     if library == "glibc" and not is_glibc:
         return f"its {interpreter} is not glibc's"
     return ""
 
 
 def _look(root: Path, path: str) -> tuple[Elf | None, bool]:
-    """Return what a file of the image is, and whether it is a loader of glibc."""
+    """Return the ELF header of a file in the image, and whether the file is a glibc loader."""
     with opened_inside(root, path) as descriptor:
         if descriptor is None:
             return None, False

@@ -1,4 +1,4 @@
-"""What the header of an ELF file says of the machine and the loader that it needs. Bounded, whatever is in it."""
+"""Read the machine type and the loader from the header of an untrusted ELF file, in bounded time and memory."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _LITTLE: Final = 1
 _64_BITS: Final = 2
 
 MACHINES: Final = {62: "x86_64", 183: "aarch64", 3: "i686", 40: "arm", 243: "riscv64"}
-"""The numbers of machines, and the kernel's names of them."""
+"""Machine numbers and the kernel's names for them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Elf:
-    """A program or library. ``machine`` is as the kernel names it, ``interpreter`` empty for one that needs none."""
+    """A program or library. ``machine`` is the kernel's name; ``interpreter`` is empty for a static program."""
 
     bits: int
     machine: str
@@ -30,7 +30,7 @@ class Elf:
 
 
 def read_elf(descriptor: int) -> Elf | None:
-    """Return what the file is, or ``None`` where it is no ELF file that can be understood. Raises ``OSError``."""
+    """Return the header of the file, or ``None`` if it is not a valid ELF file. Raises ``OSError``."""
     header = os.pread(descriptor, _HEADER, 0)
     if len(header) < _HEADER or not header.startswith(_MAGIC):
         return None
@@ -38,7 +38,7 @@ def read_elf(descriptor: int) -> Elf | None:
     order = "<" if little else ">"
     (number,) = struct.unpack_from(f"{order}H", header, 18)
     machine = MACHINES.get(number, f"ELF machine {number}")
-    if not wide:  # told of, and never needed: all programs have 64 bits
+    if not wide:  # only for error messages: all agent programs have 64 bits
         return Elf(32, machine, "")
     offset, size, count = struct.unpack_from(f"{order}Q14xHH", header, 32)
     if size != _SEGMENT or count > _MAX_SEGMENTS:
@@ -53,5 +53,5 @@ def read_elf(descriptor: int) -> Elf | None:
 
 
 def _at(descriptor: int, offset: int, size: int) -> bytes:
-    """Return what is there: nothing, where no file reaches."""
+    """Read ``size`` bytes at ``offset``; nothing if the offset is beyond any file size."""
     return os.pread(descriptor, size, offset) if offset < 1 << 62 else b""

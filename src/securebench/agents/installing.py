@@ -41,7 +41,7 @@ class Arrived:
 
 
 def download(pieces: Download, work: Path, what: str, on_progress: OnProgress) -> Arrived:
-    """Download an archive into ``work``. Raises what its pieces raise, and ``OSError``."""
+    """Download an archive to ``work``. Raises the errors of ``pieces`` and ``OSError``."""
     teller = Teller(on_progress, what, InstallStage.DOWNLOADING)
     return _arrive(pieces, work, lambda piece: teller.add(len(piece), pieces.size))
 
@@ -52,19 +52,19 @@ def copy(pieces: Iterable[bytes], work: Path, what: str, on_progress: OnProgress
     return _arrive(pieces, work, lambda piece: teller.add(len(piece)))
 
 
-def _arrive(pieces: Iterable[bytes], work: Path, tell: Callable[[bytes], None]) -> Arrived:
+def _arrive(pieces: Iterable[bytes], work: Path, on_piece: Callable[[bytes], None]) -> Arrived:
     digest = hashlib.sha512()
     path = work / _ARCHIVE
     with path.open("xb", buffering=0) as file:
         for piece in pieces:
             digest.update(piece)
             write_all(file.fileno(), piece)
-            tell(piece)
+            on_piece(piece)
     return Arrived(path, f"sha512-{base64.b64encode(digest.digest()).decode()}")
 
 
 def require_integrity(arrived: Arrived, wanted: str, what: str) -> None:
-    """Raise :class:`InfrastructureError` (``agent-integrity``) for another archive than the ``wanted`` one."""
+    """Raise :class:`InfrastructureError` (``agent-integrity``) unless the archive has the integrity ``wanted``."""
     if arrived.integrity != wanted:
         raise InfrastructureError(
             f"the archive of {what} has the integrity {arrived.integrity}, not {wanted}",
@@ -74,7 +74,7 @@ def require_integrity(arrived: Arrived, wanted: str, what: str) -> None:
 
 
 def prepare(arrived: Arrived, source: str, what: str, on_progress: OnProgress) -> tuple[ProgramKey, Path]:
-    """Unpack an archive beside itself, and return which program it is, and its directory, ready to be moved.
+    """Unpack an archive, and return the program's key and its directory, which is ready to be moved.
 
     Raises :class:`InfrastructureError` (``agent-unusable``), :class:`ConfigError` (``agent-unknown``), ``OSError``.
     """
@@ -100,7 +100,7 @@ def prepare(arrived: Arrived, source: str, what: str, on_progress: OnProgress) -
 
 
 def _identify(package: str, version: str) -> tuple[ProgramKey, Variant]:
-    """Return which program a package of this name and version is."""
+    """Return the program for a package name and version."""
     for known in PROGRAMS.values():
         for variant in known.variants:
             if package == variant.package and version.endswith(variant.suffix):

@@ -1,4 +1,4 @@
-"""What there is in the cache, told."""
+"""List the programs in the cache."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installed:
-    """A program of the cache. ``size_bytes`` is what its files hold, ``installed_at`` in seconds since 1970.
+    """A program in the cache. ``size_bytes`` is the size of its files, ``installed_at`` in seconds since 1970.
 
-    ``source`` is ``registry`` or ``file``; ``pinned``: it is the version by default. One that is not ``intact`` is
-    installed anew when it is asked for; nothing else is then known of it for sure.
+    ``source`` is ``registry`` or ``file``; ``pinned``: it is the default version. A program that is not ``intact`` is
+    installed again when it is needed, and its other fields may be wrong.
     """
 
     program: AgentProgram
@@ -32,7 +32,7 @@ class Installed:
 
 
 def describe(places: ProgramPaths, key: ProgramKey, *, verify: bool) -> Installed:
-    """Return what is known of a program, whatever state it is in. With ``verify`` every file of it is read."""
+    """Describe a program in any state. With ``verify`` all its files are read."""
     there = manifest.read(places.program(key))
     if there is None:
         nothing = manifest.ProgramManifest(integrity="", executable="", source="", installed_at=0.0, files=())
@@ -49,7 +49,7 @@ def describe(places: ProgramPaths, key: ProgramKey, *, verify: bool) -> Installe
 
 
 def program_at(places: ProgramPaths, key: ProgramKey, there: ProgramManifest) -> AgentProgram:
-    """Return a program as runs have it."""
+    """Return a program in the form that runs use."""
     return AgentProgram(
         name=key.name,
         version=key.version,

@@ -1,7 +1,7 @@
-"""What the cache knows of a program: what its archive was, and each of its files.
+"""The manifest of a cached program: the integrity of its archive, and each of its files.
 
-Reading all files of a program takes half a second. So what was unpacked is known by its inode and times, too, which
-nobody can set back who may not write the disk itself: only where one of them differs are the files read.
+Reading all files of a program takes half a second. The manifest therefore also has the inode and times of each file; a
+process without raw disk access cannot reset the ctime. A file is read only if one of these differs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MAX_BYTES: Final = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownFile:
-    """A file of a program: its path, size in bytes and sha256 (hex), and what tells whether it was touched."""
+    """A file of a program: its path, size in bytes, sha256 (hex), and the metadata that shows changes."""
 
     path: str
     size: int
@@ -41,14 +41,14 @@ class KnownFile:
     ctime_ns: int
 
     def is_untouched(self, root: Path) -> bool:
-        """Say whether nothing has happened to it since it was unpacked."""
+        """Return whether the file's metadata is unchanged since it was unpacked."""
         try:
             return self == _known(root, self.path, self.size, self.sha256)
         except OSError:
             return False
 
     def is_right(self, root: Path) -> bool:
-        """Read it, and say whether it is what was unpacked."""
+        """Read the file and return whether it is the one that was unpacked."""
         try:
             with opened(root / self.path, OPEN_FILE) as descriptor:
                 status = os.fstat(descriptor)
@@ -62,7 +62,7 @@ class KnownFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramManifest:
-    """A program of the cache. ``source`` is ``registry`` or ``file``; ``installed_at`` in seconds since 1970."""
+    """A program in the cache. ``source`` is ``registry`` or ``file``; ``installed_at`` in seconds since 1970."""
 
     integrity: str
     executable: str
@@ -72,18 +72,18 @@ class ProgramManifest:
 
     @property
     def size_bytes(self) -> int:
-        """How much its files hold."""
+        """The total size of its files."""
         return sum(file.size for file in self.files)
 
     def is_untouched(self, root: Path) -> bool:
-        """Say whether the files below ``root`` are those that were unpacked. They are read only if something differs.
+        """Return whether the files below ``root`` are unchanged. They are read only if their metadata differs.
 
-        A file that was added is not seen.
+        Additional files are not detected.
         """
         return all(file.is_untouched(root) or file.is_right(root) for file in self.files)
 
     def is_right(self, root: Path) -> bool:
-        """Read all files below ``root``, and say whether they are those that were unpacked, and no others."""
+        """Read all files below ``root``, and return whether they are exactly those that were unpacked."""
         try:
             found = {os.fsdecode(e.path) for e in walk(root, UNPACKED, STATUS) if e.kind is not EntryKind.DIRECTORY}
         except (OSError, TreeRefusedError):
@@ -91,12 +91,12 @@ class ProgramManifest:
         return found == {file.path for file in self.files} and all(file.is_right(root) for file in self.files)
 
     def write(self, directory: Path) -> None:
-        """Write it into the directory of its program. Raises ``OSError``."""
+        """Write the manifest to the directory of its program. Raises ``OSError``."""
         write_whole(directory / FILE, (json.dumps({"format": _FORMAT} | asdict(self), indent=1) + "\n").encode())
 
 
 def read(directory: Path) -> ProgramManifest | None:
-    """Return what is written in the directory of a program; ``None`` where nothing is that can be read."""
+    """Return the manifest in the directory of a program, or ``None`` if it is missing or invalid."""
     try:
         with opened(directory / FILE, OPEN_FILE) as descriptor, os.fdopen(descriptor, "rb", closefd=False) as file:
             value = json.loads(file.read(_MAX_BYTES))
@@ -109,12 +109,12 @@ def read(directory: Path) -> ProgramManifest | None:
 
 
 def known_files(root: Path, unpacked: Iterable[UnpackedFile]) -> tuple[KnownFile, ...]:
-    """Return what there is to know of files that were just unpacked below ``root``. Raises ``OSError``."""
+    """Return the entries for files that were just unpacked below ``root``. Raises ``OSError``."""
     return tuple(_known(root, file.path, file.size, file.sha256) for file in unpacked)
 
 
 def _is_sound(found: Any) -> bool:
-    """Say whether a manifest that was read has the types that it says, and the program among its files."""
+    """Return whether a manifest has the right types and lists its executable."""
     texts = (found.integrity, found.executable, found.source, *(file.path for file in found.files))
     return (
         all(isinstance(text, str) and "\0" not in text for text in texts)

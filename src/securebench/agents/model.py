@@ -1,4 +1,4 @@
-"""What an installed agent program is."""
+"""The description of an installed agent program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An npm package's archive, unpacked: regular files below one directory, and nothing else."""
+"""Unpack the archive of an npm package. It may contain only regular files below one directory."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LIMITS: Final = ArchiveLimits(bytes=4 * GIB, members=10_000, depth=24, header=64
 DESCRIPTION: Final = "package.json"
 
 _TOP: Final = b"package"
-"""The one directory that all of a package is in."""
+"""The top directory of every npm package."""
 _MAX_PATH: Final = 1024
 _MAX_NAME: Final = 255
 _MAX_DESCRIPTION: Final = 1024 * 1024
@@ -49,7 +49,7 @@ class UnpackedFile:
 
 
 def unpack(archive: Path, root: Path, what: str, on_progress: OnProgress) -> tuple[UnpackedFile, ...]:
-    """Unpack ``archive`` into ``root``, which is made; all may read its files, nobody write them.
+    """Unpack ``archive`` into the new directory ``root``. All users may read its files, and none may write them.
 
     Raises :class:`InfrastructureError` (``agent-unusable``), and ``OSError`` of the disk's trouble.
     """
@@ -64,7 +64,7 @@ def unpack(archive: Path, root: Path, what: str, on_progress: OnProgress) -> tup
 
 
 def describe(root: Path, what: str) -> tuple[str, str]:
-    """Return the name and the version that an unpacked package gives itself.
+    """Return the name and the version in the ``package.json`` of an unpacked package.
 
     Raises :class:`InfrastructureError` (``agent-unusable``).
     """
@@ -80,16 +80,16 @@ def describe(root: Path, what: str) -> tuple[str, str]:
 
 
 def unusable(what: str, why: str) -> InfrastructureError:
-    """Return the error for an archive that is none of a package."""
+    """Return the error for an archive that is not a valid package."""
     return InfrastructureError(
         f"the archive of {what} cannot be used: {why}",
         code="agent-unusable",
-        hint="nothing of it was kept; take another version, or the archive from the public registry",
+        hint="the archive was discarded; use another version, or the archive from the public registry",
     )
 
 
 class _Unpacking:
-    """Every directory below ``root`` is made here, and no link ever: what a path names is in it."""
+    """Creates every directory below ``root`` itself and never a link, so that no path can lead outside."""
 
     def __init__(self, root: Path, what: str, teller: Teller) -> None:
         self._root = root
@@ -109,15 +109,17 @@ class _Unpacking:
             sync_directory(directory)
 
     def _parts(self, member: Member) -> list[str]:
-        """Return the path below the top directory, after what may not be has been refused."""
+        """Return the path below the top directory. Refuses invalid paths and types."""
         path = member.path
         parts = path.removesuffix(b"/").split(b"/") if member.kind is MemberKind.DIRECTORY else path.split(b"/")
         odd = parts[0] != _TOP or any(part in {b"", b".", b".."} or len(part) > _MAX_NAME for part in parts)
         text = path.decode("utf-8", "replace")
         if odd or len(path) > _MAX_PATH or len(parts) > LIMITS.depth or "\ufffd" in text or not text.isprintable():
-            raise unusable(self._what, f"a path in it is not one that a package has: {printable_name(path)!r}")
+            raise unusable(self._what, f"it contains an invalid path: {printable_name(path)!r}")
         if member.kind not in {MemberKind.FILE, MemberKind.DIRECTORY}:
-            raise unusable(self._what, f"it holds what is neither a file nor a directory: {printable_name(path)!r}")
+            raise unusable(
+                self._what, f"it contains an entry that is neither a file nor a directory: {printable_name(path)!r}"
+            )
         return [os.fsdecode(part) for part in parts[1:]]
 
     def _file(self, parts: list[str], member: Member, content: Iterator[memoryview]) -> UnpackedFile:
@@ -136,7 +138,7 @@ class _Unpacking:
                 os.fchmod(descriptor, mode)
                 os.fsync(descriptor)
         except (FileExistsError, NotADirectoryError):
-            raise unusable(self._what, f"two files of it are in each other's place: {path!r}") from None
+            raise unusable(self._what, f"it contains conflicting entries for one path: {path!r}") from None
         return UnpackedFile(path, member.size, digest.hexdigest())
 
     def _directory(self, parts: list[str]) -> Path:

@@ -1,4 +1,4 @@
-"""What an installation tells while it works."""
+"""Progress reports of an installation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TICK: Final = 0.1
 
 
 class InstallStage(StrEnum):
-    """What is being done."""
+    """The current step."""
 
     WAITING = "waiting for another installation"
     DOWNLOADING = "downloading"
@@ -26,7 +26,7 @@ class InstallStage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far it is: ``done`` of ``size`` bytes; ``size`` is 0 where it is not known."""
+    """Progress in bytes: ``done`` of ``size``. ``size`` is 0 if it is unknown."""
 
     what: str
     stage: InstallStage
@@ -44,33 +44,33 @@ OnProgress: TypeAlias = "Callable[[Progress], None]"
 
 
 def lines(report: Callable[[str], None], seconds: float = _SECONDS) -> OnProgress:
-    """Return what tells ``report`` of each stage, and every few ``seconds`` how far it is."""
+    """Return a callback that reports each stage, and the progress every few ``seconds``."""
     stage: InstallStage | None = None
-    told = 0.0
+    reported = 0.0
 
     def on_progress(progress: Progress) -> None:
-        nonlocal stage, told
-        if progress.stage is not stage or time.monotonic() - told >= seconds:
-            stage, told = progress.stage, time.monotonic()
+        nonlocal stage, reported
+        if progress.stage is not stage or time.monotonic() - reported >= seconds:
+            stage, reported = progress.stage, time.monotonic()
             report(str(progress))
 
     return on_progress
 
 
 class Teller:
-    """Tells of one stage, now and then, as bytes go by."""
+    """Reports the progress of one stage at intervals."""
 
     def __init__(self, on_progress: OnProgress, what: str, stage: InstallStage) -> None:
         self._on_progress = on_progress
         self._what = what
         self._stage = stage
         self._done = 0
-        self._told = time.monotonic()
+        self._reported = time.monotonic()
         on_progress(Progress(what, stage))
 
     def add(self, count: int, size: int = 0) -> None:
-        """Count bytes, of ``size`` in all if that is known."""
+        """Add ``count`` bytes. ``size`` is the total if it is known."""
         self._done += count
-        if time.monotonic() - self._told >= _TICK:
-            self._told = time.monotonic()
+        if time.monotonic() - self._reported >= _TICK:
+            self._reported = time.monotonic()
             self._on_progress(Progress(self._what, self._stage, self._done, size))

@@ -1,4 +1,4 @@
-"""The agents' cache: each program once a version and platform, shared by all runs of this user."""
+"""The agents' cache: one copy of each program version and platform, shared by all runs of a user."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 class AgentStore:
     """The cache in ``directory``, by default this user's; programs come from ``registry``, by default npm's.
 
-    Processes and threads may use one at once. Nothing is made on disk before something is installed. What was
-    installed or found here cannot be removed before :meth:`close`, or the end of the process. Methods raise
-    :class:`InfrastructureError` (``agent-store-unusable``) and :class:`DiskFullError` beside what they say.
+    Several processes and threads may use a cache at once. Directories are created with the first installation. A
+    program returned by this object cannot be removed before :meth:`close` or the end of the process. All methods may
+    also raise :class:`InfrastructureError` (``agent-store-unusable``) and :class:`DiskFullError`.
     """
 
     def __init__(self, directory: Path | None = None, registry: NpmRegistry | None = None) -> None:
@@ -45,11 +45,11 @@ class AgentStore:
 
     @property
     def directory(self) -> Path:
-        """Where it is."""
+        """The directory of the cache."""
         return self._places.top
 
     def close(self) -> None:
-        """Let go of the programs that were taken from here. Idempotent."""
+        """Release the programs that this object returned. Idempotent."""
         while self._held:
             os.close(self._held.popitem()[1])
 
@@ -60,10 +60,10 @@ class AgentStore:
         self.close()
 
     def resolve(self, name: str, version: str | None = None, platform: str | None = None) -> PackageRelease:
-        """Return the exact version that is meant, and what its archive must be.
+        """Return the exact version and the integrity of its archive.
 
-        ``None`` is the version that is pinned. The registry is asked only for ``latest``, and for what is neither
-        pinned nor here. Raises :class:`ConfigError` (``agent-unknown``, ``agent-unknown-version``) and
+        ``None`` means the pinned version. The registry is asked only for ``latest``, and for versions that are neither
+        pinned nor installed. Raises :class:`ConfigError` (``agent-unknown``, ``agent-unknown-version``) and
         :class:`InfrastructureError` (``agent-unavailable``, ``agent-integrity``).
         """
         known = find(name)
@@ -85,7 +85,7 @@ class AgentStore:
         platform: str | None = None,
         on_progress: OnProgress | None = None,
     ) -> AgentProgram:
-        """Return a program, from the cache if it is there, else from the registry. Raises as :meth:`resolve` does.
+        """Return a program from the cache, or download it. Raises the same errors as :meth:`resolve`.
 
         Raises :class:`InfrastructureError` also for an archive that is not what it must be (``agent-integrity``,
         ``agent-unusable``), and for a damaged program that a run uses (``agent-in-use``).
@@ -126,7 +126,7 @@ class AgentStore:
         return program
 
     def installed(self, *, verify: bool = False) -> tuple[Installed, ...]:
-        """Return what is here. With ``verify`` every file is read, else only what was touched."""
+        """Return the installed programs. With ``verify`` all files are read, otherwise only changed ones."""
         with explaining(self.directory):
             return tuple(describe(self._places, key, verify=verify) for key in self._places.found())
 
@@ -138,22 +138,22 @@ class AgentStore:
         """
         find(name)
         with explaining(self.directory):
-            doomed = [
+            selected = [
                 key
                 for key in self._places.found()
                 if key.name == name and version in {None, key.version} and platform in {None, key.platform}
             ]
-            if not doomed:
+            if not selected:
                 raise ConfigError(
                     f"no {' '.join(filter(None, (name, version, platform)))} is installed",
                     code="agent-unknown-version",
                     hint="'securebench agents list' shows what is",
                 )
             self._places.make()
-            for key in doomed:
+            for key in selected:
                 with self._work() as work:
                     self._put_away(key, work)
-        return tuple(doomed)
+        return tuple(selected)
 
     @property
     def _npm(self) -> NpmRegistry:
@@ -162,7 +162,7 @@ class AgentStore:
         return self._registry
 
     def _take(self, key: ProgramKey, integrity: str) -> AgentProgram | None:
-        """Return a program that is here, whole and held from now on; ``None`` if it is not."""
+        """Return an intact installed program and lock it until :meth:`close`, or return ``None``."""
         directory = self._places.program(key)
         with explaining(self.directory):
             if not self._places.has(key):
@@ -175,14 +175,16 @@ class AgentStore:
             os.close(held)
             return None
         if self._held.setdefault(key, held) != held:
-            os.close(held)  # one is enough, however many images a run has
+            os.close(held)  # one lock per program is enough, however many images a run has
         return program_at(self._places, key, there)
 
     def _taken(self, key: ProgramKey, integrity: str) -> AgentProgram:
         program = self._take(key, integrity)
         if program is None:
             raise InfrastructureError(
-                f"{key} was changed while it was installed", code="agent-unusable", hint="who else writes there?"
+                f"{key} was changed while it was installed",
+                code="agent-unusable",
+                hint="check which other program writes to the cache",
             )
         return program
 
@@ -208,7 +210,7 @@ class AgentStore:
             installing.require_integrity(arrived, known.variant(key.platform).integrity, str(key))
 
     def _publish(self, key: ProgramKey, directory: Path) -> None:
-        """Let a finished program be the one that is found, in place of a damaged one."""
+        """Move a finished program to its final path, replacing a damaged one."""
         place = self._places.program(key)
         for above in (place.parent.parent, place.parent):
             above.mkdir(exist_ok=True)
@@ -220,7 +222,7 @@ class AgentStore:
             sync_directory(changed)
 
     def _put_away(self, key: ProgramKey, work: Path) -> None:
-        """Move a program that nobody uses to a place of work, which goes with it."""
+        """Move an unused program to a work directory, which is deleted with it."""
         held = take(self._places.use_lock(key), wait=False)
         if held is None:
             raise InfrastructureError(
@@ -253,4 +255,4 @@ class AgentStore:
 
 
 def _quiet(_progress: Progress) -> None:
-    """Tell nobody."""
+    """Ignore progress."""
