@@ -1,4 +1,4 @@
-"""Dangerous commands: what a row may ask for its verifier's sandbox, and what the tester lets it have."""
+"""Dangerous commands: those a row may request for its verifier's sandbox, and those the tester allows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class VerificationPolicy:
     deny_commands: tuple[str, ...] = ()
 
     def denied(self, needed: Iterable[str]) -> tuple[str, ...]:
-        """Return those of ``needed`` that may not be had, in order. An unknown name is always denied."""
+        """Return the denied commands among ``needed``, in order. An unknown name is always denied."""
         return tuple(
             name
             for name in needed

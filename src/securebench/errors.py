@@ -1,18 +1,18 @@
 """The errors, and the closed vocabulary of failures.
 
-Three kinds of trouble never mix::
+Errors of inputs, of candidates and of the infrastructure are always kept apart::
 
     SecureBenchError                 code, message, hint: what was wrong and what to do next
-    ├── ConfigError                  the pack, a row, the tester YAML or the env file is wrong: nothing has run
+    ├── ConfigError                  the pack, a row, the tester YAML or the env file is invalid: nothing has run
     │   └── PathPolicyError          a path in one of them is unsafe
-    ├── MaterializationError         a task's files cannot be laid out safely
-    ├── CandidateError               the agent or its candidate is at fault: scored as a failure, the run goes on
-    └── InfrastructureError          the machine is at fault: never a score, redone on --resume
-        ├── EngineError              the sandbox engine is gone, or refuses
-        ├── ImageError               an image is not there and cannot be had
-        ├── DiskFullError            the engine has no room left
-        ├── EgressError              the way out of a sandbox broke, or cannot be had
-        ├── ProviderError            a model's provider refused, failed, or could not be reached
+    ├── MaterializationError         a task's files cannot be written safely
+    ├── CandidateError               the agent or its candidate is at fault: scored as a failure, the run continues
+    └── InfrastructureError          the machine is at fault: never scored, run again on --resume
+        ├── EngineError              the sandbox engine is unavailable or rejects a request
+        ├── ImageError               an image is missing and cannot be pulled or built
+        ├── DiskFullError            the engine's disk is full
+        ├── EgressError              the egress gateway failed or cannot be started
+        ├── ProviderError            the model provider rejected a request, failed or is unreachable
         └── StorageError             the run directory cannot be written
 
 Every ``code`` has an anchor in ``docs/reference/errors.md``; every :class:`FailureReason` and
@@ -33,21 +33,21 @@ class FailurePhase(StrEnum):
     """Where a task failed."""
 
     PREFLIGHT = "preflight"
-    """The task was checked, before its agent."""
+    """The check of the task before its agent runs."""
     PRODUCE = "produce"
-    """The agent ran, or should have."""
+    """The run of the agent."""
     SEAL = "seal"
-    """What the agent left was read and sealed."""
+    """The sealing of the candidate."""
     POLICY = "policy"
-    """The tester's policy refused the verification."""
+    """The check of the tester's policy."""
     VERIFY = "verify"
-    """The candidate was judged."""
+    """The verification of the candidate."""
     RECORD = "record"
-    """The verdict was written down."""
+    """The writing of the record."""
 
 
 class FailureReason(StrEnum):
-    """Why a task failed, or ended in an infrastructure error. Closed: nothing else ever stands in a record."""
+    """Why a task failed or ended in an infrastructure error. A closed set: records contain no other value."""
 
     # The agent.
     AGENT_EXIT = "agent_exit"
@@ -94,7 +94,7 @@ class FailureReason(StrEnum):
     SANDBOX_FAILED = "sandbox_failed"
     STORAGE_FAILED = "storage_failed"
     TASK_UNUSABLE = "task_unusable"
-    """No candidate of the task could be judged, or its own files cannot be laid out, or changed under the run."""
+    """The task cannot be judged, its files cannot be written safely, or they changed during the run."""
     INTERNAL_ERROR = "internal_error"
 
 
@@ -130,7 +130,7 @@ class SourceLocation:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing wrong with an input: what was got and expected, where, and what to do about it."""
+    """One problem of an input: what was found and expected, where, and how to fix it."""
 
     code: str
     message: str
@@ -144,7 +144,7 @@ class Problem:
 
 
 class SecureBenchError(Exception):
-    """The root. ``code`` is stable and documented; ``hint`` says what to do next."""
+    """The base of all errors. ``code`` is stable and documented; ``hint`` says what to do next."""
 
     default_code: ClassVar[str] = "internal-error"
 
@@ -160,7 +160,7 @@ class SecureBenchError(Exception):
 
 
 class ConfigError(SecureBenchError):
-    """A pack, row, tester YAML or env file is wrong. Carries every problem found, in file order."""
+    """A pack, row, tester YAML or env file is invalid. Contains all problems, in file order."""
 
     default_code = "config-invalid"
 
@@ -188,13 +188,13 @@ class PathPolicyError(ConfigError):
 
 
 class MaterializationError(SecureBenchError):
-    """A task's files cannot be laid out safely."""
+    """A task's files cannot be written safely."""
 
     default_code = "materialization-unsafe"
 
 
 class CandidateError(SecureBenchError):
-    """The agent, or what it left, is at fault: a scored failure."""
+    """The agent or its candidate is at fault: a scored failure."""
 
     default_code = "candidate-failed"
 
@@ -205,21 +205,21 @@ class CandidateError(SecureBenchError):
 
 
 class InfrastructureError(SecureBenchError):
-    """The machine is at fault: the task has no verdict and is redone on ``--resume``."""
+    """The machine is at fault: the task has no verdict and runs again on ``--resume``."""
 
     default_code = "sandbox-failed"
     reason: ClassVar[FailureReason] = FailureReason.SANDBOX_FAILED
 
 
 class EngineError(InfrastructureError):
-    """The sandbox engine does not answer, went away, or refused."""
+    """The sandbox engine does not respond, stopped, or rejected a request."""
 
     default_code = "engine-unavailable"
     reason = FailureReason.ENGINE_UNAVAILABLE
 
 
 class ImageError(InfrastructureError):
-    """An image is not there, and cannot be pulled or built."""
+    """An image is missing and cannot be pulled or built."""
 
     default_code = "image-unavailable"
     reason = FailureReason.IMAGE_UNAVAILABLE
@@ -233,23 +233,23 @@ class DiskFullError(InfrastructureError):
 
 
 class EgressError(InfrastructureError):
-    """The way out of a sandbox, to a provider or to allowed domains, broke or cannot be had."""
+    """The egress of a sandbox, to a provider or to allowed domains, failed or cannot be started."""
 
     default_code = "egress-failed"
     reason = FailureReason.EGRESS_FAILED
 
 
 class ProviderError(InfrastructureError):
-    """A model's provider refused the key, limited the rate, failed, or could not be reached."""
+    """The model provider rejected the key, limited the rate, failed or could not be reached."""
 
     default_code = "provider-unavailable"
     reason = FailureReason.PROVIDER_UNAVAILABLE
     retry_after: float | None = None
-    """For how many seconds the provider asked to be left alone, where it did."""
+    """The provider's ``Retry-After`` in seconds, if it sent one."""
 
 
 class StorageError(InfrastructureError):
-    """The run directory cannot be written: the run stops, what is recorded stays."""
+    """The run directory cannot be written: the run stops, existing records are kept."""
 
     default_code = "storage-failed"
     reason = FailureReason.STORAGE_FAILED

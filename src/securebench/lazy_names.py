@@ -1,4 +1,4 @@
-"""Names of a package that are loaded when they are first asked for, so that importing the package stays cheap."""
+"""Load names of a package on first use, so that importing the package stays cheap."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def lazy_names(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return a ``__getattr__`` for ``package``: ``modules`` says which of its modules has each name."""
+    """Return a ``__getattr__`` for ``package``. ``modules`` maps each name to the module that defines it."""
 
     def get(name: str) -> Any:
         if name not in modules:

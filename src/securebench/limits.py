@@ -1,4 +1,4 @@
-"""What a sandbox may use: set by the tester, enforced by every driver."""
+"""Resource limits of a sandbox, set by the tester and enforced by every driver."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ GIB = 1024 * MIB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a sandbox may use. Sizes in bytes; ``cpus`` in cores."""
+    """The resource limits of a sandbox. Sizes are in bytes, ``cpus`` in cores."""
 
     memory: int = 1024 * MIB
     pids: int = 256
@@ -19,7 +19,7 @@ class Limits:
     open_files: int = 1024
     file_size: int = 1024 * MIB
     output: int = 64 * MIB
-    """What one command may write to stdout and stderr together before its sandbox is ended."""
+    """Bytes that one command may write to stdout and stderr together before its sandbox is stopped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

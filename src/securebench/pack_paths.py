@@ -1,6 +1,6 @@
-"""What a path in a pack may look like: lexical rules, without a look at any file system.
+"""The rules for paths in packs. They are lexical and do not access the file system.
 
-Three kinds of path stand in packs: the path of a file below an asset root, the mount at which it appears in a
+Packs contain three kinds of path: the path of a file below an asset root, the mount at which it appears in a
 workspace, and an absolute path inside a container.
 """
 
@@ -31,10 +31,10 @@ LANE_ROOTS: Final[Mapping[Visibility, str]] = {
     Visibility.EVALUATION_INPUTS: "securebench/evaluation_inputs",
     Visibility.HIDDEN: "securebench/evaluator",
 }
-"""Where a workspace holds the resources of each lane."""
+"""The workspace directory of each lane's resources."""
 
 RESERVED_MOUNTS: Final = ("task.json", ".git", "securebench")
-"""Paths of a workspace that are the framework's, with everything below them."""
+"""Workspace paths that SecureBench reserves, with everything below them."""
 
 DENIED_MOUNTS: Final = (
     "ground_truth",
@@ -45,7 +45,7 @@ DENIED_MOUNTS: Final = (
     "input/hidden.json",
     "output/score.json",
 )
-"""Paths that nothing is ever mounted at or below: other tools keep answers and scores there."""
+"""Paths where nothing may be mounted: other tools store answers and scores there."""
 
 _SYSTEM_TREES = ("/proc", "/sys", "/dev", "/run", "/etc", "/boot", "/bin", "/sbin", "/lib", "/lib64")
 _SYSTEM_TREES_OF_USR = ("/usr/bin", "/usr/sbin", "/usr/lib", "/usr/lib64", "/usr/share", "/usr/include")
@@ -58,7 +58,7 @@ _DEVICE = re.compile(r"(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\..*)?", re.IGNOR
 
 
 def relative_path_fault(path: str) -> str:
-    """Return why ``path`` is not a plain relative POSIX path, or nothing."""
+    """Return why ``path`` is not a plain relative POSIX path, or an empty string."""
     if not path:
         return "is empty"
     if fault := _character_fault(path):
@@ -74,7 +74,7 @@ def relative_path_fault(path: str) -> str:
 
 
 def container_directory_fault(path: str) -> str:
-    """Return why ``path`` may not be a working directory inside a container, or nothing."""
+    """Return why ``path`` cannot be a working directory in a container, or an empty string."""
     if not path.startswith("/"):
         return "is not an absolute path"
     if path == "/":
@@ -89,7 +89,7 @@ def container_directory_fault(path: str) -> str:
 
 
 def mount_fault(mount: str, lane: Visibility) -> str:
-    """Return why a file of ``lane`` may not appear at ``mount`` of a workspace, or nothing."""
+    """Return why a file of ``lane`` cannot be mounted at ``mount`` in a workspace, or an empty string."""
     if fault := relative_path_fault(mount):
         return fault
     if denied := next((path for path in DENIED_MOUNTS if is_at_or_below(folded(mount), path)), ""):
@@ -102,7 +102,7 @@ def mount_fault(mount: str, lane: Visibility) -> str:
 
 
 def colliding_mounts(mounts: Iterable[str]) -> tuple[str, str] | None:
-    """Return the first two mounts of which one is the other, or lies below it, case aside; else ``None``."""
+    """Return the first two mounts that are equal, ignoring case, or one inside the other; else ``None``."""
     seen: dict[str, str] = {}
     for mount in sorted(mounts, key=lambda path: path.count("/")):
         names = folded(mount).split("/")
@@ -114,17 +114,17 @@ def colliding_mounts(mounts: Iterable[str]) -> tuple[str, str] | None:
 
 
 def folded(path: str) -> str:
-    """Return ``path`` as a file system sees it that ignores case and spelling."""
+    """Return ``path`` as a file system sees it that ignores case and Unicode normalisation."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFKD", path).casefold())
 
 
 def is_at_or_below(path: str, root: str) -> bool:
-    """Return whether ``path`` is ``root`` or lies below it. Both are normal POSIX paths."""
+    """Return whether ``path`` is ``root`` or below it. Both are normal POSIX paths."""
     return PurePosixPath(path).is_relative_to(root)
 
 
 def is_below(path: str, root: str) -> bool:
-    """Return whether ``path`` lies below ``root``, and is not ``root`` itself."""
+    """Return whether ``path`` is below ``root`` and not ``root`` itself."""
     return path != root and is_at_or_below(path, root)
 
 

@@ -105,9 +105,9 @@ class Extension:
     """What a package may add as a class: it says whose code it is."""
 
     def identity(self) -> Identity | None:
-        """Return whose code this is, for ``run.json`` and every record: a run resumes only with the same.
+        """Return the identity of this code, for ``run.json`` and every record: a run only resumes with an equal one.
 
-        ``None`` stands for this framework. Raises :class:`ConfigError` (``plugin-no-source``).
+        ``None`` means SecureBench itself. Raises :class:`ConfigError` (``plugin-no-source``).
         """
         return identity_of(type(self))
 

@@ -1,6 +1,6 @@
-"""Lanes, and what lies in them.
+"""Lanes and the resources in them.
 
-A task's fields lie in three lanes, and each component of a run sees some of them:
+A task's fields are in three lanes, and each component of a run sees some of them:
 
 ====================  ===== ============ ========= ==============
 visibility            agent test sandbox evaluator result summary
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
 
 REDACTED = "<redacted>"
-"""What stands in a record in place of a value that its reader may not see."""
+"""Replaces a redacted value in a record."""
 
 
 class Visibility(StrEnum):
@@ -87,7 +87,7 @@ class Resource:
     files: tuple[FileReference, ...] = ()
 
     def summary(self) -> dict[str, JsonValue]:
-        """Return what a record may say of this resource: the value only where it is public."""
+        """Return the record's entry for this resource. It includes the value only if it is public."""
         shown = self.value if self.visibility is Visibility.PUBLIC else REDACTED
         return {
             "name": self.name,
@@ -101,7 +101,7 @@ class Resource:
 class ResourceBundle:
     """All resources of a task, by unique name, in the order of the row.
 
-    Raises :class:`ConfigError` (``resource-duplicate``) for a name that stands twice, in whichever lanes.
+    Raises :class:`ConfigError` (``resource-duplicate``) for a duplicate name, in any lanes.
     """
 
     resources: tuple[Resource, ...] = ()
@@ -137,9 +137,9 @@ class ResourceBundle:
         return {resource.name: resource.value for resource in self.resources}
 
     def summary(self) -> list[JsonValue]:
-        """Return what a record may say of each resource."""
+        """Return the record's entry for each resource."""
         return [dict(resource.summary()) for resource in self.resources]
 
     def secrets(self) -> Iterable[Resource]:
-        """Yield the resources that no agent, log or record may hold."""
+        """Yield the resources that no agent, log or record may contain."""
         return (r for r in self.resources if r.visibility is not Visibility.PUBLIC)
