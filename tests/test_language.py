@@ -78,7 +78,7 @@ docs/reference/text-answers.md 2
 
 docs/tutorial/first-benchmark.md 4
 
-src/securebench 25
+src/securebench 8
 
 src/securebench/engine 5
 
