@@ -230,7 +230,7 @@ def test_no_network_of_the_engine_is_made(docker_driver: DockerDriver, base_imag
         with docker_driver.create(spec, persistent=True) as sandbox:
             sandbox.run(CALL)
             assert {network["Id"] for network in docker_driver.engine.client.networks()} == before
-            (entry,) = docker_driver.engine.client.containers(filters={"label": "tests=forwarded ports"})
+            (entry,) = docker_driver.engine.client.containers(filters={"label": "tests=forwarded_ports"})
             found = docker_driver.engine.client.inspect_container(entry["Id"])
     assert found["NetworkSettings"]["Networks"] == {}
 

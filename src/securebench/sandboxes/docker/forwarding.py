@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from securebench.sandboxes.forwarding import ForwardedPort
 
 _PROGRAM: Final = (Path(__file__).parent / "guest" / "forward_ports.py").read_text(encoding="utf-8")
-_TARGET: Final = "/forwarded ports"
+_TARGET: Final = "/forwarded-ports"
 _SOCKET: Final = "socket"
 _SECONDS: Final = 60.0
 _LIMITS: Final = Limits(memory=64 * MIB, pids=8, tmpfs=MIB, file_size=MIB, output=MIB)
