@@ -260,7 +260,7 @@ class TestAgentFailures:
         agent_result = bench.produce(artifact_path="answer")
         assert agent_result.failure is not None
         assert agent_result.failure.reason is FailureReason.AGENT_EXIT
-        assert "exit code 7" in agent_result.failure.message
+        assert "status 7" in agent_result.failure.message
         assert agent_result.metadata["seal_failure"] == {
             "reason": "candidate_missing",
             "message": "answer: does not exist",
