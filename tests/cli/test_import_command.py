@@ -113,7 +113,7 @@ def test_a_lock_of_another_benchmark_is_refused(source: Path, tmp_path: Path) ->
     pack = tmp_path / "pack"
     _run("humaneval", source, "--output", pack, "--write-lock")
     (tmp_path / "algebra_test.csv").write_text(CSV)
-    with pytest.raises(ConfigError, match="of benchmark 'humaneval', expected 'mmlu'"):
+    with pytest.raises(ConfigError, match="for benchmark 'humaneval', expected 'mmlu'"):
         _run("mmlu", tmp_path / "algebra_test.csv", "--output", pack)
 
 

@@ -432,7 +432,7 @@ def test_a_changed_asset_is_used_by_nobody(tmp_path: Path) -> None:
     summary = run(tmp_path, parts=make_parts(Reading()))
     assert (summary.passed, summary.errors, set(seen)) == (4, 2, {"1 2 3"})
     assert {one.reason for one in summary.failures} == {"task_unusable"}
-    assert "'data' of the pack changed" in summary.problems[0]
+    assert "file 'data' has changed" in summary.problems[0]
     again = run(tmp_path, resume=True)
     assert (again.passed, again.errors) == (6, 0)
     assert again.problems == summary.problems

@@ -393,7 +393,7 @@ def test_who_is_unprepared_does_not_work(name: str, tmp_path: Path) -> None:
     harness = make(name, tmp_path)
     assert harness.credentials == ()
     assert harness.needs_gateway
-    with pytest.raises(AssertionError, match="prepared"):
+    with pytest.raises(AssertionError, match="prepare"):
         harness.invocation(VIEW)
 
 
