@@ -113,6 +113,7 @@ class Job:
     base_commit: str = COMMIT
     timeout: float = 60.0
     workdir: str | None = None
+    require: str | None = None
     image: str = ""
     limits: Limits = LIMITS
 
@@ -136,6 +137,7 @@ class Job:
         patches = {"test_patch": self.test_patch, "setup_patch": self.setup_patch}
         tests |= {name: {"source": "inline", "patch": patch} for name, patch in patches.items() if patch}
         extra = {"candidate_policy": self.policy, "expect": self.expect, "workdir": self.workdir}
+        extra["require"] = self.require
         tests |= {name: value for name, value in extra.items() if value}
         bundle = ResourceBundle(
             (

@@ -65,6 +65,19 @@ def test_other_commands_are_judged_by_their_exit_code(
     assert wrong.reason is FailureReason.TESTS_FAILED
 
 
+def test_a_task_that_requires_evidence_does_not_pass_by_its_exit_code(
+    driver: SandboxDriver, image: str, tmp_path: Path
+) -> None:
+    """A file that looks up its own names takes no controls, so its pass is worth no more than an exit code."""
+    patch = TEST_PATCH.replace("-1,5 +1,17", "-1,5 +1,18").replace("+import pytest\n", "+import pytest\n+globals()\n")
+    plain = Job(image=image, test_patch=patch).judge(driver, tmp_path / "plain", FIX)
+    evidence: Any = plain.metadata["evidence"]
+    assert (plain.reason, evidence["kind"]) == (None, "exit_code")
+    strict = Job(image=image, test_patch=patch, require="test_by_test").judge(driver, tmp_path / "strict", FIX)
+    assert strict.reason is FailureReason.NO_VERDICT
+    assert "the task requires some" in strict.message
+
+
 @pytest.mark.parametrize("name", CHEATS)
 def test_no_cheat_passes(name: str, driver: SandboxDriver, image: str, tmp_path: Path) -> None:
     """Each is refused for what it changes, and where its author allows all of that, it still does not pass."""

@@ -1,0 +1,23 @@
+"""The parameters of a verification are those of the pack."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pack_files import ROWS, load, row
+from securebench.benchmark_compiler import compile_benchmark_pack
+from securebench.verifiers.repo_patch.request import read_request
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.parametrize("require", [{}, {"require": "test_by_test"}])
+def test_what_a_pack_requires_of_a_verdict_is_read(tmp_path: Path, require: dict[str, str]) -> None:
+    """``tests.require`` of a row reaches the verifier, and without it a pass by an exit code is allowed."""
+    tests = {**ROWS["repo_patch"]["eval"]["tests"], **require}
+    pack = load(tmp_path, row("repo_patch", eval={"tests": tests}))
+    (task,) = compile_benchmark_pack(pack)
+    assert read_request(task.verifier_view()).test_by_test is bool(require)
