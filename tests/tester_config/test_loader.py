@@ -21,6 +21,7 @@ from securebench.tester_config import (
     load_tester_config,
     require_output_dir,
 )
+from securebench.tester_config.settings import ProviderTimeoutSettings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -128,11 +129,12 @@ def codex(config: str) -> str:
 
 
 def test_all_of_a_provider_harness_is_read(pack_dir: Path) -> None:
-    """Endpoint, credentials, tools of the provider and budget arrive where they belong; the rest of a budget stays."""
+    """Each setting is stored in its own field; the limits of a budget that are not set keep their defaults."""
     config = load(
         pack_dir,
         harness="{type: claude_code, config: {model: opus, version: latest, credentials: relay, "
-        "base_url: 'HTTPS://Models.Example.com:443/v1/', provider_tools: true, budget: {requests: 7, bytes: 2m}}}",
+        "base_url: 'HTTPS://Models.Example.com:443/v1/', provider_tools: true, budget: {requests: 7, bytes: 2m}, "
+        "provider_timeouts: {connect: 5, first_byte: 6.5, between_bytes: 7, whole_answer: 8}}}",
     ).harness.config
     assert config == ClaudeCodeConfig(
         model="opus",
@@ -140,6 +142,7 @@ def test_all_of_a_provider_harness_is_read(pack_dir: Path) -> None:
         base_url="https://models.example.com/v1",
         provider_tools=True,
         budget=Budget(requests=7, bytes=2 * MIB),
+        provider_timeouts=ProviderTimeoutSettings(connect=5, first_byte=6.5, between_bytes=7, whole_answer=8),
     )
     assert config.budget.tokens == Budget().tokens
 

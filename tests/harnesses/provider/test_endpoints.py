@@ -10,8 +10,9 @@ from securebench.errors import ConfigError
 from securebench.harnesses.provider.claude_code import ClaudeCodeHarnessProducer
 from securebench.harnesses.provider.codex import CodexHarnessProducer
 from securebench.harnesses.provider.endpoints import PLACEHOLDER, ProviderEndpoint, ProviderKey, endpoint_of
+from securebench.limits import ProviderTimeouts
 from securebench.tester_config import ClaudeCodeConfig, CodexConfig
-from securebench.tester_config.settings import Budget
+from securebench.tester_config.settings import Budget, ProviderTimeoutSettings
 
 OWN = CodexConfig(model="m")
 PASSED = CodexConfig(model="m", credentials="passthrough", allowed_domains=("example.org",))
@@ -75,6 +76,18 @@ def test_the_relay_is_given_what_bounds_it() -> None:
     )
     plan = openai(config).plan(config, ProviderKey("OPENAI_API_KEY", KEY), "PEM")
     assert plan == EgressPlan(domains=("example.org",), relay=expected)
+
+
+def test_the_relay_waits_as_long_as_configured() -> None:
+    """The plan has each value of ``provider_timeouts``, and the default of each that is not set."""
+    key = ProviderKey("OPENAI_API_KEY", KEY)
+    timeouts = ProviderTimeoutSettings(connect=1, first_byte=2, between_bytes=3, whole_answer=4)
+    config = CodexConfig(model="m", provider_timeouts=timeouts)
+    relay = openai(config).plan(config, key).relay
+    assert relay is not None
+    assert relay.timeouts == ProviderTimeouts(connect=1, first_byte=2, between_bytes=3, whole_answer=4)
+    config = CodexConfig(model="m", provider_timeouts=ProviderTimeoutSettings(whole_answer=4))
+    assert openai(config).relay_plan(config, key).timeouts == ProviderTimeouts(whole_answer=4)
 
 
 def test_passthrough_lets_the_provider_through_the_proxy() -> None:
