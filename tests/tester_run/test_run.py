@@ -19,6 +19,7 @@ import pytest
 
 from run_fakes import FakeProducer, Sink, seal
 from securebench.benchmark_pack import load_benchmark_pack
+from securebench.candidates.artifact import CandidateArtifact
 from securebench.errors import ConfigError, EngineError, ImageError, StorageError
 from securebench.execution import retry
 from securebench.fs.rmtree import make_fresh_directory, make_private_directory
@@ -31,6 +32,7 @@ from securebench.results.journal import JOURNAL, SUPERSEDED
 from securebench.results.lock import RunLock
 from securebench.results.run_header import HEADER
 from securebench.results.summary import RunEnd, RunStatus
+from securebench.tasks import CandidateKind
 from securebench.tester_config import CommandConfig
 from securebench.tester_run import agent_copy
 from securebench.tester_run import directory as places
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import DriverInfo
     from securebench.tasks import AgentView
     from securebench.tester_config import HarnessConfig
+    from securebench.testing.scripted_sandbox import ProgramContext
 
 
 @pytest.fixture(autouse=True)
@@ -436,6 +439,64 @@ def test_a_changed_asset_is_used_by_nobody(tmp_path: Path) -> None:
     again = run(tmp_path, resume=True)
     assert (again.passed, again.errors) == (6, 0)
     assert again.problems == summary.problems
+
+
+_HIDDEN_FILES: dict[str, dict[str, Any]] = {
+    "a file of the checker": {"test_files": [{"path": "state.json"}], "expected_state": [1, 2]},
+    "the expected state": {"expected_state": {"path": "state.json", "mount": "securebench/evaluator/state.json"}},
+}
+
+
+@pytest.mark.parametrize("evals", _HIDDEN_FILES.values(), ids=_HIDDEN_FILES.keys())
+def test_a_changed_hidden_file_is_used_by_nobody(tmp_path: Path, evals: dict[str, Any]) -> None:
+    """Tasks after an edit below ``hidden/`` have no score, and after the file is restored they can be resumed."""
+    write_run(tmp_path)
+    hidden, read = tmp_path / "pack" / "hidden" / "state.json", list[str]()
+    hidden.parent.mkdir()
+    hidden.write_text("[1, 2]")
+    task = {"family": "terminal_task", "input": {"instructions": "?"}, "eval": {"checker": {"command": ":;"}, **evals}}
+    rows = [{"id": f"pack/task-{number}", **task} for number in range(6)]
+    (tmp_path / "pack" / "tasks.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows))
+    driver = ScriptedDriver()
+
+    @driver.program("sh")
+    def check(context: ProgramContext) -> None:
+        file = context.path("securebench/evaluation_inputs/state.json")
+        read.append(file.read_text() if file.exists() else "[1, 2]")
+        context.stdout.write(read[-1])
+
+    def leave(_: int, view: AgentView, context: ProduceContext) -> AgentResult:
+        if view.task_id.endswith("-4"):
+            hidden.write_text("[1, 99]")
+        make_private_directory(context.workspace.parent)
+        make_fresh_directory(context.workspace)
+        candidate = context.store.seal_tree(CandidateKind.WORKSPACE, context.workspace)
+        assert isinstance(candidate, CandidateArtifact)
+        return AgentResult(candidate=candidate)
+
+    summary = run(tmp_path, parts=make_parts(FakeProducer(hook=leave), driver))
+    assert (summary.passed, summary.failed, summary.errors) == (4, 0, 2)
+    assert {one.reason for one in summary.failures} == {"task_unusable"}
+    assert "'state.json' of the pack changed" in summary.problems[0]
+    hidden.write_text("[1, 2]")
+    again = run(tmp_path, parts=make_parts(FakeProducer(hook=leave), driver), resume=True)
+    assert (again.passed, again.errors, again.problems) == (6, 0, summary.problems)
+    assert set(read) == {"[1, 2]"}
+
+
+def test_a_rubric_in_prose_costs_no_agent(tmp_path: Path) -> None:
+    """D97: a rubric in prose makes its task an error before the agent, and the other tasks have a verdict."""
+    write_run(tmp_path, 1)
+    prose = {"id": "pack/prose", "family": "free_response", "input": {"prompt": "?"}, "eval": {"rubric": "Be kind."}}
+    with (tmp_path / "pack" / "tasks.jsonl").open("a") as rows:
+        rows.write(json.dumps(prose) + "\n")
+    producer = FakeProducer()
+    summary = run(tmp_path, parts=make_parts(producer))
+    assert (summary.passed, summary.errors) == (1, 1)
+    assert [view.task_id for view in producer.views] == ["pack/task-0"]
+    (record,) = [record for record in records(tmp_path) if record["task_id"] == "pack/prose"]
+    assert (record["failure_reason"], record["failure_phase"]) == ("task_unusable", "preflight")
+    assert "unsupported rubric" in record["failure_message"]
 
 
 @pytest.mark.parametrize("and_back", [False, True])
