@@ -238,6 +238,35 @@ def test_what_an_encoding_lacks_is_written_out() -> None:
     assert done.stdout == b"caf\\xe9 \\u2713\n"
 
 
+def _at_exit(directory: Path, statement: str) -> dict[str, str]:
+    """Return variables with which every Python program executes ``statement`` as it exits, in its own process."""
+    (directory / "sitecustomize.py").write_text(f"import atexit, os\natexit.register(lambda: {statement})\n")
+    return {**os.environ, "PYTHONPATH": str(directory)}
+
+
+def test_the_command_opens_closed_standard_streams(tmp_path: Path) -> None:
+    """A command that starts without descriptors 0, 1 and 2 never opens a file under one of these numbers."""
+    opened = tmp_path / "opened"
+    statement = f"(lambda number: os.write(number, b'%d' % number))(os.open({str(opened)!r}, os.O_WRONLY | os.O_CREAT))"
+    done = subprocess.run(
+        ["/bin/sh", "-c", 'exec "$0" -m securebench --version <&- >&- 2>&-', sys.executable],
+        env=_at_exit(tmp_path, statement),
+        check=False,
+    )
+    assert done.returncode == 0
+    assert int(opened.read_text()) > 2
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "iso-8859-1"])
+def test_the_command_can_print_every_character(encoding: str, tmp_path: Path) -> None:
+    """Characters outside the encoding of standard output are escaped by the command as it runs."""
+    environment = {**_at_exit(tmp_path, "print('\\u2713')"), "PYTHONIOENCODING": encoding}
+    command = [sys.executable, "-m", "securebench", "--version"]
+    done = subprocess.run(command, env=environment, capture_output=True, check=True)
+    assert done.stdout.endswith(b"\n\\u2713\n")
+    assert done.stderr == b""
+
+
 def test_an_interrupt_while_the_command_line_loads_shows_no_traceback(tmp_path: Path) -> None:
     """In the first tenth of a second of a process, Ctrl-C ends it and prints nothing."""
     # A library that sends the interrupt while it is imported stands in for click, which takes longest to load.
