@@ -477,7 +477,7 @@ def test_a_changed_hidden_file_is_used_by_nobody(tmp_path: Path, evals: dict[str
     summary = run(tmp_path, parts=make_parts(FakeProducer(hook=leave), driver))
     assert (summary.passed, summary.failed, summary.errors) == (4, 0, 2)
     assert {one.reason for one in summary.failures} == {"task_unusable"}
-    assert "'state.json' of the pack changed" in summary.problems[0]
+    assert "the pack's file 'state.json' has changed" in summary.problems[0]
     hidden.write_text("[1, 2]")
     again = run(tmp_path, parts=make_parts(FakeProducer(hook=leave), driver), resume=True)
     assert (again.passed, again.errors, again.problems) == (6, 0, summary.problems)
