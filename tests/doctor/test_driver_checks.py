@@ -30,6 +30,9 @@ def test_a_runtime_that_is_too_old_is_weaker() -> None:
     found = runc(FakeMachine(runtimes={"runc": old}))
     assert found.state is State.WEAKER
     assert "1.1.12" in found.meaning
+    assert found.fix == "apt-get install --only-upgrade runc"
+    user = FakeMachine(runtimes={"runc": old}, is_root=False)
+    assert runc(user).fix == "sudo apt-get install --only-upgrade runc"
 
 
 def test_a_system_without_apt_is_told_the_packages() -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from run_fakes import FakeProducer, Sink, seal
+from run_fakes import FakeProducer, FakeVerifier, Sink, seal
 from securebench.benchmark_pack import load_benchmark_pack
 from securebench.candidates.artifact import CandidateArtifact
 from securebench.errors import ConfigError, EngineError, ImageError, StorageError
@@ -32,7 +32,8 @@ from securebench.results.journal import JOURNAL, SUPERSEDED
 from securebench.results.lock import RunLock
 from securebench.results.run_header import HEADER
 from securebench.results.summary import RunEnd, RunStatus
-from securebench.tasks import CandidateKind
+from securebench.sandboxes.base import Command, SandboxSpec
+from securebench.tasks import DEFAULT_IMAGE, CandidateKind
 from securebench.tester_config import CommandConfig
 from securebench.tester_run import agent_copy
 from securebench.tester_run import directory as places
@@ -50,7 +51,9 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import DriverInfo
     from securebench.tasks import AgentView
     from securebench.tester_config import HarnessConfig
+    from securebench.tester_run import RunParts
     from securebench.testing.scripted_sandbox import ProgramContext
+    from securebench.verifiers.base import VerifyContext
 
 
 @pytest.fixture(autouse=True)
@@ -671,6 +674,15 @@ def test_a_missing_variable_is_named(tmp_path: Path) -> None:
     assert not (tmp_path / "results").exists()
 
 
+def test_all_missing_variables_are_named(tmp_path: Path) -> None:
+    """Several missing variables are reported at once, in the order of the tester YAML, with what to do."""
+    write_run(tmp_path, 1, env=["MY_KEY", "PATH", "ANOTHER"])
+    with pytest.raises(ConfigError) as caught:
+        run(tmp_path, variables={"PATH": ""})
+    assert caught.value.message == "harness.env names variables that are not set: MY_KEY, ANOTHER"
+    assert "--env-file" in str(caught.value.hint)
+
+
 def test_events_of_a_run(root: Path) -> None:
     """A run begins with ``run_start`` and ends with ``run_done``, and tells of each task once (contract 9)."""
     sink = Sink()
@@ -722,6 +734,42 @@ def test_agent_trace(root: Path, show: bool) -> None:
     assert sink.counts()["agent_output"] == (6 if show else 0)
     if show:
         assert min(trace.read_text().splitlines()) == "[pack/task-0] I think"
+
+
+def _talkative_parts() -> RunParts:
+    """Return parts of a run whose verifier runs a command that prints."""
+    driver = ScriptedDriver()
+
+    @driver.program("checker")
+    def check(context: ProgramContext) -> int:
+        context.stderr.write("line 3 failed\n")
+        return 4
+
+    def verify(_: int, __: object, context: VerifyContext) -> None:
+        with context.driver.create(SandboxSpec(image=context.driver.resolve_image(DEFAULT_IMAGE))) as sandbox:
+            sandbox.run(Command(argv=("checker",), timeout_seconds=5))
+
+    verifier = FakeVerifier(hook=verify)
+    return make_parts(driver=driver, verifier_for=lambda *_: verifier)
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_verifier_output_is_kept(root: Path, keep: bool) -> None:
+    """D170: ``--keep-verifier-output`` leaves a file for each task in the run directory."""
+    summary = run(root, keep_verifier_output=keep, parts=_talkative_parts())
+    kept = sorted((root / "results" / places.VERIFIER_OUTPUT).glob("*"))
+    assert summary.passed == 6
+    assert [path.read_text() for path in kept] == ["$ checker (exit 4)\n[stderr]\nline 3 failed\n"] * (6 if keep else 0)
+    assert (root / "results" / places.VERIFIER_OUTPUT).exists() is keep
+
+
+def test_verifier_output_is_shown(root: Path) -> None:
+    """D174: ``--show-verifier-output`` gives the output of each task while the run goes on, and keeps none."""
+    shown: dict[str, str] = {}
+    run(root, show_verifier_output=shown.__setitem__, parts=_talkative_parts())
+    assert sorted(shown) == [f"pack/task-{number}" for number in range(6)]
+    assert set(shown.values()) == {"$ checker (exit 4)\n[stderr]\nline 3 failed\n"}
+    assert not (root / "results" / places.VERIFIER_OUTPUT).exists()
 
 
 def test_hidden_values_are_nowhere_in_the_directory(tmp_path: Path) -> None:

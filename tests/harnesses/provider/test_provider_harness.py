@@ -125,6 +125,13 @@ def test_all_counts_are_usage(place: Place) -> None:
     }
 
 
+def test_which_models_answered_is_recorded(place: Place) -> None:
+    """G1: the models that the provider named, with their counts, also where they are not the one asked for."""
+    place.gateway.relay = replace(WORKED, model="gpt-x-2026", models={"gpt-x-2026": 2, "cheaper": 1})
+    usage: Any = place.produce().metadata["usage"]
+    assert usage["relay"]["models"] == {"gpt-x-2026": 2, "cheaper": 1}
+
+
 def test_no_key_is_in_a_sandbox(place: Place) -> None:
     """J15: neither arguments, environment nor mounts of any sandbox hold it, nor does anything that is recorded."""
     agent_result = place.produce()
