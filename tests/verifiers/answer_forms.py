@@ -235,6 +235,7 @@ TEXT_FORMS: Final[dict[str, Form]] = {
     "doubt": ("Answer: Paris\nMaybe it is somewhere else in that country.", False),
     "denial": ("not Paris", False),
     "denial before a cue": ("It is false that the answer is Paris.", False),
+    "possessive": ("Paris's charm", False),
     "two JSON answers": ('{"answer": "Paris", "answer2": "London"}', False),
     "question": ("Paris?", False),
     "another city": ("Mexico of Paris", False),

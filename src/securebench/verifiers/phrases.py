@@ -149,7 +149,7 @@ class Phrase:
         if self.words == ("no",):
             rest = said[:at] + said[end:]
             explained = "," in said[at].ends and at == 0 and len(rest) > 0 and self._describes(rest, is_name=False)
-            return explained or self._is_repeated([token.word for token in rest])
+            return explained or self._is_repeated(rest)
         return self._may_precede(said[:at]) and self._may_follow(said[end:], said[at:end])
 
     def is_described_by(self, sentence: str, answer: str) -> bool:
@@ -166,10 +166,13 @@ class Phrase:
             self.words != ("no",) and not is_question and all(self._is_silent(token.word, PRONOUNS) for token in said)
         )
 
-    def _is_repeated(self, rest: list[str]) -> bool:
-        """Whether ``rest`` repeats a *no*: "No, it is not" repeats it, "No, it is" contradicts it."""
-        denials = [word for word in rest if word in NEGATIONS]
-        others = [word for word in rest if word not in denials]
+    def _is_repeated(self, rest: list[_Token]) -> bool:
+        """Whether ``rest`` repeats a *no* in one clause: "it is not" does, "it is" and "it is not, it is" do not."""
+        if any(token.ends for token in rest[:-1]):
+            return False
+        spoken = [token.word for token in rest]
+        denials = [word for word in spoken if word in NEGATIONS]
+        others = [word for word in spoken if word not in denials]
         said_again = all(word in POLARITY or self._is_silent(word, PRONOUNS) for word in others)
         return len(denials) <= 1 and bool(denials) == bool(others) and said_again
 
