@@ -74,6 +74,8 @@ FILES = {
 }
 PYTEST = ["python3", "-m", "pytest", "-q", "tests/test_numbers.py"]
 _PACKAGES = "usr/local/lib/python3.11/dist-packages"
+PLAIN_PYTHON = "/usr/local/bin/plain-python"
+"""A Python of the image that has its standard library and no packages."""
 EVERYTHING = {"allow_sensitive_paths": ["**"]}
 """The policy of an author who did not think of anything."""
 
@@ -89,7 +91,8 @@ def image_parts() -> list[Part]:
         parts.append(file(f"{_PACKAGES}/{name}-0.dist-info/METADATA", metadata))
     parts.append(file(f"{_PACKAGES}/py.py", Path(str(importlib.import_module("py").__file__)).read_bytes()))
     script = "#!/usr/bin/python3\nimport sys\nfrom pytest import console_main\nsys.exit(console_main())\n"
-    return [*parts, file("usr/local/bin/pytest", script.encode(), mode=0o755)]
+    parts.append(file("usr/local/bin/pytest", script.encode(), mode=0o755))
+    return [*parts, file(PLAIN_PYTHON.strip("/"), b'#!/bin/sh\nexec python3 -S "$@"\n', mode=0o755)]
 
 
 def _installed(package: Path) -> list[Part]:

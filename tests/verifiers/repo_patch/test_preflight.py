@@ -11,7 +11,7 @@ from securebench.errors import MaterializationError
 from securebench.progress import Reporter
 from securebench.verifiers.base import VerifyContext
 from securebench.verifiers.repo_patch import RepoPatchVerifier
-from verifiers.repo_patch.judging_repo import LIMITS, TEST_PATCH, Job
+from verifiers.repo_patch.judging_repo import LIMITS, PLAIN_PYTHON, TEST_PATCH, Job
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,19 +32,47 @@ def test_a_right_task_is_found_right(driver: SandboxDriver, image: str, tmp_path
     check(Job(image=image), driver, tmp_path)
 
 
-_WRONG: dict[str, tuple[str, dict[str, Any]]] = {
-    "another commit": ("base-commit-mismatch", {"base_commit": "f" * 40}),
-    "a test patch for other files": ("", {"test_patch": TEST_PATCH.replace("assert half(4) == 2", "assert other")}),
-    "a command that only collects": ("tests-not-run", {"command": ["python3", "-m", "pytest", "--co", "tests"]}),
-    "a program that is nowhere": ("checker-missing", {"command": ["/no/such/python", "-m", "pytest"]}),
-    "a name that is nowhere": ("checker-missing", {"command": ["no-such-runner", "tests"]}),
+_UNFIT_PATCH = TEST_PATCH.replace("assert half(4) == 2", "assert other")
+_WRONG: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "another commit": ("base-commit-mismatch", "commit", {"base_commit": "f" * 40}),
+    "a test patch for other files": (
+        "patch-does-not-apply",
+        "test_patch cannot be applied",
+        {"test_patch": _UNFIT_PATCH},
+    ),
+    "a setup patch for other files": (
+        "patch-does-not-apply",
+        "setup_patch cannot be applied",
+        {"setup_patch": _UNFIT_PATCH},
+    ),
+    "a command that only collects": (
+        "tests-not-run",
+        "the command has --co",
+        {"command": ["python3", "-m", "pytest", "--co", "tests"]},
+    ),
+    "a program that is nowhere": (
+        "checker-missing",
+        "no program /no/such/python",
+        {"command": ["/no/such/python", "-m", "pytest"]},
+    ),
+    "a name that is nowhere": (
+        "checker-missing",
+        "no program no-such-runner",
+        {"command": ["no-such-runner", "tests"]},
+    ),
+    "a Python without pytest": (
+        "checker-missing",
+        "no Python module pytest",
+        {"command": [PLAIN_PYTHON, "-m", "pytest", "tests"]},
+    ),
 }
 
 
 @pytest.mark.parametrize("name", _WRONG)
 def test_a_wrong_task_is_refused(driver: SandboxDriver, image: str, tmp_path: Path, name: str) -> None:
-    """D108: its commit, its patches and its command are held against the image."""
-    code, changes = _WRONG[name]
+    """D108: the commit, the patches and the command must fit the image, which must have what the command needs."""
+    code, message, changes = _WRONG[name]
     with pytest.raises(MaterializationError) as refused:
         check(Job(image=image, **changes), driver, tmp_path)
-    assert refused.value.code == code or not code
+    assert refused.value.code == code
+    assert message in refused.value.message
