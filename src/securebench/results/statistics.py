@@ -1,0 +1,177 @@
+"""Estimates from the verdicts of a run: pass rates with intervals, pass@k, and paired comparisons.
+
+All intervals are for 95 % confidence. They treat the tasks as a random sample of the tasks that the benchmark could
+contain. The trials of one task are not independent, so they never count as that many tasks.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+CONFIDENCE: Final = 0.95
+"""The confidence level of every interval."""
+
+_Z: Final = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+
+_RESAMPLES: Final = (1_000, 10_000)
+"""Minimum and maximum number of bootstrap resamples."""
+
+_DRAWS: Final = 10_000_000
+"""Draws that a bootstrap makes in all, if the limits above allow: less than a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A 95 % confidence interval, both ends included."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class TaskResult:
+    """The verdicts of one task: ``passed`` of its ``scored`` trials. Trials without a verdict are not counted."""
+
+    passed: int
+    scored: int
+
+    @property
+    def rate(self) -> float:
+        """The share of passed trials. ``scored`` must not be 0."""
+        return self.passed / self.scored
+
+    @property
+    def is_flaky(self) -> bool:
+        """Whether some trials passed and others failed."""
+        return 0 < self.passed < self.scored
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A mean over tasks, between 0 and 1, and the number of tasks it was computed from."""
+
+    value: float
+    interval: Interval
+    tasks: int
+
+
+def wilson(rate: float, size: float) -> Interval:
+    """Return the Wilson score interval of a proportion ``rate`` observed in ``size`` independent trials.
+
+    ``size`` may be a fraction: see :func:`pass_at_1`. Source: E. B. Wilson, JASA 22 (1927), 209-212.
+    """
+    weight = _Z * _Z / size
+    centre = (rate + weight / 2) / (1 + weight)
+    half = _Z / (1 + weight) * math.sqrt(rate * (1 - rate) / size + weight / (4 * size))
+    low = 0.0 if rate == 0 else max(0.0, centre - half)  # rounding must not exclude the observed rate
+    return Interval(low, 1.0 if rate == 1 else min(1.0, centre + half))
+
+
+def pass_at_1(results: Iterable[TaskResult]) -> Estimate | None:
+    """Return the mean pass rate over tasks; ``None`` if no task has a verdict.
+
+    The interval is Wilson's for an effective sample size: the number of independent trials that would give the same
+    variance as the task rates have. It is at least the number of tasks, as if all trials of a task were equal, and at
+    most the number of trials. With one trial per task, this is exactly Wilson's interval. Source: N. Dean and
+    M. Pagano, Journal of Survey Statistics and Methodology 3 (2015), 484-503.
+    """
+    scored = [result for result in results if result.scored]
+    if not scored:
+        return None
+    tasks, trials = len(scored), sum(result.scored for result in scored)
+    rate = math.fsum(result.rate for result in scored) / tasks
+    squares = math.fsum((result.rate - rate) ** 2 for result in scored)
+    size = float(tasks)
+    if tasks > 1 and squares > 0:
+        variance_of_mean = squares / (tasks - 1) / tasks
+        size = min(max(rate * (1 - rate) / variance_of_mean, tasks), trials)
+    return Estimate(rate, wilson(rate, size), tasks)
+
+
+def pass_at_k(results: Iterable[TaskResult], k: int) -> Estimate | None:
+    """Return the probability that at least one of ``k`` trials passes, averaged over tasks.
+
+    Unbiased: the share of the ``k``-element subsets of a task's trials with a pass. Tasks with fewer than ``k``
+    verdicts are excluded; ``None`` if none is left. Source: Chen et al., arXiv:2107.03374.
+    """
+    return _mean_over_tasks(results, k, lambda result: 1 - _share(result.scored - result.passed, result.scored, k))
+
+
+def pass_hat_k(results: Iterable[TaskResult], k: int) -> Estimate | None:
+    """Return the probability that all of ``k`` trials pass (pass^k), averaged over tasks.
+
+    Unbiased, with the same exclusions as :func:`pass_at_k`. Source: Yao et al., arXiv:2406.12045.
+    """
+    return _mean_over_tasks(results, k, lambda result: _share(result.passed, result.scored, k))
+
+
+def mcnemar_exact(only_a: int, only_b: int) -> float:
+    """Return the two-sided p-value of McNemar's exact test.
+
+    ``only_a`` and ``only_b``: tasks that only one of the two agents solved. Tasks with equal outcomes carry no
+    information about the difference.
+    """
+    number = only_a + only_b
+    term, tail = 1, 0
+    for i in range(min(only_a, only_b) + 1):
+        tail += term
+        term = term * (number - i) // (i + 1)
+    p_value: float = 2 * tail / 2**number
+    return min(1.0, p_value)
+
+
+def paired_interval(only_a: int, only_b: int, tasks: int) -> Interval:
+    """Return the interval of the difference of two pass rates on the same ``tasks`` (a minus b), one trial each.
+
+    Source: D. G. Bonett and R. M. Price, Journal of Educational and Behavioral Statistics 37 (2012), 479-488.
+    """
+    share_a, share_b = (only_a + 1) / (tasks + 2), (only_b + 1) / (tasks + 2)
+    difference = share_a - share_b
+    half = _Z * math.sqrt((share_a + share_b - difference**2) / (tasks + 2))
+    return Interval(max(-1.0, difference - half), min(1.0, difference + half))
+
+
+def paired_bootstrap(differences: Sequence[float], seed: int = 0) -> tuple[Interval, float]:
+    """Return the interval of the mean of ``differences``, and the two-sided p-value that it is 0.
+
+    ``differences``: for each task, the pass rate of one agent minus that of the other. Whole tasks are resampled, so
+    that trials of one task stay together. The interval has the percentiles of the resampled means. The same
+    ``differences`` and ``seed`` give the same result. With fewer than about 20 tasks the interval is too narrow.
+    Raises ``ValueError`` if there are no differences.
+    """
+    if not differences:
+        raise ValueError("no tasks to compare")
+    size = len(differences)
+    rounds = min(max(_DRAWS // size, _RESAMPLES[0]), _RESAMPLES[1])
+    generator = random.Random(seed)  # noqa: S311 - a simulation, not a secret
+    means = sorted(math.fsum(generator.choices(differences, k=size)) / size for _ in range(rounds))
+    outside = int((1 - CONFIDENCE) / 2 * rounds)
+    not_above = sum(mean <= 0 for mean in means)
+    not_below = sum(mean >= 0 for mean in means)
+    p_value = min(1.0, 2 * (min(not_above, not_below) + 1) / (rounds + 1))
+    return Interval(means[outside], means[-1 - outside]), p_value
+
+
+def _mean_over_tasks(
+    results: Iterable[TaskResult], k: int, estimator: Callable[[TaskResult], float]
+) -> Estimate | None:
+    if k < 1:
+        raise ValueError(f"k must be at least 1, got {k}")
+    values = [estimator(result) for result in results if result.scored >= k]
+    if not values:
+        return None
+    mean = min(1.0, max(0.0, math.fsum(values) / len(values)))
+    # No values between 0 and 1 vary more than zeros and ones with the same mean, so this interval is not too narrow.
+    return Estimate(mean, wilson(mean, len(values)), len(values))
+
+
+def _share(part: int, whole: int, k: int) -> float:
+    """Return the share of the ``k``-element subsets of ``whole`` trials that lie within ``part`` of them."""
+    return math.comb(part, k) / math.comb(whole, k)
