@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from image_archives import Part
     from securebench.images.store.image_store import ImageStore
 
+_PIP_DOWNLOAD = (sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d")
 _PACKAGES = "usr/local/lib/python3.11/dist-packages"
 
 
@@ -58,10 +59,10 @@ class Release:
         """Bring the source distribution, and the wheels that it needs, to ``cache``."""
         cache.mkdir(parents=True, exist_ok=True)
         found = sorted(cache.glob(f"{self.project}-{self.version}.tar.gz"))
-        pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", str(cache)]
         if not found:
-            subprocess.run([*pip, "--no-binary", ":all:", f"{self.project}=={self.version}"], check=True)
-            subprocess.run([*pip, *self.needs], check=True)
+            source = ["--no-binary", ":all:", f"{self.project}=={self.version}"]
+            subprocess.run([*_PIP_DOWNLOAD, str(cache), *source], check=True)
+            download_wheels(cache, self.needs)
         return cache / f"{self.project}-{self.version}.tar.gz"
 
     def files(self, cache: Path) -> dict[str, bytes]:
@@ -82,13 +83,33 @@ class Release:
         text = files[bug.path].decode()
         assert bug.right in text, bug
         broken = {**files, bug.path: text.replace(bug.right, bug.wrong).encode()}
-        base = store.find("securebench/python:3.11")
-        assert base is not None
-        parts = [*_repository(broken), *_wheels(cache, self.needs), _path_file()]
-        with store.incoming(Origin(ImageSource.ARCHIVE, "tests")) as incoming:
-            made = incoming.take([layer(*parts)])
-            incoming.name(add_image(incoming, Base(base.id, *store.documents(base.id)), [made], Additions()), reference)
+        add_repository_image(store, broken, [*wheel_parts(cache, self.needs), _path_file()], reference)
         return files
+
+
+def add_repository_image(store: ImageStore, files: dict[str, bytes], parts: Sequence[Part], reference: str) -> None:
+    """Put an image with a repository of ``files``, and with ``parts`` beside it, into ``store``."""
+    base = store.find("securebench/python:3.11")
+    assert base is not None
+    with store.incoming(Origin(ImageSource.ARCHIVE, "tests")) as incoming:
+        made = incoming.take([layer(*_repository(files), *parts)])
+        incoming.name(add_image(incoming, Base(base.id, *store.documents(base.id)), [made], Additions()), reference)
+
+
+def download_wheels(cache: Path, needs: Sequence[str]) -> None:
+    """Bring the wheels to ``cache``."""
+    subprocess.run([*_PIP_DOWNLOAD, str(cache), *needs], check=True)
+
+
+def wheel_parts(cache: Path, needs: Sequence[str]) -> list[Part]:
+    """Return the files of the wheels, where Python finds installed packages."""
+    parts = []
+    for need in needs:
+        name = need.partition("=")[0].replace("-", "_")
+        (path,) = cache.glob(f"{name}-*.whl")
+        with zipfile.ZipFile(io.BytesIO(path.read_bytes())) as wheel:
+            parts += [file(f"{_PACKAGES}/{entry}", wheel.read(entry)) for entry in wheel.namelist() if entry[-1] != "/"]
+    return parts
 
 
 def _repository(files: dict[str, bytes]) -> list[Part]:
@@ -100,16 +121,6 @@ def _repository(files: dict[str, bytes]) -> list[Part]:
 def _path_file() -> Part:
     """Return what makes Python find the repository, as an editable install does."""
     return file(f"{_PACKAGES}/repository.pth", f"{REPOSITORY}\n".encode())
-
-
-def _wheels(cache: Path, needs: Sequence[str]) -> list[Part]:
-    parts = []
-    for need in needs:
-        name = need.partition("=")[0].replace("-", "_")
-        (path,) = cache.glob(f"{name}-*.whl")
-        with zipfile.ZipFile(io.BytesIO(path.read_bytes())) as wheel:
-            parts += [file(f"{_PACKAGES}/{entry}", wheel.read(entry)) for entry in wheel.namelist() if entry[-1] != "/"]
-    return parts
 
 
 _DJANGO_BUGS = (
@@ -163,8 +174,8 @@ _SYMPY_BUGS = (
         ("test_rotate", "test_flatten"),
     ),
 )
-_DJANGO_NEEDS = ("asgiref==3.7.2", "sqlparse==0.4.4", "pytz==2023.3", "typing_extensions==4.8.0")
+DJANGO_NEEDS = ("asgiref==3.7.2", "sqlparse==0.4.4", "pytz==2023.3", "typing_extensions==4.8.0")
 RELEASES = (
-    *(Release("Django", v, _DJANGO_NEEDS, _DJANGO_BUGS) for v in ("3.2.25", "4.0.10", "4.1.13", "4.2.16", "5.0.9")),
+    *(Release("Django", v, DJANGO_NEEDS, _DJANGO_BUGS) for v in ("3.2.25", "4.0.10", "4.1.13", "4.2.16", "5.0.9")),
     *(Release("sympy", v, ("mpmath==1.3.0",), _SYMPY_BUGS) for v in ("1.9", "1.10.1", "1.11.1", "1.12")),
 )

@@ -78,6 +78,17 @@ if result.failures or result.errors:
     sys.exit(1)
 """
 
+MANAGE = """\
+#!/usr/bin/env python3
+import os
+import runpy
+import sys
+
+del sys.argv[1]  # the command's name
+sys.path.insert(0, ".")
+runpy.run_path(os.path.join("tests", "runtests.py"), run_name="__main__")
+"""
+
 SYMPY_BROKEN = "def double(number):\n    return number + number + 1\n\n\ndef halve(number):\n    return number // 2\n"
 SYMPY_FIXED = SYMPY_BROKEN.replace(" + 1", "")
 _PYTEST_PY = """\
@@ -167,6 +178,7 @@ def test_slow():
 """
 FILES = {
     "tests/runtests.py": RUNTESTS,
+    "manage.py": MANAGE,
     "sympy/__init__.py": "import sympy.numbers\n",
     "sympy/numbers.py": SYMPY_BROKEN,
     "sympy/core/__init__.py": "",
@@ -213,6 +225,12 @@ def unittest_job(image: str, **changes: object) -> Job:
 def script_job(image: str, **changes: object) -> Job:
     """Return a task whose tests are run by a script of the repository that is built on unittest."""
     command = ["./tests/runtests.py", "--verbosity", "2", "tests.test_numbers"]
+    return unittest_job(image, **{"command": command, **changes})
+
+
+def manage_job(image: str, **changes: object) -> Job:
+    """Return a task whose tests are run by ``manage.py test``."""
+    command = ["python3", "manage.py", "test", "--verbosity", "2", "tests.test_numbers"]
     return unittest_job(image, **{"command": command, **changes})
 
 

@@ -13,16 +13,19 @@ from verifiers.repo_patch.runner_repos import (
     SYMPY_BROKEN,
     SYMPY_FIXED,
     UNITTEST_COMMANDS,
+    manage_job,
     script_job,
     sympy_job,
     unittest_job,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from securebench.sandboxes.base import SandboxDriver
     from securebench.verifiers.base import VerificationResult
+    from verifiers.repo_patch.judging_repo import Job
 
 pytestmark = [pytest.mark.oci, pytest.mark.timeout(300)]
 FIX = {"project/numbers.py": FIXED}
@@ -52,13 +55,16 @@ def test_a_fix_passes_by_its_tests(
     assert (evidence["runner"], evidence["required_passed"]) == ("unittest", 4)
 
 
-def test_a_script_of_the_repository_may_run_them(oci_driver: SandboxDriver, oci_image: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("script", "job"), [("tests/runtests.py", script_job), ("manage.py", manage_job)])
+def test_a_script_of_the_repository_may_run_them(
+    script: str, job: Callable[..., Job], oci_driver: SandboxDriver, oci_image: str, tmp_path: Path
+) -> None:
     """Its tests are run in one process, as the task has the script."""
-    _evidence(script_job(oci_image).judge(oci_driver, tmp_path / "fix", FIX))
-    changes = {**FIX, "tests/runtests.py": "raise SystemExit(0)\n"}
-    verdict = script_job(oci_image, policy=EVERYTHING).judge(oci_driver, tmp_path / "restored", changes)
+    _evidence(job(oci_image).judge(oci_driver, tmp_path / "fix", FIX))
+    changes = {**FIX, script: "raise SystemExit(0)\n"}
+    verdict = job(oci_image, policy=EVERYTHING).judge(oci_driver, tmp_path / "restored", changes)
     assert verdict.reason is None
-    assert verdict.metadata["restored"] == ["tests/runtests.py"]
+    assert verdict.metadata["restored"] == [script]
 
 
 def test_sympys_functions_are_run_by_our_runner(oci_driver: SandboxDriver, oci_image: str, tmp_path: Path) -> None:
@@ -78,7 +84,7 @@ def test_sympys_functions_are_run_by_our_runner(oci_driver: SandboxDriver, oci_i
     assert verdict.reason is None
 
 
-JOBS = {"module": unittest_job, "script": script_job}
+JOBS = {"module": unittest_job, "script": script_job, "manage": manage_job}
 VANISHING_JOBS = {
     "module": (unittest_job, "project/numbers.py", BROKEN + VANISHING, FIX, 5),
     "script": (script_job, "project/numbers.py", BROKEN + VANISHING, FIX, 5),
@@ -99,7 +105,7 @@ def test_tests_that_there_are_without_the_change_must_run(
     assert verdict.metadata["evidence"]["vanished"] > 0  # type: ignore[index,call-overload,operator]
 
 
-@pytest.mark.parametrize("kind", ["module", "script"])
+@pytest.mark.parametrize("kind", JOBS)
 def test_what_is_not_fixed_fails(kind: str, oci_driver: SandboxDriver, oci_image: str, tmp_path: Path) -> None:
     """A change that fixes nothing fails by name, with and without a list of what must pass."""
     other = {"README.md": "Other numbers.\n"}
@@ -118,10 +124,13 @@ def test_cheats_against_unittest_fail(name: str, oci_driver: SandboxDriver, oci_
     assert verdict.reason in HELD, verdict
 
 
+@pytest.mark.parametrize("job", [script_job, manage_job], ids=["script", "manage"])
 @pytest.mark.parametrize("name", ["os._exit(0) at import", "call succeeds", "no assertions", "fake runner"])
-def test_cheats_against_a_script_fail(name: str, oci_driver: SandboxDriver, oci_image: str, tmp_path: Path) -> None:
+def test_cheats_against_a_script_fail(
+    name: str, job: Callable[..., Job], oci_driver: SandboxDriver, oci_image: str, tmp_path: Path
+) -> None:
     """The same where a script of the repository starts unittest."""
-    verdict = script_job(oci_image).judge(oci_driver, tmp_path, UNITTEST_CHEATS[name])
+    verdict = job(oci_image).judge(oci_driver, tmp_path, UNITTEST_CHEATS[name])
     assert verdict.reason in HELD, verdict
 
 

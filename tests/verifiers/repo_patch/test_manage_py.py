@@ -1,0 +1,72 @@
+"""``manage.py test`` of a real project on Django: a right fix passes by its tests; a wrong one and cheats do not.
+
+Django comes from the package index: ask for these tests with ``--long``. ``SECUREBENCH_TEST_RELEASES`` names a
+directory where downloads stay.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from securebench.errors import FailureReason
+from verifiers.repo_patch.manage_project import CHEATS, COMMANDS, FIXED, VERSIONS, WRONG, add_image, job
+
+if TYPE_CHECKING:
+    from securebench.images.store.image_store import ImageStore
+    from securebench.sandboxes.base import SandboxDriver
+
+pytestmark = [pytest.mark.oci, pytest.mark.long, pytest.mark.timeout(600)]
+FIX = {"shop/prices.py": FIXED}
+HELD = {FailureReason.TAMPERED, FailureReason.TESTS_FAILED, FailureReason.NO_VERDICT, FailureReason.POLICY_VIOLATION}
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def project(
+    request: pytest.FixtureRequest,
+    store: ImageStore,
+    doomed_images: list[str],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> str:
+    """Give the name of an image with the project and a version of Django."""
+    kept = os.environ.get("SECUREBENCH_TEST_RELEASES")
+    reference = f"securebench-tests/manage:{request.param}-{os.getpid()}"
+    add_image(store, Path(kept) if kept else tmp_path_factory.mktemp("wheels"), request.param, reference)
+    doomed_images.append(reference)
+    return reference
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_a_right_fix_passes_by_its_tests_and_a_wrong_one_fails(
+    command: list[str], oci_driver: SandboxDriver, project: str, tmp_path: Path
+) -> None:
+    """Whatever labels and options there are, each test is reported by name, and some controls failed."""
+    verdict = job(project, command=command).judge(oci_driver, tmp_path / "fix", FIX)
+    evidence: Any = verdict.metadata["evidence"]
+    assert verdict.reason is None, verdict
+    assert (evidence["kind"], evidence["runner"], evidence["required_passed"]) == ("test_by_test", "unittest", 4)
+    assert evidence["controls_failed"] > 0
+    assert "assurance" not in verdict.metadata
+    verdict = job(project, command=command).judge(oci_driver, tmp_path / "wrong", {"shop/prices.py": WRONG})
+    assert verdict.reason is FailureReason.TESTS_FAILED
+    missed: Any = verdict.metadata["evidence"]
+    assert missed["missed"] == ["fail_to_pass/0", "fail_to_pass/1"]
+
+
+def test_a_task_that_names_no_tests_requires_all_of_them(
+    oci_driver: SandboxDriver, project: str, tmp_path: Path
+) -> None:
+    """The tests that there are without the change are those that must pass."""
+    assert job(project, expect={}).judge(oci_driver, tmp_path / "fix", FIX).reason is None
+    wrong = {"shop/prices.py": WRONG}
+    assert job(project, expect={}).judge(oci_driver, tmp_path / "wrong", wrong).reason is FailureReason.TESTS_FAILED
+
+
+@pytest.mark.parametrize("name", CHEATS)
+def test_no_cheat_passes(name: str, oci_driver: SandboxDriver, project: str, tmp_path: Path) -> None:
+    """Neither by ending the process, nor by changing unittest, Django's tests, its settings or its commands."""
+    verdict = job(project).judge(oci_driver, tmp_path, CHEATS[name])
+    assert verdict.reason in HELD, verdict
