@@ -78,6 +78,9 @@ class RealRun:
     It runs on a driver and runtime such as ``driver`` is. With ``knock`` its agents have a way out, and try it.
     """
 
+    main = "tester_run.pinned_main"
+    """The module that is the command line."""
+
     def __init__(
         self, root: Path, driver: SandboxDriver, rounds: int = 2, sleep: float = 0.0, *, knock: bool = False
     ) -> None:
@@ -103,7 +106,7 @@ class RealRun:
 
     def command(self, *flags: str) -> list[str]:
         """Return the command that runs this."""
-        return [sys.executable, "-m", "tester_run.pinned_main", "run", str(self.root / "tester.yaml"), *flags]
+        return [sys.executable, "-m", self.main, "run", str(self.root / "tester.yaml"), *flags]
 
     @staticmethod
     def environment(extra: Mapping[str, str]) -> dict[str, str]:

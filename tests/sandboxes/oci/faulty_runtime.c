@@ -1,11 +1,14 @@
 /* A runtime that fails now and then, in the way MODE, in front of the real one at REAL.
 
-   Which calls fail depends on SEED and on which sandbox and which command of it a call is for: the same in each run. */
+   Which calls fail depends on SEED and on which sandbox and which command of it a call is for: the same in each run.
+   The first SPARED sandboxes are well. MODE 0 fails in all ways in turn. The file REPORT gets a digit, the mode, for
+   each failure. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,13 +22,19 @@ static const char *last_part(const char *text, char separator) {
     return found ? found + 1 : text;
 }
 
-static void write_garbage(int argc, char **argv) {
-    for (int i = 1; i < argc - 1; i++)
-        if (!strcmp(argv[i], "--pid-file")) {
-            int file = open(argv[i + 1], O_WRONLY | O_CREAT | O_TRUNC, 0600);
-            if (write(file, "garbage", 7) != 7) _exit(9);
-            close(file);
-        }
+static void write_to(const char *path, const char *text) {
+    int file = open(path, O_WRONLY | O_CREAT | O_APPEND, 0600);
+    if (write(file, text, strlen(text)) != (ssize_t)strlen(text)) _exit(9);
+    close(file);
+}
+
+/* Write to the file that an option of the runtime names. */
+static void write_to_option(int argc, char **argv, const char *option, const char *text) {
+    size_t length = strlen(option);
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], option) && i + 1 < argc) write_to(argv[i + 1], text);
+        if (!strncmp(argv[i], option, length) && argv[i][length] == '=') write_to(argv[i] + length + 1, text);
+    }
 }
 
 int main(int argc, char **argv) {
@@ -36,12 +45,23 @@ int main(int argc, char **argv) {
         if (!strcmp(argv[i], "--process") && i + 1 < argc) value = hash(value, strstr(argv[i + 1], "process-"));
     }
     value ^= value >> 15;
-    if (starts && value % 100 < PERCENT) switch (MODE) {
+    struct stat report = {0};
+    stat(REPORT, &report);
+    int mode = MODE ? MODE : 1 + report.st_size % MODES;
+    const char *name = strrchr(argv[argc - 1], 's'); /* the last argument ends in s1, s2 and so on */
+    int spared = !starts || (name && atoi(name + 1) <= SPARED);
+    if (spared || value % 100 >= PERCENT) mode = 0;
+    else write_to(REPORT, (char[]){(char)('0' + mode), 0});
+    switch (mode) {
         case 1: fprintf(stderr, "cannot do it\n"); return 1;
         case 2: return 1;
         case 3: return 0;
         case 4: raise(SIGKILL);
-        case 5: write_garbage(argc, argv); return 1;
+        case 5: {
+            write_to_option(argc, argv, "--pid-file", "garbage");
+            printf("Answer: garbage\n");
+            return 1;
+        }
         case 6: {
             pid_t self = getpid();
             if (fork() == 0) {
@@ -53,6 +73,10 @@ int main(int argc, char **argv) {
             break;
         }
         case 7: for (;;) pause();
+        case 8: {
+            write_to_option(argc, argv, "--log", "{\"level\": \"error\", \"msg\": \"cannot fork: Cannot allocate memory\"}\n");
+            return 1;
+        }
     }
     execv(REAL, argv);
     return 126;

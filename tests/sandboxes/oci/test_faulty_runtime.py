@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from contextlib import closing
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from sandboxes.oci.faulty_runtime import MODES, SYSTEM_PATH, compile_faulty_runtime, needs_faulty_runtime
 from securebench.errors import InfrastructureError
 from securebench.sandboxes.base import Command, SandboxSpec
 from securebench.sandboxes.oci import OciDriver
@@ -17,27 +15,17 @@ from securebench.sandboxes.oci import sandbox as sandbox_module
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from securebench.images.model import ResolvedImage
     from securebench.sandboxes.base import CommandResult
 
-SOURCE = Path(__file__).with_name("faulty_runtime.c")
-MODES = {
-    1: "exit 1 with a message",
-    2: "exit 1 silently",
-    3: "exit 0 and nothing was run",
-    4: "SIGKILL before it starts anything",
-    5: "garbage in place of a process id",
-    6: "SIGKILL while the command runs",
-    7: "it hangs until the time limit",
-}
 SLOW = "printf hi; sleep 0.1; exit 7"
 
 pytestmark = [
     pytest.mark.oci,
     pytest.mark.usefixtures("oci_driver"),  # a test's own leave nothing behind: that one stays open
-    pytest.mark.skipif(shutil.which("crun") is None, reason="the double stands in front of crun"),
-    pytest.mark.skipif(shutil.which("gcc") is None, reason="the double is compiled: a runtime is run from a copy"),
+    *needs_faulty_runtime,
 ]
 
 
@@ -47,13 +35,8 @@ def faulty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Non
 
     def install(mode: int, *, seed: int, percent: int = 20) -> None:
         monkeypatch.setattr(sandbox_module, "_START_SECONDS", 2.0)
-        real = shutil.which("crun")
-        defined = {"MODE": mode, "SEED": seed, "PERCENT": percent, "REAL": f'"{real}"'}
-        options = [f"-D{name}={value}" for name, value in defined.items()]
-        directory = tmp_path / f"{mode}-{seed}"
-        directory.mkdir()
-        subprocess.run(["gcc", "-O1", "-static", "-o", directory / "crun", *options, SOURCE], check=True)
-        monkeypatch.setenv("PATH", f"{directory}:/usr/sbin:/usr/bin:/sbin:/bin")
+        program = compile_faulty_runtime(tmp_path / f"{mode}-{seed}", mode, seed=seed, percent=percent)
+        monkeypatch.setenv("PATH", f"{program.parent}:{SYSTEM_PATH}")
 
     return install
 

@@ -1,0 +1,47 @@
+"""A runtime that fails now and then, compiled for a test and put in front of crun."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+MODES: Final = {
+    1: "exit 1 with a message",
+    2: "exit 1 silently",
+    3: "exit 0 and nothing was run",
+    4: "SIGKILL before it starts anything",
+    5: "garbage in place of a process id and of output",
+    6: "SIGKILL while the command runs",
+    7: "it hangs until the time limit",
+    8: "no memory, says its log",
+}
+ANY_MODE: Final = 0
+"""Each failure is in one of the ways above."""
+
+SYSTEM_PATH: Final = "/usr/sbin:/usr/bin:/sbin:/bin"
+_SOURCE: Final = Path(__file__).with_suffix(".c")
+
+needs_faulty_runtime = (
+    pytest.mark.skipif(shutil.which("crun") is None, reason="the double stands in front of crun"),
+    pytest.mark.skipif(shutil.which("gcc") is None, reason="the double is compiled: a runtime is run from a copy"),
+)
+
+
+def compile_faulty_runtime(directory: Path, mode: int, *, seed: int, percent: int, spared: int = 0) -> Path:
+    """Return a program in the new ``directory`` that fails in so many of a hundred calls that start something.
+
+    The first ``spared`` sandboxes are well. The file ``report``, beside the program, has a digit, the mode, for each
+    call that failed.
+    """
+    directory.mkdir()
+    program = directory / "crun"
+    numbers = {"MODE": mode, "MODES": len(MODES), "SEED": seed, "PERCENT": percent, "SPARED": spared}
+    texts = {"REAL": f'"{shutil.which("crun")}"', "REPORT": f'"{directory / "report"}"'}
+    defined = numbers | texts
+    options = [f"-D{name}={value}" for name, value in defined.items()]
+    subprocess.run(["gcc", "-O1", "-static", "-o", program, *options, _SOURCE], check=True)
+    return program

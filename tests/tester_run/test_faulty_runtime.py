@@ -1,0 +1,115 @@
+"""Whole runs on a runtime that fails now and then: what is judged is what a sound machine judges, the rest is open."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from sandboxes.oci.faulty_runtime import (
+    ANY_MODE,
+    MODES,
+    SYSTEM_PATH,
+    compile_faulty_runtime,
+    needs_faulty_runtime,
+)
+from tester_run.real_run import RealRun, anonymous
+from tester_run.running import records
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from securebench.sandboxes.oci import OciDriver
+
+pytestmark = [pytest.mark.alone, pytest.mark.oci, *needs_faulty_runtime]
+AGENT = """\
+import json, os
+task = json.load(open(os.environ["SECUREBENCH_TASK_FILE"]))
+text = json.dumps(task)
+right = "wrong" not in text
+if "starter_code" in task:
+    print("def double(n):\\n    return n * 2" if right else "def double(n):\\n    return n")
+elif "instructions" in task:
+    open("sorted.txt", "w").write("abc" if right else "bca")
+else:
+    print("Answer: 100" if right else "Answer: 212")
+"""
+SELF_TEST = 8
+"""More sandboxes than a run tries before its first task: it is refused if one of those fails."""
+CHECKER = "import sys; sys.exit(open('sorted.txt').read() != 'abc')"
+
+
+def _rows(number: int, hint: str) -> list[dict[str, Any]]:
+    """Return a task of each kind that the agent solves, or does not if ``hint`` is ``wrong``."""
+    environment = {"timeout_seconds": 8}
+    rows: list[dict[str, Any]] = [
+        {
+            "family": "short_answer",
+            "input": {"question": f"Water boils at how many degrees? {hint}"},
+            "eval": {"accepted_answers": ["100"]},
+        },
+        {
+            "family": "code_completion",
+            "input": {"prompt": f"Write double(n). {hint}", "starter_code": "def double(n):\n"},
+            "eval": {"tests": {"source": "inline", "code": "assert double(21) == 42\n"}},
+        },
+        {
+            "family": "terminal_task",
+            "input": {"instructions": f"Sort the letters. {hint}"},
+            "environment": {"workdir": "/app", **environment},
+            "eval": {"checker": {"command": ["python3", "-I", "-c", CHECKER], "timeout_seconds": 8}},
+        },
+    ]
+    return [{"environment": environment, **row, "id": f"pack/{number}-{row['family']}-{hint}"} for row in rows]
+
+
+class FaultyRun(RealRun):
+    """Tasks of three families, half of them solved, where nothing is tried twice."""
+
+    main = "tester_run.hasty_main"
+
+    def __init__(self, root: Path, driver: OciDriver, rounds: int) -> None:
+        super().__init__(root, driver)
+        rows = [row for number in range(rounds) for hint in ("right", "wrong") for row in _rows(number, hint)]
+        (root / "pack" / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        (root / "agent" / "agent.py").write_text(AGENT)
+
+
+def _require_true_or_open(root: Path, driver: OciDriver, mode: int, *, seed: int, rounds: int) -> str:
+    """Compare a run on a faulty runtime, and its resumption on a sound one, to a clean run. Return what failed."""
+    clean = FaultyRun(root / "clean", driver, rounds)
+    assert clean.finish("--workers", "2").returncode == 0
+    expected = anonymous(clean.root)
+    assert {record["verification_status"] for record in expected} == {"passed", "failed"}
+    program = compile_faulty_runtime(root / "runtime", mode, seed=seed, percent=20, spared=SELF_TEST)
+    faulty = FaultyRun(root / "faulty", driver, rounds)
+    done = faulty.finish("--workers", "2", variables={"PATH": f"{program.parent}:{SYSTEM_PATH}"}, seconds=300)
+    assert done.returncode == 3, done.stderr
+    judged = [record for record in anonymous(faulty.root) if record["verification_status"] != "error"]
+    assert 0 < len(judged) < len(expected)
+    assert [record for record in judged if record not in expected] == []
+    open_records = [record for record in records(faulty.root) if record["verification_status"] == "error"]
+    assert {record["failure_reason"] for record in open_records} <= {"sandbox_failed", "engine_unavailable"}
+    done = faulty.finish("--workers", "2", "--resume")
+    assert done.returncode == 0, done.stderr
+    assert anonymous(faulty.root) == expected
+    assert not faulty.left()
+    return (program.parent / "report").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_runtime_that_fails_in_every_way(tmp_path: Path, oci_driver: OciDriver) -> None:
+    """Some calls of each kind fail in one run; no record says what a clean run's does not (C.1)."""
+    ways = _require_true_or_open(tmp_path, oci_driver, ANY_MODE, seed=1, rounds=3)
+    assert len(set(ways)) >= 6, ways
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("mode", MODES, ids=MODES.get)
+def test_a_runtime_that_fails_in_one_way(mode: int, seed: int, tmp_path: Path, oci_driver: OciDriver) -> None:
+    """Each way by itself, whichever calls fail."""
+    _require_true_or_open(tmp_path, oci_driver, mode, seed=10 + seed, rounds=6)
