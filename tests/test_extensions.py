@@ -158,6 +158,10 @@ def test_the_page_on_embedding_works(tmp_path: Path) -> None:
         done.stdout.splitlines()[1],
         "pack/0 passed",
         "pack/1 passed",
+        "pack command the whole benchmark",
+        "pack/0 passed full Answer: B",
+        "pack/1 passed full Answer: B",
+        "1.0",
         "2 tasks have a verdict",
     ]
     assert done.stdout.splitlines()[1].startswith("file-missing ")

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from securebench.families.base import Family
     from securebench.harnesses.pipeline import Harness, Invocation
     from securebench.plugins import register
+    from securebench.results.read import RecordedRun, read_run
+    from securebench.results.recorded_task import RecordedTask
     from securebench.sandboxes.base import SandboxDriver
     from securebench.tester_config.settings import HarnessSettings
     from securebench.tester_run.front import load_config, run
@@ -27,10 +29,13 @@ __all__ = [
     "HarnessSettings",
     "InfrastructureError",
     "Invocation",
+    "RecordedRun",
+    "RecordedTask",
     "SandboxDriver",
     "VerificationResult",
     "Verifier",
     "load_config",
+    "read_run",
     "register",
     "run",
 ]
@@ -44,10 +49,13 @@ __getattr__ = lazy_names(
         "HarnessSettings": "tester_config.settings",
         "InfrastructureError": "errors",
         "Invocation": "harnesses.pipeline",
+        "RecordedRun": "results.read",
+        "RecordedTask": "results.recorded_task",
         "SandboxDriver": "sandboxes.base",
         "VerificationResult": "verifiers.base",
         "Verifier": "verifiers.base",
         "load_config": "tester_run.front",
+        "read_run": "results.read",
         "register": "plugins",
         "run": "tester_run.front",
     },

@@ -570,7 +570,7 @@ def test_values_of_harness_env_are_compared(tmp_path: Path) -> None:
 def test_a_sealed_candidate_that_was_touched_is_noticed(root: Path, how: str) -> None:
     """What a verdict is about has to be there, as it was sealed (M02)."""
     run(root, limit=3)
-    (sealed,) = (root / "results" / places.CANDIDATES).iterdir()
+    (sealed,) = (root / "results" / "candidates").iterdir()
     content = sealed.read_bytes()
     sealed.unlink()
     if how == "altered":

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from securebench.fs.walk import TreeLimits
     from securebench.patches.model import Delta
 
+CANDIDATES = "candidates"
+"""The name of a run's store in its directory."""
+
 _TREES = frozenset({CandidateKind.PATCH, CandidateKind.WORKSPACE})
 """Kinds whose sealed form is an archive rather than text."""
 _DIGEST = re.compile(r"[0-9a-f]{64}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from securebench.errors import ConfigError, SourceLocation
@@ -19,7 +20,7 @@ from securebench.results.usage import Usage
 from securebench.strict_input.files import open_regular
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Sequence
     from pathlib import Path
 
     from securebench.results.identity import RunIdentity
@@ -54,7 +55,8 @@ class Journal:
         self.entries = self._read_entries()
         past = self._read_superseded()
         self._past = {entry.task_id: entry for entry in past}
-        self._sequence = self._require_sequence([entry.sequence for entry in past])
+        here = [entry.sequence for entry in self.entries.values()]
+        self._sequence = next_sequence(directory, here, [entry.sequence for entry in past])
         self._log = AppendLog(self.path, sync=True, is_whole=_is_record)
 
     def __enter__(self) -> Self:
@@ -130,20 +132,6 @@ class Journal:
                 for number, line in enumerate(file, start=1)
             ]
 
-    def _require_sequence(self, superseded: list[int]) -> int:
-        """Return the next sequence number. Raises :class:`ConfigError` if a record is missing: none is ever deleted."""
-        here = [entry.sequence for entry in self.entries.values()]
-        for path, numbers in ((self.path, here), (self._superseded, superseded)):
-            if numbers != sorted(set(numbers)):
-                raise _damaged("its records are not in the order of their sequence numbers", SourceLocation(str(path)))
-        # If a run was killed between the two writes, both files contain the same record: count it once.
-        known = {*here, *superseded}
-        if missing := sorted(set(range(len(known))) - known):
-            raise _damaged(
-                f"the record with the sequence number {missing[0]} is missing", SourceLocation(str(self.path))
-            )
-        return len(known)
-
     def _keep_aside(self, lines: list[bytes]) -> None:
         """Add ``lines`` to ``superseded.jsonl``, except those that a killed run already added."""
         present = self._superseded.read_bytes() if self._superseded.exists() else b""
@@ -158,9 +146,29 @@ def iterate_entries(path: Path) -> Iterator[RecordEntry]:
             yield _read(line, SourceLocation(str(path), number))
 
 
+def next_sequence(directory: Path, journal: Sequence[int], superseded: Sequence[int]) -> int:
+    """Return the next sequence number after those in the two files of records.
+
+    Raises :class:`ConfigError` (``journal-damaged``) if a record is missing or misplaced: none is ever deleted.
+    """
+    for name, numbers in ((JOURNAL, journal), (SUPERSEDED, superseded)):
+        if any(one >= other for one, other in pairwise(numbers)):
+            raise damaged(
+                "its records are not in the order of their sequence numbers", SourceLocation(str(directory / name))
+            )
+    # If a run was killed between the two writes, both files contain the same record: count it once.
+    known = {*journal, *superseded}
+    missing = next((number for number in range(len(known)) if number not in known), None)
+    if missing is not None:
+        raise damaged(
+            f"the record with the sequence number {missing} is missing", SourceLocation(str(directory / JOURNAL))
+        )
+    return len(known)
+
+
 def _add(entries: dict[str, RecordEntry], entry: RecordEntry, location: SourceLocation) -> None:
     if entry.task_id in entries:
-        raise _damaged(f"task {entry.task_id!r} has more than one record", location)
+        raise damaged(f"task {entry.task_id!r} has more than one record", location)
     entries[entry.task_id] = entry
 
 
@@ -169,7 +177,7 @@ def _read(line: bytes, location: SourceLocation, identity: RunIdentity | None = 
         record = read_record(line)
         entry = entry_of(record)
     except (ValueError, TypeError, RecursionError) as error:
-        raise _damaged(f"invalid record: {error}", location) from error
+        raise damaged(f"invalid record: {error}", location) from error
     if identity is not None and (why := identity.foreign(record)):
         raise ConfigError(
             f"the record belongs to another run: {why}",
@@ -180,7 +188,8 @@ def _read(line: bytes, location: SourceLocation, identity: RunIdentity | None = 
     return entry
 
 
-def _damaged(what: str, location: SourceLocation) -> ConfigError:
+def damaged(what: str, location: SourceLocation) -> ConfigError:
+    """Return the error for a damaged file of records."""
     return ConfigError(
         f"the journal is damaged: {what}",
         code="journal-damaged",

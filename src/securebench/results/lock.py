@@ -19,6 +19,24 @@ OWNER_FILE: Final = "owner.json"
 """Names the owner of the lock, for error messages. The lock itself is ``flock``, which ends with its process."""
 
 
+_GLANCE_SECONDS: Final = 0.5
+"""For how long a new run keeps trying, because a reader holds the lock for a moment (:func:`is_locked`)."""
+
+
+def is_locked(directory: Path) -> bool:
+    """Return whether a run is writing to ``directory``. False if that cannot be found out."""
+    try:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return not _try_lock(descriptor, fcntl.LOCK_SH)  # a flock can only be tested by taking it
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+
+
 class RunLock:
     """An exclusive lock on a directory; a context manager. Raises :class:`ConfigError` if another process holds it."""
 
@@ -47,14 +65,16 @@ class RunLock:
             os.close(self._descriptor)
 
     def _acquire(self) -> None:
+        deadline = time.monotonic() + _GLANCE_SECONDS
         try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ConfigError(
-                f"another run is writing to {self._directory} ({self._holder()})",
-                code="output-dir-locked",
-                hint="wait until it has finished, or choose another --output-dir for this run",
-            ) from None
+            while not _try_lock(self._descriptor, fcntl.LOCK_EX):
+                if time.monotonic() >= deadline:
+                    raise ConfigError(
+                        f"another run is writing to {self._directory} ({self._holder()})",
+                        code="output-dir-locked",
+                        hint="wait until it has finished, or choose another --output-dir for this run",
+                    )
+                time.sleep(_GLANCE_SECONDS / 10)
         except OSError as error:
             if error.errno not in {errno.ENOLCK, errno.EOPNOTSUPP, errno.EBADF, errno.ENOSYS, errno.EINVAL}:
                 raise StorageError(f"cannot lock {self._directory}: {error.strerror}") from error
@@ -74,3 +94,12 @@ class RunLock:
 
 def _owner() -> dict[str, str | int]:
     return {"pid": os.getpid(), "since": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+
+
+def _try_lock(descriptor: int, kind: int) -> bool:
+    """Take the lock unless another process holds it. Raises ``OSError`` where locks are not supported."""
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

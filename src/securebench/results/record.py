@@ -38,6 +38,9 @@ VOLATILE: Final = frozenset(
 Those of the last line describe tests that must fail, which are drawn at random for each verification.
 """
 
+MAX_DEPTH: Final = 64
+"""Levels of lists and objects: twice what a row may have, so that code may recurse into a record."""
+
 _ENTRY_MESSAGE: Final = 200
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
@@ -305,6 +308,21 @@ def _require_failure(record: Mapping[str, Any], status: VerificationStatus) -> N
     FailurePhase(phase)
     if (FailureReason(reason) in INFRASTRUCTURE_REASONS) is not (status is VerificationStatus.ERROR):
         raise ValueError(f"the reason {reason!r} contradicts the status {status.value!r}")
+
+
+def require_shallow(value: Any) -> None:
+    """Raise ``ValueError`` if lists and objects are nested in ``value`` deeper than ``MAX_DEPTH``."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [
+            child
+            for node in level
+            for child in (node.values() if isinstance(node, dict) else node)
+            if isinstance(child, dict | list)
+        ]
+        if not level:
+            return
+    raise ValueError(f"more than {MAX_DEPTH} levels of lists and objects")
 
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from securebench.errors import ConfigError, Problem
 from securebench.fs.durable import write_durably
-from securebench.results.record import unique_keys
+from securebench.limits import MIB
+from securebench.results.record import require_shallow, unique_keys
 from securebench.strict_input.files import open_regular
 
 if TYPE_CHECKING:
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 HEADER: Final = "run.json"
 HEADER_VERSION: Final = 2
 """Incremented when another version of SecureBench would misread the header or the records."""
+
+_MAX_BYTES: Final = 16 * MIB
+"""Far more than a run of a hundred thousand tasks needs."""
 
 _KEYS: Final = {
     "created_at": str,
@@ -109,9 +113,12 @@ def read_header(directory: Path) -> RunHeader | None:
     if not os.path.lexists(path):
         return None
     with open_regular(path, "run header") as file:
-        data = file.read()
+        data = file.read(_MAX_BYTES + 1)
     try:
+        if len(data) > _MAX_BYTES:
+            raise ValueError(f"it has more than {_MAX_BYTES} bytes")  # noqa: TRY301
         content = json.loads(data.decode("ascii"), object_pairs_hook=unique_keys)
+        require_shallow(content)
         _require_version(path, content)
         return _from_json(content)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -130,7 +137,7 @@ def _require_version(path: Path, content: Any) -> None:
         raise ConfigError(
             f"{path} was written by another version of SecureBench: expected format {HEADER_VERSION}, got {version}",
             code="run-version",
-            hint="resume the run with the version that started it, or start a new run with another --output-dir",
+            hint="use the version that started the run, or start a new run with another --output-dir",
         )
 
 

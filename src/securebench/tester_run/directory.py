@@ -9,7 +9,7 @@ import stat
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from securebench.candidates.store import CandidateStore
+from securebench.candidates.store import CANDIDATES, CandidateStore
 from securebench.errors import ConfigError, Problem, StorageError
 from securebench.fs.durable import storage_errors, temporary_name
 from securebench.fs.rmtree import MARKER, make_private_directory, remove_tree
@@ -33,7 +33,6 @@ MIN_FREE: Final = 32 * 1024 * 1024
 
 WORKSPACES: Final = "workspaces"
 SCRATCH: Final = "scratch"
-CANDIDATES: Final = "candidates"
 TRACE: Final = "agent-trace.log"
 VERIFIER_OUTPUT: Final = "verifier-output"
 

@@ -1,0 +1,180 @@
+"""A record that was read back: typed values, checked against what an untrusted file could contain."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from securebench.errors import FailurePhase, FailureReason
+from securebench.limits import MIB
+from securebench.results.record import (
+    Assurance,
+    Output,
+    VerificationStatus,
+    entry_of,
+    read_record,
+    require_shallow,
+)
+from securebench.results.usage import Usage, read_usage
+from securebench.tasks import CandidateKind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MAX_LINE: Final = 48 * MIB
+"""Bytes of one record. A row has up to 4 MiB, a candidate up to a million characters, each of up to 6 bytes in JSON."""
+
+_MAX_VALUES: Final = 500_000
+"""Lists, objects and commas outside of strings: an empty list has two bytes in a file and fifty in memory."""
+
+_LONGEST: Final = 10**9
+"""Seconds that a task may take: thirty years. More is a false report."""
+
+_STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\Z)', re.DOTALL)
+_FIELD_OF_KIND: Final = {
+    CandidateKind.TEXT: "candidate_text",
+    CandidateKind.PATCH: "candidate_patch",
+    CandidateKind.WORKSPACE: "candidate_workspace",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedTask:
+    """One record of a run. All texts are untrusted: show them through :mod:`securebench.printable`.
+
+    ``trial`` counts from 1. ``passed`` is ``None`` without a verdict. ``reason``, ``phase`` and ``message`` say why a
+    task failed or ended in an error. ``candidate_text`` is the recorded text, code or patch, which is incomplete if
+    ``candidate_redacted``; :meth:`RecordedRun.candidate` has the sealed candidate. ``raw`` is the whole record.
+    """
+
+    sequence: int
+    run_id: str
+    benchmark_id: str
+    task_id: str
+    family: str
+    status: VerificationStatus
+    attempt: int
+    trial: int = 1
+    tags: tuple[str, ...] = ()
+    assurance: Assurance | None = None
+    reason: FailureReason | None = None
+    phase: FailurePhase | None = None
+    message: str = ""
+    started_at: datetime | None = None
+    """In UTC."""
+    duration_seconds: float | None = None
+    """From the start of the attempt to its record."""
+    usage: Usage | None = None
+    """The usage of the last try."""
+    spent: Usage | None = None
+    """The usage of all tries and attempts of the task."""
+    models: tuple[str, ...] = ()
+    """The models that answered; without a relay, the configured one."""
+    candidate_kind: CandidateKind | None = None
+    """``TEXT`` for code, too. ``None`` without a candidate."""
+    candidate_digest: str | None = None
+    candidate_text: str | None = None
+    candidate_redacted: bool = False
+    producer: Output = field(default_factory=Output)
+    """The agent's output and metadata."""
+    verifier: Output | None = None
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    raw: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def passed(self) -> bool | None:
+        """Whether the task passed; ``None`` without a verdict."""
+        return self.raw.get("passed")
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """The task's id and the trial: one record of a run has them."""
+        return self.task_id, self.trial
+
+
+def parse_recorded_task(line: bytes) -> RecordedTask:
+    """Parse a line of a journal. Time and memory are bounded, whatever it contains.
+
+    Raises ``ValueError``, ``TypeError`` or ``RecursionError`` for an invalid record.
+    """
+    if len(line) > MAX_LINE:
+        raise ValueError(f"the line is longer than {MAX_LINE} bytes")
+    if len(line) > MIB:
+        bare = _STRING.sub(b"", line)
+        if sum(map(bare.count, (b"[", b"{", b","))) > _MAX_VALUES:
+            raise ValueError(f"more than {_MAX_VALUES} values")
+    record = read_record(line)
+    require_shallow(record)
+    return _recorded(record)
+
+
+def _recorded(record: dict[str, Any]) -> RecordedTask:
+    entry, provenance = entry_of(record), record["provenance"]
+    kind = next((kind for kind, name in _FIELD_OF_KIND.items() if record.get(name) is not None), None)
+    has_text = kind in {CandidateKind.TEXT, CandidateKind.PATCH}
+    durations = _object(provenance.get("durations"))
+    return RecordedTask(
+        sequence=entry.sequence,
+        run_id=entry.run_id,
+        benchmark_id=_text(record, "benchmark_id"),
+        task_id=entry.task_id,
+        family=entry.task_type,
+        status=entry.status,
+        attempt=entry.attempt,
+        assurance=entry.assurance,
+        reason=FailureReason(entry.reason) if entry.reason else None,
+        phase=FailurePhase(record["failure_phase"]) if entry.reason else None,
+        message=record.get("failure_message", ""),
+        started_at=_time(provenance.get("started_at")),
+        duration_seconds=_seconds(durations.get("total")),
+        usage=read_usage(provenance.get("usage")),
+        spent=entry.usage,
+        models=_models(provenance),
+        candidate_kind=kind,
+        candidate_digest=entry.candidate_digest,
+        candidate_text=_text(record, _FIELD_OF_KIND[kind]) if kind and has_text else None,
+        candidate_redacted=record.get("candidate_redacted") is True,
+        producer=_output(record, "producer"),
+        verifier=_output(record, "verifier") if "verifier_metadata" in record else None,
+        provenance=provenance,
+        raw=record,
+    )
+
+
+def _output(record: Mapping[str, Any], owner: str) -> Output:
+    metadata = record.get(f"{owner}_metadata", {})
+    if not isinstance(metadata, dict):
+        raise TypeError(f"'{owner}_metadata': expected dict, got {type(metadata).__name__}")
+    return Output(stdout=_text(record, f"{owner}_stdout"), stderr=_text(record, f"{owner}_stderr"), metadata=metadata)
+
+
+def _text(record: Mapping[str, Any], name: str) -> str:
+    value = record.get(name)
+    if not isinstance(value, str):
+        raise TypeError(f"{name!r}: expected str, got {type(value).__name__}")
+    return value
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _models(provenance: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the models that a relay saw answer, or else the one that the run was configured for."""
+    answered = _object(_object(_object(provenance.get("usage")).get("relay")).get("models"))
+    configured = _object(provenance.get("agent")).get("model")
+    return tuple(answered) or ((configured,) if isinstance(configured, str) else ())
+
+
+def _time(value: Any) -> datetime | None:
+    try:
+        return datetime.fromisoformat(value).astimezone(UTC)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _seconds(value: Any) -> float | None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number and 0 <= value <= _LONGEST else None

@@ -1,0 +1,62 @@
+"""Open the files of a run directory that may come from a stranger, or that a run is writing."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from itertools import count
+from typing import IO, TYPE_CHECKING
+
+from securebench.errors import ConfigError, SourceLocation
+from securebench.fs.safe_open import (
+    OPEN_FILE,
+    TreeRefusal,
+    TreeRefusedError,
+    opened_below,
+    opened_root,
+    refusing,
+    require_file,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@contextmanager
+def opened_run_file(directory: Path, folder: str, name: str) -> Iterator[IO[bytes]]:
+    """Open the regular file ``folder/name`` of a run. Follows no link and leaves the directory by no path.
+
+    Raises :class:`ConfigError`: ``file-missing`` or ``file-not-regular``.
+    """
+    location = SourceLocation(str(directory / folder / name))
+    if name in {"", ".", ".."} or "/" in name or "\0" in name:
+        raise ConfigError("this is not the name of a file", code="file-not-regular", location=location)
+    raw = os.fsencode(name)
+    try:
+        with opened_root(directory) as top, opened_below(top, [os.fsencode(folder)]) as below:
+            with refusing(raw):
+                descriptor = os.open(raw, OPEN_FILE, dir_fd=below)
+            with os.fdopen(descriptor, "rb") as file:
+                require_file(os.fstat(descriptor), raw)
+                yield file
+    except TreeRefusedError as error:
+        code = "file-missing" if error.refusal is TreeRefusal.MISSING else "file-not-regular"
+        raise ConfigError(f"cannot read it: {error}", code=code, location=location) from None
+
+
+def numbered_lines(file: IO[bytes], limit: int) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines of ``file`` as it is now, counted from 1. What is appended meanwhile is left out.
+
+    The last line may lack its newline. A line longer than ``limit`` bytes is yielded in part, with more than ``limit``
+    bytes, and is the last.
+    """
+    left = os.fstat(file.fileno()).st_size
+    for number in count(1):
+        line = file.readline(min(left, limit + 1))
+        if not line:
+            return
+        left -= len(line)
+        yield number, line
+        if len(line) > limit:
+            return

@@ -1,0 +1,133 @@
+"""Read a sealed candidate from a run directory that may come from a stranger."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from securebench.candidates.patch_archive import GONE
+from securebench.candidates.store import CANDIDATES
+from securebench.errors import ConfigError, ImageError, SourceLocation
+from securebench.fs.streams import Digester, capped, chunks
+from securebench.fs.tar_reader import MemberKind, TarReader
+from securebench.fs.walk import TreeLimits
+from securebench.limits import MIB
+from securebench.results.run_files import opened_run_file
+from securebench.tasks import CandidateKind
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from securebench.fs.tar_reader import Member
+    from securebench.results.recorded_task import RecordedTask
+
+MAX_TEXT: Final = 64 * MIB
+"""Bytes of a text or code candidate: what an agent may write to standard output."""
+
+_LIMITS: Final = TreeLimits()
+_MAX_HEADERS: Final = 2 * _LIMITS.path_bytes + 4096
+_MAX_ARCHIVE: Final = _LIMITS.total_bytes + _LIMITS.entries * 4096
+"""Bytes of a sealed tree: its content, and the header and padding of each entry."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SealedFile:
+    """An entry of a sealed patch or workspace. ``path`` and ``link``, a link's target, are untrusted text."""
+
+    path: str
+    size: int = 0
+    is_directory: bool = False
+    executable: bool = False
+    link: str | None = None
+    removed: bool = False
+    """In a patch: the file was removed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SealedCandidate:
+    """A sealed candidate whose bytes match ``digest``.
+
+    ``text``: the whole text or code; ``None`` for trees, and if it is not UTF-8. ``files``: the entries of a workspace,
+    or the changed ones of a patch. A patch as a diff is in :attr:`RecordedTask.candidate_text`.
+    """
+
+    kind: CandidateKind
+    digest: str
+    size: int
+    text: str | None = None
+    files: tuple[SealedFile, ...] = ()
+
+
+def read_sealed(directory: Path, record: RecordedTask) -> SealedCandidate:
+    """Return the sealed candidate of ``record``. Time and memory are bounded.
+
+    Raises :class:`ConfigError`: ``candidate-not-stored``, ``candidate-altered``, ``file-not-regular``.
+    """
+    kind, digest = record.candidate_kind, record.candidate_digest
+    if digest is None or kind is None:
+        raise ConfigError(f"task {record.task_id!r} has no sealed candidate", code="candidate-not-stored")
+    location = SourceLocation(str(directory / CANDIDATES / digest))
+    is_tree = kind in {CandidateKind.PATCH, CandidateKind.WORKSPACE}
+    hashed = Digester()
+    text: str | None = None
+    files: tuple[SealedFile, ...] = ()
+    try:
+        with opened_run_file(directory, CANDIDATES, digest) as file:
+            pieces = hashed.through(capped(chunks(file), _MAX_ARCHIVE if is_tree else MAX_TEXT, "the candidate"))
+            if is_tree:
+                files = _files(TarReader(pieces, "the candidate", _MAX_HEADERS), kind)
+            else:
+                text = _decoded(b"".join(pieces))
+    except ImageError as error:
+        raise _altered(error.message, location) from None
+    except ConfigError as error:
+        if error.code != "file-missing":
+            raise
+        hint = "ask for a complete copy of the run directory"
+        message = "the sealed candidate is missing"
+        raise ConfigError(message, code="candidate-not-stored", hint=hint, location=location) from None
+    if (found := hashed.digest.removeprefix("sha256:")) != digest:
+        raise _altered(f"its content now hashes to {found}", location)
+    return SealedCandidate(kind=kind, digest=digest, size=hashed.size, text=text, files=files)
+
+
+def _files(archive: TarReader, kind: CandidateKind) -> tuple[SealedFile, ...]:
+    members = iter(archive)
+    files = tuple(_file(member, kind) for member in islice(members, _LIMITS.entries))
+    if next(members, None) is not None:
+        raise ImageError(f"more than {_LIMITS.entries} entries", code="image-too-large")
+    return files
+
+
+def _file(member: Member, kind: CandidateKind) -> SealedFile:
+    parent, slash, name = member.path.rpartition(b"/")
+    removed = kind is CandidateKind.PATCH and name.startswith(GONE)
+    return SealedFile(
+        path=_name(parent + slash + name.removeprefix(GONE) if removed else member.path.rstrip(b"/")),
+        size=member.size,
+        is_directory=member.kind is MemberKind.DIRECTORY,
+        executable=member.kind is MemberKind.FILE and bool(member.mode & 0o100),
+        link=_name(member.link) if member.kind is MemberKind.SYMLINK else None,
+        removed=removed,
+    )
+
+
+def _name(raw: bytes) -> str:
+    return raw.decode("utf-8", "backslashreplace")
+
+
+def _decoded(data: bytes) -> str | None:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def _altered(problem: str, location: SourceLocation) -> ConfigError:
+    return ConfigError(
+        f"the sealed candidate was altered: {problem}",
+        code="candidate-altered",
+        hint="do not use this run directory as evidence",
+        location=location,
+    )

@@ -1,0 +1,157 @@
+"""Run directories without a run: as many records as a test needs, written by the code that writes real ones."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+from unittest import mock
+
+from securebench.candidates.store import CANDIDATES, CandidateStore
+from securebench.errors import FailurePhase, FailureReason
+from securebench.results.commitment import Commitment
+from securebench.results.journal import Journal
+from securebench.results.record import (
+    Assurance,
+    Failure,
+    Output,
+    TaskRecord,
+    VerificationStatus,
+    candidate_fields,
+)
+from securebench.results.redaction import Redactor
+from securebench.results.run_header import RunHeader
+from securebench.results.trajectory import TRAJECTORIES, keep_trajectory, trajectory_file
+from securebench.tasks import CandidateKind, task_directory_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from securebench.resources import JsonValue
+
+RUN_ID: Final = "synthetic"
+BENCHMARK_ID: Final = "made-up"
+FAMILIES: Final = ("short_answer", "multiple_choice", "code_completion")
+
+_STATUS: Final = VerificationStatus
+_WHY: Final = {
+    _STATUS.FAILED: Failure(FailureReason.WRONG_ANSWER, FailurePhase.VERIFY, "expected another answer"),
+    _STATUS.ERROR: Failure(FailureReason.ENGINE_UNAVAILABLE, FailurePhase.PRODUCE, "the engine does not answer"),
+}
+_DIGEST: Final = "ab" * 32
+
+
+def header(planned: int, *, run_id: str = RUN_ID, pack_tasks: int | None = None, **sections: JsonValue) -> RunHeader:
+    """Return the header of a run of ``planned`` tasks, by default all of its pack; ``sections`` are decisive ones."""
+    tasks = planned if pack_tasks is None else pack_tasks
+    decisive: dict[str, JsonValue] = {
+        "run_id": run_id,
+        "benchmark": {"id": BENCHMARK_ID, "version": "1"},
+        "pack": {"commitment": _DIGEST, "public_digest": _DIGEST, "tasks": tasks},
+        "harness": {"type": "command", "digest": _DIGEST, "env": {}},
+        "verifiers": {family: {"version": "1"} for family in FAMILIES},
+        "verification": {"disallow_dangerous_commands": True, "deny_commands": []},
+        "limits": {"memory": 1073741824, "pids": 256, "cpus": 1.0},
+        "sandbox": {"driver": "oci", "runtime": "crun", "weaker": ["memory"]},
+        "framework": {"version": "0.1.0", "digest": _DIGEST},
+        **sections,
+    }
+    information: dict[str, JsonValue] = {
+        "config_digest": _DIGEST,
+        "planned": planned,
+        "planned_digest": _DIGEST,
+        "workers": 2,
+        "engine": {"version": "1.8.1", "enforced": ["network", "capabilities", "seccomp"]},
+    }
+    return RunHeader(decisive=decisive, images={"base": f"sha256:{_DIGEST}"}, information=information)
+
+
+def record(number: int = 0, status: VerificationStatus = _STATUS.PASSED, **changes: Any) -> TaskRecord:
+    """Return the record of task ``number``; ``changes`` replace fields of it."""
+    is_scored = status in {_STATUS.PASSED, _STATUS.FAILED}
+    family = FAMILIES[number % len(FAMILIES)]
+    candidate: dict[str, JsonValue] = candidate_fields(None, None)
+    provenance: dict[str, JsonValue] = {
+        "attempt": 1,
+        "tries": {"preflight": 1, "produce": 1, "verify": 1},
+        "started_at": f"2026-11-22T{number // 3600 % 24:02}:{number // 60 % 60:02}:{number % 60:02}Z",
+        "durations": {"preflight": 0.01, "produce": 2.0 + number % 7, "verify": 0.5, "total": 2.5 + number % 7},
+        "pack": {"commitment": _DIGEST, "public_digest": _DIGEST},
+        "row": {"commitment": _DIGEST, "public_digest": _DIGEST},
+        "harness": {"type": "command", "digest": _DIGEST},
+        "framework": {"version": "0.1.0", "digest": _DIGEST},
+        "driver": {
+            "name": "oci",
+            "runtime": "crun",
+            "version": "1.8.1",
+            "enforced": ["network", "capabilities", "no-new-privileges", "seccomp", "read-only-root", "pids"],
+            "weaker": ["memory"],
+        },
+        "image": {"reference": "securebench/python:3.11", "id": f"sha256:{_DIGEST}"},
+        "verifier": {"family": family, "version": "1"},
+        "usage": {"input_tokens": 1000 + number % 100, "output_tokens": 100, "turns": 3, "cost_usd": 0.01},
+        "spent": {"input_tokens": 1000 + number % 100, "output_tokens": 100, "turns": 3, "cost_usd": 0.01},
+    }
+    fields: dict[str, Any] = {
+        "run_id": RUN_ID,
+        "task_id": f"{BENCHMARK_ID}/task-{number:05}",
+        "benchmark_id": BENCHMARK_ID,
+        "task_type": family,
+        "status": status,
+        "candidate": {**candidate, "candidate_text": "Answer: 42\n", "candidate_digest": _DIGEST},
+        "producer": Output(stdout="thinking...\nAnswer: 42\n", metadata={"harness": "command", "exit_code": 0}),
+        "verifier": Output(metadata={"verifier": family, "version": "1", "phase": "verdict"}) if is_scored else None,
+        "resource_summary": [
+            {"name": "question", "visibility": "public", "kind": "value", "value": f"What is {number} times nothing?"},
+            {"name": "answer", "visibility": "hidden", "kind": "value", "value": "<redacted>"},
+        ],
+        "failure": _WHY.get(status),
+        "assurance": Assurance.FULL if is_scored else None,
+        "provenance": provenance,
+    }
+    extra = changes.pop("provenance", {})
+    return TaskRecord(**{**fields, **changes, "provenance": {**provenance, **extra}})
+
+
+def records(count: int, *, pass_rate: float = 0.7, seed: int = 0) -> Iterator[TaskRecord]:
+    """Yield the records of ``count`` tasks: passes at the given rate, failures, and now and then an error."""
+    chance = random.Random(seed)
+    for number in range(count):
+        drawn = chance.random()
+        status = _STATUS.PASSED if drawn < pass_rate else _STATUS.ERROR if drawn > 0.99 else _STATUS.FAILED
+        yield record(number, status)
+
+
+def write_run(directory: Path, given: Iterable[TaskRecord] | int, head: RunHeader | None = None) -> Path:
+    """Write the directory of a run with these records, or with so many. It is finished unless ``head`` plans more."""
+    directory.mkdir(parents=True, exist_ok=True)
+    found = Counter[str]()
+    with mock.patch.object(os, "fsync"), Journal(directory) as journal:
+        for item in records(given) if isinstance(given, int) else given:
+            journal.append(item)
+            found[item.run_id] += 1
+        Commitment.new().write(directory)
+        run_id = next(iter(found), RUN_ID)
+        (head or header(found.total(), run_id=run_id)).write(directory)
+    return directory
+
+
+def sealed_text(directory: Path, text: str, shown: str | None = None) -> dict[str, JsonValue]:
+    """Seal a text candidate in a run, and return the fields of its record, which may show another text."""
+    artifact = CandidateStore(directory / CANDIDATES).seal_bytes(CandidateKind.TEXT, text.encode(), text)
+    return candidate_fields(artifact, text if shown is None else shown, redacted=shown not in {None, text})
+
+
+def sealed_tree(directory: Path, tree: Path) -> dict[str, JsonValue]:
+    """Seal a workspace in a run, and return the fields of its record."""
+    artifact = CandidateStore(directory / CANDIDATES).seal_tree(CandidateKind.WORKSPACE, tree)
+    return candidate_fields(artifact, None)
+
+
+def trajectory(directory: Path, task_id: str, *steps: JsonValue) -> dict[str, JsonValue]:
+    """Write the trajectory of a task, and return the provenance of its record."""
+    path = trajectory_file(directory / TRAJECTORIES, task_directory_name(task_id))
+    return {"trajectory": keep_trajectory(path, "\n".join(map(json.dumps, steps)), Redactor())}
